@@ -1,0 +1,1 @@
+"""tunefleet autotunes neural networks for the hardware they will run on."""
