@@ -1,0 +1,88 @@
+"""Who measured: the device and the toolchain, each with an exact and a compatible tier.
+
+*Exact*: a record may be reused as it is. *Compatible*: it may start a search or train a cost
+model, and is verified before use. A lookup names its tier; nothing crosses tiers silently.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+from tunefleet.core.ids import digest
+
+
+class Tier(StrEnum):
+    EXACT = "exact"
+    COMPATIBLE = "compatible"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceIdentity:
+    """One kind of physical device, as far as it decides how fast a program runs.
+
+    `key` is the user's own name for the device; two devices with different keys never share
+    records on the exact tier, even when the hardware looks alike.
+    """
+
+    kind: str
+    name: str
+    isa: tuple[str, ...]
+    cores: int
+    caches: tuple[tuple[str, int], ...]
+    memory_gib: int
+    key: str = ""
+
+    def __post_init__(self) -> None:
+        if self.cores < 1:
+            raise ValueError(f"a device has at least one core, not {self.cores}")
+        object.__setattr__(self, "isa", tuple(sorted(set(self.isa))))
+        object.__setattr__(self, "caches", tuple(sorted(self.caches)))
+
+    @property
+    def exact(self) -> str:
+        return digest(asdict(self))
+
+    @property
+    def compatible(self) -> str:
+        """Same kind and instruction set: programs run here, their order is likely similar."""
+        return digest([self.kind, list(self.isa)])
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> DeviceIdentity:
+        caches = tuple((str(level), int(size)) for level, size in value["caches"])
+        return cls(**{**value, "isa": tuple(value["isa"]), "caches": caches})
+
+    def __str__(self) -> str:
+        return f"{self.name}, {self.cores} cores"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolchainIdentity:
+    """What turned a schedule into machine code, and the rules it was measured by."""
+
+    tunefleet: str
+    tvm: str
+    llvm: str
+    measure_version: int
+
+    @property
+    def exact(self) -> str:
+        """tunefleet's own version does not change code or measurement, so it is left out."""
+        return digest([self.tvm, self.llvm, self.measure_version])
+
+    @property
+    def compatible(self) -> str:
+        """Traces of the same TVM minor version can be replayed."""
+        return digest(".".join(self.tvm.split(".")[:2]))
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> ToolchainIdentity:
+        return cls(**value)

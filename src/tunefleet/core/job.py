@@ -1,0 +1,54 @@
+"""A job: tuning one network for one target under a budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tunefleet.core.budget import Budget
+from tunefleet.core.identity import DeviceIdentity, ToolchainIdentity
+from tunefleet.core.ids import digest
+from tunefleet.core.network import NetworkInfo
+from tunefleet.core.settings import TuneSettings
+from tunefleet.core.target import Target
+
+
+class JobState(StrEnum):
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """What was asked for. `fingerprint` says when the same command means the same job."""
+
+    network: NetworkInfo
+    target: Target
+    device: DeviceIdentity
+    toolchain: ToolchainIdentity
+    budget: Budget
+    settings: TuneSettings
+
+    @property
+    def fingerprint(self) -> str:
+        """A command repeated after a crash finds its job by this."""
+        return digest(
+            [
+                self.network.digest,
+                str(self.target),
+                self.device.exact,
+                self.toolchain.exact,
+                [self.budget.trials, self.budget.seconds, self.budget.target_latency_s],
+                self.settings.to_json(),
+            ]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    job_id: str
+    spec: JobSpec
+    state: JobState
+    created_at: float
+    elapsed_s: float = 0.0

@@ -1,0 +1,81 @@
+"""Every parameter of a job, typed, with its default. Read once, stored with the job."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSettings:
+    """Effort of the select stage.
+
+    `population` and `generations` were measured (docs/benchmarks.md, search effort): a quarter of
+    MetaSchedule's effort loses nothing. `first_batch` is the random round, `batch` every later.
+    """
+
+    batch: int = 24
+    first_batch: int = 16
+    population: int = 128
+    generations: int = 2
+    mutate_probability: float = 0.85
+    random_share: float = 0.1
+    seed: int = 0
+    cost_model: str = "xgb"
+    min_new_trials: int = 8
+
+    def __post_init__(self) -> None:
+        if min(self.batch, self.first_batch, self.population) < 1 or self.generations < 0:
+            raise ValueError("batch, first batch and population must be positive")
+        if not 0 <= self.random_share <= 1 or not 0 <= self.mutate_probability <= 1:
+            raise ValueError("probabilities lie between 0 and 1")
+
+
+@dataclass(frozen=True, slots=True)
+class BuildSettings:
+    timeout_s: float = 20.0
+    memory_gib: float = 8.0
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureSettings:
+    """How a candidate is measured.
+
+    Repeats are short and many, ranked by a low quantile. A candidate slower than
+    `give_up_ratio` times the best of its task gets `slow_repeats` only: its exact latency does
+    not matter. `max_drift` bounds how far the reference kernel may move over a batch before the
+    batch is measured again, at most `max_again` times.
+    """
+
+    timeout_s: float = 20.0
+    memory_gib: float = 8.0
+    repeats: int = 20
+    slow_repeats: int = 3
+    min_repeat_ms: float = 1.5
+    give_up_ratio: float = 3.0
+    flush_cache: bool = False
+    max_drift: float = 0.03
+    max_again: int = 1
+    finalists: int = 4
+    final_repeats: int = 60
+    end_to_end_rounds: int = 12
+
+
+@dataclass(frozen=True, slots=True)
+class TuneSettings:
+    search: SearchSettings = field(default_factory=SearchSettings)
+    build: BuildSettings = field(default_factory=BuildSettings)
+    measure: MeasureSettings = field(default_factory=MeasureSettings)
+    transfer: bool = True
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> TuneSettings:
+        return cls(
+            search=SearchSettings(**value["search"]),
+            build=BuildSettings(**value["build"]),
+            measure=MeasureSettings(**value["measure"]),
+            transfer=value["transfer"],
+        )

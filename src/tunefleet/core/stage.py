@@ -1,0 +1,78 @@
+"""The four stages of the loop of one task, as schedulable units.
+
+A stage is named by its key and nothing else: whoever runs it reads its inputs from the store by
+that key and commits its result to the store under that key, once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from tunefleet.core.trial import Built, Candidate, Failure, Measurement
+
+
+class StageKind(StrEnum):
+    SELECT = "select"
+    BUILD = "build"
+    PROFILE = "profile"
+    UPDATE = "update"
+
+
+#: The order of the stages within one iteration.
+STAGE_ORDER = (StageKind.SELECT, StageKind.BUILD, StageKind.PROFILE, StageKind.UPDATE)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class StageKey:
+    job_id: str
+    task_id: str
+    iteration: int
+    kind: StageKind
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.task_id[:8]}#{self.iteration} of job {self.job_id[:8]}"
+
+
+@dataclass(frozen=True, slots=True)
+class SelectResult:
+    """`exhausted`: the search space has no unmeasured candidate left, the lane is complete."""
+
+    candidates: tuple[Candidate, ...]
+    exhausted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BuildResult:
+    built: tuple[Built, ...]
+    failed: tuple[tuple[str, Failure], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileResult:
+    """By candidate id; `profile_s` is the device time of each."""
+
+    measured: tuple[tuple[str, Measurement, float], ...]
+    failed: tuple[tuple[str, Failure], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateResult:
+    """`model` is empty when the stage was skipped because too little was new."""
+
+    model: bytes = b""
+    trained_on: int = 0
+
+
+StageResult = SelectResult | BuildResult | ProfileResult | UpdateResult
+
+
+@dataclass(frozen=True, slots=True)
+class StageRun:
+    """A finished stage with the wall time it took. `seconds` comes in, it is not read here."""
+
+    key: StageKey
+    result: StageResult
+    started_at: float
+    seconds: float
+    note: str = field(default="", compare=False)

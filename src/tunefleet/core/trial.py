@@ -1,0 +1,103 @@
+"""Candidates, and what became of them: a measurement or a failure with a kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class FailureKind(StrEnum):
+    """Why a trial has no latency. A failure is data, never a magic latency."""
+
+    INSTANTIATE = "instantiate"
+    BUILD_ERROR = "build_error"
+    BUILD_TIMEOUT = "build_timeout"
+    BUILD_CRASH = "build_crash"
+    BUILD_MEMORY = "build_memory"
+    RUN_ERROR = "run_error"
+    RUN_TIMEOUT = "run_timeout"
+    RUN_CRASH = "run_crash"
+    RUN_MEMORY = "run_memory"
+    WRONG_ANSWER = "wrong_answer"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    kind: FailureKind
+    text: str
+
+
+def ranking_latency(latencies_s: tuple[float, ...]) -> float:
+    """The latency candidates are ranked by: the 10th percentile of the repeats, in seconds.
+
+    On a shared machine the median of one kernel moves by up to 25 % from minute to minute, its
+    10th percentile by 1-3 % (docs/benchmarks.md), so the low quantile is the honest rank.
+    """
+    ordered = sorted(latencies_s)
+    position = 0.1 * (len(ordered) - 1)
+    low = int(position)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Every repeat of one candidate, in seconds per run.
+
+    `drift` is the relative change of the reference kernel over the batch (0.01 = 1 %).
+    """
+
+    latencies_s: tuple[float, ...]
+    drift: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.latencies_s or min(self.latencies_s) <= 0:
+            raise ValueError("a measurement needs at least one positive latency")
+
+    @property
+    def latency_s(self) -> float:
+        return ranking_latency(self.latencies_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One program of a task: a schedule trace with its decisions.
+
+    `candidate_id` is the digest of `trace` (canonical JSON), so the same program of the same task
+    has the same id in every job. `features` is what the cost model sees (bytes of the feature
+    schema named in the job's settings), `score` its prediction when selected.
+    """
+
+    candidate_id: str
+    trace: str
+    score: float = 0.0
+    features: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A candidate that was compiled: the path of its shared library and its argument types.
+
+    `args` are (shape, dtype) of the built function, which differ from the task's where weights
+    are packed.
+    """
+
+    candidate_id: str
+    path: str
+    args: tuple[tuple[tuple[int, ...], str], ...]
+    build_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """The durable outcome of one candidate in one job."""
+
+    candidate: Candidate
+    iteration: int
+    outcome: Measurement | Failure
+    build_s: float = 0.0
+    profile_s: float = 0.0
+
+    @property
+    def latency_s(self) -> float | None:
+        return self.outcome.latency_s if isinstance(self.outcome, Measurement) else None

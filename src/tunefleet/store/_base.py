@@ -1,0 +1,112 @@
+"""The Store contract: everything durable that a job leaves behind.
+
+**Threads and processes.** Every verb may be called from any thread of any process; a store
+serialises writers itself and a reader never sees half of a commit.
+**Durability.** When a verb returns, its effect survives kill -9 of any process. Each verb is one
+transaction.
+**Idempotence.** `put_tasks`, `commit`, `crown` and `finish` may be repeated with the same
+arguments; the repetition changes nothing. A stage is committed once: the first commit of a key
+wins, a later one returns False and leaves no trace.
+**Errors.** An unknown job or task raises `InputError`; a file that is not a store, that a newer
+version wrote or that cannot be written raises `SetupError` naming it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tunefleet.core.identity import DeviceIdentity, Tier, ToolchainIdentity
+from tunefleet.core.job import Job, JobSpec, JobState
+from tunefleet.core.stage import StageKey, StageRun
+from tunefleet.core.task import WeightedTask
+from tunefleet.core.trial import Candidate, Measurement, Trial
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A measured trial with who measured it: what later jobs reuse."""
+
+    task_id: str
+    job_id: str
+    candidate: Candidate
+    measurement: Measurement
+    device: DeviceIdentity
+    toolchain: ToolchainIdentity
+
+
+class Store(Protocol):
+    def open_job(self, spec: JobSpec, *, job_id: str, now: float) -> Job:
+        """The running job with this spec's fingerprint (the latest), or a new one `job_id`."""
+
+    def jobs(self) -> list[Job]:
+        """Every job, newest first."""
+
+    def put_tasks(self, job_id: str, tasks: Sequence[WeightedTask]) -> None:
+        """Set the tasks of a job, in their order. A task known from other jobs is shared."""
+
+    def tasks(self, job_id: str) -> list[WeightedTask]:
+        """The tasks of a job in the order they were put; empty before `put_tasks`."""
+
+    def commit(self, run: StageRun) -> bool:
+        """Write a finished stage and all that follows from it in one transaction.
+
+        select: its candidates. build: what was built; each failure becomes a trial. profile: each
+        measurement and each failure becomes a trial. update: the model, the newest of the job.
+        A candidate that is already a trial of the job never becomes a second one. Also adds
+        `run.seconds` to the job's `elapsed_s`.
+        """
+
+    def stage(self, key: StageKey) -> StageRun | None:
+        """A committed stage with its result as it was committed, or None."""
+
+    def stages(self, job_id: str) -> list[StageRun]:
+        """Every committed stage of a job in the order of commit, update models left out
+        (`UpdateResult.model` is empty) and candidates without features."""
+
+    def trials(self, job_id: str, task_id: str | None = None) -> list[Trial]:
+        """The trials of a job (of one of its tasks) in the order of commit, with features."""
+
+    def model(self, job_id: str) -> bytes:
+        """The newest non-empty cost model committed by an update stage of the job, or b""."""
+
+    def records(
+        self,
+        task_id: str,
+        device: DeviceIdentity,
+        toolchain: ToolchainIdentity,
+        *,
+        tier: Tier,
+        limit: int,
+    ) -> list[Record]:
+        """The fastest measured trials of a task over all jobs, fastest first, one per candidate.
+
+        EXACT: device and toolchain agree exactly. COMPATIBLE: both compatible digests agree and
+        at least one exact digest does not (so the tiers are disjoint). Ranked by
+        `Measurement.latency_s`. A candidate that failed with `wrong_answer` in any job of the same exact
+        identities is never returned.
+        """
+
+    def crown(self, job_id: str, task_id: str, winner: Trial | None, checks: Any) -> None:
+        """Remember what a job delivers for a task: a verified trial, or None for the default.
+
+        `checks` is a JSON value saying how it was chosen. A winner is also entered into the
+        best-only table for (task, exact device, exact toolchain) unless a faster one stands
+        there. Repeating replaces the job's own entry.
+        """
+
+    def winners(self, job_id: str) -> dict[str, tuple[Trial | None, Any]]:
+        """task_id -> (winner, checks) of a job as crowned so far."""
+
+    def finish(self, job_id: str, state: JobState, summary: Any) -> None:
+        """Close a job with its JSON summary (what `--json` prints)."""
+
+    def summary(self, job_id: str) -> Any:
+        """The summary given to `finish`, or None while the job runs."""
+
+    def close(self) -> None:
+        """Release files and connections; every verb afterwards raises."""
+
+
+
