@@ -84,8 +84,8 @@ class Store(Protocol):
 
         EXACT: device and toolchain agree exactly. COMPATIBLE: both compatible digests agree and
         at least one exact digest does not (so the tiers are disjoint). Ranked by
-        `Measurement.latency_s`. A candidate that failed with `wrong_answer` in any job of the same exact
-        identities is never returned.
+        `Measurement.latency_s`. A candidate that failed with `wrong_answer` in any job of
+        the same exact identities is never returned.
         """
 
     def crown(self, job_id: str, task_id: str, winner: Trial | None, checks: Any) -> None:
@@ -107,6 +107,3 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Release files and connections; every verb afterwards raises."""
-
-
-

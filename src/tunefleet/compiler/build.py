@@ -1,0 +1,99 @@
+"""The build stage: candidates -> shared libraries."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from tunefleet.compiler.host import to_tvm
+from tunefleet.compiler.programs import load_program, replay
+from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.core.target import Target
+from tunefleet.core.trial import Built, Failure, FailureKind
+from tunefleet.errors import SetupError
+
+tvm = load_tvm()
+
+
+@lru_cache(maxsize=1)
+def _linker() -> str:
+    """The linker itself: gcc around it takes ten times as long and adds nothing to a kernel."""
+    path = shutil.which("ld") or shutil.which("ld.lld")
+    if path is None:
+        raise SetupError("no linker (ld) on the PATH", cure="install binutils or gcc")
+    return path
+
+
+def build_candidate(
+    program: str, target: Target, candidate_id: str, trace: str, directory: str
+) -> Built | Failure:
+    """Compile one candidate into `directory` under a name never used before.
+
+    Weights that the schedule packs are arguments in their packed shape.
+    """
+    started = time.perf_counter()
+    try:
+        schedule = replay(program, trace)
+        packed = tvm.s_tir.transform.RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)
+        module = packed(schedule.mod)
+    except Exception as error:
+        return Failure(FailureKind.INSTANTIATE, one_line(error))
+    return compile_module(module, target, candidate_id, directory, started)
+
+
+def build_default(program: str, target: Target, name: str, directory: str) -> Built | Failure:
+    """Compile a task as it is, without a schedule."""
+    return compile_module(load_program(program), target, name, directory, time.perf_counter())
+
+
+def build_checked(
+    program: str, target: Target, name: str, trace: str, directory: str
+) -> Built | Failure:
+    """Compile a candidate with its weight packing inside, so that it takes the task's arguments."""
+    started = time.perf_counter()
+    try:
+        module = replay(program, trace).mod
+    except Exception as error:
+        return Failure(FailureKind.INSTANTIATE, one_line(error))
+    return compile_module(module, target, name, directory, started)
+
+
+def compile_module(
+    module: Any, target: Target, name: str, directory: str, started: float
+) -> Built | Failure:
+    """Lower, compile and link a module whose only function is `main`."""
+    # dlopen caches by path: the name must be new in every build of every process.
+    stem = Path(directory) / f"{name}-{os.getpid()}-{time.monotonic_ns():x}"
+    object_file, library = f"{stem}.o", f"{stem}.so"
+    try:
+        arguments = tvm.s_tir.meta_schedule.arg_info.ArgInfo.from_prim_func(module["main"])
+        args = tuple((tuple(int(d) for d in a.shape), str(a.dtype)) for a in arguments)
+        tvm.driver.build(module, target=to_tvm(target)).write_to_file(object_file, "o")
+        link = [_linker(), "-shared", "-o", library, object_file]
+        subprocess.run(link, check=True, capture_output=True, text=True)
+    except SetupError:
+        raise
+    except subprocess.CalledProcessError as error:
+        return Failure(FailureKind.BUILD_ERROR, one_line(error.stderr))
+    except Exception as error:
+        kind = FailureKind.BUILD_MEMORY if is_memory(error) else FailureKind.BUILD_ERROR
+        return Failure(kind, one_line(error))
+    finally:
+        Path(object_file).unlink(missing_ok=True)
+    return Built(name, library, args, time.perf_counter() - started)
+
+
+def is_memory(error: BaseException) -> bool:
+    text = str(error)
+    return isinstance(error, MemoryError) or "bad_alloc" in text or "out of memory" in text.lower()
+
+
+def one_line(error: object) -> str:
+    """The last line of an error's text that says something, shortened."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[-1] if lines else type(error).__name__)[:300]

@@ -1,0 +1,26 @@
+"""Seeded example inputs for networks that bring none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from tunefleet.core.network import TensorSpec
+
+
+def seeded_inputs(specs: Iterable[TensorSpec], seed: int = 0) -> tuple[np.ndarray, ...]:
+    """Standard normal numbers for floats; zeros and ones for integers and booleans.
+
+    The range of an unknown integer input is unknown too (token ids, lengths, indices): zero and
+    one are valid nearly everywhere.
+    """
+    rng = np.random.default_rng(seed)
+    return tuple(_one(rng, spec) for spec in specs)
+
+
+def _one(rng: np.random.Generator, spec: TensorSpec) -> np.ndarray:
+    dtype = np.dtype(spec.dtype)
+    if dtype.kind == "f":
+        return rng.standard_normal(spec.shape).astype(dtype)
+    return rng.integers(0, 2, spec.shape).astype(dtype)

@@ -1,0 +1,86 @@
+"""What both importers need to know of a Relax module, and how its errors are told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.core.network import TensorSpec
+from tunefleet.errors import InputError
+
+tvm = load_tvm()
+relax = tvm.relax
+
+
+def tidy(mod: Any) -> Any:
+    """Replaces what both importers write in ways that are unsafe or slow to run.
+
+    - A table lookup with unchecked indices: a token id outside the vocabulary would crash the
+      process that runs the network. The indices are clipped instead.
+    - The cube of GPT-2's GELU: as a power it calls `powf` for each element.
+    - An addition of zeros, as of an attention mask that hides nothing.
+    """
+    mod["main"] = _Tidy(mod).visit_expr(mod["main"])
+    return mod
+
+
+@relax.expr_functor.mutator
+class _Tidy(relax.PyExprMutator):  # type: ignore[misc, name-defined]
+    def visit_call_(self, call: Any) -> Any:
+        call = self.visit_expr_post_order(call)
+        if call.op == tvm.ir.Op.get("relax.take") and call.attrs.mode == "fast":
+            return relax.op.take(*call.args, axis=call.attrs.axis, mode="clip")
+        if call.op == tvm.ir.Op.get("relax.power") and _is_all(call.args[1], 3):
+            base = call.args[0]
+            return relax.op.multiply(relax.op.multiply(base, base), base)
+        if call.op == tvm.ir.Op.get("relax.add") and _is_all(call.args[1], 0):
+            unchanged = tvm.ir.structural_equal(call.ty, call.args[0].ty)
+            return call.args[0] if unchanged else call
+        return call
+
+
+def _is_all(expr: Any, number: float) -> bool:
+    constant = isinstance(expr, tvm.ir.GenericConst)
+    return constant and bool((expr.value.numpy() == number).all())
+
+
+def output_specs(mod: Any, names: Sequence[str], what: str) -> tuple[TensorSpec, ...]:
+    """The outputs of `main`, one per name; raises InputError unless all are static tensors."""
+    result = mod["main"].ret_ty
+    fields = list(result.fields) if isinstance(result, relax.TupleType) else [result]
+    if len(fields) != len(names):
+        raise InputError(
+            f"{what}: TVM imports {len(fields)} outputs where the network has {len(names)}",
+            cure="return plain tensors, each once",
+        )
+    return tuple(_static(field, name, what) for field, name in zip(fields, names, strict=True))
+
+
+def cannot_import(what: str, exc: BaseException) -> InputError:
+    """The error for a network that TVM's importer rejects, with the gist of its reason."""
+    lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
+    gist = next((line for line in lines if not line.startswith(("Traceback", "File "))), "")
+    gist = gist if len(gist) <= 120 else gist[:117] + "..."
+    return InputError(
+        f"{what}: TVM cannot import it: {type(exc).__name__}: {gist}",
+        cure="replace that operation or export without it",
+    )
+
+
+def _static(field: Any, name: str, what: str) -> TensorSpec:
+    shape = getattr(field, "shape", None)
+    if not isinstance(field, relax.TensorType) or not isinstance(shape, relax.ShapeExpr):
+        raise InputError(
+            f"{what}: output {name} is not a tensor of known shape",
+            cure="return tensors whose shapes do not depend on values",
+        )
+    if not all(isinstance(extent, int | tvm.tirx.IntImm) for extent in shape):
+        raise InputError(
+            f"{what}: output {name} has the shape {shape}, which is not static",
+            cure="export with fixed shapes",
+        )
+    extents = tuple(int(extent) for extent in shape)
+    if 0 in extents:
+        raise InputError(f"{what}: output {name} is empty: {extents}", cure="choose larger inputs")
+    return TensorSpec(name, extents, str(field.dtype))

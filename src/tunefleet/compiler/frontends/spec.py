@@ -1,0 +1,137 @@
+"""Names and digests of networks, found without importing a framework.
+
+A resumed job is recognised by these alone, before the seconds that TVM and torch take to import.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from tunefleet.errors import InputError
+from tunefleet.zoo.registry import content_key
+from tunefleet.zoo.spec import PREFIX, ZooSpec
+from tunefleet.zoo.spec import parse as parse_zoo
+
+ONNX_SUFFIX = ".onnx"
+TORCH_SUFFIX = ".pt2"
+_STATE_SUFFIXES = frozenset({".pt", ".pth", ".bin", ".ckpt", ".safetensors"})
+_KINDS = f"an {ONNX_SUFFIX} file, a {TORCH_SUFFIX} file or {PREFIX}NAME"
+
+
+def is_zoo(spec: str | os.PathLike[str]) -> bool:
+    """Whether `spec` asks for a network of the zoo."""
+    return isinstance(spec, str) and spec.startswith(PREFIX)
+
+
+def zoo_spec(spec: str | os.PathLike[str]) -> ZooSpec:
+    """The specification behind ``zoo:...``; raises InputError."""
+    return parse_zoo(os.fspath(spec))
+
+
+def source_path(spec: str | os.PathLike[str]) -> Path:
+    """The readable, non-empty ONNX or PyTorch file that `spec` names; raises InputError."""
+    path = Path(spec)
+    suffix = path.suffix.lower()
+    if suffix in _STATE_SUFFIXES:
+        raise InputError(
+            f"{shown(path)} holds weights without a graph",
+            cure=f"export the module: torch.export.save(torch.export.export(...), "
+            f"'{path.stem[:40]}{TORCH_SUFFIX}')",
+        )
+    if path.is_dir():
+        raise InputError(f"{shown(path)} is a directory, not a network", cure=f"give {_KINDS}")
+    if suffix not in (ONNX_SUFFIX, TORCH_SUFFIX):
+        kind = f"the suffix {suffix[:20]!r} is unknown" if suffix else "it has no suffix"
+        raise InputError(f"cannot tell what {shown(path)} is: {kind}", cure=f"give {_KINDS}")
+    _check_readable(path)
+    return path
+
+
+def network_name(spec: str | os.PathLike[str]) -> str:
+    """A short name: the stem of the file, or the zoo network with its changed parameters."""
+    return zoo_spec(spec).label if is_zoo(spec) else source_path(spec).stem
+
+
+def network_digest(spec: str | os.PathLike[str]) -> str:
+    """SHA-256 of the file, or of the complete zoo specification and what it is built with.
+
+    The digest of an ONNX file with external data covers the files beside it as well.
+    """
+    if is_zoo(spec):
+        return hashlib.sha256(content_key(zoo_spec(spec)).encode()).hexdigest()
+    path = source_path(spec)
+    digest = hashlib.sha256()
+    for part in (path, *_external_data(path)):
+        with part.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+def shown(path: str | os.PathLike[str]) -> str:
+    """`path` short enough for a one-line message."""
+    text = os.fspath(path)
+    return text if len(text) <= 80 else "..." + text[-77:]
+
+
+def listed(names: Sequence[str], most: int = 5) -> str:
+    """The first `most` names, and how many more there are."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def _check_readable(path: Path) -> None:
+    try:
+        with path.open("rb") as file:
+            first = file.read(1)
+    except FileNotFoundError as exc:
+        raise InputError(
+            f"{shown(path)} does not exist", cure=f"check the path from {shown(Path.cwd())}"
+        ) from exc
+    except PermissionError as exc:
+        raise InputError(
+            f"{shown(path)} cannot be read: permission denied", cure=f"chmod +r {shown(path)}"
+        ) from exc
+    except OSError as exc:
+        raise InputError(
+            f"{shown(path)} cannot be read: {exc.strerror}", cure="check the file and its disk"
+        ) from exc
+    if not first:
+        raise InputError(f"{shown(path)} is empty", cure="export or copy the network again")
+
+
+def _external_data(path: Path) -> list[Path]:
+    """The files beside an ONNX file that hold its weights, if there are any."""
+    if path.suffix.lower() != ONNX_SUFFIX or not _mentions(path, b"location"):
+        return []
+    try:
+        import onnx
+        from onnx.external_data_helper import uses_external_data
+
+        model = onnx.load(path, load_external_data=False)
+    except Exception:
+        # Loading the network says what is wrong; the file alone still identifies it.
+        return []
+    names = {
+        entry.value
+        for tensor in model.graph.initializer
+        if uses_external_data(tensor)
+        for entry in tensor.external_data
+        if entry.key == "location"
+    }
+    beside = [path.with_name(Path(name).name) for name in sorted(names)]
+    return [file for file in beside if file.is_file()]
+
+
+def _mentions(path: Path, text: bytes) -> bool:
+    """Whether `text` is in the file, as it is wherever ONNX keeps weights elsewhere."""
+    before = b""
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            if text in before + block:
+                return True
+            before = block[-len(text) :]
+    return False

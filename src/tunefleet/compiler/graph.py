@@ -1,0 +1,42 @@
+"""The graph pipeline: an imported network becomes fused, layout-converted, tunable programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tunefleet.compiler.simplify import simplify
+from tunefleet.compiler.toolchain import load_tvm
+
+tvm = load_tvm()
+relax = tvm.relax
+
+#: NHWC keeps the channels of a pixel together: vector loads for 1x1 and depthwise convolutions,
+#: and a packed weight of any blocking. Measured best on x86 (docs/benchmarks.md, layout).
+_LAYOUT = {"relax.nn.conv2d": ["NHWC", "HWIO"]}
+
+
+def prepare(mod: Any, target: Any) -> Any:
+    """Relax with weights as constants -> Relax calling fused PrimFuncs, ready for extraction.
+
+    `target` is a TVM target. Weights that a schedule may repack are marked layout-free.
+    """
+    transform = relax.transform
+    with target, tvm.transform.PassContext(opt_level=3):
+        mod = transform.CanonicalizeBindings()(mod)
+        mod = simplify(mod)
+        mod = transform.DecomposeOpsForInference()(mod)
+        mod = transform.ConvertLayout(_LAYOUT)(mod)
+        mod = transform.CanonicalizeBindings()(mod)
+        mod = simplify(mod)
+        fuse = [
+            transform.LegalizeOps(),
+            transform.AnnotateTIROpPattern(),
+            transform.FoldConstant(),
+            transform.FuseOps(),
+            transform.FuseTIR(),
+            transform.DeadCodeElimination(),
+            transform.RewriteDataflowReshape(),
+            transform.DeadCodeElimination(),
+            transform.AttachAttrLayoutFreeBuffers(),
+        ]
+        return tvm.transform.Sequential(fuse)(mod)

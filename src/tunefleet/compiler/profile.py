@@ -1,0 +1,163 @@
+"""The profile stage: shared libraries -> latencies, on the threads the target names."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from tunefleet.compiler.build import compile_module, is_memory, one_line
+from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.core.settings import MeasureSettings
+from tunefleet.core.target import Target
+from tunefleet.core.trial import Built, Failure, FailureKind, Measurement, ranking_latency
+
+tvm = load_tvm()
+
+_REFERENCE_SIZE = 384
+_REFERENCE_REPEATS = 30
+
+
+def profile_candidate(
+    built: Built, settings: MeasureSettings, best_s: float | None
+) -> Measurement | Failure:
+    """Measure one candidate: warm-up, then short repeats.
+
+    `best_s` is the best latency of the task so far; a candidate far behind it is cut short.
+    """
+    try:
+        run = _runner(built)
+        _flush_inputs = "cache_flush_cpu_non_first_arg" if settings.flush_cache else ""
+        warm = run(number=1, repeat=2, preprocess="")
+        estimate = min(warm)
+        slow = best_s is not None and estimate > settings.give_up_ratio * best_s
+        repeats = settings.slow_repeats if slow else settings.repeats
+        number = 1
+        if not settings.flush_cache:
+            number = max(1, math.ceil(settings.min_repeat_ms * 1e-3 / max(estimate, 1e-9)))
+        return Measurement(tuple(run(number=number, repeat=repeats, preprocess=_flush_inputs)))
+    except Exception as error:
+        kind = FailureKind.RUN_MEMORY if is_memory(error) else FailureKind.RUN_ERROR
+        return Failure(kind, one_line(error))
+
+
+def profile_interleaved(
+    candidates: Sequence[Built], settings: MeasureSettings
+) -> list[Measurement | Failure]:
+    """Measure finalists in turn, A B C A B C ..., so that a slow minute hits all of them alike."""
+    runners: list[Any] = []
+    for built in candidates:
+        try:
+            run = _runner(built)
+            estimate = min(run(number=1, repeat=3, preprocess=""))
+            runners.append((run, max(1, math.ceil(settings.min_repeat_ms * 1e-3 / estimate))))
+        except Exception as error:
+            runners.append(Failure(FailureKind.RUN_ERROR, one_line(error)))
+    latencies: list[list[float]] = [[] for _ in candidates]
+    rounds = max(1, settings.final_repeats // 5)
+    for _ in range(rounds):
+        for index, runner in enumerate(runners):
+            if not isinstance(runner, Failure):
+                run, number = runner
+                latencies[index] += run(number=number, repeat=5, preprocess="")
+    return [
+        runner if isinstance(runner, Failure) else Measurement(tuple(values))
+        for runner, values in zip(runners, latencies, strict=True)
+    ]
+
+
+def _runner(built: Built) -> Any:
+    """run(number, repeat, preprocess) -> seconds per run of each repeat."""
+    library = tvm.runtime.load_module(built.path)
+    arguments = [
+        _random_tensor(shape, dtype, seed) for seed, (shape, dtype) in enumerate(built.args)
+    ]
+
+    def run(*, number: int, repeat: int, preprocess: str) -> list[float]:
+        evaluator = library.time_evaluator(
+            "main", tvm.cpu(), number=number, repeat=repeat, f_preproc=preprocess
+        )
+        return [float(s) for s in evaluator(*arguments).results]
+
+    return run
+
+
+def _random_array(shape: tuple[int, ...], dtype: str, seed: int) -> Any:
+    generator = np.random.default_rng(seed)
+    if dtype.startswith("float") or dtype == "bfloat16":
+        return generator.standard_normal(shape, dtype=np.float32).astype(dtype)
+    if dtype == "bool":
+        return generator.random(shape) < 0.5
+    # Indices must stay inside any table that they look up.
+    return generator.integers(0, 2, shape).astype(dtype)
+
+
+@lru_cache(maxsize=256)
+def _pool_array(shape: tuple[int, ...], dtype: str) -> Any:
+    return _random_array(shape, dtype, 0)
+
+
+def _random_tensor(shape: tuple[int, ...], dtype: str, seed: int) -> Any:
+    return tvm.runtime.tensor(_pool_array(shape, dtype))
+
+
+def outputs(built: Built, seed: int) -> Any:
+    """The last argument of a program after one run on random input (its output)."""
+    library = tvm.runtime.load_module(built.path)
+    arrays = [_random_array(shape, dtype, seed + i) for i, (shape, dtype) in enumerate(built.args)]
+    arguments = [tvm.runtime.tensor(a) for a in arrays]
+    library["main"](*arguments)
+    return arguments[-1].numpy()
+
+
+def compare(default: Built, candidate: Built, seed: int) -> str:
+    """ "" when both programs compute the same from the same random input, else the difference.
+
+    The tolerance follows from float32 sums in another order: relative to the largest output.
+    """
+    expected, actual = outputs(default, seed), outputs(candidate, seed)
+    if expected.dtype.kind != "f":
+        return "" if np.array_equal(expected, actual) else "integer outputs differ"
+    if not np.isfinite(actual).all():
+        return "outputs are not finite"
+    scale = float(np.abs(expected).max()) or 1.0
+    worst = float(np.abs(expected - actual).max()) / scale
+    return "" if worst <= 1e-4 else f"outputs differ by {worst:.1e} of the largest output"
+
+
+class Reference:
+    """A fixed kernel that says whether the machine is as fast as a moment ago."""
+
+    def __init__(self, target: Target, directory: str) -> None:
+        built = compile_module(_reference_module(target), target, "reference", directory, 0.0)
+        if isinstance(built, Failure):
+            raise RuntimeError(built.text)
+        self._run = _runner(built)
+        self.measure()
+
+    def measure(self) -> float:
+        """Seconds of one run: low quantile of short repeats, some 30 ms in all."""
+        return ranking_latency(tuple(self._run(number=1, repeat=_REFERENCE_REPEATS, preprocess="")))
+
+
+def _reference_module(target: Target) -> Any:
+    """A blocked float32 matmul on every thread of the target."""
+    te, n = tvm.te, _REFERENCE_SIZE
+    a = te.placeholder((n, n), name="a")
+    b = te.placeholder((n, n), name="b")
+    k = te.reduce_axis((0, n), name="k")
+    c = te.compute((n, n), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="c")
+    schedule = tvm.s_tir.Schedule(te.create_prim_func([a, b, c]))
+    block = schedule.get_sblock("c")
+    i, j, k_loop = schedule.get_loops(block)
+    rows, row = schedule.split(i, [None, 4])
+    columns, column = schedule.split(j, [None, 16])
+    schedule.reorder(rows, columns, k_loop, row, column)
+    schedule.parallel(rows)
+    schedule.vectorize(column)
+    schedule.unroll(row)
+    schedule.decompose_reduction(block, k_loop)
+    return schedule.mod

@@ -1,0 +1,58 @@
+"""Serialised tasks and traces as TVM objects, with the caches of a warm worker."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import Any
+
+import tvm_ffi
+
+from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.core.ids import canonical_json, digest
+
+tvm = load_tvm()
+
+
+@lru_cache(maxsize=256)
+def load_program(program: str) -> Any:
+    """The module of a task from its serialised form."""
+    return tvm.ir.load_json(program)
+
+
+def trace_text(trace: Any) -> str:
+    """A schedule trace as canonical JSON."""
+    return canonical_json(_plain(trace.as_json()))
+
+
+def _plain(value: Any) -> Any:
+    """TVM containers as Python ones."""
+    if isinstance(value, (str, bool, type(None))):
+        return value
+    if isinstance(value, (int, float)):
+        return value
+    if hasattr(value, "items"):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if hasattr(value, "__len__") and hasattr(value, "__getitem__"):
+        return [_plain(v) for v in value]
+    if hasattr(value, "value"):
+        return value.value
+    return str(value)
+
+
+def replay(program: str, trace: str) -> Any:
+    """The schedule that `trace` makes of `program`, post-processing included.
+
+    Raises whatever TVM raises when the trace does not fit the program.
+    """
+    schedule = tvm.s_tir.Schedule(load_program(program))
+    tvm.s_tir.schedule.Trace.apply_json_to_schedule(json.loads(trace), schedule)
+    return schedule
+
+
+def program_id(schedule: Any) -> str:
+    """The candidate id: structural digest of the scheduled program.
+
+    Two traces that make the same program are one candidate; names of variables do not count.
+    """
+    return digest(f"{tvm_ffi.structural_hash(schedule.mod) & (2**64 - 1):016x}")

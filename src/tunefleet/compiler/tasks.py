@@ -1,0 +1,92 @@
+"""Splits a prepared network into tasks: one per distinct program, with FLOPs and weight."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import tvm_ffi
+
+from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.core.ids import digest
+from tunefleet.core.target import Target
+from tunefleet.core.task import Task, WeightedTask, rank
+
+tvm = load_tvm()
+relax = tvm.relax
+
+
+def extract_tasks(mod: Any, target: Target) -> list[WeightedTask]:
+    """The tasks of a prepared module, ranked by their share of its FLOPs."""
+    weights = call_counts(mod)
+    found: dict[str, WeightedTask] = {}
+    for gvar, function in mod.functions_items():
+        name = str(gvar.name_hint)
+        if not isinstance(function, tvm.tirx.PrimFunc) or name not in weights:
+            continue
+        task = _task(name, function, target)
+        known = found.get(task.task_id)
+        weight = weights[name] + (known.weight if known else 0)
+        found[task.task_id] = WeightedTask(known.task if known else task, weight)
+    return rank(list(found.values()))
+
+
+def call_counts(mod: Any) -> dict[str, int]:
+    """How often `main` calls each PrimFunc, by name."""
+    counts: dict[str, int] = {}
+    call_tir = tvm.ir.Op.get("relax.call_tir")
+    for block in mod["main"].body.blocks:
+        for binding in block.bindings:
+            call = binding.value
+            if isinstance(call, relax.Call) and call.op == call_tir:
+                name = str(call.args[0].name_hint)
+                counts[name] = counts.get(name, 0) + 1
+    return counts
+
+
+def normalized(function: Any) -> Any:
+    """A PrimFunc as the module MetaSchedule tunes: one function named `main`."""
+    function = function.with_attr("global_symbol", "main").with_attr("tirx.noalias", True)
+    return tvm.IRModule({"main": function})
+
+
+def task_id_of(function: Any, target: Target) -> str:
+    """Digest of the program's structural hash and the target.
+
+    TVM's hash ignores names of variables and is the same in every process.
+    """
+    return digest(
+        [f"{tvm_ffi.structural_hash(normalized(function)) & (2**64 - 1):016x}", str(target)]
+    )
+
+
+def _task(name: str, function: Any, target: Target) -> Task:
+    module = normalized(function)
+    shapes = [_shape_text(info) for info in _argument_infos(module)]
+    return Task(
+        task_id=task_id_of(function, target),
+        name=_readable(name),
+        operator=_readable(name).split("+")[0],
+        shapes=f"{' '.join(shapes[:-1])} -> {shapes[-1]}",
+        flops=float(tvm.s_tir.analysis.estimate_tir_flops(module)),
+        program=str(tvm.ir.save_json(module)),
+    )
+
+
+def _argument_infos(module: Any) -> list[Any]:
+    return list(tvm.s_tir.meta_schedule.arg_info.ArgInfo.from_prim_func(module["main"]))
+
+
+def _shape_text(info: Any) -> str:
+    return "x".join(str(int(d)) for d in info.shape) or "scalar"
+
+
+def _readable(name: str) -> str:
+    """`fused_conv2d3_add2_maximum1` -> `conv2d+add+maximum` (TVM numbers its duplicates)."""
+    name = name.removeprefix("fused_")
+    for operator in ("conv2d", "layer_norm", "batch_norm", "group_norm", "max_pool2d",
+                     "avg_pool2d", "adaptive_avg_pool2d", "strided_slice", "log_softmax"):  # fmt: skip
+        name = name.replace(operator, operator.replace("_", "-").replace("2d", "TWOD"))
+    parts = [re.sub(r"\d+$", "", part) for part in name.split("_")]
+    text = "+".join(part for part in parts if part)
+    return text.replace("TWOD", "2d").replace("-", "_")

@@ -1,0 +1,34 @@
+"""Random scores: the baseline that every model is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+import numpy as np
+
+from tunefleet.costmodel._base import Program, Scores
+
+
+class RandomModel:
+    name = "random"
+
+    def __init__(self, seed: int = 0) -> None:
+        self.seed = seed
+        self._generator = np.random.default_rng(seed)
+
+    def fit(self, programs: Sequence[Program], labels: Scores, tasks: Sequence[str]) -> Self:
+        return self
+
+    def predict(self, programs: Sequence[Program]) -> Scores:
+        return self._generator.random(len(programs))
+
+    def save(self) -> bytes:
+        return f"random/{self.seed}".encode()
+
+    @classmethod
+    def load(cls, data: bytes) -> Self:
+        kind, _, seed = data.partition(b"/")
+        if kind != b"random" or not seed.isdigit():
+            raise ValueError("not a random cost model")
+        return cls(int(seed))

@@ -1,0 +1,10 @@
+"""Imported once by the fork server, so that every worker starts with a warm compiler.
+
+Nothing here may start a thread: a fork after TVM's thread pool was used hangs.
+"""
+
+from tunefleet.compiler.toolchain import load_tvm
+
+load_tvm()
+
+import tunefleet.fleet.work  # noqa: E402, F401  (needs tvm loaded our way first)

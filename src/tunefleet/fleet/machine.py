@@ -1,0 +1,58 @@
+"""This machine as resources: host workers that select, build and update, one that measures."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from tunefleet.core.settings import TuneSettings
+from tunefleet.core.target import Target
+from tunefleet.fleet.pool import WorkerConfig, WorkerPool
+
+
+@dataclass(frozen=True, slots=True)
+class MachineLayout:
+    """How many host workers build at once, and on which cores hosts and the device run.
+
+    Empty cores mean the shared set of all: stages then take turns, a measurement is never
+    disturbed by a build.
+    """
+
+    builders: int
+    host_cores: tuple[int, ...] = ()
+    device_cores: tuple[int, ...] = ()
+
+
+class Machine:
+    """Pools of warm workers. `scratch` holds libraries on their way from build to profile."""
+
+    def __init__(self, target: Target, settings: TuneSettings, layout: MachineLayout) -> None:
+        self.target = target
+        self.layout = layout
+        self._scratch = tempfile.TemporaryDirectory(prefix="tunefleet-")
+        self.scratch = Path(self._scratch.name)
+        log = str(self.scratch / "workers.log")
+        host = WorkerConfig(1, settings.build.memory_gib, log, layout.host_cores)
+        device = WorkerConfig(target.threads, settings.measure.memory_gib, log, layout.device_cores)
+        #: Selects and updates: its caches of tune contexts stay warm in one process.
+        self.lead = WorkerPool(1, host)
+        self.host = WorkerPool(layout.builders, host)
+        self.device = WorkerPool(1, device)
+
+    def __enter__(self) -> Machine:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for pool in (self.lead, self.host, self.device):
+            pool.close()
+        self._scratch.cleanup()

@@ -1,0 +1,274 @@
+"""Runs one stage: inputs from the store by its key, work in the pools, a result to commit.
+
+Any stage of any job can be run by any StageRunner whose machine has the target; between two
+stages nothing is remembered here but what the store can give back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tunefleet.compiler.select import SelectRequest
+from tunefleet.core.identity import Tier
+from tunefleet.core.ids import seed_of
+from tunefleet.core.job import Job
+from tunefleet.core.stage import (
+    BuildResult,
+    ProfileResult,
+    SelectResult,
+    StageKey,
+    StageKind,
+    StageResult,
+    StageRun,
+    UpdateResult,
+)
+from tunefleet.core.task import Task
+from tunefleet.core.trial import Built, Failure, FailureKind, Measurement, Trial
+from tunefleet.errors import InternalError
+from tunefleet.fleet import work
+from tunefleet.fleet.machine import Machine
+from tunefleet.fleet.pool import CallEnd, CallFailure
+from tunefleet.store import Record, Store
+
+#: Records of earlier jobs that a task starts from, and that the first cost model learns from.
+_KNOWN_RECORDS = 64
+#: Programs from merely compatible devices that are measured here before any search.
+_PROPOSALS = 8
+
+_BUILD_FAILURES = {
+    CallEnd.TIMEOUT: FailureKind.BUILD_TIMEOUT,
+    CallEnd.CRASH: FailureKind.BUILD_CRASH,
+    CallEnd.MEMORY: FailureKind.BUILD_MEMORY,
+    CallEnd.ERROR: FailureKind.BUILD_ERROR,
+}
+_RUN_FAILURES = {
+    CallEnd.TIMEOUT: FailureKind.RUN_TIMEOUT,
+    CallEnd.CRASH: FailureKind.RUN_CRASH,
+    CallEnd.MEMORY: FailureKind.RUN_MEMORY,
+    CallEnd.ERROR: FailureKind.RUN_ERROR,
+}
+
+Progress = Callable[[StageKey, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A task within its job, as a stage needs it."""
+
+    job: Job
+    task: Task
+
+
+class StageRunner:
+    def __init__(
+        self, store: Store, machine: Machine, progress: Progress = lambda key, done, total: None
+    ) -> None:
+        self._store = store
+        self._machine = machine
+        self._progress = progress
+
+    def run(self, lane: Lane, key: StageKey, batch: int) -> StageRun:
+        """Run a stage to its result; the caller commits it. `batch` is used by select only."""
+        started_at, clock = time.time(), time.perf_counter()
+        note = ""
+        result: StageResult
+        if key.kind is StageKind.SELECT:
+            result = self._select(lane, key, batch)
+        elif key.kind is StageKind.BUILD:
+            result = self._build(lane, key)
+        elif key.kind is StageKind.PROFILE:
+            result, note = self._profile(lane, key)
+        else:
+            result = self._update(lane, key)
+        return StageRun(key, result, started_at, time.perf_counter() - clock, note)
+
+    def known_records(self, lane: Lane, tier: Tier, limit: int = _KNOWN_RECORDS) -> list[Record]:
+        """What earlier jobs measured of this task; nothing where transfer is switched off."""
+        spec = lane.job.spec
+        if not spec.settings.transfer:
+            return []
+        found = self._store.records(
+            lane.task.task_id, spec.device, spec.toolchain, tier=tier, limit=limit
+        )
+        return [record for record in found if record.job_id != lane.job.job_id]
+
+    def _select(self, lane: Lane, key: StageKey, batch: int) -> SelectResult:
+        settings = lane.job.spec.settings.search
+        trials = self._store.trials(key.job_id, key.task_id)
+        known = {
+            t.candidate.candidate_id: (t.candidate.trace, t.latency_s)
+            for t in trials
+            if t.latency_s is not None
+        }
+        for record in self.known_records(lane, Tier.EXACT):
+            candidate = record.candidate
+            known.setdefault(
+                candidate.candidate_id, (candidate.trace, record.measurement.latency_s)
+            )
+        proposals: tuple[str, ...] = ()
+        if not known and key.iteration == 0:
+            compatible = self.known_records(lane, Tier.COMPATIBLE, _PROPOSALS)
+            proposals = tuple(record.candidate.trace for record in compatible)
+        ordered = sorted(known.items(), key=lambda item: item[1][1])
+        request = SelectRequest(
+            program=lane.task.program,
+            target=self._machine.target,
+            settings=settings,
+            batch=batch,
+            seed=seed_of(settings.seed, key.task_id, key.iteration),
+            known=tuple((i, trace, latency) for i, (trace, latency) in ordered),
+            tried=frozenset(known) | {t.candidate.candidate_id for t in trials},
+            proposals=proposals,
+        )
+        model = self._store.model(key.job_id)
+        threads = self._machine.layout.builders
+        outcome = self._machine.lead.call(
+            work.run_select, request, settings.cost_model, model, threads
+        )
+        if isinstance(outcome, CallFailure):
+            # A task that kills the search itself is complete: nothing can be selected for it.
+            return SelectResult((), exhausted=True)
+        return outcome
+
+    def _build(self, lane: Lane, key: StageKey) -> BuildResult:
+        selected = self._result(key, StageKind.SELECT, SelectResult)
+        settings = lane.job.spec.settings.build
+        scratch = str(self._machine.scratch)
+        arguments = [
+            (lane.task.program, self._machine.target, c.candidate_id, c.trace, scratch)
+            for c in selected.candidates
+        ]
+        outcomes = self._machine.host.map(
+            work.build_candidate,
+            arguments,
+            settings.timeout_s,
+            lambda done: self._progress(key, done, len(arguments)),
+        )
+        built: list[Built] = []
+        failed: list[tuple[str, Failure]] = []
+        for candidate, outcome in zip(selected.candidates, outcomes, strict=True):
+            if isinstance(outcome, Built):
+                built.append(outcome)
+            else:
+                failed.append((candidate.candidate_id, _failure(outcome, _BUILD_FAILURES)))
+        return BuildResult(tuple(built), tuple(failed))
+
+    def _profile(self, lane: Lane, key: StageKey) -> tuple[ProfileResult, str]:
+        """Measure a batch; measure it again when the reference kernel says it was disturbed."""
+        built = self._result(key, StageKind.BUILD, BuildResult).built
+        if not built:
+            return ProfileResult(()), ""
+        settings = lane.job.spec.settings.measure
+        best = self.best_latency(lane)
+        chosen: tuple[float, list[Measurement | CallFailure | Failure]] | None = None
+        attempts = 0
+        for _ in range(1 + settings.max_again):
+            attempts += 1
+            before = self._reference()
+            outcomes = self._machine.device.map(
+                work.profile_candidate,
+                [(b, settings, best) for b in built],
+                settings.timeout_s,
+                lambda done: self._progress(key, done, len(built)),
+            )
+            after = self._reference()
+            drift = after / before - 1 if before and after else 0.0
+            if chosen is None or abs(drift) < abs(chosen[0]):
+                chosen = (drift, outcomes)
+            if abs(drift) <= settings.max_drift:
+                break
+        assert chosen is not None
+        drift, outcomes = chosen
+        measured: list[tuple[str, Measurement, float]] = []
+        failed: list[tuple[str, Failure]] = []
+        for candidate, outcome in zip(built, outcomes, strict=True):
+            if isinstance(outcome, Measurement):
+                value = Measurement(outcome.latencies_s, drift)
+                measured.append((candidate.candidate_id, value, sum(outcome.latencies_s)))
+            else:
+                failed.append((candidate.candidate_id, _failure(outcome, _RUN_FAILURES)))
+        note = f"reference drift {drift:+.1%}"
+        if attempts > 1:
+            note += f", measured {attempts} times"
+        return ProfileResult(tuple(measured), tuple(failed)), note
+
+    def _reference(self) -> float | None:
+        outcome = self._machine.device.call(
+            work.measure_reference, self._machine.target, str(self._machine.scratch), timeout_s=60
+        )
+        return None if isinstance(outcome, CallFailure) else outcome
+
+    def best_latency(self, lane: Lane) -> float | None:
+        """The best known latency of a task in this job or, exactly, in earlier ones."""
+        found = [t.latency_s for t in self._store.trials(lane.job.job_id, lane.task.task_id)]
+        found += [r.measurement.latency_s for r in self.known_records(lane, Tier.EXACT, 1)]
+        return min((latency for latency in found if latency is not None), default=None)
+
+    def _update(self, lane: Lane, key: StageKey) -> UpdateResult:
+        """Fit the job's cost model on all its trials and what transfers, if enough is new."""
+        settings = lane.job.spec.settings.search
+        samples = self._samples(lane.job)
+        trained_on = max(
+            (
+                run.result.trained_on
+                for run in self._store.stages(key.job_id)
+                if isinstance(run.result, UpdateResult)
+            ),
+            default=0,
+        )
+        # Fitting takes time in proportion to all trials: fit when a tenth of them is new.
+        needed = max(settings.min_new_trials, trained_on // 10)
+        if len(samples) - trained_on < needed:
+            return UpdateResult()
+        features, labels, tasks = (list(column) for column in zip(*samples, strict=True))
+        outcome = self._machine.lead.call(
+            work.run_update, settings.cost_model, features, labels, tasks
+        )
+        if isinstance(outcome, CallFailure):
+            return UpdateResult()
+        return UpdateResult(outcome, len(samples))
+
+    def _samples(self, job: Job) -> list[tuple[bytes, float, str]]:
+        """(features, label, task) of all trials of a job and of the records it starts from."""
+        samples: list[tuple[bytes, float, str]] = []
+        for weighted in self._store.tasks(job.job_id):
+            task_id = weighted.task.task_id
+            lane = Lane(job, weighted.task)
+            found: dict[str, tuple[bytes, float | None]] = {
+                r.candidate.candidate_id: (r.candidate.features, r.measurement.latency_s)
+                for r in self.known_records(lane, Tier.EXACT)
+            }
+            for trial in self._store.trials(job.job_id, task_id):
+                found[trial.candidate.candidate_id] = (trial.candidate.features, trial.latency_s)
+            best = min((s for _, s in found.values() if s is not None), default=None)
+            for features, latency in found.values():
+                if features:
+                    label = best / latency if best and latency else 0.0
+                    samples.append((features, label, task_id))
+        return samples
+
+    def _result[R: StageResult](self, key: StageKey, kind: StageKind, expected: type[R]) -> R:
+        source = StageKey(key.job_id, key.task_id, key.iteration, kind)
+        run = self._store.stage(source)
+        if run is None or not isinstance(run.result, expected):
+            raise InternalError(f"{key} was started before {source} was committed")
+        return run.result
+
+
+def _failure(outcome: object, kinds: dict[CallEnd, FailureKind]) -> Failure:
+    if isinstance(outcome, Failure):
+        return outcome
+    if isinstance(outcome, CallFailure):
+        return Failure(kinds[outcome.end], outcome.text)
+    raise InternalError(f"a worker returned {type(outcome).__name__}")
+
+
+def trial_counts(trials: list[Trial]) -> dict[str, int]:
+    """Failures by kind."""
+    counts: dict[str, int] = {}
+    for trial in trials:
+        if isinstance(trial.outcome, Failure):
+            counts[str(trial.outcome.kind)] = counts.get(str(trial.outcome.kind), 0) + 1
+    return counts

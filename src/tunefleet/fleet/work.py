@@ -1,0 +1,70 @@
+"""What workers run: module-level functions, so that a pool can name them."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from tunefleet.compiler import build, profile
+from tunefleet.compiler.select import SelectRequest, select
+from tunefleet.core.settings import MeasureSettings
+from tunefleet.core.stage import SelectResult
+from tunefleet.core.target import Target
+from tunefleet.core.trial import Built, Failure, Measurement
+from tunefleet.costmodel import MODELS
+from tunefleet.features import unpack
+
+
+@lru_cache(maxsize=4)
+def _model(kind: str, data: bytes) -> Any:
+    return MODELS[kind].load(data)
+
+
+def run_select(request: SelectRequest, model_kind: str, model: bytes, threads: int) -> SelectResult:
+    score = _model(model_kind, model).predict if model else None
+    return select(request, score, threads)
+
+
+def run_update(
+    model_kind: str, features: list[bytes], labels: list[float], tasks: list[str]
+) -> bytes:
+    """Fit a cost model on packed features; returns its bytes."""
+    programs = [unpack(f) for f in features]
+    return MODELS[model_kind]().fit(programs, np.array(labels), tasks).save()
+
+
+build_candidate = build.build_candidate
+build_default = build.build_default
+build_checked = build.build_checked
+profile_candidate = profile.profile_candidate
+profile_interleaved = profile.profile_interleaved
+compare = profile.compare
+
+
+@lru_cache(maxsize=2)
+def _reference(target: Target, directory: str) -> profile.Reference:
+    return profile.Reference(target, directory)
+
+
+def measure_reference(target: Target, directory: str) -> float:
+    """Seconds of the reference kernel now; the first call of a worker compiles it."""
+    return _reference(target, directory).measure()
+
+
+__all__ = [
+    "Built",
+    "Failure",
+    "MeasureSettings",
+    "Measurement",
+    "build_candidate",
+    "build_checked",
+    "build_default",
+    "compare",
+    "measure_reference",
+    "profile_candidate",
+    "profile_interleaved",
+    "run_select",
+    "run_update",
+]

@@ -1,0 +1,172 @@
+"""Values of `core` as rows and back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from sqlalchemy import Row
+
+from tunefleet.core.ids import digest
+from tunefleet.core.job import Job, JobSpec, JobState
+from tunefleet.core.stage import (
+    SelectResult,
+    StageKey,
+    StageKind,
+    StageResult,
+    StageRun,
+    UpdateResult,
+)
+from tunefleet.core.task import Task, WeightedTask
+from tunefleet.core.trial import Candidate, Failure, FailureKind, Measurement, Trial
+from tunefleet.store.rules import RESULT_TYPES
+from tunefleet.store.schema import candidates, trials, winners
+
+#: The columns `candidate_of` reads, with those that say where the score is found.
+CANDIDATE = (candidates.c.candidate_id, candidates.c.trace, candidates.c.features)
+#: The columns `trial_of` reads.
+TRIAL = (
+    *CANDIDATE,
+    trials.c.score,
+    trials.c.iteration,
+    trials.c.outcome,
+    trials.c.build_s,
+    trials.c.profile_s,
+)
+WINNER = (
+    *CANDIDATE,
+    winners.c.score,
+    winners.c.iteration,
+    winners.c.outcome,
+    winners.c.build_s,
+    winners.c.profile_s,
+)
+
+
+def job_row(spec: JobSpec, job_id: str, now: float) -> dict[str, Any]:
+    return {
+        "job_id": job_id,
+        "fingerprint": spec.fingerprint,
+        "state": JobState.RUNNING.value,
+        "created_at": now,
+        "elapsed_s": 0.0,
+        "device_exact": spec.device.exact,
+        "device_compatible": spec.device.compatible,
+        "toolchain_exact": spec.toolchain.exact,
+        "toolchain_compatible": spec.toolchain.compatible,
+        "spec": msgspec.to_builtins(spec),
+    }
+
+
+def job_of(row: Row[Any]) -> Job:
+    return Job(row.job_id, spec_of(row.spec), JobState(row.state), row.created_at, row.elapsed_s)
+
+
+def spec_of(value: Any) -> JobSpec:
+    return msgspec.convert(value, JobSpec)
+
+
+def task_row(task: Task) -> dict[str, Any]:
+    return {
+        "task_id": task.task_id,
+        "operator": task.operator,
+        "shapes": task.shapes,
+        "flops": task.flops,
+        "program": task.program,
+    }
+
+
+def task_of(row: Row[Any]) -> WeightedTask:
+    task = Task(row.task_id, row.name, row.operator, row.shapes, row.flops, row.program)
+    return WeightedTask(task, row.weight)
+
+
+def job_task_row(job_id: str, position: int, weighted: WeightedTask) -> dict[str, Any]:
+    return {
+        "job_id": job_id,
+        "position": position,
+        "task_id": weighted.task.task_id,
+        "name": weighted.task.name,
+        "weight": weighted.weight,
+    }
+
+
+def content_of(candidate: Candidate) -> str:
+    """What tells two rows of one candidate id apart."""
+    return digest([digest(candidate.trace), digest(candidate.features)])
+
+
+def candidate_row(task_id: str, candidate: Candidate) -> dict[str, Any]:
+    return {
+        "task_id": task_id,
+        "candidate_id": candidate.candidate_id,
+        "content": content_of(candidate),
+        "trace": candidate.trace,
+        "features": candidate.features,
+    }
+
+
+def score_column(score: float) -> float | None:
+    """SQLite knows no not-a-number; NULL stands for it."""
+    return None if math.isnan(score) else score
+
+
+def candidate_of(candidate_id: str, trace: str, features: bytes, score: float | None) -> Candidate:
+    return Candidate(candidate_id, trace, math.nan if score is None else score, features)
+
+
+def outcome_row(outcome: Measurement | Failure) -> dict[str, Any]:
+    """The outcome in full, and what queries ask of it."""
+    if isinstance(outcome, Failure):
+        value: dict[str, Any] = {"kind": outcome.kind.value, "text": outcome.text}
+        return {"outcome": value, "latency_s": None, "failure": outcome.kind.value}
+    value = {"latencies_s": outcome.latencies_s, "drift": outcome.drift}
+    return {"outcome": value, "latency_s": outcome.latency_s, "failure": None}
+
+
+def outcome_of(value: dict[str, Any]) -> Measurement | Failure:
+    if "kind" in value:
+        return Failure(FailureKind(value["kind"]), value["text"])
+    return Measurement(tuple(value["latencies_s"]), value["drift"])
+
+
+def winner_row(winner: Trial, key: int) -> dict[str, Any]:
+    return {
+        "candidate": key,
+        "iteration": winner.iteration,
+        "score": score_column(winner.candidate.score),
+        "build_s": winner.build_s,
+        "profile_s": winner.profile_s,
+        "latency_s": winner.latency_s,
+        "outcome": outcome_row(winner.outcome)["outcome"],
+    }
+
+
+def trial_of(columns: Iterable[Any]) -> Trial:
+    """Of the columns `TRIAL` or `WINNER`; by position, a job has thousands of them."""
+    candidate_id, trace, features, score, iteration, outcome, build_s, profile_s = columns
+    candidate = candidate_of(candidate_id, trace, features, score)
+    return Trial(candidate, iteration, outcome_of(outcome), build_s, profile_s)
+
+
+def result_value(result: StageResult) -> Any:
+    """The result as JSON, less the candidates and the model: they have tables of their own."""
+    if isinstance(result, SelectResult):
+        return {"exhausted": result.exhausted}
+    if isinstance(result, UpdateResult):
+        return {"trained_on": result.trained_on}
+    return msgspec.to_builtins(result)
+
+
+def result_of(kind: StageKind, value: Any, selected: tuple[Candidate, ...]) -> StageResult:
+    if kind is StageKind.SELECT:
+        return SelectResult(selected, value["exhausted"])
+    return msgspec.convert(value, RESULT_TYPES[kind])
+
+
+def run_of(row: Row[Any], selected: tuple[Candidate, ...] = ()) -> StageRun:
+    key = StageKey(row.job_id, row.task_id, row.iteration, StageKind(row.kind))
+    result = result_of(key.kind, row.result, selected)
+    return StageRun(key, result, row.started_at, row.seconds, row.note)

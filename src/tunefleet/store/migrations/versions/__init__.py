@@ -1,0 +1,1 @@
+"""One module per revision, numbered; a published revision is never changed."""

@@ -1,0 +1,370 @@
+"""The durable store: portable SQL through SQLAlchemy Core, one transaction per verb."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    delete,
+    exists,
+    func,
+    insert,
+    not_,
+    or_,
+    select,
+    update,
+)
+
+from tunefleet.core.identity import DeviceIdentity, Tier, ToolchainIdentity
+from tunefleet.core.job import Job, JobSpec, JobState
+from tunefleet.core.stage import StageKey, StageRun
+from tunefleet.core.task import WeightedTask
+from tunefleet.core.trial import FailureKind, Measurement, Trial
+from tunefleet.errors import SetupError
+from tunefleet.store import codec, commits, rules
+from tunefleet.store._base import Record
+from tunefleet.store.database import Database, url_of
+from tunefleet.store.revisions import bring_to_head
+from tunefleet.store.schema import (
+    best,
+    candidates,
+    job_tasks,
+    jobs,
+    models,
+    trials,
+    winners,
+)
+from tunefleet.store.schema import tasks as task_table
+
+
+def open_store(home: Path) -> SqlStore:
+    """The store of a home directory, both created when missing."""
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SetupError(
+            f"{home} cannot be the home of a store: {error.strerror}", cure="choose another home"
+        ) from error
+    return SqlStore.open(home / "store.sqlite")
+
+
+class SqlStore:
+    """A `Store` in a SQLite file. A forked or spawned process may use or open it as well."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    @classmethod
+    def open(cls, url_or_path: str | Path, *, busy_timeout_s: float = 30.0) -> SqlStore:
+        """Open, create or upgrade a file; its directory exists.
+
+        A verb waits `busy_timeout_s` for other writers, then raises RetryElsewhereError.
+        """
+        database = Database(url_of(url_or_path), busy_timeout_s=busy_timeout_s)
+        try:
+            bring_to_head(database)
+        except BaseException:
+            database.close()
+            raise
+        return cls(database)
+
+    def open_job(self, spec: JobSpec, *, job_id: str, now: float) -> Job:
+        with self._database.writing() as connection:
+            running = connection.execute(
+                select(jobs)
+                .where(
+                    jobs.c.fingerprint == spec.fingerprint,
+                    jobs.c.state == JobState.RUNNING.value,
+                )
+                .order_by(jobs.c.seq.desc())
+                .limit(1)
+            ).one_or_none()
+            if running is not None:
+                return codec.job_of(running)
+            if _has_job(connection, job_id):
+                raise rules.taken(job_id)
+            connection.execute(insert(jobs).values(codec.job_row(spec, job_id, now)))
+        return Job(job_id, spec, JobState.RUNNING, now)
+
+    def jobs(self) -> list[Job]:
+        with self._database.reading() as connection:
+            rows = connection.execute(select(jobs).order_by(jobs.c.seq.desc()))
+            return [codec.job_of(row) for row in rows]
+
+    def put_tasks(self, job_id: str, tasks: Sequence[WeightedTask]) -> None:
+        rules.check_distinct(tasks)
+        with self._database.writing() as connection:
+            _require_job(connection, job_id)
+            ids = [t.task.task_id for t in tasks]
+            known = set(
+                connection.scalars(
+                    select(task_table.c.task_id).where(task_table.c.task_id.in_(ids))
+                )
+            )
+            new = [codec.task_row(t.task) for t in tasks if t.task.task_id not in known]
+            if new:
+                connection.execute(insert(task_table), new)
+            connection.execute(delete(job_tasks).where(job_tasks.c.job_id == job_id))
+            rows = [codec.job_task_row(job_id, i, t) for i, t in enumerate(tasks)]
+            if rows:
+                connection.execute(insert(job_tasks), rows)
+
+    def tasks(self, job_id: str) -> list[WeightedTask]:
+        with self._database.reading() as connection:
+            _require_job(connection, job_id)
+            rows = connection.execute(
+                select(task_table, job_tasks.c.name, job_tasks.c.weight)
+                .join_from(job_tasks, task_table)
+                .where(job_tasks.c.job_id == job_id)
+                .order_by(job_tasks.c.position)
+            )
+            return [codec.task_of(row) for row in rows]
+
+    def commit(self, run: StageRun) -> bool:
+        rules.check_result(run)
+        with self._database.writing() as connection:
+            _require_task(connection, run.key.job_id, run.key.task_id)
+            if commits.is_committed(connection, run.key):
+                return False
+            commits.write_run(connection, run)
+        return True
+
+    def stage(self, key: StageKey) -> StageRun | None:
+        with self._database.reading() as connection:
+            _require_task(connection, key.job_id, key.task_id)
+            return commits.read_run(connection, key)
+
+    def stages(self, job_id: str) -> list[StageRun]:
+        with self._database.reading() as connection:
+            _require_job(connection, job_id)
+            return commits.read_runs(connection, job_id)
+
+    def trials(self, job_id: str, task_id: str | None = None) -> list[Trial]:
+        query = (
+            select(*codec.TRIAL)
+            .join_from(trials, candidates)
+            .where(trials.c.job_id == job_id)
+            .order_by(trials.c.seq)
+        )
+        with self._database.reading() as connection:
+            if task_id is None:
+                _require_job(connection, job_id)
+            else:
+                _require_task(connection, job_id, task_id)
+                query = query.where(trials.c.task_id == task_id)
+            return [codec.trial_of(row) for row in connection.execute(query).all()]
+
+    def model(self, job_id: str) -> bytes:
+        with self._database.reading() as connection:
+            _require_job(connection, job_id)
+            newest = (
+                select(models.c.model)
+                .where(models.c.job_id == job_id)
+                .order_by(models.c.stage.desc())
+                .limit(1)
+            )
+            return connection.scalar(newest) or b""
+
+    def records(
+        self,
+        task_id: str,
+        device: DeviceIdentity,
+        toolchain: ToolchainIdentity,
+        *,
+        tier: Tier,
+        limit: int,
+    ) -> list[Record]:
+        rules.check_limit(limit)
+        fastest = _fastest_trials(task_id, device, toolchain, tier)
+        query = (
+            select(trials.c.job_id, *codec.TRIAL)
+            .join_from(fastest, trials, fastest.c.seq == trials.c.seq)
+            .join(candidates)
+            .where(fastest.c.place == 1)
+            .order_by(trials.c.latency_s, trials.c.seq)
+            .limit(limit)
+        )
+        with self._database.reading() as connection:
+            known = select(task_table.c.task_id).where(task_table.c.task_id == task_id)
+            if connection.scalar(known) is None:
+                raise rules.unknown_task(task_id)
+            return _records(connection, task_id, connection.execute(query).all())
+
+    def crown(self, job_id: str, task_id: str, winner: Trial | None, checks: Any) -> None:
+        rules.check_winner(winner)
+        checks = rules.json_value(checks, "checks")
+        own = and_(winners.c.job_id == job_id, winners.c.task_id == task_id)
+        with self._database.writing() as connection:
+            _require_task(connection, job_id, task_id)
+            row = {"job_id": job_id, "task_id": task_id, "checks": checks}
+            if winner is not None:
+                [key] = commits.candidate_keys(connection, task_id, [winner.candidate])
+                row |= codec.winner_row(winner, key)
+            # The best-only entry refers to the winner, so it goes first and is found again.
+            connection.execute(
+                delete(best).where(best.c.job_id == job_id, best.c.task_id == task_id)
+            )
+            connection.execute(delete(winners).where(own))
+            connection.execute(insert(winners).values(row))
+            _enter_best(connection, job_id, task_id)
+
+    def winners(self, job_id: str) -> dict[str, tuple[Trial | None, Any]]:
+        query = (
+            select(winners.c.task_id, winners.c.checks, *codec.WINNER)
+            .join_from(winners, candidates, isouter=True)
+            .where(winners.c.job_id == job_id)
+        )
+        with self._database.reading() as connection:
+            _require_job(connection, job_id)
+            return {
+                task_id: (codec.trial_of(columns) if columns[0] is not None else None, checks)
+                for task_id, checks, *columns in connection.execute(query)
+            }
+
+    def best(
+        self, task_id: str, device: DeviceIdentity, toolchain: ToolchainIdentity
+    ) -> Record | None:
+        """The entry of the best-only table: the fastest winner any job delivered here."""
+        query = (
+            select(winners.c.job_id, *codec.WINNER)
+            .join_from(best, winners)
+            .join(candidates)
+            .where(
+                best.c.task_id == task_id,
+                best.c.device_exact == device.exact,
+                best.c.toolchain_exact == toolchain.exact,
+            )
+        )
+        with self._database.reading() as connection:
+            found = _records(connection, task_id, connection.execute(query).all())
+        return found[0] if found else None
+
+    def finish(self, job_id: str, state: JobState, summary: Any) -> None:
+        rules.check_closing(state)
+        summary = rules.json_value(summary, "summary")
+        with self._database.writing() as connection:
+            _require_job(connection, job_id)
+            connection.execute(
+                update(jobs)
+                .where(jobs.c.job_id == job_id)
+                .values(state=state.value, summary=summary)
+            )
+
+    def summary(self, job_id: str) -> Any:
+        with self._database.reading() as connection:
+            _require_job(connection, job_id)
+            return connection.scalar(select(jobs.c.summary).where(jobs.c.job_id == job_id))
+
+    def close(self) -> None:
+        self._database.close()
+
+
+def _has_job(connection: Connection, job_id: str) -> bool:
+    return connection.scalar(select(jobs.c.seq).where(jobs.c.job_id == job_id)) is not None
+
+
+def _require_job(connection: Connection, job_id: str) -> None:
+    if not _has_job(connection, job_id):
+        raise rules.unknown_job(job_id)
+
+
+def _require_task(connection: Connection, job_id: str, task_id: str) -> None:
+    own = select(job_tasks.c.position).where(
+        job_tasks.c.job_id == job_id, job_tasks.c.task_id == task_id
+    )
+    if connection.scalar(own) is None:
+        _require_job(connection, job_id)
+        raise rules.unknown_task(task_id, job_id)
+
+
+def _fastest_trials(
+    task_id: str, device: DeviceIdentity, toolchain: ToolchainIdentity, tier: Tier
+) -> Any:
+    """(seq, place) of the measured trials of a tier; place 1 is the fastest of its candidate.
+
+    Left out are candidates known to answer wrongly, where they were measured or on the device
+    that asks.
+    """
+    exact = and_(jobs.c.device_exact == device.exact, jobs.c.toolchain_exact == toolchain.exact)
+    compatible = and_(
+        jobs.c.device_compatible == device.compatible,
+        jobs.c.toolchain_compatible == toolchain.compatible,
+        not_(exact),
+    )
+    wrong, judge = trials.alias("wrong"), jobs.alias("judge")
+    same_place = and_(
+        judge.c.device_exact == jobs.c.device_exact,
+        judge.c.toolchain_exact == jobs.c.toolchain_exact,
+    )
+    asking = and_(judge.c.device_exact == device.exact, judge.c.toolchain_exact == toolchain.exact)
+    is_wrong: ColumnElement[bool] = exists().where(
+        wrong.c.task_id == task_id,
+        wrong.c.failure == FailureKind.WRONG_ANSWER.value,
+        wrong.c.candidate_id == trials.c.candidate_id,
+        wrong.c.job_id == judge.c.job_id,
+        or_(same_place, asking),
+    )
+    order = (trials.c.latency_s, trials.c.seq)
+    place = func.row_number().over(partition_by=trials.c.candidate_id, order_by=order)
+    return (
+        select(trials.c.seq, place.label("place"))
+        .join_from(trials, jobs)
+        .where(
+            trials.c.task_id == task_id,
+            trials.c.latency_s.is_not(None),
+            exact if tier is Tier.EXACT else compatible,
+            not_(is_wrong),
+        )
+        .subquery()
+    )
+
+
+def _records(connection: Connection, task_id: str, rows: Sequence[Sequence[Any]]) -> list[Record]:
+    """Of rows (job id, columns of a trial or winner); who measured is read once per job."""
+    measured_by = {job_id for job_id, *_ in rows}
+    specs = {
+        job_id: codec.spec_of(spec)
+        for job_id, spec in connection.execute(
+            select(jobs.c.job_id, jobs.c.spec).where(jobs.c.job_id.in_(measured_by))
+        )
+    }
+    records = []
+    for job_id, *columns in rows:
+        trial, spec = codec.trial_of(columns), specs[job_id]
+        assert isinstance(trial.outcome, Measurement)
+        records.append(
+            Record(task_id, job_id, trial.candidate, trial.outcome, spec.device, spec.toolchain)
+        )
+    return records
+
+
+def _enter_best(connection: Connection, job_id: str, task_id: str) -> None:
+    """Let the fastest winner of this job's device and toolchain stand in the best-only table.
+
+    Asked of all winners and not only of this one: a job that takes its winner back gives the
+    place back to whom it had beaten. Of equals the older job stays, so repetition is idempotent.
+    """
+    here = connection.execute(
+        select(jobs.c.device_exact, jobs.c.toolchain_exact).where(jobs.c.job_id == job_id)
+    ).one()
+    place = {"task_id": task_id, **here._mapping}
+    fastest = connection.scalar(
+        select(winners.c.job_id)
+        .join_from(winners, jobs)
+        .where(
+            winners.c.task_id == task_id,
+            winners.c.latency_s.is_not(None),
+            jobs.c.device_exact == here.device_exact,
+            jobs.c.toolchain_exact == here.toolchain_exact,
+        )
+        .order_by(winners.c.latency_s, jobs.c.seq)
+        .limit(1)
+    )
+    connection.execute(delete(best).where(*(best.c[name] == v for name, v in place.items())))
+    if fastest is not None:
+        connection.execute(insert(best).values(job_id=fastest, **place))

@@ -1,0 +1,82 @@
+"""What the zoo holds: each network's parameters, their limits, and where it is built.
+
+Nothing here imports torch, so that a specification is checked and named at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+#: Part of every digest: raise it when a change alters the graph or the weights of any network.
+ZOO_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """An integer parameter: default, inclusive limits, and the step it must be a multiple of."""
+
+    default: int
+    least: int
+    most: int
+    step: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One network: `factory` is ``module:function`` below this package."""
+
+    factory: str
+    parameters: Mapping[str, Parameter]
+    packages: tuple[str, ...] = ("torch",)
+
+
+def _image(
+    factory: str, *, size: int = 224, least: int = 32, step: int = 1, classes: int = 1000
+) -> Entry:
+    return Entry(
+        factory,
+        MappingProxyType(
+            {
+                "batch": Parameter(1, 1, 1024),
+                "classes": Parameter(classes, 1, 100_000),
+                "seed": Parameter(0, 0, 2**31 - 1),
+                "size": Parameter(size, least, 4096, step),
+            }
+        ),
+    )
+
+
+def _text(factory: str, *, size: int, most: int) -> Entry:
+    return Entry(
+        factory,
+        MappingProxyType(
+            {
+                "batch": Parameter(1, 1, 1024),
+                "seed": Parameter(0, 0, 2**31 - 1),
+                "size": Parameter(size, 1, most),
+            }
+        ),
+        packages=("torch", "transformers"),
+    )
+
+
+CATALOGUE: Mapping[str, Entry] = MappingProxyType(
+    {
+        "bert_2l": _text("transformers_:bert_2l", size=128, most=512),
+        "bert_base": _text("transformers_:bert_base", size=128, most=512),
+        "bert_tiny": _text("transformers_:bert_tiny", size=128, most=512),
+        "densenet121": _image("cnn_densenet:densenet121"),
+        "gpt2_small": _text("transformers_:gpt2_small", size=64, most=1024),
+        "inception_v3": _image("cnn_inception:inception_v3", size=299, least=75),
+        "mobilenet_v2": _image("cnn_mobile:mobilenet_v2"),
+        "resnet18": _image("cnn_resnet:resnet18"),
+        "resnet50": _image("cnn_resnet:resnet50"),
+        "shufflenet_v2": _image("cnn_mobile:shufflenet_v2"),
+        "squeezenet": _image("cnn_plain:squeezenet"),
+        "tiny_cnn": _image("cnn_plain:tiny_cnn", size=16, least=8, classes=10),
+        "vgg16": _image("cnn_plain:vgg16"),
+        "vit_small": _image("vit:vit_small", least=16, step=16),
+    }
+)

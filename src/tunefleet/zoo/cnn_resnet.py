@@ -1,0 +1,67 @@
+"""Residual networks (He et al. 2015, https://arxiv.org/abs/1512.03385), as in torchvision."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from tunefleet.zoo.blocks import conv_bn, finish, image_inputs
+from tunefleet.zoo.spec import ZooSpec
+
+
+class _Residual(nn.Module):
+    """`body` plus a shortcut, which is a 1x1 convolution where the shape changes."""
+
+    def __init__(self, body: nn.Module, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.body = body
+        same = stride == 1 and inputs == outputs
+        self.shortcut = nn.Identity() if same else conv_bn(inputs, outputs, 1, stride=stride)
+        self.relu = nn.ReLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.relu(self.body(x) + self.shortcut(x))
+
+
+def _basic(inputs: int, width: int, stride: int) -> nn.Module:
+    body = nn.Sequential(
+        conv_bn(inputs, width, 3, stride=stride, activation=nn.ReLU()),
+        conv_bn(width, width, 3),
+    )
+    return _Residual(body, inputs, width, stride)
+
+
+def _bottleneck(inputs: int, width: int, stride: int) -> nn.Module:
+    """Strides in the 3x3 convolution, as torchvision does ("ResNet v1.5")."""
+    body = nn.Sequential(
+        conv_bn(inputs, width, 1, activation=nn.ReLU()),
+        conv_bn(width, width, 3, stride=stride, activation=nn.ReLU()),
+        conv_bn(width, 4 * width, 1),
+    )
+    return _Residual(body, inputs, 4 * width, stride)
+
+
+def _resnet(spec: ZooSpec, depths: tuple[int, ...], expansion: int) -> nn.Module:
+    block = _basic if expansion == 1 else _bottleneck
+    layers: list[nn.Module] = [
+        conv_bn(3, 64, 7, stride=2, activation=nn.ReLU()),
+        nn.MaxPool2d(3, 2, 1),
+    ]
+    channels = 64
+    for stage, depth in enumerate(depths):
+        width = 64 * 2**stage
+        for index in range(depth):
+            stride = 2 if stage and not index else 1
+            layers.append(block(channels, width, stride))
+            channels = width * expansion
+    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, spec["classes"])]
+    return finish(nn.Sequential(*layers))
+
+
+def resnet18(spec: ZooSpec) -> tuple[nn.Module, dict[str, Tensor]]:
+    """18 layers of basic blocks."""
+    return _resnet(spec, (2, 2, 2, 2), 1), image_inputs(spec)
+
+
+def resnet50(spec: ZooSpec) -> tuple[nn.Module, dict[str, Tensor]]:
+    """50 layers of bottleneck blocks."""
+    return _resnet(spec, (3, 4, 6, 3), 4), image_inputs(spec)
