@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -19,6 +21,7 @@ tvm = load_tvm()
 
 _REFERENCE_SIZE = 384
 _REFERENCE_REPEATS = 30
+_TOLERANCE = 1e-4
 
 
 def profile_candidate(
@@ -104,28 +107,43 @@ def _random_tensor(shape: tuple[int, ...], dtype: str, seed: int) -> Any:
     return tvm.runtime.tensor(_pool_array(shape, dtype))
 
 
-def outputs(built: Built, seed: int) -> Any:
-    """The last argument of a program after one run on random input (its output)."""
-    library = tvm.runtime.load_module(built.path)
-    arrays = [_random_array(shape, dtype, seed + i) for i, (shape, dtype) in enumerate(built.args)]
-    arguments = [tvm.runtime.tensor(a) for a in arrays]
-    library["main"](*arguments)
-    return arguments[-1].numpy()
+@dataclass(frozen=True, slots=True)
+class Check:
+    """How a candidate's output compares with the default schedule's on random input.
+
+    `difference` is "" when they agree; `default_s` is one run of the default, in seconds.
+    """
+
+    difference: str
+    default_s: float
 
 
-def compare(default: Built, candidate: Built, seed: int) -> str:
-    """ "" when both programs compute the same from the same random input, else the difference.
+def check_output(default: Built, candidate: Built, seed: int) -> Check:
+    """Run both programs on the same random input.
 
     The tolerance follows from float32 sums in another order: relative to the largest output.
     """
-    expected, actual = outputs(default, seed), outputs(candidate, seed)
+    expected, default_s = _output(default, seed)
+    actual, _ = _output(candidate, seed)
     if expected.dtype.kind != "f":
-        return "" if np.array_equal(expected, actual) else "integer outputs differ"
+        same = np.array_equal(expected, actual)
+        return Check("" if same else "integer outputs differ", default_s)
     if not np.isfinite(actual).all():
-        return "outputs are not finite"
+        return Check("outputs are not finite", default_s)
     scale = float(np.abs(expected).max()) or 1.0
     worst = float(np.abs(expected - actual).max()) / scale
-    return "" if worst <= 1e-4 else f"outputs differ by {worst:.1e} of the largest output"
+    text = "" if worst <= _TOLERANCE else f"outputs differ by {worst:.1e} of the largest output"
+    return Check(text, default_s)
+
+
+def _output(built: Built, seed: int) -> tuple[Any, float]:
+    """The last argument of a program after one run on random input, and the seconds it took."""
+    library = tvm.runtime.load_module(built.path)
+    arrays = [_random_array(shape, dtype, seed + i) for i, (shape, dtype) in enumerate(built.args)]
+    arguments = [tvm.runtime.tensor(a) for a in arrays]
+    started = time.perf_counter()
+    library["main"](*arguments)
+    return arguments[-1].numpy(), time.perf_counter() - started
 
 
 class Reference:

@@ -7,7 +7,7 @@ parsed records of the tasks it has seen; losing them costs time only.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -122,6 +122,10 @@ def select(request: SelectRequest, score: Score | None, threads: int = 1) -> Sel
     to whichever thread is free.
     """
     settings = request.settings
+    if score is None:
+        # Nothing guides an evolution yet: sample no more than is needed to find new programs.
+        population = min(settings.population, 2 * request.batch)
+        settings = replace(settings, population=population, generations=0)
     context = _context(
         request.program, request.target, settings, seed=request.seed, threads=threads
     )

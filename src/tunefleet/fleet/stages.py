@@ -9,6 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
 
 from tunefleet.compiler.select import SelectRequest
 from tunefleet.core.identity import Tier
@@ -25,7 +27,7 @@ from tunefleet.core.stage import (
     UpdateResult,
 )
 from tunefleet.core.task import Task
-from tunefleet.core.trial import Built, Failure, FailureKind, Measurement, Trial
+from tunefleet.core.trial import Built, Failure, FailureKind, Measurement
 from tunefleet.errors import InternalError
 from tunefleet.fleet import work
 from tunefleet.fleet.machine import Machine
@@ -51,6 +53,7 @@ _RUN_FAILURES = {
 }
 
 Progress = Callable[[StageKey, int, int], None]
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +161,9 @@ class StageRunner:
     def _profile(self, lane: Lane, key: StageKey) -> tuple[ProfileResult, str]:
         """Measure a batch; measure it again when the reference kernel says it was disturbed."""
         built = self._result(key, StageKind.BUILD, BuildResult).built
+        if not all(Path(b.path).exists() for b in built):
+            # Built by a process that was killed since: build again, it costs time only.
+            built = self._build(lane, key).built
         if not built:
             return ProfileResult(()), ""
         settings = lane.job.spec.settings.measure
@@ -249,7 +255,7 @@ class StageRunner:
                     samples.append((features, label, task_id))
         return samples
 
-    def _result[R: StageResult](self, key: StageKey, kind: StageKind, expected: type[R]) -> R:
+    def _result(self, key: StageKey, kind: StageKind, expected: type[R]) -> R:
         source = StageKey(key.job_id, key.task_id, key.iteration, kind)
         run = self._store.stage(source)
         if run is None or not isinstance(run.result, expected):
@@ -263,12 +269,3 @@ def _failure(outcome: object, kinds: dict[CallEnd, FailureKind]) -> Failure:
     if isinstance(outcome, CallFailure):
         return Failure(kinds[outcome.end], outcome.text)
     raise InternalError(f"a worker returned {type(outcome).__name__}")
-
-
-def trial_counts(trials: list[Trial]) -> dict[str, int]:
-    """Failures by kind."""
-    counts: dict[str, int] = {}
-    for trial in trials:
-        if isinstance(trial.outcome, Failure):
-            counts[str(trial.outcome.kind)] = counts.get(str(trial.outcome.kind), 0) + 1
-    return counts

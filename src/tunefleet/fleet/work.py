@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from tunefleet.compiler import build, profile
+from tunefleet.compiler import build, executable, profile
 from tunefleet.compiler.select import SelectRequest, select
-from tunefleet.core.settings import MeasureSettings
 from tunefleet.core.stage import SelectResult
 from tunefleet.core.target import Target
-from tunefleet.core.trial import Built, Failure, Measurement
 from tunefleet.costmodel import MODELS
 from tunefleet.features import unpack
 
@@ -40,7 +39,7 @@ build_default = build.build_default
 build_checked = build.build_checked
 profile_candidate = profile.profile_candidate
 profile_interleaved = profile.profile_interleaved
-compare = profile.compare
+check_output = profile.check_output
 
 
 @lru_cache(maxsize=2)
@@ -53,18 +52,20 @@ def measure_reference(target: Target, directory: str) -> float:
     return _reference(target, directory).measure()
 
 
-__all__ = [
-    "Built",
-    "Failure",
-    "MeasureSettings",
-    "Measurement",
-    "build_candidate",
-    "build_checked",
-    "build_default",
-    "compare",
-    "measure_reference",
-    "profile_candidate",
-    "profile_interleaved",
-    "run_select",
-    "run_update",
-]
+def time_networks(
+    paths: list[str], inputs: list[Any], rounds: int, round_s: float
+) -> list[list[float]]:
+    return executable.time_interleaved(paths, inputs, rounds, round_s)
+
+
+def run_network(path: str, inputs: list[Any]) -> list[Any]:
+    return executable.LoadedNetwork(path).run(inputs)
+
+
+def kernel_times(path: str, inputs: list[Any], repeats: int) -> dict[str, float]:
+    return executable.LoadedNetwork(path).kernel_times(inputs, repeats)
+
+
+def call(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """Run any function of this module: for a batch of different ones."""
+    return function(*args)

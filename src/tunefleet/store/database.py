@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,7 @@ class Database:
         if not url.database or url.database == ":memory:":
             raise InputError(f"{url}: a store needs a file", cure="or use MemoryStore")
         self.name = url.database
+        self._busy_timeout_s = busy_timeout_s
         self._pid = os.getpid()
         self._closed = False
         self._engine = create_engine(
@@ -82,13 +84,21 @@ class Database:
             yield connection
 
     def enable_write_ahead_log(self) -> None:
-        """Once in the life of a file, and only of an empty one: the setting stays with it."""
-        with self._errors():
-            connection = self._engine.raw_connection()
-            try:
-                connection.cursor().execute("PRAGMA journal_mode=WAL")
-            finally:
-                connection.close()
+        """Once in the life of a file, and only of an empty one: the setting stays with it.
+
+        SQLite fails at once where another process holds the file, whatever the timeout, so the
+        waiting is done here: two processes may well create the same store.
+        """
+        with self._errors(), closing(self._engine.raw_connection()) as connection:
+            end = time.monotonic() + self._busy_timeout_s
+            while True:
+                try:
+                    connection.cursor().execute("PRAGMA journal_mode=WAL")
+                    return
+                except sqlite3.OperationalError as error:
+                    if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                        raise
+                    time.sleep(0.01)
 
     def close(self) -> None:
         self._closed = True

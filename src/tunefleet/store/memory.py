@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from threading import RLock
 from typing import Any
@@ -170,7 +171,7 @@ class MemoryStore:
 
     def winners(self, job_id: str) -> dict[str, tuple[Trial | None, Any]]:
         with self._verb():
-            return dict(self._entry(job_id).winners)
+            return deepcopy(self._entry(job_id).winners)
 
     def best(
         self, task_id: str, device: DeviceIdentity, toolchain: ToolchainIdentity
@@ -181,8 +182,7 @@ class MemoryStore:
                 _record(entry, task_id, winner)
                 for entry in self._entries.values()
                 if entry.is_measured_by(device, toolchain)
-                for winner, _ in [entry.winners.get(task_id, (None, None))]
-                if winner is not None
+                if (winner := entry.winners.get(task_id, (None,))[0]) is not None
             ]
             return min(crowned, key=lambda r: r.measurement.latency_s, default=None)
 
@@ -196,7 +196,7 @@ class MemoryStore:
 
     def summary(self, job_id: str) -> Any:
         with self._verb():
-            return self._entry(job_id).summary
+            return deepcopy(self._entry(job_id).summary)
 
     def close(self) -> None:
         self._closed = True

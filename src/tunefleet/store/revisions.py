@@ -13,6 +13,7 @@ from tunefleet.store.database import Database
 
 #: The newest revision in `migrations/versions`. Revisions are numbered, so their texts compare.
 HEAD = "0001"
+SCRIPTS = "tunefleet.store:migrations"
 
 
 def bring_to_head(database: Database) -> None:
@@ -54,5 +55,5 @@ def _upgrade(connection: Connection) -> None:
     from alembic.config import Config
 
     config = Config(attributes={"connection": connection})
-    config.set_main_option("script_location", "tunefleet.store:migrations")
+    config.set_main_option("script_location", SCRIPTS)
     command.upgrade(config, "head")

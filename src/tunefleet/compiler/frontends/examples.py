@@ -8,6 +8,12 @@ import numpy as np
 
 from tunefleet.core.network import TensorSpec
 
+#: What an input or output may hold: NumPy has it, and so has TVM.
+NUMPY_DTYPES = frozenset(
+    {"bool", "float16", "float32", "float64"}
+    | {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+)
+
 
 def seeded_inputs(specs: Iterable[TensorSpec], seed: int = 0) -> tuple[np.ndarray, ...]:
     """Standard normal numbers for floats; zeros and ones for integers and booleans.

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tunefleet.compiler.frontends.examples import seeded_inputs
+from tunefleet.compiler.frontends.examples import NUMPY_DTYPES, seeded_inputs
 from tunefleet.compiler.frontends.imported import ImportedNetwork
-from tunefleet.compiler.frontends.quiet import quiet
+from tunefleet.compiler.frontends.quiet import forget_frames, quiet
 from tunefleet.compiler.frontends.spec import (
     ONNX_SUFFIX,
     listed,
@@ -139,7 +139,8 @@ def _input(value: onnx.ValueInfoProto, what: str) -> TensorSpec:
         )
     if not tensor.HasField("shape"):
         raise InputError(
-            f"{what}: input {value.name} has no shape", cure=f"fix it: {_FIX_SHAPE} {value.name}"
+            f"{what}: input {value.name} has no shape",
+            cure=f"fix it: {_FIX_SHAPE} {value.name} --input_shape 1,... IN OUT",
         )
     for axis, dim in enumerate(tensor.shape.dim):
         if dim.dim_param:
@@ -164,7 +165,7 @@ def _dtype(value: onnx.ValueInfoProto, what: str) -> str:
     import onnx
 
     dtype = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
-    if dtype.kind not in "fiub":
+    if dtype.name not in NUMPY_DTYPES:
         raise InputError(
             f"{what}: input {value.name} holds {dtype}, which cannot be fed from NumPy",
             cure="export it with float32, float16 or integer inputs",
@@ -212,6 +213,7 @@ def _convert(model: onnx.ModelProto, what: str) -> tvm.IRModule:
     try:
         return tidy(convert(model))
     except Exception as exc:
+        forget_frames(exc)
         _check_valid(model, what)
         raise cannot_import(what, exc) from exc
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import logging
+import os
+import traceback
 import warnings
 from collections.abc import Iterator
 
@@ -27,3 +30,21 @@ def quiet() -> Iterator[None]:
             yield
         finally:
             logging.disable(before)
+
+
+def forget_frames(exc: BaseException) -> None:
+    """Destroys what the frames of `exc` hold, now and in silence.
+
+    An importer that failed leaves a half-filled block builder behind, which complains to stderr
+    from C++ whenever it is destroyed: after our own message, or as the process ends.
+    """
+    stderr = os.dup(2)
+    null = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(null, 2)
+        traceback.clear_frames(exc.__traceback__)
+        gc.collect()
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        os.close(null)

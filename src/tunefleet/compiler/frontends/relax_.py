@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tunefleet.compiler.frontends.examples import NUMPY_DTYPES
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.core.network import TensorSpec
 from tunefleet.errors import InputError
@@ -79,6 +80,11 @@ def _static(field: Any, name: str, what: str) -> TensorSpec:
         raise InputError(
             f"{what}: output {name} has the shape {shape}, which is not static",
             cure="export with fixed shapes",
+        )
+    if str(field.dtype) not in NUMPY_DTYPES:
+        raise InputError(
+            f"{what}: output {name} is {field.dtype}, which NumPy does not have",
+            cure="export the network with float32 or float16 outputs",
         )
     extents = tuple(int(extent) for extent in shape)
     if 0 in extents:

@@ -41,7 +41,8 @@ def source_path(spec: str | os.PathLike[str]) -> Path:
             cure=f"export the module: torch.export.save(torch.export.export(...), "
             f"'{path.stem[:40]}{TORCH_SUFFIX}')",
         )
-    if path.is_dir():
+    # Path.is_dir would raise where a parent folder may not be read.
+    if os.path.isdir(path):
         raise InputError(f"{shown(path)} is a directory, not a network", cure=f"give {_KINDS}")
     if suffix not in (ONNX_SUFFIX, TORCH_SUFFIX):
         kind = f"the suffix {suffix[:20]!r} is unknown" if suffix else "it has no suffix"

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tunefleet.compiler.frontends.examples import seeded_inputs
+from tunefleet.compiler.frontends.examples import NUMPY_DTYPES, seeded_inputs
 from tunefleet.compiler.frontends.imported import ImportedNetwork
-from tunefleet.compiler.frontends.quiet import quiet
+from tunefleet.compiler.frontends.quiet import forget_frames, quiet
 from tunefleet.compiler.frontends.spec import (
     TORCH_SUFFIX,
     listed,
@@ -109,13 +109,13 @@ def import_program(
     inputs = _inputs(program, what)
     if input_names:
         inputs = tuple(replace(i, name=n) for i, n in zip(inputs, input_names, strict=True))
+    outputs = _output_names(program, what)
     reference = TorchReference(program)
     saved = _saved_inputs(program, inputs)
     mod = _convert(program, what)
     from tunefleet.compiler.frontends.relax_ import output_specs
 
-    outputs = output_specs(mod, _output_names(program, what), what)
-    info = NetworkInfo(name, source, digest, inputs, outputs)
+    info = NetworkInfo(name, source, digest, inputs, output_specs(mod, outputs, what))
     return ImportedNetwork(info, mod, reference, saved or seeded_inputs(inputs))
 
 
@@ -129,6 +129,7 @@ def _convert(program: ExportedProgram, what: str) -> tvm.IRModule:
         program = program.run_decompositions()
         simplify(program)
     except Exception as exc:
+        forget_frames(exc)
         raise cannot_import(what, exc) from exc
     _check_operators(program, what)
     try:
@@ -137,6 +138,7 @@ def _convert(program: ExportedProgram, what: str) -> tvm.IRModule:
         )
         return tidy(mod)
     except Exception as exc:
+        forget_frames(exc)
         raise cannot_import(what, exc) from exc
 
 
@@ -194,13 +196,12 @@ def _input(name: str, value: torch.Tensor, what: str) -> TensorSpec:
 
 def _dtype(value: torch.Tensor, name: str, what: str) -> str:
     dtype = str(value.dtype).removeprefix("torch.")
-    try:
-        return np.dtype(dtype).name
-    except TypeError as exc:
+    if dtype not in NUMPY_DTYPES:
         raise InputError(
             f"{what}: input {name} is {dtype}, which NumPy does not have",
             cure="export the module with float32 or float16 inputs",
-        ) from exc
+        )
+    return dtype
 
 
 def _output_names(program: ExportedProgram, what: str) -> list[str]:

@@ -1,0 +1,86 @@
+"""What a running job tells whoever watches: values, not prints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tunefleet.core.budget import Budget
+from tunefleet.core.stage import StageKey, StageRun
+from tunefleet.core.task import WeightedTask
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseStarted:
+    """import, check, tune, verify winners, compile, measure, publish: in this order."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobOpened:
+    job_id: str
+    resumed: bool
+    budget: Budget
+    elapsed_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class LaneUpdated:
+    """The state of one task after a stage; `known_s` is what earlier jobs reached."""
+
+    weighted: WeightedTask
+    trials: int
+    failed: int
+    best_s: float | None
+    known_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class StageStarted:
+    key: StageKey
+
+
+@dataclass(frozen=True, slots=True)
+class StageProgressed:
+    key: StageKey
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class StageFinished:
+    run: StageRun
+    trials_done: int
+    elapsed_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Progressed:
+    """Progress within a phase that has no stages."""
+
+    done: int
+    total: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something a user should know; `warning` where it may change what they trust."""
+
+    text: str
+    warning: bool = False
+
+
+Event = (
+    PhaseStarted
+    | JobOpened
+    | LaneUpdated
+    | StageStarted
+    | StageProgressed
+    | StageFinished
+    | Progressed
+    | Note
+)
+
+Observer = Callable[[Event], None]

@@ -1,0 +1,276 @@
+"""Whatever is wrong with a network file or a zoo specification is told in one line."""
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tunefleet.compiler.frontends import load_network, network_digest, network_name
+from tunefleet.errors import InputError, SetupError
+
+
+def _file(name: str, content: bytes) -> Callable[[Path], str]:
+    def make(folder: Path) -> str:
+        path = folder / name
+        path.write_bytes(content)
+        return str(path)
+
+    return make
+
+
+def _directory(folder):
+    (folder / "network.onnx").mkdir()
+    return str(folder / "network.onnx")
+
+
+def _model(nodes, shape=(1, 4), opsets=(("", 18),), outputs=("y",), kind=None):
+    import onnx
+    from onnx import TensorProto, helper
+
+    kind = TensorProto.FLOAT if kind is None else kind
+    graph = helper.make_graph(
+        nodes,
+        "graph",
+        [helper.make_tensor_value_info("x", kind, shape)],
+        [helper.make_tensor_value_info(name, kind, shape) for name in outputs],
+    )
+    opsets = [helper.make_opsetid(domain, version) for domain, version in opsets]
+    return onnx.helper.make_model(graph, opset_imports=opsets)
+
+
+def _node(operator, inputs=("x",), outputs=("y",), **attributes):
+    from onnx import helper
+
+    return helper.make_node(operator, list(inputs), list(outputs), **attributes)
+
+
+def _onnx(build) -> Callable[[Path], str]:
+    def make(folder: Path) -> str:
+        import onnx
+
+        path = folder / "network.onnx"
+        onnx.save(build(), path)
+        return str(path)
+
+    return make
+
+
+def _truncated(folder):
+    import numpy as np
+    from onnx import numpy_helper
+
+    model = _model([_node("Add", ("x", "w"))])
+    model.graph.initializer.append(numpy_helper.from_array(np.ones((1000, 4), "float32"), "w"))
+    path = folder / "network.onnx"
+    path.write_bytes(model.SerializeToString()[:5000])
+    return str(path)
+
+
+def _no_weights(folder):
+    import numpy as np
+    import onnx
+    from onnx import numpy_helper
+
+    model = _model([_node("Add", ("x", "w"))])
+    model.graph.initializer.append(numpy_helper.from_array(np.ones((1000, 4), "float32"), "w"))
+    path = folder / "network.onnx"
+    onnx.save(model, path, save_as_external_data=True, location="weights.bin")
+    (folder / "weights.bin").unlink()
+    return str(path)
+
+
+def _bfloat16():
+    from onnx import TensorProto
+
+    return _model([_node("Relu")], kind=TensorProto.BFLOAT16)
+
+
+def _exported(forward, *inputs, **options) -> Callable[[Path], str]:
+    def make(folder: Path) -> str:
+        import torch
+
+        class Network(torch.nn.Module):
+            def forward(self, x):
+                return forward(x)
+
+        path = folder / "network.pt2"
+        example = tuple(make_input(torch) for make_input in inputs)
+        torch.export.save(torch.export.export(Network(), example, **options), path)
+        return str(path)
+
+    return make
+
+
+def _dynamic(folder):
+    import torch
+
+    shapes = {"x": {0: torch.export.Dim("rows", min=2, max=9)}}
+    make = _exported(lambda x: x + 1, lambda t: t.ones(3, 4), dynamic_shapes=shapes)
+    return make(folder)
+
+
+def _unknown_torch_operator(x):
+    import torch
+
+    return torch.special.bessel_j0(x)
+
+
+# What is wrong, how to make it, and words that the message must hold.
+BAD: dict[str, tuple[Callable[[Path], str], tuple[str, ...]]] = {
+    "missing file": (lambda d: str(d / "none.onnx"), ("none.onnx", "does not exist")),
+    "directory": (_directory, ("is a directory", "zoo:NAME")),
+    "unknown suffix": (_file("network.tflite", b"x"), ("'.tflite'", ".onnx", ".pt2")),
+    "no suffix": (lambda d: str(d / "resnet50"), ("no suffix", "zoo:NAME")),
+    "state dict .pt": (_file("network.pt", b"x"), ("weights", "torch.export.save")),
+    "state dict .pth": (_file("network.pth", b"x"), ("weights", "network.pt2")),
+    "empty onnx": (_file("network.onnx", b""), ("is empty",)),
+    "empty pt2": (_file("network.pt2", b""), ("is empty",)),
+    "garbage onnx": (_file("network.onnx", b"\xff" * 100), ("not a readable ONNX",)),
+    "truncated onnx": (_truncated, ("not a readable ONNX",)),
+    "onnx without graph": (_file("network.onnx", b"\x08\x0a"), ("no graph",)),
+    "onnx without outputs": (
+        _onnx(lambda: _model([_node("Relu")], outputs=())),
+        ("no outputs",),
+    ),
+    "onnx with missing weights": (_no_weights, ("another file", "missing")),
+    "onnx that is invalid": (
+        _onnx(lambda: _model([_node("Relu", ("nowhere",))])),
+        ("not valid ONNX", "nowhere"),
+    ),
+    "onnx that TVM rejects": (
+        _onnx(lambda: _model([_node("MatMul", ("x", "x"))])),
+        ("TVM cannot import it",),
+    ),
+    "onnx with an output of unknown size": (
+        _onnx(lambda: _model([_node("NonZero")])),
+        ("output y", "shape"),
+    ),
+    "onnx with dynamic batch": (
+        _onnx(lambda: _model([_node("Relu")], shape=("N", 4))),
+        ("input x", "dimension N", "make_dynamic_shape_fixed"),
+    ),
+    "onnx with unnamed dimension": (
+        _onnx(lambda: _model([_node("Relu")], shape=(1, None))),
+        ("dimension 1 of input x", "make_dynamic_shape_fixed"),
+    ),
+    "onnx without shape": (
+        _onnx(lambda: _model([_node("Relu")], shape=None)),
+        ("input x has no shape", "make_dynamic_shape_fixed"),
+    ),
+    "onnx with bfloat16 input": (_onnx(_bfloat16), ("input x", "bfloat16")),
+    "onnx with unsupported operators": (
+        _onnx(lambda: _model([_node("Det", outputs=("z",)), _node("StringNormalizer", ("z",))])),
+        ("operators Det, StringNormalizer",),
+    ),
+    "onnx of a custom domain": (
+        _onnx(
+            lambda: _model(
+                [_node("FusedMatMul", domain="com.microsoft")],
+                opsets=(("", 18), ("com.microsoft", 1)),
+            )
+        ),
+        ("com.microsoft.FusedMatMul", "standard"),
+    ),
+    "garbage pt2": (_file("network.pt2", b"PK\x03\x04 not a zip"), ("not a readable", "torch")),
+    "pt2 with dynamic shapes": (_dynamic, ("input x", "dynamic", "dynamic_shapes")),
+    "pt2 with a number as input": (
+        _exported(lambda x: x + 1, lambda t: 3),
+        ("network.pt2", "tensor"),
+    ),
+    "pt2 with bfloat16": (
+        _exported(lambda x: x + 1, lambda t: t.ones(2, dtype=t.bfloat16)),
+        ("input x", "bfloat16"),
+    ),
+    "pt2 with bfloat16 output": (
+        _exported(lambda x: x.bfloat16(), lambda t: t.ones(2)),
+        ("output output", "bfloat16"),
+    ),
+    "pt2 with unsupported operator": (
+        _exported(_unknown_torch_operator, lambda t: t.ones(2)),
+        ("operator", "bessel_j0"),
+    ),
+    "pt2 with a number as output": (
+        _exported(lambda x: (x, 1), lambda t: t.ones(2)),
+        ("return tensors only",),
+    ),
+    "unknown zoo network": (lambda d: "zoo:resnet5", ("'resnet5'", "did you mean zoo:resnet")),
+    "zoo network like none": (lambda d: "zoo:qqq", ("'qqq'", "names()")),
+    "unknown zoo parameter": (lambda d: "zoo:resnet18?depth=3", ("'depth'", "batch, classes")),
+    "zoo parameter not for this network": (
+        lambda d: "zoo:bert_tiny?classes=3",
+        ("'classes'", "batch, seed, size"),
+    ),
+    "zoo parameter without value": (lambda d: "zoo:resnet18?batch", ("'batch'", "batch=1")),
+    "zoo parameter not a number": (lambda d: "zoo:resnet18?batch=2.5", ("'2.5'", "whole number")),
+    "zoo parameter zero": (lambda d: "zoo:resnet18?batch=0", ("batch=0", "from 1")),
+    "zoo parameter negative": (lambda d: "zoo:resnet18?batch=-1", ("batch=-1", "too small")),
+    "zoo image too small": (lambda d: "zoo:resnet18?size=1", ("size=1", "from 32")),
+    "zoo image too large": (lambda d: "zoo:resnet18?size=99999", ("size=99999", "too large")),
+    "zoo sequence too long": (lambda d: "zoo:bert_tiny?size=513", ("size=513", "to 512")),
+    "zoo image not in patches": (lambda d: "zoo:vit_small?size=100", ("size=100", "size=96")),
+    "zoo parameter twice": (lambda d: "zoo:resnet18?batch=1&batch=2", ("batch", "twice")),
+}
+
+
+def _one_line(error):
+    text = str(error)
+    assert "\n" not in text
+    assert len(text) < 300
+    assert error.cure
+    return text
+
+
+@pytest.mark.tvm
+@pytest.mark.filterwarnings("ignore")  # what torch.export and onnx say while a case is made
+@pytest.mark.parametrize("case", BAD)
+def test_bad_network_is_explained_in_one_line(case, tmp_path, capfd):
+    make, words = BAD[case]
+    spec = make(tmp_path)
+    capfd.readouterr()
+    with pytest.raises(InputError) as caught:
+        load_network(spec)
+    text = _one_line(caught.value)
+    for word in words:
+        assert word in text
+    assert tuple(capfd.readouterr()) == ("", "")
+
+
+@pytest.mark.parametrize("read", [network_digest, network_name])
+@pytest.mark.parametrize("spec", ["zoo:resnet5", "nowhere.onnx", "network.pt", "network"])
+def test_names_and_digests_refuse_what_cannot_be_loaded(read, spec):
+    with pytest.raises(InputError) as caught:
+        read(spec)
+    _one_line(caught.value)
+
+
+def test_unreadable_file_is_told(tmp_path, monkeypatch):
+    path = tmp_path / "network.onnx"
+    path.write_bytes(b"x")
+
+    def refuse(self, mode="r"):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(InputError, match="permission denied") as caught:
+        load_network(path)
+    assert "chmod" in _one_line(caught.value)
+
+
+def test_missing_onnx_is_a_matter_of_setup(tmp_path, monkeypatch):
+    path = tmp_path / "network.onnx"
+    path.write_bytes(b"x")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(SetupError) as caught:
+        load_network(path)
+    assert "pip install tunefleet[onnx]" in _one_line(caught.value)
+
+
+def test_missing_torch_is_a_matter_of_setup(tmp_path, monkeypatch):
+    path = tmp_path / "network.pt2"
+    path.write_bytes(b"x")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(SetupError) as caught:
+        load_network(path)
+    assert "pip install tunefleet[torch]" in _one_line(caught.value)

@@ -1,0 +1,77 @@
+"""The Store contract, sentence by sentence. A subclass provides the fixture `store`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tunefleet.core.job import JobState
+from tunefleet.core.stage import (
+    SelectResult,
+    StageKey,
+    StageKind,
+    StageRun,
+)
+from tunefleet.errors import InputError, InternalError
+
+from . import values as v
+from .conformance_jobs import Jobs, Tasks
+from .conformance_results import Records, Winners, record_ids
+from .conformance_stages import Commits, Reading
+
+KEY = StageKey("job", "t", 0, StageKind.SELECT)
+OF_JOB: dict[str, Any] = {
+    "put_tasks": lambda s: s.put_tasks("job", []),
+    "tasks": lambda s: s.tasks("job"),
+    "stages": lambda s: s.stages("job"),
+    "trials": lambda s: s.trials("job"),
+    "model": lambda s: s.model("job"),
+    "winners": lambda s: s.winners("job"),
+    "finish": lambda s: s.finish("job", JobState.DONE, {}),
+    "summary": lambda s: s.summary("job"),
+}
+OF_TASK: dict[str, Any] = {
+    "commit": lambda s: s.commit(StageRun(KEY, SelectResult(()), 0.0, 1.0)),
+    "stage": lambda s: s.stage(KEY),
+    "trials of a task": lambda s: s.trials("job", "t"),
+    "crown": lambda s: s.crown("job", "t", None, None),
+}
+OF_STORE: dict[str, Any] = {
+    "open_job": lambda s: s.open_job(v.make_spec(), job_id="job", now=0.0),
+    "jobs": lambda s: s.jobs(),
+    "records": record_ids,
+    "best": lambda s: s.best("t", v.DEVICE, v.TOOLCHAIN),
+}
+
+
+class Errors:
+    @pytest.mark.parametrize("verb", [*OF_JOB, *OF_TASK])
+    def test_an_unknown_job_is_an_input_error(self, store: Any, verb: str) -> None:
+        with pytest.raises(InputError, match="no job job"):
+            {**OF_JOB, **OF_TASK}[verb](store)
+
+    @pytest.mark.parametrize("verb", OF_TASK)
+    def test_a_task_of_another_job_is_unknown(self, store: Any, verb: str) -> None:
+        v.open_with_task(store, "other")
+        v.open_with_task(store, "job", task_id="x")
+        with pytest.raises(InputError, match="no task t in job job"):
+            OF_TASK[verb](store)
+
+    def test_records_of_an_unknown_task_are_an_input_error(self, store: Any) -> None:
+        with pytest.raises(InputError, match="no task t"):
+            record_ids(store)
+
+    @pytest.mark.parametrize("verb", [*OF_JOB, *OF_TASK, *OF_STORE])
+    def test_every_verb_of_a_closed_store_raises(self, store: Any, job: str, verb: str) -> None:
+        store.close()
+        with pytest.raises(InternalError, match="closed"):
+            {**OF_JOB, **OF_TASK, **OF_STORE}[verb](store)
+
+    def test_closing_again_does_nothing(self, store: Any) -> None:
+        store.close()
+        store.close()
+
+
+class StoreConformance(Jobs, Tasks, Commits, Reading, Records, Winners, Errors):
+    """Every sentence of the contract. The groups are not collected by themselves."""

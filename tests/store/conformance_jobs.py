@@ -1,0 +1,109 @@
+"""The Store contract on jobs and their tasks."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tunefleet.core.job import Job, JobState
+from tunefleet.errors import InputError
+
+from . import values as v
+
+
+class Jobs:
+    def test_a_new_job_runs_and_has_used_no_time(self, store: Any) -> None:
+        job = store.open_job(v.make_spec(), job_id="a", now=5.0)
+        assert Job("a", v.make_spec(), JobState.RUNNING, 5.0, 0.0) == job
+        assert [job] == store.jobs()
+
+    def test_the_same_command_finds_its_running_job(self, store: Any) -> None:
+        first = store.open_job(v.make_spec(), job_id="a", now=5.0)
+        assert first == store.open_job(v.make_spec(), job_id="b", now=6.0)
+
+    def test_another_command_is_another_job(self, store: Any) -> None:
+        store.open_job(v.make_spec("one"), job_id="a", now=5.0)
+        assert store.open_job(v.make_spec("two"), job_id="b", now=5.0).job_id == "b"
+
+    @pytest.mark.parametrize("state", [JobState.DONE, JobState.FAILED])
+    def test_a_finished_job_is_not_taken_up_again(self, store: Any, state: JobState) -> None:
+        store.open_job(v.make_spec(), job_id="a", now=5.0)
+        store.finish("a", state, {})
+        assert store.open_job(v.make_spec(), job_id="b", now=6.0).job_id == "b"
+        assert store.open_job(v.make_spec(), job_id="c", now=7.0).job_id == "b"
+
+    def test_a_job_id_is_given_once(self, store: Any) -> None:
+        store.open_job(v.make_spec("one"), job_id="a", now=5.0)
+        with pytest.raises(InputError, match="job a"):
+            store.open_job(v.make_spec("two"), job_id="a", now=6.0)
+
+    def test_jobs_are_listed_newest_first(self, store: Any) -> None:
+        for name in "abc":
+            store.open_job(v.make_spec(name), job_id=name, now=5.0)
+        assert [job.job_id for job in store.jobs()] == ["c", "b", "a"]
+
+    def test_finishing_sets_state_and_summary(self, store: Any, job: str) -> None:
+        assert store.summary(job) is None
+        store.finish(job, JobState.DONE, {"latency_s": 0.1, "tasks": [1, None, "ü"]})
+        assert store.summary(job) == {"latency_s": 0.1, "tasks": [1, None, "ü"]}
+        assert [j.state for j in store.jobs()] == [JobState.DONE]
+
+    def test_finishing_again_changes_nothing(self, store: Any, job: str) -> None:
+        store.finish(job, JobState.FAILED, {"why": "x"})
+        before = store.jobs()
+        store.finish(job, JobState.FAILED, {"why": "x"})
+        assert (before, {"why": "x"}) == (store.jobs(), store.summary(job))
+
+    def test_a_summary_belongs_to_the_store(self, store: Any, job: str) -> None:
+        mine = {"n": [1]}
+        store.finish(job, JobState.DONE, mine)
+        mine["n"].append(2)
+        store.summary(job)["n"].append(3)
+        assert store.summary(job) == {"n": [1]}
+
+    def test_a_summary_is_json(self, store: Any, job: str) -> None:
+        with pytest.raises(InputError, match="summary"):
+            store.finish(job, JobState.DONE, {"latency_s": math.nan})
+
+    def test_a_job_is_not_finished_as_running(self, store: Any, job: str) -> None:
+        with pytest.raises(InputError, match="running"):
+            store.finish(job, JobState.RUNNING, {})
+
+
+class Tasks:
+    def test_there_are_none_before_they_are_put(self, store: Any) -> None:
+        store.open_job(v.make_spec(), job_id="job", now=1.0)
+        assert store.tasks("job") == []
+
+    def test_they_keep_their_order(self, store: Any) -> None:
+        store.open_job(v.make_spec(), job_id="job", now=1.0)
+        put = [v.make_task(name, weight=i + 1) for i, name in enumerate("tcba")]
+        store.put_tasks("job", put)
+        assert put == store.tasks("job")
+
+    def test_putting_again_changes_nothing(self, store: Any, job: str) -> None:
+        before = store.tasks(job)
+        store.put_tasks(job, before)
+        assert before == store.tasks(job)
+
+    def test_other_tasks_replace_them(self, store: Any, job: str) -> None:
+        store.put_tasks(job, [v.make_task("u"), v.make_task("x")])
+        assert [t.task.task_id for t in store.tasks(job)] == ["u", "x"]
+
+    def test_a_known_task_is_shared_under_the_name_of_each_job(self, store: Any) -> None:
+        for job_id in "ab":
+            store.open_job(v.make_spec(job_id), job_id=job_id, now=1.0)
+        first, second = v.make_task(name="conv_1"), v.make_task(name="conv_7", weight=9)
+        other = replace(second, task=replace(second.task, program="numbered otherwise"))
+        store.put_tasks("a", [first])
+        store.put_tasks("b", [other])
+        assert [first] == store.tasks("a")
+        assert [second] == store.tasks("b")
+
+    def test_a_task_stands_once_in_a_job(self, store: Any, job: str) -> None:
+        with pytest.raises(InputError, match="twice"):
+            store.put_tasks(job, [v.make_task("x"), v.make_task("x")])
+        assert len(store.tasks(job)) == 2

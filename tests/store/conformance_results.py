@@ -1,0 +1,199 @@
+"""The Store contract on records and winners: what later jobs reuse."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tunefleet.core.identity import Tier
+from tunefleet.core.stage import (
+    ProfileResult,
+    SelectResult,
+)
+from tunefleet.core.trial import Failure, FailureKind, Trial
+from tunefleet.errors import InputError
+from tunefleet.store import Record
+
+from . import values as v
+
+
+def record_ids(store: Any, tier: Tier = Tier.EXACT, limit: int = 9, **asked: Any) -> list[str]:
+    device, toolchain = asked.get("device", v.DEVICE), asked.get("toolchain", v.TOOLCHAIN)
+    found = store.records("t", device, toolchain, tier=tier, limit=limit)
+    return [record.candidate.candidate_id for record in found]
+
+
+class Records:
+    def test_the_fastest_come_first_up_to_the_limit(self, store: Any, job: str) -> None:
+        v.commit_measured(store, {"slow": 3e-3, "fast": 1e-3, "middle": 2e-3})
+        assert record_ids(store) == ["fast", "middle", "slow"]
+        assert record_ids(store, limit=2) == ["fast", "middle"]
+        assert record_ids(store, limit=0) == []
+
+    def test_a_record_says_who_measured_what(self, store: Any, job: str) -> None:
+        v.commit_measured(store, {"a": 1e-3})
+        expected = Record("t", "job", v.cand("a"), v.measured(1e-3), v.DEVICE, v.TOOLCHAIN)
+        found = store.records("t", v.DEVICE, v.TOOLCHAIN, tier=Tier.EXACT, limit=1)
+        assert [expected] == found
+
+    def test_rank_is_the_low_quantile(self, store: Any, job: str) -> None:
+        store.commit(v.run_of(SelectResult((v.cand("steady"), v.cand("lucky")))))
+        steady, lucky = v.measured(*[2.0] * 20), v.measured(1.0, *[3.0] * 19)
+        run = v.run_of(ProfileResult((("lucky", lucky, 0.1), ("steady", steady, 0.1))))
+        store.commit(run)
+        assert record_ids(store) == ["steady", "lucky"]
+
+    def test_equals_come_in_the_order_of_commit(self, store: Any, job: str) -> None:
+        v.open_with_task(store, "other")
+        v.commit_measured(store, {"b": 1e-3}, job_id="other")
+        v.commit_measured(store, {"a": 1e-3})
+        assert record_ids(store) == ["b", "a"]
+
+    def test_failures_and_other_tasks_are_left_out(self, store: Any, job: str) -> None:
+        v.commit_failed(store, "bad", v.CRASH)
+        v.commit_measured(store, {"a": 1e-3}, task_id="u")
+        assert record_ids(store) == []
+
+    def test_a_candidate_of_several_jobs_comes_once_with_its_best(self, store: Any) -> None:
+        for job_id, latency_s in (("one", 3e-3), ("two", 1e-3), ("three", 2e-3)):
+            v.open_with_task(store, job_id)
+            v.commit_measured(store, {"a": latency_s}, job_id=job_id)
+        found = store.records("t", v.DEVICE, v.TOOLCHAIN, tier=Tier.EXACT, limit=9)
+        assert [(r.job_id, r.measurement.latency_s) for r in found] == [("two", 1e-3)]
+
+    @pytest.mark.parametrize(
+        ("measured_by", "exact", "compatible"),
+        [
+            ({}, ["a"], []),
+            ({"device": v.SISTER}, [], ["a"]),
+            ({"toolchain": v.PATCHED}, [], ["a"]),
+            ({"device": v.SISTER, "toolchain": v.PATCHED}, [], ["a"]),
+            ({"device": v.STRANGER}, [], []),
+            ({"toolchain": replace(v.TOOLCHAIN, tvm="0.28.0")}, [], []),
+            ({"toolchain": replace(v.TOOLCHAIN, tunefleet="9")}, ["a"], []),
+        ],
+    )
+    def test_the_tiers_are_disjoint(
+        self, store: Any, measured_by: Any, exact: list[str], compatible: list[str]
+    ) -> None:
+        v.open_with_task(store, "job", **measured_by)
+        v.commit_measured(store, {"a": 1e-3})
+        assert exact == record_ids(store, Tier.EXACT)
+        assert compatible == record_ids(store, Tier.COMPATIBLE)
+
+    def test_a_wrong_answer_here_bars_the_candidate(self, store: Any, job: str) -> None:
+        v.open_with_task(store, "other")
+        v.commit_measured(store, {"a": 1e-3, "b": 2e-3})
+        v.commit_failed(store, "a", v.WRONG, job_id="other")
+        assert record_ids(store) == ["b"]
+
+    def test_another_failure_does_not(self, store: Any, job: str) -> None:
+        v.open_with_task(store, "other")
+        v.commit_measured(store, {"a": 1e-3})
+        v.commit_failed(store, "a", Failure(FailureKind.RUN_TIMEOUT, ""), job_id="other")
+        assert record_ids(store) == ["a"]
+
+    def test_a_wrong_answer_elsewhere_does_not(self, store: Any, job: str) -> None:
+        v.open_with_task(store, "other", device=v.SISTER)
+        v.commit_measured(store, {"a": 1e-3})
+        v.commit_failed(store, "a", v.WRONG, job_id="other")
+        assert record_ids(store) == ["a"]
+
+    def test_a_wrong_answer_bars_where_measured_and_where_asked(self, store: Any) -> None:
+        v.open_with_task(store, "sister", device=v.SISTER)
+        v.open_with_task(store, "sister too", device=v.SISTER)
+        v.open_with_task(store, "here")
+        v.commit_measured(store, {"a": 1e-3, "b": 2e-3, "c": 3e-3}, job_id="sister")
+        v.commit_failed(store, "a", v.WRONG, job_id="sister too")
+        v.commit_failed(store, "b", v.WRONG, job_id="here")
+        assert record_ids(store, Tier.COMPATIBLE) == ["c"]
+
+    def test_a_wrong_answer_bars_its_own_task_only(self, store: Any, job: str) -> None:
+        v.commit_measured(store, {"a": 1e-3})
+        v.commit_failed(store, "a", v.WRONG, task_id="u")
+        assert record_ids(store) == ["a"]
+
+    def test_a_negative_limit_is_refused(self, store: Any, job: str) -> None:
+        with pytest.raises(InputError, match="limit"):
+            record_ids(store, limit=-1)
+
+
+class Winners:
+    def test_none_before_the_crowning(self, store: Any, job: str) -> None:
+        assert store.winners(job) == {}
+
+    def test_a_winner_and_a_default_read_back(self, store: Any, job: str) -> None:
+        winner = v.make_trial("a", 1e-3)
+        store.crown(job, "t", winner, {"max_error": 1e-6, "rounds": [1, 2]})
+        store.crown(job, "u", None, "nothing was faster")
+        checks = {"max_error": 1e-6, "rounds": [1, 2]}
+        expected = {"t": (winner, checks), "u": (None, "nothing was faster")}
+        assert expected == store.winners(job)
+
+    def test_its_measurement_may_be_newer_than_its_trial(self, store: Any, job: str) -> None:
+        v.commit_measured(store, {"a": 1e-3})
+        again = replace(store.trials(job)[0], outcome=v.measured(1.1e-3, 1.2e-3))
+        store.crown(job, "t", again, None)
+        assert {"t": (again, None)} == store.winners(job)
+        assert [t.latency_s for t in store.trials(job)] == [1e-3]
+
+    def test_repeating_replaces_the_entry(self, store: Any, job: str) -> None:
+        store.crown(job, "t", v.make_trial("a", 1e-3), 1)
+        store.crown(job, "t", v.make_trial("b", 2e-3), 2)
+        assert {"t": (v.make_trial("b", 2e-3), 2)} == store.winners(job)
+
+    def test_winners_are_of_their_job(self, store: Any, job: str) -> None:
+        v.open_with_task(store, "other")
+        store.crown("other", "t", v.make_trial("a", 1e-3), None)
+        assert store.winners(job) == {}
+
+    def test_a_failed_trial_cannot_win(self, store: Any, job: str) -> None:
+        with pytest.raises(InputError, match="failed"):
+            store.crown(job, "t", Trial(v.cand("a"), 0, v.WRONG), None)
+
+    def test_checks_are_json(self, store: Any, job: str) -> None:
+        with pytest.raises(InputError, match="checks"):
+            store.crown(job, "t", None, object())
+
+    def test_the_fastest_of_all_jobs_stands_in_the_best_only_table(self, store: Any) -> None:
+        for job_id, latency_s in (("one", 2e-3), ("two", 1e-3), ("three", 3e-3)):
+            v.open_with_task(store, job_id)
+            store.crown(job_id, "t", v.make_trial("of " + job_id, latency_s), None)
+        expected = Record("t", "two", v.cand("of two"), v.measured(1e-3), v.DEVICE, v.TOOLCHAIN)
+        assert expected == store.best("t", v.DEVICE, v.TOOLCHAIN)
+
+    def test_each_device_and_toolchain_has_a_best_of_its_own(self, store: Any) -> None:
+        v.open_with_task(store, "here")
+        v.open_with_task(store, "there", device=v.SISTER)
+        store.crown("here", "t", v.make_trial("a", 2e-3), None)
+        store.crown("there", "t", v.make_trial("b", 1e-3), None)
+        assert store.best("t", v.DEVICE, v.TOOLCHAIN).job_id == "here"
+        assert store.best("t", v.SISTER, v.TOOLCHAIN).job_id == "there"
+        assert store.best("t", v.DEVICE, v.PATCHED) is None
+
+    def test_a_default_enters_no_best(self, store: Any, job: str) -> None:
+        store.crown(job, "t", None, None)
+        assert store.best("t", v.DEVICE, v.TOOLCHAIN) is None
+
+    @pytest.mark.parametrize(
+        ("again", "expected"), [(3e-3, "one"), (1.5e-3, "two"), (2e-3, "one"), (None, "one")]
+    )
+    def test_a_winner_taken_back_gives_its_place_back(
+        self, store: Any, again: float | None, expected: str
+    ) -> None:
+        for job_id, latency_s in (("one", 2e-3), ("two", 1e-3)):
+            v.open_with_task(store, job_id)
+            store.crown(job_id, "t", v.make_trial(job_id, latency_s), None)
+        store.crown("two", "t", again and v.make_trial("two", again), None)
+        assert expected == store.best("t", v.DEVICE, v.TOOLCHAIN).job_id
+
+    def test_crowning_again_changes_nothing(self, store: Any) -> None:
+        for job_id in ("one", "two"):
+            v.open_with_task(store, job_id)
+            store.crown(job_id, "t", v.make_trial(job_id, 1e-3), None)
+        before = store.best("t", v.DEVICE, v.TOOLCHAIN)
+        for job_id in ("two", "one"):
+            store.crown(job_id, "t", v.make_trial(job_id, 1e-3), None)
+        assert before == store.best("t", v.DEVICE, v.TOOLCHAIN)

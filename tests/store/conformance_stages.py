@@ -1,0 +1,169 @@
+"""The Store contract on what stages leave behind."""
+
+from __future__ import annotations
+
+import math
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tunefleet.core.stage import (
+    BuildResult,
+    ProfileResult,
+    SelectResult,
+    StageKey,
+    StageKind,
+    UpdateResult,
+)
+from tunefleet.core.trial import Trial
+from tunefleet.errors import InternalError
+
+from . import values as v
+
+
+def ids(trials: list[Trial]) -> list[str]:
+    return [trial.candidate.candidate_id for trial in trials]
+
+
+class Commits:
+    def test_select_enters_no_trial(self, store: Any, job: str) -> None:
+        assert store.commit(v.run_of(SelectResult((v.cand("a"),))))
+        assert store.trials(job) == []
+
+    def test_a_build_makes_trials_of_its_failures(self, store: Any, job: str) -> None:
+        store.commit(v.run_of(SelectResult((v.cand("a"), v.cand("b")))))
+        store.commit(v.run_of(BuildResult(v.built("a"), (("b", v.CRASH),))))
+        assert [Trial(v.cand("b"), 0, v.CRASH)] == store.trials(job)
+
+    def test_a_profile_makes_trials_of_all_it_reports(self, store: Any, job: str) -> None:
+        store.commit(v.run_of(SelectResult((v.cand("a", 0.1), v.cand("b", 0.2)))))
+        store.commit(v.run_of(BuildResult(v.built("a", "b", build_s=0.75))))
+        took = v.measured(2e-3, 1e-3)
+        store.commit(v.run_of(ProfileResult((("b", took, 1.5),), (("a", v.WRONG),))))
+        expected = [
+            Trial(v.cand("b", 0.2), 0, took, 0.75, 1.5),
+            Trial(v.cand("a", 0.1), 0, v.WRONG, 0.75, 0.0),
+        ]
+        assert expected == store.trials(job)
+
+    def test_the_first_commit_of_a_stage_wins(self, store: Any, job: str) -> None:
+        first = v.run_of(SelectResult((v.cand("a"),)))
+        assert store.commit(first) is True
+        assert store.commit(first) is False
+        assert store.commit(v.run_of(SelectResult((v.cand("b"),)), seconds=50.0)) is False
+        assert first == store.stage(first.key)
+        assert [j.elapsed_s for j in store.jobs()] == [2.0]
+
+    def test_a_late_profile_leaves_no_trace(self, store: Any, job: str) -> None:
+        v.commit_measured(store, {"a": 1e-3, "b": 2e-3})
+        before = (store.trials(job), store.stages(job), store.jobs())
+        late = v.run_of(ProfileResult((("a", v.measured(9.0), 9.0),), (("b", v.WRONG),)))
+        assert store.commit(late) is False
+        assert before == (store.trials(job), store.stages(job), store.jobs())
+
+    def test_a_candidate_is_one_trial_of_a_job(self, store: Any, job: str) -> None:
+        v.commit_measured(store, {"a": 1e-3})
+        v.commit_measured(store, {"a": 5e-3, "b": 2e-3}, iteration=1)
+        v.commit_failed(store, "b", v.WRONG, iteration=2)
+        assert ids(store.trials(job)) == ["a", "b"]
+        assert [t.latency_s for t in store.trials(job)] == [1e-3, 2e-3]
+
+    def test_a_candidate_reported_twice_is_one_trial(self, store: Any, job: str) -> None:
+        store.commit(v.run_of(SelectResult((v.cand("a"),))))
+        twice = (("a", v.measured(1.0), 0.1), ("a", v.measured(2.0), 0.2))
+        store.commit(v.run_of(ProfileResult(twice, (("a", v.WRONG),))))
+        assert [t.latency_s for t in store.trials(job)] == [1.0]
+
+    def test_a_candidate_is_another_trial_in_another_task_and_job(
+        self, store: Any, job: str
+    ) -> None:
+        v.open_with_task(store, "other")
+        for where in ({"task_id": "t"}, {"task_id": "u"}, {"job_id": "other"}):
+            v.commit_measured(store, {"a": 1e-3}, **where)
+        assert (len(store.trials(job)), len(store.trials("other"))) == (2, 1)
+
+    def test_each_job_keeps_its_own_score_and_features(self, store: Any, job: str) -> None:
+        v.open_with_task(store, "other")
+        mine, other = v.cand("a", 0.1, b"schema 1"), v.cand("a", 0.9, b"schema 2")
+        for job_id, candidate in (("job", mine), ("other", other)):
+            store.commit(v.run_of(SelectResult((candidate,)), job_id=job_id))
+            store.commit(v.run_of(ProfileResult((), (("a", v.WRONG),)), job_id=job_id))
+        assert [mine] == [t.candidate for t in store.trials("job")]
+        assert [other] == [t.candidate for t in store.trials("other")]
+
+    def test_a_stranger_among_the_results_leaves_no_trace(self, store: Any, job: str) -> None:
+        store.commit(v.run_of(SelectResult((v.cand("a"),))))
+        results = (("a", v.measured(), 0.1), ("x", v.measured(), 0.1))
+        run = v.run_of(ProfileResult(results))
+        with pytest.raises(InternalError, match="candidate x"):
+            store.commit(run)
+        assert (store.trials(job), store.stage(run.key), len(store.stages(job))) == ([], None, 1)
+
+    def test_a_result_of_another_kind_is_refused(self, store: Any, job: str) -> None:
+        run = replace(v.run_of(UpdateResult()), key=StageKey(job, "t", 0, StageKind.SELECT))
+        with pytest.raises(InternalError, match="UpdateResult"):
+            store.commit(run)
+
+    def test_seconds_add_up_to_the_elapsed_time(self, store: Any, job: str) -> None:
+        for i, seconds in enumerate([0.1, 0.2, 0.7]):
+            store.commit(v.run_of(UpdateResult(), iteration=i, seconds=seconds))
+        assert [j.elapsed_s for j in store.jobs()] == [0.1 + 0.2 + 0.7]
+
+    def test_the_newest_model_of_the_job_counts(self, store: Any, job: str) -> None:
+        v.open_with_task(store, "other")
+        assert store.model(job) == b""
+        store.commit(v.run_of(UpdateResult(b"one", 8), task_id="u", iteration=5))
+        store.commit(v.run_of(UpdateResult(b"two", 16), task_id="t"))
+        store.commit(v.run_of(UpdateResult(b"", 0), task_id="t", iteration=1))
+        store.commit(v.run_of(UpdateResult(b"three", 9), job_id="other"))
+        assert (store.model(job), store.model("other")) == (b"two", b"three")
+
+    def test_threads_commit_side_by_side(self, store: Any, job: str) -> None:
+        def iteration(i: int) -> None:
+            v.commit_measured(store, {"every": 1e-3, f"c{i}": 1e-3}, iteration=i)
+
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(iteration, range(8)))
+        assert sorted(["every", *(f"c{i}" for i in range(8))]) == sorted(ids(store.trials(job)))
+        assert (len(store.stages(job)), store.jobs()[0].elapsed_s) == (24, 48.0)
+
+    def test_one_of_many_threads_commits_a_stage(self, store: Any, job: str) -> None:
+        run = v.run_of(SelectResult((v.cand("a"),)))
+        with ThreadPoolExecutor(4) as pool:
+            assert sum(pool.map(store.commit, [run] * 8)) == 1
+
+
+class Reading:
+    def test_a_stage_not_committed_is_none(self, store: Any, job: str) -> None:
+        assert store.stage(StageKey(job, "t", 0, StageKind.SELECT)) is None
+
+    def test_stages_come_in_the_order_of_commit_without_bulk(self, store: Any, job: str) -> None:
+        later = v.run_of(SelectResult((v.cand("a"), v.cand("b")), True), task_id="u", iteration=3)
+        update = v.run_of(UpdateResult(b"model", 7))
+        failed = v.run_of(BuildResult((), (("a", v.CRASH),)), task_id="u", iteration=3)
+        for run in (later, update, failed):
+            store.commit(run)
+        lean = SelectResult((v.cand("a", features=b""), v.cand("b", features=b"")), True)
+        expected = [replace(later, result=lean), replace(update, result=UpdateResult(b"", 7))]
+        assert [*expected, failed] == store.stages(job)
+
+    def test_stages_tell_the_note(self, store: Any, job: str) -> None:
+        store.commit(replace(v.run_of(UpdateResult()), note="drift \udc80 again"))
+        assert [run.note for run in store.stages(job)] == ["drift \udc80 again"]
+
+    def test_trials_come_in_the_order_of_commit_with_features(self, store: Any, job: str) -> None:
+        v.commit_measured(store, {"c": 3e-3}, task_id="u")
+        v.commit_measured(store, {"b": 2e-3, "a": 1e-3}, iteration=4)
+        assert ids(store.trials(job)) == ["c", "b", "a"]
+        assert ids(store.trials(job, "t")) == ["b", "a"]
+        assert {b"\0features"} == {t.candidate.features for t in store.trials(job)}
+        assert [t.iteration for t in store.trials(job)] == [0, 4, 4]
+
+    def test_a_score_may_be_no_number(self, store: Any, job: str) -> None:
+        run = v.run_of(SelectResult((v.cand("a", math.nan), v.cand("b", -math.inf))))
+        store.commit(run)
+        unknown, worst = store.stage(run.key).result.candidates
+        assert math.isnan(unknown.score)
+        assert -math.inf == worst.score

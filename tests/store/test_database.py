@@ -1,0 +1,179 @@
+"""What the file promises beyond the contract: locks, and errors that say what to do."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tunefleet.errors import InputError, InternalError, RetryElsewhereError, SetupError
+from tunefleet.store import SqlStore, open_store
+from tunefleet.store.database import explained
+
+from . import values as v
+
+
+@pytest.fixture
+def intruder(path: Path) -> Iterator[sqlite3.Connection]:
+    """Another process, as far as locks are concerned."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        yield connection
+
+
+def open_and_close(path: Path | str) -> None:
+    SqlStore.open(path).close()
+
+
+def test_open_store_creates_its_home(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "a" / "b")
+    store.close()
+    assert (tmp_path / "a" / "b" / "store.sqlite").is_file()
+
+
+def test_a_url_names_the_same_store(path: Path) -> None:
+    with closing(SqlStore.open(path)) as store:
+        job = store.open_job(v.make_spec(), job_id="a", now=1.0)
+    with closing(SqlStore.open(f"sqlite:///{path}")) as store:
+        assert [job] == store.jobs()
+
+
+def test_the_file_has_a_write_ahead_log(intruder: sqlite3.Connection) -> None:
+    assert intruder.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_a_second_writer_is_told_to_come_again(path: Path, intruder: sqlite3.Connection) -> None:
+    with closing(SqlStore.open(path, busy_timeout_s=0.05)) as store:
+        intruder.execute("BEGIN IMMEDIATE")
+        with pytest.raises(RetryElsewhereError, match=r"store\.sqlite is locked"):
+            store.open_job(v.make_spec(), job_id="a", now=1.0)
+        intruder.execute("ROLLBACK")
+        store.open_job(v.make_spec(), job_id="a", now=1.0)
+
+
+def test_creating_waits_for_whoever_creates_the_same_file(tmp_path: Path) -> None:
+    path = tmp_path / "new.sqlite"
+    with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        release = threading.Timer(0.1, other.execute, ["COMMIT"])
+        release.start()
+        open_and_close(path)
+        release.join()
+
+
+def test_creating_does_not_wait_for_ever(tmp_path: Path) -> None:
+    path = tmp_path / "new.sqlite"
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(RetryElsewhereError, match="locked"):
+            SqlStore.open(path, busy_timeout_s=0.05)
+
+
+def test_readers_do_not_wait_and_see_whole_commits(
+    sql_store: SqlStore, intruder: sqlite3.Connection
+) -> None:
+    v.open_with_task(sql_store, "a")
+    intruder.execute("BEGIN IMMEDIATE")
+    intruder.execute("UPDATE jobs SET elapsed_s = 77")
+    assert [job.elapsed_s for job in sql_store.jobs()] == [0.0]
+    intruder.execute("COMMIT")
+    assert [job.elapsed_s for job in sql_store.jobs()] == [77.0]
+
+
+def test_a_forked_process_uses_connections_of_its_own(path: Path) -> None:
+    script = """
+import os, sys
+from tunefleet.core.job import JobState
+from tunefleet.store import SqlStore
+store = SqlStore.open(sys.argv[1])
+store.jobs()
+child = os.fork()
+if not child:
+    store.finish("a", JobState.DONE, "child")
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+assert store.summary("a") == "child"
+store.finish("a", JobState.DONE, "parent")
+store.close()
+"""
+    with closing(SqlStore.open(path)) as store:
+        store.open_job(v.make_spec(), job_id="a", now=1.0)
+        subprocess.run([sys.executable, "-c", script, str(path)], check=True, timeout=30)
+        assert store.summary("a") == "parent"
+
+
+@pytest.mark.parametrize("url", ["postgresql://host/db", "sqlite://", "sqlite:///:memory:", "://"])
+def test_what_names_no_file_is_an_input_error(url: str) -> None:
+    with pytest.raises(InputError):
+        open_and_close(url)
+
+
+def test_a_missing_directory_is_a_setup_error(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match="missing"):
+        open_and_close(tmp_path / "missing" / "store.sqlite")
+
+
+def test_a_home_that_cannot_be_made_is_a_setup_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(SetupError, match="home"):
+        open_store(tmp_path / "file" / "home")
+
+
+def test_a_home_that_cannot_be_written_is_a_setup_error(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    try:
+        (tmp_path / "probe").touch()
+    except PermissionError:
+        with pytest.raises(SetupError, match="writable"):
+            open_store(tmp_path)
+    else:
+        pytest.skip("this user may write everywhere")
+    finally:
+        tmp_path.chmod(0o700)
+
+
+def test_a_read_only_file_is_a_setup_error(path: Path) -> None:
+    with (
+        closing(SqlStore.open(f"sqlite:///file:{path}?mode=ro&uri=true")) as store,
+        pytest.raises(SetupError, match="writable"),
+    ):
+        store.open_job(v.make_spec(), job_id="a", now=1.0)
+
+
+@pytest.mark.parametrize("content", [b"not a database" * 99, b"SQLite format 3\0" + b"\xff" * 9999])
+def test_any_other_file_is_a_setup_error_and_stays(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_bytes(content)
+    with pytest.raises(SetupError, match=r"notes\.txt"):
+        open_and_close(path)
+    assert content == path.read_bytes()
+
+
+def test_a_damaged_file_is_a_setup_error(path: Path) -> None:
+    with path.open("r+b") as file:
+        size = file.seek(0, 2)
+        file.seek(4096)
+        file.write(b"\xff" * (size - 4096))
+    with pytest.raises(SetupError, match="restore"):
+        open_and_close(path)
+
+
+def test_a_full_disk_is_a_setup_error(path: Path, intruder: sqlite3.Connection) -> None:
+    intruder.execute("PRAGMA max_page_count = 1")
+    with pytest.raises(sqlite3.OperationalError) as full:
+        intruder.execute("CREATE TABLE big AS SELECT randomblob(1000000)")
+    error = explained("store.sqlite", full.value)
+    assert isinstance(error, SetupError)
+    assert "disk space" in error.cure
+    assert "\n" not in str(error)
+
+
+def test_any_other_error_is_a_bug(intruder: sqlite3.Connection) -> None:
+    with pytest.raises(sqlite3.OperationalError) as unknown:
+        intruder.execute("SELECT nothing")
+    assert isinstance(explained("store.sqlite", unknown.value), InternalError)

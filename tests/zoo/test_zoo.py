@@ -1,0 +1,148 @@
+"""The zoo: deterministic networks of the documented architectures, with sane activations."""
+
+import hashlib
+import subprocess
+import sys
+
+import pytest
+
+from tunefleet import zoo
+from tunefleet.errors import InputError, SetupError
+
+# Parameters at 1000 classes: torchvision's published counts (inception without its auxiliary
+# head), timm's for vit_small. Language networks at a short sequence; counts as published for the
+# configuration, without BERT's pooler.
+PUBLISHED = {
+    "bert_2l": ("size=8", 38_012_928),
+    "bert_tiny": ("size=8", 34_805_760),
+    "densenet121": ("size=64", 7_978_856),
+    "inception_v3": ("size=96", 23_834_568),
+    "mobilenet_v2": ("size=64", 3_504_872),
+    "resnet18": ("size=64", 11_689_512),
+    "resnet50": ("size=64", 25_557_032),
+    "shufflenet_v2": ("size=64", 2_278_604),
+    "squeezenet": ("size=64", 1_235_496),
+    "tiny_cnn": ("classes=10", 2_634),
+    "vit_small": ("size=224", 22_050_664),
+}
+LARGE = {
+    "bert_base": ("size=8", 108_891_648),
+    "gpt2_small": ("size=8", 124_439_808),
+    "vgg16": ("size=64", 138_357_544),
+}
+
+
+def _fingerprint(spec):
+    network = zoo.build(spec)
+    digest = hashlib.sha256()
+    for tensor in (*network.module.state_dict().values(), *network.example_inputs):
+        digest.update(tensor.contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _check(name, query, parameters):
+    import torch
+
+    network = zoo.build(f"zoo:{name}?{query}")
+    with torch.no_grad():
+        output = network.module(*network.example_inputs)
+    assert parameters == sum(p.numel() for p in network.module.parameters())
+    assert not network.module.training
+    assert len(network.input_names) == len(network.example_inputs)
+    assert 0.05 < output.std().item() < 20
+    assert output.isfinite().all()
+
+
+@pytest.mark.parametrize(("name", "query", "parameters"), [(n, *e) for n, e in PUBLISHED.items()])
+def test_network_has_the_published_size_and_outputs_of_order_one(name, query, parameters):
+    _check(name, query, parameters)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "query", "parameters"), [(n, *e) for n, e in LARGE.items()])
+def test_large_network_has_the_published_size_and_outputs_of_order_one(name, query, parameters):
+    _check(name, query, parameters)
+
+
+def test_every_network_is_checked_above():
+    assert sorted({**PUBLISHED, **LARGE}) == list(zoo.names())
+
+
+def test_equal_specifications_give_equal_networks_in_another_process():
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import test_zoo;"
+        "print(test_zoo._fingerprint('zoo:tiny_cnn?seed=3'))"
+    )
+    here = __file__.rpartition("/")[0]
+    there = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code, here],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert _fingerprint("zoo:tiny_cnn?seed=3") == there.stdout.strip()
+
+
+def test_seeds_differ():
+    assert _fingerprint("zoo:tiny_cnn?seed=1") != _fingerprint("zoo:tiny_cnn?seed=2")
+
+
+def test_building_leaves_the_random_state_of_the_caller_alone():
+    import torch
+
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    zoo.build("zoo:tiny_cnn")
+    assert expected.tolist() == torch.rand(3).tolist()
+    assert torch.is_grad_enabled()
+
+
+def test_parameters_shape_the_network():
+    import torch
+
+    network = zoo.build("zoo:tiny_cnn?batch=2&size=24&classes=5")
+    assert tuple(network.example_inputs[0].shape) == (2, 3, 24, 24)
+    with torch.no_grad():
+        assert tuple(network.module(*network.example_inputs).shape) == (2, 5)
+
+
+def test_specification_is_canonical():
+    spec = zoo.parse("resnet50?size=256&seed=0&batch=4")
+    assert str(spec) == "zoo:resnet50?batch=4&size=256"
+    assert spec == zoo.parse(str(spec))
+    assert spec.label == "resnet50-batch4-size256"
+    assert spec.complete == "zoo:resnet50?batch=4&classes=1000&seed=0&size=256"
+
+
+def test_specification_without_changes_is_the_name():
+    assert str(zoo.parse("zoo:tiny_cnn?batch=1")) == "zoo:tiny_cnn"
+
+
+def test_names_are_sorted():
+    assert sorted(zoo.names()) == list(zoo.names())
+
+
+def test_specifications_are_read_without_torch():
+    code = (
+        "import sys; from tunefleet import zoo; zoo.names(); zoo.parse('zoo:resnet18?batch=2');"
+        "sys.exit('torch' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_missing_package_is_named(monkeypatch):
+    from importlib import metadata
+
+    def version(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", version)
+    with pytest.raises(SetupError, match=r"needs torch.*pip install tunefleet\[zoo\]"):
+        zoo.build("zoo:tiny_cnn")
+
+
+@pytest.mark.parametrize("size", [31, 5000])
+def test_values_outside_the_limits_are_refused_in_code_too(size):
+    with pytest.raises(InputError, match=f"size={size} is too"):
+        zoo.ZooSpec("resnet18", (("size", size),))
