@@ -1,1 +1,44 @@
-"""tunefleet autotunes neural networks for the hardware they will run on."""
+"""tunefleet autotunes neural networks for the hardware they will run on.
+
+The public surface; each name is imported when it is first used, so that `import tunefleet` costs
+nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_HOMES = {
+    "BenchmarkContext": "tunefleet.context",
+    "Budget": "tunefleet.core.budget",
+    "Session": "tunefleet.session",
+    "Target": "tunefleet.core.target",
+    "TuneSettings": "tunefleet.core.settings",
+    "TunefleetError": "tunefleet.errors",
+    "evaluate_artifact": "tunefleet.inference",
+    "list_tasks": "tunefleet.session",
+    "run_artifact": "tunefleet.inference",
+}
+
+__all__ = [
+    "BenchmarkContext",
+    "Budget",
+    "Session",
+    "Target",
+    "TuneSettings",
+    "TunefleetError",
+    "evaluate_artifact",
+    "list_tasks",
+    "run_artifact",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'tunefleet' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

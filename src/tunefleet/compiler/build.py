@@ -36,37 +36,34 @@ def build_candidate(
 
     Weights that the schedule packs are arguments in their packed shape.
     """
-    started = time.perf_counter()
     try:
         schedule = replay(program, trace)
         packed = tvm.s_tir.transform.RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)
         module = packed(schedule.mod)
     except Exception as error:
         return Failure(FailureKind.INSTANTIATE, one_line(error))
-    return compile_module(module, target, candidate_id, directory, started)
+    return compile_module(module, target, candidate_id, directory)
 
 
 def build_default(program: str, target: Target, name: str, directory: str) -> Built | Failure:
     """Compile a task as it is, without a schedule."""
-    return compile_module(load_program(program), target, name, directory, time.perf_counter())
+    return compile_module(load_program(program), target, name, directory)
 
 
 def build_checked(
     program: str, target: Target, name: str, trace: str, directory: str
 ) -> Built | Failure:
     """Compile a candidate with its weight packing inside, so that it takes the task's arguments."""
-    started = time.perf_counter()
     try:
         module = replay(program, trace).mod
     except Exception as error:
         return Failure(FailureKind.INSTANTIATE, one_line(error))
-    return compile_module(module, target, name, directory, started)
+    return compile_module(module, target, name, directory)
 
 
-def compile_module(
-    module: Any, target: Target, name: str, directory: str, started: float
-) -> Built | Failure:
+def compile_module(module: Any, target: Target, name: str, directory: str) -> Built | Failure:
     """Lower, compile and link a module whose only function is `main`."""
+    started = time.perf_counter()
     # dlopen caches by path: the name must be new in every build of every process.
     stem = Path(directory) / f"{name}-{os.getpid()}-{time.monotonic_ns():x}"
     object_file, library = f"{stem}.o", f"{stem}.so"

@@ -177,6 +177,9 @@ def parse_target(text: str, threads: int | None = None) -> Target:
         raise InputError(
             f"target '{text}': -num-cores is '{cores}'", cure="give a positive whole number"
         )
+    if mcpu == native_target().mcpu and "mattr" not in options:
+        # The processor of this machine by name means this machine, less what is hidden of it.
+        return native_target(threads or (int(cores) if cores else None))
     chosen = threads or (int(cores) if cores else len(cpu_info().cores))
     return Target(
         mcpu=mcpu,

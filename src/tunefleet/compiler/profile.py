@@ -11,16 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from tunefleet.compiler.build import compile_module, is_memory, one_line
+from tunefleet.compiler.build import is_memory, one_line
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.core.settings import MeasureSettings
-from tunefleet.core.target import Target
-from tunefleet.core.trial import Built, Failure, FailureKind, Measurement, ranking_latency
+from tunefleet.core.trial import Built, Failure, FailureKind, Measurement
 
 tvm = load_tvm()
 
-_REFERENCE_SIZE = 384
-_REFERENCE_REPEATS = 30
 _TOLERANCE = 1e-4
 
 
@@ -32,8 +29,8 @@ def profile_candidate(
     `best_s` is the best latency of the task so far; a candidate far behind it is cut short.
     """
     try:
-        run = _runner(built)
-        _flush_inputs = "cache_flush_cpu_non_first_arg" if settings.flush_cache else ""
+        run = runner(built)
+        flush = "cache_flush_cpu_non_first_arg" if settings.flush_cache else ""
         warm = run(number=1, repeat=2, preprocess="")
         estimate = min(warm)
         slow = best_s is not None and estimate > settings.give_up_ratio * best_s
@@ -41,7 +38,7 @@ def profile_candidate(
         number = 1
         if not settings.flush_cache:
             number = max(1, math.ceil(settings.min_repeat_ms * 1e-3 / max(estimate, 1e-9)))
-        return Measurement(tuple(run(number=number, repeat=repeats, preprocess=_flush_inputs)))
+        return Measurement(tuple(run(number=number, repeat=repeats, preprocess=flush)))
     except Exception as error:
         kind = FailureKind.RUN_MEMORY if is_memory(error) else FailureKind.RUN_ERROR
         return Failure(kind, one_line(error))
@@ -51,28 +48,28 @@ def profile_interleaved(
     candidates: Sequence[Built], settings: MeasureSettings
 ) -> list[Measurement | Failure]:
     """Measure finalists in turn, A B C A B C ..., so that a slow minute hits all of them alike."""
-    runners: list[Any] = []
+    prepared: list[Any] = []
     for built in candidates:
         try:
-            run = _runner(built)
+            run = runner(built)
             estimate = min(run(number=1, repeat=3, preprocess=""))
-            runners.append((run, max(1, math.ceil(settings.min_repeat_ms * 1e-3 / estimate))))
+            prepared.append((run, max(1, math.ceil(settings.min_repeat_ms * 1e-3 / estimate))))
         except Exception as error:
-            runners.append(Failure(FailureKind.RUN_ERROR, one_line(error)))
+            prepared.append(Failure(FailureKind.RUN_ERROR, one_line(error)))
     latencies: list[list[float]] = [[] for _ in candidates]
     rounds = max(1, settings.final_repeats // 5)
     for _ in range(rounds):
-        for index, runner in enumerate(runners):
-            if not isinstance(runner, Failure):
-                run, number = runner
+        for index, entry in enumerate(prepared):
+            if not isinstance(entry, Failure):
+                run, number = entry
                 latencies[index] += run(number=number, repeat=5, preprocess="")
     return [
-        runner if isinstance(runner, Failure) else Measurement(tuple(values))
-        for runner, values in zip(runners, latencies, strict=True)
+        entry if isinstance(entry, Failure) else Measurement(tuple(values))
+        for entry, values in zip(prepared, latencies, strict=True)
     ]
 
 
-def _runner(built: Built) -> Any:
+def runner(built: Built) -> Any:
     """run(number, repeat, preprocess) -> seconds per run of each repeat."""
     library = tvm.runtime.load_module(built.path)
     arguments = [
@@ -144,38 +141,3 @@ def _output(built: Built, seed: int) -> tuple[Any, float]:
     started = time.perf_counter()
     library["main"](*arguments)
     return arguments[-1].numpy(), time.perf_counter() - started
-
-
-class Reference:
-    """A fixed kernel that says whether the machine is as fast as a moment ago."""
-
-    def __init__(self, target: Target, directory: str) -> None:
-        built = compile_module(_reference_module(target), target, "reference", directory, 0.0)
-        if isinstance(built, Failure):
-            raise RuntimeError(built.text)
-        self._run = _runner(built)
-        self.measure()
-
-    def measure(self) -> float:
-        """Seconds of one run: low quantile of short repeats, some 30 ms in all."""
-        return ranking_latency(tuple(self._run(number=1, repeat=_REFERENCE_REPEATS, preprocess="")))
-
-
-def _reference_module(target: Target) -> Any:
-    """A blocked float32 matmul on every thread of the target."""
-    te, n = tvm.te, _REFERENCE_SIZE
-    a = te.placeholder((n, n), name="a")
-    b = te.placeholder((n, n), name="b")
-    k = te.reduce_axis((0, n), name="k")
-    c = te.compute((n, n), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="c")
-    schedule = tvm.s_tir.Schedule(te.create_prim_func([a, b, c]))
-    block = schedule.get_sblock("c")
-    i, j, k_loop = schedule.get_loops(block)
-    rows, row = schedule.split(i, [None, 4])
-    columns, column = schedule.split(j, [None, 16])
-    schedule.reorder(rows, columns, k_loop, row, column)
-    schedule.parallel(rows)
-    schedule.vectorize(column)
-    schedule.unroll(row)
-    schedule.decompose_reduction(block, k_loop)
-    return schedule.mod

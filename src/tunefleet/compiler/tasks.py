@@ -81,12 +81,13 @@ def _shape_text(info: Any) -> str:
     return "x".join(str(int(d)) for d in info.shape) or "scalar"
 
 
+#: Operators whose own names hold an underscore or a digit.
+_COMPOUND = ("conv2d", "layer_norm", "group_norm", "max_pool2d", "avg_pool2d", "log_softmax")
+
+
 def _readable(name: str) -> str:
     """`fused_conv2d3_add2_maximum1` -> `conv2d+add+maximum` (TVM numbers its duplicates)."""
-    name = name.removeprefix("fused_")
-    for operator in ("conv2d", "layer_norm", "batch_norm", "group_norm", "max_pool2d",
-                     "avg_pool2d", "adaptive_avg_pool2d", "strided_slice", "log_softmax"):  # fmt: skip
-        name = name.replace(operator, operator.replace("_", "-").replace("2d", "TWOD"))
-    parts = [re.sub(r"\d+$", "", part) for part in name.split("_")]
-    text = "+".join(part for part in parts if part)
-    return text.replace("TWOD", "2d").replace("-", "_")
+    operators = "|".join(sorted((re.escape(c) for c in _COMPOUND), key=len, reverse=True))
+    pattern = rf"(?:adaptive_)?({operators})|[a-z]+"
+    parts = [m.group(0) for m in re.finditer(pattern, name.removeprefix("fused_"))]
+    return "+".join(parts) or name

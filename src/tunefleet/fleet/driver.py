@@ -30,7 +30,6 @@ from tunefleet.core.stage import (
     UpdateResult,
 )
 from tunefleet.core.task import WeightedTask
-from tunefleet.core.trial import Failure
 from tunefleet.fleet.machine import Machine
 from tunefleet.fleet.stages import Lane, StageRunner
 from tunefleet.store import Store
@@ -192,13 +191,3 @@ class Driver:
             size = first_batch(lane.state, total, settings)
         left = size if budget.trials is None else budget.trials - self.trials
         return max(1, min(size, left))
-
-
-def failures_by_kind(store: Store, job_id: str) -> dict[str, int]:
-    """How many trials of a job failed, by kind."""
-    counts: dict[str, int] = {}
-    for trial in store.trials(job_id):
-        if isinstance(trial.outcome, Failure):
-            kind = str(trial.outcome.kind)
-            counts[kind] = counts.get(kind, 0) + 1
-    return counts

@@ -62,9 +62,7 @@ class Finalists:
         for record in self._runner.known_records(lane, Tier.EXACT):
             trial = Trial(record.candidate, -1, record.measurement)
             found.setdefault(record.candidate.candidate_id, trial)
-        measured = sorted(
-            (t for t in found.values() if t.latency_s is not None), key=_latency
-        )
+        measured = sorted((t for t in found.values() if t.latency_s is not None), key=_latency)
         if not measured:
             return []
         limit = _latency(measured[0]) * _CLOSE
@@ -134,9 +132,7 @@ class Finalists:
             winner = trial
             break
         checks["rejected"] = [[i, f.text] for i, f in rejected]
-        self._store.crown(
-            self._job.job_id, contest.weighted.task.task_id, winner, checks, rejected
-        )
+        self._store.crown(self._job.job_id, contest.weighted.task.task_id, winner, checks, rejected)
 
     def _measured(self, built: list[Built]) -> list[float | None]:
         """Latencies of programs measured long and in turn; None for one that failed."""

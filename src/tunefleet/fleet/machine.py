@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,8 @@ from types import TracebackType
 
 from tunefleet.core.settings import TuneSettings
 from tunefleet.core.target import Target
-from tunefleet.fleet.pool import WorkerConfig, WorkerPool
+from tunefleet.fleet import work
+from tunefleet.fleet.pool import CallFailure, WorkerConfig, WorkerPool
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,17 @@ class Machine:
         tb: TracebackType | None,
     ) -> None:
         self.close()
+
+    def warm_up(self) -> None:
+        """Start every worker now, so that loading the compiler overlaps with other work."""
+        for pool in (self.lead, self.host, self.device):
+            for _ in range(pool.workers):
+                pool.submit(os.getpid)
+
+    def peak_gflops(self) -> float | None:
+        """float32 GFLOP/s that the device's threads reach at best, measured."""
+        outcome = self.device.call(work.peak_gflops, self.target, str(self.scratch), timeout_s=60)
+        return None if isinstance(outcome, CallFailure) else outcome
 
     def close(self) -> None:
         for pool in (self.lead, self.host, self.device):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tunefleet.compiler import build, executable, profile
+from tunefleet.compiler import build, executable, profile, reference
 from tunefleet.compiler.select import SelectRequest, select
 from tunefleet.core.stage import SelectResult
 from tunefleet.core.target import Target
@@ -40,11 +40,12 @@ build_checked = build.build_checked
 profile_candidate = profile.profile_candidate
 profile_interleaved = profile.profile_interleaved
 check_output = profile.check_output
+peak_gflops = reference.peak_gflops
 
 
 @lru_cache(maxsize=2)
-def _reference(target: Target, directory: str) -> profile.Reference:
-    return profile.Reference(target, directory)
+def _reference(target: Target, directory: str) -> reference.Reference:
+    return reference.Reference(target, directory)
 
 
 def measure_reference(target: Target, directory: str) -> float:

@@ -21,7 +21,7 @@ from tunefleet.core.identity import DeviceIdentity, Tier, ToolchainIdentity
 from tunefleet.core.job import Job, JobSpec, JobState
 from tunefleet.core.stage import StageKey, StageRun
 from tunefleet.core.task import WeightedTask
-from tunefleet.core.trial import Candidate, Measurement, Trial
+from tunefleet.core.trial import Candidate, Failure, Measurement, Trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +88,30 @@ class Store(Protocol):
         the same exact identities is never returned.
         """
 
-    def crown(self, job_id: str, task_id: str, winner: Trial | None, checks: Any) -> None:
+    def crown(
+        self,
+        job_id: str,
+        task_id: str,
+        winner: Trial | None,
+        checks: Any,
+        rejected: Sequence[tuple[str, Failure]] = (),
+    ) -> None:
         """Remember what a job delivers for a task: a verified trial, or None for the default.
 
         `checks` is a JSON value saying how it was chosen. A winner is also entered into the
         best-only table for (task, exact device, exact toolchain) unless a faster one stands
-        there. Repeating replaces the job's own entry.
+        there. `rejected` are candidates found to compute something else: their trials, in every
+        job of the same exact device and toolchain, become that failure. Repeating replaces the
+        job's own entry.
         """
 
     def winners(self, job_id: str) -> dict[str, tuple[Trial | None, Any]]:
         """task_id -> (winner, checks) of a job as crowned so far."""
+
+    def best(
+        self, task_id: str, device: DeviceIdentity, toolchain: ToolchainIdentity
+    ) -> Record | None:
+        """The entry of the best-only table: the fastest winner any job delivered here."""
 
     def finish(self, job_id: str, state: JobState, summary: Any) -> None:
         """Close a job with its JSON summary (what `--json` prints)."""

@@ -163,11 +163,28 @@ class MemoryStore:
             fastest.setdefault(record.candidate.candidate_id, record)
         return list(fastest.values())[:limit]
 
-    def crown(self, job_id: str, task_id: str, winner: Trial | None, checks: Any) -> None:
+    def crown(
+        self,
+        job_id: str,
+        task_id: str,
+        winner: Trial | None,
+        checks: Any,
+        rejected: Sequence[tuple[str, Failure]] = (),
+    ) -> None:
         rules.check_winner(winner)
         checks = rules.json_value(checks, "checks")
         with self._verb():
-            self._entry(job_id, task_id).winners[task_id] = (winner, checks)
+            own = self._entry(job_id, task_id)
+            own.winners[task_id] = (winner, checks)
+            for candidate_id, failure in rejected:
+                for entry in self._entries.values():
+                    trial = entry.trials.get((task_id, candidate_id))
+                    if trial is not None and entry.measured_by == own.measured_by:
+                        entry.trials[task_id, candidate_id] = replace(trial, outcome=failure)
+            self._trials = [
+                (entry, of, entry.trials[of, trial.candidate.candidate_id])
+                for entry, of, trial in self._trials
+            ]
 
     def winners(self, job_id: str) -> dict[str, tuple[Trial | None, Any]]:
         with self._verb():

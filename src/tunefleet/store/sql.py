@@ -24,7 +24,7 @@ from tunefleet.core.identity import DeviceIdentity, Tier, ToolchainIdentity
 from tunefleet.core.job import Job, JobSpec, JobState
 from tunefleet.core.stage import StageKey, StageRun
 from tunefleet.core.task import WeightedTask
-from tunefleet.core.trial import FailureKind, Measurement, Trial
+from tunefleet.core.trial import Failure, FailureKind, Measurement, Trial
 from tunefleet.errors import SetupError
 from tunefleet.store import codec, commits, rules
 from tunefleet.store._base import Record
@@ -195,7 +195,14 @@ class SqlStore:
                 raise rules.unknown_task(task_id)
             return _records(connection, task_id, connection.execute(query).all())
 
-    def crown(self, job_id: str, task_id: str, winner: Trial | None, checks: Any) -> None:
+    def crown(
+        self,
+        job_id: str,
+        task_id: str,
+        winner: Trial | None,
+        checks: Any,
+        rejected: Sequence[tuple[str, Failure]] = (),
+    ) -> None:
         rules.check_winner(winner)
         checks = rules.json_value(checks, "checks")
         own = and_(winners.c.job_id == job_id, winners.c.task_id == task_id)
@@ -212,6 +219,8 @@ class SqlStore:
             connection.execute(delete(winners).where(own))
             connection.execute(insert(winners).values(row))
             _enter_best(connection, job_id, task_id)
+            for candidate_id, failure in rejected:
+                _reject(connection, job_id, task_id, candidate_id, failure)
 
     def winners(self, job_id: str) -> dict[str, tuple[Trial | None, Any]]:
         query = (
@@ -280,6 +289,29 @@ def _require_task(connection: Connection, job_id: str, task_id: str) -> None:
     if connection.scalar(own) is None:
         _require_job(connection, job_id)
         raise rules.unknown_task(task_id, job_id)
+
+
+def _reject(
+    connection: Connection, job_id: str, task_id: str, candidate_id: str, failure: Failure
+) -> None:
+    own = jobs.alias("own")
+    same_place = (
+        select(jobs.c.job_id)
+        .join(own, own.c.job_id == job_id)
+        .where(
+            jobs.c.device_exact == own.c.device_exact,
+            jobs.c.toolchain_exact == own.c.toolchain_exact,
+        )
+    )
+    connection.execute(
+        update(trials)
+        .where(
+            trials.c.task_id == task_id,
+            trials.c.candidate_id == candidate_id,
+            trials.c.job_id.in_(same_place),
+        )
+        .values(**codec.outcome_row(failure))
+    )
 
 
 def _fastest_trials(

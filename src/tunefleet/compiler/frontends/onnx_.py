@@ -11,7 +11,6 @@ import numpy as np
 
 from tunefleet.compiler.frontends.examples import NUMPY_DTYPES, seeded_inputs
 from tunefleet.compiler.frontends.imported import ImportedNetwork
-from tunefleet.compiler.frontends.quiet import forget_frames, quiet
 from tunefleet.compiler.frontends.spec import (
     ONNX_SUFFIX,
     listed,
@@ -20,6 +19,7 @@ from tunefleet.compiler.frontends.spec import (
     shown,
     source_path,
 )
+from tunefleet.compiler.quiet import forget_frames, quiet
 from tunefleet.core.network import NetworkInfo, TensorSpec
 from tunefleet.errors import InputError, SetupError
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tunefleet.compiler.frontends.imported import ImportedNetwork
-from tunefleet.compiler.frontends.quiet import quiet
 from tunefleet.compiler.frontends.spec import is_zoo, network_digest
 from tunefleet.compiler.frontends.torch_ import import_program
+from tunefleet.compiler.quiet import quiet
 from tunefleet.zoo import build, parse
 
 

@@ -1,4 +1,7 @@
-"""Keeps the chatter of source frameworks away from the user's terminal."""
+"""Keeps the chatter of source frameworks and of TVM's C++ away from the user's terminal.
+
+Whoever wants to draw meanwhile (the live view) keeps a duplicate of file descriptor 2.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Drops warnings, log records below CRITICAL and prints while a network is loaded.
+    """Drops warnings, log records below CRITICAL and prints, those of C++ included.
 
     It changes the whole process for the time being, as do the modules it silences.
     """
@@ -23,6 +26,7 @@ def quiet() -> Iterator[None]:
         warnings.catch_warnings(),
         contextlib.redirect_stdout(io.StringIO()),
         contextlib.redirect_stderr(io.StringIO()),
+        _silent_descriptor(),
     ):
         warnings.simplefilter("ignore")
         logging.disable(logging.ERROR)
@@ -38,12 +42,19 @@ def forget_frames(exc: BaseException) -> None:
     An importer that failed leaves a half-filled block builder behind, which complains to stderr
     from C++ whenever it is destroyed: after our own message, or as the process ends.
     """
+    with _silent_descriptor():
+        traceback.clear_frames(exc.__traceback__)
+        gc.collect()
+
+
+@contextlib.contextmanager
+def _silent_descriptor() -> Iterator[None]:
+    """What is written to file descriptor 2 goes nowhere."""
     stderr = os.dup(2)
     null = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(null, 2)
-        traceback.clear_frames(exc.__traceback__)
-        gc.collect()
+        yield
     finally:
         os.dup2(stderr, 2)
         os.close(stderr)

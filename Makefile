@@ -1,0 +1,32 @@
+# Two commands do everything: `make demo` and `make test`. Both make the environment first.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.complete
+
+.PHONY: env demo test check clean
+
+env: $(STAMP)
+
+# torch comes first and by exact version: asked for by another package, pip takes its CUDA build.
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "pip>=24" "setuptools>=77" wheel
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test,check]"
+	touch $(STAMP)
+
+demo: env
+	$(BIN)/tunefleet tune zoo:squeezenet --minutes 3
+
+test: env
+	$(BIN)/python -m pytest
+
+check: env
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,50 @@
+"""The Typer application: its commands, and the call that runs one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from tunefleet.cli import artifacts, inspect, tune
+from tunefleet.cli.outcome import Invocation, guard
+
+app = typer.Typer(
+    name="tunefleet",
+    help="Autotunes neural networks for the hardware they will run on.",
+    epilog="Exit codes: 0 done, 2 fix your input, 3 fix this machine, 4 try again, 5 the device "
+    "is not to be trusted, 6 the job cannot be completed, 70 a bug, 130 stopped.",
+    add_completion=False,
+    # Errors are explained by `outcome.guard`, and plain help starts in half the time.
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+for command in (
+    tune.tune,
+    inspect.tasks,
+    artifacts.run,
+    artifacts.evaluate,
+    artifacts.report,
+    inspect.networks,
+    inspect.jobs,
+    inspect.doctor,
+    inspect.version,
+):
+    app.command()(command)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line; returns the exit code, prints at most one line of error."""
+
+    def call(invocation: Invocation) -> object:
+        command = typer.main.get_command(app)
+        given = list(arguments) or ["--help"]
+        code = command.main(
+            given, prog_name="tunefleet", standalone_mode=False, obj=invocation
+        )
+        sys.stdout.flush()
+        return code
+
+    return guard(call)

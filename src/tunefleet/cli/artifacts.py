@@ -1,0 +1,144 @@
+"""Commands on an artifact: run it, measure it, read its report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tunefleet.cli import options, output
+from tunefleet.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def run(
+    artifact: options.Artifact,
+    input: Annotated[
+        list[str],
+        typer.Option(metavar="X.npy", help="One input; repeat in the order of the network."),
+    ],
+    output_path: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            metavar="OUT.npy",
+            callback=options.writable,
+            help="Where the output goes; several become OUT-0.npy, OUT-1.npy, ...",
+        ),
+    ] = None,
+    home: options.Home = None,
+    json: options.Json = False,
+    traceback: options.Traceback = False,
+) -> None:
+    """Run a tuned network on arrays in .npy files."""
+    arrays = [read_array(Path(path)) for path in input]
+    from tunefleet.session import run_artifact
+
+    outputs = run_artifact(artifact, arrays, home)
+    paths = _save(outputs, Path(output_path)) if output_path else [None] * len(outputs)
+    described = [_described(a, p) for a, p in zip(outputs, paths, strict=True)]
+    if json:
+        output.print_json({"artifact": artifact, "outputs": described})
+        return
+    for index, item in enumerate(described):
+        shape = ", ".join(map(str, item["shape"]))
+        line = f"output {index}: {item['dtype']}[{shape}]"
+        if item["min"] is not None:
+            line += f", from {item['min']:.6g} to {item['max']:.6g}"
+        typer.echo(line + (f", written to {item['path']}" if item["path"] else ""))
+
+
+def evaluate(
+    artifact: options.Artifact,
+    rounds: Annotated[
+        int, typer.Option(metavar="N", callback=options.positive, help="Rounds of measuring.")
+    ] = 12,
+    home: options.Home = None,
+    json: options.Json = False,
+    traceback: options.Traceback = False,
+) -> None:
+    """Measure a tuned network again on this machine, next to the untuned one."""
+    from tunefleet.session import evaluate_artifact
+
+    result = evaluate_artifact(artifact, home, rounds)
+    if json:
+        output.print_json(result)
+        return
+    from tunefleet.report.text import evaluation_table, kernels_table
+
+    console = output.console()
+    if result.get("kernels"):
+        console.print(kernels_table(result))
+    console.print(evaluation_table(result))
+
+
+def report(
+    artifact: options.Artifact,
+    open_path: Annotated[
+        bool, typer.Option("--open-path", help="Print only the path of the HTML report.")
+    ] = False,
+    home: options.Home = None,
+    traceback: options.Traceback = False,
+) -> None:
+    """Show the report of a tuned network, and where its HTML page is."""
+    from tunefleet.compiler.artifact import read_artifact
+    from tunefleet.session import find_artifact
+
+    found = read_artifact(find_artifact(artifact, home))
+    page = found.path / "report.html"
+    if open_path:
+        typer.echo(str(page))
+        return
+    from tunefleet.cli.summary import show
+
+    show({"artifact": str(found.path), "report": str(page)} | found.result, tasks=None)
+
+
+def read_array(path: Path) -> np.ndarray[Any, Any]:
+    """The array of a .npy file, read without unpickling anything. Raises InputError."""
+    import numpy as np
+
+    cure = "give a file that numpy.save wrote"
+    try:
+        array = np.load(path, allow_pickle=False)
+    except FileNotFoundError:
+        raise InputError(f"no input file {path}", cure=cure) from None
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InputError(f"cannot read input {path}: {reason}", cure=cure) from error
+    except (ValueError, EOFError, SyntaxError, MemoryError, OverflowError) as error:
+        raise InputError(f"{path} is not a .npy file of numbers", cure=cure) from error
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"{path} is an .npz archive", cure="save each array with numpy.save")
+    return array
+
+
+def _save(outputs: list[Any], path: Path) -> list[str]:
+    import numpy as np
+
+    paths = [path]
+    if len(outputs) > 1:
+        paths = [path.with_name(f"{path.stem}-{i}{path.suffix}") for i in range(len(outputs))]
+    try:
+        for array, place in zip(outputs, paths, strict=True):
+            with place.open("wb") as file:
+                np.save(file, array, allow_pickle=False)
+    except OSError as error:
+        raise InputError(
+            f"cannot write {path}: {error.strerror}", cure="choose another --output"
+        ) from error
+    return [str(p) for p in paths]
+
+
+def _described(array: Any, path: str | None) -> dict[str, Any]:
+    numbers = array.size > 0 and array.dtype.kind in "biuf"
+    return {
+        "shape": list(array.shape),
+        "dtype": str(array.dtype),
+        "min": float(array.min()) if numbers else None,
+        "max": float(array.max()) if numbers else None,
+        "path": path,
+    }

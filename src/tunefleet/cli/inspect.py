@@ -1,0 +1,95 @@
+"""Commands that look and change nothing: tasks, networks, jobs, doctor, version."""
+
+from __future__ import annotations
+
+from importlib import metadata
+
+import typer
+
+from tunefleet.cli import options, output
+from tunefleet.cli.networks import describe_networks
+from tunefleet.errors import SetupError
+
+
+def tasks(
+    network: options.Network,
+    target: options.Target = "native",
+    threads: options.Threads = None,
+    json: options.Json = False,
+    traceback: options.Traceback = False,
+) -> None:
+    """List the tasks that a network is split into, by their share of its FLOPs."""
+    from tunefleet.compiler.frontends.spec import network_name
+
+    network_name(network)
+    from tunefleet.session import list_tasks
+
+    listing = list_tasks(network, target, threads)
+    if json:
+        output.print_json(listing)
+        return
+    from tunefleet.report.text import listing_table
+
+    output.console().print(listing_table(listing))
+
+
+def networks(json: options.Json = False, traceback: options.Traceback = False) -> None:
+    """List the networks of the zoo, which need no download."""
+    entries = describe_networks()
+    if json:
+        output.print_json({"networks": entries})
+        return
+    width = max(len(e["name"]) for e in entries) + len("zoo:")
+    for entry in entries:
+        defaults = " ".join(f"{k}={v}" for k, v in entry["parameters"].items())
+        typer.echo(f"{'zoo:' + entry['name']:<{width}}  {entry['about']} ({defaults})")
+
+
+def jobs(
+    home: options.Home = None, json: options.Json = False, traceback: options.Traceback = False
+) -> None:
+    """List the jobs of this machine, newest first."""
+    from tunefleet.session import list_jobs
+
+    listing = list_jobs(home)
+    if json:
+        output.print_json({"jobs": listing})
+        return
+    if not listing:
+        typer.echo("no jobs yet: tunefleet tune zoo:tiny_cnn --trials 64")
+        return
+    from tunefleet.report.text import jobs_table
+
+    output.console().print(jobs_table(listing))
+
+
+def doctor(json: options.Json = False, traceback: options.Traceback = False) -> None:
+    """Check whether this machine can tune, and whether its measurements can be trusted."""
+    from tunefleet.compiler.doctor import examine
+
+    examination = examine()
+    if json:
+        output.print_json(examination)
+    else:
+        from tunefleet.report.text import checks_table
+
+        output.console().print(checks_table(examination))
+    if any(check["severity"] == "error" for check in examination["checks"]):
+        raise typer.Exit(SetupError.exit_code)
+
+
+def version(json: options.Json = False, traceback: options.Traceback = False) -> None:
+    """Print the version of tunefleet and of what decides its measurements."""
+    versions = {name: _version(name) for name in ("tunefleet", "apache-tvm", "xgboost", "torch")}
+    if json:
+        output.print_json(versions)
+        return
+    for name, text in versions.items():
+        typer.echo(f"{name} {text}")
+
+
+def _version(distribution: str) -> str:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return "not installed"

@@ -1,0 +1,112 @@
+"""The options that commands share, each declared and checked once.
+
+The only place where an environment variable is read (`TUNEFLEET_HOME`).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+COST_MODELS = ("xgb", "random")
+STDOUT = "-"
+
+
+def positive(value: Any) -> Any:
+    """Refuse what is not a positive, finite number; None stays None."""
+    if value is not None and not (value > 0 and math.isfinite(value)):
+        raise typer.BadParameter(f"{value} is not a positive number")
+    return value
+
+
+def not_negative(value: Any) -> Any:
+    """Refuse a negative number; None stays None."""
+    if value is not None and value < 0:
+        raise typer.BadParameter(f"{value} is negative")
+    return value
+
+
+def cost_model(value: str) -> str:
+    """Refuse a cost model that does not exist."""
+    if value not in COST_MODELS:
+        raise typer.BadParameter(f"{value!r} is not a cost model, choose {' or '.join(COST_MODELS)}")
+    return value
+
+
+def directory(value: Path | None) -> Path | None:
+    """Refuse a file where a directory is meant."""
+    if value is not None and value.exists() and not value.is_dir():
+        raise typer.BadParameter(f"{value} is a file, not a directory")
+    return value
+
+
+def writable(value: str | None) -> str | None:
+    """Refuse a path that could not be written later; `-` is the standard output."""
+    if value is None or value == STDOUT:
+        return value
+    path = Path(value)
+    if path.is_dir():
+        raise typer.BadParameter(f"{value} is a directory")
+    if not path.parent.is_dir():
+        raise typer.BadParameter(f"the directory {path.parent} does not exist")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise typer.BadParameter(f"{value} cannot be written")
+    return value
+
+
+def _ask_for_traceback(context: typer.Context, value: bool) -> None:
+    if value and context.obj is not None:
+        context.obj.traceback = True
+
+
+Network = Annotated[
+    str,
+    typer.Argument(
+        metavar="NETWORK",
+        help="An .onnx or .pt2 file, or a network of the zoo: zoo:resnet50?batch=4.",
+        show_default=False,
+    ),
+]
+Artifact = Annotated[
+    str,
+    typer.Argument(
+        metavar="ARTIFACT", help="A directory that tune wrote, or its run id.", show_default=False
+    ),
+]
+Target = Annotated[
+    str, typer.Option(metavar="TARGET", help="A TVM target; native is this machine's processor.")
+]
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        callback=positive,
+        help="Threads that the code will use; the default is one per physical core.",
+    ),
+]
+Home = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        envvar="TUNEFLEET_HOME",
+        callback=directory,
+        help="Where records and artifacts are kept.",
+    ),
+]
+DeviceKey = Annotated[
+    str, typer.Option(metavar="KEY", help="Your name for the device: records stay apart by it.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Traceback = Annotated[
+    bool,
+    typer.Option(
+        "--traceback",
+        is_eager=True,
+        callback=_ask_for_traceback,
+        help="Show where an error comes from.",
+    ),
+]

@@ -1,0 +1,93 @@
+"""What a command ends with: the one place where an exception becomes a line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TextIO
+
+import typer
+
+from tunefleet.errors import InternalError, TunefleetError
+
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+
+#: What typer raises for a wrong command line. Its public name differs between versions of typer
+#: (click's own class, then a copy of it), its place among the bases of BadParameter does not.
+USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
+
+
+class Stopped(Exception):
+    """The user pressed Ctrl-C; the text says what is kept."""
+
+
+@dataclass(slots=True)
+class Invocation:
+    """What one call of the command line carries besides its options."""
+
+    traceback: bool = False
+
+
+def guard(call: Callable[[Invocation], object], err: TextIO | None = None) -> int:
+    """Run a command and return its exit code; errors end as one line on `err` (stderr)."""
+    invocation = Invocation()
+    err = err if err is not None else sys.stderr
+    try:
+        code = call(invocation)
+    except BaseException as error:
+        return _explained(error, invocation, err)
+    if code == INTERRUPTED:  # newer versions of typer swallow Ctrl-C and return this
+        print("stopped", file=err)
+    return code if isinstance(code, int) else 0
+
+
+def _explained(error: BaseException, invocation: Invocation, err: TextIO) -> int:
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, int) else 1
+    if isinstance(error, BrokenPipeError):
+        _silence_stdout()
+        return BROKEN_PIPE
+    line, code = _line_and_code(error)
+    if invocation.traceback and not isinstance(error, USAGE_ERROR):
+        traceback.print_exception(error, file=err)
+    print(one_line(line), file=err)
+    return code
+
+
+def _line_and_code(error: BaseException) -> tuple[str, int]:
+    if isinstance(error, Stopped):
+        return str(error), INTERRUPTED
+    if isinstance(error, (KeyboardInterrupt, typer.Abort)):
+        return "stopped", INTERRUPTED
+    if isinstance(error, USAGE_ERROR):
+        return f"error: {_usage_text(error)}", int(getattr(error, "exit_code", 2))
+    if isinstance(error, TunefleetError) and not isinstance(error, InternalError):
+        return f"error: {error}", error.exit_code
+    text = str(error) or "no text"
+    name = "" if isinstance(error, InternalError) else f"{type(error).__name__}: "
+    return f"internal error: {name}{text} (run with --traceback for details)", 70
+
+
+def _usage_text(error: Exception) -> str:
+    """`invalid value for '--trials': ...; see tunefleet tune --help`."""
+    formatter = getattr(error, "format_message", None)
+    text = str(formatter() if callable(formatter) else error).strip().rstrip(".")
+    path = getattr(getattr(error, "ctx", None), "command_path", "tunefleet")
+    return f"{text[:1].lower()}{text[1:]}; see `{path} --help`"
+
+
+def one_line(text: str) -> str:
+    """`text` on one line, free of what would steer a terminal."""
+    return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
+
+
+def _silence_stdout() -> None:
+    """The reader is gone: let the interpreter's last flush go nowhere."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):
+        pass

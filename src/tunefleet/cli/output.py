@@ -1,0 +1,46 @@
+"""Where text goes: results to stdout, everything else to stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tunefleet.cli.options import STDOUT
+from tunefleet.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+#: Width of a table that is not shown in a terminal: a file has no width of its own.
+_FILE_WIDTH = 120
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console for results (stdout) or for progress and notes (stderr)."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() else _FILE_WIDTH
+    return Console(file=stream, width=width, highlight=False, emoji=False, markup=False)
+
+
+def print_json(value: Any) -> None:
+    """`value` as JSON on stdout."""
+    write_json(STDOUT, value)
+
+
+def write_json(path: str, value: Any) -> None:
+    """`value` as indented JSON in a file, or on stdout for `-`."""
+    text = json.dumps(value, indent=2, default=str) + "\n"
+    if path == STDOUT:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
+    try:
+        Path(path).write_text(text)
+    except OSError as error:
+        raise InputError(
+            f"cannot write {path}: {error.strerror}", cure="choose another path for --json"
+        ) from error

@@ -1,0 +1,125 @@
+"""BenchmarkContext: what one run was asked for and what its steps took (SimpleTVM, thesis 3.1)."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tunefleet.core.target import Target
+from tunefleet.errors import InputError, SetupError
+
+_SCHEMA = "tunefleet-context/1"
+
+
+def default_home() -> Path:
+    """`~/.tunefleet`: where everything durable lives unless the user says otherwise."""
+    return Path.home() / ".tunefleet"
+
+
+class BenchmarkContext:
+    """One run: target, device, home, and the seconds each step took.
+
+    `target` is "cpu" (this machine) or a target text; `arch` names the processor to generate code
+    for instead. `device_key` is the user's name for the device: records measured under another
+    key are not reused as they are. `run_id` has 32 characters.
+    """
+
+    def __init__(
+        self,
+        target: str = "cpu",
+        *,
+        device_key: str = "",
+        arch: str | None = None,
+        threads: int | None = None,
+        home: Path | str | None = None,
+    ) -> None:
+        self.run_id = uuid.uuid4().hex
+        self.target_text = arch or target
+        self.device_key = device_key
+        self.threads = threads
+        self.home = Path(home) if home is not None else default_home()
+        self.created_at = time.time()
+        self.seconds: dict[str, float] = {}
+        self.values: dict[str, Any] = {}
+        self._target: Target | None = None
+
+    @property
+    def target(self) -> Target:
+        """The parsed target; raises InputError when this machine cannot run its code."""
+        if self._target is None:
+            from tunefleet.compiler.host import check_runs_here, parse_target
+
+            target = parse_target(self.target_text, self.threads)
+            check_runs_here(target)
+            self._target = target
+        return self._target
+
+    @contextmanager
+    def timed(self, step: str) -> Iterator[None]:
+        """Add the time of the block to `seconds[step]`."""
+        clock = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[step] = self.seconds.get(step, 0.0) + time.perf_counter() - clock
+
+    def directory(self, name: str) -> Path:
+        """A directory below home, created; raises SetupError when it cannot be."""
+        path = self.home / name
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise SetupError(
+                f"cannot create {path}: {error.strerror}", cure="use --home DIR or TUNEFLEET_HOME"
+            ) from error
+        return path
+
+    @property
+    def artifact_path(self) -> Path:
+        return self.home / "artifacts" / self.run_id
+
+    def save(self) -> Path:
+        """Write the context to `home/runs/RUN_ID.json` and return that path."""
+        path = self.directory("runs") / f"{self.run_id}.json"
+        draft = path.with_suffix(".draft")
+        draft.write_text(json.dumps(self.to_json(), indent=1))
+        os.replace(draft, path)
+        return path
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "schema": _SCHEMA,
+            "run_id": self.run_id,
+            "target": self.target_text,
+            "device_key": self.device_key,
+            "threads": self.threads,
+            "created_at": self.created_at,
+            "seconds": self.seconds,
+            "values": self.values,
+        }
+
+    @classmethod
+    def load(cls, run_id: str, home: Path | str | None = None) -> BenchmarkContext:
+        """The context saved under `run_id`; raises InputError when there is none."""
+        context = cls(home=home)
+        path = context.home / "runs" / f"{run_id}.json"
+        try:
+            value = json.loads(path.read_text())
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"no saved run {run_id} in {context.home}: {error}", cure="see `tunefleet jobs`"
+            ) from error
+        context.run_id = value["run_id"]
+        context.target_text = value["target"]
+        context.device_key = value["device_key"]
+        context.threads = value["threads"]
+        context.created_at = value["created_at"]
+        context.seconds = value["seconds"]
+        context.values = value["values"]
+        return context

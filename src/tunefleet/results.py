@@ -1,0 +1,215 @@
+"""The result of a run as one JSON value: what `--json`, the artifact and the report contain."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tunefleet.core.job import Job
+from tunefleet.core.stage import ProfileResult, StageKind
+from tunefleet.core.target import Target
+from tunefleet.core.task import WeightedTask
+from tunefleet.core.trial import Failure, Trial
+
+if TYPE_CHECKING:
+    from tunefleet.context import BenchmarkContext
+    from tunefleet.fleet.network_work import Comparison, PreparedNetwork
+    from tunefleet.store import Store
+
+SCHEMA = "tunefleet-result/1"
+
+
+def build_result(
+    *,
+    context: BenchmarkContext,
+    prepared: PreparedNetwork,
+    machine_target: Target,
+    store: Store | None,
+    job: Job | None,
+    resumed: bool,
+    stopped: str,
+    delivered: str,
+    difference: float | None,
+    comparison: Comparison | None,
+    kernels: dict[str, float],
+    peak_gflops: float | None,
+    artifact: Path | None,
+) -> dict[str, Any]:
+    """Whatever is known by now; what is not is None."""
+    from tunefleet.compiler.host import device_identity
+    from tunefleet.compiler.toolchain import toolchain_identity
+
+    info = prepared.imported.info
+    trials = store.trials(job.job_id) if store and job else []
+    wall = _wall(context, store, job)
+    value: dict[str, Any] = {
+        "schema": SCHEMA,
+        "run": context.run_id,
+        "job": job.job_id if job else None,
+        "resumed": resumed,
+        "network": {
+            "name": info.name,
+            "source": info.source,
+            "digest": info.digest,
+            "inputs": [str(t) for t in info.inputs],
+            "outputs": [str(t) for t in info.outputs],
+        },
+        "target": str(machine_target),
+        "threads": machine_target.threads,
+        "device": device_identity(context.device_key).to_json(),
+        "toolchain": toolchain_identity().to_json(),
+        "budget": _budget(job),
+        "stopped": stopped,
+        "trials": len(trials),
+        "failures": failures_by_kind(trials),
+        "wall_s": sum(wall.values()),
+        "wall": wall,
+        "delivered": delivered or None,
+        "verified": difference is not None and delivered == "tuned",
+        "difference": {"untuned": prepared.difference, "tuned": difference},
+        "peak_gflops": peak_gflops,
+        "kernels_ms": sum(kernels.values()) * 1e3 if kernels else None,
+        "untuned_ms": None,
+        "tuned_ms": None,
+        "speedup": None,
+        "artifact": str(artifact) if artifact else None,
+        "report": str(artifact / "report.html") if artifact else None,
+    }
+    if comparison is not None:
+        value["untuned_ms"] = comparison.untuned.scaled(1e3).to_json()
+        value["tuned_ms"] = comparison.tuned.scaled(1e3).to_json()
+        value["speedup"] = comparison.speedup.to_json()
+    if store and job:
+        rows = _task_rows(prepared.tasks, store, job, peak_gflops)
+        value["tasks"] = rows
+        value["reused"] = sum(1 for row in rows if row["source"] == "reused")
+        value["curve"] = tuning_curve(store, job)
+    return value
+
+
+def failures_by_kind(trials: list[Trial]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for trial in trials:
+        if isinstance(trial.outcome, Failure):
+            kind = str(trial.outcome.kind)
+            counts[kind] = counts.get(kind, 0) + 1
+    return counts
+
+
+def _budget(job: Job | None) -> dict[str, Any] | None:
+    if job is None:
+        return None
+    budget = job.spec.budget
+    return {
+        "trials": budget.trials,
+        "seconds": budget.seconds,
+        "target_latency_s": budget.target_latency_s,
+    }
+
+
+def _wall(context: BenchmarkContext, store: Store | None, job: Job | None) -> dict[str, float]:
+    """Seconds by stage; `other` is what the tune step took beyond its stages."""
+    wall = {k: v for k, v in context.seconds.items() if k != "tune"}
+    if store and job:
+        stages = {str(kind): 0.0 for kind in StageKind}
+        for run in store.stages(job.job_id):
+            stages[str(run.key.kind)] += run.seconds
+        wall |= stages
+        # The stages of an earlier, interrupted process are in the store, its overhead is not.
+        wall["other"] = max(0.0, context.seconds.get("tune", 0.0) - sum(stages.values()))
+    return wall
+
+
+def _task_rows(
+    tasks: list[WeightedTask], store: Store, job: Job, peak_gflops: float | None
+) -> list[dict[str, Any]]:
+    winners = store.winners(job.job_id)
+    rows: list[dict[str, Any]] = []
+    for weighted in tasks:
+        task = weighted.task
+        trials = store.trials(job.job_id, task.task_id)
+        winner, checks = winners.get(task.task_id, (None, None))
+        checks = checks or {}
+        latency = checks.get("latency_s") if winner else checks.get("default_s")
+        source = "default"
+        if winner is not None:
+            own = {t.candidate.candidate_id for t in trials}
+            source = "tuned" if winner.candidate.candidate_id in own else "reused"
+        gflops = task.flops / latency / 1e9 if latency else None
+        rows.append(
+            {
+                "task_id": task.task_id,
+                "name": task.name,
+                "shapes": task.shapes,
+                "weight": weighted.weight,
+                "flops": task.flops,
+                "trials": len(trials),
+                "failed": sum(isinstance(t.outcome, Failure) for t in trials),
+                "latency_us": latency * 1e6 if latency else None,
+                "gflops": gflops,
+                "peak_share": gflops / peak_gflops if gflops and peak_gflops else None,
+                "source": source,
+            }
+        )
+    total = sum((r["latency_us"] or 0.0) * r["weight"] for r in rows) or 1.0
+    for row in rows:
+        row["network_share"] = (row["latency_us"] or 0.0) * row["weight"] / total
+    return rows
+
+
+def tuning_curve(store: Store, job: Job) -> list[dict[str, Any]]:
+    """After each profile stage: trials and stage seconds so far, and the tasks' summed latency.
+
+    The sum is None until every task has a measurement of this job.
+    """
+    weights = {t.task.task_id: t.weight for t in store.tasks(job.job_id)}
+    best: dict[str, float] = {}
+    points: list[dict[str, Any]] = []
+    trials, seconds = 0, 0.0
+    for run in store.stages(job.job_id):
+        seconds += run.seconds
+        if not isinstance(run.result, ProfileResult):
+            trials += len(getattr(run.result, "failed", ()))
+            continue
+        trials += len(run.result.measured) + len(run.result.failed)
+        found = [m.latency_s for _, m, _ in run.result.measured]
+        if found:
+            task_id = run.key.task_id
+            best[task_id] = min([*found, best.get(task_id, float("inf"))])
+        total = sum(best[i] * w for i, w in weights.items()) if len(best) == len(weights) else None
+        points.append(
+            {
+                "trials": trials,
+                "wall_s": seconds,
+                "latency_ms": total * 1e3 if total is not None else None,
+            }
+        )
+    return points
+
+
+def records_used(store: Store | None, job: Job) -> list[dict[str, Any]]:
+    """The winning record of each tuned task, as the artifact keeps them."""
+    if store is None:
+        return []
+    tasks = {t.task.task_id: t.task for t in store.tasks(job.job_id)}
+    used = []
+    for task_id, (winner, checks) in sorted(store.winners(job.job_id).items()):
+        if winner is None:
+            continue
+        latencies = getattr(winner.outcome, "latencies_s", ())
+        used.append(
+            {
+                "schema": "tunefleet-record/1",
+                "task_id": task_id,
+                "name": tasks[task_id].name,
+                "shapes": tasks[task_id].shapes,
+                "target": str(job.spec.target),
+                "device": job.spec.device.exact,
+                "toolchain": job.spec.toolchain.exact,
+                "candidate_id": winner.candidate.candidate_id,
+                "trace": winner.candidate.trace,
+                "latencies_s": list(latencies),
+                "checks": checks,
+            }
+        )
+    return used

@@ -1,0 +1,409 @@
+"""Session: import, autotune, build, save, evaluate, as one chain (SimpleTVM, thesis 3.1).
+
+Everything the command line does to a network is a call of this module.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from tunefleet.context import BenchmarkContext, default_home
+from tunefleet.core.budget import Budget
+from tunefleet.core.events import Event, JobOpened, Note, Observer, PhaseStarted
+from tunefleet.core.job import Job, JobSpec, JobState
+from tunefleet.core.settings import TuneSettings
+from tunefleet.errors import StepOrderError
+
+if TYPE_CHECKING:
+    from tunefleet.compiler.artifact import Artifact
+    from tunefleet.fleet.machine import Machine
+    from tunefleet.fleet.network_work import Comparison, PreparedNetwork
+    from tunefleet.store import Store
+
+__all__ = ["BenchmarkContext", "Session"]
+
+#: Rounds of the comparison in `build` that decides what is delivered.
+_DECISION_ROUNDS = 3
+
+_DEFAULT_TRIALS = 1000
+
+
+def _ignore(event: Event) -> None:
+    """The observer of whoever does not watch."""
+
+
+class Session:
+    """One network on its way through the steps; each returns the session, so they chain.
+
+    `from_network` -> `autotune` (optional) -> `build` -> `save` / `evaluate` / `run`. A step
+    called too early raises StepOrderError naming the one that is missing. Worker processes start
+    with the first step and end with `close`, with the `with` block, or with the process.
+    """
+
+    def __init__(
+        self, context: BenchmarkContext | None = None, observer: Observer = _ignore
+    ) -> None:
+        self.context = context or BenchmarkContext()
+        self._observer = observer
+        self._scratch = tempfile.TemporaryDirectory(prefix="tunefleet-session-")
+        self._settings = TuneSettings()
+        self._machine: Machine | None = None
+        self._store: Store | None = None
+        self._prepared: PreparedNetwork | None = None
+        self._job: Job | None = None
+        self._stopped = ""
+        self._resumed = False
+        self._tuned: Path | None = None
+        self._delivered = ""
+        self._difference = 0.0
+        self._comparison: Comparison | None = None
+        self._kernels: dict[str, float] = {}
+        self._peak: float | None = None
+        self._artifact: Artifact | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the workers and release the store. The session can still tell its result."""
+        if self._machine is not None:
+            self._machine.close()
+            self._machine = None
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+        self._scratch.cleanup()
+
+    # The steps
+
+    def from_network(self, spec: str | Path) -> Self:
+        """Import a network, check it against its source framework, split it into tasks."""
+        from tunefleet.fleet.network_work import check_import, import_network
+
+        self._phase("import")
+        target = self.context.target
+        with self.context.timed("import"):
+            machine = self._start_machine()
+            imported, module, tasks = import_network(str(spec), target)
+        self._phase("check")
+        with self.context.timed("check"):
+            self._prepared = check_import(
+                imported, module, tasks, machine, Path(self._scratch.name)
+            )
+            self._peak = machine.peak_gflops()
+        self.context.values["network"] = imported.info.name
+        return self
+
+    def autotune(
+        self,
+        trials: int | None = None,
+        *,
+        minutes: float | None = None,
+        target_latency_ms: float | None = None,
+        profile_timeout_s: float | None = None,
+        batch_size: int | None = None,
+        transfer_learning: bool | None = None,
+        settings: TuneSettings | None = None,
+        new_job: bool = False,
+    ) -> Self:
+        """Search until the budget ends, then choose and verify each task's winner.
+
+        `trials` counts all tasks together. A job of the same network, target, device, budget and
+        settings that was interrupted is continued, unless `new_job`.
+        """
+        prepared = self._need(self._prepared, "autotune", "from_network")
+        from tunefleet.fleet.driver import Driver
+        from tunefleet.fleet.finalists import Finalists
+        from tunefleet.fleet.locks import job_lock
+
+        self._settings = _with_thesis_parameters(
+            settings or TuneSettings(), profile_timeout_s, batch_size, transfer_learning
+        )
+        if trials is None and minutes is None:
+            trials = _DEFAULT_TRIALS
+        budget = Budget(
+            trials=trials,
+            seconds=None if minutes is None else minutes * 60,
+            target_latency_s=None if target_latency_ms is None else target_latency_ms / 1e3,
+        )
+        spec = self._job_spec(prepared, budget)
+        store, machine = self._open_store(), self._start_machine()
+        with job_lock(self.context.directory("locks"), spec.fingerprint):
+            job = self._open_job(store, spec, prepared, new_job)
+            self._phase("tune")
+            with self.context.timed("tune"):
+                self._stopped = Driver(store, machine, job, self._observer).run()
+            self._phase("verify winners")
+            with self.context.timed("finalists"):
+                Finalists(store, machine, job, self._observer).crown_all()
+            self._job = job
+        return self
+
+    def build(self) -> Self:
+        """Compile with the best verified records; keep the untuned module if that is faster.
+
+        Without `autotune` before, the records are those that earlier jobs verified on this
+        device.
+        """
+        prepared = self._need(self._prepared, "build", "from_network")
+        from tunefleet.fleet.network_work import TOLERANCE, compare, compile_to, difference_from
+
+        machine = self._start_machine()
+        tuned = Path(self._scratch.name) / "tuned.so"
+        self._phase("compile")
+        with self.context.timed("compile"):
+            compile_to(tuned, prepared.module, machine.target, self._winning_traces(prepared))
+            self._difference = difference_from(prepared.expected, tuned, prepared.imported, machine)
+        self._tuned, self._delivered = tuned, "tuned"
+        if not self._difference <= TOLERANCE:
+            self._deliver_untuned(
+                f"the tuned module differs from the source framework by {self._difference:.1e}"
+            )
+            return self
+        self._phase("measure")
+        with self.context.timed("evaluate"):
+            inputs = prepared.imported.example_inputs
+            self._comparison = compare(prepared.untuned, tuned, inputs, machine, _DECISION_ROUNDS)
+        if self._comparison.speedup.median <= 1.0:
+            self._deliver_untuned("the tuned module is not faster than the untuned one")
+        return self
+
+    def save(self) -> Self:
+        """Publish the artifact directory `home/artifacts/RUN_ID`."""
+        self._need(self._tuned, "save", "build")
+        self._phase("publish")
+        with self.context.timed("publish"):
+            self._publish()
+        return self
+
+    def evaluate(self, rounds: int | None = None) -> Self:
+        """Measure untuned and tuned end to end, in turn; adds to a saved artifact's report."""
+        tuned = self._need(self._tuned, "evaluate", "build")
+        prepared = self._need(self._prepared, "evaluate", "from_network")
+        from tunefleet.fleet.network_work import compare, kernel_times
+
+        machine = self._start_machine()
+        self._phase("measure")
+        with self.context.timed("evaluate"):
+            inputs = prepared.imported.example_inputs
+            count = rounds or self._settings.measure.end_to_end_rounds
+            self._comparison = compare(prepared.untuned, tuned, inputs, machine, count)
+            self._kernels = kernel_times(self.module_path, inputs, machine)
+        if self._delivered == "tuned" and self._comparison.speedup.median <= 1.0:
+            self._deliver_untuned("the tuned module is not faster than the untuned one")
+        if self._artifact is not None:
+            self._publish()
+        if self._job is not None and self._store is not None:
+            self._store.finish(self._job.job_id, JobState.DONE, self.result())
+        return self
+
+    def run(self, *inputs: Any) -> Any:
+        """Run the delivered module: NumPy in, NumPy out (a list when there are several)."""
+        if self._artifact is None:
+            self._need(self._tuned, "run", "build")
+            raise StepOrderError("run needs save first", cure="call save() or Session.load(run_id)")
+        from tunefleet.inference import run_artifact
+
+        outputs = run_artifact(self._artifact.path, list(inputs))
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    @classmethod
+    def load(cls, run_id: str | Path, home: Path | str | None = None) -> Session:
+        """A session on a saved artifact: it can `run`, nothing else."""
+        from tunefleet.inference import open_artifact
+
+        session = cls(BenchmarkContext(home=home))
+        session._artifact = open_artifact(run_id, Path(home) if home else default_home())
+        return session
+
+    # What it knows
+
+    @property
+    def module_path(self) -> Path:
+        """The shared library that is delivered."""
+        prepared = self._need(self._prepared, "module_path", "from_network")
+        tuned = self._need(self._tuned, "module_path", "build")
+        return tuned if self._delivered == "tuned" else prepared.untuned
+
+    def result(self) -> dict[str, Any]:
+        """Everything there is to tell, as one JSON value (schema tunefleet-result/1)."""
+        if self._artifact is not None and self._prepared is None:
+            return self._artifact.result
+        prepared = self._need(self._prepared, "result", "from_network")
+        from tunefleet.results import build_result
+
+        return build_result(
+            context=self.context,
+            prepared=prepared,
+            machine_target=self.context.target,
+            store=self._store,
+            job=self._job,
+            resumed=self._resumed,
+            stopped=self._stopped,
+            delivered=self._delivered,
+            difference=self._difference if self._tuned else None,
+            comparison=self._comparison,
+            kernels=self._kernels,
+            peak_gflops=self._peak,
+            artifact=self._artifact.path if self._artifact else None,
+        )
+
+    # How it does it
+
+    def _need(self, value: Any, step: str, missing: str) -> Any:
+        if value is None:
+            raise StepOrderError(f"{step} needs {missing} first", cure=f"call {missing}() before")
+        return value
+
+    def _phase(self, name: str) -> None:
+        self._observer(PhaseStarted(name))
+
+    def _start_machine(self) -> Machine:
+        if self._machine is None:
+            from tunefleet.fleet.machine import Machine, MachineLayout
+
+            builders = len(_usable_cores())
+            self._machine = Machine(self.context.target, self._settings, MachineLayout(builders))
+            self._machine.warm_up()
+        return self._machine
+
+    def _open_store(self) -> Store:
+        if self._store is None:
+            from tunefleet.store import open_store
+
+            self._store = open_store(self.context.home)
+        return self._store
+
+    def _job_spec(self, prepared: PreparedNetwork, budget: Budget) -> JobSpec:
+        from tunefleet.compiler.host import device_identity
+        from tunefleet.compiler.toolchain import toolchain_identity
+
+        return JobSpec(
+            network=prepared.imported.info,
+            target=self.context.target,
+            device=device_identity(self.context.device_key),
+            toolchain=toolchain_identity(),
+            budget=budget,
+            settings=self._settings,
+        )
+
+    def _open_job(
+        self, store: Store, spec: JobSpec, prepared: PreparedNetwork, new_job: bool
+    ) -> Job:
+        if new_job:
+            for old in store.jobs():
+                if old.state is JobState.RUNNING and old.spec.fingerprint == spec.fingerprint:
+                    store.finish(old.job_id, JobState.FAILED, {"stopped": "replaced by a new job"})
+        job = store.open_job(spec, job_id=self.context.run_id, now=self.context.created_at)
+        self._resumed = job.job_id != self.context.run_id
+        store.put_tasks(job.job_id, prepared.tasks)
+        self._observer(JobOpened(job.job_id, self._resumed, spec.budget, job.elapsed_s))
+        return job
+
+    def _winning_traces(self, prepared: PreparedNetwork) -> dict[str, str]:
+        store = self._open_store()
+        if self._job is not None:
+            crowned = store.winners(self._job.job_id)
+            return {i: w.candidate.trace for i, (w, _) in crowned.items() if w is not None}
+        spec = self._job_spec(prepared, Budget(trials=1))
+        found = {}
+        for weighted in prepared.tasks:
+            task_id = weighted.task.task_id
+            record = store.best(task_id, spec.device, spec.toolchain)
+            if record is not None:
+                found[task_id] = record.candidate.trace
+        if not found:
+            self._observer(Note("no verified record fits this device: the module is untuned"))
+        return found
+
+    def _deliver_untuned(self, why: str) -> None:
+        self._delivered = "untuned"
+        self._observer(Note(f"{why}: the untuned module is delivered", warning=True))
+
+    def _publish(self) -> None:
+        from tunefleet.compiler.artifact import Artifact, write_artifact
+        from tunefleet.compiler.host import device_identity
+        from tunefleet.compiler.toolchain import toolchain_identity
+        from tunefleet.report import render_html
+        from tunefleet.results import records_used
+
+        prepared = self._need(self._prepared, "save", "from_network")
+        artifact = Artifact(
+            path=self.context.artifact_path,
+            network=prepared.imported.info,
+            target=self.context.target,
+            device=device_identity(self.context.device_key),
+            toolchain=toolchain_identity(),
+            result={},
+        )
+        self._artifact = artifact
+        result = self.result()
+        self._artifact = replace(artifact, result=result)
+        write_artifact(
+            self._artifact,
+            module=self.module_path,
+            untuned=prepared.untuned,
+            records=records_used(self._store, self._job) if self._job else [],
+            report=render_html(result),
+        )
+
+
+def _with_thesis_parameters(
+    settings: TuneSettings,
+    profile_timeout_s: float | None,
+    batch_size: int | None,
+    transfer_learning: bool | None,
+) -> TuneSettings:
+    """The parameters of the thesis's section 3.2, where given, over the settings."""
+    if profile_timeout_s is not None:
+        settings = replace(settings, measure=replace(settings.measure, timeout_s=profile_timeout_s))
+    if batch_size is not None:
+        settings = replace(settings, search=replace(settings.search, batch=batch_size))
+    if transfer_learning is not None:
+        settings = replace(settings, transfer=transfer_learning)
+    return settings
+
+
+def _usable_cores() -> tuple[int, ...]:
+    from tunefleet.compiler.host import cpu_info
+
+    return cpu_info().cores
+
+
+def list_tasks(
+    spec: str, target_text: str = "native", threads: int | None = None
+) -> dict[str, Any]:
+    """The tasks of a network on a target, ranked by their share of its FLOPs; tunes nothing."""
+    from tunefleet.compiler.host import parse_target
+    from tunefleet.fleet.network_work import import_network
+
+    target = parse_target(target_text, threads)
+    imported, _, tasks = import_network(spec, target)
+    total = sum(t.total_flops for t in tasks) or 1.0
+    return {
+        "network": imported.info.name,
+        "target": str(target),
+        "tasks": [
+            {
+                "task_id": t.task.task_id,
+                "name": t.task.name,
+                "shapes": t.task.shapes,
+                "weight": t.weight,
+                "flops": t.task.flops,
+                "share": t.total_flops / total,
+            }
+            for t in tasks
+        ],
+    }
