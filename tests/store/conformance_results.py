@@ -197,3 +197,29 @@ class Winners:
         for job_id in ("two", "one"):
             store.crown(job_id, "t", v.make_trial(job_id, 1e-3), None)
         assert before == store.best("t", v.DEVICE, v.TOOLCHAIN)
+
+    def test_a_rejected_candidate_becomes_a_failure_where_it_was_measured(self, store: Any) -> None:
+        same = replace(v.TOOLCHAIN, tunefleet="another, with the same code")
+        places = {"one": {}, "two": {"toolchain": same}, "sister": {"device": v.SISTER}}
+        for job_id, place in places.items():
+            v.open_with_task(store, job_id, **place)
+            v.commit_measured(store, {"bad": 1e-3, "good": 2e-3}, job_id=job_id)
+        profile = store.stages("two")[-1]
+        store.crown("one", "t", v.make_trial("good", 2e-3), None, [("bad", v.WRONG)])
+        for job_id in ("one", "two"):
+            assert [v.WRONG, v.measured(2e-3)] == [t.outcome for t in store.trials(job_id)]
+        assert [t.latency_s for t in store.trials("sister")] == [1e-3, 2e-3]
+        assert profile == store.stages("two")[-1]
+        assert record_ids(store) == ["good"]
+
+    def test_a_rejection_is_of_its_task(self, store: Any, job: str) -> None:
+        for task_id in "tu":
+            v.commit_measured(store, {"a": 1e-3}, task_id=task_id)
+        store.crown(job, "u", None, None, [("a", v.WRONG), ("never tried", v.WRONG)])
+        assert [t.latency_s for t in store.trials(job)] == [1e-3, None]
+
+    def test_rejecting_again_changes_nothing(self, store: Any, job: str) -> None:
+        v.commit_measured(store, {"a": 1e-3, "b": 2e-3})
+        for _ in range(2):
+            store.crown(job, "t", None, None, [("a", v.WRONG)])
+            assert [t.latency_s for t in store.trials(job)] == [None, 2e-3]

@@ -76,6 +76,15 @@ class Commits:
         store.commit(v.run_of(ProfileResult(twice, (("a", v.WRONG),))))
         assert [t.latency_s for t in store.trials(job)] == [1.0]
 
+    def test_a_candidate_selected_twice_is_tried_as_first_selected(
+        self, store: Any, job: str
+    ) -> None:
+        run = v.run_of(SelectResult((v.cand("a", 0.1), v.cand("a", 0.9))))
+        store.commit(run)
+        store.commit(v.run_of(ProfileResult((), (("a", v.WRONG),))))
+        assert run == store.stage(run.key)
+        assert [trial.candidate.score for trial in store.trials(job)] == [0.1]
+
     def test_a_candidate_is_another_trial_in_another_task_and_job(
         self, store: Any, job: str
     ) -> None:
@@ -119,6 +128,12 @@ class Commits:
         store.commit(v.run_of(UpdateResult(b"", 0), task_id="t", iteration=1))
         store.commit(v.run_of(UpdateResult(b"three", 9), job_id="other"))
         assert (store.model(job), store.model("other")) == (b"two", b"three")
+
+    def test_each_update_keeps_its_model(self, store: Any, job: str) -> None:
+        runs = [v.run_of(UpdateResult(m, 8), iteration=i) for i, m in enumerate([b"1", b"", b"2"])]
+        for run in runs:
+            store.commit(run)
+        assert runs == [store.stage(run.key) for run in runs]
 
     def test_threads_commit_side_by_side(self, store: Any, job: str) -> None:
         def iteration(i: int) -> None:

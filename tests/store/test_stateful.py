@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -109,9 +109,9 @@ class BothStores(RuleBasedStateMachine):
         where = {"job_id": job_id, "task_id": task_id, "iteration": iteration}
         self.ask(lambda store: v.commit_measured(store, latencies_s, **where))
 
-    @rule(job_id=job_ids, task_id=task_ids, winner=winners)
-    def crown(self, job_id: str, task_id: str, winner: Trial | None) -> None:
-        self.ask(lambda store: store.crown(job_id, task_id, winner, {"by": [job_id]}))
+    @rule(job_id=job_ids, task_id=task_ids, winner=winners, rejected=some_failures)
+    def crown(self, job_id: str, task_id: str, winner: Trial | None, rejected: Any) -> None:
+        self.ask(lambda store: store.crown(job_id, task_id, winner, {"by": [job_id]}, rejected))
 
     @rule(job_id=job_ids, state=st.sampled_from(JobState), summary=st.sampled_from([None, [1]]))
     def finish(self, job_id: str, state: JobState, summary: Any) -> None:
@@ -135,8 +135,15 @@ class BothStores(RuleBasedStateMachine):
                 )
 
 
+#: Not shrunk: that takes minutes on files, and 25 steps are short enough to read.
+MODEST = settings(
+    max_examples=20,
+    stateful_step_count=25,
+    deadline=None,
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
+)
+
+
 def test_both_stores_answer_alike(empty_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BothStores, "empty_file", empty_file, raising=False)
-    run_state_machine_as_test(
-        BothStores, settings=settings(max_examples=20, stateful_step_count=25, deadline=None)
-    )
+    run_state_machine_as_test(BothStores, settings=MODEST)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,8 @@ from tunefleet.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
+
+_RUN_ID = re.compile(r"[0-9a-f]{32}")
 
 
 def run(
@@ -35,7 +38,7 @@ def run(
 ) -> None:
     """Run a tuned network on arrays in .npy files."""
     arrays = [read_array(Path(path)) for path in input]
-    from tunefleet.session import run_artifact
+    from tunefleet.inference import run_artifact
 
     outputs = run_artifact(artifact, arrays, home)
     paths = _save(outputs, Path(output_path)) if output_path else [None] * len(outputs)
@@ -61,7 +64,7 @@ def evaluate(
     traceback: options.Traceback = False,
 ) -> None:
     """Measure a tuned network again on this machine, next to the untuned one."""
-    from tunefleet.session import evaluate_artifact
+    from tunefleet.inference import evaluate_artifact
 
     result = evaluate_artifact(artifact, home, rounds)
     if json:
@@ -85,16 +88,26 @@ def report(
 ) -> None:
     """Show the report of a tuned network, and where its HTML page is."""
     from tunefleet.compiler.artifact import read_artifact
-    from tunefleet.session import find_artifact
 
-    found = read_artifact(find_artifact(artifact, home))
+    found = read_artifact(_directory(artifact, home))
     page = found.path / "report.html"
     if open_path:
         typer.echo(str(page))
         return
     from tunefleet.cli.summary import show
 
-    show({"artifact": str(found.path), "report": str(page)} | found.result, tasks=None)
+    # Where it lies now, not where it was written: an artifact may have been moved.
+    show(found.result | {"artifact": str(found.path), "report": str(page)}, tasks=None)
+
+
+def _directory(artifact: str, home: Path | None) -> Path:
+    """Reports are read anywhere, also where the artifact's code cannot run."""
+    from tunefleet.context import default_home
+
+    path = Path(artifact)
+    if _RUN_ID.fullmatch(artifact) and not path.is_dir():
+        return (home or default_home()) / "artifacts" / artifact
+    return path
 
 
 def read_array(path: Path) -> np.ndarray[Any, Any]:

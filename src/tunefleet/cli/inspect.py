@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from tunefleet.cli import options, output
 from tunefleet.cli.networks import describe_networks
 from tunefleet.errors import SetupError
+
+if TYPE_CHECKING:
+    from tunefleet.core.job import Job
 
 
 def tasks(
@@ -49,9 +54,7 @@ def jobs(
     home: options.Home = None, json: options.Json = False, traceback: options.Traceback = False
 ) -> None:
     """List the jobs of this machine, newest first."""
-    from tunefleet.session import list_jobs
-
-    listing = list_jobs(home)
+    listing = _jobs(home)
     if json:
         output.print_json({"jobs": listing})
         return
@@ -61,6 +64,37 @@ def jobs(
     from tunefleet.report.text import jobs_table
 
     output.console().print(jobs_table(listing))
+
+
+def _jobs(home: Path | None) -> list[dict[str, Any]]:
+    from tunefleet.context import default_home
+    from tunefleet.store import open_store
+
+    home = home or default_home()
+    if not home.is_dir():  # looking must not create a store
+        return []
+    store = open_store(home)
+    try:
+        return [_described(job, store.summary(job.job_id)) for job in store.jobs()]
+    finally:
+        store.close()
+
+
+def _described(job: Job, summary: Any) -> dict[str, Any]:
+    """One job; what only a finished one has is None."""
+    summary = summary or {}
+    return {
+        "job": job.job_id,
+        "state": str(job.state),
+        "network": job.spec.network.name,
+        "target": str(job.spec.target),
+        "created_at": job.created_at,
+        "elapsed_s": job.elapsed_s,
+        "trials": summary.get("trials"),
+        "speedup": (summary.get("speedup") or {}).get("median"),
+        "run": summary.get("run"),
+        "artifact": summary.get("artifact"),
+    }
 
 
 def doctor(json: options.Json = False, traceback: options.Traceback = False) -> None:

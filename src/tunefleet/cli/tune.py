@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -108,7 +107,9 @@ def tune(
         quiet=quiet,
     )
     if json != options.STDOUT:
-        _show(result)
+        from tunefleet.cli.summary import show
+
+        show(result, tasks=20)
     if json is not None:
         output.write_json(json, result)
 
@@ -150,25 +151,14 @@ def _tuned(
         try:
             from tunefleet.session import BenchmarkContext, Session
 
-            session = Session(BenchmarkContext(arch=None, **context), observer=view.observe)
-            session.from_network(network).autotune(**request).build().save().evaluate()
-            return session.result()
+            with Session(BenchmarkContext(arch=None, **context), observer=view.observe) as session:
+                session.from_network(network)
+                view.progress.peak_gflops = getattr(session, "peak_gflops", None)
+                session.autotune(**request).build().save().evaluate()
+                return session.result()
         except KeyboardInterrupt:
             trials = view.progress.trials
             raise Stopped(
                 f"stopped: {trials} trial{'' if trials == 1 else 's'} are kept; "
                 "the same command continues"
             ) from None
-
-
-def _show(result: dict[str, Any]) -> None:
-    from tunefleet.report.text import summary_table, tasks_table, wall_table
-
-    console = output.console()
-    for table in (tasks_table(result, limit=20), wall_table(result), summary_table(result)):
-        console.print(table)
-        console.print()
-    if result.get("report"):
-        console.print(f"report    {result['report']}", soft_wrap=True)
-    if result.get("artifact"):
-        console.print(f"artifact  {Path(result['artifact'])}", soft_wrap=True)

@@ -70,7 +70,7 @@ def compile_module(module: Any, target: Target, name: str, directory: str) -> Bu
     try:
         arguments = tvm.s_tir.meta_schedule.arg_info.ArgInfo.from_prim_func(module["main"])
         args = tuple((tuple(int(d) for d in a.shape), str(a.dtype)) for a in arguments)
-        tvm.driver.build(module, target=to_tvm(target)).write_to_file(object_file, "o")
+        tvm.tirx.build(module, target=to_tvm(target)).write_to_file(object_file, "o")
         link = [_linker(), "-shared", "-o", library, object_file]
         subprocess.run(link, check=True, capture_output=True, text=True)
     except SetupError:

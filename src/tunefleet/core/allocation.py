@@ -40,10 +40,17 @@ class LaneState:
         return self.history[-1] if self.history else None
 
 
-def first_batch(lane: LaneState, total_flops: float, settings: SearchSettings) -> int:
-    """The size of a lane's first round."""
+def first_batch(
+    lane: LaneState, lanes: list[LaneState], settings: SearchSettings, trials_left: int | None
+) -> int:
+    """The size of a lane's first round; a small budget is shared between those still to start."""
+    total_flops = sum(other.flops * other.weight for other in lanes)
     share = lane.flops * lane.weight / total_flops if total_flops else 0.0
-    return settings.first_batch if share >= _MINOR_SHARE else _MINOR_BATCH
+    size = settings.first_batch if share >= _MINOR_SHARE else _MINOR_BATCH
+    if trials_left is not None:
+        waiting = sum(1 for other in lanes if not other.history)
+        size = min(size, max(2, trials_left // max(1, waiting)))
+    return size
 
 
 def expected_gain(lane: LaneState, best_throughput: float) -> float:

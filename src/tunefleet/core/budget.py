@@ -23,6 +23,10 @@ class Budget:
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise ValueError(f"{name} must be positive, not {value}")
+        # 60 and 60.0 seconds are the same budget, so they must have the same fingerprint.
+        for name in ("seconds", "target_latency_s"):
+            value = getattr(self, name)
+            object.__setattr__(self, name, None if value is None else float(value))
 
     def spent(self, *, trials: int, seconds: float, latency_s: float | None) -> str:
         """The limit that is reached, in words, or "" while there is budget left."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -53,6 +54,8 @@ class Measurement:
     def __post_init__(self) -> None:
         if not self.latencies_s or min(self.latencies_s) <= 0:
             raise ValueError("a measurement needs at least one positive latency")
+        if not all(map(math.isfinite, (*self.latencies_s, self.drift))):
+            raise ValueError("a measurement needs finite numbers")
 
     @property
     def latency_s(self) -> float:

@@ -185,9 +185,9 @@ class Driver:
 
     def _batch(self, lane: _LaneProgress) -> int:
         settings, budget = self._job.spec.settings.search, self._job.spec.budget
+        left = None if budget.trials is None else budget.trials - self.trials
         size = settings.batch
         if not lane.history:
-            total = sum(other.weighted.total_flops for other in self._lanes.values())
-            size = first_batch(lane.state, total, settings)
-        left = size if budget.trials is None else budget.trials - self.trials
-        return max(1, min(size, left))
+            states = [other.state for other in self._lanes.values()]
+            size = first_batch(lane.state, states, settings, left)
+        return size if left is None else max(1, min(size, left))

@@ -179,7 +179,7 @@ class MemoryStore:
             for candidate_id, failure in rejected:
                 for entry in self._entries.values():
                     trial = entry.trials.get((task_id, candidate_id))
-                    if trial is not None and entry.measured_by == own.measured_by:
+                    if trial is not None and entry.is_measured_by(*own.measured_by):
                         entry.trials[task_id, candidate_id] = replace(trial, outcome=failure)
             self._trials = [
                 (entry, of, entry.trials[of, trial.candidate.candidate_id])

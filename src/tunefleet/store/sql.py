@@ -7,15 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import (
-    ColumnElement,
     Connection,
     and_,
     delete,
-    exists,
-    func,
     insert,
-    not_,
-    or_,
     select,
     update,
 )
@@ -24,9 +19,9 @@ from tunefleet.core.identity import DeviceIdentity, Tier, ToolchainIdentity
 from tunefleet.core.job import Job, JobSpec, JobState
 from tunefleet.core.stage import StageKey, StageRun
 from tunefleet.core.task import WeightedTask
-from tunefleet.core.trial import Failure, FailureKind, Measurement, Trial
+from tunefleet.core.trial import Failure, Trial
 from tunefleet.errors import SetupError
-from tunefleet.store import codec, commits, rules
+from tunefleet.store import codec, commits, reuse, rules
 from tunefleet.store._base import Record
 from tunefleet.store.database import Database, url_of
 from tunefleet.store.revisions import bring_to_head
@@ -180,7 +175,7 @@ class SqlStore:
         limit: int,
     ) -> list[Record]:
         rules.check_limit(limit)
-        fastest = _fastest_trials(task_id, device, toolchain, tier)
+        fastest = reuse.fastest_trials(task_id, device, toolchain, tier)
         query = (
             select(trials.c.job_id, *codec.TRIAL)
             .join_from(fastest, trials, fastest.c.seq == trials.c.seq)
@@ -193,7 +188,7 @@ class SqlStore:
             known = select(task_table.c.task_id).where(task_table.c.task_id == task_id)
             if connection.scalar(known) is None:
                 raise rules.unknown_task(task_id)
-            return _records(connection, task_id, connection.execute(query).all())
+            return reuse.records(connection, task_id, connection.execute(query).all())
 
     def crown(
         self,
@@ -218,9 +213,9 @@ class SqlStore:
             )
             connection.execute(delete(winners).where(own))
             connection.execute(insert(winners).values(row))
-            _enter_best(connection, job_id, task_id)
+            reuse.enter_best(connection, job_id, task_id)
             for candidate_id, failure in rejected:
-                _reject(connection, job_id, task_id, candidate_id, failure)
+                reuse.reject(connection, job_id, task_id, candidate_id, failure)
 
     def winners(self, job_id: str) -> dict[str, tuple[Trial | None, Any]]:
         query = (
@@ -250,7 +245,7 @@ class SqlStore:
             )
         )
         with self._database.reading() as connection:
-            found = _records(connection, task_id, connection.execute(query).all())
+            found = reuse.records(connection, task_id, connection.execute(query).all())
         return found[0] if found else None
 
     def finish(self, job_id: str, state: JobState, summary: Any) -> None:
@@ -289,114 +284,3 @@ def _require_task(connection: Connection, job_id: str, task_id: str) -> None:
     if connection.scalar(own) is None:
         _require_job(connection, job_id)
         raise rules.unknown_task(task_id, job_id)
-
-
-def _reject(
-    connection: Connection, job_id: str, task_id: str, candidate_id: str, failure: Failure
-) -> None:
-    own = jobs.alias("own")
-    same_place = (
-        select(jobs.c.job_id)
-        .join(own, own.c.job_id == job_id)
-        .where(
-            jobs.c.device_exact == own.c.device_exact,
-            jobs.c.toolchain_exact == own.c.toolchain_exact,
-        )
-    )
-    connection.execute(
-        update(trials)
-        .where(
-            trials.c.task_id == task_id,
-            trials.c.candidate_id == candidate_id,
-            trials.c.job_id.in_(same_place),
-        )
-        .values(**codec.outcome_row(failure))
-    )
-
-
-def _fastest_trials(
-    task_id: str, device: DeviceIdentity, toolchain: ToolchainIdentity, tier: Tier
-) -> Any:
-    """(seq, place) of the measured trials of a tier; place 1 is the fastest of its candidate.
-
-    Left out are candidates known to answer wrongly, where they were measured or on the device
-    that asks.
-    """
-    exact = and_(jobs.c.device_exact == device.exact, jobs.c.toolchain_exact == toolchain.exact)
-    compatible = and_(
-        jobs.c.device_compatible == device.compatible,
-        jobs.c.toolchain_compatible == toolchain.compatible,
-        not_(exact),
-    )
-    wrong, judge = trials.alias("wrong"), jobs.alias("judge")
-    same_place = and_(
-        judge.c.device_exact == jobs.c.device_exact,
-        judge.c.toolchain_exact == jobs.c.toolchain_exact,
-    )
-    asking = and_(judge.c.device_exact == device.exact, judge.c.toolchain_exact == toolchain.exact)
-    is_wrong: ColumnElement[bool] = exists().where(
-        wrong.c.task_id == task_id,
-        wrong.c.failure == FailureKind.WRONG_ANSWER.value,
-        wrong.c.candidate_id == trials.c.candidate_id,
-        wrong.c.job_id == judge.c.job_id,
-        or_(same_place, asking),
-    )
-    order = (trials.c.latency_s, trials.c.seq)
-    place = func.row_number().over(partition_by=trials.c.candidate_id, order_by=order)
-    return (
-        select(trials.c.seq, place.label("place"))
-        .join_from(trials, jobs)
-        .where(
-            trials.c.task_id == task_id,
-            trials.c.latency_s.is_not(None),
-            exact if tier is Tier.EXACT else compatible,
-            not_(is_wrong),
-        )
-        .subquery()
-    )
-
-
-def _records(connection: Connection, task_id: str, rows: Sequence[Sequence[Any]]) -> list[Record]:
-    """Of rows (job id, columns of a trial or winner); who measured is read once per job."""
-    measured_by = {job_id for job_id, *_ in rows}
-    specs = {
-        job_id: codec.spec_of(spec)
-        for job_id, spec in connection.execute(
-            select(jobs.c.job_id, jobs.c.spec).where(jobs.c.job_id.in_(measured_by))
-        )
-    }
-    records = []
-    for job_id, *columns in rows:
-        trial, spec = codec.trial_of(columns), specs[job_id]
-        assert isinstance(trial.outcome, Measurement)
-        records.append(
-            Record(task_id, job_id, trial.candidate, trial.outcome, spec.device, spec.toolchain)
-        )
-    return records
-
-
-def _enter_best(connection: Connection, job_id: str, task_id: str) -> None:
-    """Let the fastest winner of this job's device and toolchain stand in the best-only table.
-
-    Asked of all winners and not only of this one: a job that takes its winner back gives the
-    place back to whom it had beaten. Of equals the older job stays, so repetition is idempotent.
-    """
-    here = connection.execute(
-        select(jobs.c.device_exact, jobs.c.toolchain_exact).where(jobs.c.job_id == job_id)
-    ).one()
-    place = {"task_id": task_id, **here._mapping}
-    fastest = connection.scalar(
-        select(winners.c.job_id)
-        .join_from(winners, jobs)
-        .where(
-            winners.c.task_id == task_id,
-            winners.c.latency_s.is_not(None),
-            jobs.c.device_exact == here.device_exact,
-            jobs.c.toolchain_exact == here.toolchain_exact,
-        )
-        .order_by(winners.c.latency_s, jobs.c.seq)
-        .limit(1)
-    )
-    connection.execute(delete(best).where(*(best.c[name] == v for name, v in place.items())))
-    if fastest is not None:
-        connection.execute(insert(best).values(job_id=fastest, **place))

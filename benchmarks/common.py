@@ -1,0 +1,86 @@
+"""What every benchmark shares: options, checks, the JSON it writes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of what must be shown. `bound` is what `value` is held against."""
+
+    name: str
+    value: float | str | None
+    bound: str
+    kind: Literal["condition", "aim"]
+    ok: bool
+
+
+def parser(description: str) -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(description=description)
+    made.add_argument("--json", type=Path, help="write figures and checks to this file")
+    made.add_argument("--quick", action="store_true", help="smaller: shows the path, not a figure")
+    return made
+
+
+def at_least(name: str, value: float, bound: float, kind: Literal["condition", "aim"]) -> Check:
+    return Check(name, round(value, 4), f">= {bound:g}", kind, value >= bound)
+
+
+def at_most(name: str, value: float, bound: float, kind: Literal["condition", "aim"]) -> Check:
+    return Check(name, round(value, 4), f"<= {bound:g}", kind, value <= bound)
+
+
+def table(rows: list[dict[str, Any]], columns: list[str]) -> None:
+    """Print rows as an aligned table."""
+    cells = [[_text(row.get(c)) for c in columns] for row in rows]
+    widths = [max(len(c), *(len(r[i]) for r in cells)) for i, c in enumerate(columns)]
+    for line in [columns, *cells]:
+        print("  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True)))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"
+    return "-" if value is None else str(value)
+
+
+def finish(
+    name: str, started: float, figures: dict[str, Any], checks: list[Check], json_path: Path | None
+) -> int:
+    """Print the checks, write the JSON; 0 always: a missed bound is a figure, not a crash."""
+    print()
+    for check in checks:
+        print(f"{'ok  ' if check.ok else 'MISS'} {check.kind:9} {check.name}: {check.value} "
+              f"({check.bound})")  # fmt: skip
+    if json_path is not None:
+        value = {
+            "benchmark": name,
+            "command": " ".join(sys.argv),
+            "machine": {"processor": _processor(), "python": platform.python_version()},
+            "wall_s": time.time() - started,
+            "figures": figures,
+            "checks": [asdict(check) for check in checks],
+        }
+        json_path.write_text(json.dumps(value, indent=1))
+    return 0
+
+
+def _processor() -> str:
+    from tunefleet.compiler.host import cpu_info
+
+    cpu = cpu_info()
+    return f"{cpu.name}, {len(cpu.cores)} cores"
+
+
+def run(main: Callable[[argparse.Namespace], int], options: argparse.ArgumentParser) -> None:
+    """Exit non-zero only when the benchmark itself failed."""
+    sys.exit(main(options.parse_args()))

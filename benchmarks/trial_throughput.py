@@ -1,0 +1,216 @@
+"""Trials per minute: tunefleet against stock MetaSchedule, same tasks, batch size and threads.
+
+Three sides in one run, taking turns task by task: `stock` is `meta_schedule.tune_tir` as shipped;
+`cured` is the same with TVM's slow import of tensor intrinsics stubbed out in every process;
+`tunefleet` is the stage loop under the simplest driver. Wall time counts from the call to the last
+trial, process start-up of each side's workers included, importing TVM in the main process not.
+
+    .venv/bin/python benchmarks/trial_throughput.py --json out.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import common
+
+STUB = """
+import importlib.util, os, sys, types
+spec = importlib.util.find_spec("tvm")
+if spec is not None:
+    stub = types.ModuleType("tvm.s_tir.tensor_intrin")
+    stub.__path__ = [os.path.join(os.path.dirname(spec.origin), "s_tir", "tensor_intrin")]
+    sys.modules["tvm.s_tir.tensor_intrin"] = stub
+"""
+
+
+def tasks() -> dict[str, Any]:
+    """A matmul, a 3x3 convolution and a depthwise convolution, each with bias and relu."""
+    from tunefleet.compiler.toolchain import load_tvm
+
+    tvm = load_tvm()
+    te, topi = tvm.te, tvm.topi
+
+    def module(inputs: list[Any], output: Any) -> Any:
+        function = te.create_prim_func([*inputs, output]).with_attr("layout_free_buffers", [1])
+        named = function.with_attr("global_symbol", "main").with_attr("tirx.noalias", True)
+        return tvm.IRModule({"main": named})
+
+    def matmul() -> Any:
+        a = te.placeholder((128, 768), name="a")
+        w = te.placeholder((768, 768), name="w")
+        b = te.placeholder((768,), name="b")
+        k = te.reduce_axis((0, 768), name="k")
+        c = te.compute((128, 768), lambda i, j: te.sum(a[i, k] * w[k, j], axis=k), name="matmul")
+        return module([a, w, b], topi.nn.relu(topi.add(c, b)))
+
+    def conv(groups: int) -> Any:
+        channels = 64 if groups == 1 else groups
+        a = te.placeholder((1, 56, 56, channels), name="a")
+        w = te.placeholder((3, 3, channels // groups, channels), name="w")
+        b = te.placeholder((1, 1, 1, channels), name="b")
+        if groups == 1:
+            c = topi.nn.conv2d(a, w, 1, 1, 1, "NHWC", "HWIO", "float32")
+        else:
+            c = topi.nn.group_conv2d_nhwc(a, w, 1, 1, 1, groups, "float32")
+        return module([a, w, b], topi.nn.relu(topi.add(c, b)))
+
+    return {"matmul": matmul(), "conv3x3": conv(1), "depthwise": conv(144)}
+
+
+def stock(name: str, trials: int, batch: int) -> dict[str, Any]:
+    """Runs in a process of its own (see `_stock_process`)."""
+    import tvm
+    from tvm.s_tir import meta_schedule as ms
+
+    from tunefleet.compiler.host import native_target, to_tvm
+
+    module, target = tasks()[name], to_tvm(native_target())
+    with tempfile.TemporaryDirectory() as work_dir:
+        started = time.perf_counter()
+        database = ms.tune_tir(
+            mod=module, target=target, work_dir=work_dir, max_trials_global=trials,
+            num_trials_per_iter=batch, seed=1,
+        )  # fmt: skip
+        wall_s = time.perf_counter() - started
+        records = database.get_all_tuning_records()
+        best = min((float(min(r.run_secs)) for r in records if r.run_secs), default=None)
+    del tvm
+    done = [r for r in records if r.run_secs and float(min(r.run_secs)) < 1e9]
+    return {
+        "trials": len(records),
+        "ok": len(done),
+        "wall_s": wall_s,
+        "best_us": best and best * 1e6,
+    }
+
+
+def _stock_process(name: str, trials: int, batch: int, threads: int, cured: bool) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as site:
+        environment = {**os.environ, "TVM_NUM_THREADS": str(threads)}
+        if cured:
+            Path(site, "sitecustomize.py").write_text(STUB)
+            environment["PYTHONPATH"] = site + os.pathsep + environment.get("PYTHONPATH", "")
+        command = [sys.executable, __file__, "--stock", name, str(trials), str(batch)]
+        process = subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=False, timeout=3600
+        )
+    if process.returncode != 0:
+        raise RuntimeError(f"stock {name}: {process.stderr[-2000:]}")
+    return json.loads(process.stdout.splitlines()[-1])
+
+
+def ours(name: str, trials: int, batch: int) -> dict[str, Any]:
+    from dataclasses import replace
+
+    from tunefleet.compiler.host import cpu_info, device_identity, native_target
+    from tunefleet.compiler.programs import load_program  # noqa: F401 (loads the compiler first)
+    from tunefleet.compiler.toolchain import load_tvm, toolchain_identity
+    from tunefleet.core.budget import Budget
+    from tunefleet.core.job import JobSpec
+    from tunefleet.core.network import NetworkInfo
+    from tunefleet.core.settings import TuneSettings
+    from tunefleet.core.stage import StageKind
+    from tunefleet.core.task import Task, WeightedTask
+    from tunefleet.core.trial import Measurement
+    from tunefleet.fleet.driver import Driver
+    from tunefleet.fleet.machine import Machine, MachineLayout
+    from tunefleet.store import open_store
+
+    tvm = load_tvm()
+    module, target = tasks()[name], native_target()
+    flops = float(tvm.s_tir.analysis.estimate_tir_flops(module))
+    task = Task(f"bench-{name}", name, name, "", flops, str(tvm.ir.save_json(module)))
+    settings = TuneSettings(transfer=False)
+    settings = replace(settings, search=replace(settings.search, batch=batch, first_batch=batch))
+    spec = JobSpec(
+        NetworkInfo(name, "benchmark", name, (), ()), target, device_identity(),
+        toolchain_identity(), Budget(trials=trials), settings,
+    )  # fmt: skip
+    with tempfile.TemporaryDirectory() as home:
+        store = open_store(Path(home))
+        job = store.open_job(spec, job_id="0" * 32, now=time.time())
+        store.put_tasks(job.job_id, [WeightedTask(task, 1)])
+        started = time.perf_counter()
+        with Machine(target, settings, MachineLayout(len(cpu_info().cores))) as machine:
+            machine.warm_up()
+            Driver(store, machine, job, lambda event: None).run()
+            wall_s = time.perf_counter() - started
+        seconds = {str(kind): 0.0 for kind in StageKind}
+        for run in store.stages(job.job_id):
+            seconds[str(run.key.kind)] += run.seconds
+        found = store.trials(job.job_id)
+        store.close()
+    builds = sorted(t.build_s for t in found if t.build_s)
+    measured = [t.outcome.latency_s for t in found if isinstance(t.outcome, Measurement)]
+    return {
+        "trials": len(found),
+        "ok": len(measured),
+        "wall_s": wall_s,
+        "best_us": min(measured) * 1e6,
+        "build_s": builds[len(builds) // 2],
+        "search_share": (seconds["select"] + seconds["update"]) / wall_s,
+        "stages_s": seconds,
+    }
+
+
+def main(options: argparse.Namespace) -> int:
+    if options.stock:
+        name, trials, batch = options.stock
+        print(json.dumps(stock(name, int(trials), int(batch))))
+        return 0
+    started = time.time()
+    from tunefleet.compiler.host import native_target
+
+    trials, batch = (24, 12) if options.quick else (options.trials, options.batch)
+    threads = native_target().threads
+    rows: list[dict[str, Any]] = []
+    checks: list[common.Check] = []
+    for name in tasks():
+        sides: dict[str, dict[str, Any]] = {}
+        for side in ("tunefleet", "cured", "stock"):
+            if side == "tunefleet":
+                sides[side] = ours(name, trials, batch)
+            else:
+                sides[side] = _stock_process(name, trials, batch, threads, side == "cured")
+            sides[side]["per_minute"] = 60 * sides[side]["trials"] / sides[side]["wall_s"]
+            rows.append({"task": name, "side": side, **sides[side]})
+            common.table(rows[-1:], ["task", "side", "trials", "ok", "wall_s", "per_minute",
+                                     "best_us", "build_s", "search_share"])  # fmt: skip
+        mine = sides["tunefleet"]
+        for side, bound in (("stock", 8.0), ("cured", 3.0)):
+            ratio = mine["per_minute"] / sides[side]["per_minute"]
+            checks.append(common.at_least(f"{name}: times {side}", ratio, bound, "condition"))
+        checks.append(
+            common.at_most(
+                f"{name}: median build, core-seconds", mine["build_s"], 0.25, "condition"
+            )
+        )
+        checks.append(
+            common.at_most(
+                f"{name}: select + update share", mine["search_share"], 0.25, "condition"
+            )
+        )
+    print()
+    common.table(rows, ["task", "side", "trials", "ok", "wall_s", "per_minute", "best_us",
+                        "build_s", "search_share"])  # fmt: skip
+    figures = {"rows": rows, "trials": trials, "batch": batch, "threads": threads}
+    return common.finish("trial_throughput", started, figures, checks, options.json)
+
+
+if __name__ == "__main__":
+    made = common.parser("Trials per minute against stock MetaSchedule.")
+    made.add_argument("--trials", type=int, default=64)
+    made.add_argument("--batch", type=int, default=32)
+    made.add_argument(
+        "--stock", nargs=3, metavar=("TASK", "TRIALS", "BATCH"), help=argparse.SUPPRESS
+    )
+    common.run(main, made)

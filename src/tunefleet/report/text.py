@@ -1,0 +1,244 @@
+"""A result as tables for a terminal: values of rich, which whoever calls prints."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from tunefleet.report.units import (
+    UNKNOWN,
+    format_budget,
+    format_count,
+    format_gflops,
+    format_interval,
+    format_latency,
+    format_mflop,
+    format_seconds,
+    format_share,
+)
+from tunefleet.report.words import SHARE_OF_PEAK, STAGE_NAMES, device_text, verdict
+
+Result = Mapping[str, Any]
+
+_BAR = 24
+
+
+def grid(title: str = "") -> Table:
+    """A table with one rule below its heading: the look of all of them."""
+    return Table(
+        title=title or None,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        header_style="bold",
+        pad_edge=False,
+        show_edge=False,
+    )
+
+
+def pairs(rows: Sequence[tuple[str, str | Text]]) -> Table:
+    """Names and values below each other."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in rows:
+        table.add_row(name, value if isinstance(value, Text) else Text(value))
+    return table
+
+
+def summary_table(result: Result) -> Table:
+    """What was tuned, what came of it, and under which conditions."""
+    network = result.get("network") or {}
+    rows: list[tuple[str, str | Text]] = [
+        ("network", Text(str(network.get("name", UNKNOWN)), style="bold")),
+        ("target", str(result.get("target", UNKNOWN))),
+        ("device", device_text(result.get("device"))),
+    ]
+    rows += _latency_rows(result)
+    if result.get("delivered"):
+        good, text = verdict(result)
+        rows.append(("delivered", Text(text, style="green" if good else "yellow")))
+    if result.get("job"):
+        rows.append(("budget", format_budget(result.get("budget"))))
+        rows.append(("trials", _trials_text(result)))
+    if result.get("wall_s") is not None:
+        rows.append(("wall time", format_seconds(result["wall_s"])))
+    return pairs(rows)
+
+
+def _latency_rows(result: Result) -> list[tuple[str, str | Text]]:
+    rows: list[tuple[str, str | Text]] = []
+    for name, key in (("untuned", "untuned_ms"), ("tuned", "tuned_ms")):
+        if result.get(key):
+            rows.append((name, format_interval(result[key], "ms")))
+    if result.get("speedup"):
+        rows.append(("speed-up", Text(format_interval(result["speedup"], "×"), style="bold")))  # noqa: RUF001
+    if result.get("kernels_ms") is not None:
+        rows.append(("in kernels", format_latency(result["kernels_ms"] / 1e3)))
+    return rows
+
+
+def _trials_text(result: Result) -> str:
+    failures = result.get("failures") or {}
+    text = format_count(result.get("trials"))
+    if failures:
+        kinds = ", ".join(f"{k.replace('_', ' ')} {n}" for k, n in sorted(failures.items()))
+        text += f", {format_count(sum(failures.values()))} failed ({kinds})"
+    if result.get("stopped"):
+        text += f"; {result['stopped']}"
+    return text
+
+
+def tasks_table(result: Result, *, limit: int | None = None) -> Table:
+    """The tasks by their share of the network's latency, largest first."""
+    tasks = sorted(result.get("tasks") or [], key=lambda t: -(t.get("network_share") or 0.0))
+    shown = tasks if limit is None else tasks[:limit]
+    table = grid("Tasks")
+    table.add_column("task", no_wrap=True, overflow="ellipsis", ratio=1, min_width=12)
+    for heading in ("×", "trials", "failed", "latency", "GFLOP/s", SHARE_OF_PEAK, "share", "Σ"):  # noqa: RUF001
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("from", no_wrap=True)
+    total = 0.0
+    for task in shown:
+        share = task.get("network_share")
+        total += share or 0.0
+        latency = task.get("latency_us")
+        table.add_row(
+            Text(str(task.get("name", UNKNOWN))),
+            format_count(task.get("weight")),
+            format_count(task.get("trials")),
+            format_count(task.get("failed")),
+            format_latency(None if latency is None else latency / 1e6),
+            format_gflops(task.get("gflops")),
+            format_share(task.get("peak_share")),
+            format_share(share),
+            format_share(total),
+            Text(str(task.get("source", ""))),
+        )
+    if len(shown) < len(tasks):
+        rest = len(tasks) - len(shown)
+        table.caption = Text(f"and {rest} more task{'' if rest == 1 else 's'}", style="dim")
+        table.caption_justify = "left"
+    return table
+
+
+def wall_table(result: Result) -> Table:
+    """Where the wall time went, largest first."""
+    wall = {k: v for k, v in (result.get("wall") or {}).items() if v}
+    total = sum(wall.values())
+    table = grid("Wall time")
+    table.add_column("stage", no_wrap=True)
+    table.add_column("time", justify="right", no_wrap=True)
+    table.add_column("share", justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for stage, seconds in sorted(wall.items(), key=lambda item: -item[1]):
+        share = seconds / total
+        table.add_row(
+            Text(STAGE_NAMES.get(stage, stage)),
+            format_seconds(seconds),
+            format_share(share),
+            Text("▇" * max(1, round(_BAR * share)), style="cyan"),
+        )
+    return table
+
+
+def evaluation_table(evaluation: Result) -> Table:
+    """What `evaluate` measured."""
+    rows: list[tuple[str, str | Text]] = [
+        ("network", Text(str(evaluation.get("network", UNKNOWN)), style="bold")),
+        ("target", str(evaluation.get("target", UNKNOWN))),
+        ("latency", format_interval(evaluation.get("latency_ms"), "ms")),
+    ]
+    if evaluation.get("untuned_ms"):
+        rows.append(("untuned", format_interval(evaluation["untuned_ms"], "ms")))
+    if evaluation.get("speedup"):
+        rows.append(("speed-up", Text(format_interval(evaluation["speedup"], "×"), style="bold")))  # noqa: RUF001
+    return pairs(rows)
+
+
+def kernels_table(evaluation: Result, *, limit: int = 20) -> Table:
+    """The kernels of a network by the time they take in one inference."""
+    kernels = evaluation.get("kernels") or []
+    total = sum(k["ms"] for k in kernels) or 1.0
+    table = grid("Kernels")
+    table.add_column("kernel", no_wrap=True, overflow="ellipsis", ratio=1, min_width=12)
+    table.add_column("time", justify="right", no_wrap=True)
+    table.add_column("share", justify="right", no_wrap=True)
+    for kernel in kernels[:limit]:
+        table.add_row(
+            Text(str(kernel["name"])),
+            format_latency(kernel["ms"] / 1e3),
+            format_share(kernel["ms"] / total),
+        )
+    if len(kernels) > limit:
+        table.caption = Text(f"and {len(kernels) - limit} more", style="dim")
+        table.caption_justify = "left"
+    return table
+
+
+def listing_table(listing: Result) -> Table:
+    """The tasks of a network that is not tuned yet, by their share of its FLOPs."""
+    table = grid(f"{listing.get('network', '')} on {listing.get('target', '')}".replace("[", r"\["))
+    table.add_column("#", justify="right", no_wrap=True)
+    table.add_column("task", no_wrap=True, overflow="ellipsis", ratio=2, min_width=12)
+    table.add_column("shapes", no_wrap=True, overflow="ellipsis", ratio=3, min_width=8)
+    for heading in ("×", "MFLOP", "share", "Σ"):  # noqa: RUF001
+        table.add_column(heading, justify="right", no_wrap=True)
+    total = 0.0
+    for rank, task in enumerate(listing.get("tasks") or [], 1):
+        total += task.get("share") or 0.0
+        table.add_row(
+            str(rank),
+            Text(str(task.get("name", UNKNOWN))),
+            Text(str(task.get("shapes", ""))),
+            format_count(task.get("weight")),
+            format_mflop(task.get("flops")),
+            format_share(task.get("share")),
+            format_share(total),
+        )
+    return table
+
+
+def jobs_table(jobs: Sequence[Result]) -> Table:
+    """The jobs of a home, in the given order."""
+    table = grid()
+    for heading in ("job", "state", "network", "started"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("stages", "trials", "speed-up"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("run", no_wrap=True, overflow="fold")
+    for job in jobs:
+        started = time.strftime("%Y-%m-%d %H:%M", time.localtime(job["created_at"]))
+        speedup = job.get("speedup")
+        table.add_row(
+            job["job"][:8],
+            str(job["state"]),
+            Text(str(job["network"])),
+            started,
+            format_seconds(job.get("elapsed_s")),
+            format_count(job.get("trials")),
+            UNKNOWN if speedup is None else f"{speedup:.2f}×",  # noqa: RUF001
+            str(job.get("run") or ""),
+        )
+    return table
+
+
+def checks_table(examination: Result) -> Table:
+    """What `doctor` found, with advice below what is not in order."""
+    marks = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "error": ("error", "red")}
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for check in examination.get("checks") or []:
+        text, style = marks.get(check["severity"], (str(check["severity"]), "red"))
+        value = Text(str(check["value"]))
+        if check.get("advice"):
+            value.append(f"\n{check['advice']}", style=style)
+        table.add_row(Text(text, style=style), Text(str(check["name"])), value)
+    return table

@@ -1,0 +1,79 @@
+"""Names and sentences that the terminal and the page share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tunefleet.report.units import UNKNOWN, format_bytes
+
+SHARE_OF_PEAK = "peak"
+
+#: Parts of a run's wall time, in the order in which they happen.
+STAGE_NAMES = {
+    "import": "import the network",
+    "check": "check the import",
+    "select": "select candidates",
+    "build": "build candidates",
+    "profile": "profile on the device",
+    "update": "update the cost model",
+    "finalists": "verify winners",
+    "compile": "compile the network",
+    "evaluate": "measure end to end",
+    "publish": "publish the artifact",
+    "other": "other",
+}
+
+HOW_MEASURED = (
+    "Every candidate is built in a process of its own and measured on the device alone, with a "
+    "fixed number of threads, after a warm-up. It runs many short repeats; candidates are ranked "
+    "by the 10th percentile of them, because the noise of a shared machine only ever adds. A "
+    "reference kernel runs before and after each batch, and a batch over which it drifts is "
+    "measured again. The best candidates of each task are measured once more, long and in turn, "
+    "and their outputs are compared with the unscheduled program. The whole network is measured "
+    "untuned and tuned, interleaved (A B A B …) in one session; latencies and speed-up are "
+    "medians over rounds with distribution-free 95 % intervals. Its outputs are compared with "
+    "those of the source framework."
+)
+
+
+def verdict(result: Mapping[str, Any]) -> tuple[bool, str]:
+    """Whether what is delivered is all that was hoped for, and what it is."""
+    difference = (result.get("difference") or {}).get(result.get("delivered") or "tuned")
+    off = "" if difference is None else f", differs by {difference:.1e} of the largest output"
+    if result.get("delivered") == "untuned":
+        return False, "the untuned network: tuning gave nothing better"
+    if result.get("verified"):
+        return True, f"the tuned network, verified against the source framework{off}"
+    return False, f"the tuned network, not verified{off}"
+
+
+def device_text(device: Mapping[str, Any] | None) -> str:
+    """A device in one line: `AMD EPYC 9B14, 2 cores, 32 GiB`."""
+    if not device:
+        return UNKNOWN
+    parts = [str(device.get("name", UNKNOWN))]
+    if device.get("cores"):
+        parts.append(f"{device['cores']} core{'' if device['cores'] == 1 else 's'}")
+    if device.get("memory_gib"):
+        parts.append(f"{device['memory_gib']} GiB")
+    if device.get("key"):
+        parts.append(f"key {device['key']}")
+    return ", ".join(parts)
+
+
+def caches_text(device: Mapping[str, Any] | None) -> str:
+    """`L1 32 KiB, L2 1 MiB`."""
+    caches = (device or {}).get("caches") or []
+    return ", ".join(f"{level} {format_bytes(size)}" for level, size in caches)
+
+
+def toolchain_text(toolchain: Mapping[str, Any] | None) -> str:
+    """`tunefleet 0.1.0, TVM 0.27.0, LLVM 20.1, measuring rules 1`."""
+    if not toolchain:
+        return UNKNOWN
+    names = {"tunefleet": "tunefleet", "tvm": "TVM", "llvm": "LLVM"}
+    parts = [f"{text} {toolchain[k]}" for k, text in names.items() if toolchain.get(k)]
+    if toolchain.get("measure_version") is not None:
+        parts.append(f"measuring rules {toolchain['measure_version']}")
+    return ", ".join(parts) or UNKNOWN

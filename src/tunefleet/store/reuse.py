@@ -1,0 +1,138 @@
+"""What later jobs reuse: records of the fastest trials, and the best-only table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    delete,
+    exists,
+    func,
+    insert,
+    not_,
+    or_,
+    select,
+    update,
+)
+
+from tunefleet.core.identity import DeviceIdentity, Tier, ToolchainIdentity
+from tunefleet.core.trial import Failure, FailureKind, Measurement
+from tunefleet.store import codec
+from tunefleet.store._base import Record
+from tunefleet.store.schema import best, jobs, trials, winners
+
+
+def reject(
+    connection: Connection, job_id: str, task_id: str, candidate_id: str, failure: Failure
+) -> None:
+    """Make a failure of every trial of a candidate where the job's device and toolchain ran it."""
+    own = jobs.alias("own")
+    same_place = (
+        select(jobs.c.job_id)
+        .join(own, own.c.job_id == job_id)
+        .where(
+            jobs.c.device_exact == own.c.device_exact,
+            jobs.c.toolchain_exact == own.c.toolchain_exact,
+        )
+    )
+    connection.execute(
+        update(trials)
+        .where(
+            trials.c.task_id == task_id,
+            trials.c.candidate_id == candidate_id,
+            trials.c.job_id.in_(same_place),
+        )
+        .values(**codec.outcome_row(failure))
+    )
+
+
+def fastest_trials(
+    task_id: str, device: DeviceIdentity, toolchain: ToolchainIdentity, tier: Tier
+) -> Any:
+    """(seq, place) of the measured trials of a tier; place 1 is the fastest of its candidate.
+
+    Left out are candidates known to answer wrongly, where they were measured or on the device
+    that asks.
+    """
+    exact = and_(jobs.c.device_exact == device.exact, jobs.c.toolchain_exact == toolchain.exact)
+    compatible = and_(
+        jobs.c.device_compatible == device.compatible,
+        jobs.c.toolchain_compatible == toolchain.compatible,
+        not_(exact),
+    )
+    wrong, judge = trials.alias("wrong"), jobs.alias("judge")
+    same_place = and_(
+        judge.c.device_exact == jobs.c.device_exact,
+        judge.c.toolchain_exact == jobs.c.toolchain_exact,
+    )
+    asking = and_(judge.c.device_exact == device.exact, judge.c.toolchain_exact == toolchain.exact)
+    is_wrong: ColumnElement[bool] = exists().where(
+        wrong.c.task_id == task_id,
+        wrong.c.failure == FailureKind.WRONG_ANSWER.value,
+        wrong.c.candidate_id == trials.c.candidate_id,
+        wrong.c.job_id == judge.c.job_id,
+        or_(same_place, asking),
+    )
+    order = (trials.c.latency_s, trials.c.seq)
+    place = func.row_number().over(partition_by=trials.c.candidate_id, order_by=order)
+    return (
+        select(trials.c.seq, place.label("place"))
+        .join_from(trials, jobs)
+        .where(
+            trials.c.task_id == task_id,
+            trials.c.latency_s.is_not(None),
+            exact if tier is Tier.EXACT else compatible,
+            not_(is_wrong),
+        )
+        .subquery()
+    )
+
+
+def records(connection: Connection, task_id: str, rows: Sequence[Sequence[Any]]) -> list[Record]:
+    """Of rows (job id, columns of a trial or winner); who measured is read once per job."""
+    measured_by = {job_id for job_id, *_ in rows}
+    specs = {
+        job_id: codec.spec_of(spec)
+        for job_id, spec in connection.execute(
+            select(jobs.c.job_id, jobs.c.spec).where(jobs.c.job_id.in_(measured_by))
+        )
+    }
+    records = []
+    for job_id, *columns in rows:
+        trial, spec = codec.trial_of(columns), specs[job_id]
+        assert isinstance(trial.outcome, Measurement)
+        records.append(
+            Record(task_id, job_id, trial.candidate, trial.outcome, spec.device, spec.toolchain)
+        )
+    return records
+
+
+def enter_best(connection: Connection, job_id: str, task_id: str) -> None:
+    """Let the fastest winner of this job's device and toolchain stand in the best-only table.
+
+    Asked of all winners and not only of this one: a job that takes its winner back gives the
+    place back to whom it had beaten. Of equals the older job stays, so repetition is idempotent.
+    """
+    here = connection.execute(
+        select(jobs.c.device_exact, jobs.c.toolchain_exact).where(jobs.c.job_id == job_id)
+    ).one()
+    place = {"task_id": task_id, **here._mapping}
+    fastest = connection.scalar(
+        select(winners.c.job_id)
+        .join_from(winners, jobs)
+        .where(
+            winners.c.task_id == task_id,
+            winners.c.latency_s.is_not(None),
+            jobs.c.device_exact == here.device_exact,
+            jobs.c.toolchain_exact == here.toolchain_exact,
+        )
+        .order_by(winners.c.latency_s, jobs.c.seq)
+        .limit(1)
+    )
+    connection.execute(delete(best).where(*(best.c[name] == v for name, v in place.items())))
+    if fastest is not None:
+        connection.execute(insert(best).values(job_id=fastest, **place))

@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.tvm
+
+
+def relax_names(mod: Any) -> list[str]:
+    import tvm
+
+    calls = [b.value for block in mod["main"].body.blocks for b in block.bindings]
+    return [str(c.op.name) for c in calls if isinstance(getattr(c, "op", None), tvm.ir.Op)]
+
+
+def build(emit: Any, shape: tuple[int, ...] = (1, 4, 6, 6)) -> Any:
+    """A one-input Relax module from `emit(builder, x) -> output`."""
+    from tunefleet.compiler.toolchain import load_tvm
+
+    relax = load_tvm().relax
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType(shape, "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            output = builder.emit_output(emit(builder, x))
+        builder.emit_func_output(output)
+    return builder.finalize()
+
+
+def run(mod: Any, x: np.ndarray) -> np.ndarray:
+    import tvm
+
+    executable = tvm.relax.build(mod, tvm.target.Target({"kind": "llvm"}))
+    machine = tvm.relax.VirtualMachine(executable, tvm.cpu())
+    return machine["main"](tvm.runtime.tensor(x)).numpy()
+
+
+def array(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype("float32")
+
+
+def check(mod: Any, gone: set[str], shape: tuple[int, ...] = (1, 4, 6, 6)) -> None:
+    """Simplifying removes the operators `gone` and changes no output."""
+    from tunefleet.compiler.simplify import simplify
+
+    simplified = simplify(mod)
+    x = array(*shape, seed=7)
+    np.testing.assert_allclose(run(mod, x), run(simplified, x), rtol=1e-4, atol=1e-5)
+    assert gone & set(relax_names(mod)) == gone
+    assert not gone & set(relax_names(simplified))
+
+
+def test_batch_norm_is_folded_into_the_convolution() -> None:
+    from tvm import relax
+
+    def emit(builder: Any, x: Any) -> Any:
+        conv = builder.emit(relax.op.nn.conv2d(x, relax.const(array(8, 4, 3, 3)), padding=1))
+        constants = [relax.const(np.abs(array(8, seed=s)) + 0.5) for s in range(4)]
+        normed = builder.emit(relax.op.nn.batch_norm(conv, *constants, axis=1, training=False))
+        return builder.emit(relax.TupleGetItem(normed, 0))
+
+    check(build(emit), {"relax.nn.batch_norm"})
+
+
+def test_a_scale_after_a_bias_is_folded_too() -> None:
+    from tvm import relax
+
+    def emit(builder: Any, x: Any) -> Any:
+        conv = builder.emit(relax.op.nn.conv2d(x, relax.const(array(8, 4, 1, 1))))
+        biased = builder.emit(relax.op.add(conv, relax.const(array(1, 8, 1, 1))))
+        return builder.emit(relax.op.multiply(relax.const(array(8, 1, 1)), biased))
+
+    check(build(emit), {"relax.multiply"})
+
+
+def test_a_convolution_used_twice_keeps_its_scale_outside() -> None:
+    from tvm import relax
+
+    from tunefleet.compiler.simplify import simplify
+
+    def emit(builder: Any, x: Any) -> Any:
+        conv = builder.emit(relax.op.nn.conv2d(x, relax.const(array(4, 4, 1, 1))))
+        scaled = builder.emit(relax.op.multiply(conv, relax.const(array(1, 4, 1, 1))))
+        return builder.emit(relax.op.add(scaled, conv))
+
+    mod = build(emit)
+    x = array(1, 4, 6, 6)
+    np.testing.assert_allclose(run(mod, x), run(simplify(mod), x), rtol=1e-5, atol=1e-6)
+    assert relax_names(simplify(mod)).count("relax.nn.conv2d") == 1
+
+
+def test_spatial_zero_padding_becomes_the_convolutions() -> None:
+    from tvm import relax
+
+    def emit(builder: Any, x: Any) -> Any:
+        padded = builder.emit(relax.op.nn.pad(x, [0, 0, 0, 0, 1, 2, 2, 1]))
+        return builder.emit(relax.op.nn.conv2d(padded, relax.const(array(8, 4, 3, 3)), strides=2))
+
+    check(build(emit), {"relax.nn.pad"})
+
+
+def test_padding_with_a_value_stays() -> None:
+    from tvm import relax
+
+    from tunefleet.compiler.simplify import simplify
+
+    def emit(builder: Any, x: Any) -> Any:
+        padded = builder.emit(relax.op.nn.pad(x, [0, 0, 0, 0, 1, 1, 1, 1], pad_value=1.0))
+        return builder.emit(relax.op.nn.conv2d(padded, relax.const(array(8, 4, 3, 3))))
+
+    assert "relax.nn.pad" in relax_names(simplify(build(emit)))
+
+
+def test_clip_becomes_operators_that_have_layout_inference() -> None:
+    from tvm import relax
+
+    check(build(lambda b, x: b.emit(relax.op.clip(x, 0, 1))), {"relax.clip"})
+
+
+def test_reshapes_around_a_linear_layer_are_removed() -> None:
+    from tvm import relax
+
+    def emit(builder: Any, x: Any) -> Any:
+        flat = builder.emit(relax.op.reshape(x, (6, 8)))
+        product = builder.emit(relax.op.matmul(flat, relax.const(array(8, 5))))
+        biased = builder.emit(relax.op.add(relax.const(array(5)), product))
+        return builder.emit(relax.op.reshape(biased, (2, 3, 5)))
+
+    check(build(emit, (2, 3, 8)), {"relax.reshape"}, (2, 3, 8))
+
+
+def test_a_reshape_to_another_shape_stays() -> None:
+    from tvm import relax
+
+    from tunefleet.compiler.simplify import simplify
+
+    def emit(builder: Any, x: Any) -> Any:
+        flat = builder.emit(relax.op.reshape(x, (6, 8)))
+        product = builder.emit(relax.op.matmul(flat, relax.const(array(8, 6))))
+        return builder.emit(relax.op.reshape(product, (3, 2, 6)))
+
+    mod = build(emit, (2, 3, 8))
+    x = array(2, 3, 8)
+    np.testing.assert_allclose(run(mod, x), run(simplify(mod), x), rtol=1e-5, atol=1e-6)
+
+
+def test_constants_are_folded() -> None:
+    from tvm import relax
+
+    def emit(builder: Any, x: Any) -> Any:
+        turned = builder.emit(relax.op.permute_dims(relax.const(array(6, 4, 6, 1))))
+        product = builder.emit(relax.op.multiply(turned, relax.const(2.0, "float32")))
+        return builder.emit(relax.op.add(x, product))
+
+    check(build(emit, (1, 6, 4, 6)), {"relax.permute_dims", "relax.multiply"}, (1, 6, 4, 6))
+
+
+def test_prepared_network_has_no_transposes_between_convolutions(tiny: Any) -> None:
+    names = [t.task.name for t in tiny[2]]
+    assert sum("transpose" in n for n in names) <= 2  # the input's and the classifier's
+
+
+def test_elementwise_operators_are_fused(tiny: Any) -> None:
+    names = [t.task.name for t in tiny[2]]
+    assert "conv2d+add+relu" in names
+    assert not {"add", "relu", "maximum", "minimum"} & set(names)

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tunefleet.errors import InputError
+
+pytestmark = pytest.mark.tvm
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="x86 feature names")
+def test_the_native_target_uses_only_what_the_processor_has() -> None:
+    from tunefleet.compiler.host import check_runs_here, native_target
+
+    check_runs_here(native_target())
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="x86 feature names")
+def test_hidden_instructions_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hypervisor that hides AVX2 of a processor LLVM knows by name."""
+    from dataclasses import replace
+
+    from tunefleet.compiler import host
+
+    real = host.cpu_info()
+    monkeypatch.setattr(host, "cpu_info", lambda: replace(real, flags=real.flags - {"avx2"}))
+    assert "-avx2" in host.native_target().mattr
+    with pytest.raises(InputError, match="avx2"):
+        host.check_runs_here(host.Target("haswell", 1))
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("llvm -mcpu=pentium99", "no processor 'pentium99'"),
+        ("llvm -march=x", "cannot read '-march=x'"),
+        ("znver3 znver4", "cannot read"),
+        ("llvm", "no processor ''"),
+        ("llvm -mcpu=haswell -num-cores=0", "-num-cores"),
+        ("llvm -mcpu=haswell -num-cores=two", "-num-cores"),
+    ],
+)
+def test_a_bad_target_is_refused_in_one_line(text: str, cause: str) -> None:
+    from tunefleet.compiler.host import parse_target
+
+    with pytest.raises(InputError, match=cause) as caught:
+        parse_target(text)
+    assert "\n" not in str(caught.value)
+
+
+def test_more_threads_than_cores_are_refused() -> None:
+    from tunefleet.compiler.host import check_runs_here, native_target
+
+    with pytest.raises(InputError, match="4096 threads"):
+        check_runs_here(native_target(4096))
+
+
+def test_a_target_text_reads_back() -> None:
+    from tunefleet.compiler.host import native_target, parse_target
+
+    target = native_target()
+    assert parse_target(str(target)) == target
+
+
+def test_the_device_identity_is_stable() -> None:
+    from tunefleet.compiler.host import device_identity
+
+    assert device_identity().exact == device_identity().exact
+    assert device_identity("mine").exact != device_identity().exact

@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tunefleet.core.settings import MeasureSettings, SearchSettings
+from tunefleet.core.trial import Built, Candidate, Failure, FailureKind, Measurement
+
+pytestmark = pytest.mark.tvm
+
+SETTINGS = SearchSettings(population=16, generations=1)
+MEASURE = MeasureSettings(repeats=3, min_repeat_ms=0.05, final_repeats=10)
+
+
+def request(task: Any, target: Any, **values: Any) -> Any:
+    from tunefleet.compiler.select import SelectRequest
+
+    return replace(SelectRequest(task.program, target, SETTINGS, batch=4, seed=1), **values)
+
+
+@pytest.fixture(scope="module")
+def candidates(conv_task: Any, target: Any) -> tuple[Candidate, ...]:
+    from tunefleet.compiler.select import select
+
+    return select(request(conv_task, target), None).candidates
+
+
+@pytest.fixture(scope="module")
+def built(
+    candidates: tuple[Candidate, ...], conv_task: Any, target: Any, tmp_path_factory: Any
+) -> Built:
+    from tunefleet.compiler.build import build_candidate
+
+    first = candidates[0]
+    directory = str(tmp_path_factory.mktemp("built"))
+    found = build_candidate(conv_task.program, target, first.candidate_id, first.trace, directory)
+    assert isinstance(found, Built)
+    return found
+
+
+def test_selection_depends_on_the_request_alone(
+    candidates: tuple[Candidate, ...], conv_task: Any, target: Any
+) -> None:
+    from tunefleet.compiler.select import select
+
+    again = select(request(conv_task, target), None)
+    assert [c.candidate_id for c in again.candidates] == [c.candidate_id for c in candidates]
+
+
+def test_what_was_tried_is_not_selected_again(
+    candidates: tuple[Candidate, ...], conv_task: Any, target: Any
+) -> None:
+    from tunefleet.compiler.select import select
+
+    tried = frozenset(c.candidate_id for c in candidates)
+    again = select(request(conv_task, target, tried=tried), None)
+    assert not tried & {c.candidate_id for c in again.candidates}
+
+
+def test_the_best_known_are_bred_from_but_not_returned(
+    candidates: tuple[Candidate, ...], conv_task: Any, target: Any
+) -> None:
+    from tunefleet.compiler.select import select
+
+    known = tuple((c.candidate_id, c.trace, 1e-3) for c in candidates)
+    tried = frozenset(c.candidate_id for c in candidates)
+
+    def score(programs: Any) -> np.ndarray:
+        return np.array([float(p.sum()) for p in programs])
+
+    found = select(request(conv_task, target, known=known, tried=tried, seed=5), score)
+    assert found.candidates
+    assert not tried & {c.candidate_id for c in found.candidates}
+
+
+def test_scores_come_best_first_and_features_come_along(conv_task: Any, target: Any) -> None:
+    from tunefleet.compiler.select import select
+    from tunefleet.features import unpack
+
+    def score(programs: Any) -> np.ndarray:
+        return np.array([float(p[:, 3].sum()) for p in programs])
+
+    settings = replace(SETTINGS, random_share=0.0)
+    found = select(request(conv_task, target, settings=settings), score).candidates
+    scores = [c.score for c in found]
+    assert scores == sorted(scores, reverse=True)
+    assert all(unpack(c.features).shape[1] == 172 for c in found)
+
+
+def test_a_proposed_trace_comes_first(
+    candidates: tuple[Candidate, ...], conv_task: Any, target: Any
+) -> None:
+    from tunefleet.compiler.select import select
+
+    proposal = candidates[2]
+    found = select(request(conv_task, target, proposals=(proposal.trace,), seed=77), None)
+    assert found.candidates[0].candidate_id == proposal.candidate_id
+
+
+def test_a_proposal_that_does_not_fit_is_passed_over(conv_task: Any, target: Any) -> None:
+    from tunefleet.compiler.select import select
+
+    assert select(request(conv_task, target, proposals=("[[],[]]", "nonsense")), None).candidates
+
+
+def test_a_built_candidate_is_a_library(built: Built) -> None:
+    assert Path(built.path).exists()
+    assert built.build_s > 0
+    assert built.args[-1] == ((1, 16, 16, 16), "float32")
+
+
+def test_a_trace_that_does_not_fit_is_a_failed_trial(
+    candidates: tuple[Candidate, ...], tiny: Any, target: Any, tmp_path: Path
+) -> None:
+    from tunefleet.compiler.build import build_candidate
+
+    other = tiny[2][-1].task
+    found = build_candidate(other.program, target, "x", candidates[0].trace, str(tmp_path))
+    assert isinstance(found, Failure)
+    assert found.kind is FailureKind.INSTANTIATE
+    assert "\n" not in found.text
+
+
+def test_measurement_keeps_every_repeat(built: Built) -> None:
+    from tunefleet.compiler.profile import profile_candidate
+
+    found = profile_candidate(built, MEASURE, None)
+    assert isinstance(found, Measurement)
+    assert len(found.latencies_s) == MEASURE.repeats
+
+
+def test_a_hopeless_candidate_is_cut_short(built: Built) -> None:
+    from tunefleet.compiler.profile import profile_candidate
+
+    settings = replace(MEASURE, repeats=9, slow_repeats=2)
+    found = profile_candidate(built, settings, best_s=1e-9)
+    assert isinstance(found, Measurement)
+    assert len(found.latencies_s) == 2
+
+
+def test_a_missing_library_is_a_failed_trial(built: Built) -> None:
+    from tunefleet.compiler.profile import profile_candidate
+
+    found = profile_candidate(replace(built, path="/nowhere.so"), MEASURE, None)
+    assert isinstance(found, Failure)
+    assert found.kind is FailureKind.RUN_ERROR
+
+
+def test_finalists_are_measured_in_turn(built: Built) -> None:
+    from tunefleet.compiler.profile import profile_interleaved
+
+    found = profile_interleaved([built, replace(built, path="/nowhere.so"), built], MEASURE)
+    assert [type(f) for f in found] == [Measurement, Failure, Measurement]
+
+
+def test_every_candidate_computes_what_the_default_computes(
+    candidates: tuple[Candidate, ...], conv_task: Any, target: Any, tmp_path: Path
+) -> None:
+    from tunefleet.compiler.build import build_checked, build_default
+    from tunefleet.compiler.profile import check_output
+
+    directory = str(tmp_path)
+    default = build_default(conv_task.program, target, "default", directory)
+    for c in candidates:
+        checked = build_checked(conv_task.program, target, c.candidate_id, c.trace, directory)
+        assert isinstance(default, Built)
+        assert isinstance(checked, Built)
+        assert check_output(default, checked, seed=3).difference == ""
+
+
+def test_a_program_that_computes_something_else_is_found_out(target: Any, tmp_path: Path) -> None:
+    from tunefleet.compiler.build import compile_module
+    from tunefleet.compiler.profile import check_output
+    from tunefleet.compiler.toolchain import load_tvm
+
+    te = load_tvm().te
+    a = te.placeholder((8, 8), name="a")
+
+    def program(factor: float) -> Any:
+        return load_tvm().IRModule(
+            {
+                "main": te.create_prim_func(
+                    [a, te.compute((8, 8), lambda i, j: a[i, j] * factor, name="b")]
+                ).with_attr("global_symbol", "main")
+            }
+        )
+
+    right = compile_module(program(2.0), target, "right", str(tmp_path))
+    wrong = compile_module(program(2.01), target, "wrong", str(tmp_path))
+    assert isinstance(right, Built)
+    assert isinstance(wrong, Built)
+    assert check_output(right, right, seed=1).difference == ""
+    assert "differ" in check_output(right, wrong, seed=1).difference

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tunefleet.core.allocation import LaneState, first_batch, next_lane
+from tunefleet.core.settings import SearchSettings
+
+SETTINGS = SearchSettings(batch=24, first_batch=16)
+
+
+def lane(name: str, **values: object) -> LaneState:
+    return replace(LaneState(name, weight=1, flops=1e9), **values)
+
+
+def test_every_lane_gets_a_first_round_in_order() -> None:
+    lanes = [lane("a", history=(1.0,), seconds=1.0), lane("b"), lane("c")]
+    assert next_lane(lanes) == lanes[1]
+
+
+def test_none_when_all_are_exhausted() -> None:
+    assert next_lane([lane("a", exhausted=True, history=(1.0,))]) is None
+
+
+def test_an_exhausted_lane_is_passed_over() -> None:
+    lanes = [
+        lane("a", exhausted=True, history=(9.0,), seconds=1.0),
+        lane("b", history=(1e-3,), seconds=1.0),
+    ]
+    assert next_lane(lanes) == lanes[1]
+
+
+def test_the_lane_with_more_of_the_networks_time_goes_first() -> None:
+    lanes = [
+        lane("a", history=(1e-3,), seconds=5.0),
+        lane("b", history=(1e-3,), seconds=5.0, weight=4),
+    ]
+    assert next_lane(lanes) == lanes[1]
+
+
+def test_a_lane_that_stopped_improving_yields_to_one_that_improves() -> None:
+    stale = lane("a", history=(1e-3,) * 6, seconds=30.0)
+    rising = lane("b", history=(2e-3, 1.5e-3, 1.2e-3, 1e-3, 9e-4, 8e-4), seconds=30.0)
+    assert next_lane([stale, rising]) == rising
+
+
+def test_cheap_rounds_are_preferred_at_equal_gain() -> None:
+    lanes = [
+        lane("a", history=(1e-3,), seconds=20.0),
+        lane("b", history=(1e-3,), seconds=2.0),
+    ]
+    assert next_lane(lanes) == lanes[1]
+
+
+def test_a_lane_whose_trials_all_failed_is_not_tried_for_ever() -> None:
+    failing = lane("a", history=(None,) * 40, seconds=40.0)
+    assert next_lane([failing, lane("b", history=(1e-2,), seconds=1.0)]) is not failing
+
+
+def test_a_minor_task_gets_a_small_first_round() -> None:
+    lanes = [lane("a"), lane("b", flops=1.0)]
+    assert first_batch(lanes[1], lanes, SETTINGS, None) < first_batch(
+        lanes[0], lanes, SETTINGS, None
+    )
+
+
+def test_a_small_budget_is_shared_between_the_lanes_still_to_start() -> None:
+    lanes = [lane(str(i)) for i in range(10)]
+    assert first_batch(lanes[0], lanes, SETTINGS, 40) == 4
