@@ -41,9 +41,7 @@ def run(arguments: Sequence[str]) -> int:
     def call(invocation: Invocation) -> object:
         command = typer.main.get_command(app)
         given = list(arguments) or ["--help"]
-        code = command.main(
-            given, prog_name="tunefleet", standalone_mode=False, obj=invocation
-        )
+        code = command.main(given, prog_name="tunefleet", standalone_mode=False, obj=invocation)
         sys.stdout.flush()
         return code
 

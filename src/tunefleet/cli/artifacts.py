@@ -63,7 +63,7 @@ def evaluate(
     json: options.Json = False,
     traceback: options.Traceback = False,
 ) -> None:
-    """Measure a tuned network again on this machine, next to the untuned one."""
+    """Measure a tuned network again, beside the untuned one."""
     from tunefleet.inference import evaluate_artifact
 
     result = evaluate_artifact(artifact, home, rounds)
@@ -86,7 +86,7 @@ def report(
     home: options.Home = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """Show the report of a tuned network, and where its HTML page is."""
+    """Show the report of a tuned network and the path of its page."""
     from tunefleet.compiler.artifact import read_artifact
 
     found = read_artifact(_directory(artifact, home))

@@ -23,7 +23,7 @@ def tasks(
     json: options.Json = False,
     traceback: options.Traceback = False,
 ) -> None:
-    """List the tasks that a network is split into, by their share of its FLOPs."""
+    """List the tasks of a network by their share of its FLOPs."""
     from tunefleet.compiler.frontends.spec import network_name
 
     network_name(network)
@@ -98,7 +98,7 @@ def _described(job: Job, summary: Any) -> dict[str, Any]:
 
 
 def doctor(json: options.Json = False, traceback: options.Traceback = False) -> None:
-    """Check whether this machine can tune, and whether its measurements can be trusted."""
+    """Check whether this machine can tune, and what to improve."""
     from tunefleet.compiler.doctor import examine
 
     examination = examine()
@@ -113,7 +113,7 @@ def doctor(json: options.Json = False, traceback: options.Traceback = False) -> 
 
 
 def version(json: options.Json = False, traceback: options.Traceback = False) -> None:
-    """Print the version of tunefleet and of what decides its measurements."""
+    """Print the versions of tunefleet and its compiler."""
     versions = {name: _version(name) for name in ("tunefleet", "apache-tvm", "xgboost", "torch")}
     if json:
         output.print_json(versions)

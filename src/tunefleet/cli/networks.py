@@ -7,7 +7,7 @@ from typing import Any
 ABOUT = {
     "bert_2l": "BERT with the width of base and 2 of its 12 layers",
     "bert_base": "BERT base, 12 layers of width 768",
-    "bert_tiny": "BERT tiny, 2 layers of width 128",
+    "bert_tiny": "BERT tiny as in TenSet, 6 layers of width 512",
     "densenet121": "DenseNet-121, convolutions over concatenated features",
     "gpt2_small": "GPT-2 small, one pass over a prompt",
     "inception_v3": "Inception v3, parallel branches of convolutions",
@@ -16,7 +16,7 @@ ABOUT = {
     "resnet50": "ResNet-50, the usual yardstick",
     "shufflenet_v2": "ShuffleNetV2, half of the channels shuffled per unit",
     "squeezenet": "SqueezeNet 1.1, few weights",
-    "tiny_cnn": "three small convolutions, tuned within minutes",
+    "tiny_cnn": "a few small operators, tuned within minutes",
     "vgg16": "VGG-16, large plain convolutions",
     "vit_small": "Vision Transformer small, patches of 16",
 }

@@ -33,7 +33,9 @@ def not_negative(value: Any) -> Any:
 def cost_model(value: str) -> str:
     """Refuse a cost model that does not exist."""
     if value not in COST_MODELS:
-        raise typer.BadParameter(f"{value!r} is not a cost model, choose {' or '.join(COST_MODELS)}")
+        raise typer.BadParameter(
+            f"{value!r} is not a cost model, choose {' or '.join(COST_MODELS)}"
+        )
     return value
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import traceback
@@ -87,7 +88,5 @@ def one_line(text: str) -> str:
 
 def _silence_stdout() -> None:
     """The reader is gone: let the interpreter's last flush go nowhere."""
-    try:
+    with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, ValueError):
-        pass

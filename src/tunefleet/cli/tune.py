@@ -42,9 +42,7 @@ def tune(
         int | None,
         _number("N", "Generations of the evolutionary search.", options.not_negative),
     ] = None,
-    seed: Annotated[
-        int | None, _number("N", "Seed of the search.", options.not_negative)
-    ] = None,
+    seed: Annotated[int | None, _number("N", "Seed of the search.", options.not_negative)] = None,
     cost_model: Annotated[
         str,
         typer.Option(
@@ -72,7 +70,7 @@ def tune(
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress, only the result.")] = False,
     traceback: options.Traceback = False,
 ) -> None:
-    """Tune a network for a device and write a verified, deployable artifact.
+    """Tune a network for a device into a verified artifact.
 
     An interrupted command continues where it stopped when it is given again.
     """

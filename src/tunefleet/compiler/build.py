@@ -29,6 +29,15 @@ def _linker() -> str:
     return path
 
 
+def lowering() -> Any:
+    """The pass context that candidates and delivered networks are both lowered in.
+
+    Without TVM's elimination of common subexpressions: LLVM does the same, and TVM's takes a
+    quarter of the lowering time (docs/benchmarks.md, build time).
+    """
+    return tvm.transform.PassContext(opt_level=3, config={"tirx.disable_cse_tir": True})
+
+
 def build_candidate(
     program: str, target: Target, candidate_id: str, trace: str, directory: str
 ) -> Built | Failure:
@@ -70,7 +79,9 @@ def compile_module(module: Any, target: Target, name: str, directory: str) -> Bu
     try:
         arguments = tvm.s_tir.meta_schedule.arg_info.ArgInfo.from_prim_func(module["main"])
         args = tuple((tuple(int(d) for d in a.shape), str(a.dtype)) for a in arguments)
-        tvm.tirx.build(module, target=to_tvm(target)).write_to_file(object_file, "o")
+        with lowering():
+            library_module = tvm.tirx.build(module, target=to_tvm(target))
+        library_module.write_to_file(object_file, "o")
         link = [_linker(), "-shared", "-o", library, object_file]
         subprocess.run(link, check=True, capture_output=True, text=True)
     except SetupError:

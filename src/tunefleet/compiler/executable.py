@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tunefleet.compiler.build import lowering
 from tunefleet.compiler.host import to_tvm
 from tunefleet.compiler.tasks import call_counts, normalized, task_id_of
 from tunefleet.compiler.toolchain import load_tvm
@@ -28,7 +29,7 @@ def compile_network(mod: Any, target: Target, traces: Mapping[str, str]) -> Any:
     The lookup is by task id, which holds the target: a trace is never applied elsewhere.
     """
     tvm_target = to_tvm(target)
-    with tvm_target, tvm.transform.PassContext(opt_level=3):
+    with tvm_target, lowering():
         scheduled = _apply(mod, target, traces)
         folded = tvm.transform.Sequential(
             [

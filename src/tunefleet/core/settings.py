@@ -14,9 +14,9 @@ class SearchSettings:
     MetaSchedule's effort loses nothing. `first_batch` is the random round, `batch` every later.
     """
 
-    batch: int = 24
+    batch: int = 32
     first_batch: int = 16
-    population: int = 128
+    population: int = 48
     generations: int = 2
     mutate_probability: float = 0.85
     random_share: float = 0.1

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tunefleet.report.units import (
+    TIMES,
     UNKNOWN,
     format_budget,
     format_count,
@@ -36,6 +37,7 @@ def grid(title: str = "") -> Table:
         title_style="bold",
         box=box.SIMPLE_HEAD,
         header_style="bold",
+        padding=(0, 1, 0, 0),
         pad_edge=False,
         show_edge=False,
     )
@@ -77,7 +79,7 @@ def _latency_rows(result: Result) -> list[tuple[str, str | Text]]:
         if result.get(key):
             rows.append((name, format_interval(result[key], "ms")))
     if result.get("speedup"):
-        rows.append(("speed-up", Text(format_interval(result["speedup"], "×"), style="bold")))  # noqa: RUF001
+        rows.append(("speed-up", Text(format_interval(result["speedup"], TIMES), style="bold")))
     if result.get("kernels_ms") is not None:
         rows.append(("in kernels", format_latency(result["kernels_ms"] / 1e3)))
     return rows
@@ -100,7 +102,7 @@ def tasks_table(result: Result, *, limit: int | None = None) -> Table:
     shown = tasks if limit is None else tasks[:limit]
     table = grid("Tasks")
     table.add_column("task", no_wrap=True, overflow="ellipsis", ratio=1, min_width=12)
-    for heading in ("×", "trials", "failed", "latency", "GFLOP/s", SHARE_OF_PEAK, "share", "Σ"):  # noqa: RUF001
+    for heading in (TIMES, "trials", "failed", "latency", "GFLOP/s", SHARE_OF_PEAK, "share", "Σ"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("from", no_wrap=True)
     total = 0.0
@@ -157,7 +159,7 @@ def evaluation_table(evaluation: Result) -> Table:
     if evaluation.get("untuned_ms"):
         rows.append(("untuned", format_interval(evaluation["untuned_ms"], "ms")))
     if evaluation.get("speedup"):
-        rows.append(("speed-up", Text(format_interval(evaluation["speedup"], "×"), style="bold")))  # noqa: RUF001
+        rows.append(("speed-up", Text(format_interval(evaluation["speedup"], TIMES), style="bold")))
     return pairs(rows)
 
 
@@ -187,7 +189,7 @@ def listing_table(listing: Result) -> Table:
     table.add_column("#", justify="right", no_wrap=True)
     table.add_column("task", no_wrap=True, overflow="ellipsis", ratio=2, min_width=12)
     table.add_column("shapes", no_wrap=True, overflow="ellipsis", ratio=3, min_width=8)
-    for heading in ("×", "MFLOP", "share", "Σ"):  # noqa: RUF001
+    for heading in (TIMES, "MFLOP", "share", "Σ"):
         table.add_column(heading, justify="right", no_wrap=True)
     total = 0.0
     for rank, task in enumerate(listing.get("tasks") or [], 1):
@@ -222,7 +224,7 @@ def jobs_table(jobs: Sequence[Result]) -> Table:
             started,
             format_seconds(job.get("elapsed_s")),
             format_count(job.get("trials")),
-            UNKNOWN if speedup is None else f"{speedup:.2f}×",  # noqa: RUF001
+            UNKNOWN if speedup is None else f"{speedup:.2f}{TIMES}",
             str(job.get("run") or ""),
         )
     return table

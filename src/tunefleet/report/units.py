@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 #: Shown where a number is not known.
-UNKNOWN = "–"  # noqa: RUF001 (a dash on purpose)
+UNKNOWN = "\N{EN DASH}"
+
+TIMES = "\N{MULTIPLICATION SIGN}"
 
 
 def significant(value: float, digits: int = 3) -> str:
@@ -63,7 +65,7 @@ def format_interval(interval: Mapping[str, Any] | None, unit: str) -> str:
         return UNKNOWN
     digits = interval_digits(interval)
     middle, low, high = (significant(float(interval[k]), digits) for k in ("median", "low", "high"))
-    space = "" if unit == "×" else " "  # noqa: RUF001 (the sign of multiplication)
+    space = "" if unit == TIMES else " "
     return f"{middle}{space}{unit} ({low} to {high})"
 
 
@@ -98,6 +100,11 @@ def format_share(share: float | None) -> str:
 def format_count(value: int | None) -> str:
     """A whole number with its thousands apart."""
     return UNKNOWN if value is None else f"{value:,}"
+
+
+def format_difference(value: float) -> str:
+    """A relative difference: 2.4e-6."""
+    return f"{value:.1e}".replace("e-0", "e-").replace("e+00", "")
 
 
 def format_bytes(size: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tunefleet.report.units import UNKNOWN, format_bytes
+from tunefleet.report.units import UNKNOWN, format_bytes, format_difference
 
 SHARE_OF_PEAK = "peak"
 
@@ -25,22 +25,25 @@ STAGE_NAMES = {
 }
 
 HOW_MEASURED = (
-    "Every candidate is built in a process of its own and measured on the device alone, with a "
-    "fixed number of threads, after a warm-up. It runs many short repeats; candidates are ranked "
-    "by the 10th percentile of them, because the noise of a shared machine only ever adds. A "
-    "reference kernel runs before and after each batch, and a batch over which it drifts is "
-    "measured again. The best candidates of each task are measured once more, long and in turn, "
-    "and their outputs are compared with the unscheduled program. The whole network is measured "
-    "untuned and tuned, interleaved (A B A B …) in one session; latencies and speed-up are "
-    "medians over rounds with distribution-free 95 % intervals. Its outputs are compared with "
-    "those of the source framework."
+    "Candidates are built and run in worker processes, so that one that crashes or hangs fails "
+    "alone; on the device nothing else of the run works meanwhile. After a warm-up, each runs "
+    "many short repeats with a fixed number of threads and is ranked by their 10th percentile, "
+    "because the noise of a shared machine only ever adds; one far behind the best gets few "
+    "repeats. A reference kernel runs before and after each batch, and a batch over which it "
+    "drifts is measured again. The best candidates of each task are measured once more, longer "
+    "and in turn, and their outputs are checked against the unscheduled program. The whole "
+    "network is measured untuned and tuned in turn (A B A B …) in one session; latencies and "
+    "speed-up are medians over the rounds with distribution-free 95 % intervals. Its outputs are "
+    "compared with those of the source framework."
 )
 
 
 def verdict(result: Mapping[str, Any]) -> tuple[bool, str]:
     """Whether what is delivered is all that was hoped for, and what it is."""
     difference = (result.get("difference") or {}).get(result.get("delivered") or "tuned")
-    off = "" if difference is None else f", differs by {difference:.1e} of the largest output"
+    off = ""
+    if difference is not None:
+        off = f", differs by {format_difference(difference)} of the largest output"
     if result.get("delivered") == "untuned":
         return False, "the untuned network: tuning gave nothing better"
     if result.get("verified"):

@@ -1,0 +1,213 @@
+"""Progress as something to look at: a panel for a terminal, a line for a log."""
+
+from __future__ import annotations
+
+from rich.console import Console, ConsoleOptions, Group, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+from tunefleet.cli.progress import TREND_ROUNDS, Progress
+from tunefleet.core.events import LaneUpdated
+from tunefleet.core.stage import STAGE_ORDER
+from tunefleet.report.text import grid
+from tunefleet.report.units import (
+    UNKNOWN,
+    format_clock,
+    format_count,
+    format_gflops,
+    format_latency,
+    format_share,
+)
+
+_ROWS = 15
+#: Columns below which numbers are left out, and from which there is room for shapes.
+_NARROW, _WIDE = 60, 100
+_SPARKS = "▁▂▃▄▅▆▇█"
+_SPARK_WIDTH = 20
+_BAR_WIDTH = 20
+#: Lines around the table's rows: above them, its heading and rule, the caption, one to spare.
+_OTHER_LINES = 12
+
+
+class Panel:
+    """The live view at one moment; fits any width from 40 columns and any height."""
+
+    def __init__(self, progress: Progress, now: float) -> None:
+        self._progress = progress
+        self._now = now
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        progress = self._progress
+        notes = list(progress.notes)
+        room = console.height - _OTHER_LINES - len(notes)
+        parts: list[Text | Table] = [
+            self._title(),
+            self._counts(),
+            self._latency(options.ascii_only),
+        ]
+        parts += [self._stage(options.ascii_only), self._spent()]
+        if progress.lanes and room > 0:
+            parts += [Text(""), self._tasks(min(_ROWS, room), options.max_width)]
+        for note in notes:
+            style = "yellow" if note.warning else "dim"
+            parts.append(Text(("warning: " if note.warning else "") + note.text, style=style))
+        for part in parts:
+            if isinstance(part, Text):
+                part.no_wrap, part.overflow = True, "ellipsis"
+        yield Group(*parts)
+
+    def _title(self) -> Text:
+        progress = self._progress
+        text = Text(progress.network, style="bold")
+        if progress.job_id:
+            text.append(f"  job {progress.job_id[:8]}", style="dim")
+        if progress.resumed:
+            text.append("  resumed", style="cyan")
+        return text
+
+    def _counts(self) -> Text:
+        progress, now = self._progress, self._now
+        budget = progress.budget
+        if budget is None:
+            return Text("")
+        text = Text(f"trials {format_count(progress.trials)}")
+        if budget.trials is not None:
+            text.append(f" of {format_count(budget.trials)}")
+        text.append(f"   time {format_clock(progress.elapsed_s(now))}")
+        if budget.seconds is not None:
+            text.append(f" of {format_clock(budget.seconds)}")
+        left = progress.left_s(now)
+        if left is not None:
+            text.append(f"   left about {format_clock(left)}")
+        if progress.failed:
+            text.append(f"   failed {format_count(progress.failed)}", style="dim")
+        return text
+
+    def _latency(self, ascii_only: bool) -> Text:
+        progress = self._progress
+        if not progress.lanes:
+            return Text("")
+        latency = progress.latency_s
+        if latency is None:
+            found = f"{progress.measured} of {len(progress.lanes)} tasks measured"
+            return Text(f"latency {UNKNOWN}   {found}")
+        text = Text("latency ").append(format_latency(latency), style="bold green")
+        if progress.budget and progress.budget.target_latency_s:
+            text.append(f" (target {format_latency(progress.budget.target_latency_s)})")
+        trend = progress.trend
+        if trend is not None:
+            rounds = min(TREND_ROUNDS, len(progress.history) - 1)
+            text.append(f"   {trend * 100:+.1f} % in {rounds} round{'' if rounds == 1 else 's'}")
+            if not ascii_only:
+                text.append(f"   {sparkline(progress.history, _SPARK_WIDTH)}", style="cyan")
+        return text
+
+    def _stage(self, ascii_only: bool) -> Text:
+        progress = self._progress
+        text = Text("now     ").append(progress.phase or "starting", style="bold")
+        done: tuple[int, int] | None = None
+        what = ""
+        if progress.stage is not None:
+            lane = progress.lanes.get(progress.stage.task_id)
+            name = lane.weighted.task.name if lane else progress.stage.task_id[:8]
+            text.append(f" {progress.stage.kind}", style="bold")
+            what, done = f"   {name}", progress.stage_done
+        elif progress.step is not None:
+            what, done = f"   {progress.step.text}", (progress.step.done, progress.step.total)
+        if done is not None and done[1] > 0:
+            text.append(f" {bar(done[0] / done[1], _BAR_WIDTH, ascii_only)} {done[0]}/{done[1]}")
+        return text.append(what)
+
+    def _spent(self) -> Text:
+        spent = self._progress.spent
+        total = sum(spent.values())
+        if not total:
+            return Text("")
+        shares = (f"{kind} {spent.get(kind, 0.0) / total:.0%}" for kind in STAGE_ORDER)
+        return Text("spent   " + "   ".join(shares), style="dim")
+
+    def _tasks(self, rows: int, width: int) -> Table:
+        progress = self._progress
+        peak = progress.peak_gflops
+        columns = ["trials", "fail", "best", "GFLOP/s", *(["peak"] if peak else []), "share", "Σ"]
+        if width < _NARROW:  # what a narrow terminal can do without
+            columns = [c for c in columns if c in ("trials", "best", "share")]
+        table = grid()
+        table.expand = True
+        table.add_column("task", no_wrap=True, overflow="ellipsis", ratio=2)
+        shapes = width >= _WIDE
+        if shapes:
+            table.add_column("shapes", style="dim", no_wrap=True, overflow="ellipsis", ratio=3)
+        for column in columns:
+            table.add_column(column, justify="right", no_wrap=True)
+        ranked, total, known = progress.ranked(), 0.0, progress.known_latency_s
+        for lane in ranked[:rows]:
+            share = _share(lane, known)
+            total += share or 0.0
+            cells = _cells(lane, peak) | {"share": format_share(share), "Σ": format_share(total)}
+            active = progress.stage is not None and (
+                progress.stage.task_id == lane.weighted.task.task_id
+            )
+            names = [_task_name(lane), *([Text(lane.weighted.task.shapes)] if shapes else [])]
+            numbers = [cells[column] for column in columns]
+            table.add_row(*names, *numbers, style="bold" if active else None)
+        if len(ranked) > rows:
+            table.caption = Text(f"and {len(ranked) - rows} more tasks", style="dim")
+            table.caption_justify = "left"
+        return table
+
+
+def _task_name(lane: LaneUpdated) -> Text:
+    weight = lane.weighted.weight
+    return Text(f"{weight} x {lane.weighted.task.name}" if weight > 1 else lane.weighted.task.name)
+
+
+def _share(lane: LaneUpdated, known_s: float) -> float | None:
+    if lane.best_s is None or not known_s:
+        return None
+    return lane.best_s * lane.weighted.weight / known_s
+
+
+def _cells(lane: LaneUpdated, peak_gflops: float | None) -> dict[str, str]:
+    gflops = lane.weighted.task.flops / lane.best_s / 1e9 if lane.best_s else None
+    return {
+        "trials": format_count(lane.trials),
+        "fail": format_count(lane.failed) if lane.failed else "",
+        "best": format_latency(lane.best_s),
+        "GFLOP/s": format_gflops(gflops),
+        "peak": format_share(gflops / peak_gflops if gflops and peak_gflops else None),
+    }
+
+
+def bar(share: float, width: int, ascii_only: bool = False) -> str:
+    """`share` of a bar of `width` characters."""
+    full = round(max(0.0, min(1.0, share)) * width)
+    return ("#" if ascii_only else "━") * full + ("." if ascii_only else "╌") * (width - full)
+
+
+def sparkline(values: list[float], width: int) -> str:
+    """The course of positive values in at most `width` characters, the last one always shown."""
+    if not values:
+        return ""
+    count = min(width, len(values))
+    steps = [round((i + 1) * len(values) / count) - 1 for i in range(count)]
+    picked = [values[i] for i in steps]
+    low, span = min(picked), max(picked) - min(picked)
+    levels = (round((v - low) / span * (len(_SPARKS) - 1)) if span else 0 for v in picked)
+    return "".join(_SPARKS[level] for level in levels)
+
+
+def log_line(progress: Progress, now: float) -> str:
+    """The state after a round in one line for a log."""
+    budget, latency = progress.budget, progress.latency_s
+    of = f"/{budget.trials}" if budget and budget.trials is not None else ""
+    left = progress.left_s(now)
+    parts = [
+        f"{format_clock(progress.elapsed_s(now))} {progress.trials}{of} trials",
+        f"{progress.failed} failed" if progress.failed else "",
+        f"latency {format_latency(latency)}"
+        if latency is not None
+        else f"{progress.measured}/{len(progress.lanes)} tasks measured",
+        f"left about {format_clock(left)}" if left is not None else "",
+    ]
+    return ", ".join(part for part in parts if part)

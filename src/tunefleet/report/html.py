@@ -1,0 +1,274 @@
+"""One self-contained HTML page about a result: no script, no network, everything escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+from tunefleet.report import svg
+from tunefleet.report.style import CSS
+from tunefleet.report.units import (
+    TIMES,
+    UNKNOWN,
+    format_budget,
+    format_count,
+    format_difference,
+    format_gflops,
+    format_interval,
+    format_latency,
+    format_mflop,
+    format_seconds,
+    format_share,
+    interval_digits,
+    significant,
+)
+from tunefleet.report.words import (
+    HOW_MEASURED,
+    STAGE_NAMES,
+    caches_text,
+    device_text,
+    toolchain_text,
+    verdict,
+)
+
+Result = Mapping[str, Any]
+
+#: Nothing may be loaded, whatever a name in the result contains.
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+_STAGE_CLASSES = 11
+
+
+def render_html(result: Result) -> str:
+    """The page as text. `result` has schema tunefleet-result/1; what is missing is left out."""
+    name = _network(result).get("name") or "network"
+    sections = (
+        _headline(result),
+        _curve(result),
+        _wall(result),
+        _tasks(result),
+        _failures(result),
+        _conditions(result),
+        _section("How it was measured", f'<p class="prose">{escape(HOW_MEASURED)}</p>'),
+    )
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(str(name))} {UNKNOWN} tunefleet</title><style>{CSS}</style></head>\n"
+        f"<body><main>{_header(result, str(name))}\n"
+        + "\n".join(filter(None, sections))
+        + f"\n{_footer(result)}</main></body></html>\n"
+    )
+
+
+def _network(result: Result) -> Result:
+    return result.get("network") or {}
+
+
+def _section(title: str, content: str, note: str = "", kind: str = "") -> str:
+    small = f" <small>{escape(note)}</small>" if note else ""
+    name = f' class="{kind}"' if kind else ""
+    return f"<section{name}><h2>{escape(title)}{small}</h2>{content}</section>"
+
+
+def _header(result: Result, name: str) -> str:
+    place = device_text(result.get("device"))
+    threads = result.get("threads")
+    if threads:
+        place += f", {threads} thread{'' if threads == 1 else 's'}"
+    return (
+        '<header><p class="kicker">tunefleet report</p>'
+        f"<h1>{escape(name)}</h1><p>{escape(place)}</p></header>"
+    )
+
+
+def _headline(result: Result) -> str:
+    untuned, tuned = result.get("untuned_ms"), result.get("tuned_ms")
+    figures = []
+    if untuned:
+        figures.append(_figure("untuned", untuned, " ms"))
+    if untuned and tuned:
+        figures.append('<span class="arrow">→</span>')
+    if tuned:
+        figures.append(_figure("tuned", tuned, " ms"))
+    if result.get("speedup"):
+        figures.append(_figure("speed-up", result["speedup"], TIMES, "main"))
+    content = f'<div class="headline">{"".join(figures)}</div>' if figures else ""
+    if untuned and tuned:
+        rows = [("untuned", "untuned", untuned), ("tuned", "tuned", tuned)]
+        content += svg.interval_bars([(n, k, i, format_interval(i, "ms")) for n, k, i in rows])
+    if result.get("delivered"):
+        good, text = verdict(result)
+        content += f'<p><span class="badge{" good" if good else ""}">{escape(text)}</span></p>'
+    else:
+        content += "<p>The network was not compiled in this run.</p>"
+    if not tuned:
+        content += '<p class="prose">It was not measured end to end.</p>'
+    return f"<section>{content}</section>"
+
+
+def _figure(name: str, interval: Result, unit: str, kind: str = "") -> str:
+    digits = interval_digits(interval)
+    middle, low, high = (significant(float(interval[k]), digits) for k in ("median", "low", "high"))
+    mark = f"<i>{escape(unit.strip())}</i>" if unit.startswith(" ") else escape(unit)
+    return (
+        f'<div class="figure {kind}"><span>{escape(name)}</span><b>{middle}{mark}</b>'
+        f"<span>95 %: {low} to {high}</span></div>"
+    )
+
+
+def _curve(result: Result) -> str:
+    target_s = (result.get("budget") or {}).get("target_latency_s")
+    drawing = svg.tuning_curve(result.get("curve") or [], target_s * 1e3 if target_s else None)
+    if not drawing:
+        return ""
+    return _section(
+        "Tuning curve", drawing, "estimated latency: the sum of each task's best, times its weight"
+    )
+
+
+def _wall(result: Result) -> str:
+    wall = {str(k): float(v) for k, v in (result.get("wall") or {}).items() if v}
+    if not wall:
+        return ""
+    total = sum(wall.values())
+    order = [*STAGE_NAMES, *sorted(set(wall) - set(STAGE_NAMES))]
+    stages = [(name, wall[name]) for name in order if name in wall]
+    colours = {n: f"s{order.index(n) % _STAGE_CLASSES}" for n, _ in stages}
+    names = {n: STAGE_NAMES.get(n, n) for n, _ in stages}
+    drawing = svg.stacked_bar(
+        [(colours[n], f"{names[n]}: {format_seconds(s)}", s) for n, s in stages]
+    )
+    items = "".join(
+        f'<li><span class="key {colours[n]}"></span><span>{escape(names[n])}</span>'
+        f'<span>{format_seconds(s)}</span><span class="share">{format_share(s / total)}</span></li>'
+        for n, s in stages
+    )
+    whole = format_seconds(float(result.get("wall_s") or total))
+    return _section(
+        "Where the time went", f'{drawing}<ul class="legend">{items}</ul>', f"{whole} in all"
+    )
+
+
+def _tasks(result: Result) -> str:
+    tasks = sorted(result.get("tasks") or [], key=lambda t: -(t.get("network_share") or 0.0))
+    if not tasks:
+        return ""
+    largest = max((t.get("network_share") or 0.0 for t in tasks), default=0.0) or 1.0
+    headings = (
+        *("task", "runs", "MFLOP", "trials", "failed", "latency", "GFLOP/s"),
+        *("of peak", "of latency", "sum", "from"),
+    )
+    kinds = {"task": ' class="words"', "from": ' class="source"'}
+    heads = "".join(f"<th{kinds.get(h, '')}>{h}</th>" for h in headings)
+    rows, total = [], 0.0
+    for task in tasks:
+        total += task.get("network_share") or 0.0
+        rows.append(_task_row(task, total, largest))
+    table = (
+        f'<div class="wide"><table><thead><tr>{heads}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
+    )
+    return _section("Tasks", table, _tasks_note(result, tasks), kind="long")
+
+
+def _tasks_note(result: Result, tasks: Sequence[Result]) -> str:
+    note = f"{format_count(len(tasks))} tasks by their share of the latency"
+    if result.get("peak_gflops"):
+        note += f"; peak {format_gflops(result['peak_gflops'])} GFLOP/s, measured"
+    if result.get("kernels_ms"):
+        note += f"; kernels take {format_latency(result['kernels_ms'] / 1e3)} per inference"
+    return note
+
+
+def _task_row(task: Result, total: float, largest: float) -> str:
+    share, peak = task.get("network_share"), task.get("peak_share")
+    latency = task.get("latency_us")
+    name = escape(str(task.get("name", UNKNOWN)))
+    shapes = escape(str(task.get("shapes") or ""))
+    cells = (
+        format_count(task.get("weight")),
+        format_mflop(task.get("flops")),
+        format_count(task.get("trials")),
+        format_count(task["failed"]) if task.get("failed") else "",
+        format_latency(None if latency is None else latency / 1e6),
+        format_gflops(task.get("gflops")),
+    )
+    return (
+        f'<tr><td class="words">{name}<small>{shapes}</small></td>'
+        + "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+        + _meter(peak, peak or 0.0, "peak")
+        + _meter(share, (share or 0.0) / largest)
+        + f"<td><i>{format_share(total)}</i></td>"
+        + f'<td class="source">{escape(str(task.get("source") or ""))}</td></tr>'
+    )
+
+
+def _meter(share: float | None, length: float, kind: str = "") -> str:
+    width = max(0.0, min(1.0, length)) * 100
+    drawn = (
+        f'<span class="meter {kind}"><span style="width:{width:.1f}%"></span></span>'
+        if share is not None
+        else ""
+    )
+    return f'<td class="bar">{escape(format_share(share))}{drawn}</td>'
+
+
+def _failures(result: Result) -> str:
+    failures = result.get("failures") or {}
+    if not failures:
+        return ""
+    total, trials = sum(failures.values()), result.get("trials")
+    ordered = sorted(failures.items(), key=lambda item: (-item[1], item[0]))
+    rows = [(str(kind).replace("_", " "), format_count(count)) for kind, count in ordered]
+    note = f"{format_count(total)} of {format_count(trials)} trials" if trials else ""
+    return _section("Failed trials", _pairs(rows), note)
+
+
+def _conditions(result: Result) -> str:
+    network, device = _network(result), result.get("device") or {}
+    rows = [
+        ("network", ", ".join(str(network[k]) for k in ("name", "source") if network.get(k))),
+        ("digest", str(network.get("digest") or "")),
+        ("inputs", "; ".join(map(str, network.get("inputs") or []))),
+        ("outputs", "; ".join(map(str, network.get("outputs") or []))),
+        ("target", str(result.get("target") or "")),
+        ("device", device_text(device) if device else ""),
+        ("caches", caches_text(device)),
+        ("ISA", ", ".join(map(str, device.get("isa") or []))),
+        ("toolchain", toolchain_text(result.get("toolchain")) if result.get("toolchain") else ""),
+        ("budget", format_budget(result["budget"]) if result.get("budget") else ""),
+        ("stopped", _stopped(result)),
+        ("reused", _reused(result)),
+        ("difference", _difference(result)),
+    ]
+    return _section("Conditions", _pairs((n, v) for n, v in rows if v))
+
+
+def _stopped(result: Result) -> str:
+    text = str(result.get("stopped") or "")
+    return f"{text} (resumed)" if text and result.get("resumed") else text
+
+
+def _reused(result: Result) -> str:
+    count = result.get("reused")
+    return f"records of earlier jobs for {format_count(count)} tasks" if count else ""
+
+
+def _difference(result: Result) -> str:
+    found = result.get("difference") or {}
+    known = [k for k in ("untuned", "tuned") if found.get(k) is not None]
+    parts = [f"{k} {format_difference(found[k])}" for k in known]
+    return f"{', '.join(parts)} of the largest output of the source framework" if parts else ""
+
+
+def _pairs(rows: Iterable[tuple[str, str]]) -> str:
+    items = "".join(f"<dt>{escape(n)}</dt><dd>{escape(v)}</dd>" for n, v in rows)
+    return f"<dl>{items}</dl>"
+
+
+def _footer(result: Result) -> str:
+    named = [(k, result.get(k)) for k in ("run", "job", "artifact")]
+    text = ", ".join(f"{name} {value}" for name, value in named if value)
+    return f"<footer>{escape(text)}</footer>"

@@ -1,0 +1,190 @@
+"""The drawings of the page: static SVG whose colours come from the style sheet."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from html import escape
+from itertools import pairwise
+from typing import Any
+
+from tunefleet.report.scales import Scale, time_scale, value_scale
+from tunefleet.report.units import format_count, format_latency, format_seconds, significant
+
+_WIDTH, _HEIGHT = 860, 300
+_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 18, 42, 46
+_TOOLTIPS = 150
+
+Point = Mapping[str, Any]
+
+
+def tuning_curve(points: Sequence[Point], target_ms: float | None = None) -> str:
+    """Estimated latency of the network over wall time as a step line; "" without a point.
+
+    `points` are {trials, wall_s, latency_ms or None} in order of time.
+    """
+    known = [p for p in points if p.get("latency_ms")]
+    if not known:
+        return ""
+    values = [float(p["latency_ms"]) for p in known]
+    low, high = min(values), max(values)
+    if target_ms is not None:
+        low, high = min(low, target_ms), max(high, target_ms)
+    x = time_scale(float(points[-1]["wall_s"]))
+    y = value_scale(low, high)
+    parts = [
+        _open_tag("Estimated latency of the network over the time of tuning"),
+        *_y_axis(y),
+        *_x_axis(x, points),
+        _waiting(x, float(known[0]["wall_s"])),
+        *([] if target_ms is None else _target(y, target_ms)),
+        f'<path class="line" d="{_steps(x, y, known)}"/>',
+        *(_dot(x, y, p) for p in _improvements(known)),
+        "</svg>",
+    ]
+    return "".join(parts)
+
+
+def _open_tag(label: str) -> str:
+    return (
+        f'<svg class="chart" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
+        f'aria-label="{escape(label)}">'
+    )
+
+
+def _px(scale: Scale, value: float) -> float:
+    return round(_LEFT + scale(value) * (_WIDTH - _LEFT - _RIGHT), 1)
+
+
+def _py(scale: Scale, value: float) -> float:
+    return round(_HEIGHT - _BOTTOM - scale(value) * (_HEIGHT - _TOP - _BOTTOM), 1)
+
+
+def _text(x: float, y: float, text: str, kind: str = "", anchor: str = "middle") -> str:
+    name = f' class="{kind}"' if kind else ""
+    return f'<text{name} x="{x}" y="{y}" text-anchor="{anchor}">{escape(text)}</text>'
+
+
+def _y_axis(scale: Scale) -> list[str]:
+    parts = [_text(_LEFT - 8, _TOP - 22, "ms", "unit", "end")]
+    for tick in scale.ticks:
+        y = _py(scale, tick)
+        parts.append(f'<path class="rule" d="M{_LEFT} {y}H{_WIDTH - _RIGHT}"/>')
+        parts.append(_text(_LEFT - 8, y + 4, f"{tick:.6g}", anchor="end"))
+    return parts
+
+
+def _x_axis(scale: Scale, points: Sequence[Point]) -> list[str]:
+    """Wall time below, trials at the same moments above."""
+    bottom = _HEIGHT - _BOTTOM
+    times = [float(p["wall_s"]) for p in points]
+    parts = [
+        f'<path class="axis" d="M{_LEFT} {bottom}H{_WIDTH - _RIGHT}"/>',
+        _text(_WIDTH - _RIGHT, _HEIGHT - 8, "wall time of the stages", "unit", "end"),
+        _text(_WIDTH - _RIGHT, _TOP - 30, "trials", "unit", "end"),
+    ]
+    for tick in scale.ticks:
+        x = _px(scale, tick)
+        parts.append(f'<path class="axis" d="M{x} {bottom}v4"/>')
+        parts.append(_text(x, bottom + 18, _tick_time(tick, scale.high)))
+        after = bisect_right(times, tick)
+        trials = points[after - 1]["trials"] if after else 0
+        parts.append(_text(x, _TOP - 12, format_count(trials)))
+    return parts
+
+
+def _tick_time(seconds: float, end_s: float) -> str:
+    if seconds == 0:
+        return "0"
+    if end_s < 120:
+        return f"{seconds:g} s"
+    if end_s < 7200:
+        return f"{seconds / 60:g} min"
+    return f"{seconds / 3600:g} h"
+
+
+def _waiting(scale: Scale, until_s: float) -> str:
+    """The time in which not every task had a measurement yet."""
+    start, end = _px(scale, 0.0), _px(scale, until_s)
+    height = _HEIGHT - _TOP - _BOTTOM
+    shape = f'<rect class="wait" x="{start}" y="{_TOP}" width="{end - start}" height="{height}"/>'
+    if end - start < 150:
+        return shape
+    return shape + _text((start + end) / 2, _TOP + height / 2, "first round of each task", "unit")
+
+
+def _target(scale: Scale, target_ms: float) -> list[str]:
+    y = _py(scale, target_ms)
+    return [
+        f'<path class="target" d="M{_LEFT} {y}H{_WIDTH - _RIGHT}"/>',
+        _text(_WIDTH - _RIGHT, y - 6, f"target {significant(target_ms)} ms", "unit", "end"),
+    ]
+
+
+def _steps(x: Scale, y: Scale, points: Sequence[Point]) -> str:
+    path = ""
+    for point in points:
+        px, py = _px(x, float(point["wall_s"])), _py(y, float(point["latency_ms"]))
+        path += f"H{px}V{py}" if path else f"M{px} {py}"
+    return path
+
+
+def _improvements(points: Sequence[Point]) -> list[Point]:
+    """The first point, the last, and those in between where the latency fell, at most so many."""
+    fell = [
+        after for before, after in pairwise(points) if after["latency_ms"] < before["latency_ms"]
+    ]
+    every = max(1, -(-len(fell) // _TOOLTIPS))
+    chosen = [points[0], *fell[every - 1 :: every]]
+    return chosen if chosen[-1] is points[-1] else [*chosen, points[-1]]
+
+
+def _dot(x: Scale, y: Scale, point: Point) -> str:
+    text = (
+        f"{format_latency(float(point['latency_ms']) / 1e3)} after "
+        f"{format_count(point['trials'])} trials, {format_seconds(float(point['wall_s']))}"
+    )
+    cx, cy = _px(x, float(point["wall_s"])), _py(y, float(point["latency_ms"]))
+    return f'<circle class="dot" cx="{cx}" cy="{cy}" r="5"><title>{escape(text)}</title></circle>'
+
+
+def interval_bars(rows: Sequence[tuple[str, str, Mapping[str, Any], str]]) -> str:
+    """Bars from zero with their 95 % intervals: rows of (name, class, interval in ms, text)."""
+    end = max(float(interval["high"]) for _, _, interval, _ in rows)
+    left, width, row = 74, _WIDTH - 74 - 200, 34
+    height = row * len(rows)
+    parts = [f'<svg class="chart" viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="Latency">']
+    for index, (name, kind, interval, text) in enumerate(rows):
+        middle = index * row + row / 2
+        median, low, high = (
+            left + float(interval[k]) / end * width for k in ("median", "low", "high")
+        )
+        parts += [
+            _text(left - 10, middle + 4, name, anchor="end"),
+            f'<rect class="{escape(kind)}" x="{left}" y="{middle - 9:g}" rx="2" '
+            f'width="{max(1.0, median - left):.1f}" height="18"/>',
+            f'<path class="whisker" d="M{low:.1f} {middle:g}H{high:.1f}'
+            f'M{low:.1f} {middle - 4:g}v8M{high:.1f} {middle - 4:g}v8"/>',
+            _text(round(high + 10, 1), middle + 4, text, "value", "start"),
+        ]
+    return "".join([*parts, "</svg>"])
+
+
+def stacked_bar(parts: Sequence[tuple[str, str, float]]) -> str:
+    """One bar of shares: (class, tooltip, value) from left to right."""
+    total = sum(value for _, _, value in parts)
+    if total <= 0:
+        return ""
+    drawn = [
+        f'<svg class="stack" viewBox="0 0 {_WIDTH} 26" preserveAspectRatio="none" role="img" '
+        'aria-label="Wall time by stage">'
+    ]
+    x = 0.0
+    for kind, text, value in parts:
+        width = value / total * _WIDTH
+        drawn.append(
+            f'<rect class="{escape(kind)}" x="{x:.2f}" y="0" width="{width:.2f}" height="26">'
+            f"<title>{escape(text)}</title></rect>"
+        )
+        x += width
+    return "".join([*drawn, "</svg>"])

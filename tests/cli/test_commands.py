@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tunefleet.cli.networks import ABOUT
+from tunefleet.errors import InputError
+from tunefleet.zoo import names
+
+from .conftest import Invoke
+
+Modules = Callable[..., None]
+LISTING = {
+    "network": "tiny_cnn",
+    "target": "llvm -mcpu=znver3 -num-cores=2",
+    "tasks": [
+        {
+            "task_id": "0" * 32,
+            "name": "conv2d+add",
+            "shapes": "1x16x16x3",
+            "weight": 2,
+            "flops": 2.5e6,
+            "share": 1.0,
+        }
+    ],
+}
+
+
+@pytest.fixture
+def inference(modules: Modules) -> list[Any]:
+    """`tunefleet.inference` that doubles its inputs and remembers how it was called."""
+    calls: list[Any] = []
+
+    def run_artifact(artifact: str, arrays: list[Any], home: Path | None) -> list[Any]:
+        calls.append((artifact, home))
+        return [2 * array for array in arrays]
+
+    def evaluate_artifact(artifact: str, home: Path | None, rounds: int) -> dict[str, Any]:
+        calls.append((artifact, home, rounds))
+        interval = {"median": 2.0, "low": 1.9, "high": 2.1}
+        kernels = [{"name": "fused_conv2d", "ms": 1.5}]
+        return {"artifact": artifact, "network": "n", "latency_ms": interval, "kernels": kernels}
+
+    modules("tunefleet.inference", run_artifact=run_artifact, evaluate_artifact=evaluate_artifact)
+    return calls
+
+
+@pytest.fixture
+def array(tmp_path: Path) -> Path:
+    path = tmp_path / "x.npy"
+    np.save(path, np.arange(3, dtype="float32"))
+    return path
+
+
+def test_tasks_lists_ranks_and_shares(invoke: Invoke, modules: Modules) -> None:
+    modules("tunefleet.session", list_tasks=lambda spec, target, threads: LISTING)
+    assert "conv2d+add" in invoke("tasks", "zoo:tiny_cnn").out
+    assert json.loads(invoke("tasks", "zoo:tiny_cnn", "--json").out) == LISTING
+
+
+def test_run_writes_the_output(
+    invoke: Invoke, inference: list[Any], array: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "y.npy"
+    ended = invoke("run", "artifact", "--input", str(array), "--output", str(out))
+    assert (ended.code, ended.err) == (0, "")
+    assert "output 0: float32[3], from 0 to 4" in ended.out
+    assert np.load(out).tolist() == [0, 2, 4]
+    assert inference == [("artifact", None)]
+
+
+def test_run_numbers_several_outputs(
+    invoke: Invoke, inference: list[Any], array: Path, tmp_path: Path
+) -> None:
+    given = ("--input", str(array), "--input", str(array))
+    ended = invoke("run", "artifact", *given, "--output", str(tmp_path / "y.npy"), "--json")
+    paths = [item["path"] for item in json.loads(ended.out)["outputs"]]
+    assert paths == [str(tmp_path / "y-0.npy"), str(tmp_path / "y-1.npy")]
+
+
+def _broken_inputs(place: Path) -> dict[str, Path]:
+    (place / "text.npy").write_text("not an array")
+    (place / "empty.npy").write_bytes(b"")
+    np.save(place / "objects.npy", np.array([{}], dtype=object), allow_pickle=True)
+    np.savez(place / "archive.npz", a=np.zeros(1))
+    whole = place / "short.npy"
+    np.save(whole, np.zeros(100))
+    whole.write_bytes(whole.read_bytes()[:-10])
+    files = {path.stem: path for path in place.iterdir()}
+    return files | {"missing": place / "missing.npy", "directory": place}
+
+
+@pytest.mark.parametrize(
+    "kind", ["text", "empty", "objects", "archive", "short", "missing", "directory"]
+)
+def test_run_refuses_what_is_not_an_array(
+    invoke: Invoke, inference: list[Any], tmp_path: Path, kind: str
+) -> None:
+    path = _broken_inputs(tmp_path)[kind]
+    ended = invoke("run", "artifact", "--input", str(path))
+    assert (ended.code, ended.err.count("\n")) == (2, 1)
+    assert str(path) in ended.err
+    assert inference == []
+
+
+def test_run_needs_an_input(invoke: Invoke) -> None:
+    assert invoke("run", "artifact").code == 2
+
+
+def test_evaluate_tells_kernels(invoke: Invoke, inference: list[Any]) -> None:
+    assert "fused_conv2d" in invoke("evaluate", "artifact").out
+    shown = json.loads(invoke("evaluate", "artifact", "--rounds", "3", "--json").out)
+    assert shown["latency_ms"]["median"] == 2.0
+    assert inference == [("artifact", None, 12), ("artifact", None, 3)]
+
+
+@pytest.mark.parametrize(("code", "severity"), [(0, "ok"), (0, "warning"), (3, "error")])
+def test_doctor_fails_on_errors_only(
+    invoke: Invoke, modules: Modules, code: int, severity: str
+) -> None:
+    check = {"name": "cpu", "ok": code == 0, "severity": severity, "value": "1", "advice": "more"}
+    modules("tunefleet.compiler.doctor", examine=lambda: {"checks": [check]})
+    ended = invoke("doctor")
+    assert (ended.code, ended.err) == (code, "")
+    assert "cpu" in ended.out
+    assert json.loads(invoke("doctor", "--json").out) == {"checks": [check]}
+
+
+def test_networks_describes_the_whole_zoo(invoke: Invoke) -> None:
+    assert set(names()) == set(ABOUT)
+    lines = invoke("networks").out.splitlines()
+    assert [line.split()[0] for line in lines] == [f"zoo:{name}" for name in names()]
+
+
+def test_version_names_the_toolchain(invoke: Invoke) -> None:
+    assert invoke("version").out.startswith("tunefleet 0.")
+    assert "apache-tvm" in json.loads(invoke("version", "--json").out)
+
+
+def test_jobs_of_a_new_home_are_none_and_create_nothing(invoke: Invoke, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    assert "no jobs yet" in invoke("jobs", "--home", str(home)).out
+    assert not home.exists()
+
+
+def test_report_of_nothing_is_an_input_error(invoke: Invoke) -> None:
+    ended = invoke("report", "a" * 32)
+    assert (ended.code, ended.out) == (2, "")
+
+
+def test_report_prints_the_path_of_the_page(
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found = SimpleNamespace(
+        path=tmp_path / "artifacts" / ("a" * 32),
+        result={"network": {"name": "tiny_cnn"}, "artifact": "/elsewhere"},
+    )
+
+    def read_artifact(path: Path) -> SimpleNamespace:
+        if path != found.path:
+            raise InputError(f"no artifact at {path}")
+        return found
+
+    monkeypatch.setattr("tunefleet.compiler.artifact.read_artifact", read_artifact)
+    given = ("report", "a" * 32, "--home", str(tmp_path))
+    assert invoke(*given, "--open-path").out == f"{found.path / 'report.html'}\n"
+    shown = invoke(*given).out
+    assert "tiny_cnn" in shown
+    assert "/elsewhere" not in shown
+
+
+def test_no_command_shows_the_help(invoke: Invoke) -> None:
+    assert "Commands:" in invoke().out
+
+
+def test_an_unknown_command_is_one_line(invoke: Invoke) -> None:
+    ended = invoke("bogus")
+    assert (ended.code, ended.err.count("\n")) == (2, 1)

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+
+import pytest
+import typer
+
+from tunefleet import errors
+from tunefleet.cli.outcome import Invocation, Stopped, guard
+
+from .conftest import FakeSession, Invoke
+
+
+def ended(error: BaseException, *, traceback: bool = False) -> tuple[int, str]:
+    def call(invocation: Invocation) -> object:
+        invocation.traceback = traceback
+        raise error
+
+    err = io.StringIO()
+    return guard(call, err), err.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("code", "line", "error"),
+    [
+        (1, "error: a", errors.TunefleetError("a")),
+        (2, "error: no file x; give one", errors.InputError("no file x", cure="give one")),
+        (2, "error: a; b", errors.StepOrderError("a", cure="b")),
+        (3, "error: a; b", errors.SetupError("a", cure="b")),
+        (4, "error: a; b", errors.RetryElsewhereError("a", cure="b")),
+        (5, "error: a; b", errors.DeviceError("a", cure="b")),
+        (6, "error: a; b", errors.JobError("a", cure="b")),
+        (
+            70,
+            "internal error: a (run with --traceback for details)",
+            errors.InternalError("a"),
+        ),
+        (
+            70,
+            "internal error: ValueError: a b (run with --traceback for details)",
+            ValueError("a\nb"),
+        ),
+        (70, "internal error: KeyError: no text (run with --traceback for details)", KeyError()),
+        (130, "stopped: 3 trials are kept", Stopped("stopped: 3 trials are kept")),
+        (130, "stopped", KeyboardInterrupt()),
+        (130, "stopped", typer.Abort()),
+        (2, "error: bad; see `tunefleet --help`", typer.BadParameter("bad")),
+    ],
+)
+def test_an_error_is_one_line_and_a_code(code: int, line: str, error: BaseException) -> None:
+    if isinstance(error, typer.BadParameter):
+        assert ended(error)[0] == code
+        assert ended(error)[1].endswith("bad; see `tunefleet --help`\n")
+    else:
+        assert ended(error) == (code, line + "\n")
+
+
+def test_every_error_class_has_its_own_code() -> None:
+    def below(kind: type[errors.TunefleetError]) -> list[type[errors.TunefleetError]]:
+        return [kind, *(k for child in kind.__subclasses__() for k in below(child))]
+
+    for kind in below(errors.TunefleetError):
+        assert ended(kind("a"))[0] == kind.exit_code
+
+
+def test_a_traceback_is_shown_when_asked_for() -> None:
+    code, text = ended(ValueError("a"), traceback=True)
+    assert code == 70
+    assert "Traceback" in text
+    assert "internal error" in text
+
+
+def test_control_characters_do_not_reach_the_terminal() -> None:
+    assert "\x1b" not in ended(errors.InputError("a\x1b[2Jb\rc"))[1]
+
+
+def test_success_is_zero_and_silent() -> None:
+    err = io.StringIO()
+    assert guard(lambda invocation: None, err) == 0
+    assert err.getvalue() == ""
+
+
+def test_ctrl_c_while_tuning_tells_what_is_kept(invoke: Invoke, session: FakeSession) -> None:
+    session.fails = KeyboardInterrupt()
+    ended = invoke("tune", "zoo:tiny_cnn", "--quiet")
+    assert ended.code == 130
+    assert ended.err.endswith("stopped: 96 trials are kept; the same command continues\n")
+    assert session.closed
+
+
+@pytest.mark.parametrize("where", ["--traceback", ""])
+def test_tune_shows_a_traceback_only_when_asked(
+    invoke: Invoke, session: FakeSession, where: str
+) -> None:
+    session.fails = RuntimeError("boom")
+    ended = invoke("tune", "zoo:tiny_cnn", "--quiet", *filter(None, [where]))
+    assert ended.code == 70
+    assert bool(where) == ("Traceback" in ended.err)
+
+
+def test_ctrl_c_elsewhere_is_130(
+    invoke: Invoke, modules: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tunefleet.cli.inspect.describe_networks", interrupted)
+    ended = invoke("networks")
+    assert (ended.code, ended.err) == (130, "stopped\n")
+
+
+def test_help_loads_no_compiler_and_no_framework() -> None:
+    code = (
+        "import sys; from tunefleet.cli.app import run; assert run(['--help']) == 0; "
+        "heavy = {'tvm', 'torch', 'xgboost', 'sqlalchemy', 'numpy', 'onnx'} & set(sys.modules); "
+        "sys.exit(str(heavy) if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "tune" in done.stdout
+
+
+def test_a_reader_that_leaves_early_is_no_error() -> None:
+    command = f"{sys.executable} -c 'from tunefleet.cli import main; main()' networks | true"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert done.stderr == ""

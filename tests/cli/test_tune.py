@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tunefleet.core.settings import TuneSettings
+from tunefleet.errors import JobError
+
+from .conftest import RESULT, FakeSession, Invoke
+
+
+def test_the_default_budget_is_1000_trials(invoke: Invoke, session: FakeSession) -> None:
+    assert invoke("tune", "zoo:tiny_cnn", "--quiet").code == 0
+    asked = session.asked("autotune")
+    assert asked["trials"] == 1000
+    assert asked["minutes"] is None
+    assert asked["settings"] == TuneSettings()
+    assert [step for step, _ in session.calls] == [
+        "from_network",
+        "autotune",
+        "build",
+        "save",
+        "evaluate",
+    ]
+
+
+def test_minutes_alone_set_no_trials(invoke: Invoke, session: FakeSession) -> None:
+    invoke("tune", "zoo:tiny_cnn", "--quiet", "--minutes", "2.5")
+    assert session.asked("autotune")["trials"] is None
+    assert session.asked("autotune")["minutes"] == 2.5
+
+
+def test_every_option_reaches_the_session(
+    invoke: Invoke, session: FakeSession, tmp_path: Path
+) -> None:
+    options = (
+        "--target znver3 --threads 2 --trials 64 --minutes 3 --target-latency-ms 1.5 --batch 8 "
+        "--first-batch 4 --profile-timeout 5 --build-timeout 6 --population 32 --generations 0 "
+        "--seed 7 --cost-model random --no-transfer --device-key lab --new-job --quiet"
+    )
+    home = str(tmp_path)
+    assert invoke("tune", "zoo:tiny_cnn?batch=4", *options.split(), "--home", home).code == 0
+    assert session.asked("from_network") == {"spec": "zoo:tiny_cnn?batch=4"}
+    assert session.context == {
+        "target": "znver3",
+        "device_key": "lab",
+        "arch": None,
+        "threads": 2,
+        "home": tmp_path,
+    }
+    asked = session.asked("autotune")
+    settings = asked.pop("settings")
+    assert asked == {"trials": 64, "minutes": 3.0, "target_latency_ms": 1.5, "new_job": True}
+    search = settings.search
+    assert (search.batch, search.first_batch, search.population) == (8, 4, 32)
+    assert (search.generations, search.seed, search.cost_model) == (0, 7, "random")
+    assert (settings.build.timeout_s, settings.measure.timeout_s) == (6.0, 5.0)
+    assert settings.transfer is False
+
+
+def test_home_comes_from_the_environment(
+    invoke: Invoke, session: FakeSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUNEFLEET_HOME", str(tmp_path))
+    invoke("tune", "zoo:tiny_cnn", "--quiet")
+    assert session.context["home"] == tmp_path
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("-1 is not a positive number", "--trials -1"),
+        ("0 is not a positive number", "--trials 0"),
+        ("invalid value for '--trials'", "--trials x"),
+        ("0.0 is not a positive number", "--minutes 0"),
+        ("nan is not a positive number", "--minutes nan"),
+        ("inf is not a positive number", "--minutes inf"),
+        ("0.0 is not a positive number", "--target-latency-ms 0"),
+        ("0 is not a positive number", "--batch 0"),
+        ("-1 is negative", "--seed -1"),
+        ("-1 is negative", "--generations -1"),
+        ("0 is not a positive number", "--threads 0"),
+        ("choose xgb or random", "--cost-model svm"),
+        ("/nowhere does not exist", "--json /nowhere/x.json"),
+        ("/tmp is a directory", "--json /tmp"),
+        ("/dev/null is a file", "--home /dev/null"),
+        ("no such option", "--bogus"),
+    ],
+)
+def test_a_bad_value_is_refused_before_tuning(
+    invoke: Invoke, session: FakeSession, text: str, options: str
+) -> None:
+    ended = invoke("tune", "zoo:tiny_cnn", *options.split())
+    assert ended.code == 2
+    assert ended.out == ""
+    assert ended.err.startswith("error: ")
+    assert text in ended.err
+    assert ended.err.count("\n") == 1
+    assert session.calls == []
+
+
+@pytest.mark.parametrize("network", ["nope", "nope.onnx", "zoo:nope", "zoo:tiny_cnn?size=x"])
+def test_a_wrong_network_is_refused_before_tuning(
+    invoke: Invoke, session: FakeSession, network: str
+) -> None:
+    ended = invoke("tune", network)
+    assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1)
+    assert session.calls == []
+
+
+def test_json_on_stdout_is_alone_there(invoke: Invoke, session: FakeSession) -> None:
+    ended = invoke("tune", "zoo:tiny_cnn", "--json", "-")
+    assert json.loads(ended.out) == RESULT
+    assert "trials" in ended.err
+
+
+def test_json_in_a_file_comes_with_the_tables(
+    invoke: Invoke, session: FakeSession, tmp_path: Path
+) -> None:
+    path = tmp_path / "result.json"
+    ended = invoke("tune", "zoo:tiny_cnn", "--quiet", "--json", str(path))
+    assert json.loads(path.read_text()) == RESULT
+    assert "conv2d+add" in ended.out
+    assert "/somewhere/aaaa" in ended.out
+
+
+def test_quiet_shows_only_warnings_on_stderr(invoke: Invoke, session: FakeSession) -> None:
+    ended = invoke("tune", "zoo:tiny_cnn", "--quiet")
+    assert ended.err == "warning: the reference kernel moved by 4.1 %, a batch is measured again\n"
+
+
+def test_a_failed_job_has_its_exit_code(invoke: Invoke, session: FakeSession) -> None:
+    session.fails = JobError("the network differs", cure="report it")
+    ended = invoke("tune", "zoo:tiny_cnn", "--quiet")
+    assert ended.code == 6
+    assert ended.err.endswith("error: the network differs; report it\n")
+    assert session.closed

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import copy
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from tunefleet.report import render_html
+
+from .results import a_result
+
+VOID = {"meta", "br", "rect", "path", "circle"}
+HOSTILE = "<script>alert('x')</script>\" onload=\"y"
+
+
+class _Page(HTMLParser):
+    """Collects tags, attributes and text, and notices what is not closed."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.mark.parametrize("tasks", [1, 60])
+def test_the_page_is_well_formed(tasks: int) -> None:
+    page = _Page(render_html(a_result(tasks)))
+    assert page.open == []
+
+
+def test_nothing_is_loaded_and_nothing_runs(result: dict[str, Any]) -> None:
+    page = _Page(render_html(result))
+    assert not {"script", "img", "link", "iframe", "object"} & set(page.tags)
+    assert not {"src", "href", "onload", "onclick"} & {name for name, _ in page.attributes}
+    assert "url(" not in render_html(result)
+    assert ("content", "default-src 'none'; style-src 'unsafe-inline'") in page.attributes
+
+
+def test_every_task_is_listed_with_its_shapes() -> None:
+    result = a_result(60)
+    text = _Page(render_html(result)).text
+    assert all(task["shapes"] in text for task in result["tasks"])
+
+
+def _poison(value: Any) -> Any:
+    """Every text of a result replaced by a hostile one, keys of free-form parts too."""
+    if isinstance(value, dict):
+        return {k: _poison(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_poison(v) for v in value]
+    return HOSTILE if isinstance(value, str) else value
+
+
+def test_hostile_names_are_escaped(result: dict[str, Any]) -> None:
+    hostile = _poison(result)
+    hostile["failures"] = {HOSTILE: 3}
+    hostile["wall"][HOSTILE] = 4.0
+    page = _Page(render_html(hostile))
+    assert page.open == []
+    assert "script" not in page.tags
+    assert "onload" not in {name for name, _ in page.attributes}
+    assert HOSTILE in page.text
+
+
+@pytest.mark.parametrize("key", sorted(a_result()))
+@pytest.mark.parametrize("how", ["missing", "none"])
+def test_any_part_may_be_missing(key: str, how: str) -> None:
+    result = a_result(3, 12)
+    if how == "missing":
+        del result[key]
+    else:
+        result[key] = None
+    assert _Page(render_html(result)).open == []
+
+
+def test_parts_of_a_task_may_be_missing(result: dict[str, Any]) -> None:
+    result["tasks"] = [{"name": "conv2d", "latency_us": None, "network_share": None}]
+    assert "conv2d" in render_html(result)
+
+
+def test_an_empty_result_renders() -> None:
+    assert "not compiled" in render_html({})
+
+
+def test_the_result_is_left_alone(result: dict[str, Any]) -> None:
+    before = copy.deepcopy(result)
+    render_html(result)
+    assert before == result
+
+
+def test_the_headline_tells_latencies_and_speedup(result: dict[str, Any]) -> None:
+    text = _Page(render_html(result)).text
+    assert "61.3 ms (59.5 to 63.1)" in text
+    assert "14.9×" in text  # noqa: RUF001 (the sign of multiplication is what the page shows)
+    assert "verified against the source framework" in text
+
+
+def test_an_untuned_delivery_is_not_praised(result: dict[str, Any]) -> None:
+    result |= {"delivered": "untuned", "verified": False}
+    page = render_html(result)
+    assert "the untuned network" in page
+    assert "badge good" not in page
+
+
+def test_the_curve_starts_where_every_task_is_measured(result: dict[str, Any]) -> None:
+    page = render_html(result)
+    assert 'class="wait"' in page
+    assert re.search(r'class="line" d="M[\d.]+ [\d.]+H', page)
+
+
+def test_a_curve_without_an_estimate_is_left_out(result: dict[str, Any]) -> None:
+    result["curve"] = [{"trials": 16, "wall_s": 3.0, "latency_ms": None}]
+    assert "Tuning curve" not in render_html(result)
+
+
+@pytest.mark.parametrize("points", [1, 2, 2000])
+def test_curves_of_any_length(result: dict[str, Any], points: int) -> None:
+    result["curve"] = [
+        {"trials": i + 1, "wall_s": float(i), "latency_ms": 9.0 - i / 500} for i in range(points)
+    ]
+    page = render_html(result)
+    assert page.count("<circle") <= 160

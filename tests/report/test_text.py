@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console, RenderableType
+
+from tunefleet.report import text
+
+from .results import a_result
+
+
+def printed(renderable: RenderableType, width: int = 100) -> str:
+    file = io.StringIO()
+    Console(file=file, width=width).print(renderable)
+    return file.getvalue()
+
+
+def test_the_summary_tells_the_speedup_and_what_is_delivered(result: dict[str, Any]) -> None:
+    shown = printed(text.summary_table(result))
+    assert "14.9" in shown
+    assert "verified against the source framework" in shown
+    assert "15 failed (build error 11, run timeout 3, wrong answer 1)" in shown
+
+
+@pytest.mark.parametrize("key", sorted(a_result()))
+def test_tables_tolerate_missing_parts(key: str) -> None:
+    result = a_result(3, 12)
+    del result[key]
+    for table in (text.summary_table, text.tasks_table, text.wall_table):
+        printed(table(result))
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_tables_fit_their_width(result: dict[str, Any], width: int) -> None:
+    for table in (text.summary_table, text.tasks_table, text.wall_table):
+        assert width >= max(map(len, printed(table(result), width).splitlines()))
+
+
+def test_tasks_beyond_the_limit_are_counted() -> None:
+    shown = printed(text.tasks_table(a_result(30), limit=20))
+    assert "and 10 more tasks" in shown
+
+
+def test_markup_in_names_is_text(result: dict[str, Any]) -> None:
+    result["network"]["name"] = "[red]a[/red]"
+    result["tasks"][0]["name"] = "[b]c"
+    assert "[red]a[/red]" in printed(text.summary_table(result))
+    assert "[b]c" in printed(text.tasks_table(result))
+
+
+def test_a_listing_sums_shares_up() -> None:
+    tasks = [
+        {"name": n, "shapes": "1x1", "weight": 1, "flops": 1e6, "share": 0.5} for n in ("a", "b")
+    ]
+    listing = {"network": "n[1]", "target": "llvm", "tasks": tasks}
+    shown = printed(text.listing_table(listing))
+    assert "100.0 %" in shown
+    assert "n[1] on llvm" in shown
+
+
+def test_checks_show_advice() -> None:
+    checks = [{"name": "cpu", "ok": False, "severity": "warning", "value": "1", "advice": "more"}]
+    assert "more" in printed(text.checks_table({"checks": checks}))
