@@ -49,7 +49,7 @@ class Session:
     ) -> None:
         self.context = context or BenchmarkContext()
         self._observer = observer
-        self._scratch = tempfile.TemporaryDirectory(prefix="tunefleet-session-")
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._settings = TuneSettings()
         self._machine: Machine | None = None
         self._store: Store | None = None
@@ -84,7 +84,9 @@ class Session:
         if self._store is not None:
             self._store.close()
             self._store = None
-        self._scratch.cleanup()
+        if self._scratch is not None:
+            self._scratch.cleanup()
+            self._scratch = None
 
     # The steps
 
@@ -99,9 +101,7 @@ class Session:
             imported, module, tasks = import_network(str(spec), target)
         self._phase("check")
         with self.context.timed("check"):
-            self._prepared = check_import(
-                imported, module, tasks, machine, Path(self._scratch.name)
-            )
+            self._prepared = check_import(imported, module, tasks, machine, self._scratch_path())
             self._peak = machine.peak_gflops()
         self.context.values["network"] = imported.info.name
         return self
@@ -161,7 +161,7 @@ class Session:
         from tunefleet.fleet.network_work import TOLERANCE, compare, compile_to, difference_from
 
         machine = self._start_machine()
-        tuned = Path(self._scratch.name) / "tuned.so"
+        tuned = self._scratch_path() / "tuned.so"
         self._phase("compile")
         with self.context.timed("compile"):
             compile_to(tuned, prepared.module, machine.target, self._winning_traces(prepared))
@@ -235,7 +235,13 @@ class Session:
         """The shared library that is delivered."""
         prepared = self._need(self._prepared, "module_path", "from_network")
         tuned = self._need(self._tuned, "module_path", "build")
-        return tuned if self._delivered == "tuned" else prepared.untuned
+        chosen: Path = tuned if self._delivered == "tuned" else prepared.untuned
+        return chosen
+
+    @property
+    def peak_gflops(self) -> float | None:
+        """float32 GFLOP/s that the target's threads reach at best, measured by `from_network`."""
+        return self._peak
 
     def result(self) -> dict[str, Any]:
         """Everything there is to tell, as one JSON value (schema tunefleet-result/1)."""
@@ -266,6 +272,12 @@ class Session:
         if value is None:
             raise StepOrderError(f"{step} needs {missing} first", cure=f"call {missing}() before")
         return value
+
+    def _scratch_path(self) -> Path:
+        """Where modules lie until they are published."""
+        if self._scratch is None:
+            self._scratch = tempfile.TemporaryDirectory(prefix="tunefleet-session-")
+        return Path(self._scratch.name)
 
     def _phase(self, name: str) -> None:
         self._observer(PhaseStarted(name))

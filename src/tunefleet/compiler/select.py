@@ -101,7 +101,7 @@ def _search_model(scorer: _Scorer) -> Any:
     """`scorer` as MetaSchedule's cost model."""
 
     @tvm.ir.utils.derived_object
-    class Model(ms.cost_model.PyCostModel):  # type: ignore[misc,name-defined]
+    class Model(ms.cost_model.PyCostModel):  # type: ignore[name-defined]
         def load(self, path: str) -> None: ...
 
         def save(self, path: str) -> None: ...

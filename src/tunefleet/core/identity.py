@@ -50,7 +50,8 @@ class DeviceIdentity:
         return digest([self.kind, list(self.isa)])
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        caches = [list(cache) for cache in self.caches]
+        return {**asdict(self), "isa": list(self.isa), "caches": caches}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> DeviceIdentity:

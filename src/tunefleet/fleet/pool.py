@@ -6,7 +6,7 @@ run goes on. What became of a call is a value, not an exception, because a faile
 
 from __future__ import annotations
 
-import ctypes
+import fcntl
 import multiprocessing
 import os
 import resource
@@ -26,8 +26,6 @@ from pebble import ProcessExpired, ProcessFuture, ProcessPool
 from tunefleet.errors import TunefleetError
 
 T = TypeVar("T")
-
-_PR_SET_PDEATHSIG = 1
 
 
 class CallEnd(StrEnum):
@@ -64,8 +62,7 @@ def _context() -> BaseContext:
 
 def _initialize(config: WorkerConfig) -> None:
     """Runs first in every worker."""
-    # Killing tunefleet kills the fork server, and with it every worker.
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _die_with_creator()
     # Ctrl-C is for the driver, which ends its workers itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _write_to_log(config.log_path)
@@ -79,6 +76,26 @@ def _initialize(config: WorkerConfig) -> None:
     from tunefleet.compiler.toolchain import set_threads
 
     set_threads(config.threads)
+
+
+def _die_with_creator() -> None:
+    """Let the kernel end this process when the one that made the pool ends, however it does.
+
+    Python gives each worker a pipe whose other end only its creator holds; when it closes, the
+    kernel sends SIGIO, whose default action is to terminate. A watching thread would not do: a
+    kernel that hangs may hold the interpreter lock. (The fork server is no sign of life: it lives
+    as long as any of its workers does.)
+    """
+    creator = multiprocessing.parent_process()
+    if creator is None:
+        return
+    sentinel = creator.sentinel
+    signal.signal(signal.SIGIO, signal.SIG_DFL)
+    fcntl.fcntl(sentinel, fcntl.F_SETOWN, os.getpid())
+    flags = fcntl.fcntl(sentinel, fcntl.F_GETFL)
+    fcntl.fcntl(sentinel, fcntl.F_SETFL, flags | os.O_ASYNC)
+    if not creator.is_alive():  # it may have died before this
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _write_to_log(path: str) -> None:
@@ -131,7 +148,8 @@ class WorkerPool:
         self, function: Callable[..., T], *args: Any, timeout_s: float | None = None
     ) -> T | CallFailure:
         """Run one call and wait; errors of this project's tree are raised as they are."""
-        return outcome(self.submit(function, *args, timeout_s=timeout_s))
+        result: T | CallFailure = outcome(self.submit(function, *args, timeout_s=timeout_s))
+        return result
 
     def map(
         self,

@@ -38,7 +38,7 @@ def known_operators() -> frozenset[str]:
     return frozenset({*built_in, *(name for name, rule in _get_convert_map().items() if rule)})
 
 
-class _Builder(relax.BlockBuilder):  # type: ignore[misc, name-defined]
+class _Builder(relax.BlockBuilder):  # type: ignore[name-defined]
     """Writes operators for compute definitions, and the values of calls on constants."""
 
     def emit_te(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -1,0 +1,70 @@
+"""A small job on zoo:tiny_cnn, as the tests of this folder run it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tunefleet.core.budget import Budget
+from tunefleet.core.job import Job, JobSpec
+from tunefleet.core.settings import TuneSettings
+
+SETTINGS = TuneSettings()
+SETTINGS = replace(
+    SETTINGS,
+    search=replace(SETTINGS.search, batch=6, first_batch=4, population=12, generations=1),
+    measure=replace(
+        SETTINGS.measure, repeats=3, slow_repeats=2, min_repeat_ms=0.05, final_repeats=10
+    ),
+)
+
+
+def spec_of(imported: Any, trials: int, settings: TuneSettings = SETTINGS) -> JobSpec:
+    from tunefleet.compiler.host import device_identity, native_target
+    from tunefleet.compiler.toolchain import toolchain_identity
+
+    return JobSpec(
+        imported.info,
+        native_target(1),
+        device_identity(),
+        toolchain_identity(),
+        Budget(trials=trials),
+        settings,
+    )
+
+
+def open_job(store: Any, tiny: Any, trials: int, settings: TuneSettings = SETTINGS) -> Job:
+    imported, _, tasks = tiny
+    spec = spec_of(imported, trials, settings)
+    job = store.open_job(spec, job_id=f"{len(store.jobs()):032d}", now=time.time())
+    store.put_tasks(job.job_id, tasks)
+    return job
+
+
+def main(home: str, trials: str) -> None:
+    """Run or resume the job in a process of its own, to be killed by a test."""
+    from tunefleet.compiler.host import native_target
+    from tunefleet.core.events import StageFinished
+    from tunefleet.fleet.driver import Driver
+    from tunefleet.fleet.machine import Machine, MachineLayout
+    from tunefleet.fleet.network_work import import_network
+    from tunefleet.store import open_store
+
+    target = native_target(1)
+    store = open_store(Path(home))
+    job = open_job(store, import_network("zoo:tiny_cnn", target), int(trials))
+
+    def tell(event: object) -> None:
+        if isinstance(event, StageFinished):
+            print(event.run.key.kind, event.trials_done, flush=True)
+
+    print("ready", flush=True)
+    with Machine(target, SETTINGS, MachineLayout(1)) as machine:
+        print(Driver(store, machine, job, tell).run(), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.fleet.jobs import SETTINGS, open_job
+from tunefleet.core.events import LaneUpdated, StageFinished
+from tunefleet.core.identity import Tier
+from tunefleet.core.stage import StageKind
+from tunefleet.core.trial import Failure, FailureKind, Measurement
+from tunefleet.fleet import stages
+from tunefleet.fleet.driver import Driver
+from tunefleet.fleet.finalists import Finalists
+from tunefleet.fleet.pool import CallEnd, CallFailure
+from tunefleet.results import tuning_curve
+from tunefleet.store import MemoryStore
+
+pytestmark = pytest.mark.tvm
+
+
+def drive(store: Any, machine: Any, job: Any) -> list[Any]:
+    seen: list[Any] = []
+    Driver(store, machine, job, seen.append).run()
+    return seen
+
+
+@pytest.fixture(scope="module")
+def done(tiny: Any, machine: Any) -> Any:
+    """(store, job, events) of a finished job of 30 trials."""
+    store = MemoryStore()
+    job = open_job(store, tiny, 30)
+    return store, job, drive(store, machine, job)
+
+
+def test_exactly_the_trials_asked_for(done: Any) -> None:
+    store, job, _ = done
+    assert len(store.trials(job.job_id)) == 30
+
+
+def test_no_candidate_is_measured_twice(done: Any) -> None:
+    store, job, _ = done
+    for weighted in store.tasks(job.job_id):
+        trials = store.trials(job.job_id, weighted.task.task_id)
+        assert len({t.candidate.candidate_id for t in trials}) == len(trials)
+
+
+def test_every_task_is_tried(done: Any) -> None:
+    store, job, _ = done
+    for weighted in store.tasks(job.job_id):
+        assert store.trials(job.job_id, weighted.task.task_id)
+
+
+def test_stages_of_a_lane_come_in_order(done: Any) -> None:
+    _, _, events = done
+    runs = [e.run for e in events if isinstance(e, StageFinished)]
+    for task_id in {r.key.task_id for r in runs}:
+        kinds = [r.key.kind for r in runs if r.key.task_id == task_id]
+        complete = kinds[: len(kinds) // 4 * 4]
+        order = [StageKind.SELECT, StageKind.BUILD, StageKind.PROFILE, StageKind.UPDATE]
+        assert complete == order * (len(complete) // 4)
+
+
+def test_lane_events_count_the_trials(done: Any) -> None:
+    _, _, events = done
+    last = {e.weighted.task.task_id: e for e in events if isinstance(e, LaneUpdated)}
+    assert sum(e.trials for e in last.values()) == 30
+
+
+def test_the_curve_never_rises(done: Any) -> None:
+    store, job, _ = done
+    curve = [p["latency_ms"] for p in tuning_curve(store, job) if p["latency_ms"] is not None]
+    assert curve == sorted(curve, reverse=True)
+
+
+def test_a_finished_job_does_nothing_more(done: Any, machine: Any) -> None:
+    store, job, _ = done
+    events = drive(store, machine, job)
+    assert not [e for e in events if isinstance(e, StageFinished)]
+
+
+def test_winners_are_verified(done: Any, machine: Any) -> None:
+    store, job, _ = done
+    Finalists(store, machine, job, lambda event: None).crown_all()
+    winners = store.winners(job.job_id)
+    assert set(winners) == {t.task.task_id for t in store.tasks(job.job_id)}
+    assert all(checks["verified"] for winner, checks in winners.values() if winner is not None)
+    assert any(winner is not None for winner, _ in winners.values())
+
+
+def test_a_later_job_starts_from_the_records(done: Any, tiny: Any, machine: Any) -> None:
+    store, first, _ = done
+    job = open_job(store, tiny, 31)
+    assert job.job_id != first.job_id
+    events = drive(store, machine, job)
+    known = next(e for e in events if isinstance(e, LaneUpdated))
+    assert known.known_s is not None
+    old = {t.candidate.candidate_id for t in store.trials(first.job_id) if t.latency_s}
+    assert not old & {t.candidate.candidate_id for t in store.trials(job.job_id)}
+
+
+def test_without_transfer_nothing_is_known(done: Any, tiny: Any, machine: Any) -> None:
+    store, _, _ = done
+    job = open_job(store, tiny, 9, replace(SETTINGS, transfer=False))
+    events = drive(store, machine, job)
+    assert all(e.known_s is None for e in events if isinstance(e, LaneUpdated))
+
+
+def test_records_of_another_device_are_not_reused_as_they_are(done: Any) -> None:
+    store, job, _ = done
+    other = replace(job.spec.device, key="another")
+    task_id = store.tasks(job.job_id)[0].task.task_id
+    found = store.records(task_id, other, job.spec.toolchain, tier=Tier.EXACT, limit=5)
+    assert found == []
+    assert store.records(task_id, other, job.spec.toolchain, tier=Tier.COMPATIBLE, limit=5)
+
+
+@pytest.mark.parametrize(
+    ("end", "kind"),
+    [
+        (CallEnd.CRASH, FailureKind.RUN_CRASH),
+        (CallEnd.TIMEOUT, FailureKind.RUN_TIMEOUT),
+        (CallEnd.MEMORY, FailureKind.RUN_MEMORY),
+    ],
+)
+def test_a_failing_candidate_is_a_failed_trial_and_the_run_goes_on(
+    tiny: Any, machine: Any, monkeypatch: pytest.MonkeyPatch, end: CallEnd, kind: FailureKind
+) -> None:
+    """Every other candidate's measurement fails; the real pool makes such failures (test_pool)."""
+    real = machine.device.map
+
+    def half_failing(function: Any, arguments: Any, *args: Any) -> list[Any]:
+        found = real(function, arguments, *args)
+        return [CallFailure(end, "made to fail") if i % 2 else f for i, f in enumerate(found)]
+
+    monkeypatch.setattr(machine.device, "map", half_failing)
+    store = MemoryStore()
+    job = open_job(store, tiny, 18, replace(SETTINGS, transfer=False))
+    drive(store, machine, job)
+    outcomes = [t.outcome for t in store.trials(job.job_id)]
+    failed = [o for o in outcomes if isinstance(o, Failure)]
+    assert len(outcomes) == 18
+    assert failed
+    assert {f.kind for f in failed} == {kind}
+    assert any(isinstance(o, Measurement) for o in outcomes)
+
+
+def test_a_wrong_program_never_wins(
+    tiny: Any, machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tunefleet.compiler.profile import Check
+
+    store = MemoryStore()
+    job = open_job(store, tiny, 12, replace(SETTINGS, transfer=False))
+    drive(store, machine, job)
+    real = machine.device.call
+
+    def wrong(function: Any, *args: Any, **kwargs: Any) -> Any:
+        found = real(function, *args, **kwargs)
+        return Check("outputs differ", found.default_s) if isinstance(found, Check) else found
+
+    monkeypatch.setattr(machine.device, "call", wrong)
+    Finalists(store, machine, job, lambda event: None).crown_all()
+    assert {winner for winner, _ in store.winners(job.job_id).values()} == {None}
+    kinds = {t.outcome.kind for t in store.trials(job.job_id) if isinstance(t.outcome, Failure)}
+    assert FailureKind.WRONG_ANSWER in kinds
+
+
+def test_a_disturbed_batch_is_measured_again(
+    tiny: Any, machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readings = iter([1.0, 1.2, 1.0, 1.001] + [1.0] * 1000)
+    monkeypatch.setattr(stages.StageRunner, "_reference", lambda self: next(readings))
+    store = MemoryStore()
+    job = open_job(store, tiny, 4, replace(SETTINGS, transfer=False))
+    drive(store, machine, job)
+    notes = [r.note for r in store.stages(job.job_id) if r.key.kind is StageKind.PROFILE]
+    assert notes[0] == "reference drift +0.1%, measured 2 times"
+    first = store.trials(job.job_id)[0].outcome
+    assert isinstance(first, Measurement)
+    assert first.drift == pytest.approx(0.001)

@@ -1,0 +1,50 @@
+"""kill -9 at any moment, then the same again: nothing lost, nothing measured twice."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tunefleet.store import open_store
+
+pytestmark = pytest.mark.tvm
+
+TRIALS = 24
+KILLS = 3
+
+
+def start(home: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.fleet.jobs", str(home), str(TRIALS)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.slow
+def test_a_killed_job_ends_with_exactly_its_trials(tmp_path: Path) -> None:
+    generator = random.Random(7)
+    for _ in range(KILLS):
+        with start(tmp_path) as process:
+            assert process.stdout is not None
+            for _ in range(generator.randint(2, 6)):  # some stages, then within the next
+                if not process.stdout.readline():
+                    break
+            process.kill()
+    with start(tmp_path) as process:
+        output = process.communicate(timeout=240)[0]
+    assert f"all {TRIALS} trials are done" in output
+    store = open_store(tmp_path)
+    (job,) = store.jobs()
+    trials = store.trials(job.job_id)
+    keys = [run.key for run in store.stages(job.job_id)]
+    measured = {
+        (w.task.task_id, t.candidate.candidate_id)
+        for w in store.tasks(job.job_id)
+        for t in store.trials(job.job_id, w.task.task_id)
+    }
+    store.close()
+    assert len(trials) == TRIALS
+    assert len(measured) == TRIALS
+    assert len(set(keys)) == len(keys)

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tunefleet.errors import InputError
+from tunefleet.fleet.pool import CallEnd, CallFailure, WorkerConfig, WorkerPool
+
+pytestmark = pytest.mark.tvm
+
+
+def segfault() -> None:
+    ctypes.string_at(0)
+
+
+def hang() -> None:
+    while True:
+        time.sleep(1)
+
+
+def exhaust_memory() -> int:
+    return len(bytearray(64 << 30))
+
+
+def fail() -> None:
+    raise ValueError("first line\nthe cause")
+
+
+def refuse() -> None:
+    raise InputError("wrong", cure="fix it")
+
+
+def double(value: int) -> int:
+    return 2 * value
+
+
+def sometimes_die(value: int) -> int:
+    if value % 3 == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return value
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerPool]:
+    log = tmp_path_factory.mktemp("pool") / "log"
+    with WorkerPool(2, WorkerConfig(threads=1, memory_gib=2, log_path=str(log))) as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("function", "end", "text"),
+    [
+        (segfault, CallEnd.CRASH, "SIGSEGV"),
+        (exhaust_memory, CallEnd.MEMORY, "memory"),
+        (fail, CallEnd.ERROR, "the cause"),
+    ],
+)
+def test_a_failed_call_is_a_value_with_its_kind(
+    pool: WorkerPool, function: object, end: CallEnd, text: str
+) -> None:
+    found = pool.call(function)  # type: ignore[arg-type]
+    assert isinstance(found, CallFailure)
+    assert found.end is end
+    assert text in found.text
+    assert pool.call(double, 21) == 42
+
+
+def test_a_call_that_hangs_is_stopped_at_its_limit(pool: WorkerPool) -> None:
+    started = time.monotonic()
+    found = pool.call(hang, timeout_s=0.5)
+    assert isinstance(found, CallFailure)
+    assert found.end is CallEnd.TIMEOUT
+    assert time.monotonic() - started < 5
+    assert pool.call(double, 4) == 8
+
+
+def test_results_come_in_order_around_dying_workers(pool: WorkerPool) -> None:
+    found = pool.map(sometimes_die, [(i,) for i in range(9)], timeout_s=30)
+    assert [f if isinstance(f, int) else f.end for f in found] == [
+        i if i % 3 else CallEnd.CRASH for i in range(9)
+    ]
+
+
+def test_errors_of_the_tree_are_raised(pool: WorkerPool) -> None:
+    with pytest.raises(InputError, match="wrong"):
+        pool.call(refuse)
+
+
+def test_workers_die_with_their_creator(tmp_path: Path) -> None:
+    """kill -9 of the driver leaves no worker behind."""
+    code = (
+        "import os, sys, time\n"
+        "from tunefleet.fleet.pool import WorkerConfig, WorkerPool\n"
+        "if __name__ == '__main__':\n"
+        f"    pool = WorkerPool(1, WorkerConfig(1, 2, {str(tmp_path / 'log')!r}))\n"
+        "    print(pool.call(os.getpid), flush=True)\n"
+        "    pool.submit(time.sleep, 600)\n"
+        "    time.sleep(600)\n"
+    )
+    script = tmp_path / "creator.py"
+    script.write_text(code)
+    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE) as creator:
+        assert creator.stdout is not None
+        worker = int(creator.stdout.readline())
+        assert Path(f"/proc/{worker}").exists()
+        creator.kill()
+        creator.wait()
+    deadline = time.monotonic() + 10
+    while _alive(worker) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not _alive(worker)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return False
+    return state != "Z"

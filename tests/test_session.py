@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.fleet.jobs import SETTINGS
+from tunefleet import BenchmarkContext, Session, evaluate_artifact, list_tasks, run_artifact
+from tunefleet.errors import InputError, StepOrderError, TunefleetError
+
+pytestmark = pytest.mark.tvm
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def tuned(home: Path) -> Iterator[Session]:
+    context = BenchmarkContext("cpu", threads=1, home=home)
+    with Session(context) as session:
+        session.from_network("zoo:tiny_cnn").autotune(trials=20, settings=SETTINGS)
+        session.build().save().evaluate(rounds=3)
+        context.save()
+        yield session
+
+
+def test_the_result_holds_what_is_promised(tuned: Session) -> None:
+    result = tuned.result()
+    for name in ("network", "target", "device", "trials", "failures", "wall_s", "wall",
+                 "untuned_ms", "tuned_ms", "speedup", "verified", "artifact"):  # fmt: skip
+        assert result[name] is not None, name
+    assert result["trials"] == 20
+    assert set(result["tuned_ms"]) == {"median", "low", "high"}
+    assert json.loads(json.dumps(result)) == result
+
+
+def test_every_step_is_timed(tuned: Session) -> None:
+    steps = {"import", "check", "tune", "finalists", "compile", "evaluate", "publish"}
+    assert steps <= set(tuned.context.seconds)
+    assert {"select", "build", "profile", "update"} <= set(tuned.result()["wall"])
+
+
+def test_nothing_slower_than_untuned_is_delivered(tuned: Session) -> None:
+    result = tuned.result()
+    assert (result["delivered"] == "tuned") == (result["speedup"]["median"] > 1)
+
+
+def test_a_run_id_has_32_characters(tuned: Session) -> None:
+    assert re.fullmatch(r"[0-9a-f]{32}", tuned.context.run_id)
+
+
+def test_the_artifact_computes_what_the_source_computes(tuned: Session, home: Path) -> None:
+    from tunefleet.compiler.frontends import load_network
+
+    imported = load_network("zoo:tiny_cnn")
+    (expected,) = imported.reference(imported.example_inputs, 1)
+    loaded = Session.load(tuned.context.run_id, home=home)
+    actual = loaded.run(*imported.example_inputs)
+    np.testing.assert_allclose(actual, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_the_artifact_is_complete(tuned: Session) -> None:
+    path = Path(tuned.result()["artifact"])
+    names = {p.name for p in path.iterdir()}
+    assert names == {"module.so", "untuned.so", "artifact.json", "records.jsonl", "report.html"}
+    records = [json.loads(line) for line in (path / "records.jsonl").read_text().splitlines()]
+    assert all(r["checks"]["verified"] for r in records)
+    assert "tiny_cnn" in (path / "report.html").read_text()
+
+
+def test_the_artifact_can_be_measured_again(tuned: Session) -> None:
+    value = evaluate_artifact(tuned.result()["artifact"], rounds=2)
+    assert value["latency_ms"]["median"] > 0
+    assert value["kernels"]
+
+
+def test_the_context_can_be_loaded(tuned: Session, home: Path) -> None:
+    loaded = BenchmarkContext.load(tuned.context.run_id, home)
+    assert loaded.seconds == tuned.context.seconds
+
+
+def test_without_autotune_earlier_records_are_used(tuned: Session, home: Path) -> None:
+    context = BenchmarkContext("cpu", threads=1, home=home)
+    with Session(context) as session:
+        session.from_network("zoo:tiny_cnn").build()
+        verified = {
+            r["task_id"]
+            for r in map(
+                json.loads,
+                (Path(tuned.result()["artifact"]) / "records.jsonl").read_text().splitlines(),
+            )
+        }
+        prepared: Any = session._prepared
+        assert set(session._winning_traces(prepared)) == verified
+
+
+@pytest.mark.parametrize(
+    ("step", "missing"),
+    [
+        (lambda s: s.autotune(trials=1), "from_network"),
+        (lambda s: s.build(), "from_network"),
+        (lambda s: s.save(), "build"),
+        (lambda s: s.evaluate(), "build"),
+        (lambda s: s.run(np.zeros(1)), "build"),
+        (lambda s: s.result(), "from_network"),
+    ],
+)
+def test_a_step_too_early_names_the_one_missing(tmp_path: Path, step: Any, missing: str) -> None:
+    with (
+        Session(BenchmarkContext(home=tmp_path)) as session,
+        pytest.raises(StepOrderError, match=missing),
+    ):
+        step(session)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "cause"),
+    [
+        ([], "takes 1 inputs, 0 were given"),
+        ([np.zeros((1, 3, 16, 16), "float64")], r"float64\[1, 3, 16, 16\]"),
+        ([np.zeros((1, 3, 8, 8), "float32")], r"float32\[1, 3, 8, 8\]"),
+    ],
+)
+def test_wrong_inputs_are_named(tuned: Session, inputs: list[Any], cause: str) -> None:
+    with pytest.raises(InputError, match=cause):
+        run_artifact(tuned.result()["artifact"], inputs)
+
+
+def damaged(tmp_path: Path, text: str | None) -> Path:
+    path = tmp_path / "artifact"
+    path.mkdir()
+    if text is not None:
+        (path / "artifact.json").write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (None, "no artifact.json"),
+        ("{", "cannot be read"),
+        ('{"schema": "tunefleet-artifact/99"}', "has schema"),
+        ('{"schema": "tunefleet-artifact/1"}', "is damaged"),
+    ],
+)
+def test_a_damaged_artifact_is_refused_in_one_line(
+    tmp_path: Path, text: str | None, cause: str
+) -> None:
+    with pytest.raises(TunefleetError, match=cause) as caught:
+        run_artifact(damaged(tmp_path, text), [])
+    assert "\n" not in str(caught.value)
+
+
+def test_an_artifact_of_another_machine_is_refused(tuned: Session, tmp_path: Path) -> None:
+    source = Path(tuned.result()["artifact"])
+    value = json.loads((source / "artifact.json").read_text())
+    value["target"]["mcpu"], value["target"]["mattr"] = "sapphirerapids", []
+    path = damaged(tmp_path, json.dumps(value))
+    (path / "module.so").write_bytes(b"")
+    with pytest.raises(InputError, match="which this processor does not have"):
+        run_artifact(path, [])
+
+
+def test_tasks_can_be_listed_without_tuning() -> None:
+    listing = list_tasks("zoo:tiny_cnn", "native", 1)
+    assert sum(t["share"] for t in listing["tasks"]) == pytest.approx(1.0)
+
+
+def test_a_job_is_tuned_by_one_process_at_a_time(tmp_path: Path) -> None:
+    from tunefleet.fleet.locks import job_lock
+
+    with (
+        job_lock(tmp_path, "x"),
+        pytest.raises(InputError, match="process"),
+        job_lock(tmp_path, "x"),
+    ):
+        pass
