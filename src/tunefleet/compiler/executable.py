@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -80,6 +80,11 @@ class LoadedNetwork:
         if hasattr(result, "numpy"):
             return [result.numpy()]
         return [field.numpy() for field in result]
+
+    def bound(self, inputs: Sequence[Array]) -> Callable[[], Any]:
+        """One inference per call, inputs already in place."""
+        tensors = [tvm.runtime.tensor(np.ascontiguousarray(x)) for x in inputs]
+        return lambda: self._main(*tensors)
 
     def time(self, inputs: Sequence[Array], repeats: int, number: int = 1) -> list[float]:
         """Seconds per inference of each repeat, weights and inputs already in place."""

@@ -85,6 +85,8 @@ def set_threads(threads: int) -> None:
     tuned for two cores would be measured and deployed on one.
     """
     os.environ["TVM_NUM_THREADS"] = str(threads)
+    # TVM would bind the calling thread to one core: with one thread every worker to core 0.
+    os.environ["TVM_BIND_THREADS"] = "0"
     tvm = load_tvm()
     configure = tvm.get_global_func("runtime.config_threadpool")
     configure(1, threads)

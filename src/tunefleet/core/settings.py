@@ -41,17 +41,19 @@ class BuildSettings:
 class MeasureSettings:
     """How a candidate is measured.
 
-    Repeats are short and many, ranked by a low quantile. A candidate slower than
-    `give_up_ratio` times the best of its task gets `slow_repeats` only: its exact latency does
-    not matter. `max_drift` bounds how far the reference kernel may move over a batch before the
-    batch is measured again, at most `max_again` times.
+    Repeats are short and many, ranked by a low quantile; a candidate gets as many of them as fit
+    into `budget_s`. One slower than `give_up_ratio` times the best of its task gets
+    `slow_repeats` only: its exact latency does not matter. `max_drift` bounds how far the
+    reference kernel may move over a batch before the batch is measured again, at most `max_again`
+    times.
     """
 
     timeout_s: float = 20.0
     memory_gib: float = 8.0
-    repeats: int = 20
-    slow_repeats: int = 3
-    min_repeat_ms: float = 1.5
+    repeats: int = 12
+    slow_repeats: int = 2
+    budget_s: float = 0.06
+    min_repeat_ms: float = 1.0
     give_up_ratio: float = 3.0
     flush_cache: bool = False
     max_drift: float = 0.03

@@ -82,7 +82,7 @@ class Built:
     """A candidate that was compiled: the path of its shared library and its argument types.
 
     `args` are (shape, dtype) of the built function, which differ from the task's where weights
-    are packed.
+    are packed. `build_s` is CPU seconds, `path` is unique to this build.
     """
 
     candidate_id: str

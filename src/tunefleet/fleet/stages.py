@@ -7,7 +7,7 @@ stages nothing is remembered here but what the store can give back.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -16,6 +16,7 @@ from tunefleet.compiler.select import SelectRequest
 from tunefleet.core.identity import Tier
 from tunefleet.core.ids import seed_of
 from tunefleet.core.job import Job
+from tunefleet.core.settings import MeasureSettings
 from tunefleet.core.stage import (
     BuildResult,
     ProfileResult,
@@ -36,6 +37,8 @@ from tunefleet.store import Record, Store
 
 #: Records of earlier jobs that a task starts from, and that the first cost model learns from.
 _KNOWN_RECORDS = 64
+#: Readings of the reference kernel before a drift is believed.
+_REFERENCE_READINGS = 3
 #: Programs from merely compatible devices that are measured here before any search.
 _PROPOSALS = 8
 
@@ -173,14 +176,8 @@ class StageRunner:
         for _ in range(1 + settings.max_again):
             attempts += 1
             before = self._reference()
-            outcomes = self._machine.device.map(
-                work.profile_candidate,
-                [(b, settings, best) for b in built],
-                settings.timeout_s,
-                lambda done: self._progress(key, done, len(built)),
-            )
-            after = self._reference()
-            drift = after / before - 1 if before and after else 0.0
+            outcomes = self._measure(built, settings, best, key)
+            drift = self._drift_since(before, settings.max_drift)
             if chosen is None or abs(drift) < abs(chosen[0]):
                 chosen = (drift, outcomes)
             if abs(drift) <= settings.max_drift:
@@ -199,6 +196,34 @@ class StageRunner:
         if attempts > 1:
             note += f", measured {attempts} times"
         return ProfileResult(tuple(measured), tuple(failed)), note
+
+    def _measure(
+        self, built: Sequence[Built], settings: MeasureSettings, best: float | None, key: StageKey
+    ) -> list[Measurement | CallFailure | Failure]:
+        """One after the other: what is known of the best cuts the hopeless ones short."""
+        outcomes: list[Measurement | CallFailure | Failure] = []
+        for candidate in built:
+            outcome = self._machine.device.call(
+                work.profile_candidate, candidate, settings, best, timeout_s=settings.timeout_s
+            )
+            if isinstance(outcome, Measurement):
+                best = min(outcome.latency_s, best or outcome.latency_s)
+            outcomes.append(outcome)
+            self._progress(key, len(outcomes), len(built))
+        return outcomes
+
+    def _drift_since(self, before: float | None, allowed: float) -> float:
+        """Relative change of the reference kernel. One reading is noisy by itself: a change is
+        believed only when a few readings in a row show it."""
+        drift = 0.0
+        for _ in range(_REFERENCE_READINGS):
+            after = self._reference()
+            if not before or not after:
+                return 0.0
+            drift = after / before - 1
+            if abs(drift) <= allowed:
+                break
+        return drift
 
     def _reference(self) -> float | None:
         outcome = self._machine.device.call(
