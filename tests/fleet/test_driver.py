@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ from tunefleet.core.events import LaneUpdated, StageFinished
 from tunefleet.core.identity import Tier
 from tunefleet.core.stage import StageKind
 from tunefleet.core.trial import Failure, FailureKind, Measurement
-from tunefleet.fleet import stages
+from tunefleet.fleet import stages, work
 from tunefleet.fleet.driver import Driver
 from tunefleet.fleet.finalists import Finalists
 from tunefleet.fleet.pool import CallEnd, CallFailure
@@ -128,13 +129,14 @@ def test_a_failing_candidate_is_a_failed_trial_and_the_run_goes_on(
     tiny: Any, machine: Any, monkeypatch: pytest.MonkeyPatch, end: CallEnd, kind: FailureKind
 ) -> None:
     """Every other candidate's measurement fails; the real pool makes such failures (test_pool)."""
-    real = machine.device.map
+    real, count = machine.device.call, itertools.count()
 
-    def half_failing(function: Any, arguments: Any, *args: Any) -> list[Any]:
-        found = real(function, arguments, *args)
-        return [CallFailure(end, "made to fail") if i % 2 else f for i, f in enumerate(found)]
+    def half_failing(function: Any, *args: Any, **kwargs: Any) -> Any:
+        if function is work.profile_candidate and next(count) % 2:
+            return CallFailure(end, "made to fail")
+        return real(function, *args, **kwargs)
 
-    monkeypatch.setattr(machine.device, "map", half_failing)
+    monkeypatch.setattr(machine.device, "call", half_failing)
     store = MemoryStore()
     job = open_job(store, tiny, 18, replace(SETTINGS, transfer=False))
     drive(store, machine, job)
@@ -167,10 +169,21 @@ def test_a_wrong_program_never_wins(
     assert FailureKind.WRONG_ANSWER in kinds
 
 
+def test_a_single_odd_reading_is_no_drift(
+    tiny: Any, machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readings = iter([1.0, 1.2, 1.01] + [1.0] * 1000)
+    monkeypatch.setattr(stages.StageRunner, "_reference", lambda self: next(readings))
+    store = MemoryStore()
+    drive(store, machine, open_job(store, tiny, 4, replace(SETTINGS, transfer=False)))
+    notes = [r.note for j in store.jobs() for r in store.stages(j.job_id) if r.note]
+    assert notes[0] == "reference drift +1.0%"
+
+
 def test_a_disturbed_batch_is_measured_again(
     tiny: Any, machine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    readings = iter([1.0, 1.2, 1.0, 1.001] + [1.0] * 1000)
+    readings = iter([1.0, 1.2, 1.2, 1.2, 1.0, 1.001] + [1.0] * 1000)
     monkeypatch.setattr(stages.StageRunner, "_reference", lambda self: next(readings))
     store = MemoryStore()
     job = open_job(store, tiny, 4, replace(SETTINGS, transfer=False))
