@@ -42,7 +42,7 @@ def peak_gflops(target: Target, directory: str) -> float:
         tiles = target.threads * _PEAK_TILES_PER_THREAD
         module = _tile_products(tiles, rows, columns)
         run = runner(_built(module, target, f"peak-{rows}x{columns}", directory))
-        seconds = min(run(number=2, repeat=20, preprocess=""))
+        seconds = min(run(number=1, repeat=150, preprocess=""))
         best = max(best, 2.0 * tiles * rows * columns * _PEAK_DEPTH / seconds / 1e9)
     return best
 
