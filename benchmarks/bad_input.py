@@ -14,8 +14,9 @@ import tempfile
 import time
 from pathlib import Path
 
-import common
 import numpy as np
+
+import common
 
 
 def cases(directory: Path) -> list[tuple[str, list[str]]]:

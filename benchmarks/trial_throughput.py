@@ -174,7 +174,7 @@ def main(options: argparse.Namespace) -> int:
     threads = native_target().threads
     rows: list[dict[str, Any]] = []
     checks: list[common.Check] = []
-    for name in tasks():
+    for name in options.task or list(tasks()):
         sides: dict[str, dict[str, Any]] = {}
         for side in ("tunefleet", "cured", "stock"):
             if side == "tunefleet":
@@ -209,6 +209,7 @@ def main(options: argparse.Namespace) -> int:
 if __name__ == "__main__":
     made = common.parser("Trials per minute against stock MetaSchedule.")
     made.add_argument("--trials", type=int, default=64)
+    made.add_argument("--task", action="append", help="matmul, conv3x3, depthwise; default: all")
     made.add_argument("--batch", type=int, default=32)
     made.add_argument(
         "--stock", nargs=3, metavar=("TASK", "TRIALS", "BATCH"), help=argparse.SUPPRESS

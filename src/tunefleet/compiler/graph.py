@@ -11,7 +11,7 @@ tvm = load_tvm()
 relax = tvm.relax
 
 #: NHWC keeps the channels of a pixel together: vector loads for 1x1 and depthwise convolutions,
-#: and a packed weight of any blocking. Measured best on x86 (docs/benchmarks.md, layout).
+#: and a packed weight of any blocking.
 _LAYOUT = {"relax.nn.conv2d": ["NHWC", "HWIO"]}
 
 

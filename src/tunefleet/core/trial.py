@@ -31,8 +31,8 @@ class Failure:
 def ranking_latency(latencies_s: tuple[float, ...]) -> float:
     """The latency candidates are ranked by: the 10th percentile of the repeats, in seconds.
 
-    On a shared machine the median of one kernel moves by up to 25 % from minute to minute, its
-    10th percentile by 1-3 % (docs/benchmarks.md), so the low quantile is the honest rank.
+    Other programs on a shared machine only ever add time: the median of one kernel moves with
+    them from minute to minute, its low quantile hardly.
     """
     ordered = sorted(latencies_s)
     position = 0.1 * (len(ordered) - 1)

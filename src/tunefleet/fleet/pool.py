@@ -16,14 +16,13 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, TimeoutError
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import lru_cache
-from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
 from tunefleet.errors import TunefleetError
+from tunefleet.fleet._spawn import worker_context
 
 T = TypeVar("T")
 
@@ -51,13 +50,6 @@ class WorkerConfig:
     memory_gib: float
     log_path: str
     cores: tuple[int, ...] = ()
-
-
-@lru_cache(maxsize=1)
-def _context() -> BaseContext:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tunefleet.fleet._preload"])
-    return context
 
 
 def _initialize(config: WorkerConfig) -> None:
@@ -126,7 +118,7 @@ class WorkerPool:
             max_workers=workers,
             initializer=_initialize,
             initargs=(config,),
-            context=_context(),
+            context=worker_context(),
         )
 
     def __enter__(self) -> WorkerPool:

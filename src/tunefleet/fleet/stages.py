@@ -249,8 +249,8 @@ class StageRunner:
             ),
             default=0,
         )
-        # Fitting takes time in proportion to all trials: fit when a tenth of them is new.
-        needed = max(settings.min_new_trials, trained_on // 10)
+        # Fitting takes time in proportion to all trials: fit when a fifth as many are new.
+        needed = max(settings.min_new_trials, trained_on // 5)
         if len(samples) - trained_on < needed:
             return UpdateResult()
         features, labels, tasks = (list(column) for column in zip(*samples, strict=True))

@@ -1,0 +1,52 @@
+"""A fork server whose workers do not import the program's main module.
+
+Everything a worker runs lies in tunefleet, so the user's script need not be imported again in
+each worker, and needs no `if __name__ == "__main__":` to keep it from starting itself anew.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+from functools import lru_cache
+from multiprocessing import popen_forkserver, spawn
+from multiprocessing.context import BaseContext, ForkServerContext, ForkServerProcess
+from typing import Any
+
+_thread = threading.local()
+_original = spawn.get_preparation_data
+
+
+def _preparation_data(name: str) -> dict[str, Any]:
+    """What Python tells a new process, less the main module where one of ours is started."""
+    data = _original(name)
+    if getattr(_thread, "starts_worker", False):
+        data.pop("init_main_from_name", None)
+        data.pop("init_main_from_path", None)
+    return data
+
+
+# Nothing in multiprocessing takes this as a parameter. Other processes of the program, and other
+# threads meanwhile, get what they always got.
+spawn.get_preparation_data = _preparation_data
+
+
+class _Process(ForkServerProcess):
+    @staticmethod
+    def _Popen(process_obj: Any) -> Any:
+        _thread.starts_worker = True
+        try:
+            return popen_forkserver.Popen(process_obj)
+        finally:
+            _thread.starts_worker = False
+
+
+class _Context(ForkServerContext):
+    Process = _Process  # type: ignore[assignment]
+
+
+@lru_cache(maxsize=1)
+def worker_context() -> BaseContext:
+    """The context all pools share: one fork server with the compiler loaded."""
+    multiprocessing.set_forkserver_preload(["tunefleet.fleet._preload"])
+    return _Context()
