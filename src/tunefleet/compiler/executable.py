@@ -22,6 +22,9 @@ relax = tvm.relax
 
 Array = NDArray[Any]
 
+#: What a comparison of modules may take in all.
+_LONGEST_S = 40.0
+
 
 def compile_network(mod: Any, target: Target, traces: Mapping[str, str]) -> Any:
     """A prepared module -> Relax executable; `traces` are by task id, other tasks stay as they are.
@@ -125,6 +128,9 @@ def time_interleaved(
     """
     networks = [LoadedNetwork(path) for path in paths]
     estimates = [min(n.time(inputs, 2)) for n in networks]
+    # An untuned network may take seconds per inference: fewer rounds, never fewer than three.
+    fitting = int(_LONGEST_S / sum(max(round_s, e) for e in estimates))
+    rounds = min(rounds, max(3, fitting))
     found: list[list[float]] = [[] for _ in networks]
     for _ in range(rounds):
         for index, network in enumerate(networks):

@@ -42,7 +42,7 @@ class _Process(ForkServerProcess):
 
 
 class _Context(ForkServerContext):
-    Process = _Process  # type: ignore[assignment]
+    Process = _Process
 
 
 @lru_cache(maxsize=1)
