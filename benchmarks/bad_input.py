@@ -98,7 +98,7 @@ def main(options: argparse.Namespace) -> int:
             done = subprocess.run(
                 [program, *arguments], capture_output=True, text=True, check=False, timeout=120
             )
-            text = done.stderr.strip().replace(name, "DIR")
+            text = done.stderr.strip().replace(name, "DIR").replace(str(Path.cwd()), "CWD")
             lines = [line for line in text.splitlines() if line.startswith("error")]
             rows.append(
                 {
