@@ -17,7 +17,7 @@ _HOMES = {
     "TuneSettings": "tunefleet.core.settings",
     "TunefleetError": "tunefleet.errors",
     "evaluate_artifact": "tunefleet.inference",
-    "list_tasks": "tunefleet.session",
+    "list_tasks": "tunefleet.listing",
     "run_artifact": "tunefleet.inference",
 }
 

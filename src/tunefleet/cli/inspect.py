@@ -27,7 +27,7 @@ def tasks(
     from tunefleet.compiler.frontends.spec import network_name
 
     network_name(network)
-    from tunefleet.session import list_tasks
+    from tunefleet.listing import list_tasks
 
     listing = list_tasks(network, target, threads)
     if json:

@@ -11,7 +11,6 @@ import multiprocessing
 import os
 import resource
 import signal
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, TimeoutError
 from dataclasses import dataclass
@@ -194,6 +193,3 @@ def _exit_text(code: int) -> str:
 
 
 __all__ = ["CallEnd", "CallFailure", "WorkerConfig", "WorkerPool", "outcome"]
-
-if sys.platform != "linux":  # pragma: no cover
-    raise ImportError("tunefleet runs its workers on Linux only")
