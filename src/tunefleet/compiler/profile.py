@@ -33,16 +33,15 @@ def profile_candidate(
     try:
         run = runner(built)
         flush = "cache_flush_cpu_non_first_arg" if settings.flush_cache else ""
-        warm = run(number=1, repeat=2, preprocess="")
+        warm = run(number=1, repeat=settings.slow_repeats, preprocess=flush)
         estimate = min(warm)
+        if best_s is not None and estimate > settings.give_up_ratio * best_s:
+            return Measurement(tuple(warm))
         number = 1
         if not settings.flush_cache:
             number = max(1, math.ceil(settings.min_repeat_ms * 1e-3 / max(estimate, 1e-9)))
-        slow = best_s is not None and estimate > settings.give_up_ratio * best_s
-        repeats = settings.slow_repeats
-        if not slow:
-            fitting = int(settings.budget_s / (number * estimate))
-            repeats = max(settings.slow_repeats, min(settings.repeats, fitting))
+        fitting = int(settings.budget_s / (number * estimate))
+        repeats = max(settings.slow_repeats, min(settings.repeats, fitting))
         return Measurement(tuple(run(number=number, repeat=repeats, preprocess=flush)))
     except Exception as error:
         kind = FailureKind.RUN_MEMORY if is_memory(error) else FailureKind.RUN_ERROR

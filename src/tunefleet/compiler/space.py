@@ -17,8 +17,26 @@ ms = tvm.s_tir.meta_schedule
 _UNROLL_STEPS = (0, 16, 64)
 
 
-def search_space(target: Target) -> Any:
+#: Elements of the longest loop that is vectorised: four registers of AVX-512.
+_VECTOR_EXTENT = 64
+_MIN_VECTOR_EXTENT = 8
+
+
+def vector_extent(channels: int) -> int:
+    """The longest vectorised loop for a task whose innermost output dimension is `channels`.
+
+    MetaSchedule splits the fused loops of an elementwise block by the whole extent; where it does
+    not divide the innermost dimension, reading what is broadcast along the others (a bias) becomes
+    a gather, slow to compile (200 ms and more) and slow to run. So: the largest divisor.
+    """
+    divisors = (n for n in range(_VECTOR_EXTENT, _MIN_VECTOR_EXTENT - 1, -1) if channels % n == 0)
+    return next(divisors, _VECTOR_EXTENT)
+
+
+def search_space(target: Target, channels: int) -> Any:
     """MetaSchedule's space of multi-level tilings for CPUs without tensor intrinsics.
+
+    `channels` is the extent of the task's innermost output dimension.
 
     The rules are named here rather than taken from the target: for a processor with AVX-512 the
     default set asks for intrinsics that this TVM cannot use.
@@ -30,7 +48,7 @@ def search_space(target: Target) -> Any:
     ]
     unroll = ms.schedule_rule.ParallelizeVectorizeUnroll(
         max_jobs_per_core=16,
-        max_vectorize_extent=64,
+        max_vectorize_extent=vector_extent(channels),
         unroll_max_steps=list(_UNROLL_STEPS),
         unroll_explicit=True,
     )

@@ -9,6 +9,8 @@ import os
 import sys
 import types
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -40,6 +42,23 @@ def _stub_tensor_intrinsics() -> None:
     sys.modules[_INTRINSICS] = stub
 
 
+@contextmanager
+def _without_torch() -> Iterator[None]:
+    """Keep TVM's ffi from importing torch, which takes longer than all of TVM.
+
+    It does so for symbols that clash on Windows and to convert torch tensors, which nothing here
+    hands to it. Who needs torch can still import it, before or after.
+    """
+    if "torch" in sys.modules:
+        yield
+        return
+    sys.modules["torch"] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules["torch"]
+
+
 @lru_cache(maxsize=1)
 def load_tvm() -> Any:
     """The tvm module, imported once per process.
@@ -57,7 +76,7 @@ def load_tvm() -> Any:
     # TVM logs to stderr from C++; only errors are of interest to a user of tunefleet.
     os.environ.setdefault("TVM_LOG_DEBUG", "")
     _stub_tensor_intrinsics()
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _without_torch():
         warnings.simplefilter("ignore")
         import tvm
         import tvm.relax

@@ -3,8 +3,13 @@
 Nothing here may start a thread: a fork after TVM's thread pool was used hangs.
 """
 
+import gc
+
 from tunefleet.compiler.toolchain import load_tvm
 
 load_tvm()
 
 import tunefleet.fleet.work  # noqa: E402, F401  (needs tvm loaded our way first)
+
+# What is loaded now lives as long as a worker: its collector need not walk it again and again.
+gc.freeze()
