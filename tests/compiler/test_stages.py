@@ -195,3 +195,26 @@ def test_a_program_that_computes_something_else_is_found_out(target: Any, tmp_pa
     assert isinstance(wrong, Built)
     assert check_output(right, right, seed=1).difference == ""
     assert "differ" in check_output(right, wrong, seed=1).difference
+
+
+def test_finalists_are_measured_with_cold_weights(built: Built, conv_task: Any) -> None:
+    """Every run takes the next copy of the weights; without weights, or few, none is made."""
+    from tunefleet.compiler import profile
+    from tunefleet.compiler.programs import nbytes, weights
+
+    indices, size = weights(conv_task.program)
+    assert sum(nbytes(*built.args[i]) for i in indices) == size > 0
+    assert profile._cold_runner(built, (), 2**30) is None
+    assert profile._cold_runner(built, indices, size) is None  # the network has no other weights
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(profile, "_COLD_BYTES", 0)
+        made: list[Any] = []
+        tensor = profile._random_tensor
+        patch.setattr(profile, "_random_tensor", lambda *a: made.append(a) or tensor(*a))
+        run = profile._cold_runner(built, indices, 5 * size)
+        assert len(made) == len(built.args) + 5 * len(indices)
+        found = run(number=2, repeat=3, preprocess="")
+        assert len(found) == 3
+        assert min(found) > 0
+        both = profile.profile_interleaved([built, built], MEASURE, indices, 5 * size)
+        assert [type(f) for f in both] == [Measurement, Measurement]

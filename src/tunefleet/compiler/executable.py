@@ -24,6 +24,8 @@ Array = NDArray[Any]
 
 #: What a comparison of modules may take in all.
 _LONGEST_S = 40.0
+#: A run as long as this is not warmed up again.
+_LONG_RUN_S = 0.5
 
 
 def compile_network(mod: Any, target: Target, traces: Mapping[str, str]) -> Any:
@@ -89,12 +91,6 @@ class LoadedNetwork:
         tensors = [tvm.runtime.tensor(np.ascontiguousarray(x)) for x in inputs]
         return lambda: self._main(*tensors)
 
-    def time(self, inputs: Sequence[Array], repeats: int, number: int = 1) -> list[float]:
-        """Seconds per inference of each repeat, weights and inputs already in place."""
-        tensors = [tvm.runtime.tensor(np.ascontiguousarray(x)) for x in inputs]
-        evaluator = self._machine.time_evaluator("main", tvm.cpu(), number=number, repeat=repeats)
-        return [float(s) for s in evaluator(*tensors).results]
-
     def kernel_times(self, inputs: Sequence[Array], repeats: int) -> dict[str, float]:
         """Seconds per inference spent in each kernel, by the kernel's name: median of repeats."""
         tensors = [tvm.runtime.tensor(np.ascontiguousarray(x)) for x in inputs]
@@ -126,18 +122,29 @@ def time_interleaved(
     Each round gives one number per module, its fastest quarter's median: the noise of a shared
     machine only ever adds.
     """
-    networks = [LoadedNetwork(path) for path in paths]
-    estimates = [min(n.time(inputs, 2)) for n in networks]
-    # An untuned network may take seconds per inference: fewer rounds, never fewer than three.
+    runs = [LoadedNetwork(path).bound(inputs) for path in paths]
+    estimates = [_seconds(run) for run in runs]
+    # An untuned network may take seconds per inference, and one run says enough of it.
+    estimates = [
+        min(e, _seconds(r)) if e < _LONG_RUN_S else e for e, r in zip(estimates, runs, strict=True)
+    ]
     fitting = int(_LONGEST_S / sum(max(round_s, e) for e in estimates))
     rounds = min(rounds, max(3, fitting))
-    found: list[list[float]] = [[] for _ in networks]
+    found: list[list[float]] = [[] for _ in runs]
     for _ in range(rounds):
-        for index, network in enumerate(networks):
+        for index, run in enumerate(runs):
+            if estimates[index] < _LONG_RUN_S:
+                run()  # what the other module left in the caches is not this one's
             repeats = max(1, math.ceil(round_s / estimates[index]))
-            times = sorted(network.time(inputs, repeats))
+            times = sorted(_seconds(run) for _ in range(repeats))
             found[index].append(float(np.median(times[: max(1, len(times) // 4)])))
     return found
+
+
+def _seconds(run: Callable[[], Any]) -> float:
+    started = time.perf_counter()
+    run()
+    return time.perf_counter() - started
 
 
 def worst_difference(expected: Sequence[Array], actual: Sequence[Array]) -> float:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import tvm_ffi
 
 from tunefleet.compiler.toolchain import load_tvm
@@ -18,6 +21,19 @@ tvm = load_tvm()
 def load_program(program: str) -> Any:
     """The module of a task from its serialised form."""
     return tvm.ir.load_json(program)
+
+
+def weights(program: str) -> tuple[tuple[int, ...], int]:
+    """Which arguments of a task are the network's weights, and their bytes in all."""
+    function = load_program(program)["main"]
+    free = function.attrs.get("layout_free_buffers") if function.attrs else None
+    indices = tuple(int(i) for i in free or ())
+    arguments = tvm.s_tir.meta_schedule.arg_info.ArgInfo.from_prim_func(function)
+    return indices, sum(nbytes(arguments[i].shape, str(arguments[i].dtype)) for i in indices)
+
+
+def nbytes(shape: Iterable[int], dtype: str) -> int:
+    return math.prod(int(d) for d in shape) * (1 if dtype == "bool" else np.dtype(dtype).itemsize)
 
 
 def trace_text(trace: Any) -> str:

@@ -60,7 +60,7 @@ class MeasureSettings:
     flush_cache: bool = False
     max_drift: float = 0.03
     max_again: int = 1
-    finalists: int = 4
+    finalists: int = 6
     final_repeats: int = 60
     end_to_end_rounds: int = 12
 

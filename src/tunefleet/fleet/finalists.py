@@ -17,7 +17,7 @@ from tunefleet.fleet.stages import Lane, StageRunner
 from tunefleet.store import Store
 
 #: Candidates within this factor of the best may truly be faster; others are not worth the time.
-_CLOSE = 1.08
+_CLOSE = 1.12
 #: A default schedule slower than this many times the winner's latency cannot win.
 _DEFAULT_IN_REACH = 3.0
 _CHECK_TIMEOUT_S = 120.0
@@ -32,6 +32,7 @@ class _Contest:
     packed: list[Built | None]
     checked: list[Built | None]
     default: Built | None
+    weights: tuple[int, ...]
 
 
 class Finalists:
@@ -46,13 +47,26 @@ class Finalists:
 
     def crown_all(self) -> None:
         crowned = self._store.winners(self._job.job_id)
-        tasks = [t for t in self._store.tasks(self._job.job_id) if t.task.task_id not in crowned]
+        every = self._store.tasks(self._job.job_id)
+        weights = self._weights(every)
+        between = sum(t.weight * weights[t.task.task_id][1] for t in every)
+        tasks = [t for t in every if t.task.task_id not in crowned]
         contests = [(weighted, self._finalists(weighted)) for weighted in tasks]
         # All are built before any is measured: on shared cores the two take turns anyway, and
         # builds fill both cores only when there are many of them.
-        for index, contest in enumerate(self._built(contests)):
+        for index, contest in enumerate(self._built(contests, weights)):
             self._observer(Progressed(index + 1, len(tasks), contest.weighted.task.name))
-            self._crown(contest)
+            self._crown(contest, between)
+
+    def _weights(self, tasks: list[WeightedTask]) -> dict[str, tuple[tuple[int, ...], int]]:
+        """By task: which arguments are weights of the network, and their bytes."""
+        timeout = self._job.spec.settings.build.timeout_s
+        arguments = [(t.task.program,) for t in tasks]
+        found = self._machine.host.map(work.weights, arguments, timeout)
+        return {
+            t.task.task_id: ((), 0) if isinstance(f, CallFailure) else f
+            for t, f in zip(tasks, found, strict=True)
+        }
 
     def _finalists(self, weighted: WeightedTask) -> list[Trial]:
         """The fastest trials of this job and of earlier ones that are close to the best."""
@@ -71,7 +85,11 @@ class Finalists:
         size = self._job.spec.settings.measure.finalists
         return (close if len(close) > 1 else measured[:2])[:size]
 
-    def _built(self, contests: list[tuple[WeightedTask, list[Trial]]]) -> list[_Contest]:
+    def _built(
+        self,
+        contests: list[tuple[WeightedTask, list[Trial]]],
+        weights: dict[str, tuple[tuple[int, ...], int]],
+    ) -> list[_Contest]:
         scratch, target = str(self._machine.scratch), self._machine.target
         jobs: list[tuple[Any, ...]] = []
         for weighted, finalists in contests:
@@ -88,10 +106,11 @@ class Finalists:
             default = _or_none(next(results))
             pairs = [(_or_none(next(results)), _or_none(next(results))) for _ in finalists]
             packed, checked = [p for p, _ in pairs], [c for _, c in pairs]
-            built.append(_Contest(weighted, finalists, packed, checked, default))
+            constant = weights[weighted.task.task_id][0]
+            built.append(_Contest(weighted, finalists, packed, checked, default, constant))
         return built
 
-    def _crown(self, contest: _Contest) -> None:
+    def _crown(self, contest: _Contest, between: int) -> None:
         entries = [
             (trial, packed, checked)
             for trial, packed, checked in zip(
@@ -99,7 +118,7 @@ class Finalists:
             )
             if packed is not None and checked is not None
         ]
-        latencies = self._measured([packed for _, packed, _ in entries])
+        latencies = self._measured([p for _, p, _ in entries], contest.weights, between)
         order = sorted(range(len(entries)), key=lambda i: latencies[i] or float("inf"))
         rejected: list[tuple[str, Failure]] = []
         winner: Trial | None = None
@@ -125,7 +144,7 @@ class Finalists:
                 continue
             checks |= {"latency_s": latency, "default_s": check.default_s, "verified": True}
             if check.default_s < latency * _DEFAULT_IN_REACH:
-                both = self._measured([packed, contest.default])
+                both = self._measured([packed, contest.default], contest.weights, between)
                 checks["default_s"] = both[1]
                 if both[0] is None or (both[1] is not None and both[1] <= both[0]):
                     break  # the default schedule is at least as fast
@@ -134,7 +153,9 @@ class Finalists:
         checks["rejected"] = [[i, f.text] for i, f in rejected]
         self._store.crown(self._job.job_id, contest.weighted.task.task_id, winner, checks, rejected)
 
-    def _measured(self, built: list[Built]) -> list[float | None]:
+    def _measured(
+        self, built: list[Built], weights: tuple[int, ...], between: int
+    ) -> list[float | None]:
         """Latencies of programs measured long and in turn; None for one that failed."""
         if not built:
             return []
@@ -143,6 +164,8 @@ class Finalists:
             work.profile_interleaved,
             built,
             settings,
+            weights,
+            between,
             timeout_s=settings.timeout_s * (1 + len(built)),
         )
         if isinstance(outcome, CallFailure):

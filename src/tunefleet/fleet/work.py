@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tunefleet.compiler import build, executable, profile, reference
+from tunefleet.compiler import build, executable, profile, programs, reference
 from tunefleet.compiler.select import SelectRequest, select
 from tunefleet.core.stage import SelectResult
 from tunefleet.core.target import Target
@@ -41,6 +41,7 @@ profile_candidate = profile.profile_candidate
 profile_interleaved = profile.profile_interleaved
 check_output = profile.check_output
 peak_gflops = reference.peak_gflops
+weights = programs.weights
 
 
 @lru_cache(maxsize=2)
