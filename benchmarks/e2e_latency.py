@@ -187,8 +187,9 @@ def main(options: argparse.Namespace) -> int:
                          "high": value.high, "ours/this": median(ratio)})  # fmt: skip
         common.table(rows[-len(latency) :], list(rows[-1]))
         tuning_s = result["wall_s"]
+        kernels_ms = result["kernels_ms"] or math.nan
         print(f"tuned {tuning_s / 60:.1f} min, {result['trials']} trials, sum of kernels "
-              f"{result['kernels_ms']:.2f} ms, peak {result['peak_gflops']:.0f} GFLOP/s; furthest "
+              f"{kernels_ms:.2f} ms, peak {result['peak_gflops']:.0f} GFLOP/s; furthest "
               "from peak (time lost):")  # fmt: skip
         common.table(kernels[:5], ["name", "shapes", "weight", "latency_us", "gflops",
                                    "peak_share", "network_share"])  # fmt: skip

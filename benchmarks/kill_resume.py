@@ -28,6 +28,7 @@ def main(options: argparse.Namespace) -> int:
                "--trials", str(trials), "--batch", "8", "--first-batch", "8"]  # fmt: skip
     moments: list[float] = []
     seen: list[int] = []
+    done = False
     with tempfile.TemporaryDirectory() as home:
         command += ["--home", home]
         while len(moments) < kills:
@@ -37,13 +38,18 @@ def main(options: argparse.Namespace) -> int:
             ) as job:
                 try:
                     job.wait(moment)
-                    break  # it was done before it could be killed
+                    done = True  # before it could be killed
                 except subprocess.TimeoutExpired:
                     job.kill()
                     moments.append(moment)
             seen.append(_count(Path(home)))
+            if done:
+                break
             print(f"kill {len(moments):2} after {moment:4.1f} s: {seen[-1]} trials", flush=True)
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        if not done:
+            subprocess.run(
+                command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
         final = _examine(Path(home))
     rows = {"kills": len(moments), **final}
     common.table([rows], list(rows))
@@ -97,9 +103,9 @@ def _examine(home: Path) -> dict[str, int]:
 if __name__ == "__main__":
     made = common.parser("kill -9 and resume.")
     made.add_argument("--kills", type=int, default=20)
-    made.add_argument("--trials", type=int, default=160)
-    # Importing and checking take some ten seconds; kills should fall within the search as well.
-    made.add_argument("--shortest-s", type=float, default=6.0)
-    made.add_argument("--longest-s", type=float, default=26.0)
+    made.add_argument("--trials", type=int, default=1200)
+    # Importing and checking take some seconds; kills should fall within the search as well.
+    made.add_argument("--shortest-s", type=float, default=5.0)
+    made.add_argument("--longest-s", type=float, default=17.0)
     made.add_argument("--seed", type=int, default=1)
     common.run(main, made)

@@ -193,6 +193,7 @@ class Session:
         tuned = self._need(self._tuned, "evaluate", "build")
         prepared = self._need(self._prepared, "evaluate", "from_network")
         from tunefleet.fleet.network_work import compare, kernel_times
+        from tunefleet.fleet.pool import CallFailure
 
         machine = self._start_machine()
         self._phase("measure")
@@ -200,7 +201,11 @@ class Session:
             inputs = prepared.imported.example_inputs
             count = rounds or self._settings.measure.end_to_end_rounds
             self._comparison = compare(prepared.untuned, tuned, inputs, machine, count)
-            self._kernels = kernel_times(self.module_path, inputs, machine)
+            kernels = kernel_times(self.module_path, inputs, machine)
+            if isinstance(kernels, CallFailure):
+                self._observer(Note(f"kernels were not timed one by one: {kernels.text}", True))
+            else:
+                self._kernels = kernels
         if self._delivered == "tuned" and self._comparison.speedup.median <= 1.0:
             self._deliver_untuned("the tuned module is not faster than the untuned one")
         if self._artifact is not None:

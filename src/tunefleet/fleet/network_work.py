@@ -136,9 +136,10 @@ def _timed(
     return outcome
 
 
-def kernel_times(path: Path, inputs: Sequence[Any], machine: Machine) -> dict[str, float]:
-    """Seconds per inference by kernel, or nothing when the module cannot be instrumented."""
-    outcome = machine.device.call(
+def kernel_times(
+    path: Path, inputs: Sequence[Any], machine: Machine
+) -> dict[str, float] | CallFailure:
+    """Seconds per inference by kernel."""
+    return machine.device.call(
         work.kernel_times, str(path), list(inputs), 20, timeout_s=_NETWORK_TIMEOUT_S
     )
-    return {} if isinstance(outcome, CallFailure) else outcome
