@@ -1,0 +1,1 @@
+"""Pure: events in, instructions out."""

@@ -1,0 +1,329 @@
+"""The scheduler: a pure state machine, events in, instructions out.
+
+It reads no clock, does no I/O and starts nothing: every event says when it happened, every
+instruction is carried out by the shell that drives it (the live one, or the simulator).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tunefleet.core.stage import StageKey, StageKind
+from tunefleet.errors import InternalError
+from tunefleet.scheduler.estimates import Estimates
+from tunefleet.scheduler.lanes import JobRecord, Lane, Pool, Stage
+from tunefleet.scheduler.policies import Policy
+from tunefleet.scheduler.resources import Held, Resources, quarantine_s
+from tunefleet.scheduler.transitions import Move, StageState
+from tunefleet.scheduler.values import (
+    AbandonStage,
+    End,
+    Event,
+    FinishJob,
+    Instruction,
+    JobCancelled,
+    JobEnd,
+    JobPaused,
+    JobResumed,
+    JobSubmitted,
+    LeaseExpired,
+    QuarantineResource,
+    ResourceJoined,
+    ResourceLost,
+    Role,
+    SetTimer,
+    StageFinished,
+    StartStage,
+    TimerFired,
+)
+
+#: Attempts after which a stage is poison: it has cost that many workers, or failed that often.
+ATTEMPTS = 3
+
+
+class Scheduler:
+    """`handle` takes one event and returns what to do now.
+
+    `max_drift` is the relative change of a device's reference kernel that counts against it.
+    """
+
+    def __init__(self, policy: Policy, max_drift: float = 0.03) -> None:
+        self.policy = policy
+        self.estimates = Estimates()
+        self.resources = Resources()
+        self.jobs: dict[str, JobRecord] = {}
+        self._max_drift = max_drift
+        self._leases: dict[int, tuple[Held, Stage]] = {}
+        self._next_lease = 1
+        self._out: list[Instruction] = []
+        #: Pools in which something may start since this event.
+        self._touched: set[Pool] = set()
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            JobSubmitted: self._job_submitted,
+            JobCancelled: self._job_cancelled,
+            JobPaused: self._job_paused,
+            JobResumed: self._job_resumed,
+            StageFinished: self._stage_finished,
+            ResourceJoined: self._resource_joined,
+            ResourceLost: self._resource_lost,
+            LeaseExpired: self._lease_expired,
+            TimerFired: self._timer_fired,
+        }
+        policy.bind(self)
+
+    @property
+    def running(self) -> int:
+        return len(self._leases)
+
+    def handle(self, event: Event) -> list[Instruction]:
+        self._out = []
+        self._touched.clear()
+        self._handlers[type(event)](event)
+        self._fill(event.at)
+        return self._out
+
+    # --- jobs
+
+    def _job_submitted(self, event: JobSubmitted) -> None:
+        request = event.request
+        if request.job_id in self.jobs:
+            raise InternalError(f"job {request.job_id} was submitted twice")
+        job = JobRecord(request)
+        self.jobs[job.job_id] = job
+        for task_id, iteration, done in job.plan.unfinished():
+            job.lanes[task_id].open(iteration, done)
+            job.open_rounds += 1
+            self._advance(job.lanes[task_id], event.at)
+        self._open_rounds(job, event.at)
+
+    def _job_cancelled(self, event: JobCancelled) -> None:
+        job = self.jobs.get(event.job_id)
+        if job is None or job.ending:
+            return
+        job.ending = event.cause
+        for lane in job.lanes.values():
+            self._drop(lane, event.cause)
+        self._finish_if_ended(job, event.at)
+
+    def _job_paused(self, event: JobPaused) -> None:
+        """Stages that run are let finish; nothing further starts."""
+        job = self.jobs.get(event.job_id)
+        if job is None or job.paused:
+            return
+        job.paused = True
+        for stage in job.stages():
+            stage.ticket += 1  # leaves its queue
+
+    def _job_resumed(self, event: JobResumed) -> None:
+        job = self.jobs.get(event.job_id)
+        if job is None or not job.paused:
+            return
+        job.paused = False
+        for stage in job.stages():
+            if stage.state is StageState.READY:
+                self._queue(stage, event.at)
+        self._open_rounds(job, event.at)
+
+    def _open_rounds(self, job: JobRecord, now: float) -> None:
+        width = job.request.width
+        while not job.paused and not job.ending and (width is None or job.open_rounds < width):
+            task_id = None if job.plan.ended(now) else job.plan.next_lane(now)
+            if task_id is None:
+                break
+            lane = job.lanes[task_id]
+            lane.open(lane.iteration)
+            job.open_rounds += 1
+            self._advance(lane, now)
+        self._finish_if_ended(job, now)
+
+    def _finish_if_ended(self, job: JobRecord, now: float) -> None:
+        if job.open_rounds or job.job_id not in self.jobs or (job.paused and not job.ending):
+            return
+        if job.ending:
+            end, reason = JobEnd.CANCELLED, job.ending
+        elif all(lane.failed for lane in job.lanes.values()) and job.lanes:
+            end, reason = JobEnd.FAILED, next(iter(job.lanes.values())).failed
+        else:
+            # Nothing is open and the plan opened nothing: it has ended.
+            end, reason = JobEnd.DONE, job.plan.ended(now) or "nothing is left to try"
+        del self.jobs[job.job_id]
+        self.policy.finished(job)
+        self.estimates.forget(job.job_id, list(job.lanes))
+        self._out.append(FinishJob(job.job_id, end, reason))
+
+    # --- stages
+
+    def _stage_finished(self, event: StageFinished) -> None:
+        found = self._leases.pop(event.lease, None)
+        if found is None:
+            return  # of a resource that was lost since: whatever it says, it is too late
+        held, stage = found
+        self._touched |= self.resources.release(held, event.lease)
+        if held.suspended == _SILENT:
+            self._touched |= self.resources.resume(held)
+        if stage.lease != event.lease:
+            return  # the lease had expired and the stage went elsewhere
+        failed = event.end is End.FAILED
+        if event.end is not End.ABANDONED:
+            drifted = abs(event.drift) > self._max_drift
+            complaint = self.resources.judge(held, stage, failed, drifted)
+            if complaint and not held.suspended:
+                self._quarantine(held, complaint, event.at)
+        if event.end is End.DONE:
+            self._done(stage, event)
+        elif stage.state is StageState.STOPPING:
+            stage.move(Move.STOPPED)
+            self._close(stage.lane, event.at)
+        else:
+            self._failed(stage, event.cause or "the stage failed", event.at)
+
+    def _done(self, stage: Stage, event: StageFinished) -> None:
+        stage.move(Move.FINISH)
+        job, lane, kind = stage.job, stage.lane, stage.kind
+        self.estimates.learn(job.job_id, lane.task_id, kind, event.seconds)
+        productive = job.plan.absorb(lane.task_id, kind, event.result, event.seconds)
+        if lane.failed or job.ending:
+            self._close(lane, event.at)
+            return
+        if not productive:  # nothing to build: the round ends here
+            for other in lane.rounds[stage.key.iteration]:
+                if other.state is StageState.WAITING:
+                    other.state = StageState.DONE
+        last = StageKind.BUILD if job.request.lookahead else StageKind.UPDATE
+        if kind is last or not productive:
+            job.plan.closed(lane.task_id)
+        self._close(lane, event.at)
+        self._advance(lane, event.at)
+
+    def _failed(self, stage: Stage, cause: str, now: float) -> None:
+        """An attempt is lost: try again, or give the lane up when it is poison."""
+        if stage.attempt < ATTEMPTS:
+            stage.move(Move.RETRY)
+            self._queue(stage, now)
+            return
+        stage.move(Move.FAIL)
+        lane = stage.lane
+        lane.failed = f"{stage.key} failed {ATTEMPTS} times: {cause}"
+        lane.job.plan.failed(lane.task_id, lane.failed)
+        self._drop(lane, "another stage of its lane failed")
+        self._close(lane, now)
+
+    def _drop(self, lane: Lane, reason: str) -> None:
+        """Give up every stage of a lane; those that run are told to stop."""
+        for stage in lane.stages():
+            if stage.state in (StageState.WAITING, StageState.READY):
+                stage.move(Move.DROP)
+            elif stage.state is StageState.RUNNING:
+                stage.move(Move.STOP)
+                held, _ = self._leases[stage.lease]
+                resource_id = held.resource.resource_id
+                self._out.append(AbandonStage(stage.key, resource_id, stage.lease, reason))
+        lane.job.open_rounds -= lane.close_finished()
+
+    def _close(self, lane: Lane, now: float) -> None:
+        """Drop rounds that are over and let the job open others, or end."""
+        lane.job.open_rounds -= lane.close_finished()
+        self._open_rounds(lane.job, now)
+
+    def _advance(self, lane: Lane, now: float) -> None:
+        for stage in list(lane.enabled()):
+            stage.move(Move.ENABLE)
+            self._queue(stage, now)
+
+    def _queue(self, stage: Stage, now: float) -> None:
+        stage.ticket += 1
+        stage.ready_at = now
+        if not stage.job.paused:
+            self.policy.add(stage, now)
+            self._touched.add(stage.pool)
+
+    # --- resources
+
+    def _resource_joined(self, event: ResourceJoined) -> None:
+        known = self.resources.get(event.resource.resource_id)
+        if known is not None:
+            self._lose(event.resource.resource_id, "it joined anew", event.at)
+        self.resources.join(event.resource)
+        self._touched.add((event.resource.role, event.resource.kind))
+
+    def _resource_lost(self, event: ResourceLost) -> None:
+        self._lose(event.resource_id, event.cause, event.at)
+
+    def _lose(self, resource_id: str, cause: str, now: float) -> None:
+        held = self.resources.get(resource_id)
+        if held is None:
+            return
+        leases = list(held.leases.items())
+        self._touched |= self.resources.leave(held)
+        for lease, stage in leases:
+            del self._leases[lease]
+            if stage.lease != lease:
+                continue
+            if stage.state is StageState.STOPPING:
+                stage.move(Move.STOPPED)
+                self._close(stage.lane, now)
+            else:
+                self._failed(stage, cause, now)
+
+    def _lease_expired(self, event: LeaseExpired) -> None:
+        """Another resource takes the stage over; this one starts nothing until it is heard of."""
+        found = self._leases.get(event.lease)
+        if found is None:
+            return
+        held, stage = found
+        if not held.suspended:
+            self.resources.suspend(held, _SILENT)
+        resource_id = held.resource.resource_id
+        self._out.append(AbandonStage(stage.key, resource_id, event.lease, event.cause))
+        if stage.lease == event.lease and stage.state is StageState.RUNNING:
+            stage.lease = 0
+            self._failed(stage, event.cause, event.at)
+
+    def _quarantine(self, held: Held, reason: str, now: float) -> None:
+        until = now + quarantine_s(held)
+        resource_id = held.resource.resource_id
+        self.resources.suspend(held, reason)
+        self._out.append(QuarantineResource(resource_id, reason, until))
+        self._out.append(SetTimer(resource_id, until))
+
+    def _timer_fired(self, event: TimerFired) -> None:
+        """A quarantine is over: the resource is tried once more."""
+        held = self.resources.get(event.timer)
+        if held is not None and held.suspended and held.suspended != _SILENT:
+            self._touched |= self.resources.resume(held)
+
+    # --- matching
+
+    def _fill(self, now: float) -> None:
+        """Start what the policy wants on every resource that came free, devices first."""
+        pools: Iterable[Pool] = self.resources.pools() if self.policy.gated else self._touched
+        for pool in sorted(pools, key=_devices_first):
+            while (held := self.resources.startable(pool)) is not None:
+                stage = self.policy.take(held, now)
+                if stage is None:
+                    break
+                self._start(stage, held, now)
+
+    def _start(self, stage: Stage, held: Held, now: float) -> None:
+        lease = self._next_lease
+        self._next_lease += 1
+        stage.move(Move.START)
+        stage.attempt += 1
+        stage.lease = lease
+        stage.started_at = now
+        self.resources.start(held, stage, lease)
+        self._leases[lease] = (held, stage)
+        self._out.append(StartStage(stage.key, held.resource.resource_id, lease, stage.attempt))
+
+    def story(self) -> dict[StageKey, StageState]:
+        """Every stage in flight with its state: for tests and for whoever watches."""
+        return {s.key: s.state for job in self.jobs.values() for s in job.stages()}
+
+
+#: A lease of it expired; its units may still be in use.
+_SILENT = "silent since a lease expired"
+
+
+def _devices_first(pool: Pool) -> tuple[bool, Pool]:
+    return (pool[0] is not Role.DEVICE, pool)

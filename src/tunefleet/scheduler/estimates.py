@@ -1,0 +1,50 @@
+"""How long stages take: learned from those that finished, lane by lane."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tunefleet.core.stage import STAGE_ORDER, StageKind
+
+#: Share of the newest duration in a running mean: batches of one lane are alike.
+_NEWEST = 0.4
+#: Guess in seconds before anything has finished; only ratios between lanes matter then.
+_UNKNOWN_S = 1.0
+
+
+class Estimates:
+    """Mean durations in seconds per (lane, stage kind); a lane without history takes its job's,
+    a job without history everyone's."""
+
+    def __init__(self) -> None:
+        self._of_lane: dict[tuple[str, str, StageKind], float] = {}
+        self._of_job: dict[tuple[str, StageKind], float] = {}
+        self._of_kind: dict[StageKind, float] = {}
+
+    def learn(self, job_id: str, task_id: str, kind: StageKind, seconds: float) -> None:
+        _mix(self._of_lane, (job_id, task_id, kind), seconds)
+        _mix(self._of_job, (job_id, kind), seconds)
+        _mix(self._of_kind, kind, seconds)
+
+    def seconds(self, job_id: str, task_id: str, kind: StageKind) -> float:
+        found = self._of_lane.get((job_id, task_id, kind))
+        if found is None:
+            found = self._of_job.get((job_id, kind))
+        if found is None:
+            found = self._of_kind.get(kind, _UNKNOWN_S)
+        return found
+
+    def round_seconds(self, job_id: str, task_id: str) -> float:
+        """One round of a lane, its four stages."""
+        return sum(self.seconds(job_id, task_id, kind) for kind in STAGE_ORDER)
+
+    def forget(self, job_id: str, task_ids: list[str]) -> None:
+        for kind in STAGE_ORDER:
+            self._of_job.pop((job_id, kind), None)
+            for task_id in task_ids:
+                self._of_lane.pop((job_id, task_id, kind), None)
+
+
+def _mix(table: dict[Any, float], key: Any, seconds: float) -> None:
+    old = table.get(key)
+    table[key] = seconds if old is None else old + _NEWEST * (seconds - old)

@@ -1,0 +1,40 @@
+"""The one place that says which stages may run together."""
+
+from __future__ import annotations
+
+from tunefleet.errors import InternalError
+from tunefleet.scheduler.values import Resource
+
+
+class Ledger:
+    """Who holds which physical units now.
+
+    Two stages whose units intersect never run together unless both are on shareable resources.
+    """
+
+    def __init__(self) -> None:
+        self._exclusive: dict[str, int] = {}
+        self._shared: dict[str, int] = {}
+
+    def free(self, resource: Resource) -> bool:
+        for unit in resource.units:
+            if self._exclusive.get(unit):
+                return False
+            if not resource.shareable and self._shared.get(unit):
+                return False
+        return True
+
+    def take(self, resource: Resource) -> None:
+        if not self.free(resource):
+            raise InternalError(f"{resource.resource_id} was given away while its units are held")
+        held = self._shared if resource.shareable else self._exclusive
+        for unit in resource.units:
+            held[unit] = held.get(unit, 0) + 1
+
+    def release(self, resource: Resource) -> None:
+        held = self._shared if resource.shareable else self._exclusive
+        for unit in resource.units:
+            count = held.get(unit, 0)
+            if count < 1:
+                raise InternalError(f"{resource.resource_id} released units that nobody held")
+            held[unit] = count - 1

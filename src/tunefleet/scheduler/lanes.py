@@ -1,0 +1,117 @@
+"""Jobs, their lanes and the stages in flight: what may run next, whoever runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tunefleet.core.stage import STAGE_ORDER, StageKey, StageKind
+from tunefleet.scheduler.transitions import Move, StageState, moved
+from tunefleet.scheduler.values import ROLE_OF, JobRequest, Role
+
+#: (role, kind of resource): what a stage waits for, and what a resource serves.
+Pool = tuple[Role, str]
+
+
+class Stage:
+    """One stage of an open round. `ticket` changes whenever it joins or leaves a queue."""
+
+    __slots__ = ("attempt", "job", "key", "kind", "lane", "lease", "pool", "ready_at",
+                 "started_at", "state", "ticket")  # fmt: skip
+
+    def __init__(self, lane: Lane, iteration: int, kind: StageKind) -> None:
+        self.lane = lane
+        self.job = lane.job
+        self.kind = kind
+        self.key = StageKey(lane.job.job_id, lane.task_id, iteration, kind)
+        role = ROLE_OF[kind]
+        self.pool: Pool = lane.job.pools[0 if role is Role.HOST else 1]
+        self.state = StageState.WAITING
+        self.attempt = 0
+        self.lease = 0
+        self.ticket = 0
+        self.ready_at = 0.0
+        self.started_at = 0.0
+
+    def move(self, move: Move) -> None:
+        self.state = moved(self.state, move, f"{self.key}, attempt {self.attempt}")
+
+
+class Lane:
+    """The sequence of stages of one task. At most two rounds are open: with look-ahead, the next
+    batch is selected and built while the current one is profiled."""
+
+    __slots__ = ("failed", "iteration", "job", "rounds", "task_id")
+
+    def __init__(self, job: JobRecord, task_id: str, iteration: int) -> None:
+        self.job = job
+        self.task_id = task_id
+        self.iteration = iteration
+        #: iteration -> its stages in order; a finished round is dropped.
+        self.rounds: dict[int, list[Stage]] = {}
+        self.failed = ""
+
+    def open(self, iteration: int, done: frozenset[StageKind] = frozenset()) -> None:
+        stages = [Stage(self, iteration, kind) for kind in STAGE_ORDER]
+        for stage in stages:
+            if stage.kind in done:
+                stage.state = StageState.DONE
+        self.rounds[iteration] = stages
+        self.iteration = max(self.iteration, iteration + 1)
+
+    def enabled(self) -> Iterator[Stage]:
+        """Waiting stages whose predecessors are done: the stage before in the same round, and the
+        same stage of the round before."""
+        earlier: list[Stage] | None = None
+        for stages in self.rounds.values():  # in the order they were opened
+            index = next((i for i, s in enumerate(stages) if s.state is not StageState.DONE), None)
+            if index is not None:
+                # A batch may be selected before the last one is measured, but not before it is
+                # built: which candidates are taken must be known.
+                gate = 1 if index == 0 else index
+                passed = earlier is None or earlier[gate].state is StageState.DONE
+                if passed and stages[index].state is StageState.WAITING:
+                    yield stages[index]
+            earlier = stages
+
+    def close_finished(self) -> int:
+        """Drop rounds that are over; returns how many. A lane that was given up only waits for
+        its workers."""
+        given_up = bool(self.failed or self.job.ending)
+        over = [i for i, stages in self.rounds.items() if _over(stages, given_up)]
+        for iteration in over:
+            del self.rounds[iteration]
+        return len(over)
+
+    def stages(self) -> Iterator[Stage]:
+        for stages in self.rounds.values():
+            yield from stages
+
+
+def _over(stages: list[Stage], given_up: bool) -> bool:
+    if given_up:
+        return all(s.state not in (StageState.RUNNING, StageState.STOPPING) for s in stages)
+    return stages[-1].state is StageState.DONE
+
+
+class JobRecord:
+    """A job in the scheduler. `ending` is why it was cancelled, or ""."""
+
+    __slots__ = ("ending", "job_id", "lanes", "open_rounds", "paused", "plan", "pools",
+                 "request")  # fmt: skip
+
+    def __init__(self, request: JobRequest) -> None:
+        self.request = request
+        self.job_id = request.job_id
+        self.plan = request.plan
+        self.pools: tuple[Pool, Pool] = (
+            (Role.HOST, request.host_kind),
+            (Role.DEVICE, request.device_kind),
+        )
+        self.paused = False
+        self.ending = ""
+        self.open_rounds = 0
+        self.lanes = {t: Lane(self, t, i) for t, i in request.plan.lanes().items()}
+
+    def stages(self) -> Iterator[Stage]:
+        for lane in self.lanes.values():
+            yield from lane.stages()

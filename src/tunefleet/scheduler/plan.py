@@ -1,0 +1,86 @@
+"""A job's own decisions: which of its lanes starts a round next, and when it ends."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from tunefleet.core.stage import StageKind
+
+
+class Plan(Protocol):
+    """The scheduler calls these in the order of its events; a plan reads no clock."""
+
+    def lanes(self) -> Mapping[str, int]:
+        """Task id -> iteration of the round that the lane opens next."""
+        ...
+
+    def unfinished(self) -> Sequence[tuple[str, int, frozenset[StageKind]]]:
+        """Rounds that an earlier scheduler left open: (task id, iteration, finished stages)."""
+        ...
+
+    def next_lane(self, now: float) -> str | None:
+        """The lane that opens its next round now, or None when none should."""
+        ...
+
+    def absorb(self, task_id: str, kind: StageKind, result: object, seconds: float) -> bool:
+        """Learn from a finished stage; False after a select that found nothing to build."""
+        ...
+
+    def closed(self, task_id: str) -> None:
+        """The lane may open another round (its last one ended, or look-ahead allows it)."""
+        ...
+
+    def failed(self, task_id: str, reason: str) -> None:
+        """The lane is given up."""
+        ...
+
+    def ended(self, now: float) -> str:
+        """Why no further round is opened, in words, or "" while the job goes on."""
+        ...
+
+    def rounds_left(self, task_id: str) -> float:
+        """An estimate of the rounds the lane has before it, the open one not counted."""
+        ...
+
+
+class FixedPlan:
+    """Every lane runs a fixed number of rounds: mock jobs, and the simulator's."""
+
+    def __init__(self, rounds: Mapping[str, int]) -> None:
+        self._left = dict(rounds)
+        self._waiting = deque(task for task, count in rounds.items() if count > 0)
+        self._running = len(self._waiting)
+
+    def lanes(self) -> Mapping[str, int]:
+        return dict.fromkeys(self._left, 0)
+
+    def unfinished(self) -> Sequence[tuple[str, int, frozenset[StageKind]]]:
+        return ()
+
+    def next_lane(self, now: float) -> str | None:
+        if not self._waiting:
+            return None
+        task_id = self._waiting.popleft()
+        self._left[task_id] -= 1
+        return task_id
+
+    def absorb(self, task_id: str, kind: StageKind, result: object, seconds: float) -> bool:
+        return True
+
+    def closed(self, task_id: str) -> None:
+        if self._left[task_id] > 0:
+            self._waiting.append(task_id)
+        else:
+            self._running -= 1
+
+    def failed(self, task_id: str, reason: str) -> None:
+        self._left[task_id] = 0
+        self._running -= 1
+
+    def ended(self, now: float) -> str:
+        return "" if self._running > 0 else "every lane is complete"
+
+    def rounds_left(self, task_id: str) -> float:
+        return self._left[task_id]

@@ -1,0 +1,21 @@
+"""Policies by name; each is one small class."""
+
+from tunefleet.scheduler.policies._base import Policy, Queue, Queues, View
+from tunefleet.scheduler.policies.predictive import Predictive
+from tunefleet.scheduler.policies.simple import Interleaved, Sequential, Synchronous
+
+POLICIES: dict[str, type[Policy]] = {
+    policy.name: policy for policy in (Sequential, Synchronous, Interleaved, Predictive)
+}
+
+__all__ = [
+    "POLICIES",
+    "Interleaved",
+    "Policy",
+    "Predictive",
+    "Queue",
+    "Queues",
+    "Sequential",
+    "Synchronous",
+    "View",
+]

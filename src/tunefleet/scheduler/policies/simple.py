@@ -1,0 +1,78 @@
+"""The thesis's three policies: sequential, synchronous, interleaved."""
+
+from __future__ import annotations
+
+from tunefleet.core.stage import STAGE_ORDER, StageKind
+from tunefleet.scheduler.lanes import JobRecord, Stage
+from tunefleet.scheduler.policies._base import Queues, View
+from tunefleet.scheduler.resources import Held
+from tunefleet.scheduler.transitions import StageState
+
+
+class _Plain:
+    """What a policy without estimates has no use for."""
+
+    _view: View
+
+    def bind(self, view: View) -> None:
+        self._view = view
+
+    def add(self, stage: Stage, now: float) -> None:
+        pass
+
+    def finished(self, job: JobRecord) -> None:
+        pass
+
+
+class Interleaved(_Plain):
+    """Round robin: one first-come-first-served queue per pool (Listing 2 of the thesis)."""
+
+    name = "interleaved"
+    gated = False
+
+    def __init__(self) -> None:
+        self._queues = Queues()
+
+    def add(self, stage: Stage, now: float) -> None:
+        self._queues[stage.pool].push(0, stage)
+
+    def take(self, held: Held, now: float) -> Stage | None:
+        return self._queues[held.pool].pop()
+
+
+class Sequential(_Plain):
+    """One job at a time and one stage at a time, as without a scheduler (Listing 3)."""
+
+    name = "sequential"
+    gated = True
+
+    def take(self, held: Held, now: float) -> Stage | None:
+        if self._view.running:
+            return None
+        current = next((job for job in self._view.jobs.values() if not job.paused), None)
+        if current is None:
+            return None
+        # A round that has begun goes on before another lane begins one.
+        ready = [s for s in current.stages() if s.state is StageState.READY]
+        furthest = max(ready, key=lambda s: STAGE_ORDER.index(s.kind), default=None)
+        return furthest if furthest is not None and furthest.pool == held.pool else None
+
+
+class Synchronous(_Plain):
+    """All jobs do the same kind of stage together (Listing 4): the worst case, to compare with."""
+
+    name = "synchronous"
+    gated = True
+
+    def __init__(self) -> None:
+        self._queues = {kind: Queues() for kind in STAGE_ORDER}
+        self._phase: StageKind | None = None
+
+    def add(self, stage: Stage, now: float) -> None:
+        self._queues[stage.kind][stage.pool].push(0, stage)
+
+    def take(self, held: Held, now: float) -> Stage | None:
+        if not self._view.running and (self._phase is None or self._queues[self._phase].empty):
+            waiting = (kind for kind in STAGE_ORDER if not self._queues[kind].empty)
+            self._phase = next(waiting, None)
+        return None if self._phase is None else self._queues[self._phase][held.pool].pop()

@@ -1,0 +1,135 @@
+"""The resources: which are free, who holds them, and which have failed too often."""
+
+from __future__ import annotations
+
+from tunefleet.scheduler.exclusivity import Ledger
+from tunefleet.scheduler.lanes import Pool, Stage
+from tunefleet.scheduler.values import Resource
+
+#: Failures in a row, of more than one lane, after which a resource is quarantined.
+_FAILURES = 3
+#: Profile stages in a row whose reference kernel moved by more than the job allows.
+_DRIFTS = 3
+#: First quarantine in seconds; each further one is twice as long.
+_QUARANTINE_S = 60.0
+_LONGEST_QUARANTINE_S = 3600.0
+
+
+class Held:
+    """A resource with the stages that run on it and how it has fared."""
+
+    __slots__ = ("drifts", "failed_lanes", "failures", "leases", "pool", "quarantines", "resource",
+                 "suspended")  # fmt: skip
+
+    def __init__(self, resource: Resource) -> None:
+        self.resource = resource
+        self.pool: Pool = (resource.role, resource.kind)
+        self.leases: dict[int, Stage] = {}
+        self.failures = 0
+        self.failed_lanes: set[tuple[str, str]] = set()
+        self.drifts = 0
+        self.quarantines = 0
+        #: Why nothing may start here now, or "".
+        self.suspended = ""
+
+
+class Resources:
+    def __init__(self) -> None:
+        self._held: dict[str, Held] = {}
+        self._ledger = Ledger()
+        #: Resources with a free slot that are not suspended, by pool; units may still be held.
+        self._idle: dict[Pool, dict[str, Held]] = {}
+        #: Who owns a unit: what a release may free.
+        self._owners: dict[str, set[str]] = {}
+        self._of_pool: dict[Pool, int] = {}
+
+    def join(self, resource: Resource) -> None:
+        held = Held(resource)
+        self._held[resource.resource_id] = held
+        for unit in resource.units:
+            self._owners.setdefault(unit, set()).add(resource.resource_id)
+        self._idle.setdefault(held.pool, {})[resource.resource_id] = held
+        self._of_pool[held.pool] = self._of_pool.get(held.pool, 0) + 1
+
+    def leave(self, held: Held) -> set[Pool]:
+        """Forget a resource; returns the pools in which something may now start."""
+        touched = self._touched(held)
+        resource_id = held.resource.resource_id
+        del self._held[resource_id]
+        for _ in held.leases:
+            self._ledger.release(held.resource)
+        for unit in held.resource.units:
+            self._owners[unit].discard(resource_id)
+        self._idle[held.pool].pop(resource_id, None)
+        self._of_pool[held.pool] -= 1
+        return touched
+
+    def get(self, resource_id: str) -> Held | None:
+        return self._held.get(resource_id)
+
+    def count(self, pool: Pool) -> int:
+        return self._of_pool.get(pool, 0)
+
+    def pools(self) -> list[Pool]:
+        return list(self._idle)
+
+    def startable(self, pool: Pool) -> Held | None:
+        """A resource of the pool on which a stage can start now."""
+        for held in self._idle.get(pool, {}).values():
+            if self._ledger.free(held.resource):
+                return held
+        return None
+
+    def start(self, held: Held, stage: Stage, lease: int) -> None:
+        self._ledger.take(held.resource)
+        held.leases[lease] = stage
+        if len(held.leases) >= held.resource.slots:
+            self._idle[held.pool].pop(held.resource.resource_id, None)
+
+    def release(self, held: Held, lease: int) -> set[Pool]:
+        """Free a slot; returns the pools in which something may now start."""
+        del held.leases[lease]
+        self._ledger.release(held.resource)
+        self._offer(held)
+        return self._touched(held)
+
+    def suspend(self, held: Held, reason: str) -> None:
+        held.suspended = reason
+        self._idle[held.pool].pop(held.resource.resource_id, None)
+
+    def resume(self, held: Held) -> set[Pool]:
+        held.suspended = ""
+        held.failures = held.drifts = 0
+        held.failed_lanes.clear()
+        self._offer(held)
+        return self._touched(held)
+
+    def _offer(self, held: Held) -> None:
+        if not held.suspended and len(held.leases) < held.resource.slots:
+            self._idle[held.pool][held.resource.resource_id] = held
+
+    def _touched(self, held: Held) -> set[Pool]:
+        owners = {o for unit in held.resource.units for o in self._owners[unit]}
+        return {self._held[o].pool for o in owners}
+
+    def judge(self, held: Held, stage: Stage, failed: bool, drifted: bool) -> str:
+        """Count what happened on a resource; returns why it should be quarantined, or ""."""
+        if failed:
+            held.failures += 1
+            held.failed_lanes.add((stage.job.job_id, stage.lane.task_id))
+            # One lane that fails everywhere is a bad lane, not a bad machine.
+            if held.failures >= _FAILURES and len(held.failed_lanes) > 1:
+                return f"{held.failures} stages of {len(held.failed_lanes)} tasks failed in a row"
+            return ""
+        held.failures = 0
+        held.failed_lanes.clear()
+        held.drifts = held.drifts + 1 if drifted else 0
+        if held.drifts >= _DRIFTS:
+            return f"its reference kernel moved in {held.drifts} batches in a row"
+        return ""
+
+
+def quarantine_s(held: Held) -> float:
+    """Seconds of the next quarantine; doubles each time."""
+    held.quarantines += 1
+    return min(_QUARANTINE_S * 2 ** (held.quarantines - 1), _LONGEST_QUARANTINE_S)

@@ -1,0 +1,94 @@
+"""The same scheduler under a virtual clock: mock jobs, durations from anywhere."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tunefleet.core.stage import StageKey, StageKind
+from tunefleet.scheduler.core import Scheduler
+from tunefleet.scheduler.values import (
+    AbandonStage,
+    End,
+    Event,
+    FinishJob,
+    SetTimer,
+    StageFinished,
+    StartStage,
+    TimerFired,
+)
+
+#: Seconds that a stage takes.
+Durations = Callable[[StageKey], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One stage on one resource, in seconds of the simulated clock."""
+
+    key: StageKey
+    resource_id: str
+    start: float
+    end: float
+
+    @property
+    def kind(self) -> StageKind:
+        return self.key.kind
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    spans: tuple[Span, ...]
+    finished: dict[str, FinishJob]
+    finished_at: dict[str, float]
+    events: int
+
+    @property
+    def makespan_s(self) -> float:
+        return max((span.end for span in self.spans), default=0.0)
+
+
+def simulate(
+    scheduler: Scheduler, arrivals: Sequence[Event], durations: Durations, *, keep: bool = True
+) -> Simulation:
+    """Run until nothing is left to happen. `arrivals` are jobs and resources with their times."""
+    clock: list[tuple[float, int, Event]] = []
+    sequence = 0
+    for event in arrivals:
+        sequence += 1
+        heapq.heappush(clock, (event.at, sequence, event))
+    running: dict[int, tuple[StageKey, str, float]] = {}
+    spans: list[Span] = []
+    finished: dict[str, FinishJob] = {}
+    finished_at: dict[str, float] = {}
+    events = 0
+    while clock:
+        now, _, event = heapq.heappop(clock)
+        if isinstance(event, StageFinished):
+            ran = running.pop(event.lease, None)
+            if ran is None:
+                continue  # it was abandoned before
+            if keep:
+                key, resource_id, start = ran
+                spans.append(Span(key, resource_id, start, now))
+        events += 1
+        for instruction in scheduler.handle(event):
+            sequence += 1
+            later: Event
+            if isinstance(instruction, StartStage):
+                key, lease = instruction.key, instruction.lease
+                running[lease] = (key, instruction.resource_id, now)
+                seconds = durations(key)
+                later = StageFinished(now + seconds, key, lease, End.DONE, seconds)
+            elif isinstance(instruction, AbandonStage):
+                later = StageFinished(now, instruction.key, instruction.lease, End.ABANDONED, 0.0)
+            elif isinstance(instruction, SetTimer):
+                later = TimerFired(instruction.at, instruction.timer)
+            else:
+                if isinstance(instruction, FinishJob):
+                    finished[instruction.job_id] = instruction
+                    finished_at[instruction.job_id] = now
+                continue
+            heapq.heappush(clock, (later.at, sequence, later))
+    return Simulation(tuple(spans), finished, finished_at, events)

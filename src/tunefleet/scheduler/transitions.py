@@ -1,0 +1,53 @@
+"""The states of a stage and every move between them, in one table."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from tunefleet.errors import InternalError
+
+
+class StageState(StrEnum):
+    WAITING = "waiting"  # for earlier stages of its lane
+    READY = "ready"  # for a resource
+    RUNNING = "running"
+    STOPPING = "stopping"  # abandoned, but its worker still holds the resource
+    DONE = "done"
+    FAILED = "failed"
+    ABANDONED = "abandoned"
+
+
+class Move(StrEnum):
+    ENABLE = "enable"
+    START = "start"
+    FINISH = "finish"
+    RETRY = "retry"
+    FAIL = "fail"
+    STOP = "stop"
+    STOPPED = "stopped"
+    DROP = "drop"
+
+
+TRANSITIONS: dict[tuple[StageState, Move], StageState] = {
+    (StageState.WAITING, Move.ENABLE): StageState.READY,
+    (StageState.WAITING, Move.DROP): StageState.ABANDONED,
+    (StageState.READY, Move.START): StageState.RUNNING,
+    (StageState.READY, Move.DROP): StageState.ABANDONED,
+    (StageState.RUNNING, Move.FINISH): StageState.DONE,
+    (StageState.RUNNING, Move.RETRY): StageState.READY,
+    (StageState.RUNNING, Move.FAIL): StageState.FAILED,
+    (StageState.RUNNING, Move.STOP): StageState.STOPPING,
+    (StageState.STOPPING, Move.STOPPED): StageState.ABANDONED,
+    # It was told to stop and had finished just before: its result counts.
+    (StageState.STOPPING, Move.FINISH): StageState.DONE,
+    # Stopped for a pause or a lost lease: it runs again.
+    (StageState.STOPPING, Move.RETRY): StageState.READY,
+}
+
+
+def moved(state: StageState, move: Move, story: str) -> StageState:
+    """The state after a move; an unknown move is our bug and raises with the lane's story."""
+    try:
+        return TRANSITIONS[state, move]
+    except KeyError:
+        raise InternalError(f"a {state} stage cannot {move}: {story}") from None

@@ -1,0 +1,208 @@
+"""What the scheduler speaks: resources, events in, instructions out. Values, no behaviour."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tunefleet.core.stage import StageKey, StageKind
+from tunefleet.scheduler.plan import Plan
+
+
+class Role(StrEnum):
+    HOST = "host"
+    DEVICE = "device"
+
+
+#: Where each kind of stage runs.
+ROLE_OF = {
+    StageKind.SELECT: Role.HOST,
+    StageKind.BUILD: Role.HOST,
+    StageKind.PROFILE: Role.DEVICE,
+    StageKind.UPDATE: Role.HOST,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """Something a stage occupies. `units` are the physical things it owns (cores, GPUs).
+
+    `kind` is what a lane asks for: the kind of host, or the exact identity of the device.
+    Two stages whose units intersect never run together unless both resources are `shareable`;
+    `slots` is how many stages of a shareable resource may run at once.
+    """
+
+    resource_id: str
+    role: Role
+    kind: str
+    units: frozenset[str]
+    shareable: bool = False
+    slots: int = 1
+
+    def __post_init__(self) -> None:
+        if self.slots < 1 or (self.slots > 1 and not self.shareable):
+            raise ValueError(f"{self.resource_id}: {self.slots} slots need a shareable resource")
+        if self.role is Role.DEVICE and self.shareable:
+            raise ValueError(f"{self.resource_id}: a device is never shared, it measures")
+
+
+@dataclass(frozen=True, slots=True)
+class JobRequest:
+    """`plan` decides which lane starts a round next and when the job ends.
+
+    Higher `priority` goes first; `deadline` is a time of the shell's clock. `width` bounds how
+    many lanes have a round open at once, `lookahead` whether a lane may select and build its next
+    batch while the current one is profiled.
+    """
+
+    job_id: str
+    plan: Plan
+    host_kind: str = "host"
+    device_kind: str = "device"
+    user: str = ""
+    priority: int = 0
+    deadline: float | None = None
+    width: int | None = None
+    lookahead: bool = False
+
+
+class End(StrEnum):
+    """How a stage's attempt ended on its worker."""
+
+    DONE = "done"
+    FAILED = "failed"  # the stage raised, or its worker died
+    ABANDONED = "abandoned"  # as instructed
+
+
+@dataclass(frozen=True, slots=True)
+class JobSubmitted:
+    at: float
+    request: JobRequest
+    cause: str = "submitted"
+
+
+@dataclass(frozen=True, slots=True)
+class JobCancelled:
+    at: float
+    job_id: str
+    cause: str = "cancelled by its user"
+
+
+@dataclass(frozen=True, slots=True)
+class JobPaused:
+    at: float
+    job_id: str
+    cause: str = "paused by its user"
+
+
+@dataclass(frozen=True, slots=True)
+class JobResumed:
+    at: float
+    job_id: str
+    cause: str = "resumed by its user"
+
+
+@dataclass(frozen=True, slots=True)
+class StageFinished:
+    """An attempt ended. `result` is what the plan learns from, `drift` the device's own change."""
+
+    at: float
+    key: StageKey
+    lease: int
+    end: End
+    seconds: float
+    result: object = None
+    drift: float = 0.0
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceJoined:
+    at: float
+    resource: Resource
+    cause: str = "joined"
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceLost:
+    at: float
+    resource_id: str
+    cause: str = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseExpired:
+    """A worker was silent for longer than its lease: whether it still runs is not known."""
+
+    at: float
+    lease: int
+    cause: str = "no heartbeat within the lease"
+
+
+@dataclass(frozen=True, slots=True)
+class TimerFired:
+    at: float
+    timer: str
+    cause: str = "timer"
+
+
+Event = (
+    JobSubmitted
+    | JobCancelled
+    | JobPaused
+    | JobResumed
+    | StageFinished
+    | ResourceJoined
+    | ResourceLost
+    | LeaseExpired
+    | TimerFired
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StartStage:
+    key: StageKey
+    resource_id: str
+    lease: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class AbandonStage:
+    """End the worker that holds the lease; report StageFinished(ABANDONED) when it is gone."""
+
+    key: StageKey
+    resource_id: str
+    lease: int
+    reason: str
+
+
+class JobEnd(StrEnum):
+    DONE = "done"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class FinishJob:
+    job_id: str
+    end: JobEnd
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantineResource:
+    """No stage starts on the resource until `until`, when it is tried once more."""
+
+    resource_id: str
+    reason: str
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimer:
+    timer: str
+    at: float
+
+
+Instruction = StartStage | AbandonStage | FinishJob | QuarantineResource | SetTimer

@@ -1,0 +1,108 @@
+"""What each policy makes of the same jobs."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from tests.scheduler.mock import THESIS, device, host, job, run
+from tunefleet.core.stage import StageKind
+from tunefleet.scheduler.policies import POLICIES
+from tunefleet.scheduler.simulator import Simulation
+
+ROUND_S = sum(THESIS.values())
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_policy_runs_every_stage_of_every_lane_once(policy: str) -> None:
+    jobs = [job("a", {"a1": 3, "a2": 2}), job("b", {"b1": 4})]
+    found = run(policy, [host(), device()], jobs)
+    assert sorted(found.finished) == ["a", "b"]
+    keys = [span.key for span in found.spans]
+    assert len(keys) == len(set(keys)) == 4 * (3 + 2 + 4)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_stages_of_a_lane_follow_each_other(policy: str) -> None:
+    found = run(policy, [host(), device()], [job("a", {"x": 3, "y": 3}), job("b", {"z": 3})])
+    for task in "xyz":
+        spans = sorted((s for s in found.spans if s.key.task_id == task), key=lambda s: s.start)
+        assert [s.kind for s in spans] == list(StageKind) * 3
+        assert all(a.end <= b.start for a, b in itertools.pairwise(spans))
+
+
+def test_one_job_alone_leaves_the_thesis_shares_idle() -> None:
+    """Client idle 45 %, target idle 55 %: sections 3.4.1 and 4 of the thesis."""
+    found = run("sequential", [host(), device()], [job("a", {"x": 20})])
+    idle = {r: 1 - busy(found, r) / found.makespan_s for r in ("h0", "d0")}
+    assert idle["h0"] == pytest.approx(THESIS[StageKind.PROFILE] / ROUND_S)
+    assert idle["d0"] == pytest.approx(1 - THESIS[StageKind.PROFILE] / ROUND_S)
+
+
+def test_interleaving_fills_what_one_job_leaves_idle() -> None:
+    jobs = [job(name, {name: 20}) for name in "abcd"]
+    sequential = run("sequential", [host(), device()], jobs)
+    jobs = [job(name, {name: 20}) for name in "abcd"]
+    predictive = run("predictive", [host(), device()], jobs)
+    assert sequential.makespan_s == pytest.approx(4 * 20 * ROUND_S)
+    # The host is the bottleneck: all of its work, and one profile that nothing can hide.
+    least = 4 * 20 * (ROUND_S - THESIS[StageKind.PROFILE])
+    assert predictive.makespan_s <= 1.02 * least
+
+
+def test_sequential_and_synchronous_never_mix_what_they_keep_apart() -> None:
+    jobs = [job("a", {"x": 3}), job("b", {"y": 3})]
+    found = run("sequential", [host("h0"), host("h1"), device()], jobs)
+    ends = max(s.end for s in found.spans if s.key.job_id == "a")
+    assert min(s.start for s in found.spans if s.key.job_id == "b") >= ends
+    jobs = [job("a", {"x": 3}), job("b", {"y": 3})]
+    together = run("synchronous", [host("h0"), host("h1"), device("d0"), device("d1")], jobs)
+    for kind in StageKind:
+        starts = [s.start for s in together.spans if s.kind is kind]
+        assert len(starts) == 6
+        assert len(set(starts)) == 3
+
+
+def test_a_higher_priority_goes_first_and_the_lower_is_not_starved() -> None:
+    jobs = [job("low", {"l": 10}), job("high", {"h": 10}, priority=3)]
+    found = run("predictive", [host(), device()], jobs)
+    assert found.finished_at["high"] < found.finished_at["low"]
+    jobs = [job("low", {"l": 10}), *(job(f"high{i}", {f"h{i}": 40}, priority=5) for i in range(6))]
+    busy_machine = run("predictive", [host(), device()], jobs)
+    assert busy_machine.finished_at["low"] <= busy_machine.makespan_s
+    first = min(s.start for s in busy_machine.spans if s.key.job_id == "low")
+    assert first < busy_machine.makespan_s / 2
+
+
+def test_a_deadline_is_kept_where_it_can_be() -> None:
+    deadline = 20 * ROUND_S
+    jobs = [job(f"j{i}", {f"t{i}": 10}) for i in range(5)]
+    jobs.append(job("urgent", {"u": 10}, deadline=deadline))
+    found = run("predictive", [host(), device()], jobs)
+    assert found.finished_at["urgent"] <= deadline
+    late = run("interleaved", [host(), device()], [
+        *(job(f"j{i}", {f"t{i}": 10}) for i in range(5)),
+        job("urgent", {"u": 10}, deadline=deadline),
+    ])  # fmt: skip
+    assert late.finished_at["urgent"] > deadline
+
+
+def test_users_get_fair_shares() -> None:
+    """One job of a user beside ten of another ends long before the ten."""
+    jobs = [job(f"many{i}", {f"m{i}": 10}, user="many") for i in range(10)]
+    jobs.append(job("one", {"o": 10}, user="one"))
+    found = run("predictive", [host(), device()], jobs)
+    assert found.finished_at["one"] < 0.35 * found.makespan_s
+
+
+def test_lookahead_overlaps_the_stages_of_a_single_lane() -> None:
+    plain = run("predictive", [host(), device()], [job("a", {"x": 10})])
+    ahead = run("predictive", [host(), device()], [job("a", {"x": 10}, lookahead=True)])
+    assert ahead.makespan_s < 0.75 * plain.makespan_s
+    profiles = [s for s in ahead.spans if s.kind is StageKind.PROFILE]
+    assert [s.key.iteration for s in profiles] == list(range(10))
+
+
+def busy(found: Simulation, resource_id: str) -> float:
+    return sum(s.end - s.start for s in found.spans if s.resource_id == resource_id)
