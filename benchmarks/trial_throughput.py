@@ -116,12 +116,18 @@ def _in_process(side: str, name: str, trials: int, batch: int, threads: int) -> 
 
 
 def ours(name: str, trials: int, batch: int) -> dict[str, Any]:
-    from dataclasses import replace
+    """tunefleet's loop with its default search, transfer switched off."""
+    from tunefleet.core.budget import Budget
+    from tunefleet.core.settings import SearchSettings
 
+    return drive(name, Budget(trials=trials), SearchSettings(batch=batch, first_batch=batch))
+
+
+def drive(name: str, budget: Any, search: Any) -> dict[str, Any]:
+    """One task under the simplest driver, from nothing, until the budget ends."""
     from tunefleet.compiler.host import cpu_info, device_identity, native_target
     from tunefleet.compiler.programs import load_program  # noqa: F401 (loads the compiler first)
     from tunefleet.compiler.toolchain import load_tvm, toolchain_identity
-    from tunefleet.core.budget import Budget
     from tunefleet.core.job import JobSpec
     from tunefleet.core.network import NetworkInfo
     from tunefleet.core.settings import TuneSettings
@@ -136,11 +142,10 @@ def ours(name: str, trials: int, batch: int) -> dict[str, Any]:
     module, target = tasks()[name], native_target()
     flops = float(tvm.s_tir.analysis.estimate_tir_flops(module))
     task = Task(f"bench-{name}", name, name, "", flops, str(tvm.ir.save_json(module)))
-    settings = TuneSettings(transfer=False)
-    settings = replace(settings, search=replace(settings.search, batch=batch, first_batch=batch))
+    settings = TuneSettings(transfer=False, search=search)
     spec = JobSpec(
         NetworkInfo(name, "benchmark", name, (), ()), target, device_identity(),
-        toolchain_identity(), Budget(trials=trials), settings,
+        toolchain_identity(), budget, settings,
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as home:
         store = open_store(Path(home))
