@@ -56,7 +56,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.submitted = 0
         self.running: dict[int, tuple[StageKey, Resource]] = {}
         self.stopping: set[int] = set()
-        self.timers: list[str] = []
+        self.timers: list[SetTimer] = []
         self.done: set[StageKey] = set()
         self.finished: set[str] = set()
         self.joined: dict[str, Resource] = {}
@@ -75,7 +75,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 assert instruction.lease in self.running
                 self.stopping.add(instruction.lease)
             elif isinstance(instruction, SetTimer):
-                self.timers.append(instruction.timer)
+                self.timers.append(instruction)
             elif isinstance(instruction, FinishJob):
                 assert instruction.job_id not in self.finished, "a job ended twice"
                 self.finished.add(instruction.job_id)
@@ -142,7 +142,9 @@ class SchedulerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.timers)
     @rule()
     def fire(self) -> None:
-        self.send(TimerFired(self.now, self.timers.pop(0)))
+        timer = self.timers.pop(0)
+        self.now = max(self.now, timer.at)
+        self.send(TimerFired(self.now, timer.timer))
 
     @precondition(lambda self: self.core.jobs)
     @rule(data=st.data(), what=st.sampled_from([JobCancelled, JobPaused, JobResumed]))

@@ -123,11 +123,7 @@ def time_interleaved(
     machine only ever adds.
     """
     runs = [LoadedNetwork(path).bound(inputs) for path in paths]
-    estimates = [_seconds(run) for run in runs]
-    # An untuned network may take seconds per inference, and one run says enough of it.
-    estimates = [
-        min(e, _seconds(r)) if e < _LONG_RUN_S else e for e, r in zip(estimates, runs, strict=True)
-    ]
+    estimates = [_estimate(run) for run in runs]
     fitting = int(_LONGEST_S / sum(max(round_s, e) for e in estimates))
     rounds = min(rounds, max(3, fitting))
     found: list[list[float]] = [[] for _ in runs]
@@ -139,6 +135,12 @@ def time_interleaved(
             times = sorted(_seconds(run) for _ in range(repeats))
             found[index].append(float(np.median(times[: max(1, len(times) // 4)])))
     return found
+
+
+def _estimate(run: Callable[[], Any]) -> float:
+    """Seconds of a run. An untuned network may take seconds, and its first run says enough."""
+    first = _seconds(run)
+    return first if first >= _LONG_RUN_S else min(first, _seconds(run))
 
 
 def _seconds(run: Callable[[], Any]) -> float:

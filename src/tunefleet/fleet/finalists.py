@@ -32,7 +32,6 @@ class _Contest:
     packed: list[Built | None]
     checked: list[Built | None]
     default: Built | None
-    weights: tuple[int, ...]
 
 
 class Finalists:
@@ -54,9 +53,10 @@ class Finalists:
         contests = [(weighted, self._finalists(weighted)) for weighted in tasks]
         # All are built before any is measured: on shared cores the two take turns anyway, and
         # builds fill both cores only when there are many of them.
-        for index, contest in enumerate(self._built(contests, weights)):
-            self._observer(Progressed(index + 1, len(tasks), contest.weighted.task.name))
-            self._crown(contest, between)
+        for index, contest in enumerate(self._built(contests)):
+            task = contest.weighted.task
+            self._observer(Progressed(index + 1, len(tasks), task.name))
+            self._crown(contest, weights[task.task_id][0], between)
 
     def _weights(self, tasks: list[WeightedTask]) -> dict[str, tuple[tuple[int, ...], int]]:
         """By task: which arguments are weights of the network, and their bytes."""
@@ -85,11 +85,7 @@ class Finalists:
         size = self._job.spec.settings.measure.finalists
         return (close if len(close) > 1 else measured[:2])[:size]
 
-    def _built(
-        self,
-        contests: list[tuple[WeightedTask, list[Trial]]],
-        weights: dict[str, tuple[tuple[int, ...], int]],
-    ) -> list[_Contest]:
+    def _built(self, contests: list[tuple[WeightedTask, list[Trial]]]) -> list[_Contest]:
         scratch, target = str(self._machine.scratch), self._machine.target
         jobs: list[tuple[Any, ...]] = []
         for weighted, finalists in contests:
@@ -106,11 +102,10 @@ class Finalists:
             default = _or_none(next(results))
             pairs = [(_or_none(next(results)), _or_none(next(results))) for _ in finalists]
             packed, checked = [p for p, _ in pairs], [c for _, c in pairs]
-            constant = weights[weighted.task.task_id][0]
-            built.append(_Contest(weighted, finalists, packed, checked, default, constant))
+            built.append(_Contest(weighted, finalists, packed, checked, default))
         return built
 
-    def _crown(self, contest: _Contest, between: int) -> None:
+    def _crown(self, contest: _Contest, weights: tuple[int, ...], between: int) -> None:
         entries = [
             (trial, packed, checked)
             for trial, packed, checked in zip(
@@ -118,7 +113,7 @@ class Finalists:
             )
             if packed is not None and checked is not None
         ]
-        latencies = self._measured([p for _, p, _ in entries], contest.weights, between)
+        latencies = self._measured([p for _, p, _ in entries], weights, between)
         order = sorted(range(len(entries)), key=lambda i: latencies[i] or float("inf"))
         rejected: list[tuple[str, Failure]] = []
         winner: Trial | None = None
@@ -144,7 +139,7 @@ class Finalists:
                 continue
             checks |= {"latency_s": latency, "default_s": check.default_s, "verified": True}
             if check.default_s < latency * _DEFAULT_IN_REACH:
-                both = self._measured([packed, contest.default], contest.weights, between)
+                both = self._measured([packed, contest.default], weights, between)
                 checks["default_s"] = both[1]
                 if both[0] is None or (both[1] is not None and both[1] <= both[0]):
                     break  # the default schedule is at least as fast

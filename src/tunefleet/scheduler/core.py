@@ -189,7 +189,7 @@ class Scheduler:
         if not productive:  # nothing to build: the round ends here
             for other in lane.rounds[stage.key.iteration]:
                 if other.state is StageState.WAITING:
-                    other.state = StageState.DONE
+                    other.move(Move.SKIP)
         last = StageKind.BUILD if job.request.lookahead else StageKind.UPDATE
         if kind is last or not productive:
             job.plan.closed(lane.task_id)
@@ -233,7 +233,6 @@ class Scheduler:
 
     def _queue(self, stage: Stage, now: float) -> None:
         stage.ticket += 1
-        stage.ready_at = now
         if not stage.job.paused:
             self.policy.add(stage, now)
             self._touched.add(stage.pool)
@@ -281,7 +280,7 @@ class Scheduler:
             self._failed(stage, event.cause, event.at)
 
     def _quarantine(self, held: Held, reason: str, now: float) -> None:
-        until = now + quarantine_s(held)
+        until = held.until = now + quarantine_s(held)
         resource_id = held.resource.resource_id
         self.resources.suspend(held, reason)
         self._out.append(QuarantineResource(resource_id, reason, until))
@@ -290,7 +289,9 @@ class Scheduler:
     def _timer_fired(self, event: TimerFired) -> None:
         """A quarantine is over: the resource is tried once more."""
         held = self.resources.get(event.timer)
-        if held is not None and held.suspended and held.suspended != _SILENT:
+        if held is None or event.at < held.until:
+            return  # the timer of an earlier quarantine
+        if held.suspended and held.suspended != _SILENT:
             self._touched |= self.resources.resume(held)
 
     # --- matching
@@ -303,15 +304,14 @@ class Scheduler:
                 stage = self.policy.take(held, now)
                 if stage is None:
                     break
-                self._start(stage, held, now)
+                self._start(stage, held)
 
-    def _start(self, stage: Stage, held: Held, now: float) -> None:
+    def _start(self, stage: Stage, held: Held) -> None:
         lease = self._next_lease
         self._next_lease += 1
         stage.move(Move.START)
         stage.attempt += 1
         stage.lease = lease
-        stage.started_at = now
         self.resources.start(held, stage, lease)
         self._leases[lease] = (held, stage)
         self._out.append(StartStage(stage.key, held.resource.resource_id, lease, stage.attempt))

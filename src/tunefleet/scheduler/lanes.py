@@ -15,8 +15,7 @@ Pool = tuple[Role, str]
 class Stage:
     """One stage of an open round. `ticket` changes whenever it joins or leaves a queue."""
 
-    __slots__ = ("attempt", "job", "key", "kind", "lane", "lease", "pool", "ready_at",
-                 "started_at", "state", "ticket")  # fmt: skip
+    __slots__ = ("attempt", "job", "key", "kind", "lane", "lease", "pool", "state", "ticket")
 
     def __init__(self, lane: Lane, iteration: int, kind: StageKind) -> None:
         self.lane = lane
@@ -29,8 +28,6 @@ class Stage:
         self.attempt = 0
         self.lease = 0
         self.ticket = 0
-        self.ready_at = 0.0
-        self.started_at = 0.0
 
     def move(self, move: Move) -> None:
         self.state = moved(self.state, move, f"{self.key}, attempt {self.attempt}")

@@ -19,7 +19,7 @@ class Held:
     """A resource with the stages that run on it and how it has fared."""
 
     __slots__ = ("drifts", "failed_lanes", "failures", "leases", "pool", "quarantines", "resource",
-                 "suspended")  # fmt: skip
+                 "suspended", "until")  # fmt: skip
 
     def __init__(self, resource: Resource) -> None:
         self.resource = resource
@@ -29,6 +29,7 @@ class Held:
         self.failed_lanes: set[tuple[str, str]] = set()
         self.drifts = 0
         self.quarantines = 0
+        self.until = 0.0
         #: Why nothing may start here now, or "".
         self.suspended = ""
 

@@ -26,11 +26,14 @@ class Move(StrEnum):
     STOP = "stop"
     STOPPED = "stopped"
     DROP = "drop"
+    SKIP = "skip"
 
 
 TRANSITIONS: dict[tuple[StageState, Move], StageState] = {
     (StageState.WAITING, Move.ENABLE): StageState.READY,
     (StageState.WAITING, Move.DROP): StageState.ABANDONED,
+    # The select before it found nothing to build.
+    (StageState.WAITING, Move.SKIP): StageState.DONE,
     (StageState.READY, Move.START): StageState.RUNNING,
     (StageState.READY, Move.DROP): StageState.ABANDONED,
     (StageState.RUNNING, Move.FINISH): StageState.DONE,

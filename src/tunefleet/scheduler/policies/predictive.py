@@ -36,7 +36,7 @@ class Predictive:
     what has begun reaches the device. The horizon is when a user's work ends on that user's fair
     share of the machines; a priority bends the line, and a lane whose deadline comes near goes
     before all others while it can still keep it. Due times never move once a stage waits, so
-    nothing starves.
+    nothing starves but under an endless stream of deadlines.
     """
 
     name = "predictive"
