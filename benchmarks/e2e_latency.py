@@ -221,7 +221,7 @@ def _checks(spec: str, found: dict[str, list[float]], tuning_s: float) -> list[c
 if __name__ == "__main__":
     made = common.parser("End-to-end latency beside PyTorch and ONNX Runtime.")
     made.add_argument("--network", action="append", help=f"default: {', '.join(NETWORKS)}")
-    made.add_argument("--minutes", type=float, default=17.0, help="budget of the search")
+    made.add_argument("--minutes", type=float, default=15.0, help="budget of the search")
     made.add_argument("--rounds", type=int, default=12)
     made.add_argument("--home", type=Path, help="keep the homes here, to continue or look")
     made.add_argument("--side", nargs=4, help=argparse.SUPPRESS)
