@@ -8,6 +8,7 @@ costs. Compare Ansor's gradient (OSDI 2020, section 6), which counts trials and 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from tunefleet.core.settings import SearchSettings
@@ -41,14 +42,19 @@ class LaneState:
 
 
 def first_batch(
-    lane: LaneState, lanes: list[LaneState], settings: SearchSettings, trials_left: int | None
+    lane: LaneState,
+    lanes: list[LaneState],
+    settings: SearchSettings,
+    trials_left: int | None,
+    busy: Collection[str] = (),
 ) -> int:
-    """The size of a lane's first round; a small budget is shared between those still to start."""
+    """The size of a lane's first round; a small budget is shared between those still to start
+    (those in `busy` have started)."""
     total_flops = sum(other.flops * other.weight for other in lanes)
     share = lane.flops * lane.weight / total_flops if total_flops else 0.0
     size = settings.first_batch if share >= _MINOR_SHARE else _MINOR_BATCH
     if trials_left is not None:
-        waiting = sum(1 for other in lanes if not other.history)
+        waiting = sum(1 for other in lanes if not other.history and other.task_id not in busy)
         size = min(size, max(2, trials_left // max(1, waiting)))
     return size
 
@@ -73,9 +79,9 @@ def expected_gain(lane: LaneState, best_throughput: float) -> float:
     return lane.weight * best * worth / cost
 
 
-def next_lane(lanes: list[LaneState]) -> LaneState | None:
-    """The lane to give the next round to, or None when all are exhausted."""
-    open_lanes = [lane for lane in lanes if not lane.exhausted]
+def next_lane(lanes: list[LaneState], busy: Collection[str] = ()) -> LaneState | None:
+    """The lane to give the next round to, or None when all are exhausted or in `busy`."""
+    open_lanes = [lane for lane in lanes if not lane.exhausted and lane.task_id not in busy]
     for lane in open_lanes:
         if not lane.history:
             return lane

@@ -6,6 +6,7 @@ instruction is carried out by the shell that drives it (the live one, or the sim
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -21,6 +22,7 @@ from tunefleet.scheduler.values import (
     End,
     Event,
     FinishJob,
+    GiveUpLane,
     Instruction,
     JobCancelled,
     JobEnd,
@@ -45,14 +47,19 @@ ATTEMPTS = 3
 class Scheduler:
     """`handle` takes one event and returns what to do now.
 
-    `max_drift` is the relative change of a device's reference kernel that counts against it.
+    `in_flight` bounds the rounds that are open in all jobs together, though each may have one:
+    rounds in flight decide on older results. `max_drift` is the relative change of a device's
+    reference kernel that counts against it.
     """
 
-    def __init__(self, policy: Policy, max_drift: float = 0.03) -> None:
+    def __init__(
+        self, policy: Policy, in_flight: int | None = None, max_drift: float = 0.03
+    ) -> None:
         self.policy = policy
         self.estimates = Estimates()
         self.resources = Resources()
         self.jobs: dict[str, JobRecord] = {}
+        self._in_flight = in_flight
         self._max_drift = max_drift
         self._leases: dict[int, tuple[Held, Stage]] = {}
         self._next_lease = 1
@@ -92,9 +99,11 @@ class Scheduler:
         job = JobRecord(request)
         self.jobs[job.job_id] = job
         for task_id, iteration, done in job.plan.unfinished():
-            job.lanes[task_id].open(iteration, done)
+            lane = job.lanes[task_id]
+            lane.open(iteration, done)
             job.open_rounds += 1
-            self._advance(job.lanes[task_id], event.at)
+            self._offer(lane)
+            self._advance(lane, event.at)
         self._open_rounds(job, event.at)
 
     def _job_cancelled(self, event: JobCancelled) -> None:
@@ -125,9 +134,16 @@ class Scheduler:
                 self._queue(stage, event.at)
         self._open_rounds(job, event.at)
 
+    def _width(self, job: JobRecord) -> float:
+        """Rounds that a job may have open."""
+        width = job.request.width or math.inf
+        if self._in_flight is None:
+            return width
+        return min(width, -(-self._in_flight // len(self.jobs)))
+
     def _open_rounds(self, job: JobRecord, now: float) -> None:
-        width = job.request.width
-        while not job.paused and not job.ending and (width is None or job.open_rounds < width):
+        width = self._width(job)
+        while not job.paused and not job.ending and job.open_rounds < width:
             task_id = None if job.plan.ended(now) else job.plan.next_lane(now)
             if task_id is None:
                 break
@@ -151,6 +167,10 @@ class Scheduler:
         self.policy.finished(job)
         self.estimates.forget(job.job_id, list(job.lanes))
         self._out.append(FinishJob(job.job_id, end, reason))
+        if self._in_flight is not None:  # the others may have more open now
+            for other in list(self.jobs.values()):
+                if other.job_id in self.jobs:  # it may have ended in this very loop
+                    self._open_rounds(other, now)
 
     # --- stages
 
@@ -182,7 +202,7 @@ class Scheduler:
         stage.move(Move.FINISH)
         job, lane, kind = stage.job, stage.lane, stage.kind
         self.estimates.learn(job.job_id, lane.task_id, kind, event.seconds)
-        productive = job.plan.absorb(lane.task_id, kind, event.result, event.seconds)
+        productive = job.plan.absorb(stage.key, event.result, event.seconds)
         if lane.failed or job.ending:
             self._close(lane, event.at)
             return
@@ -190,11 +210,16 @@ class Scheduler:
             for other in lane.rounds[stage.key.iteration]:
                 if other.state is StageState.WAITING:
                     other.move(Move.SKIP)
-        last = StageKind.BUILD if job.request.lookahead else StageKind.UPDATE
-        if kind is last or not productive:
-            job.plan.closed(lane.task_id)
-        self._close(lane, event.at)
+        job.open_rounds -= lane.close_finished()
+        self._offer(lane)
+        self._open_rounds(job, event.at)
         self._advance(lane, event.at)
+
+    def _offer(self, lane: Lane) -> None:
+        """Tell the plan once when a lane may open another round."""
+        if not lane.offered and lane.extendable:
+            lane.offered = True
+            lane.job.plan.closed(lane.task_id)
 
     def _failed(self, stage: Stage, cause: str, now: float) -> None:
         """An attempt is lost: try again, or give the lane up when it is poison."""
@@ -206,6 +231,7 @@ class Scheduler:
         lane = stage.lane
         lane.failed = f"{stage.key} failed {ATTEMPTS} times: {cause}"
         lane.job.plan.failed(lane.task_id, lane.failed)
+        self._out.append(GiveUpLane(lane.job.job_id, lane.task_id, lane.failed))
         self._drop(lane, "another stage of its lane failed")
         self._close(lane, now)
 

@@ -37,7 +37,7 @@ class Lane:
     """The sequence of stages of one task. At most two rounds are open: with look-ahead, the next
     batch is selected and built while the current one is profiled."""
 
-    __slots__ = ("failed", "iteration", "job", "rounds", "task_id")
+    __slots__ = ("failed", "iteration", "job", "offered", "rounds", "task_id")
 
     def __init__(self, job: JobRecord, task_id: str, iteration: int) -> None:
         self.job = job
@@ -46,6 +46,8 @@ class Lane:
         #: iteration -> its stages in order; a finished round is dropped.
         self.rounds: dict[int, list[Stage]] = {}
         self.failed = ""
+        #: Whether the plan knows that another round may be opened: true before the first.
+        self.offered = True
 
     def open(self, iteration: int, done: frozenset[StageKind] = frozenset()) -> None:
         stages = [Stage(self, iteration, kind) for kind in STAGE_ORDER]
@@ -53,7 +55,18 @@ class Lane:
             if stage.kind in done:
                 stage.state = StageState.DONE
         self.rounds[iteration] = stages
+        self.offered = False
         self.iteration = max(self.iteration, iteration + 1)
+
+    @property
+    def extendable(self) -> bool:
+        """Whether another round may be opened beside those that are open."""
+        if not self.rounds:
+            return True
+        if not self.job.request.lookahead or len(self.rounds) > 1:
+            return False
+        (stages,) = self.rounds.values()
+        return stages[STAGE_ORDER.index(StageKind.BUILD)].state is StageState.DONE
 
     def enabled(self) -> Iterator[Stage]:
         """Waiting stages whose predecessors are done: the stage before in the same round, and the

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from tunefleet.core.stage import StageKind
+from tunefleet.core.stage import StageKey, StageKind
 
 
 class Plan(Protocol):
@@ -24,12 +24,13 @@ class Plan(Protocol):
         """The lane that opens its next round now, or None when none should."""
         ...
 
-    def absorb(self, task_id: str, kind: StageKind, result: object, seconds: float) -> bool:
+    def absorb(self, key: StageKey, result: object, seconds: float) -> bool:
         """Learn from a finished stage; False after a select that found nothing to build."""
         ...
 
     def closed(self, task_id: str) -> None:
-        """The lane may open another round (its last one ended, or look-ahead allows it)."""
+        """The lane may open another round (its last one ended, or look-ahead allows it). Lanes
+        without an unfinished round may from the start."""
         ...
 
     def failed(self, task_id: str, reason: str) -> None:
@@ -66,7 +67,7 @@ class FixedPlan:
         self._left[task_id] -= 1
         return task_id
 
-    def absorb(self, task_id: str, kind: StageKind, result: object, seconds: float) -> bool:
+    def absorb(self, key: StageKey, result: object, seconds: float) -> bool:
         return True
 
     def closed(self, task_id: str) -> None:

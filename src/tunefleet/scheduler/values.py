@@ -177,6 +177,15 @@ class AbandonStage:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class GiveUpLane:
+    """A stage of the lane is poison: nothing of the task is tried again, its job goes on."""
+
+    job_id: str
+    task_id: str
+    reason: str
+
+
 class JobEnd(StrEnum):
     DONE = "done"
     CANCELLED = "cancelled"
@@ -205,4 +214,4 @@ class SetTimer:
     at: float
 
 
-Instruction = StartStage | AbandonStage | FinishJob | QuarantineResource | SetTimer
+Instruction = StartStage | AbandonStage | GiveUpLane | FinishJob | QuarantineResource | SetTimer

@@ -1,0 +1,242 @@
+"""The plan of a real job: rounds go where they save time, until the budget ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from tunefleet.core.allocation import LaneState, first_batch, next_lane
+from tunefleet.core.budget import Budget
+from tunefleet.core.settings import SearchSettings
+from tunefleet.core.stage import (
+    STAGE_ORDER,
+    BuildResult,
+    ProfileResult,
+    SelectResult,
+    StageKey,
+    StageKind,
+    StageRun,
+    UpdateResult,
+)
+from tunefleet.core.task import WeightedTask
+
+#: The iteration of the update that learns from earlier jobs' records before any selection.
+FIRST_MODEL = -1
+#: Guess of a round's seconds before one has ended.
+_UNKNOWN_ROUND_S = 10.0
+
+
+class LaneProgress:
+    """One lane as its job's plan sees it. `known_s` is the latency that earlier jobs reached."""
+
+    def __init__(self, weighted: WeightedTask, known_s: float | None) -> None:
+        self.weighted = weighted
+        self.known_s = known_s
+        self.best_s = known_s
+        self.trials = 0
+        self.failed = 0
+        self.given_up = ""
+        self._exhausted = False
+        #: Best latency after each finished round, and the seconds that all stages took.
+        self._history: list[float | None] = []
+        self._seconds = 0.0
+        #: iteration -> finished stages of an open round.
+        self.rounds: dict[int, set[StageKind]] = {}
+        self.next_iteration = 0
+        #: iteration -> trials that the open round is still expected to make.
+        self._expected: dict[int, int] = {}
+        self.batch = 0
+
+    @property
+    def state(self) -> LaneState:
+        task = self.weighted.task
+        return LaneState(
+            task_id=task.task_id,
+            weight=self.weighted.weight,
+            flops=task.flops,
+            history=tuple(self._history),
+            seconds=self._seconds,
+            exhausted=self._exhausted or bool(self.given_up),
+        )
+
+    @property
+    def expected(self) -> int:
+        """Trials that rounds in flight will still make."""
+        return sum(self._expected.values())
+
+    def plan_round(self, batch: int) -> None:
+        self.batch = batch
+        self._expected[self.next_iteration] = batch
+
+    def give_up(self, reason: str) -> None:
+        self.given_up = reason
+        self.rounds.clear()
+        self._expected.clear()
+
+    def absorb(self, key: StageKey, result: object, seconds: float) -> bool:
+        """Take a finished stage into account; False after a select that found nothing."""
+        iteration = key.iteration
+        if iteration == FIRST_MODEL:
+            return True
+        self._seconds += seconds
+        self.next_iteration = max(self.next_iteration, iteration + 1)
+        self.rounds.setdefault(iteration, set()).add(key.kind)
+        if isinstance(result, SelectResult):
+            self._exhausted = self._exhausted or result.exhausted
+            self._expected[iteration] = len(result.candidates)
+            if not result.candidates:
+                self._close(iteration)
+                return False
+        elif isinstance(result, BuildResult):
+            self._count(iteration, len(result.failed), [])
+        elif isinstance(result, ProfileResult):
+            self._count(iteration, len(result.failed), [m.latency_s for _, m, _ in result.measured])
+            self._expected.pop(iteration, None)
+        elif isinstance(result, UpdateResult):
+            self._close(iteration)
+        return True
+
+    def _count(self, iteration: int, failed: int, latencies: list[float]) -> None:
+        self.trials += failed + len(latencies)
+        self.failed += failed
+        self._expected[iteration] = self._expected.get(iteration, 0) - failed
+        self.best_s = min([*latencies, *([self.best_s] if self.best_s else [])], default=None)
+
+    def _close(self, iteration: int) -> None:
+        self.rounds.pop(iteration, None)
+        self._expected.pop(iteration, None)
+        self._history.append(self.best_s)
+
+
+class TuningPlan:
+    """Follows scheduler.plan.Plan for a job of real tasks.
+
+    `committed` are the stages that earlier processes finished, `elapsed_s` the wall-clock seconds
+    they took, `now` the time of the scheduler's clock at which the job goes on. With
+    `first_model` one update comes before any round, to learn from the records of earlier jobs.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[WeightedTask],
+        budget: Budget,
+        search: SearchSettings,
+        *,
+        known: Mapping[str, float | None],
+        committed: Iterable[StageRun] = (),
+        elapsed_s: float = 0.0,
+        now: float = 0.0,
+        first_model: bool = False,
+    ) -> None:
+        self._budget = budget
+        self._search = search
+        self._began = now - elapsed_s
+        self._now = now
+        self.progress = {w.task.task_id: LaneProgress(w, known.get(w.task.task_id)) for w in tasks}
+        #: Lanes that may not open a round now.
+        self._busy: set[str] = set()
+        self._learns_first = first_model and bool(self.progress)
+        for run in committed:
+            self._learns_first = False
+            self.progress[run.key.task_id].absorb(run.key, run.result, run.seconds)
+        self._busy.update(task_id for task_id, lane in self.progress.items() if lane.rounds)
+
+    # What the scheduler asks
+
+    def lanes(self) -> Mapping[str, int]:
+        return {task_id: lane.next_iteration for task_id, lane in self.progress.items()}
+
+    def unfinished(self) -> Sequence[tuple[str, int, frozenset[StageKind]]]:
+        found = [
+            (task_id, iteration, frozenset(done))
+            for task_id, lane in self.progress.items()
+            for iteration, done in sorted(lane.rounds.items())
+        ]
+        if self._learns_first:
+            first = next(iter(self.progress))
+            self._busy.add(first)
+            found.append((first, FIRST_MODEL, frozenset(STAGE_ORDER[:-1])))
+        return found
+
+    def next_lane(self, now: float) -> str | None:
+        self._now = now
+        if self._learns_first:
+            return None
+        states = [lane.state for lane in self.progress.values()]
+        chosen = next_lane(states, self._busy)
+        if chosen is None:
+            return None
+        self.progress[chosen.task_id].plan_round(self._batch(chosen, states))
+        self._busy.add(chosen.task_id)
+        return chosen.task_id
+
+    def absorb(self, key: StageKey, result: object, seconds: float) -> bool:
+        self._learns_first = self._learns_first and key.iteration != FIRST_MODEL
+        return self.progress[key.task_id].absorb(key, result, seconds)
+
+    def closed(self, task_id: str) -> None:
+        self._busy.discard(task_id)
+
+    def failed(self, task_id: str, reason: str) -> None:
+        self._learns_first = False
+        self.progress[task_id].give_up(reason)
+
+    def ended(self, now: float) -> str:
+        self._now = now
+        latency_s = self.estimated_latency_s()
+        # Trials in flight are spent: no round is opened for a budget that they use up.
+        return self._budget.spent(
+            trials=self.trials + self._expected, seconds=self.elapsed_s(now), latency_s=latency_s
+        )
+
+    def rounds_left(self, task_id: str) -> float:
+        lanes = [lane for lane in self.progress.values() if not lane.state.exhausted]
+        limits = []
+        if self._budget.trials is not None:
+            left = self._budget.trials - self.trials - self._expected
+            limits.append(max(0, left) / self._search.batch)
+        if self._budget.seconds is not None:
+            left_s = self._budget.seconds - self.elapsed_s(self._now)
+            limits.append(max(0.0, left_s) / self._round_s())
+        return min(limits) / max(1, len(lanes))
+
+    # What others ask
+
+    @property
+    def trials(self) -> int:
+        return sum(lane.trials for lane in self.progress.values())
+
+    def elapsed_s(self, now: float) -> float:
+        """Wall-clock seconds of the job, those of earlier processes included."""
+        return now - self._began
+
+    def batch(self, task_id: str) -> int:
+        """Candidates that the round just opened selects."""
+        return self.progress[task_id].batch
+
+    def estimated_latency_s(self) -> float | None:
+        """The sum of the tasks' best latencies, or None while a task has none."""
+        total = 0.0
+        for lane in self.progress.values():
+            if lane.best_s is None:
+                return None
+            total += lane.best_s * lane.weighted.weight
+        return total
+
+    @property
+    def _expected(self) -> int:
+        return sum(lane.expected for lane in self.progress.values())
+
+    def _round_s(self) -> float:
+        """Mean seconds of a finished round."""
+        states = [lane.state for lane in self.progress.values()]
+        rounds = sum(len(state.history) for state in states)
+        return sum(s.seconds for s in states) / rounds if rounds else _UNKNOWN_ROUND_S
+
+    def _batch(self, chosen: LaneState, states: list[LaneState]) -> int:
+        left = None
+        if self._budget.trials is not None:
+            left = self._budget.trials - self.trials - self._expected
+        size = self._search.batch
+        if not chosen.history:
+            size = first_batch(chosen, states, self._search, left, self._busy)
+        return size if left is None else max(1, min(size, left))
