@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tunefleet.core.stage import StageKey, StageKind
+from tunefleet.core.stage import StageKey
 from tunefleet.errors import InternalError
 from tunefleet.scheduler.estimates import Estimates
 from tunefleet.scheduler.lanes import JobRecord, Lane, Pool, Stage
