@@ -5,14 +5,16 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import CancelledError
 from pathlib import Path
 
 import pytest
 
 from tunefleet.errors import InputError
-from tunefleet.fleet.pool import CallEnd, CallFailure, WorkerConfig, WorkerPool
+from tunefleet.fleet.pool import CallEnd, CallFailure, CallScope, WorkerConfig, WorkerPool
 
 pytestmark = pytest.mark.tvm
 
@@ -46,6 +48,15 @@ def sometimes_die(value: int) -> int:
     if value % 3 == 0:
         os.kill(os.getpid(), signal.SIGKILL)
     return value
+
+
+def die_twice(counter: str) -> int:
+    """Kills its worker the first two times it is called."""
+    with Path(counter).open("a") as file:
+        file.write("x")
+    if len(Path(counter).read_text()) <= 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return 7
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +103,46 @@ def test_results_come_in_order_around_dying_workers(pool: WorkerPool) -> None:
 def test_errors_of_the_tree_are_raised(pool: WorkerPool) -> None:
     with pytest.raises(InputError, match="wrong"):
         pool.call(refuse)
+
+
+def test_a_call_is_poison_only_after_three_workers(pool: WorkerPool, tmp_path: Path) -> None:
+    counter = tmp_path / "calls"
+    assert pool.call(die_twice, str(counter)) == 7
+    assert pool.map(die_twice, [(str(tmp_path / "other"),)], timeout_s=30) == [7]
+    found = pool.call(segfault)
+    assert isinstance(found, CallFailure)
+
+
+def test_a_pool_survives_the_death_of_idle_workers(pool: WorkerPool) -> None:
+    for _ in range(3):
+        os.kill(pool.call(os.getpid), signal.SIGKILL)  # type: ignore[arg-type]
+        time.sleep(0.3)
+        assert pool.call(double, 3) == 6
+
+
+def test_a_stopped_worker_is_seen_and_ends_with_a_restart(pool: WorkerPool) -> None:
+    pid = pool.call(os.getpid)
+    assert isinstance(pid, int)
+    assert pid not in pool.stopped()
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(0.1)
+    assert pool.stopped() == [pid]
+    pool.restart()
+    assert not _alive(pid)
+    assert pool.call(double, 5) == 10
+    assert pool.stopped() == []
+
+
+def test_calls_of_a_scope_end_when_it_is_cancelled(pool: WorkerPool) -> None:
+    scope = CallScope()
+    threading.Timer(0.3, scope.cancel).start()
+    started = time.monotonic()
+    with scope, pytest.raises(CancelledError):
+        pool.map(time.sleep, [(30,)] * 4, timeout_s=60)
+    assert time.monotonic() - started < 5
+    with scope, pytest.raises(CancelledError):
+        pool.call(double, 1)
+    assert pool.call(double, 2) == 4
 
 
 def test_workers_die_with_their_creator(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 A worker that segfaults, hangs or exhausts its memory costs one call; the pool replaces it and the
 run goes on. What became of a call is a value, not an exception, because a failed trial is data.
+A worker may also die of something else, so a call is poison only when it has killed three.
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ import multiprocessing
 import os
 import resource
 import signal
+import tempfile
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, TimeoutError
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -24,6 +28,11 @@ from tunefleet.errors import TunefleetError
 from tunefleet.fleet._spawn import worker_context
 
 T = TypeVar("T")
+
+#: Workers that a call may cost before it is taken for the cause.
+_LIVES = 3
+
+_thread = threading.local()
 
 
 class CallEnd(StrEnum):
@@ -51,9 +60,48 @@ class WorkerConfig:
     cores: tuple[int, ...] = ()
 
 
-def _initialize(config: WorkerConfig) -> None:
+class CallScope:
+    """The calls that a thread makes within the `with` block, to be given up together.
+
+    `cancel` may be called by another thread. The calls then raise CancelledError, at once, and so
+    does every further one; the workers end later (`WorkerPool.restart` waits for it).
+    """
+
+    def __init__(self) -> None:
+        self.cancelled = False
+        self._lock = threading.Lock()
+        self._futures: set[ProcessFuture] = set()
+
+    def __enter__(self) -> CallScope:
+        _thread.scope = self
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        _thread.scope = None
+
+    def add(self, future: ProcessFuture) -> None:
+        with self._lock:
+            self._futures.add(future)
+        future.add_done_callback(self._forget)
+        if self.cancelled:
+            future.cancel()
+
+    def cancel(self) -> None:
+        self.cancelled = True
+        with self._lock:
+            futures = list(self._futures)
+        for future in futures:
+            future.cancel()
+
+    def _forget(self, future: ProcessFuture) -> None:
+        with self._lock:
+            self._futures.discard(future)
+
+
+def _initialize(config: WorkerConfig, registry: str) -> None:
     """Runs first in every worker."""
     _die_with_creator()
+    Path(registry, str(os.getpid())).touch()
     # Ctrl-C is for the driver, which ends its workers itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _write_to_log(config.log_path)
@@ -106,17 +154,22 @@ def _address_space() -> int:
 class WorkerPool:
     """`workers` processes that run module-level functions.
 
-    Not for use by several threads at once. `close` (or leaving the `with` block) ends the
-    processes; a pool also ends when its creator dies, however it dies.
+    Not for use by several threads at once, but for `stopped`. `close` (or leaving the `with`
+    block) ends the processes; a pool also ends when its creator dies, however it dies.
     """
 
     def __init__(self, workers: int, config: WorkerConfig) -> None:
         self.workers = workers
         self.config = config
-        self._pool = ProcessPool(
-            max_workers=workers,
+        #: Holds an empty file per worker, named by its process id.
+        self._registry = tempfile.TemporaryDirectory(prefix="tunefleet-workers-")
+        self._pool = self._new_pool()
+
+    def _new_pool(self) -> ProcessPool:
+        return ProcessPool(
+            max_workers=self.workers,
             initializer=_initialize,
-            initargs=(config,),
+            initargs=(self.config, self._registry.name),
             context=worker_context(),
         )
 
@@ -127,19 +180,50 @@ class WorkerPool:
         self.close()
 
     def close(self) -> None:
-        self._pool.stop()
-        self._pool.join()
+        self._end()
+        self._registry.cleanup()
+
+    def restart(self) -> None:
+        """End every worker now, whatever it does; returns when all are gone."""
+        self._end()
+        self._pool = self._new_pool()
+
+    def stopped(self) -> list[int]:
+        """Process ids of workers that something has stopped (SIGSTOP, a debugger)."""
+        return [pid for pid in self._pids() if _process_state(pid) in ("T", "t")]
 
     def submit(
         self, function: Callable[..., T], *args: Any, timeout_s: float | None = None
     ) -> ProcessFuture:
-        return self._pool.schedule(function, args=args, timeout=timeout_s)
+        try:
+            future = self._pool.schedule(function, args=args, timeout=timeout_s)
+        except RuntimeError:  # pebble gives a pool up when a worker dies while none works
+            self.restart()
+            future = self._pool.schedule(function, args=args, timeout=timeout_s)
+        scope: CallScope | None = getattr(_thread, "scope", None)
+        if scope is not None:
+            scope.add(future)
+        return future
 
     def call(
         self, function: Callable[..., T], *args: Any, timeout_s: float | None = None
     ) -> T | CallFailure:
         """Run one call and wait; errors of this project's tree are raised as they are."""
-        result: T | CallFailure = outcome(self.submit(function, *args, timeout_s=timeout_s))
+        first: T | CallFailure = outcome(self.submit(function, *args, timeout_s=timeout_s))
+        return self._unless_poison(first, function, args, timeout_s)
+
+    def _unless_poison(
+        self,
+        result: T | CallFailure,
+        function: Callable[..., T],
+        args: Sequence[Any],
+        timeout_s: float | None,
+    ) -> T | CallFailure:
+        """Repeat a call whose worker died, until it has cost as many as it may."""
+        for _ in range(1, _LIVES):
+            if not isinstance(result, CallFailure) or result.end is not CallEnd.CRASH:
+                return result
+            result = outcome(self.submit(function, *args, timeout_s=timeout_s))
         return result
 
     def map(
@@ -150,17 +234,42 @@ class WorkerPool:
         done: Callable[[int], None] = lambda count: None,
     ) -> list[T | CallFailure]:
         """One call per item of `arguments`, results in their order; `timeout_s` is for each."""
-        futures = [self.submit(function, *args, timeout_s=timeout_s) for args in arguments]
+        calls = list(arguments)
+        futures = [self.submit(function, *args, timeout_s=timeout_s) for args in calls]
         results: list[T | CallFailure] = []
         try:
             for future in futures:
                 results.append(outcome(future))
                 done(len(results))
+            return [
+                self._unless_poison(result, function, args, timeout_s)
+                for result, args in zip(results, calls, strict=True)
+            ]
         except BaseException:
             for future in futures:
                 future.cancel()
             raise
-        return results
+
+    def _end(self) -> None:
+        own = self._pids()
+        for process in multiprocessing.active_children():
+            if process.pid in own:
+                process.kill()
+        self._pool.stop()
+        self._pool.join()
+        for pid in own:
+            Path(self._registry.name, str(pid)).unlink(missing_ok=True)
+
+    def _pids(self) -> set[int]:
+        return {int(name) for name in os.listdir(self._registry.name)}
+
+
+def _process_state(pid: int) -> str:
+    """The letter of `man proc_pid_stat`, or "" when the process is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return ""
 
 
 def outcome(future: ProcessFuture) -> Any:
@@ -173,6 +282,8 @@ def outcome(future: ProcessFuture) -> Any:
     except ProcessExpired as error:
         code = error.exitcode if isinstance(error.exitcode, int) else 0
         return CallFailure(CallEnd.CRASH, f"worker died: {_exit_text(code)}")
+    except BrokenProcessPool:
+        return CallFailure(CallEnd.CRASH, "every worker died")
     except MemoryError:
         return CallFailure(CallEnd.MEMORY, "out of memory")
     except (TunefleetError, CancelledError):
@@ -192,4 +303,4 @@ def _exit_text(code: int) -> str:
         return f"exit code {code}"
 
 
-__all__ = ["CallEnd", "CallFailure", "WorkerConfig", "WorkerPool", "outcome"]
+__all__ = ["CallEnd", "CallFailure", "CallScope", "WorkerConfig", "WorkerPool", "outcome"]
