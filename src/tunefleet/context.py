@@ -6,11 +6,12 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tunefleet.core.layout import MachineLayout
 from tunefleet.core.target import Target
 from tunefleet.errors import InputError, SetupError
 
@@ -27,7 +28,8 @@ class BenchmarkContext:
 
     `target` is "cpu" (this machine) or a target text; `arch` names the processor to generate code
     for instead. `device_key` is the user's name for the device: records measured under another
-    key are not reused as they are. `run_id` has 32 characters.
+    key are not reused as they are. `host_cores` and `device_cores` say where this machine builds
+    and where it measures (`tunefleet doctor` explains the default). `run_id` has 32 characters.
     """
 
     def __init__(
@@ -37,12 +39,16 @@ class BenchmarkContext:
         device_key: str = "",
         arch: str | None = None,
         threads: int | None = None,
+        host_cores: Collection[int] | None = None,
+        device_cores: Collection[int] | None = None,
         home: Path | str | None = None,
     ) -> None:
         self.run_id = uuid.uuid4().hex
         self.target_text = arch or target
         self.device_key = device_key
         self.threads = threads
+        self.host_cores = host_cores
+        self.device_cores = device_cores
         self.home = Path(home) if home is not None else default_home()
         self.created_at = time.time()
         self.seconds: dict[str, float] = {}
@@ -53,12 +59,33 @@ class BenchmarkContext:
     def target(self) -> Target:
         """The parsed target; raises InputError when this machine cannot run its code."""
         if self._target is None:
-            from tunefleet.compiler.host import check_runs_here, parse_target
+            from tunefleet.compiler.host import check_runs_here, machine_layout, parse_target
 
-            target = parse_target(self.target_text, self.threads)
+            threads = self.threads
+            if threads is None and (self.host_cores or self.device_cores):
+                threads = machine_layout(None, self.host_cores, self.device_cores).threads
+            target = parse_target(self.target_text, threads)
             check_runs_here(target)
             self._target = target
         return self._target
+
+    @property
+    def layout(self) -> MachineLayout:
+        """Where this machine builds and measures; raises InputError for cores it has not."""
+        from tunefleet.compiler.host import machine_layout
+
+        return machine_layout(self.target.threads, self.host_cores, self.device_cores).layout
+
+    def another(self) -> BenchmarkContext:
+        """A context for another run of the same kind."""
+        return BenchmarkContext(
+            self.target_text,
+            device_key=self.device_key,
+            threads=self.threads,
+            host_cores=self.host_cores,
+            device_cores=self.device_cores,
+            home=self.home,
+        )
 
     @contextmanager
     def timed(self, step: str) -> Iterator[None]:

@@ -6,6 +6,7 @@ Everything the command line does to a network is a call of this module.
 from __future__ import annotations
 
 import tempfile
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -16,21 +17,21 @@ from tunefleet.core.budget import Budget
 from tunefleet.core.events import Event, JobOpened, Note, Observer, PhaseStarted
 from tunefleet.core.job import Job, JobSpec, JobState
 from tunefleet.core.settings import TuneSettings
-from tunefleet.errors import StepOrderError
+from tunefleet.errors import JobError, StepOrderError
+from tunefleet.request import SearchRequest, search_request
 
 if TYPE_CHECKING:
     from tunefleet.compiler.artifact import Artifact
+    from tunefleet.fleet.local import LocalFleet
     from tunefleet.fleet.machine import Machine
     from tunefleet.fleet.network_work import Comparison, PreparedNetwork
+    from tunefleet.fleet.shell import Ending
     from tunefleet.store import Store
 
 __all__ = ["BenchmarkContext", "Session"]
 
 #: Rounds of the comparison in `build` that decides what is delivered.
 _DECISION_ROUNDS = 3
-
-_DEFAULT_TRIALS = 1000
-
 
 def _ignore(event: Event) -> None:
     """The observer of whoever does not watch."""
@@ -41,17 +42,23 @@ class Session:
 
     `from_network` -> `autotune` (optional) -> `build` -> `save` / `evaluate` / `run`. A step
     called too early raises StepOrderError naming the one that is missing. Worker processes start
-    with the first step and end with `close`, with the `with` block, or with the process.
+    with the first step and end with `close`, with the `with` block, or with the process; those of
+    a `fleet` that is given live as long as that.
     """
 
     def __init__(
-        self, context: BenchmarkContext | None = None, observer: Observer = _ignore
+        self,
+        context: BenchmarkContext | None = None,
+        observer: Observer = _ignore,
+        fleet: LocalFleet | None = None,
     ) -> None:
         self.context = context or BenchmarkContext()
         self._observer = observer
+        self._fleet = fleet
+        self._owns_fleet = fleet is None
+        self._locks = ExitStack()
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._settings = TuneSettings()
-        self._machine: Machine | None = None
         self._store: Store | None = None
         self._prepared: PreparedNetwork | None = None
         self._job: Job | None = None
@@ -78,12 +85,10 @@ class Session:
 
     def close(self) -> None:
         """End the workers and release the store. The session can still tell its result."""
-        if self._machine is not None:
-            self._machine.close()
-            self._machine = None
-        if self._store is not None:
-            self._store.close()
-            self._store = None
+        self._locks.close()
+        if self._fleet is not None and self._owns_fleet:
+            self._fleet.close()
+        self._fleet = self._store = None
         if self._scratch is not None:
             self._scratch.cleanup()
             self._scratch = None
@@ -110,46 +115,57 @@ class Session:
         self,
         trials: int | None = None,
         *,
-        minutes: float | None = None,
-        target_latency_ms: float | None = None,
-        profile_timeout_s: float | None = None,
-        batch_size: int | None = None,
-        transfer_learning: bool | None = None,
-        settings: TuneSettings | None = None,
-        new_job: bool = False,
+        policy: str = "predictive",
+        look_ahead: bool = False,
+        **request: Any,
     ) -> Self:
         """Search until the budget ends, then choose and verify each task's winner.
 
-        `trials` counts all tasks together. A job of the same network, target, device, budget and
-        settings that was interrupted is continued, unless `new_job`.
+        `trials` and what follows are those of `search_request`: `minutes`, `target_latency_ms`,
+        `profile_timeout_s`, `batch_size`, `transfer_learning`, `settings`, `new_job`. `policy` and
+        `look_ahead` decide which stages run side by side where this machine builds and measures
+        on different cores. A job of the same network, target, device, budget and settings that
+        was interrupted is continued.
         """
-        prepared = self._need(self._prepared, "autotune", "from_network")
-        from tunefleet.fleet.driver import Driver
-        from tunefleet.fleet.finalists import Finalists
+        self._need(self._prepared, "autotune", "from_network")
+        from tunefleet.fleet.local import Submission
+
+        with self._locks:
+            job = self.open_job(search_request(trials, **request))
+            with self.context.timed("tune"):
+                submission = Submission(job, self._observer, lookahead=look_ahead)
+                ending = self._place().tune([submission], policy)[job.job_id]
+            self.crown(ending)
+        return self
+
+    def open_job(self, request: SearchRequest) -> Job:
+        """Enter the job of this network into the store and lock it until `close`."""
+        prepared = self._need(self._prepared, "open_job", "from_network")
         from tunefleet.fleet.locks import job_lock
 
-        self._settings = _with_thesis_parameters(
-            settings or TuneSettings(), profile_timeout_s, batch_size, transfer_learning
-        )
-        if trials is None and minutes is None:
-            trials = _DEFAULT_TRIALS
-        budget = Budget(
-            trials=trials,
-            seconds=None if minutes is None else minutes * 60,
-            target_latency_s=None if target_latency_ms is None else target_latency_ms / 1e3,
-        )
-        spec = self._job_spec(prepared, budget)
-        store, machine = self._open_store(), self._start_machine()
-        with job_lock(self.context.directory("locks"), spec.fingerprint):
-            job = self._open_job(store, spec, prepared, new_job)
-            self._phase("tune")
-            with self.context.timed("tune"):
-                self._stopped = Driver(store, machine, job, self._observer).run()
-            self._phase("verify winners")
-            with self.context.timed("finalists"):
-                Finalists(store, machine, job, self._observer).crown_all()
-            self._job = job
-        return self
+        self._settings = request.settings
+        spec = self._job_spec(prepared, request.budget)
+        self._locks.enter_context(job_lock(self.context.directory("locks"), spec.fingerprint))
+        self._job = self._open_job(self._open_store(), spec, prepared, request.new_job)
+        return self._job
+
+    def crown(self, ending: Ending) -> None:
+        """Choose and verify each task's winner after a search; raises what failed it."""
+        job = self._need(self._job, "crown", "open_job")
+        from tunefleet.fleet.finalists import Finalists
+        from tunefleet.scheduler.values import JobEnd
+
+        if ending.error is not None:
+            raise ending.error
+        if ending.end is not JobEnd.DONE:
+            raise JobError(
+                f"{job.spec.network.name}: {ending.reason}", cure="the same command tries again"
+            )
+        self._stopped = ending.reason
+        self._phase("verify winners")
+        with self.context.timed("finalists"):
+            store, machine = self._open_store(), self._start_machine()
+            Finalists(store, machine, job, self._observer).crown_all()
 
     def build(self) -> Self:
         """Compile with the best verified records; keep the untuned module if that is faster.
@@ -287,20 +303,19 @@ class Session:
     def _phase(self, name: str) -> None:
         self._observer(PhaseStarted(name))
 
-    def _start_machine(self) -> Machine:
-        if self._machine is None:
-            from tunefleet.fleet.machine import Machine, MachineLayout
+    def _place(self) -> LocalFleet:
+        if self._fleet is None:
+            from tunefleet.fleet.local import LocalFleet
 
-            builders = len(_usable_cores())
-            self._machine = Machine(self.context.target, self._settings, MachineLayout(builders))
-            self._machine.warm_up()
-        return self._machine
+            context = self.context
+            self._fleet = LocalFleet(context.target, self._settings, context.layout, context.home)
+        return self._fleet
+
+    def _start_machine(self) -> Machine:
+        return self._place().machine
 
     def _open_store(self) -> Store:
-        if self._store is None:
-            from tunefleet.store import open_store
-
-            self._store = open_store(self.context.home)
+        self._store = self._place().store
         return self._store
 
     def _job_spec(self, prepared: PreparedNetwork, budget: Budget) -> JobSpec:
@@ -375,25 +390,3 @@ class Session:
             records=records_used(self._store, self._job) if self._job else [],
             report=render_html(result),
         )
-
-
-def _with_thesis_parameters(
-    settings: TuneSettings,
-    profile_timeout_s: float | None,
-    batch_size: int | None,
-    transfer_learning: bool | None,
-) -> TuneSettings:
-    """The parameters of the thesis's section 3.2, where given, over the settings."""
-    if profile_timeout_s is not None:
-        settings = replace(settings, measure=replace(settings.measure, timeout_s=profile_timeout_s))
-    if batch_size is not None:
-        settings = replace(settings, search=replace(settings.search, batch=batch_size))
-    if transfer_learning is not None:
-        settings = replace(settings, transfer=transfer_learning)
-    return settings
-
-
-def _usable_cores() -> tuple[int, ...]:
-    from tunefleet.compiler.host import cpu_info
-
-    return cpu_info().cores

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.fleet.jobs import SETTINGS
+from tests.fleet.jobs import SETTINGS, SHARED
 
 
 @pytest.fixture(scope="session")
@@ -19,7 +19,7 @@ def tiny() -> Any:
 @pytest.fixture(scope="session")
 def machine() -> Iterator[Any]:
     from tunefleet.compiler.host import native_target
-    from tunefleet.fleet.machine import Machine, MachineLayout
+    from tunefleet.fleet.machine import Machine
 
-    with Machine(native_target(1), SETTINGS, MachineLayout(1)) as made:
+    with Machine(native_target(1), SETTINGS, SHARED) as made:
         yield made

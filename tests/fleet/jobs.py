@@ -10,6 +10,7 @@ from typing import Any
 
 from tunefleet.core.budget import Budget
 from tunefleet.core.job import Job, JobSpec
+from tunefleet.core.layout import MachineLayout
 from tunefleet.core.settings import TuneSettings
 
 SETTINGS = TuneSettings()
@@ -44,12 +45,30 @@ def open_job(store: Any, tiny: Any, trials: int, settings: TuneSettings = SETTIN
     return job
 
 
+#: Everything on the first core, in turn, and the two beside each other.
+SHARED = MachineLayout.of((0,), (0,), {0: 0})
+APART = MachineLayout.of((0,), (1,), {0: 0, 1: 1})
+
+
+def search(
+    store: Any, machine: Any, job: Job, observer: Any, policy: str = "predictive", **options: Any
+) -> str:
+    """Run a job's search to its end; returns why it ended."""
+    from tunefleet.fleet.local import Submission, live_job, shell_on
+
+    shell = shell_on(machine, store, policy)
+    shell.submit(live_job(store, Submission(job, observer, **options)))
+    ending = shell.run()[job.job_id]
+    if ending.error is not None:
+        raise ending.error
+    return ending.reason
+
+
 def main(home: str, trials: str) -> None:
     """Run or resume the job in a process of its own, to be killed by a test."""
     from tunefleet.compiler.host import native_target
     from tunefleet.core.events import StageFinished
-    from tunefleet.fleet.driver import Driver
-    from tunefleet.fleet.machine import Machine, MachineLayout
+    from tunefleet.fleet.machine import Machine
     from tunefleet.fleet.network_work import import_network
     from tunefleet.store import open_store
 
@@ -62,8 +81,8 @@ def main(home: str, trials: str) -> None:
             print(event.run.key.kind, event.trials_done, flush=True)
 
     print("ready", flush=True)
-    with Machine(target, SETTINGS, MachineLayout(1)) as machine:
-        print(Driver(store, machine, job, tell).run(), flush=True)
+    with Machine(target, SETTINGS, SHARED) as machine:
+        print(search(store, machine, job, tell), flush=True)
 
 
 if __name__ == "__main__":

@@ -39,6 +39,7 @@ class LaneUpdated:
 @dataclass(frozen=True, slots=True)
 class StageStarted:
     key: StageKey
+    resource_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,42 @@ class StageFinished:
     run: StageRun
     trials_done: int
     elapsed_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StageAbandoned:
+    """A stage was given up, to be tried again or not."""
+
+    key: StageKey
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobHeld:
+    """No further stage of the job starts."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobContinued:
+    """The job that was held goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceQuarantined:
+    """No stage starts on a resource for `seconds`, because of `reason`."""
+
+    resource_id: str
+    reason: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceBack:
+    """A resource in quarantine is tried once more."""
+
+    resource_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +116,11 @@ Event = (
     | StageStarted
     | StageProgressed
     | StageFinished
+    | StageAbandoned
+    | JobHeld
+    | JobContinued
+    | ResourceQuarantined
+    | ResourceBack
     | Progressed
     | Note
 )

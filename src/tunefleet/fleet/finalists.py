@@ -13,7 +13,7 @@ from tunefleet.core.trial import Built, Failure, FailureKind, Measurement, Trial
 from tunefleet.fleet import work
 from tunefleet.fleet.machine import Machine
 from tunefleet.fleet.pool import CallFailure
-from tunefleet.fleet.stages import Lane, StageRunner
+from tunefleet.fleet.stages import Lane, known_records
 from tunefleet.store import Store
 
 #: Candidates within this factor of the best may truly be faster; others are not worth the time.
@@ -42,7 +42,6 @@ class Finalists:
         self._machine = machine
         self._job = job
         self._observer = observer
-        self._runner = StageRunner(store, machine)
 
     def crown_all(self) -> None:
         crowned = self._store.winners(self._job.job_id)
@@ -73,7 +72,7 @@ class Finalists:
         task_id = weighted.task.task_id
         found = {t.candidate.candidate_id: t for t in self._store.trials(self._job.job_id, task_id)}
         lane = Lane(self._job, weighted.task)
-        for record in self._runner.known_records(lane, Tier.EXACT):
+        for record in known_records(self._store, lane, Tier.EXACT):
             trial = Trial(record.candidate, -1, record.measurement)
             found.setdefault(record.candidate.candidate_id, trial)
         measured = sorted((t for t in found.values() if t.latency_s is not None), key=_latency)

@@ -1,38 +1,30 @@
-"""This machine as resources: host workers that select, build and update, one that measures."""
+"""This machine's workers: those of the host select, build and update, one measures."""
 
 from __future__ import annotations
 
 import os
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from tunefleet.core.layout import MachineLayout
 from tunefleet.core.settings import TuneSettings
 from tunefleet.core.target import Target
 from tunefleet.fleet import work
 from tunefleet.fleet.pool import CallFailure, WorkerConfig, WorkerPool
 
 
-@dataclass(frozen=True, slots=True)
-class MachineLayout:
-    """How many host workers build at once, and on which cores hosts and the device run.
-
-    Empty cores mean the shared set of all: stages then take turns, a measurement is never
-    disturbed by a build.
-    """
-
-    builders: int
-    host_cores: tuple[int, ...] = ()
-    device_cores: tuple[int, ...] = ()
-
-
 class Machine:
-    """Pools of warm workers. `scratch` holds libraries on their way from build to profile."""
+    """Pools of warm workers. `scratch` holds libraries on their way from build to profile.
+
+    The thread that makes it stays off the device's cores until `close`, with all it starts.
+    """
 
     def __init__(self, target: Target, settings: TuneSettings, layout: MachineLayout) -> None:
         self.target = target
         self.layout = layout
+        self._cores = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, layout.host_cores)
         self._scratch = tempfile.TemporaryDirectory(prefix="tunefleet-")
         self.scratch = Path(self._scratch.name)
         log = str(self.scratch / "workers.log")
@@ -69,3 +61,4 @@ class Machine:
         for pool in (self.lead, self.host, self.device):
             pool.close()
         self._scratch.cleanup()
+        os.sched_setaffinity(0, self._cores)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -81,7 +81,7 @@ class StageRunner:
         note = ""
         result: StageResult
         if key.kind is StageKind.SELECT:
-            result = self._select(lane, key, batch)
+            result, note = self._select(lane, key, batch)
         elif key.kind is StageKind.BUILD:
             result = self._build(lane, key)
         elif key.kind is StageKind.PROFILE:
@@ -90,17 +90,7 @@ class StageRunner:
             result = self._update(lane, key)
         return StageRun(key, result, started_at, time.perf_counter() - clock, note)
 
-    def known_records(self, lane: Lane, tier: Tier, limit: int = _KNOWN_RECORDS) -> list[Record]:
-        """What earlier jobs measured of this task; nothing where transfer is switched off."""
-        spec = lane.job.spec
-        if not spec.settings.transfer:
-            return []
-        found = self._store.records(
-            lane.task.task_id, spec.device, spec.toolchain, tier=tier, limit=limit
-        )
-        return [record for record in found if record.job_id != lane.job.job_id]
-
-    def _select(self, lane: Lane, key: StageKey, batch: int) -> SelectResult:
+    def _select(self, lane: Lane, key: StageKey, batch: int) -> tuple[SelectResult, str]:
         settings = lane.job.spec.settings.search
         trials = self._store.trials(key.job_id, key.task_id)
         known = {
@@ -108,14 +98,14 @@ class StageRunner:
             for t in trials
             if t.latency_s is not None
         }
-        for record in self.known_records(lane, Tier.EXACT):
+        for record in known_records(self._store, lane, Tier.EXACT):
             candidate = record.candidate
             known.setdefault(
                 candidate.candidate_id, (candidate.trace, record.measurement.latency_s)
             )
         proposals: tuple[str, ...] = ()
         if not known and key.iteration == 0:
-            compatible = self.known_records(lane, Tier.COMPATIBLE, _PROPOSALS)
+            compatible = known_records(self._store, lane, Tier.COMPATIBLE, _PROPOSALS)
             proposals = tuple(record.candidate.trace for record in compatible)
         ordered = sorted(known.items(), key=lambda item: item[1][1])
         request = SelectRequest(
@@ -125,7 +115,9 @@ class StageRunner:
             batch=batch,
             seed=seed_of(settings.seed, key.task_id, key.iteration),
             known=tuple((i, trace, latency) for i, (trace, latency) in ordered),
-            tried=frozenset(known) | {t.candidate.candidate_id for t in trials},
+            tried=frozenset(known)
+            | {t.candidate.candidate_id for t in trials}
+            | self._in_flight(key),
             proposals=proposals,
         )
         model = self._store.model(key.job_id)
@@ -135,8 +127,14 @@ class StageRunner:
         )
         if isinstance(outcome, CallFailure):
             # A task that kills the search itself is complete: nothing can be selected for it.
-            return SelectResult((), exhausted=True)
-        return outcome
+            return SelectResult((), exhausted=True), f"given up: {outcome.text}"
+        return outcome, ""
+
+    def _in_flight(self, key: StageKey) -> set[str]:
+        """Candidates of the round before: with look-ahead they may not be measured yet."""
+        before = self._store.stage(replace(key, iteration=key.iteration - 1))
+        chosen = before.result.candidates if before and isinstance(before.result, SelectResult) else ()
+        return {c.candidate_id for c in chosen}
 
     def _build(self, lane: Lane, key: StageKey) -> BuildResult:
         selected = self._result(key, StageKind.SELECT, SelectResult)
@@ -234,7 +232,7 @@ class StageRunner:
     def best_latency(self, lane: Lane) -> float | None:
         """The best known latency of a task in this job or, exactly, in earlier ones."""
         found = [t.latency_s for t in self._store.trials(lane.job.job_id, lane.task.task_id)]
-        found += [r.measurement.latency_s for r in self.known_records(lane, Tier.EXACT, 1)]
+        found += [r.measurement.latency_s for r in known_records(self._store, lane, Tier.EXACT, 1)]
         return min((latency for latency in found if latency is not None), default=None)
 
     def _update(self, lane: Lane, key: StageKey) -> UpdateResult:
@@ -269,7 +267,7 @@ class StageRunner:
             lane = Lane(job, weighted.task)
             found: dict[str, tuple[bytes, float | None]] = {
                 r.candidate.candidate_id: (r.candidate.features, r.measurement.latency_s)
-                for r in self.known_records(lane, Tier.EXACT)
+                for r in known_records(self._store, lane, Tier.EXACT)
             }
             for trial in self._store.trials(job.job_id, task_id):
                 found[trial.candidate.candidate_id] = (trial.candidate.features, trial.latency_s)
@@ -286,6 +284,17 @@ class StageRunner:
         if run is None or not isinstance(run.result, expected):
             raise InternalError(f"{key} was started before {source} was committed")
         return run.result
+
+
+def known_records(
+    store: Store, lane: Lane, tier: Tier, limit: int = _KNOWN_RECORDS
+) -> list[Record]:
+    """What other jobs measured of this task; nothing where transfer is switched off."""
+    spec = lane.job.spec
+    if not spec.settings.transfer:
+        return []
+    found = store.records(lane.task.task_id, spec.device, spec.toolchain, tier=tier, limit=limit)
+    return [record for record in found if record.job_id != lane.job.job_id]
 
 
 def _failure(outcome: object, kinds: dict[CallEnd, FailureKind]) -> Failure:

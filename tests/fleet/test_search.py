@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from tests.fleet.jobs import SETTINGS, open_job
+from tests.fleet.jobs import SETTINGS, open_job, search
 from tunefleet.core.events import LaneUpdated, StageFinished
 from tunefleet.core.identity import Tier
 from tunefleet.core.stage import StageKind
 from tunefleet.core.trial import Failure, FailureKind, Measurement
 from tunefleet.fleet import stages, work
-from tunefleet.fleet.driver import Driver
 from tunefleet.fleet.finalists import Finalists
 from tunefleet.fleet.pool import CallEnd, CallFailure
 from tunefleet.results import tuning_curve
@@ -23,7 +22,7 @@ pytestmark = pytest.mark.tvm
 
 def drive(store: Any, machine: Any, job: Any) -> list[Any]:
     seen: list[Any] = []
-    Driver(store, machine, job, seen.append).run()
+    search(store, machine, job, seen.append)
     return seen
 
 

@@ -1,0 +1,129 @@
+"""Where stages run: the seam between the live shell and a resource."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
+from dataclasses import dataclass, replace
+from threading import Thread
+from typing import Protocol
+
+from tunefleet.core.stage import StageKey, StageRun
+from tunefleet.fleet.pool import CallScope, WorkerPool
+from tunefleet.fleet.stages import Lane, StageRunner
+from tunefleet.scheduler.values import End, Resource
+from tunefleet.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A stage to run under a lease. `batch` is for select; `elapsed_s` the job's age now."""
+
+    key: StageKey
+    lease: int
+    attempt: int
+    lane: Lane
+    batch: int
+    elapsed_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How an assignment ended. `run` is what was committed; `error` fails the job."""
+
+    assignment: Assignment
+    end: End
+    run: StageRun | None = None
+    error: Exception | None = None
+
+
+class Executor(Protocol):
+    """Runs the stages that the scheduler gives to one resource.
+
+    **Threads.** The verbs belong to the shell's thread and return at once; reports come from
+    threads of the executor's own.
+    **Idempotence.** Each `start` is answered by one report, also after `abandon`, and not before
+    nothing of the stage uses the resource any more. A stage is committed before it is reported.
+    """
+
+    resource: Resource
+
+    def start(self, assignment: Assignment) -> None:
+        """Begin a stage."""
+
+    def abandon(self, lease: int) -> None:
+        """Give a stage up; its report says ABANDONED unless it was done already."""
+
+    def responsive(self) -> bool:
+        """The heartbeat: whether everything that runs here shows signs of life."""
+
+    def close(self) -> None:
+        """Abandon what runs; returns when nothing does."""
+
+
+class LocalExecutor:
+    """A resource of this machine: one thread per running stage, which works in `pools`."""
+
+    def __init__(
+        self,
+        resource: Resource,
+        pools: Sequence[WorkerPool],
+        runner: StageRunner,
+        store: Store,
+        report: Callable[[Report], None],
+    ) -> None:
+        self.resource = resource
+        self._pools = pools
+        self._runner = runner
+        self._store = store
+        self._report = report
+        self._running: dict[int, tuple[Thread, CallScope]] = {}
+
+    def start(self, assignment: Assignment) -> None:
+        scope = CallScope()
+        thread = Thread(
+            target=self._work, args=(assignment, scope), name=f"{self.resource.resource_id}"
+        )
+        self._running[assignment.lease] = (thread, scope)
+        thread.start()
+
+    def abandon(self, lease: int) -> None:
+        if lease in self._running:
+            self._running[lease][1].cancel()
+
+    def responsive(self) -> bool:
+        return not any(pool.stopped() for pool in self._pools)
+
+    def close(self) -> None:
+        running = list(self._running.values())
+        for _, scope in running:
+            scope.cancel()
+        for thread, _ in running:
+            thread.join()
+
+    def _work(self, assignment: Assignment, scope: CallScope) -> None:
+        try:
+            report = Report(assignment, End.DONE, self._run(assignment, scope))
+        except CancelledError:
+            # What was begun may still run in a worker, and would disturb whatever comes next.
+            for pool in self._pools:
+                pool.restart()
+            report = Report(assignment, End.ABANDONED)
+        except Exception as error:
+            report = Report(assignment, End.FAILED, error=error)
+        del self._running[assignment.lease]
+        self._report(report)
+
+    def _run(self, assignment: Assignment, scope: CallScope) -> StageRun:
+        """Run a stage and commit it; another attempt may have committed it meanwhile."""
+        with scope:
+            made = self._runner.run(assignment.lane, assignment.key, assignment.batch)
+        if scope.cancelled:
+            raise CancelledError
+        where = self.resource.resource_id
+        run = replace(made, resource_id=where, attempt=assignment.attempt)
+        if self._store.commit(run, elapsed_s=assignment.elapsed_s + run.seconds):
+            return run
+        committed = self._store.stage(run.key)
+        assert committed is not None
+        return committed

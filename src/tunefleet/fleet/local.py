@@ -1,0 +1,127 @@
+"""The fleet of one machine: its workers and the store, and many jobs on them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tunefleet.core.events import Observer
+from tunefleet.core.identity import Tier
+from tunefleet.core.job import Job
+from tunefleet.core.settings import TuneSettings
+from tunefleet.core.target import Target
+from tunefleet.core.layout import MachineLayout
+from tunefleet.fleet.executor import LocalExecutor
+from tunefleet.fleet.machine import Machine
+from tunefleet.fleet.shell import LEASE_S, Ending, Finisher, LiveJob, Shell, now
+from tunefleet.fleet.stages import Lane, StageRunner, known_records
+from tunefleet.scheduler.core import Scheduler
+from tunefleet.scheduler.policies import POLICIES
+from tunefleet.scheduler.tuning_plan import TuningPlan
+from tunefleet.scheduler.values import JobRequest, Resource, Role
+from tunefleet.store import Store, open_store
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A job for `LocalFleet.tune`. Higher `priority` goes first; `lookahead` lets a task select
+    and build its next batch while the current one is measured."""
+
+    job: Job
+    observer: Observer
+    priority: int = 0
+    lookahead: bool = False
+
+
+class LocalFleet:
+    """Starts workers and opens the store when they are first needed."""
+
+    def __init__(
+        self, target: Target, settings: TuneSettings, layout: MachineLayout, home: Path
+    ) -> None:
+        self._target = target
+        self._settings = settings
+        self._layout = layout
+        self._home = home
+        self._machine: Machine | None = None
+        self._store: Store | None = None
+
+    @property
+    def layout(self) -> MachineLayout:
+        return self._layout
+
+    @property
+    def machine(self) -> Machine:
+        if self._machine is None:
+            self._machine = Machine(self._target, self._settings, self._layout)
+            self._machine.warm_up()
+        return self._machine
+
+    @property
+    def store(self) -> Store:
+        if self._store is None:
+            self._store = open_store(self._home)
+        return self._store
+
+    def tune(
+        self,
+        submissions: Sequence[Submission],
+        policy: str = "predictive",
+        finish: Finisher = lambda job_id, ending: None,
+        lease_s: float = LEASE_S,
+    ) -> dict[str, Ending]:
+        """Search for all jobs at once; returns how each search ended, by job id."""
+        shell = shell_on(self.machine, self.store, policy, lease_s)
+        for submission in submissions:
+            shell.submit(live_job(self.store, submission))
+        return shell.run(finish)
+
+    def close(self) -> None:
+        if self._machine is not None:
+            self._machine.close()
+            self._machine = None
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+
+def shell_on(machine: Machine, store: Store, policy: str, lease_s: float = LEASE_S) -> Shell:
+    """A shell with this machine's host and device joined."""
+    # Enough open rounds that neither waits for the other; where they take turns, one at a time.
+    in_flight = 1 if machine.layout.time_shared else 3
+    shell = Shell(Scheduler(POLICIES[policy](), in_flight), lease_s)
+    runner = StageRunner(store, machine, shell.progressed)
+    layout = machine.layout
+    host = Resource("host", Role.HOST, "host", layout.host_units)
+    device = Resource("device", Role.DEVICE, "device", layout.device_units)
+    shell.join(LocalExecutor(host, (machine.lead, machine.host), runner, store, shell.report))
+    shell.join(LocalExecutor(device, (machine.device,), runner, store, shell.report))
+    return shell
+
+
+def live_job(store: Store, submission: Submission) -> LiveJob:
+    """A job with everything that earlier processes committed of it."""
+    job = submission.job
+    tasks = store.tasks(job.job_id)
+    known: dict[str, float | None] = {}
+    for weighted in tasks:
+        records = known_records(store, Lane(job, weighted.task), Tier.EXACT, 1)
+        if records:
+            known[weighted.task.task_id] = records[0].measurement.latency_s
+    plan = TuningPlan(
+        tasks,
+        job.spec.budget,
+        job.spec.settings.search,
+        known=known,
+        committed=store.stages(job.job_id),
+        elapsed_s=job.elapsed_s,
+        now=now(),
+        first_model=bool(known),
+    )
+    request = JobRequest(
+        job.job_id, plan, priority=submission.priority, lookahead=submission.lookahead
+    )
+    by_id = {w.task.task_id: w.task for w in tasks}
+    return LiveJob(job, plan, by_id, submission.observer, request)

@@ -1,0 +1,52 @@
+"""What a user asks of a search: its budget and its settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tunefleet.core.budget import Budget
+from tunefleet.core.settings import TuneSettings
+
+_DEFAULT_TRIALS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRequest:
+    """`new_job`: start afresh even where a job like this was interrupted."""
+
+    budget: Budget
+    settings: TuneSettings
+    new_job: bool = False
+
+
+def search_request(
+    trials: int | None = None,
+    *,
+    minutes: float | None = None,
+    target_latency_ms: float | None = None,
+    profile_timeout_s: float | None = None,
+    batch_size: int | None = None,
+    transfer_learning: bool | None = None,
+    settings: TuneSettings | None = None,
+    new_job: bool = False,
+) -> SearchRequest:
+    """`trials` counts all tasks of a network together; 1,000 where no budget is given.
+
+    `profile_timeout_s`, `batch_size` and `transfer_learning` are the parameters of the thesis's
+    section 3.2; where given they go before `settings`.
+    """
+    if trials is None and minutes is None:
+        trials = _DEFAULT_TRIALS
+    budget = Budget(
+        trials=trials,
+        seconds=None if minutes is None else minutes * 60,
+        target_latency_s=None if target_latency_ms is None else target_latency_ms / 1e3,
+    )
+    chosen = settings or TuneSettings()
+    if profile_timeout_s is not None:
+        chosen = replace(chosen, measure=replace(chosen.measure, timeout_s=profile_timeout_s))
+    if batch_size is not None:
+        chosen = replace(chosen, search=replace(chosen.search, batch=batch_size))
+    if transfer_learning is not None:
+        chosen = replace(chosen, transfer=transfer_learning)
+    return SearchRequest(budget, chosen, new_job)

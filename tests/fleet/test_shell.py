@@ -1,0 +1,190 @@
+"""The live shell with executors made up for the test: no compiler, no processes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from tests.scheduler.test_tuning_plan import Mock, plan_of
+from tests.store.values import make_spec
+from tunefleet.core.events import (
+    JobContinued,
+    JobHeld,
+    ResourceQuarantined,
+    StageAbandoned,
+    StageFinished,
+)
+from tunefleet.core.job import Job, JobState
+from tunefleet.core.stage import StageKey, StageKind, StageRun
+from tunefleet.errors import JobError
+from tunefleet.fleet.executor import Assignment, Report
+from tunefleet.fleet.shell import Ending, LiveJob, Shell
+from tunefleet.scheduler.core import Scheduler
+from tunefleet.scheduler.policies import Predictive
+from tunefleet.scheduler.values import End, JobEnd, JobRequest, Resource, Role
+
+
+class FakeExecutor:
+    """Answers from mocks, in a thread of its own after a moment; `stuck` leases are never heard
+    of again until they are abandoned."""
+
+    def __init__(self, resource: Resource, shell: Shell, mocks: dict[str, Mock]) -> None:
+        self.resource, self._shell, self._mocks = resource, shell, mocks
+        self.stuck: set[int] = set()
+        self.errors: dict[str, Exception] = {}
+        self.started: list[Assignment] = []
+        #: How often the first stage that comes is never heard of again.
+        self.stick_next = 0
+        self.poison: StageKey | None = None
+        self.closed = False
+
+    def start(self, assignment: Assignment) -> None:
+        self.started.append(assignment)
+        self.poison = self.poison or (assignment.key if self.stick_next else None)
+        if self.stick_next and assignment.key == self.poison:
+            self.stick_next -= 1
+            self.stuck.add(assignment.lease)
+            return
+        threading.Timer(0.001, self._answer, (assignment,)).start()
+
+    def _answer(self, assignment: Assignment) -> None:
+        key = assignment.key
+        if key.job_id in self.errors:
+            self._shell.report(Report(assignment, End.FAILED, error=self.errors[key.job_id]))
+            return
+        mock = self._mocks[key.job_id]
+        run = StageRun(key, mock.result(key), time.time(), 0.001)
+        mock.runs.append(run)
+        self._shell.report(Report(assignment, End.DONE, run))
+
+    def abandon(self, lease: int) -> None:
+        if lease in self.stuck:
+            self.stuck.discard(lease)
+            assignment = next(a for a in self.started if a.lease == lease)
+            self._shell.report(Report(assignment, End.ABANDONED))
+
+    def responsive(self) -> bool:
+        return not self.stuck
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Bench:
+    def __init__(self, *names: str, trials: int = 12, lease_s: float = 0.05) -> None:
+        self.shell = Shell(Scheduler(Predictive(), in_flight=3), lease_s)
+        self.mocks = {name: Mock(plan_of(2, trials)) for name in names}
+        self.events: dict[str, list[Any]] = {name: [] for name in names}
+        self.host, self.device = (
+            FakeExecutor(Resource(n, role, n, frozenset([n])), self.shell, self.mocks)
+            for n, role in (("host", Role.HOST), ("device", Role.DEVICE))
+        )
+        self.shell.join(self.host)
+        self.shell.join(self.device)
+        for name, mock in self.mocks.items():
+            job = Job(name, make_spec(), JobState.RUNNING, 0.0)
+            tasks = {t: lane.weighted.task for t, lane in mock.plan.progress.items()}
+            request = JobRequest(name, mock.plan)
+            self.shell.submit(LiveJob(job, mock.plan, tasks, self.events[name].append, request))
+
+    def of(self, name: str, kind: type) -> list[Any]:
+        return [e for e in self.events[name] if isinstance(e, kind)]
+
+
+@pytest.fixture(autouse=True)
+def quick_beats(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tunefleet.fleet.shell._BEAT_S", 0.02)
+
+
+def test_every_job_ends_with_its_trials() -> None:
+    bench = Bench("a", "b", "c")
+    endings = bench.shell.run()
+    assert {n: e.end for n, e in endings.items()} == dict.fromkeys("abc", JobEnd.DONE)
+    assert [m.plan.trials for m in bench.mocks.values()] == [12, 12, 12]
+    assert bench.host.closed
+
+
+def test_a_job_is_finished_while_nothing_else_runs() -> None:
+    bench = Bench("a", "b")
+    busy: list[int] = []
+
+    def finish(job_id: str, ending: Ending) -> None:
+        before = len(bench.host.started) + len(bench.device.started)
+        time.sleep(0.05)
+        busy.append(len(bench.host.started) + len(bench.device.started) - before)
+
+    bench.shell.run(finish)
+    assert busy == [0, 0]
+
+
+def test_a_silent_resource_costs_an_attempt_and_nothing_else() -> None:
+    bench = Bench("a")
+    bench.device.stick_next = 1
+    bench.shell.run()
+    assert bench.mocks["a"].plan.trials == 12
+    (abandoned,) = bench.of("a", StageAbandoned)
+    assert abandoned.key.kind is StageKind.PROFILE
+    again = [a for a in bench.device.started if a.key == abandoned.key]
+    assert [a.attempt for a in again] == [1, 2]
+    keys = [e.run.key for e in bench.of("a", StageFinished)]
+    assert len(set(keys)) == len(keys)
+
+
+def test_a_stage_that_is_lost_three_times_is_given_up_and_the_job_goes_on() -> None:
+    bench = Bench("a")
+    bench.device.stick_next = 3
+    ending = bench.shell.run()["a"]
+    assert ending.end is JobEnd.DONE
+    assert bench.mocks["a"].plan.trials == 12
+    assert len([x for x in bench.mocks["a"].plan.progress.values() if x.given_up]) == 1
+
+
+def test_an_error_ends_its_job_and_no_other() -> None:
+    bench = Bench("a", "b")
+    error = JobError("the disk is full")
+    bench.host.errors["a"] = error
+    endings = bench.shell.run()
+    assert endings["a"].error is error
+    assert endings["a"].end is JobEnd.FAILED
+    assert endings["b"].end is JobEnd.DONE
+
+
+def test_a_cancelled_job_leaves_the_others_alone() -> None:
+    bench = Bench("a", "b", trials=60)
+    threading.Timer(0.05, bench.shell.cancel, ("a",)).start()
+    endings = bench.shell.run()
+    assert endings["a"].end is JobEnd.CANCELLED
+    assert bench.mocks["b"].plan.trials == 60
+
+
+def test_a_paused_job_starts_nothing_until_it_is_resumed() -> None:
+    bench = Bench("a", trials=40)
+    bench.shell.pause("a")
+    seen: list[int] = []
+
+    def look() -> None:
+        seen.append(len(bench.host.started) + len(bench.device.started))
+
+    threading.Timer(0.15, look).start()
+    threading.Timer(0.3, look).start()
+    threading.Timer(0.35, bench.shell.resume, ("a",)).start()
+    assert bench.shell.run()["a"].end is JobEnd.DONE
+    assert seen[0] == seen[1]
+    assert len(bench.of("a", JobHeld)) == len(bench.of("a", JobContinued)) == 1
+
+
+def test_a_drifting_device_is_quarantined_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def drift(run: StageRun) -> float:
+        return 0.2 if run.key.kind is StageKind.PROFILE else 0.0
+
+    monkeypatch.setattr("tunefleet.fleet.shell._drift", drift)
+    monkeypatch.setattr("tunefleet.scheduler.resources._QUARANTINE_S", 0.05)
+    bench = Bench("a")
+    assert bench.shell.run()["a"].end is JobEnd.DONE
+    told = bench.of("a", ResourceQuarantined)
+    assert told
+    assert told[0].resource_id == "device"
+    assert "reference kernel" in told[0].reason
