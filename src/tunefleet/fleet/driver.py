@@ -141,9 +141,9 @@ class Driver:
         clock = time.monotonic()
         for lane in self._lanes.values():
             self._observer(lane.event)
-        self._first_model()
+        self._first_model(clock)
         while True:
-            elapsed = self._job.elapsed_s + time.monotonic() - clock
+            elapsed = self._elapsed_s(clock)
             open_lanes = [lane for lane in self._lanes.values() if lane.open_round]
             if not open_lanes:
                 reason = self._job.spec.budget.spent(
@@ -157,13 +157,17 @@ class Driver:
                 open_lanes = [self._lanes[chosen.task_id]]
             self._round(open_lanes[0], clock)
 
-    def _first_model(self) -> None:
+    def _elapsed_s(self, clock: float) -> float:
+        return self._job.elapsed_s + time.monotonic() - clock
+
+    def _first_model(self, clock: float) -> None:
         """Learn from earlier jobs' records before the first selection."""
         lane = next(iter(self._lanes.values()), None)
         if lane is None or self._store.stages(self._job.job_id):
             return
         key = StageKey(self._job.job_id, lane.weighted.task.task_id, -1, StageKind.UPDATE)
-        self._store.commit(self._runner.run(Lane(self._job, lane.weighted.task), key, 0))
+        run = self._runner.run(Lane(self._job, lane.weighted.task), key, 0)
+        self._store.commit(run, elapsed_s=self._elapsed_s(clock))
 
     def _round(self, lane: _LaneProgress, clock: float) -> None:
         """Run what is missing of a lane's current iteration, committing stage by stage."""
@@ -175,9 +179,9 @@ class Driver:
             key = StageKey(self._job.job_id, task.task_id, iteration, kind)
             self._observer(StageStarted(key))
             run = self._runner.run(Lane(self._job, task), key, self._batch(lane))
-            self._store.commit(run)
+            elapsed = self._elapsed_s(clock)
+            self._store.commit(run, elapsed_s=elapsed)
             lane.absorb(run)
-            elapsed = self._job.elapsed_s + time.monotonic() - clock
             self._observer(StageFinished(run, self.trials, elapsed))
             self._observer(lane.event)
             if kind is StageKind.SELECT and not lane.done:
