@@ -18,7 +18,7 @@ from tunefleet.errors import InputError, InternalError
 from . import values as v
 from .conformance_jobs import Jobs, Tasks
 from .conformance_results import Records, Winners, record_ids
-from .conformance_stages import Commits, Reading
+from .conformance_stages import Commits, Reading, Windows
 
 KEY = StageKey("job", "t", 0, StageKind.SELECT)
 OF_JOB: dict[str, Any] = {
@@ -40,6 +40,7 @@ OF_TASK: dict[str, Any] = {
 OF_STORE: dict[str, Any] = {
     "open_job": lambda s: s.open_job(v.make_spec(), job_id="job", now=0.0),
     "jobs": lambda s: s.jobs(),
+    "stages_between": lambda s: s.stages_between(0.0, 1.0),
     "records": record_ids,
     "best": lambda s: s.best("t", v.DEVICE, v.TOOLCHAIN),
 }
@@ -73,5 +74,5 @@ class Errors:
         store.close()
 
 
-class StoreConformance(Jobs, Tasks, Commits, Reading, Records, Winners, Errors):
+class StoreConformance(Jobs, Tasks, Commits, Reading, Windows, Records, Winners, Errors):
     """Every sentence of the contract. The groups are not collected by themselves."""

@@ -15,10 +15,11 @@ from tunefleet.core.stage import (
     SelectResult,
     StageKey,
     StageKind,
+    StageSpan,
     UpdateResult,
 )
 from tunefleet.core.trial import Trial
-from tunefleet.errors import InternalError
+from tunefleet.errors import InputError, InternalError
 
 from . import values as v
 
@@ -50,9 +51,9 @@ class Commits:
 
     def test_the_first_commit_of_a_stage_wins(self, store: Any, job: str) -> None:
         first = v.run_of(SelectResult((v.cand("a"),)))
-        assert store.commit(first) is True
-        assert store.commit(first) is False
-        assert store.commit(v.run_of(SelectResult((v.cand("b"),)), seconds=50.0)) is False
+        assert store.commit(first, elapsed_s=2.0) is True
+        assert store.commit(first, elapsed_s=3.0) is False
+        assert store.commit(v.run_of(SelectResult((v.cand("b"),))), elapsed_s=50.0) is False
         assert first == store.stage(first.key)
         assert [j.elapsed_s for j in store.jobs()] == [2.0]
 
@@ -115,10 +116,15 @@ class Commits:
         with pytest.raises(InternalError, match="UpdateResult"):
             store.commit(run)
 
-    def test_seconds_add_up_to_the_elapsed_time(self, store: Any, job: str) -> None:
-        for i, seconds in enumerate([0.1, 0.2, 0.7]):
-            store.commit(v.run_of(UpdateResult(), iteration=i, seconds=seconds))
-        assert [j.elapsed_s for j in store.jobs()] == [0.1 + 0.2 + 0.7]
+    def test_the_longest_elapsed_time_of_a_job_counts(self, store: Any, job: str) -> None:
+        v.open_with_task(store, "other")
+        for i, elapsed_s in enumerate([0.5, 1.5, 0.7]):
+            store.commit(v.run_of(UpdateResult(), iteration=i), elapsed_s=elapsed_s)
+        assert [j.elapsed_s for j in store.jobs()] == [0.0, 1.5]
+
+    def test_a_commit_without_elapsed_time_adds_none(self, store: Any, job: str) -> None:
+        store.commit(v.run_of(UpdateResult(), seconds=9.0))
+        assert [j.elapsed_s for j in store.jobs()] == [0.0]
 
     def test_the_newest_model_of_the_job_counts(self, store: Any, job: str) -> None:
         v.open_with_task(store, "other")
@@ -138,11 +144,12 @@ class Commits:
     def test_threads_commit_side_by_side(self, store: Any, job: str) -> None:
         def iteration(i: int) -> None:
             v.commit_measured(store, {"every": 1e-3, f"c{i}": 1e-3}, iteration=i)
+            store.commit(v.run_of(UpdateResult(), iteration=i), elapsed_s=float(i))
 
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(iteration, range(8)))
         assert sorted(["every", *(f"c{i}" for i in range(8))]) == sorted(ids(store.trials(job)))
-        assert (len(store.stages(job)), store.jobs()[0].elapsed_s) == (24, 48.0)
+        assert (len(store.stages(job)), store.jobs()[0].elapsed_s) == (32, 7.0)
 
     def test_one_of_many_threads_commits_a_stage(self, store: Any, job: str) -> None:
         run = v.run_of(SelectResult((v.cand("a"),)))
@@ -151,6 +158,12 @@ class Commits:
 
 
 class Reading:
+    def test_a_stage_tells_where_it_ran_and_at_which_attempt(self, store: Any, job: str) -> None:
+        run = replace(v.run_of(UpdateResult()), resource_id="device 1", attempt=3)
+        store.commit(run)
+        found = [store.stage(run.key), *store.stages(job)]
+        assert [(r.resource_id, r.attempt) for r in found] == [("device 1", 3)] * 2
+
     def test_a_stage_not_committed_is_none(self, store: Any, job: str) -> None:
         assert store.stage(StageKey(job, "t", 0, StageKind.SELECT)) is None
 
@@ -182,3 +195,49 @@ class Reading:
         unknown, worst = store.stage(run.key).result.candidates
         assert math.isnan(unknown.score)
         assert -math.inf == worst.score
+
+
+class Windows:
+    @pytest.mark.parametrize(
+        ("start", "end", "touches"),
+        [
+            (0.0, 9.0, False),
+            (0.0, 10.0, True),
+            (11.0, 11.0, True),
+            (9.0, 13.0, True),
+            (12.0, 20.0, True),
+            (12.5, 20.0, False),
+        ],
+    )
+    def test_a_stage_touches_the_window_or_not(
+        self, store: Any, job: str, start: float, end: float, touches: bool
+    ) -> None:
+        store.commit(v.run_of(UpdateResult(), started_at=10.0, seconds=2.0))
+        assert touches is bool(store.stages_between(start, end))
+
+    def test_spans_tell_when_and_where_stages_of_all_jobs_ran(self, store: Any, job: str) -> None:
+        v.open_with_task(store, "other")
+        mine = v.run_of(SelectResult((v.cand("a"),)), task_id="u", started_at=7.0)
+        other = replace(v.run_of(UpdateResult(b"m"), "other"), resource_id="host", attempt=2)
+        for run in (other, mine):
+            store.commit(run)
+        expected = [
+            StageSpan(mine.key, "", 1, 7.0, 2.0),
+            StageSpan(other.key, "host", 2, 100.0, 2.0),
+        ]
+        assert expected == store.stages_between(0.0, 200.0)
+
+    def test_equal_starts_come_in_the_order_of_commit(self, store: Any, job: str) -> None:
+        for i in (3, 1, 2):
+            store.commit(v.run_of(UpdateResult(), iteration=i))
+        assert [s.key.iteration for s in store.stages_between(0.0, 200.0)] == [3, 1, 2]
+
+    def test_a_second_commit_is_no_second_span(self, store: Any, job: str) -> None:
+        for seconds in (2.0, 50.0):
+            store.commit(v.run_of(UpdateResult(), seconds=seconds))
+        assert [s.seconds for s in store.stages_between(0.0, 200.0)] == [2.0]
+
+    @pytest.mark.parametrize("end", [0.5, math.nan])
+    def test_a_window_ends_after_its_start(self, store: Any, end: float) -> None:
+        with pytest.raises(InputError, match="window"):
+            store.stages_between(1.0, end)

@@ -5,6 +5,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,16 +17,20 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine
 
 from tunefleet.core.job import JobState
+from tunefleet.core.stage import UpdateResult
 from tunefleet.errors import SetupError, TunefleetError
 from tunefleet.store import SqlStore, migrations, revisions
 from tunefleet.store.schema import metadata
 
-SECOND = """
+from . import values as v
+
+#: What the tunefleet after this one does.
+NEXT = """
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0002"
-down_revision = "0001"
+revision = "0003"
+down_revision = "0002"
 
 
 def upgrade() -> None:
@@ -51,35 +56,23 @@ def query(path: Path, sql: str) -> list[tuple[object, ...]]:
 
 @pytest.fixture
 def old(tmp_path: Path) -> Path:
-    """A file of revision 0001 with one job, written without our code."""
+    """A file of revision 0001 with one job and all four stages, written without our code."""
     path = tmp_path / "old.sqlite"
     at_revision(path, "0001")
-    spec = (
-        '{"budget":{"seconds":null,"target_latency_s":null,"trials":64},"device":{"caches":'
-        '[["l1",32768]],"cores":4,"isa":["avx2"],"key":"","kind":"cpu","memory_gib":16,"name":"x"},'
-        '"network":{"digest":"d","inputs":[],"name":"net","outputs":[],"source":"zoo"},'
-        '"settings":{"build":{},"measure":{},"search":{"batch":7},"transfer":true},'
-        '"target":{"kind":"llvm","mattr":[],"mcpu":"skylake","threads":4},'
-        '"toolchain":{"llvm":"20","measure_version":1,"tunefleet":"0.1","tvm":"0.27.0"}}'
-    )
-    query(
-        path,
-        "INSERT INTO jobs (job_id, fingerprint, state, created_at, elapsed_s, device_exact, "
-        "device_compatible, toolchain_exact, toolchain_compatible, spec, summary) VALUES "
-        f"""('a', 'f', 'done', 1.0, 2.0, 'd', 'd', 't', 't', '{spec}', '{{"n":1}}')""",
-    )
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(Path(__file__).with_name("revision_0001.sql").read_text())
     return path
 
 
 @pytest.fixture
 def next_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The tunefleet after this one: its second revision is in the file that is returned."""
+    """The tunefleet after this one: its revision is in the file that is returned."""
     scripts = Path(shutil.copytree(migrations.__path__[0], tmp_path / "scripts"))
     monkeypatch.setattr(revisions, "SCRIPTS", str(scripts))
-    monkeypatch.setattr(revisions, "HEAD", "0002")
-    second = scripts / "versions" / "r0002_owner.py"
-    second.write_text(SECOND.format(more=""))
-    return second
+    monkeypatch.setattr(revisions, "HEAD", "0003")
+    added = scripts / "versions" / "r0003_owner.py"
+    added.write_text(NEXT.format(more=""))
+    return added
 
 
 def test_head_is_the_newest_revision() -> None:
@@ -100,16 +93,53 @@ def test_a_file_of_the_first_revision_is_read(old: Path) -> None:
         assert store.summary("a") == {"n": 1}
 
 
+def test_the_stages_of_an_old_file_ran_somewhere_at_the_first_attempt(old: Path) -> None:
+    with closing(SqlStore.open(old)) as store:
+        runs = store.stages("a")
+        assert [run.span for run in runs] == store.stages_between(10.0, 14.0)
+    kinds = ["select", "build", "profile", "update"]
+    expected = [(kind, 10.0 + i, 0.5, "", 1) for i, kind in enumerate(kinds)]
+    assert expected == [
+        (str(r.key.kind), r.started_at, r.seconds, r.resource_id, r.attempt) for r in runs
+    ]
+
+
+def test_the_first_upgrade_loses_nothing(old: Path) -> None:
+    tables = [name for (name,) in query(old, "SELECT name FROM sqlite_master WHERE type = 'table'")]
+    columns = {
+        table: ", ".join(f'"{row[1]}"' for row in query(old, f"PRAGMA table_info({table})"))
+        for table in tables
+        if table != "alembic_version"
+    }
+    before = {t: query(old, f"SELECT {names} FROM {t}") for t, names in columns.items()}
+    assert {"jobs", "tasks", "stages", "trials"} <= {
+        table for table, rows in before.items() if rows
+    }
+    SqlStore.open(old).close()
+    assert before == {t: query(old, f"SELECT {names} FROM {t}") for t, names in columns.items()}
+
+
+def test_an_upgraded_file_goes_on_with_its_job(old: Path) -> None:
+    query(old, "UPDATE jobs SET state = 'running', summary = NULL")
+    with closing(SqlStore.open(old)) as store:
+        later = v.run_of(UpdateResult(), "a", iteration=1, started_at=20.0)
+        assert store.commit(replace(later, resource_id="host"), elapsed_s=1.5)
+        assert [job.elapsed_s for job in store.jobs()] == [2.0]
+        assert [later.key] == [s.key for s in store.stages_between(20.0, 30.0)]
+        [trial] = store.trials("a")
+        assert (trial.candidate.candidate_id, trial.latency_s) == ("c", 1e-3)
+
+
 def test_an_old_file_is_upgraded_with_all_it_holds(old: Path, next_version: Path) -> None:
     with closing(SqlStore.open(old)) as store:
         assert [job.job_id for job in store.jobs()] == ["a"]
     assert query(old, "SELECT owner, version_num FROM jobs, alembic_version") == [
-        ("nobody", "0002")
+        ("nobody", "0003")
     ]
 
 
 def test_a_failed_upgrade_leaves_the_file_as_it_was(old: Path, next_version: Path) -> None:
-    next_version.write_text(SECOND.format(more='op.execute("SELECT nothing")'))
+    next_version.write_text(NEXT.format(more='op.execute("SELECT nothing")'))
     before = query(old, "SELECT sql FROM sqlite_master ORDER BY name")
     with pytest.raises(TunefleetError):
         SqlStore.open(old)

@@ -69,7 +69,10 @@ def test_stages_and_trials_read_back(
         ProfileResult(tuple((n, o, seconds) for n, o in ok.items()), tuple(bad.items())),
         UpdateResult(bytes(range(256)), 3),
     )
-    runs = [replace(v.run_of(r, job_id, seconds=seconds), note=note) for r in results]
+    runs = [
+        replace(v.run_of(r, job_id, seconds=seconds), note=note, resource_id="gpu", attempt=7)
+        for r in results
+    ]
     assert [store.commit(run) for run in runs] == [True] * 4
     assert runs == [store.stage(run.key) for run in runs]
     assert {note} == {run.note for run in store.stages(job_id)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ job_ids = st.sampled_from("abc")
 task_ids = st.sampled_from("tu")
 names = st.sampled_from("wxyz")
 latencies = st.sampled_from([1e-3, 2e-3, 3e-3])
+instants = st.sampled_from([0.0, 0.05, 0.1, 100.0])
 candidates = st.builds(
     v.cand, names, st.sampled_from([0.1, 0.9]), st.sampled_from([b"", b"one", b"two"])
 )
@@ -91,10 +93,28 @@ class BothStores(RuleBasedStateMachine):
         put = [v.make_task(task_id, job_id, weight) for task_id in tasks]
         self.ask(lambda store: store.put_tasks(job_id, put))
 
-    @rule(job_id=job_ids, task_id=task_ids, iteration=st.integers(0, 2), result=results)
-    def commit(self, job_id: str, task_id: str, iteration: int, result: Any) -> None:
-        run = v.run_of(result, job_id, task_id, iteration, seconds=0.1)
-        self.ask(lambda store: store.commit(run))
+    @rule(
+        job_id=job_ids,
+        task_id=task_ids,
+        iteration=st.integers(0, 2),
+        result=results,
+        ran=st.tuples(st.sampled_from(["", "host", "device"]), st.integers(1, 3)),
+        started_at=instants,
+        elapsed_s=instants,
+    )
+    def commit(
+        self,
+        job_id: str,
+        task_id: str,
+        iteration: int,
+        result: Any,
+        ran: tuple[str, int],
+        started_at: float,
+        elapsed_s: float,
+    ) -> None:
+        run = v.run_of(result, job_id, task_id, iteration, seconds=0.1, started_at=started_at)
+        run = replace(run, resource_id=ran[0], attempt=ran[1])
+        self.ask(lambda store: store.commit(run, elapsed_s=elapsed_s))
         self.ask(lambda store: store.stage(run.key))
 
     @rule(
@@ -108,6 +128,10 @@ class BothStores(RuleBasedStateMachine):
     ) -> None:
         where = {"job_id": job_id, "task_id": task_id, "iteration": iteration}
         self.ask(lambda store: v.commit_measured(store, latencies_s, **where))
+
+    @rule(start=instants, end=instants)
+    def stages_between(self, start: float, end: float) -> None:
+        self.ask(lambda store: store.stages_between(start, end))
 
     @rule(job_id=job_ids, task_id=task_ids, winner=winners, rejected=some_failures)
     def crown(self, job_id: str, task_id: str, winner: Trial | None, rejected: Any) -> None:

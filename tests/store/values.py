@@ -76,6 +76,7 @@ def run_of(
     task_id: str = "t",
     iteration: int = 0,
     seconds: float = 2.0,
+    started_at: float = 100.0,
 ) -> StageRun:
     kinds = {
         SelectResult: StageKind.SELECT,
@@ -84,7 +85,7 @@ def run_of(
         UpdateResult: StageKind.UPDATE,
     }
     key = StageKey(job_id, task_id, iteration, kinds[type(result)])
-    return StageRun(key, result, 100.0, seconds)
+    return StageRun(key, result, started_at, seconds)
 
 
 def built(*names: str, build_s: float = 0.5) -> tuple[Built, ...]:

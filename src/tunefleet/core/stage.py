@@ -69,10 +69,35 @@ StageResult = SelectResult | BuildResult | ProfileResult | UpdateResult
 
 @dataclass(frozen=True, slots=True)
 class StageRun:
-    """A finished stage with the wall time it took. `seconds` comes in, it is not read here."""
+    """A finished stage with the wall time it took. `seconds` comes in, it is not read here.
+
+    `resource_id` is the resource it ran on ("" where nobody wrote it down), `attempt` the one that
+    succeeded, counted from 1.
+    """
 
     key: StageKey
     result: StageResult
     started_at: float
     seconds: float
     note: str = field(default="", compare=False)
+    resource_id: str = ""
+    attempt: int = 1
+
+    @property
+    def span(self) -> StageSpan:
+        return StageSpan(self.key, self.resource_id, self.attempt, self.started_at, self.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class StageSpan:
+    """When and where a finished stage ran, without its result; seconds since the epoch."""
+
+    key: StageKey
+    resource_id: str
+    attempt: int
+    started_at: float
+    seconds: float
+
+    @property
+    def ended_at(self) -> float:
+        return self.started_at + self.seconds

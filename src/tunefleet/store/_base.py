@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from tunefleet.core.identity import DeviceIdentity, Tier, ToolchainIdentity
 from tunefleet.core.job import Job, JobSpec, JobState
-from tunefleet.core.stage import StageKey, StageRun
+from tunefleet.core.stage import StageKey, StageRun, StageSpan
 from tunefleet.core.task import WeightedTask
 from tunefleet.core.trial import Candidate, Failure, Measurement, Trial
 
@@ -49,13 +49,14 @@ class Store(Protocol):
     def tasks(self, job_id: str) -> list[WeightedTask]:
         """The tasks of a job in the order they were put; empty before `put_tasks`."""
 
-    def commit(self, run: StageRun) -> bool:
+    def commit(self, run: StageRun, *, elapsed_s: float = 0.0) -> bool:
         """Write a finished stage and all that follows from it in one transaction.
 
         select: its candidates. build: what was built; each failure becomes a trial. profile: each
         measurement and each failure becomes a trial. update: the model, the newest of the job.
-        A candidate that is already a trial of the job never becomes a second one. Also adds
-        `run.seconds` to the job's `elapsed_s`.
+        A candidate that is already a trial of the job never becomes a second one. `elapsed_s` is
+        the wall-clock time the job has been tuned for, in seconds; the job keeps the largest,
+        since its stages overlap and may be committed out of order.
         """
 
     def stage(self, key: StageKey) -> StageRun | None:
@@ -64,6 +65,13 @@ class Store(Protocol):
     def stages(self, job_id: str) -> list[StageRun]:
         """Every committed stage of a job in the order of commit, update models left out
         (`UpdateResult.model` is empty) and candidates without features."""
+
+    def stages_between(self, start: float, end: float) -> list[StageSpan]:
+        """When and where the stages of all jobs ran that touch [start, end] (seconds since the
+        epoch), in the order of their start, equals in the order of commit.
+
+        Raises InputError when `end` is before `start`.
+        """
 
     def trials(self, job_id: str, task_id: str | None = None) -> list[Trial]:
         """The trials of a job (of one of its tasks) in the order of commit, with features."""

@@ -17,12 +17,13 @@ from tunefleet.core.stage import (
     StageKind,
     StageResult,
     StageRun,
+    StageSpan,
     UpdateResult,
 )
 from tunefleet.core.task import Task, WeightedTask
 from tunefleet.core.trial import Candidate, Failure, FailureKind, Measurement, Trial
 from tunefleet.store.rules import RESULT_TYPES
-from tunefleet.store.schema import candidates, trials, winners
+from tunefleet.store.schema import candidates, stages, trials, winners
 
 #: The columns `candidate_of` reads, with those that say where the score is found.
 CANDIDATE = (candidates.c.candidate_id, candidates.c.trace, candidates.c.features)
@@ -34,6 +35,17 @@ TRIAL = (
     trials.c.outcome,
     trials.c.build_s,
     trials.c.profile_s,
+)
+#: The columns `span_of` reads.
+SPAN = (
+    stages.c.job_id,
+    stages.c.task_id,
+    stages.c.iteration,
+    stages.c.kind,
+    stages.c.resource_id,
+    stages.c.attempt,
+    stages.c.started_at,
+    stages.c.seconds,
 )
 WINNER = (
     *CANDIDATE,
@@ -169,4 +181,12 @@ def result_of(kind: StageKind, value: Any, selected: tuple[Candidate, ...]) -> S
 def run_of(row: Row[Any], selected: tuple[Candidate, ...] = ()) -> StageRun:
     key = StageKey(row.job_id, row.task_id, row.iteration, StageKind(row.kind))
     result = result_of(key.kind, row.result, selected)
-    return StageRun(key, result, row.started_at, row.seconds, row.note)
+    return StageRun(
+        key, result, row.started_at, row.seconds, row.note, row.resource_id, row.attempt
+    )
+
+
+def span_of(columns: Iterable[Any]) -> StageSpan:
+    """Of the columns `SPAN`."""
+    job_id, task_id, iteration, kind, *ran = columns
+    return StageSpan(StageKey(job_id, task_id, iteration, StageKind(kind)), *ran)

@@ -14,6 +14,7 @@ from tunefleet.core.stage import (
     StageKey,
     StageKind,
     StageRun,
+    StageSpan,
     UpdateResult,
 )
 from tunefleet.core.trial import Candidate
@@ -22,7 +23,7 @@ from tunefleet.store.rules import not_selected, outcomes
 from tunefleet.store.schema import candidates, jobs, models, selections, stages, trials
 
 
-def write_run(connection: Connection, run: StageRun) -> None:
+def write_run(connection: Connection, run: StageRun, elapsed_s: float) -> None:
     """The stage and all that follows from it. The caller knows that the stage is new."""
     key, result = run.key, run.result
     seq = connection.execute(
@@ -36,6 +37,8 @@ def write_run(connection: Connection, run: StageRun) -> None:
             seconds=run.seconds,
             note=run.note,
             result=codec.result_value(result),
+            resource_id=run.resource_id,
+            attempt=run.attempt,
         )
         .returning(stages.c.seq)
     ).scalar_one()
@@ -47,8 +50,11 @@ def write_run(connection: Connection, run: StageRun) -> None:
             connection.execute(insert(models).values(row))
     else:
         _write_trials(connection, seq, run)
-    elapsed_s = jobs.c.elapsed_s + run.seconds
-    connection.execute(update(jobs).where(jobs.c.job_id == key.job_id).values(elapsed_s=elapsed_s))
+    connection.execute(
+        update(jobs)
+        .where(jobs.c.job_id == key.job_id, jobs.c.elapsed_s < elapsed_s)
+        .values(elapsed_s=elapsed_s)
+    )
 
 
 def candidate_keys(connection: Connection, task_id: str, wanted: Sequence[Candidate]) -> list[int]:
@@ -104,6 +110,15 @@ def read_runs(connection: Connection, job_id: str) -> list[StageRun]:
         select(stages).where(stages.c.job_id == job_id).order_by(stages.c.seq)
     )
     return [codec.run_of(row, tuple(selected[row.seq])) for row in rows]
+
+
+def read_spans(connection: Connection, start: float, end: float) -> list[StageSpan]:
+    rows = connection.execute(
+        select(*codec.SPAN)
+        .where(stages.c.started_at <= end, stages.c.started_at + stages.c.seconds >= start)
+        .order_by(stages.c.started_at, stages.c.seq)
+    )
+    return [codec.span_of(row) for row in rows]
 
 
 def is_committed(connection: Connection, key: StageKey) -> bool:

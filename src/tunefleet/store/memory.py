@@ -17,6 +17,7 @@ from tunefleet.core.stage import (
     StageKey,
     StageKind,
     StageRun,
+    StageSpan,
     UpdateResult,
 )
 from tunefleet.core.task import Task, WeightedTask
@@ -63,6 +64,7 @@ class MemoryStore:
         self._entries: dict[str, _Entry] = {}
         self._tasks: dict[str, Task] = {}
         self._trials: list[tuple[_Entry, str, Trial]] = []
+        self._spans: list[StageSpan] = []
         self._closed = False
 
     def open_job(self, spec: JobSpec, *, job_id: str, now: float) -> Job:
@@ -95,7 +97,7 @@ class MemoryStore:
         with self._verb():
             return list(self._entry(job_id).tasks)
 
-    def commit(self, run: StageRun) -> bool:
+    def commit(self, run: StageRun, *, elapsed_s: float = 0.0) -> bool:
         rules.check_result(run)
         with self._verb():
             entry = self._entry(run.key.job_id, run.key.task_id)
@@ -107,8 +109,8 @@ class MemoryStore:
                     entry.trials[name] = trial
                     self._trials.append((entry, run.key.task_id, trial))
             entry.runs[run.key] = run
-            elapsed_s = entry.job.elapsed_s + run.seconds
-            entry.job = replace(entry.job, elapsed_s=elapsed_s)
+            self._spans.append(run.span)
+            entry.job = replace(entry.job, elapsed_s=max(entry.job.elapsed_s, elapsed_s))
             return True
 
     def stage(self, key: StageKey) -> StageRun | None:
@@ -118,6 +120,12 @@ class MemoryStore:
     def stages(self, job_id: str) -> list[StageRun]:
         with self._verb():
             return [_without_bulk(run) for run in self._entry(job_id).runs.values()]
+
+    def stages_between(self, start: float, end: float) -> list[StageSpan]:
+        rules.check_window(start, end)
+        with self._verb():
+            touching = [s for s in self._spans if s.started_at <= end and s.ended_at >= start]
+            return sorted(touching, key=lambda span: span.started_at)
 
     def trials(self, job_id: str, task_id: str | None = None) -> list[Trial]:
         with self._verb():

@@ -88,6 +88,11 @@ def check_limit(limit: int) -> None:
         raise InputError(f"the limit of records is {limit}", cure="give 0 or more")
 
 
+def check_window(start: float, end: float) -> None:
+    if not start <= end:
+        raise InputError(f"the window from {start} to {end} ends before it starts")
+
+
 def check_winner(winner: Trial | None) -> None:
     if winner is not None and winner.latency_s is None:
         raise InputError(

@@ -2,7 +2,8 @@
 
 `stages` is the event log: `seq` grows in the order of commit, because writers are serialised.
 What a stage reported is kept with it as it was committed; `trials` is what follows from the log,
-one row per (job, task, candidate), so that a repeated candidate can never count twice.
+one row per (job, task, candidate), so that a repeated candidate can never count twice. The index of
+`started_at` and `seconds` tells alone which stages touch a window of time.
 
 Outcomes, specifications and free text that comes out of processes are JSON with escapes: a text
 column of PostgreSQL rejects NUL and both databases reject lone surrogates, and the last words of
@@ -146,7 +147,10 @@ stages = Table(
     Column("seconds", Double, nullable=False),
     Column("note", Json, nullable=False),
     Column("result", Json, nullable=False),
+    Column("resource_id", Text, nullable=False, server_default=""),
+    Column("attempt", Integer, nullable=False, server_default="1"),
     UniqueConstraint("job_id", "task_id", "iteration", "kind"),
+    Index(None, "started_at", "seconds"),
 )
 
 #: The candidates of a select stage. `score` is NULL for not-a-number.

@@ -17,7 +17,7 @@ from sqlalchemy import (
 
 from tunefleet.core.identity import DeviceIdentity, Tier, ToolchainIdentity
 from tunefleet.core.job import Job, JobSpec, JobState
-from tunefleet.core.stage import StageKey, StageRun
+from tunefleet.core.stage import StageKey, StageRun, StageSpan
 from tunefleet.core.task import WeightedTask
 from tunefleet.core.trial import Failure, Trial
 from tunefleet.errors import SetupError
@@ -120,13 +120,13 @@ class SqlStore:
             )
             return [codec.task_of(row) for row in rows]
 
-    def commit(self, run: StageRun) -> bool:
+    def commit(self, run: StageRun, *, elapsed_s: float = 0.0) -> bool:
         rules.check_result(run)
         with self._database.writing() as connection:
             _require_task(connection, run.key.job_id, run.key.task_id)
             if commits.is_committed(connection, run.key):
                 return False
-            commits.write_run(connection, run)
+            commits.write_run(connection, run, elapsed_s)
         return True
 
     def stage(self, key: StageKey) -> StageRun | None:
@@ -138,6 +138,11 @@ class SqlStore:
         with self._database.reading() as connection:
             _require_job(connection, job_id)
             return commits.read_runs(connection, job_id)
+
+    def stages_between(self, start: float, end: float) -> list[StageSpan]:
+        rules.check_window(start, end)
+        with self._database.reading() as connection:
+            return commits.read_spans(connection, start, end)
 
     def trials(self, job_id: str, task_id: str | None = None) -> list[Trial]:
         query = (
