@@ -45,8 +45,8 @@ def open_job(store: Any, tiny: Any, trials: int, settings: TuneSettings = SETTIN
     return job
 
 
-#: Everything on the first core, in turn, and the two beside each other.
-SHARED = MachineLayout.of((0,), (0,), {0: 0})
+#: Host and device on the same cores, in turn, and beside each other.
+SHARED = MachineLayout.of((0, 1), (0, 1), {0: 0, 1: 1})
 APART = MachineLayout.of((0,), (1,), {0: 0, 1: 1})
 
 

@@ -1,0 +1,76 @@
+"""Workers killed and stopped at random during a real search: nothing lost, nothing repeated."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.fleet.jobs import APART, SETTINGS, open_job
+from tunefleet.core.stage import STAGE_ORDER
+from tunefleet.core.trial import Failure
+from tunefleet.fleet.local import Submission, live_job, shell_on
+from tunefleet.fleet.machine import Machine
+from tunefleet.scheduler.values import JobEnd
+from tunefleet.store import MemoryStore
+
+pytestmark = pytest.mark.tvm
+
+TRIALS = 24
+LEASE_S = 1.5
+#: Seconds between two faults, at most; TUNEFLEET_CHAOS_TRIALS makes the run longer.
+PAUSE_S = 3.0
+
+
+@contextmanager
+def faults(machine: Machine, seed: int) -> Iterator[list[str]]:
+    """Kill or stop a random worker again and again; yields what was done."""
+    generator, ended, done = random.Random(seed), threading.Event(), []
+
+    def strike() -> None:
+        while not ended.wait(generator.uniform(0.3, PAUSE_S)):
+            pool = generator.choice([machine.lead, machine.host, machine.device])
+            pids = sorted(pool._pids())
+            if not pids:
+                continue
+            fault = generator.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP])
+            with suppress(ProcessLookupError):
+                os.kill(generator.choice(pids), fault)
+                done.append(fault.name)
+
+    thread = threading.Thread(target=strike)
+    thread.start()
+    try:
+        yield done
+    finally:
+        ended.set()
+        thread.join()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_end_is_that_of_an_undisturbed_run(tiny: Any, seed: int) -> None:
+    trials = int(os.environ.get("TUNEFLEET_CHAOS_TRIALS", TRIALS))
+    store = MemoryStore()
+    job = open_job(store, tiny, trials, replace(SETTINGS, transfer=False))
+    with Machine(job.spec.target, SETTINGS, APART) as machine:
+        shell = shell_on(machine, store, "predictive", LEASE_S)
+        shell.submit(live_job(store, Submission(job, lambda event: None)))
+        with faults(machine, seed) as done:
+            ending = shell.run()[job.job_id]
+    assert len(done) >= 3
+    assert ending.end is JobEnd.DONE
+    made = store.trials(job.job_id)
+    assert len(made) == trials
+    assert not [t for t in made if isinstance(t.outcome, Failure)], done
+    assert len({t.candidate.candidate_id for t in made}) == trials
+    keys = [run.key for run in store.stages(job.job_id)]
+    assert len(set(keys)) == len(keys)
+    assert len(keys) % len(STAGE_ORDER) == 0
