@@ -12,6 +12,9 @@ from typing import Annotated, Any
 
 import typer
 
+from tunefleet.core.layout import parse_cores
+from tunefleet.errors import InputError
+
 COST_MODELS = ("xgb", "random")
 STDOUT = "-"
 
@@ -37,6 +40,21 @@ def cost_model(value: str) -> str:
             f"{value!r} is not a cost model, choose {' or '.join(COST_MODELS)}"
         )
     return value
+
+
+def cores(value: str | None) -> str | None:
+    """Refuse what is not a list of cores; whether they are usable is known later."""
+    if value is not None:
+        try:
+            parse_cores(value)
+        except InputError as error:
+            raise typer.BadParameter(str(error)) from error
+    return value
+
+
+def core_numbers(value: str | None) -> tuple[int, ...] | None:
+    """The cores that an option named, or None."""
+    return None if value is None else parse_cores(value)
 
 
 def directory(value: Path | None) -> Path | None:
@@ -88,6 +106,23 @@ Threads = Annotated[
         metavar="N",
         callback=positive,
         help="Threads that the code will use; the default is one per physical core.",
+    ),
+]
+HostCores = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LIST",
+        callback=cores,
+        help="Cores that select, build and learn, such as 0,2-3; the default is those that the "
+        "device leaves.",
+    ),
+]
+DeviceCores = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LIST",
+        callback=cores,
+        help="Cores that measure; the default is all, or the last N with --threads N.",
     ),
 ]
 Home = Annotated[
