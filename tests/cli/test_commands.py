@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from tunefleet.cli.networks import ABOUT
+from tunefleet.core.layout import LayoutChoice
 from tunefleet.errors import InputError
 from tunefleet.zoo import names
 
@@ -125,11 +127,47 @@ def test_doctor_fails_on_errors_only(
     invoke: Invoke, modules: Modules, code: int, severity: str
 ) -> None:
     check = {"name": "cpu", "ok": code == 0, "severity": severity, "value": "1", "advice": "more"}
-    modules("tunefleet.compiler.doctor", examine=lambda: {"checks": [check]})
+    modules("tunefleet.compiler.doctor", examine=lambda choice: {"checks": [check]})
     ended = invoke("doctor")
     assert (ended.code, ended.err) == (code, "")
     assert "cpu" in ended.out
     assert json.loads(invoke("doctor", "--json").out) == {"checks": [check]}
+
+
+@pytest.fixture
+def reasons(modules: Modules) -> list[str]:
+    """Why the doctor's machine is used as it is; nothing is examined."""
+    told: list[str] = []
+
+    def examine(choice: LayoutChoice) -> dict[str, Any]:
+        told.append(choice.reason)
+        return {"checks": []}
+
+    modules("tunefleet.compiler.doctor", examine=examine)
+    return told
+
+
+def test_doctor_explains_the_cores_it_is_given(invoke: Invoke, reasons: list[str]) -> None:
+    core = min(os.sched_getaffinity(0))
+    given = ("--host-cores", str(core), "--device-cores", str(core))
+    assert invoke("doctor", *given).code == 0
+    assert "builds and measurements take turns" in reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ("--device-cores 0-x", "'0-x' is not a list of cores: cannot read '0-x'"),
+        ("--host-cores 60000", "core 60000 for hosts is not usable"),
+        ("--threads 60000", "60000 threads cannot run on"),
+    ],
+)
+def test_doctor_refuses_what_cannot_be(
+    invoke: Invoke, reasons: list[str], given: str, text: str
+) -> None:
+    ended = invoke("doctor", *given.split())
+    assert (ended.code, ended.err.count("\n"), reasons) == (2, 1, [])
+    assert text in ended.err
 
 
 def test_networks_describes_the_whole_zoo(invoke: Invoke) -> None:

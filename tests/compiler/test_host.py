@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -54,6 +55,22 @@ def test_more_threads_than_cores_are_refused() -> None:
 
     with pytest.raises(InputError, match="4096 threads"):
         check_runs_here(native_target(4096))
+
+
+def test_hyperthreads_are_found_and_unknown_cores_stand_alone(tmp_path: Path) -> None:
+    from tunefleet.compiler.host import physical_cores
+
+    for core, siblings in ((0, "0,4\n"), (4, "0,4\n"), (5, "1-5:4\n")):
+        topology = tmp_path / f"cpu{core}" / "topology"
+        topology.mkdir(parents=True)
+        (topology / "thread_siblings_list").write_text(siblings)
+    assert physical_cores({5, 4, 0, 9}, tmp_path) == {0: 0, 4: 0, 5: 5, 9: 9}
+
+
+def test_the_default_is_a_thread_per_physical_core() -> None:
+    from tunefleet.compiler.host import cpu_info, machine_layout, native_target
+
+    assert machine_layout().threads == native_target().threads == cpu_info().physical_cores
 
 
 def test_a_target_text_reads_back() -> None:

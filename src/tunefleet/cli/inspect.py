@@ -97,11 +97,19 @@ def _described(job: Job, summary: Any) -> dict[str, Any]:
     }
 
 
-def doctor(json: options.Json = False, traceback: options.Traceback = False) -> None:
+def doctor(
+    threads: options.Threads = None,
+    host_cores: options.HostCores = None,
+    device_cores: options.DeviceCores = None,
+    json: options.Json = False,
+    traceback: options.Traceback = False,
+) -> None:
     """Check whether this machine can tune, and what to improve."""
     from tunefleet.compiler.doctor import examine
+    from tunefleet.compiler.host import machine_layout
 
-    examination = examine()
+    host, device = options.core_numbers(host_cores), options.core_numbers(device_cores)
+    examination = examine(machine_layout(threads, host, device))
     if json:
         output.print_json(examination)
     else:

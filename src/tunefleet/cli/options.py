@@ -7,12 +7,19 @@ from __future__ import annotations
 
 import math
 import os
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from tunefleet.core.layout import parse_cores
+from tunefleet.errors import InputError
+
 COST_MODELS = ("xgb", "random")
+#: Those of `tunefleet.scheduler.policies`, which a command line that only prints need not load.
+POLICIES = ("sequential", "synchronous", "interleaved", "predictive")
 STDOUT = "-"
 
 
@@ -32,11 +39,42 @@ def not_negative(value: Any) -> Any:
 
 def cost_model(value: str) -> str:
     """Refuse a cost model that does not exist."""
-    if value not in COST_MODELS:
-        raise typer.BadParameter(
-            f"{value!r} is not a cost model, choose {' or '.join(COST_MODELS)}"
-        )
+    return _one_of(COST_MODELS, value, "cost model")
+
+
+def policy(value: str) -> str:
+    """Refuse a policy that does not exist."""
+    return _one_of(POLICIES, value, "policy")
+
+
+def _one_of(names: Sequence[str], value: str, what: str) -> str:
+    if value not in names:
+        choice = " or ".join([", ".join(names[:-1]), names[-1]])
+        raise typer.BadParameter(f"{value!r} is not a {what}, choose {choice}")
     return value
+
+
+def different(value: list[str]) -> list[str]:
+    """Refuse a network that is named twice: both would be the same job."""
+    twice = [name for name, count in Counter(value).items() if count > 1]
+    if twice:
+        raise typer.BadParameter(f"{twice[0]} is given twice")
+    return value
+
+
+def cores(value: str | None) -> str | None:
+    """Refuse what is not a list of cores; whether they are usable is known later."""
+    if value is not None:
+        try:
+            parse_cores(value)
+        except InputError as error:
+            raise typer.BadParameter(str(error)) from error
+    return value
+
+
+def core_numbers(value: str | None) -> tuple[int, ...] | None:
+    """The cores that an option named, or None."""
+    return None if value is None else parse_cores(value)
 
 
 def directory(value: Path | None) -> Path | None:
@@ -73,6 +111,16 @@ Network = Annotated[
         show_default=False,
     ),
 ]
+Networks = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="NETWORK...",
+        callback=different,
+        help="One network or several: .onnx or .pt2 files, or networks of the zoo: "
+        "zoo:resnet50?batch=4.",
+        show_default=False,
+    ),
+]
 Artifact = Annotated[
     str,
     typer.Argument(
@@ -88,6 +136,38 @@ Threads = Annotated[
         metavar="N",
         callback=positive,
         help="Threads that the code will use; the default is one per physical core.",
+    ),
+]
+Policy = Annotated[
+    str,
+    typer.Option(
+        metavar="|".join(POLICIES),
+        callback=policy,
+        help="Which ready stage starts on a free resource.",
+    ),
+]
+LookAhead = Annotated[
+    bool,
+    typer.Option(
+        "--look-ahead",
+        help="Let a task select and build its next batch while the current one is profiled.",
+    ),
+]
+HostCores = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LIST",
+        callback=cores,
+        help="Cores that select, build and learn, such as 0,2-3; the default is those that the "
+        "device leaves.",
+    ),
+]
+DeviceCores = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LIST",
+        callback=cores,
+        help="Cores that measure; the default is all, or the last N with --threads N.",
     ),
 ]
 Home = Annotated[

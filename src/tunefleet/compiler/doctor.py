@@ -8,6 +8,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from tunefleet.compiler.toolchain import (
     load_tvm,
     set_threads,
 )
+from tunefleet.core.layout import LayoutChoice
 from tunefleet.errors import TunefleetError
 
 Check = dict[str, Any]
@@ -26,13 +28,13 @@ Check = dict[str, Any]
 _NEEDED_FREE_GIB = 2
 
 
-def examine() -> dict[str, Any]:
+def examine(choice: LayoutChoice) -> dict[str, Any]:
     """Every check as {name, ok, severity: ok | warning | error, value, advice}.
 
-    An error means that tuning cannot work, a warning that something is slower or less trustworthy
-    than it could be.
+    `choice` is how the machine would be used. An error means that tuning cannot work, a warning
+    that something is slower or less trustworthy than it could be.
     """
-    checks = [_guarded(name, check) for name, check in _CHECKS.items()]
+    checks = [_guarded(name, check) for name, check in _checks(choice).items()]
     return {"checks": checks, "ok": all(c["severity"] != "error" for c in checks)}
 
 
@@ -122,12 +124,15 @@ def _isa() -> Check:
     return _fine(value)
 
 
-def _target() -> Check:
-    return _fine(str(native_target()))
+def _resources(choice: LayoutChoice) -> Check:
+    return _fine(choice.reason)
 
 
-def _threads() -> Check:
-    wanted = native_target().threads
+def _target(threads: int) -> Check:
+    return _fine(str(native_target(threads)))
+
+
+def _threads(wanted: int) -> Check:
     set_threads(wanted)
     got = int(load_tvm().get_global_func("runtime.NumThreads")())
     if got != wanted:
@@ -143,18 +148,19 @@ def _load() -> Check:
     return _fine(value)
 
 
-def _peak() -> Check:
+def _peak(threads: int) -> Check:
     from tunefleet.compiler.reference import peak_gflops
 
     with tempfile.TemporaryDirectory() as directory:
-        return _fine(f"{peak_gflops(native_target(), directory):.0f} GFLOP/s float32, measured")
+        reached = peak_gflops(native_target(threads), directory)
+    return _fine(f"{reached:.0f} GFLOP/s float32, measured")
 
 
-def _noise() -> Check:
+def _noise(threads: int) -> Check:
     from tunefleet.compiler.reference import Reference
 
     with tempfile.TemporaryDirectory() as directory:
-        reference = Reference(native_target(), directory)
+        reference = Reference(native_target(threads), directory)
         times = [reference.measure() for _ in range(12)]
     spread = max(times) / min(times) - 1
     value = f"the reference kernel varies by {spread:.1%} over {len(times)} measurements"
@@ -179,20 +185,22 @@ def _scratch() -> Check:
     return _fine(value)
 
 
-_CHECKS: dict[str, Callable[[], Check]] = {
-    "python": _python,
-    "tvm": _tvm,
-    "tvm ffi": _ffi,
-    "llvm": _llvm,
-    "linker": _linker,
-    "compiler": _compiler,
-    "cores": _cores,
-    "instruction set": _isa,
-    "target": _target,
-    "threads": _threads,
-    "memory": _memory,
-    "scratch disk": _scratch,
-    "load": _load,
-    "peak": _peak,
-    "noise": _noise,
-}
+def _checks(choice: LayoutChoice) -> dict[str, Callable[[], Check]]:
+    return {
+        "python": _python,
+        "tvm": _tvm,
+        "tvm ffi": _ffi,
+        "llvm": _llvm,
+        "linker": _linker,
+        "compiler": _compiler,
+        "cores": _cores,
+        "resources": partial(_resources, choice),
+        "instruction set": _isa,
+        "target": partial(_target, choice.threads),
+        "threads": partial(_threads, choice.threads),
+        "memory": _memory,
+        "scratch disk": _scratch,
+        "load": _load,
+        "peak": partial(_peak, choice.threads),
+        "noise": partial(_noise, choice.threads),
+    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.core.identity import DeviceIdentity
+from tunefleet.core.layout import LayoutChoice, choose_layout, parse_cores
 from tunefleet.core.target import Target
 from tunefleet.errors import InputError
 
@@ -29,18 +31,31 @@ _X86_FEATURES = {
 }  # fmt: skip
 
 
+_SYSTEM_CPUS = Path("/sys/devices/system/cpu")
+
+
 @dataclass(frozen=True, slots=True)
 class CpuInfo:
+    """A processor. `siblings` are the cores this process may use, each with its physical core."""
+
     name: str
     flags: frozenset[str]
-    cores: tuple[int, ...]
+    siblings: tuple[tuple[int, int], ...]
     caches: tuple[tuple[str, int], ...]
     memory_gib: int
+
+    @property
+    def cores(self) -> tuple[int, ...]:
+        return tuple(core for core, _ in self.siblings)
+
+    @property
+    def physical_cores(self) -> int:
+        return len({physical for _, physical in self.siblings})
 
 
 @lru_cache(maxsize=1)
 def cpu_info() -> CpuInfo:
-    """The processor of this machine; `cores` are those this process may run on."""
+    """The processor of this machine."""
     try:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:
@@ -51,10 +66,35 @@ def cpu_info() -> CpuInfo:
     return CpuInfo(
         name=name.group(1).strip() if name else os.uname().machine,
         flags=frozenset(flags.group(1).split()) if flags else frozenset(),
-        cores=tuple(sorted(os.sched_getaffinity(0))),
+        siblings=tuple(physical_cores(os.sched_getaffinity(0)).items()),
         caches=_caches(),
         memory_gib=round(pages / 2**30),
     )
+
+
+def physical_cores(cores: Iterable[int], system: Path = _SYSTEM_CPUS) -> dict[int, int]:
+    """The physical core of each core, named by its first hyperthread.
+
+    A core whose siblings the kernel does not tell is a physical core by itself.
+    """
+    found = {}
+    for core in sorted(cores):
+        try:
+            listed = (system / f"cpu{core}" / "topology" / "thread_siblings_list").read_text()
+            found[core] = min(parse_cores(listed))
+        except (OSError, InputError):
+            found[core] = core
+    return found
+
+
+def machine_layout(
+    threads: int | None = None,
+    host_cores: Collection[int] | None = None,
+    device_cores: Collection[int] | None = None,
+) -> LayoutChoice:
+    """Where hosts and the device of this machine run; see `choose_layout`."""
+    cpu = cpu_info()
+    return choose_layout(cpu.cores, dict(cpu.siblings), threads, host_cores, device_cores)
 
 
 def _caches() -> tuple[tuple[str, int], ...]:
@@ -98,7 +138,7 @@ def native_target(threads: int | None = None) -> Target:
     return Target(
         mcpu=mcpu,
         mattr=tuple(f"-{feature}" for feature in hidden),
-        threads=threads or len(cpu_info().cores),
+        threads=threads or cpu_info().physical_cores,
     )
 
 
@@ -180,7 +220,7 @@ def parse_target(text: str, threads: int | None = None) -> Target:
     if mcpu == native_target().mcpu and "mattr" not in options:
         # The processor of this machine by name means this machine, less what is hidden of it.
         return native_target(threads or (int(cores) if cores else None))
-    chosen = threads or (int(cores) if cores else len(cpu_info().cores))
+    chosen = threads or (int(cores) if cores else cpu_info().physical_cores)
     return Target(
         mcpu=mcpu,
         mattr=tuple(a for a in options.get("mattr", "").split(",") if a),

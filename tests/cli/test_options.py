@@ -1,0 +1,81 @@
+"""The options that no command takes yet, on a command of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import typer
+
+from tunefleet.cli import options
+from tunefleet.cli.outcome import guard
+from tunefleet.scheduler import policies
+
+
+def given(*arguments: str) -> tuple[int, dict[str, Any]]:
+    """The exit code, and what the command got."""
+    got: dict[str, Any] = {}
+    app = typer.Typer(add_completion=False)
+
+    @app.command()
+    def tune(
+        networks: options.Networks,
+        policy: options.Policy = "predictive",
+        look_ahead: options.LookAhead = False,
+        host_cores: options.HostCores = None,
+        device_cores: options.DeviceCores = None,
+    ) -> None:
+        got.update(locals())
+        del got["got"]
+
+    command = typer.main.get_command(app)
+    code = guard(lambda _: command.main(list(arguments), standalone_mode=False))
+    return code, got
+
+
+def test_one_network_is_enough() -> None:
+    assert given("a.onnx") == (
+        0,
+        {
+            "networks": ["a.onnx"],
+            "policy": "predictive",
+            "look_ahead": False,
+            "host_cores": None,
+            "device_cores": None,
+        },
+    )
+
+
+def test_options_come_between_networks() -> None:
+    code, got = given("a", "--policy", "sequential", "zoo:b", "--look-ahead", "--host-cores", "0,2")
+    assert code == 0
+    assert got["networks"] == ["a", "zoo:b"]
+    assert (got["policy"], got["look_ahead"]) == ("sequential", True)
+    assert options.core_numbers(got["host_cores"]) == (0, 2)
+    assert options.core_numbers(got["device_cores"]) is None
+
+
+def test_every_policy_of_the_scheduler_can_be_named() -> None:
+    assert set(policies.POLICIES) == set(options.POLICIES)
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [
+        (
+            "'fair' is not a policy, choose sequential, synchronous, interleaved or predictive",
+            "a --policy fair",
+        ),
+        ("'3-1' is not a list of cores: 3-1 runs backwards", "a --host-cores 3-1"),
+        ("'a' is not a list of cores: cannot read 'a'; write it like", "a --device-cores a"),
+        ("a.onnx is given twice", "a.onnx b a.onnx"),
+        ("missing argument 'NETWORK...'", "--look-ahead"),
+    ],
+)
+def test_bad_input_is_one_line(
+    capsys: pytest.CaptureFixture[str], text: str, arguments: str
+) -> None:
+    assert given(*arguments.split()) == (2, {})
+    told = capsys.readouterr().err
+    assert text in told
+    assert told.count("\n") == 1
