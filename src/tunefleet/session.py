@@ -33,6 +33,7 @@ __all__ = ["BenchmarkContext", "Session"]
 #: Rounds of the comparison in `build` that decides what is delivered.
 _DECISION_ROUNDS = 3
 
+
 def _ignore(event: Event) -> None:
     """The observer of whoever does not watch."""
 

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.tvm
 TRIALS = 24
 LEASE_S = 1.5
 #: Seconds between two faults, at most; TUNEFLEET_CHAOS_TRIALS makes the run longer.
-PAUSE_S = 3.0
+PAUSE_S = 1.2
 
 
 @contextmanager
@@ -35,7 +35,7 @@ def faults(machine: Machine, seed: int) -> Iterator[list[str]]:
     generator, ended, done = random.Random(seed), threading.Event(), []
 
     def strike() -> None:
-        while not ended.wait(generator.uniform(0.3, PAUSE_S)):
+        while not ended.wait(generator.uniform(0.1, PAUSE_S)):
             pool = generator.choice([machine.lead, machine.host, machine.device])
             pids = sorted(pool._pids())
             if not pids:

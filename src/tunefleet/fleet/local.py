@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +9,9 @@ from pathlib import Path
 from tunefleet.core.events import Observer
 from tunefleet.core.identity import Tier
 from tunefleet.core.job import Job
+from tunefleet.core.layout import MachineLayout
 from tunefleet.core.settings import TuneSettings
 from tunefleet.core.target import Target
-from tunefleet.core.layout import MachineLayout
 from tunefleet.fleet.executor import LocalExecutor
 from tunefleet.fleet.machine import Machine
 from tunefleet.fleet.shell import LEASE_S, Ending, Finisher, LiveJob, Shell, now

@@ -133,8 +133,9 @@ class StageRunner:
     def _in_flight(self, key: StageKey) -> set[str]:
         """Candidates of the round before: with look-ahead they may not be measured yet."""
         before = self._store.stage(replace(key, iteration=key.iteration - 1))
-        chosen = before.result.candidates if before and isinstance(before.result, SelectResult) else ()
-        return {c.candidate_id for c in chosen}
+        if before is None or not isinstance(before.result, SelectResult):
+            return set()
+        return {c.candidate_id for c in before.result.candidates}
 
     def _build(self, lane: Lane, key: StageKey) -> BuildResult:
         selected = self._result(key, StageKind.SELECT, SelectResult)
