@@ -124,8 +124,8 @@ def ours(name: str, trials: int, batch: int) -> dict[str, Any]:
 
 
 def drive(name: str, budget: Any, search: Any) -> dict[str, Any]:
-    """One task under the simplest driver, from nothing, until the budget ends."""
-    from tunefleet.compiler.host import cpu_info, device_identity, native_target
+    """One task, from nothing, until the budget ends."""
+    from tunefleet.compiler.host import device_identity, machine_layout, native_target
     from tunefleet.compiler.programs import load_program  # noqa: F401 (loads the compiler first)
     from tunefleet.compiler.toolchain import load_tvm, toolchain_identity
     from tunefleet.core.job import JobSpec
@@ -134,9 +134,7 @@ def drive(name: str, budget: Any, search: Any) -> dict[str, Any]:
     from tunefleet.core.stage import StageKind
     from tunefleet.core.task import Task, WeightedTask
     from tunefleet.core.trial import Measurement
-    from tunefleet.fleet.driver import Driver
-    from tunefleet.fleet.machine import Machine, MachineLayout
-    from tunefleet.store import open_store
+    from tunefleet.fleet.local import LocalFleet, Submission
 
     tvm = load_tvm()
     module, target = tasks()[name], native_target()
@@ -148,19 +146,18 @@ def drive(name: str, budget: Any, search: Any) -> dict[str, Any]:
         toolchain_identity(), budget, settings,
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as home:
-        store = open_store(Path(home))
+        fleet = LocalFleet(target, settings, machine_layout().layout, Path(home))
+        store = fleet.store
         job = store.open_job(spec, job_id="0" * 32, now=time.time())
         store.put_tasks(job.job_id, [WeightedTask(task, 1)])
         started = time.perf_counter()
-        with Machine(target, settings, MachineLayout(len(cpu_info().cores))) as machine:
-            machine.warm_up()
-            Driver(store, machine, job, lambda event: None).run()
-            wall_s = time.perf_counter() - started
+        fleet.tune([Submission(job, lambda event: None)])
+        wall_s = time.perf_counter() - started
         seconds = {str(kind): 0.0 for kind in StageKind}
         for run in store.stages(job.job_id):
             seconds[str(run.key.kind)] += run.seconds
         found = store.trials(job.job_id)
-        store.close()
+        fleet.close()
     builds = sorted(t.build_s for t in found if t.build_s)
     measured = [t.outcome.latency_s for t in found if isinstance(t.outcome, Measurement)]
     return {
