@@ -37,8 +37,28 @@ class LaneUpdated:
 
 
 @dataclass(frozen=True, slots=True)
+class JobHeld:
+    """No further stage of the job starts until it is continued."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobContinued:
+    """The job is no longer held."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnded:
+    """The last event of a network's run; `error` is the one line of one that failed."""
+
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class StageStarted:
     key: StageKey
+    resource_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +73,30 @@ class StageFinished:
     run: StageRun
     trials_done: int
     elapsed_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StageAbandoned:
+    """A stage was given up before its end; the same key may start again."""
+
+    key: StageKey
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceQuarantined:
+    """No stage starts on the resource for so many seconds."""
+
+    resource_id: str
+    reason: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceBack:
+    """A resource that was quarantined is used again."""
+
+    resource_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +119,16 @@ class Note:
 Event = (
     PhaseStarted
     | JobOpened
+    | JobHeld
+    | JobContinued
+    | JobEnded
     | LaneUpdated
     | StageStarted
     | StageProgressed
     | StageFinished
+    | StageAbandoned
+    | ResourceQuarantined
+    | ResourceBack
     | Progressed
     | Note
 )
