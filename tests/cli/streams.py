@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import io
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
+from rich.console import Console
+
+from tunefleet.cli.live import LineView
+from tunefleet.cli.overview import Overview
+from tunefleet.cli.progress import Progress
 from tunefleet.core.budget import Budget
 from tunefleet.core.events import (
     Event,
+    JobContinued,
+    JobEnded,
+    JobHeld,
     JobOpened,
     LaneUpdated,
     Note,
     PhaseStarted,
     Progressed,
+    ResourceBack,
+    ResourceQuarantined,
+    StageAbandoned,
     StageFinished,
     StageProgressed,
     StageStarted,
@@ -53,8 +65,8 @@ def lane(
     return LaneUpdated(weighted(index), trials, failed, best_s, None)
 
 
-def key(index: int, iteration: int, kind: StageKind) -> StageKey:
-    return StageKey(JOB, f"{index:032x}", iteration, kind)
+def key(index: int, iteration: int, kind: StageKind, job: str = JOB) -> StageKey:
+    return StageKey(job, f"{index:032x}", iteration, kind)
 
 
 def finished(stage: StageKey, trials: int, elapsed_s: float) -> StageFinished:
@@ -63,7 +75,12 @@ def finished(stage: StageKey, trials: int, elapsed_s: float) -> StageFinished:
 
 
 def a_run(
-    *, tasks: int = 24, rounds: int = 60, resumed: bool = False, steps: int = 4
+    *,
+    tasks: int = 24,
+    rounds: int = 60,
+    resumed: bool = False,
+    steps: int = 4,
+    job: str = JOB,
 ) -> Iterator[Event]:
     """Every kind of event, in the order of a session."""
     generator = random.Random(0)
@@ -71,7 +88,7 @@ def a_run(
         yield PhaseStarted(phase)
     budget = Budget(trials=rounds * 16, seconds=1800.0, target_latency_s=2e-3)
     elapsed = 300.0 if resumed else 0.0
-    yield JobOpened(JOB, resumed, budget, elapsed)
+    yield JobOpened(job, resumed, budget, elapsed)
     yield PhaseStarted("tune")
     yield Note("28 records of earlier jobs are used")
     best: dict[int, float | None] = dict.fromkeys(range(tasks))
@@ -83,8 +100,12 @@ def a_run(
     for number in range(rounds):
         index = number if number < tasks else generator.randrange(min(8, tasks))
         for kind in STAGE_ORDER:
-            stage = key(index, number, kind)
-            yield StageStarted(stage)
+            stage = key(index, number, kind, job)
+            resource = "cpu0" if kind is StageKind.PROFILE else "host0"
+            yield StageStarted(stage, resource)
+            if number == 9 and kind is StageKind.BUILD:
+                yield StageAbandoned(stage, "its worker is silent")
+                yield StageStarted(stage, resource)
             for step in range(1, steps + 1):
                 yield StageProgressed(stage, 16 * step // steps, 16)
             elapsed += SECONDS[kind]
@@ -96,8 +117,50 @@ def a_run(
             yield lane(index, trials=trials[index], failed=number % 3, best_s=best[index])
         if number == 5:
             yield Note("the reference kernel moved by 4.1 %, a batch is measured again", True)
+        elif number == 7:
+            yield ResourceQuarantined("cpu0", "the reference kernel moved by 40 %", 30.0)
+            yield JobHeld("by its user")
+            yield JobContinued()
+            yield ResourceBack("cpu0")
     yield PhaseStarted("verify winners")
     for index in range(tasks):
         yield Progressed(index + 1, tasks, weighted(index).task.name)
     for phase in ("compile", "measure", "publish"):
         yield PhaseStarted(phase)
+    yield JobEnded()
+
+
+def several(count: int, *, rounds: int = 20) -> Iterator[tuple[int, Event]]:
+    """The events of so many runs at once, each with its network's index, in a random order."""
+    generator = random.Random(0)
+    runs = [a_run(tasks=4, rounds=rounds, steps=1, job=f"{i:032x}") for i in range(count)]
+    left = list(range(count))
+    while left:
+        index = generator.choice(left)
+        event = next(runs[index], None)
+        if event is None:
+            left.remove(index)
+        else:
+            yield index, event
+
+
+def after(events: Iterable[Event]) -> tuple[Progress, float]:
+    """The progress of one network after events that come a second apart, and the time then."""
+    progress, now = Progress("net"), 0.0
+    for event in events:
+        now += 1.0
+        progress.absorb(event, now)
+    return progress, now
+
+
+def lines_of_all(
+    networks: Sequence[str], events: Iterable[tuple[int, Event]], step_s: float
+) -> list[str]:
+    """What a log shows of events that come `step_s` apart."""
+    file, now = io.StringIO(), [0.0]
+    view = LineView(Overview(networks), Console(file=file, width=80, markup=False), lambda: now[0])
+    for index, event in events:
+        now[0] += step_s
+        view.observer(index)(event)
+    view.flush()
+    return file.getvalue().splitlines()

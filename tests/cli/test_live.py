@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import threading
 import time
 from collections.abc import Iterable
 from typing import get_args
@@ -8,22 +9,23 @@ from typing import get_args
 import pytest
 from rich.console import Console
 
-from tunefleet.cli.live import LineView, TerminalView, watch
+from tunefleet.cli.live import watch
 from tunefleet.cli.progress import Progress
 from tunefleet.cli.view import Panel, bar, sparkline
 from tunefleet.core.budget import Budget
-from tunefleet.core.events import Event, JobOpened, LaneUpdated, Note, PhaseStarted, StageStarted
+from tunefleet.core.events import (
+    Event,
+    JobEnded,
+    JobOpened,
+    LaneUpdated,
+    Note,
+    PhaseStarted,
+    StageProgressed,
+    StageStarted,
+)
 from tunefleet.core.stage import StageKind
 
-from .streams import JOB, a_run, finished, key, lane, weighted
-
-
-def after(events: Iterable[Event], *, step_s: float = 1.0) -> tuple[Progress, float]:
-    progress, now = Progress("net"), 0.0
-    for event in events:
-        now += step_s
-        progress.absorb(event, now)
-    return progress, now
+from .streams import JOB, a_run, after, finished, key, lane, lines_of_all, several, weighted
 
 
 def shown(progress: Progress, now: float, *, width: int = 80, height: int = 40) -> list[str]:
@@ -60,19 +62,6 @@ def test_a_resumed_job_counts_what_was_done_before() -> None:
     assert "failed 2" in text
 
 
-def test_time_left_follows_the_rate_of_this_run() -> None:
-    progress, _ = after([JobOpened(JOB, True, Budget(trials=100), 300.0), lane(0, trials=40)])
-    progress.absorb(StageStarted(key(0, 1, StageKind.SELECT)), 10.0)
-    progress.absorb(lane(0, trials=60), 30.0)
-    assert progress.left_s(30.0) == 40.0
-
-
-def test_the_nearer_limit_decides_the_time_left() -> None:
-    opened = JobOpened(JOB, False, Budget(trials=100, seconds=60.0), 0.0)
-    progress, now = after([opened])
-    assert progress.left_s(now + 20.0) == 40.0
-
-
 def test_the_estimate_waits_for_every_task() -> None:
     progress, now = after([lane(0, best_s=1e-3), lane(1)])
     assert progress.latency_s is None
@@ -83,12 +72,6 @@ def test_the_estimate_waits_for_every_task() -> None:
     )
 
 
-def test_tasks_are_ranked_by_their_share() -> None:
-    progress, _ = after([lane(0, best_s=1e-3), lane(1, best_s=5e-3), lane(2)])
-    order = [item.weighted.task.task_id for item in progress.ranked()]
-    assert order == [weighted(i).task.task_id for i in (1, 0, 2)]
-
-
 def test_the_share_of_peak_is_shown_when_the_peak_is_known() -> None:
     progress, now = after([lane(0, best_s=weighted(0).task.flops / 100e9)])
     assert "peak" not in "\n".join(shown(progress, now))
@@ -96,15 +79,17 @@ def test_the_share_of_peak_is_shown_when_the_peak_is_known() -> None:
     assert "50.0 %" in "\n".join(shown(progress, now))
 
 
-def test_a_new_phase_clears_the_stage() -> None:
-    progress, _ = after([StageStarted(key(0, 0, StageKind.BUILD)), PhaseStarted("compile")])
-    assert progress.stage is None
-
-
-def test_the_time_follows_the_finished_stages() -> None:
-    progress, _ = after([JobOpened(JOB, False, Budget(trials=9), 0.0)])
-    progress.absorb(finished(key(0, 0, StageKind.BUILD), 0, 50.0), 60.0)
-    assert progress.elapsed_s(62.0) == 52.0
+def test_stages_that_run_at_once_are_kept_apart() -> None:
+    build, profile = key(0, 1, StageKind.BUILD), key(1, 0, StageKind.PROFILE)
+    stream = [lane(0), lane(1), StageStarted(build, "host0"), StageStarted(profile, "cpu0")]
+    stream += [StageProgressed(profile, 5, 16), StageProgressed(build, 12, 32)]
+    progress, now = after([PhaseStarted("tune"), *stream])
+    shown_now = next(line for line in shown(progress, now) if line.startswith("now"))
+    assert shown_now.rstrip() == (
+        "now     tune   build conv2d+add+maximum 12/32 \N{MIDDLE DOT} profile conv2d+add 5/16"
+    )
+    progress.absorb(finished(profile, 16, 9.0), now)
+    assert list(progress.running) == [build]
 
 
 def test_names_are_not_markup() -> None:
@@ -114,21 +99,8 @@ def test_names_are_not_markup() -> None:
     assert "[red]x" in "\n".join(shown(progress, now))
 
 
-class _Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def lines_of(events: Iterable[Event], step_s: float) -> list[str]:
-    file, clock = io.StringIO(), _Clock()
-    view = LineView(Progress("net"), Console(file=file, width=80, markup=False), clock)
-    for event in events:
-        clock.now += step_s
-        view.observe(event)
-    view.flush()
-    return file.getvalue().splitlines()
+    return lines_of_all(["net"], ((0, event) for event in events), step_s)
 
 
 def test_a_log_has_a_line_per_round() -> None:
@@ -152,26 +124,25 @@ def test_a_log_line_has_no_control_characters() -> None:
 def test_a_terminal_gets_the_panel_and_its_cursor_back() -> None:
     file = io.StringIO()
     console = Console(file=file, force_terminal=True, width=80, height=24)
-    view = TerminalView(Progress("net"), console)
-    view.start()
-    for event in a_run(tasks=3, rounds=2):
-        view.observe(event)
-    time.sleep(0.05)
-    view.stop()
+    with watch(["net"], console, quiet=False) as view:
+        for event in a_run(tasks=3, rounds=2):
+            view.observer(0)(event)
+        time.sleep(0.05)
     assert "verify winners" in file.getvalue() or "publish" in file.getvalue()
     assert file.getvalue().rstrip("\n").endswith("\x1b[?25h")
 
 
 @pytest.mark.parametrize("terminal", [False, True])
 @pytest.mark.parametrize("quiet", [False, True])
-def test_watching_survives_an_error(terminal: bool, quiet: bool) -> None:
+@pytest.mark.parametrize("count", [1, 3])
+def test_watching_survives_an_error(terminal: bool, quiet: bool, count: int) -> None:
     file = io.StringIO()
     console = Console(file=file, force_terminal=terminal, width=80, height=24)
 
     def interrupted() -> None:
-        with watch("net", console, quiet=quiet) as view:
+        with watch(["net"] * count, console, quiet=quiet) as view:
             for event in a_run(tasks=2, rounds=2):
-                view.observe(event)
+                view.observer(count - 1)(event)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -185,3 +156,58 @@ def test_a_bar_and_a_sparkline() -> None:
     assert sparkline([3.0, 2.0, 1.0], 20) == "█▅▁"
     assert len(sparkline([float(i) for i in range(100)], 20)) == 20
     assert sparkline([], 20) == ""
+
+
+def test_lines_of_several_networks_begin_with_their_name() -> None:
+    lines = lines_of_all(["zoo:a", "x/b.onnx"], several(2), 1.0)
+    assert {"a", "b.onnx"} == {line.partition(": ")[0] for line in lines if "cpu0" not in line}
+    assert (
+        "b.onnx: warning: the reference kernel moved by 4.1 %, a batch is measured again" in lines
+    )
+    assert "warning: cpu0 rests for 30 s: the reference kernel moved by 40 %" in lines
+    assert "a: done" in lines
+
+
+def test_all_networks_together_have_at_most_one_round_a_second_and_their_last() -> None:
+    events = list(several(3))
+    lines = lines_of_all(["a", "b", "c"], events, 0.01)
+    rounds = [line for line in lines if "/320 trials" in line]
+    assert len(rounds) <= 0.01 * len(events) + 1 + 3
+    for name in "abc":
+        assert any(line.startswith(f"{name}: ") and "320/320" in line for line in rounds)
+
+
+def test_a_round_waits_no_longer_than_those_of_other_networks() -> None:
+    events = [(i, finished(key(0, n, StageKind.UPDATE), 0, 1.0)) for n in range(9) for i in (0, 1)]
+    names = [line[0] for line in lines_of_all(["a", "b"], events, 0.7)]
+    assert names[:6] == ["a", "b"] * 3
+
+
+def test_quiet_names_the_network_that_a_warning_is_about() -> None:
+    file = io.StringIO()
+    with watch(["a", "b"], Console(file=file, width=80), quiet=True) as view:
+        view.observer(0)(Note("just so"))
+        view.observer(1)(Note("look", warning=True))
+    assert file.getvalue() == "b: warning: look\n"
+
+
+def test_a_line_tells_why_a_network_failed() -> None:
+    assert lines_of([JobEnded("it\ndiffers")], 1.0) == ["failed: it differs"]
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_events_may_come_from_any_thread(terminal: bool) -> None:
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=80, height=24)
+    with watch(["a", "b", "c"], console, quiet=False) as view:
+
+        def tell(index: int) -> None:
+            for event in a_run(tasks=4, rounds=20, job=f"{index:032x}"):
+                view.observer(index)(event)
+
+        threads = [threading.Thread(target=tell, args=(index,)) for index in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [job.trials for job in view.overview.jobs] == [320] * 3
+        assert view.shares().keys() == {"host0", "cpu0"}

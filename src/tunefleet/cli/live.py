@@ -1,23 +1,25 @@
-"""Watches a run: a live view in a terminal, plain lines in a log, nothing when quiet."""
+"""Watches runs: a live view in a terminal, plain lines in a log, nothing when quiet."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from functools import partial
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
 
+from tunefleet.cli.board import Board
 from tunefleet.cli.outcome import one_line
-from tunefleet.cli.progress import Progress
+from tunefleet.cli.overview import Overview, Told
 from tunefleet.cli.view import Panel, log_line
-from tunefleet.core.events import Event, JobOpened, Note, PhaseStarted, StageFinished
+from tunefleet.core.events import Event, JobEnded, JobOpened, Observer, PhaseStarted, StageFinished
 from tunefleet.core.stage import StageKind
 
-#: Seconds between two pictures; fewer while the device measures, which may share its cores.
+#: Seconds between two pictures; more while a device measures, which may share its cores.
 _REFRESH_S = 0.25
 _REFRESH_MEASURING_S = 1.0
 _LINE_INTERVAL_S = 1.0
@@ -25,71 +27,98 @@ _LINE_INTERVAL_S = 1.0
 Clock = Callable[[], float]
 
 
-class View(Protocol):
-    """Takes the events of a run. `observe` may be called from any thread."""
+class View(ABC):
+    """Takes the events of each network's run. Observers may be called from any thread."""
 
-    progress: Progress
+    def __init__(self, overview: Overview, clock: Clock = time.monotonic) -> None:
+        self.overview = overview
+        self._clock = clock
+        self._lock = threading.Lock()
 
-    def observe(self, event: Event) -> None: ...
+    def observer(self, index: int) -> Observer:
+        """Who takes the events of one network."""
+        return partial(self._observe, index)
+
+    def shares(self) -> dict[str, float]:
+        """The busy share of each resource since tuning began."""
+        with self._lock:
+            return self.overview.usage.shares(self._clock())
+
+    def _observe(self, index: int, event: Event) -> None:
+        with self._lock:
+            now = self._clock()
+            told = self.overview.absorb(index, event, now)
+            self._show(index, event, told, now)
+
+    @abstractmethod
+    def _show(self, index: int, event: Event, told: Told | None, now: float) -> None:
+        """Let the user see an event that is taken into account. Called by one thread at a time."""
 
 
-class QuietView:
+class QuietView(View):
     """Counts and shows nothing but warnings."""
 
-    def __init__(self, progress: Progress, console: Console, clock: Clock = time.monotonic) -> None:
-        self.progress = progress
+    def __init__(self, overview: Overview, console: Console, clock: Clock = time.monotonic) -> None:
+        super().__init__(overview, clock)
         self._console = console
-        self._clock = clock
 
-    def observe(self, event: Event) -> None:
-        self.progress.absorb(event, self._clock())
-        if isinstance(event, Note) and event.warning:
-            self._console.print(f"warning: {one_line(event.text)}", soft_wrap=True)
+    def _show(self, index: int, event: Event, told: Told | None, now: float) -> None:
+        if told is not None and told.warning:
+            self._console.print(one_line(told.line()), soft_wrap=True)
 
 
-class LineView:
+class LineView(View):
     """For a log: a line per phase, note and finished round, of rounds at most one a second."""
 
-    def __init__(self, progress: Progress, console: Console, clock: Clock = time.monotonic) -> None:
-        self.progress = progress
+    def __init__(self, overview: Overview, console: Console, clock: Clock = time.monotonic) -> None:
+        super().__init__(overview, clock)
         self._console = console
-        self._clock = clock
         self._last = float("-inf")
-        self._unsaid = False
-
-    def observe(self, event: Event) -> None:
-        now = self._clock()
-        self.progress.absorb(event, now)
-        if isinstance(event, PhaseStarted):
-            self.flush()
-            self._print(event.name)
-        elif isinstance(event, JobOpened):
-            how = "resumed" if event.resumed else "started"
-            self._print(f"job {event.job_id[:8]} {how}: {self.progress.network}")
-        elif isinstance(event, Note):
-            self._print(("warning: " if event.warning else "note: ") + event.text)
-        elif isinstance(event, StageFinished) and event.run.key.kind is StageKind.UPDATE:
-            self._unsaid = True
-            if now - self._last >= _LINE_INTERVAL_S:
-                self.flush()
+        #: Networks with a round that no line told yet, the longest waiting first.
+        self._unsaid: dict[int, None] = {}
 
     def flush(self) -> None:
         """Say what the interval held back."""
-        if self._unsaid:
-            self._last, self._unsaid = self._clock(), False
-            self._print(log_line(self.progress, self._last))
+        with self._lock:
+            for index in list(self._unsaid):
+                self._say_round(index, self._clock())
+
+    def _show(self, index: int, event: Event, told: Told | None, now: float) -> None:
+        if told is not None:
+            self._print(told.line("note: "))
+        elif isinstance(event, PhaseStarted):
+            if index in self._unsaid:
+                self._say_round(index, now)
+            self._print(f"{self._prefix(index)}{event.name}")
+        elif isinstance(event, JobOpened):
+            how = "resumed" if event.resumed else "started"
+            network = self.overview.jobs[index].network
+            self._print(f"{self._prefix(index)}job {event.job_id[:8]} {how}: {network}")
+        elif isinstance(event, JobEnded):
+            self._print(f"{self._prefix(index)}{_ending(event)}")
+        elif isinstance(event, StageFinished) and event.run.key.kind is StageKind.UPDATE:
+            self._unsaid.setdefault(index)
+            if now - self._last >= _LINE_INTERVAL_S:
+                self._say_round(next(iter(self._unsaid)), now)
+
+    def _say_round(self, index: int, now: float) -> None:
+        self._last = now
+        del self._unsaid[index]
+        self._print(f"{self._prefix(index)}{log_line(self.overview.jobs[index], now)}")
+
+    def _prefix(self, index: int) -> str:
+        name = self.overview.name(index)
+        return f"{name}: " if name else ""
 
     def _print(self, text: str) -> None:
         self._console.print(one_line(text), soft_wrap=True)
 
 
-class TerminalView:
+class TerminalView(View):
     """Redraws a panel in place; a thread of its own draws, so a long stage does not freeze it."""
 
-    def __init__(self, progress: Progress, console: Console, clock: Clock = time.monotonic) -> None:
-        self.progress = progress
-        self._clock = clock
-        self._lock = threading.Lock()
+    def __init__(self, overview: Overview, console: Console, clock: Clock = time.monotonic) -> None:
+        super().__init__(overview, clock)
         self._ended = threading.Event()
         self._live = Live(
             console=console,
@@ -100,12 +129,9 @@ class TerminalView:
         )
         self._thread = threading.Thread(target=self._draw, name="tunefleet-view", daemon=True)
 
-    def observe(self, event: Event) -> None:
-        with self._lock:
-            self.progress.absorb(event, self._clock())
-
-    def panel(self) -> Panel:
-        return Panel(self.progress, self._clock())
+    def panel(self) -> RenderableType:
+        overview, now = self.overview, self._clock()
+        return Board(overview, now) if len(overview.jobs) > 1 else Panel(overview.jobs[0], now)
 
     def start(self) -> None:
         self._live.start(refresh=False)
@@ -118,31 +144,37 @@ class TerminalView:
         with self._lock:
             self._live.stop()
 
+    def _show(self, index: int, event: Event, told: Told | None, now: float) -> None:
+        """Seen in the next picture."""
+
     def _draw(self) -> None:
         while True:
             with self._lock:
                 self._live.refresh()
-                stage = self.progress.stage
-            measuring = stage is not None and stage.kind is StageKind.PROFILE
+                measuring = self.overview.measuring
             if self._ended.wait(_REFRESH_MEASURING_S if measuring else _REFRESH_S):
                 return
 
 
+def _ending(event: JobEnded) -> str:
+    return f"failed: {event.error}" if event.error else "done"
+
+
 @contextmanager
-def watch(network: str, console: Console, *, quiet: bool) -> Iterator[View]:
-    """The view that suits `console`, for the time of the block."""
-    progress = Progress(one_line(network))
+def watch(networks: Sequence[str], console: Console, *, quiet: bool) -> Iterator[View]:
+    """The view that suits `console` and so many networks, for the time of the block."""
+    overview = Overview([one_line(network) for network in networks])
     if quiet:
-        yield QuietView(progress, console)
+        yield QuietView(overview, console)
     elif console.is_terminal and not console.is_dumb_terminal:
-        view = TerminalView(progress, console)
+        view = TerminalView(overview, console)
         view.start()
         try:
             yield view
         finally:
             view.stop()
     else:
-        lines = LineView(progress, console)
+        lines = LineView(overview, console)
         try:
             yield lines
         finally:

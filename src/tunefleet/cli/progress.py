@@ -2,27 +2,59 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tunefleet.core.budget import Budget
 from tunefleet.core.events import (
     Event,
+    JobContinued,
+    JobEnded,
+    JobHeld,
     JobOpened,
     LaneUpdated,
     Note,
     PhaseStarted,
     Progressed,
+    ResourceBack,
+    ResourceQuarantined,
+    StageAbandoned,
     StageFinished,
     StageProgressed,
     StageStarted,
 )
 from tunefleet.core.stage import StageKey, StageKind, UpdateResult
 
-_NOTES = 4
+#: Notes that are kept, the last ones.
+NOTES = 4
 
 #: Rounds over which the trend of the network's latency is told.
 TREND_ROUNDS = 10
+
+
+#: What a job does in each phase of its run.
+_STATES = {
+    "import": "importing",
+    "check": "importing",
+    "tune": "tuning",
+    "verify winners": "verifying",
+    "compile": "compiling",
+    "measure": "measuring",
+    "publish": "publishing",
+}
+#: Phases that measure without a stage: import's check measures the peak of the device.
+_MEASURING = ("check", "verify winners", "measure")
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A stage that runs now; `total` is 0 until it told how much it has to do."""
+
+    key: StageKey
+    resource_id: str
+    done: int = 0
+    total: int = 0
 
 
 @dataclass(slots=True)
@@ -37,50 +69,99 @@ class Progress:
     resumed: bool = False
     budget: Budget | None = None
     lanes: dict[str, LaneUpdated] = field(default_factory=dict)
-    stage: StageKey | None = None
-    stage_done: tuple[int, int] | None = None
+    #: In the order of their start.
+    running: dict[StageKey, Running] = field(default_factory=dict)
+    held: JobHeld | None = None
+    ended: JobEnded | None = None
     spent: dict[StageKind, float] = field(default_factory=dict)
     #: Estimated latency of the network after each round, as soon as every task has one.
     history: list[float] = field(default_factory=list)
-    rounds: int = 0
-    notes: deque[Note] = field(default_factory=lambda: deque(maxlen=_NOTES))
-    warnings: int = 0
+    notes: deque[Note] = field(default_factory=lambda: deque(maxlen=NOTES))
     _elapsed: tuple[float, float] | None = None
     _first: tuple[float, int] | None = None
 
-    def absorb(self, event: Event, now: float) -> None:
-        """Take an event into account."""
+    def absorb(self, event: Event, now: float) -> Note | None:
+        """Take an event into account; returns what a user should be told of it."""
         match event:
             case PhaseStarted(name):
-                self.phase, self.step, self.stage, self.stage_done = name, None, None, None
+                self.phase, self.step, self.held = name, None, None
+                self.running.clear()
             case JobOpened():
                 self.job_id, self.resumed, self.budget = event.job_id, event.resumed, event.budget
                 self._elapsed = (event.elapsed_s, now)
+            case JobHeld():
+                self.held = event
+            case JobContinued():
+                self.held = None
+            case JobEnded():
+                self._elapsed = (self.elapsed_s(now), math.inf)
+                self.ended, self.held = event, None
+                self.running.clear()
             case LaneUpdated():
                 self.lanes[event.weighted.task.task_id] = event
-            case StageStarted(key):
-                self.stage, self.stage_done = key, None
+            case StageStarted(key, resource_id):
+                self.running[key] = Running(key, resource_id or _usual_resource(key.kind))
                 self._first = self._first or (now, self.trials)
-            case StageProgressed(key, done, total):
-                self.stage, self.stage_done = key, (done, total)
+            case StageProgressed(key, done, total) if key in self.running:
+                self.running[key] = replace(self.running[key], done=done, total=total)
             case StageFinished():
                 self._finish(event, now)
+            case StageAbandoned(key):
+                self.running.pop(key, None)
             case Progressed():
                 self.step = event
-            case Note():
-                self.notes.append(event)
-                self.warnings += event.warning
+        note = self._note(event)
+        if note is not None:
+            self.notes.append(note)
+        return note
 
     def _finish(self, event: StageFinished, now: float) -> None:
         kind = event.run.key.kind
         self.spent[kind] = self.spent.get(kind, 0.0) + event.run.seconds
         self._elapsed = (event.elapsed_s, now)
-        self.stage = self.stage_done = None
+        self.running.pop(event.run.key, None)
         if isinstance(event.run.result, UpdateResult):
-            self.rounds += 1
             latency = self.latency_s
             if latency is not None:
                 self.history.append(latency)
+
+    def _note(self, event: Event) -> Note | None:
+        match event:
+            case Note():
+                return event
+            case JobHeld(reason):
+                return Note(f"paused: {reason}")
+            case JobContinued():
+                return Note("continued")
+            case StageAbandoned(key, reason):
+                return Note(f"{key.kind} of {self.task_name(key)} given up: {reason}")
+            case ResourceQuarantined(resource_id, reason, seconds):
+                return Note(f"{resource_id} rests for {seconds:.0f} s: {reason}", warning=True)
+            case ResourceBack(resource_id):
+                return Note(f"{resource_id} is used again")
+        return None
+
+    @property
+    def state(self) -> str:
+        """What the job does, in a word."""
+        if self.ended is not None:
+            return "failed" if self.ended.error else "done"
+        if self.held is not None:
+            return "paused"
+        if not self.phase or (self.phase == "tune" and self._first is None):
+            return "waiting"
+        return _STATES.get(self.phase, self.phase)
+
+    @property
+    def measuring(self) -> bool:
+        """Whether a device measures for the job now."""
+        profiles = any(key.kind is StageKind.PROFILE for key in self.running)
+        return profiles or (self.ended is None and self.phase in _MEASURING)
+
+    def task_name(self, key: StageKey) -> str:
+        """The name of the task of a stage."""
+        lane = self.lanes.get(key.task_id)
+        return lane.weighted.task.name if lane else key.task_id[:8]
 
     @property
     def trials(self) -> int:
@@ -146,3 +227,8 @@ class Progress:
                 -lane.weighted.total_flops,
             ),
         )
+
+
+def _usual_resource(kind: StageKind) -> str:
+    """Where a stage runs that was started without a scheduler."""
+    return "device" if kind is StageKind.PROFILE else "host"

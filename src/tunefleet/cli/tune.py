@@ -145,17 +145,18 @@ def _tuned(
 ) -> dict[str, Any]:
     from tunefleet.cli.live import watch
 
-    with watch(network, output.console(stderr=True), quiet=quiet) as view:
+    with watch([network], output.console(stderr=True), quiet=quiet) as view:
+        progress, observer = view.overview.jobs[0], view.observer(0)
         try:
             from tunefleet.session import BenchmarkContext, Session
 
-            with Session(BenchmarkContext(arch=None, **context), observer=view.observe) as session:
+            with Session(BenchmarkContext(arch=None, **context), observer=observer) as session:
                 session.from_network(network)
-                view.progress.peak_gflops = getattr(session, "peak_gflops", None)
+                progress.peak_gflops = getattr(session, "peak_gflops", None)
                 session.autotune(**request).build().save().evaluate()
                 return session.result()
         except KeyboardInterrupt:
-            trials = view.progress.trials
+            trials = progress.trials
             raise Stopped(
                 f"stopped: {trials} trial{'' if trials == 1 else 's'} are kept; "
                 "the same command continues"

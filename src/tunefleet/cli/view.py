@@ -6,7 +6,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from tunefleet.cli.progress import TREND_ROUNDS, Progress
+from tunefleet.cli.progress import TREND_ROUNDS, Progress, Running
 from tunefleet.core.events import LaneUpdated
 from tunefleet.core.stage import STAGE_ORDER
 from tunefleet.report.text import grid
@@ -22,6 +22,8 @@ from tunefleet.report.units import (
 _ROWS = 15
 #: Columns below which numbers are left out, and from which there is room for shapes.
 _NARROW, _WIDE = 60, 100
+#: Between stages that run at once.
+SEPARATOR = " \N{MIDDLE DOT} "
 _SPARKS = "▁▂▃▄▅▆▇█"
 _SPARK_WIDTH = 20
 _BAR_WIDTH = 20
@@ -104,19 +106,19 @@ class Panel:
 
     def _stage(self, ascii_only: bool) -> Text:
         progress = self._progress
+        running = list(progress.running.values())
         text = Text("now     ").append(progress.phase or "starting", style="bold")
-        done: tuple[int, int] | None = None
-        what = ""
-        if progress.stage is not None:
-            lane = progress.lanes.get(progress.stage.task_id)
-            name = lane.weighted.task.name if lane else progress.stage.task_id[:8]
-            text.append(f" {progress.stage.kind}", style="bold")
-            what, done = f"   {name}", progress.stage_done
+        if len(running) == 1:
+            stage = running[0]
+            text.append(f" {stage.key.kind}", style="bold")
+            _append_bar(text, stage.done, stage.total, ascii_only)
+            text.append(f"   {progress.task_name(stage.key)}")
+        elif running:
+            text.append("   " + SEPARATOR.join(stage_text(progress, stage) for stage in running))
         elif progress.step is not None:
-            what, done = f"   {progress.step.text}", (progress.step.done, progress.step.total)
-        if done is not None and done[1] > 0:
-            text.append(f" {bar(done[0] / done[1], _BAR_WIDTH, ascii_only)} {done[0]}/{done[1]}")
-        return text.append(what)
+            _append_bar(text, progress.step.done, progress.step.total, ascii_only)
+            text.append(f"   {progress.step.text}")
+        return text
 
     def _spent(self) -> Text:
         spent = self._progress.spent
@@ -141,13 +143,12 @@ class Panel:
         for column in columns:
             table.add_column(column, justify="right", no_wrap=True)
         ranked, total, known = progress.ranked(), 0.0, progress.known_latency_s
+        running = {key.task_id for key in progress.running}
         for lane in ranked[:rows]:
             share = _share(lane, known)
             total += share or 0.0
             cells = _cells(lane, peak) | {"share": format_share(share), "Σ": format_share(total)}
-            active = progress.stage is not None and (
-                progress.stage.task_id == lane.weighted.task.task_id
-            )
+            active = lane.weighted.task.task_id in running
             names = [_task_name(lane), *([Text(lane.weighted.task.shapes)] if shapes else [])]
             numbers = [cells[column] for column in columns]
             table.add_row(*names, *numbers, style="bold" if active else None)
@@ -155,6 +156,17 @@ class Panel:
             table.caption = Text(f"and {len(ranked) - rows} more tasks", style="dim")
             table.caption_justify = "left"
         return table
+
+
+def stage_text(progress: Progress, stage: Running) -> str:
+    """What runs and how far it is: `build conv2d_3 12/32`."""
+    count = f" {stage.done}/{stage.total}" if stage.total else ""
+    return f"{stage.key.kind} {progress.task_name(stage.key)}{count}"
+
+
+def _append_bar(text: Text, done: int, total: int, ascii_only: bool) -> None:
+    if total > 0:
+        text.append(f" {bar(done / total, _BAR_WIDTH, ascii_only)} {done}/{total}")
 
 
 def _task_name(lane: LaneUpdated) -> Text:

@@ -37,6 +37,25 @@ class LaneUpdated:
 
 
 @dataclass(frozen=True, slots=True)
+class JobHeld:
+    """No further stage of the job starts until it is continued."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobContinued:
+    """The job is no longer held."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnded:
+    """The last event of a network's run; `error` is the one line of one that failed."""
+
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class StageStarted:
     key: StageKey
     resource_id: str = ""
@@ -58,27 +77,15 @@ class StageFinished:
 
 @dataclass(frozen=True, slots=True)
 class StageAbandoned:
-    """A stage was given up, to be tried again or not."""
+    """A stage was given up before its end; the same key may start again."""
 
     key: StageKey
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class JobHeld:
-    """No further stage of the job starts."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class JobContinued:
-    """The job that was held goes on."""
-
-
-@dataclass(frozen=True, slots=True)
 class ResourceQuarantined:
-    """No stage starts on a resource for `seconds`, because of `reason`."""
+    """No stage starts on the resource for so many seconds."""
 
     resource_id: str
     reason: str
@@ -87,7 +94,7 @@ class ResourceQuarantined:
 
 @dataclass(frozen=True, slots=True)
 class ResourceBack:
-    """A resource in quarantine is tried once more."""
+    """A resource that was quarantined is used again."""
 
     resource_id: str
 
@@ -112,13 +119,14 @@ class Note:
 Event = (
     PhaseStarted
     | JobOpened
+    | JobHeld
+    | JobContinued
+    | JobEnded
     | LaneUpdated
     | StageStarted
     | StageProgressed
     | StageFinished
     | StageAbandoned
-    | JobHeld
-    | JobContinued
     | ResourceQuarantined
     | ResourceBack
     | Progressed

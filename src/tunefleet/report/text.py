@@ -96,6 +96,33 @@ def _trials_text(result: Result) -> str:
     return text
 
 
+def networks_table(networks: Sequence[str], outcomes: Sequence[Result | str]) -> Table:
+    """A row per network: what came of it, or nothing where its outcome is an error's text."""
+    table = grid("Networks")
+    table.add_column("network", no_wrap=True, overflow="ellipsis", min_width=8)
+    for heading in ("untuned", "tuned", "speed-up", "trials"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("delivered", no_wrap=True)
+    for network, outcome in zip(networks, outcomes, strict=True):
+        if isinstance(outcome, str):
+            missing = [UNKNOWN] * 4
+            table.add_row(Text(network), *missing, Text("failed", style="red"))
+            continue
+        table.add_row(
+            Text(network),
+            _median_ms(outcome.get("untuned_ms")),
+            _median_ms(outcome.get("tuned_ms")),
+            Text(format_interval(outcome.get("speedup"), TIMES), style="bold"),
+            format_count(outcome.get("trials")),
+            Text(str(outcome.get("delivered") or UNKNOWN)),
+        )
+    return table
+
+
+def _median_ms(interval: Mapping[str, Any] | None) -> str:
+    return format_latency(interval["median"] / 1e3 if interval else None)
+
+
 def tasks_table(result: Result, *, limit: int | None = None) -> Table:
     """The tasks by their share of the network's latency, largest first."""
     tasks = sorted(result.get("tasks") or [], key=lambda t: -(t.get("network_share") or 0.0))
