@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tunefleet.context import BenchmarkContext
-from tunefleet.core.events import Note, Observer
+from tunefleet.core.events import JobEnded, Observer
 from tunefleet.errors import InputError, TunefleetError
 from tunefleet.request import search_request
 from tunefleet.session import Session
@@ -58,7 +58,7 @@ def tune(
 
     def failed(index: int, error: TunefleetError) -> None:
         outcomes[index] = Tuned(names[index], error=error)
-        observer(index)(Note(str(error), warning=True))
+        observer(index)(JobEnded(str(error)))
 
     def finish(job_id: str, ending: Any) -> None:
         index = by_job[job_id]
@@ -67,6 +67,7 @@ def tune(
             session.crown(ending)
             result = session.build().save().evaluate().result()
             outcomes[index] = Tuned(names[index], result)
+            observer(index)(JobEnded())
         except TunefleetError as error:
             failed(index, error)
 

@@ -45,6 +45,7 @@ class FakeSession:
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     context: dict[str, Any] = field(default_factory=dict)
     closed: bool = False
+    peak_gflops: float = 100.0
     observer: Callable[[Event], None] = lambda event: None
 
     def __enter__(self) -> FakeSession:

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tunefleet.core.settings import TuneSettings
 from tunefleet.errors import JobError
+from tunefleet.tuning import Tuned
 
 from .conftest import RESULT, FakeSession, Invoke
 
@@ -38,7 +40,8 @@ def test_every_option_reaches_the_session(
     options = (
         "--target znver3 --threads 2 --trials 64 --minutes 3 --target-latency-ms 1.5 --batch 8 "
         "--first-batch 4 --profile-timeout 5 --build-timeout 6 --population 32 --generations 0 "
-        "--seed 7 --cost-model random --no-transfer --device-key lab --new-job --quiet"
+        "--seed 7 --cost-model random --no-transfer --device-key lab --new-job --quiet "
+        "--policy interleaved --look-ahead --host-cores 0,2-3 --device-cores 1"
     )
     home = str(tmp_path)
     assert invoke("tune", "zoo:tiny_cnn?batch=4", *options.split(), "--home", home).code == 0
@@ -46,13 +49,21 @@ def test_every_option_reaches_the_session(
     assert session.context == {
         "target": "znver3",
         "device_key": "lab",
-        "arch": None,
         "threads": 2,
+        "host_cores": (0, 2, 3),
+        "device_cores": (1,),
         "home": tmp_path,
     }
     asked = session.asked("autotune")
     settings = asked.pop("settings")
-    assert asked == {"trials": 64, "minutes": 3.0, "target_latency_ms": 1.5, "new_job": True}
+    assert asked == {
+        "trials": 64,
+        "minutes": 3.0,
+        "target_latency_ms": 1.5,
+        "new_job": True,
+        "policy": "interleaved",
+        "look_ahead": True,
+    }
     search = settings.search
     assert (search.batch, search.first_batch, search.population) == (8, 4, 32)
     assert (search.generations, search.seed, search.cost_model) == (0, 7, "random")
@@ -137,3 +148,21 @@ def test_a_failed_job_has_its_exit_code(invoke: Invoke, session: FakeSession) ->
     assert ended.code == 6
     assert ended.err.endswith("error: the network differs; report it\n")
     assert session.closed
+
+
+def test_several_networks_end_with_a_table_and_the_first_error(
+    invoke: Invoke, modules: Callable[..., None]
+) -> None:
+    asked: dict[str, object] = {}
+
+    def tune(networks: list[str], **request: object) -> list[Tuned]:
+        asked.update(request, networks=networks)
+        return [Tuned("zoo:a", RESULT), Tuned("zoo:b", error=JobError("it is wrong", cure="no"))]
+
+    modules("tunefleet.tuning", tune=tune)
+    ended = invoke("tune", "zoo:tiny_cnn", "zoo:resnet18", "--quiet", "--policy", "sequential")
+    assert ended.code == JobError.exit_code
+    assert "it is wrong" in ended.out
+    assert ended.err.count("\n") == 1
+    assert asked["networks"] == ["zoo:tiny_cnn", "zoo:resnet18"]
+    assert asked["policy"] == "sequential"

@@ -1,13 +1,19 @@
-"""`tunefleet tune`: from a network to a verified artifact."""
+"""`tunefleet tune`: from networks to verified artifacts."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tunefleet.cli import options, output
 from tunefleet.cli.outcome import Stopped
+
+if TYPE_CHECKING:
+    from tunefleet.cli.live import View
 
 DEFAULT_TRIALS = 1000
 
@@ -17,7 +23,7 @@ def _number(metavar: str, help: str, check: Any = options.positive) -> Any:
 
 
 def tune(
-    network: options.Network,
+    networks: options.Networks,
     target: options.Target = "native",
     threads: options.Threads = None,
     trials: Annotated[
@@ -51,6 +57,10 @@ def tune(
             help="What ranks candidates.",
         ),
     ] = "xgb",
+    policy: options.Policy = "predictive",
+    look_ahead: options.LookAhead = False,
+    host_cores: options.HostCores = None,
+    device_cores: options.DeviceCores = None,
     no_transfer: Annotated[
         bool, typer.Option("--no-transfer", help="Ignore the records of earlier jobs.")
     ] = False,
@@ -70,9 +80,10 @@ def tune(
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress, only the result.")] = False,
     traceback: options.Traceback = False,
 ) -> None:
-    """Tune a network for a device into a verified artifact.
+    """Tune networks for a device into verified artifacts, several at once.
 
-    An interrupted command continues where it stopped when it is given again.
+    Budgets are of each network. An interrupted command continues where it stopped when it is
+    given again.
     """
     settings = _settings(
         {
@@ -91,25 +102,29 @@ def tune(
     )
     if trials is None and minutes is None:
         trials = DEFAULT_TRIALS
-    _check_network(network)
-    result = _tuned(
-        network,
-        {"target": target, "device_key": device_key, "threads": threads, "home": home},
-        {
-            "trials": trials,
-            "minutes": minutes,
-            "target_latency_ms": target_latency_ms,
-            "settings": settings,
-            "new_job": new_job,
-        },
-        quiet=quiet,
-    )
-    if json != options.STDOUT:
-        from tunefleet.cli.summary import show
-
-        show(result, tasks=20)
-    if json is not None:
-        output.write_json(json, result)
+    for network in networks:
+        _check_network(network)
+    context = {
+        "target": target,
+        "device_key": device_key,
+        "threads": threads,
+        "host_cores": options.core_numbers(host_cores),
+        "device_cores": options.core_numbers(device_cores),
+        "home": home,
+    }
+    request = {
+        "trials": trials,
+        "minutes": minutes,
+        "target_latency_ms": target_latency_ms,
+        "settings": settings,
+        "new_job": new_job,
+        "policy": policy,
+        "look_ahead": look_ahead,
+    }
+    if len(networks) == 1:
+        _tune_one(networks[0], context, request, json, quiet=quiet)
+    else:
+        _tune_all(networks, context, request, json, quiet=quiet)
 
 
 def _settings(given: dict[str, dict[str, Any]], *, transfer: bool) -> Any:
@@ -140,24 +155,68 @@ def _check_network(network: str) -> None:
     network_name(network)
 
 
-def _tuned(
-    network: str, context: dict[str, Any], request: dict[str, Any], *, quiet: bool
-) -> dict[str, Any]:
+@contextmanager
+def _watched(networks: list[str], *, quiet: bool) -> Iterator[View]:
+    """A view for the time of the block, which says what is kept when the user stops it."""
     from tunefleet.cli.live import watch
 
-    with watch([network], output.console(stderr=True), quiet=quiet) as view:
-        progress, observer = view.overview.jobs[0], view.observer(0)
+    with watch(networks, output.console(stderr=True), quiet=quiet) as view:
         try:
-            from tunefleet.session import BenchmarkContext, Session
-
-            with Session(BenchmarkContext(arch=None, **context), observer=observer) as session:
-                session.from_network(network)
-                progress.peak_gflops = getattr(session, "peak_gflops", None)
-                session.autotune(**request).build().save().evaluate()
-                return session.result()
+            yield view
         except KeyboardInterrupt:
-            trials = progress.trials
+            trials = sum(job.trials for job in view.overview.jobs)
             raise Stopped(
                 f"stopped: {trials} trial{'' if trials == 1 else 's'} are kept; "
                 "the same command continues"
             ) from None
+
+
+def _tune_one(
+    network: str,
+    context: dict[str, Any],
+    request: dict[str, Any],
+    json: str | None,
+    *,
+    quiet: bool,
+) -> None:
+    with _watched([network], quiet=quiet) as view:
+        from tunefleet.session import BenchmarkContext, Session
+
+        with Session(BenchmarkContext(**context), observer=view.observer(0)) as session:
+            session.from_network(network)
+            view.overview.jobs[0].peak_gflops = session.peak_gflops
+            result = session.autotune(**request).build().save().evaluate().result()
+    if json != options.STDOUT:
+        from tunefleet.cli.summary import show
+
+        show(result, tasks=20)
+    if json is not None:
+        output.write_json(json, result)
+
+
+def _tune_all(
+    networks: list[str],
+    context: dict[str, Any],
+    request: dict[str, Any],
+    json: str | None,
+    *,
+    quiet: bool,
+) -> None:
+    """Several networks at once; the first error is raised when all have ended."""
+    clock = time.monotonic()
+    with _watched(networks, quiet=quiet) as view:
+        from tunefleet.context import BenchmarkContext
+        from tunefleet.tuning import tune as tune_networks
+
+        base = BenchmarkContext(**context)
+        outcomes = tune_networks(networks, context=base, observer=view.observer, **request)
+    told = [str(o.error) if o.result is None else o.result for o in outcomes]
+    if json != options.STDOUT:
+        from tunefleet.cli.summary import show_several
+
+        show_several(networks, told, wall_s=time.monotonic() - clock, shares=view.shares())
+    if json is not None:
+        output.write_json(json, [o.result or {"error": str(o.error)} for o in outcomes])
+    failed = next((o.error for o in outcomes if o.error is not None), None)
+    if failed is not None:
+        raise failed
