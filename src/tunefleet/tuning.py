@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,8 @@ def tune(
     context: BenchmarkContext | None = None,
     policy: str = "predictive",
     look_ahead: bool = False,
+    priorities: Mapping[str, int] | None = None,
+    deadlines_s: Mapping[str, float] | None = None,
     observer: Callable[[int], Observer] = _unwatched,
     **request: Any,
 ) -> list[Tuned]:
@@ -40,8 +42,10 @@ def tune(
 
     Returns their outcomes in the order of `networks`; an error of one does not end the others.
     Each is a job of its own with the budget and settings of `search_request` (`trials`,
-    `minutes`, ...) and a run of its own in the home of `context`. `observer(i)` is told what
-    happens to the i-th network. Called again after an interruption, all jobs go on.
+    `minutes`, ...) and a run of its own in the home of `context`. `priorities` and `deadlines_s`
+    are by network, higher goes first and seconds from now; only the predictive policy minds them.
+    `observer(i)` is told what happens to the i-th network. Called again after an interruption, all
+    jobs go on.
     """
     from tunefleet.fleet.local import LocalFleet, Submission
 
@@ -81,7 +85,15 @@ def tune(
                 failed(index, error)
                 continue
             by_job[job.job_id] = index
-            submissions.append(Submission(job, observer(index), lookahead=look_ahead))
+            submissions.append(
+                Submission(
+                    job,
+                    observer(index),
+                    priority=(priorities or {}).get(name, 0),
+                    deadline_s=(deadlines_s or {}).get(name),
+                    lookahead=look_ahead,
+                )
+            )
         if submissions:
             fleet.tune(submissions, policy, finish)
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from tunefleet.core.events import (
 from tunefleet.core.job import Job, JobState
 from tunefleet.core.stage import StageKey, StageKind, StageRun
 from tunefleet.errors import JobError
+from tunefleet.fleet.controls import Controls, Wish
 from tunefleet.fleet.executor import Assignment, Report
 from tunefleet.fleet.shell import Ending, LiveJob, Shell
 from tunefleet.scheduler.core import Scheduler
@@ -75,7 +77,12 @@ class FakeExecutor:
 
 class Bench:
     def __init__(self, *names: str, trials: int = 12, lease_s: float = 0.05) -> None:
-        self.shell = Shell(Scheduler(Predictive(), in_flight=3), lease_s)
+        self.wishes: dict[str, Wish] = {}
+        self.shell = Shell(
+            Scheduler(Predictive(), in_flight=3),
+            lease_s,
+            lambda job: self.wishes.get(job, Wish.RUN),
+        )
         self.mocks = {name: Mock(plan_of(2, trials)) for name in names}
         self.events: dict[str, list[Any]] = {name: [] for name in names}
         self.host, self.device = (
@@ -154,7 +161,7 @@ def test_an_error_ends_its_job_and_no_other() -> None:
 
 def test_a_cancelled_job_leaves_the_others_alone() -> None:
     bench = Bench("a", "b", trials=60)
-    threading.Timer(0.05, bench.shell.cancel, ("a",)).start()
+    threading.Timer(0.03, bench.wishes.update, ({"a": Wish.CANCEL},)).start()
     endings = bench.shell.run()
     assert endings["a"].end is JobEnd.CANCELLED
     assert bench.mocks["b"].plan.trials == 60
@@ -162,7 +169,7 @@ def test_a_cancelled_job_leaves_the_others_alone() -> None:
 
 def test_a_paused_job_starts_nothing_until_it_is_resumed() -> None:
     bench = Bench("a", trials=40)
-    bench.shell.pause("a")
+    bench.wishes["a"] = Wish.PAUSE
     seen: list[int] = []
 
     def look() -> None:
@@ -170,7 +177,7 @@ def test_a_paused_job_starts_nothing_until_it_is_resumed() -> None:
 
     threading.Timer(0.15, look).start()
     threading.Timer(0.3, look).start()
-    threading.Timer(0.35, bench.shell.resume, ("a",)).start()
+    threading.Timer(0.35, bench.wishes.clear).start()
     assert bench.shell.run()["a"].end is JobEnd.DONE
     assert seen[0] == seen[1]
     assert len(bench.of("a", JobHeld)) == len(bench.of("a", JobContinued)) == 1
@@ -188,3 +195,12 @@ def test_a_drifting_device_is_quarantined_and_says_so(monkeypatch: pytest.Monkey
     assert told
     assert told[0].resource_id == "device"
     assert "reference kernel" in told[0].reason
+
+
+def test_wishes_outlive_the_process_that_has_them(tmp_path: Path) -> None:
+    Controls(tmp_path / "new").ask("a", Wish.PAUSE)
+    later = Controls(tmp_path / "new")
+    assert later.of("a") is Wish.PAUSE
+    assert later.of("b") is Wish.RUN
+    later.ask("a", Wish.RUN)
+    assert later.of("a") is Wish.RUN

@@ -184,9 +184,14 @@ class Progress:
 
     @property
     def latency_s(self) -> float | None:
-        """The estimated latency of the network, or None while a task has none."""
-        complete = self.lanes and self.measured == len(self.lanes)
-        return self.known_latency_s if complete else None
+        """The estimated latency of the network, or None while a task has none.
+
+        Where nothing can be tried the default schedule stays, and is not counted.
+        """
+        known = bool(self.measured) and all(
+            lane.best_s is not None or lane.exhausted for lane in self.lanes.values()
+        )
+        return self.known_latency_s if known else None
 
     @property
     def trend(self) -> float | None:

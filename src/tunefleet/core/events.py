@@ -27,13 +27,15 @@ class JobOpened:
 
 @dataclass(frozen=True, slots=True)
 class LaneUpdated:
-    """The state of one task after a stage; `known_s` is what earlier jobs reached."""
+    """The state of one task after a stage; `known_s` is what earlier jobs reached. Nothing more is
+    tried of one that is `exhausted`."""
 
     weighted: WeightedTask
     trials: int
     failed: int
     best_s: float | None
     known_s: float | None
+    exhausted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

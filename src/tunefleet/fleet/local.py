@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from tunefleet.core.job import Job
 from tunefleet.core.layout import MachineLayout
 from tunefleet.core.settings import TuneSettings
 from tunefleet.core.target import Target
+from tunefleet.fleet.controls import Controls, Wish
 from tunefleet.fleet.executor import LocalExecutor
 from tunefleet.fleet.machine import Machine
 from tunefleet.fleet.shell import LEASE_S, Ending, Finisher, LiveJob, Shell, now
@@ -25,12 +26,14 @@ from tunefleet.store import Store, open_store
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A job for `LocalFleet.tune`. Higher `priority` goes first; `lookahead` lets a task select
-    and build its next batch while the current one is measured."""
+    """A job for `LocalFleet.tune`. Of a higher `priority` more is done, a `deadline_s` from now is
+    kept if it can be; `lookahead` lets a task select and build its next batch while the current
+    one is measured. Only the predictive policy knows priorities and deadlines."""
 
     job: Job
     observer: Observer
     priority: int = 0
+    deadline_s: float | None = None
     lookahead: bool = False
 
 
@@ -64,6 +67,10 @@ class LocalFleet:
             self._store = open_store(self._home)
         return self._store
 
+    @property
+    def controls(self) -> Controls:
+        return Controls(self._home / "control")
+
     def tune(
         self,
         submissions: Sequence[Submission],
@@ -72,7 +79,7 @@ class LocalFleet:
         lease_s: float = LEASE_S,
     ) -> dict[str, Ending]:
         """Search for all jobs at once; returns how each search ended, by job id."""
-        shell = shell_on(self.machine, self.store, policy, lease_s)
+        shell = shell_on(self.machine, self.store, policy, lease_s, self.controls.of)
         for submission in submissions:
             shell.submit(live_job(self.store, submission))
         return shell.run(finish)
@@ -86,11 +93,20 @@ class LocalFleet:
             self._store = None
 
 
-def shell_on(machine: Machine, store: Store, policy: str, lease_s: float = LEASE_S) -> Shell:
+def shell_on(
+    machine: Machine,
+    store: Store,
+    policy: str,
+    lease_s: float = LEASE_S,
+    wish: Callable[[str], Wish] = lambda job_id: Wish.RUN,
+) -> Shell:
     """A shell with this machine's host and device joined."""
     # Enough open rounds that neither waits for the other; where they take turns, one at a time.
     in_flight = 1 if machine.layout.time_shared else 3
-    shell = Shell(Scheduler(POLICIES[policy](), in_flight), lease_s)
+    scheduler = Scheduler(POLICIES[policy](), in_flight)
+    shell = (
+        Shell(scheduler, lease_s) if controls is None else Shell(scheduler, lease_s, controls.of)
+    )
     runner = StageRunner(store, machine, shell.progressed)
     layout = machine.layout
     host = Resource("host", Role.HOST, "host", layout.host_units)
@@ -119,8 +135,13 @@ def live_job(store: Store, submission: Submission) -> LiveJob:
         now=now(),
         first_model=bool(known),
     )
+    deadline_s = submission.deadline_s
     request = JobRequest(
-        job.job_id, plan, priority=submission.priority, lookahead=submission.lookahead
+        job.job_id,
+        plan,
+        priority=submission.priority,
+        deadline=None if deadline_s is None else now() + deadline_s,
+        lookahead=submission.lookahead,
     )
     by_id = {w.task.task_id: w.task for w in tasks}
     return LiveJob(job, plan, by_id, submission.observer, request)

@@ -25,6 +25,7 @@ from tunefleet.core.events import (
 from tunefleet.core.job import Job
 from tunefleet.core.stage import ProfileResult, StageKey, StageRun
 from tunefleet.core.task import Task
+from tunefleet.fleet.controls import Wish
 from tunefleet.fleet.executor import Assignment, Executor, Report
 from tunefleet.fleet.stages import Lane
 from tunefleet.scheduler import values
@@ -64,15 +65,17 @@ Finisher = Callable[[str, Ending], None]
 class Shell:
     """Carries out what the scheduler says, and tells it what happened.
 
-    One thread calls `run`; `submit`, `cancel`, `pause`, `resume` and `report` may be called from
-    any. `run` returns when no job is left. Jobs whose search has ended are handed to its `finish`
-    one by one while nothing else runs, since that measures whole networks on all cores.
+    One thread calls `run`; `submit` and `report` may be called from any. `run` returns when no job
+    is left. Jobs whose search has ended are handed to its `finish` one by one while nothing else
+    runs, since that measures whole networks on all cores. `wish` says what users of other
+    processes want of a job; it is asked at every beat.
     """
 
-    def __init__(self, scheduler: Scheduler, lease_s: float = LEASE_S) -> None:
+    def __init__(self, scheduler: Scheduler, lease_s: float, wish: Callable[[str], Wish]) -> None:
         self._scheduler = scheduler
         self._lease_s = lease_s
-        self._inbox: queue.SimpleQueue[values.Event | Report | LiveJob] = queue.SimpleQueue()
+        self._wish = wish
+        self._inbox: queue.SimpleQueue[Report | LiveJob] = queue.SimpleQueue()
         self._executors: dict[str, Executor] = {}
         self._jobs: dict[str, LiveJob] = {}
         self._assigned: dict[int, tuple[Assignment, str]] = {}
@@ -82,21 +85,12 @@ class Shell:
         self._errors: dict[str, Exception] = {}
         self._paused: set[str] = set()
         self._held: set[str] = set()
+        self._next_look = 0.0
 
     # Callable from any thread
 
     def submit(self, job: LiveJob) -> None:
         self._inbox.put(job)
-
-    def cancel(self, job_id: str) -> None:
-        self._inbox.put(values.JobCancelled(now(), job_id))
-
-    def pause(self, job_id: str) -> None:
-        """Let what runs of a job finish and start nothing more of it."""
-        self._inbox.put(values.JobPaused(now(), job_id))
-
-    def resume(self, job_id: str) -> None:
-        self._inbox.put(values.JobResumed(now(), job_id))
 
     def report(self, report: Report) -> None:
         self._inbox.put(report)
@@ -142,10 +136,8 @@ class Shell:
             return False
         if isinstance(item, LiveJob):
             self._submitted(item)
-        elif isinstance(item, Report):
-            self._reported(item)
         else:
-            self._asked(item)
+            self._reported(item)
         return True
 
     def _submitted(self, live: LiveJob) -> None:
@@ -156,18 +148,6 @@ class Shell:
         self._handle(values.JobSubmitted(now(), live.request))
         if self._ended:
             self._hold()
-
-    def _asked(self, event: values.Event) -> None:
-        """What a user asked for; a job held for another's sake stays held."""
-        if isinstance(event, values.JobPaused):
-            self._paused.add(event.job_id)
-            self._tell(event.job_id, JobHeld(event.cause))
-        elif isinstance(event, values.JobResumed):
-            self._paused.discard(event.job_id)
-            self._tell(event.job_id, JobContinued())
-            if event.job_id in self._held:
-                return
-        self._handle(event)
 
     def _reported(self, report: Report) -> None:
         assignment, run = report.assignment, report.run
@@ -196,7 +176,11 @@ class Shell:
         live.observer(_lane_event(live.plan.progress[assignment.key.task_id]))
 
     def _look_after(self) -> None:
-        """Timers and heartbeats."""
+        """Wishes, timers and heartbeats."""
+        if now() >= self._next_look:
+            self._next_look = now() + _BEAT_S
+            for job_id in list(self._jobs):
+                self._heed(job_id, self._wish(job_id))
         while self._timers and self._timers[0][0] <= now():
             _, timer = heapq.heappop(self._timers)
             self._handle(values.TimerFired(now(), timer))
@@ -208,6 +192,20 @@ class Shell:
             elif now() - heard > self._lease_s:
                 del self._heard[lease]
                 self._handle(values.LeaseExpired(now(), lease))
+
+    def _heed(self, job_id: str, wish: Wish) -> None:
+        """Do what a user wants of a job; one held for another's sake stays held."""
+        if wish is Wish.CANCEL:
+            self._handle(values.JobCancelled(now(), job_id))
+        elif wish is Wish.PAUSE and job_id not in self._paused:
+            self._paused.add(job_id)
+            self._tell(job_id, JobHeld("paused by its user"))
+            self._handle(values.JobPaused(now(), job_id))
+        elif wish is Wish.RUN and job_id in self._paused:
+            self._paused.discard(job_id)
+            self._tell(job_id, JobContinued())
+            if job_id not in self._held:
+                self._handle(values.JobResumed(now(), job_id))
 
     def _hold(self) -> None:
         for job_id in self._jobs.keys() - self._held - self._paused:
@@ -272,7 +270,9 @@ class Shell:
 
 
 def _lane_event(lane: LaneProgress) -> LaneUpdated:
-    return LaneUpdated(lane.weighted, lane.trials, lane.failed, lane.best_s, lane.known_s)
+    return LaneUpdated(
+        lane.weighted, lane.trials, lane.failed, lane.best_s, lane.known_s, lane.exhausted
+    )
 
 
 def _drift(run: StageRun) -> float:

@@ -10,7 +10,7 @@ from tunefleet.scheduler.values import Resource
 _FAILURES = 3
 #: Profile stages in a row whose reference kernel moved by more than the job allows.
 _DRIFTS = 3
-#: First quarantine in seconds; each further one is twice as long.
+#: First quarantine in seconds; each further one is twice as long until something went well.
 _QUARANTINE_S = 60.0
 _LONGEST_QUARANTINE_S = 3600.0
 
@@ -137,6 +137,8 @@ class Resources:
         held.drifts = held.drifts + 1 if drifted else 0
         if held.drifts >= _DRIFTS:
             return f"its reference kernel moved in {held.drifts} batches in a row"
+        if not drifted:
+            held.quarantines = 0
         return ""
 
 

@@ -55,8 +55,13 @@ class LaneProgress:
             flops=task.flops,
             history=tuple(self._history),
             seconds=self._seconds,
-            exhausted=self._exhausted or bool(self.given_up),
+            exhausted=self.exhausted,
         )
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether no further round is opened."""
+        return self._exhausted or bool(self.given_up)
 
     @property
     def expected(self) -> int:
@@ -189,7 +194,7 @@ class TuningPlan:
         )
 
     def rounds_left(self, task_id: str) -> float:
-        lanes = [lane for lane in self.progress.values() if not lane.state.exhausted]
+        lanes = [lane for lane in self.progress.values() if not lane.exhausted]
         limits = []
         if self._budget.trials is not None:
             left = self._budget.trials - self.trials - self._expected
@@ -214,12 +219,13 @@ class TuningPlan:
         return self.progress[task_id].batch
 
     def estimated_latency_s(self) -> float | None:
-        """The sum of the tasks' best latencies, or None while a task has none."""
+        """The sum of the tasks' best latencies, or None while a task has none. Where nothing can
+        be tried the default stays, and is not counted."""
         total = 0.0
         for lane in self.progress.values():
-            if lane.best_s is None:
+            if lane.best_s is None and not lane.exhausted:
                 return None
-            total += lane.best_s * lane.weighted.weight
+            total += (lane.best_s or 0.0) * lane.weighted.weight
         return total
 
     @property

@@ -1,0 +1,41 @@
+"""What users want of jobs that run: a word per job in a directory that every process can reach."""
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+from pathlib import Path
+
+
+class Wish(StrEnum):
+    """RUN is what is wanted of a job of which nothing was said."""
+
+    RUN = "run"
+    PAUSE = "pause"
+    CANCEL = "cancel"
+
+
+class Controls:
+    """Wishes outlive processes: a job paused stays paused when its command is given again."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def ask(self, job_id: str, wish: Wish) -> None:
+        path = self._path(job_id)
+        if wish is Wish.RUN:
+            path.unlink(missing_ok=True)
+            return
+        self._directory.mkdir(parents=True, exist_ok=True)
+        draft = path.with_suffix(".draft")
+        draft.write_text(wish)
+        os.replace(draft, path)
+
+    def of(self, job_id: str) -> Wish:
+        try:
+            return Wish(self._path(job_id).read_text())
+        except (OSError, ValueError):
+            return Wish.RUN
+
+    def _path(self, job_id: str) -> Path:
+        return self._directory / job_id
