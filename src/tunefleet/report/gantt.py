@@ -239,8 +239,9 @@ def _bars(
 def _fitting(bar: Bar, width_px: float) -> str:
     """The longest of a few labels that fits."""
     room = (width_px - 4) / _LETTER_PX
-    initial = bar.stage[:1].upper()
-    labels = (f"{bar.job} {bar.stage}", f"{bar.job} {initial}", initial)
+    job, stage = _short(bar.job, 40), _short(bar.stage, 18)
+    initial = stage[:1].upper()
+    labels = (f"{job} {stage}", f"{job} {initial}", initial)
     return next((label for label in labels if len(label) <= room), "")
 
 
@@ -293,7 +294,7 @@ def _legend_handles(timeline: Timeline, palette: _Palette, stages: Set[str]) -> 
     plain = [s for s in ("build", "profile", *sorted(stages - {"build", "profile", *_PALER}))
              if s in stages]  # fmt: skip
     if plain:
-        handles.append(Patch(facecolor=(0.35, 0.35, 0.35), label=", ".join(plain)))
+        handles.append(Patch(facecolor=(0.35, 0.35, 0.35), label=_short(", ".join(plain), 40)))
     if any(bar.attempt > 1 for bar in timeline.bars):
         handles.append(Patch(facecolor="white", edgecolor=_AGAIN, label="attempt after the first"))
     if timeline.gaps:
