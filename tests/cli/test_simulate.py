@@ -124,6 +124,17 @@ def test_a_broken_file_of_durations_is_named(invoke: Invoke, tmp_path: Path, tex
     assert ended.err.count("\n") == 1
 
 
+@pytest.mark.parametrize("suffix", ["png", "svg", "html"])
+def test_hostile_names_in_a_file_steer_nothing(invoke: Invoke, tmp_path: Path, suffix: str) -> None:
+    name = "<b>$x$\x1b[31m\ud800\n"
+    path = tmp_path / "rounds.json"
+    path.write_text(json.dumps(Replay({(name, name): ((1.0, 1.0, 1.0, 1.0),)}).to_json()))
+    drawn = str(tmp_path / f"a.{suffix}")
+    ended = invoke("simulate", "--durations", str(path), "--gantt", drawn)
+    assert (ended.code, ended.err) == (0, "")
+    assert "\x1b" not in ended.out
+
+
 def test_nothing_heavy_is_loaded() -> None:
     code = (
         "import sys; from tunefleet.cli.app import run; assert run(['simulate']) == 0; "
