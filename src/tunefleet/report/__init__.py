@@ -1,5 +1,9 @@
-"""A result as text: pure functions from a JSON value, without files, clock or compiler."""
+"""A result or a schedule as text or picture: pure functions of values, without files, clock or
+compiler."""
 
+from tunefleet.report.gantt import gantt_png, gantt_svg
+from tunefleet.report.gantt_page import gantt_page
 from tunefleet.report.html import render_html
+from tunefleet.report.timeline import Bar, Gap, Timeline
 
-__all__ = ["render_html"]
+__all__ = ["Bar", "Gap", "Timeline", "gantt_page", "gantt_png", "gantt_svg", "render_html"]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
 from tunefleet.report import svg
-from tunefleet.report.style import CSS
+from tunefleet.report.page import meter_cell, page, pairs, section
 from tunefleet.report.units import (
     TIMES,
     UNKNOWN,
@@ -34,8 +34,6 @@ from tunefleet.report.words import (
 
 Result = Mapping[str, Any]
 
-#: Nothing may be loaded, whatever a name in the result contains.
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _STAGE_CLASSES = 11
 
 
@@ -49,38 +47,21 @@ def render_html(result: Result) -> str:
         _tasks(result),
         _failures(result),
         _conditions(result),
-        _section("How it was measured", f'<p class="prose">{escape(HOW_MEASURED)}</p>'),
+        section("How it was measured", f'<p class="prose">{escape(HOW_MEASURED)}</p>'),
     )
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(str(name))} {UNKNOWN} tunefleet</title><style>{CSS}</style></head>\n"
-        f"<body><main>{_header(result, str(name))}\n"
-        + "\n".join(filter(None, sections))
-        + f"\n{_footer(result)}</main></body></html>\n"
-    )
+    return page(str(name), "tunefleet report", _place(result), sections, _identity(result))
 
 
 def _network(result: Result) -> Result:
     return result.get("network") or {}
 
 
-def _section(title: str, content: str, note: str = "", kind: str = "") -> str:
-    small = f" <small>{escape(note)}</small>" if note else ""
-    name = f' class="{kind}"' if kind else ""
-    return f"<section{name}><h2>{escape(title)}{small}</h2>{content}</section>"
-
-
-def _header(result: Result, name: str) -> str:
+def _place(result: Result) -> str:
     place = device_text(result.get("device"))
     threads = result.get("threads")
     if threads:
         place += f", {threads} thread{'' if threads == 1 else 's'}"
-    return (
-        '<header><p class="kicker">tunefleet report</p>'
-        f"<h1>{escape(name)}</h1><p>{escape(place)}</p></header>"
-    )
+    return place
 
 
 def _headline(result: Result) -> str:
@@ -123,7 +104,7 @@ def _curve(result: Result) -> str:
     drawing = svg.tuning_curve(result.get("curve") or [], target_s * 1e3 if target_s else None)
     if not drawing:
         return ""
-    return _section(
+    return section(
         "Tuning curve", drawing, "estimated latency: the sum of each task's best, times its weight"
     )
 
@@ -146,7 +127,7 @@ def _wall(result: Result) -> str:
         for n, s in stages
     )
     whole = format_seconds(float(result.get("wall_s") or total))
-    return _section(
+    return section(
         "Where the time went", f'{drawing}<ul class="legend">{items}</ul>', f"{whole} in all"
     )
 
@@ -170,7 +151,7 @@ def _tasks(result: Result) -> str:
         f'<div class="wide"><table><thead><tr>{heads}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>"
     )
-    return _section("Tasks", table, _tasks_note(result, tasks), kind="long")
+    return section("Tasks", table, _tasks_note(result, tasks), kind="long")
 
 
 def _tasks_note(result: Result, tasks: Sequence[Result]) -> str:
@@ -198,21 +179,11 @@ def _task_row(task: Result, total: float, largest: float) -> str:
     return (
         f'<tr><td class="words">{name}<small>{shapes}</small></td>'
         + "".join(f"<td>{escape(cell)}</td>" for cell in cells)
-        + _meter(peak, peak or 0.0, "peak")
-        + _meter(share, (share or 0.0) / largest)
+        + meter_cell(peak, peak or 0.0, "peak")
+        + meter_cell(share, (share or 0.0) / largest)
         + f"<td><i>{format_share(total)}</i></td>"
         + f'<td class="source">{escape(str(task.get("source") or ""))}</td></tr>'
     )
-
-
-def _meter(share: float | None, length: float, kind: str = "") -> str:
-    width = max(0.0, min(1.0, length)) * 100
-    drawn = (
-        f'<span class="meter {kind}"><span style="width:{width:.1f}%"></span></span>'
-        if share is not None
-        else ""
-    )
-    return f'<td class="bar">{escape(format_share(share))}{drawn}</td>'
 
 
 def _failures(result: Result) -> str:
@@ -223,7 +194,7 @@ def _failures(result: Result) -> str:
     ordered = sorted(failures.items(), key=lambda item: (-item[1], item[0]))
     rows = [(str(kind).replace("_", " "), format_count(count)) for kind, count in ordered]
     note = f"{format_count(total)} of {format_count(trials)} trials" if trials else ""
-    return _section("Failed trials", _pairs(rows), note)
+    return section("Failed trials", pairs(rows), note)
 
 
 def _conditions(result: Result) -> str:
@@ -243,7 +214,7 @@ def _conditions(result: Result) -> str:
         ("reused", _reused(result)),
         ("difference", _difference(result)),
     ]
-    return _section("Conditions", _pairs((n, v) for n, v in rows if v))
+    return section("Conditions", pairs((n, v) for n, v in rows if v))
 
 
 def _stopped(result: Result) -> str:
@@ -263,12 +234,6 @@ def _difference(result: Result) -> str:
     return f"{', '.join(parts)} of the largest output of the source framework" if parts else ""
 
 
-def _pairs(rows: Iterable[tuple[str, str]]) -> str:
-    items = "".join(f"<dt>{escape(n)}</dt><dd>{escape(v)}</dd>" for n, v in rows)
-    return f"<dl>{items}</dl>"
-
-
-def _footer(result: Result) -> str:
+def _identity(result: Result) -> str:
     named = [(k, result.get(k)) for k in ("run", "job", "artifact")]
-    text = ", ".join(f"{name} {value}" for name, value in named if value)
-    return f"<footer>{escape(text)}</footer>"
+    return ", ".join(f"{name} {value}" for name, value in named if value)

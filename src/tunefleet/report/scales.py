@@ -39,6 +39,17 @@ def time_scale(end_s: float, count: int = 7) -> Scale:
     return Scale(0.0, end_s, tuple(step * i for i in range(int(end_s / step) + 1)))
 
 
+def tick_time(seconds: float, end_s: float) -> str:
+    """What is written beside a tick of an axis that ends at `end_s`."""
+    if seconds == 0:
+        return "0"
+    if end_s < 120:
+        return f"{seconds:g} s"
+    if end_s < 7200:
+        return f"{seconds / 60:g} min"
+    return f"{seconds / 3600:g} h"
+
+
 def value_scale(low: float, high: float, count: int = 5) -> Scale:
     """Around positive values: logarithmic beyond a ratio of ten, never closer than 2 % apart."""
     if high / low > _LOG_RATIO:

@@ -61,6 +61,8 @@ section > :last-child { margin-bottom: 0; }
 .chart .untuned { fill: var(--plain); }
 .chart .tuned { fill: var(--accent); }
 .chart .whisker { stroke: var(--ink); stroke-width: 1.2; fill: none; }
+.paper { overflow-x: auto; background: #fff; border-radius: 4px; }
+.paper svg { display: block; width: 100%; min-width: 52rem; height: auto; }
 .stack { display: block; width: 100%; height: 22px; border-radius: 4px; }
 .legend { display: grid; grid-template-columns: repeat(auto-fill, minmax(20rem, 1fr));
   gap: .25rem 2rem; margin: .9rem 0 0; padding: 0; list-style: none; font-size: .9rem; }

@@ -8,7 +8,7 @@ from html import escape
 from itertools import pairwise
 from typing import Any
 
-from tunefleet.report.scales import Scale, time_scale, value_scale
+from tunefleet.report.scales import Scale, tick_time, time_scale, value_scale
 from tunefleet.report.units import format_count, format_latency, format_seconds, significant
 
 _WIDTH, _HEIGHT = 860, 300
@@ -86,21 +86,11 @@ def _x_axis(scale: Scale, points: Sequence[Point]) -> list[str]:
     for tick in scale.ticks:
         x = _px(scale, tick)
         parts.append(f'<path class="axis" d="M{x} {bottom}v4"/>')
-        parts.append(_text(x, bottom + 18, _tick_time(tick, scale.high)))
+        parts.append(_text(x, bottom + 18, tick_time(tick, scale.high)))
         after = bisect_right(times, tick)
         trials = points[after - 1]["trials"] if after else 0
         parts.append(_text(x, _TOP - 12, format_count(trials)))
     return parts
-
-
-def _tick_time(seconds: float, end_s: float) -> str:
-    if seconds == 0:
-        return "0"
-    if end_s < 120:
-        return f"{seconds:g} s"
-    if end_s < 7200:
-        return f"{seconds / 60:g} min"
-    return f"{seconds / 3600:g} h"
 
 
 def _waiting(scale: Scale, until_s: float) -> str:

@@ -233,6 +233,7 @@ class Scheduler:
 
     def _queue(self, stage: Stage, now: float) -> None:
         stage.ticket += 1
+        stage.ready_at = now
         if not stage.job.paused:
             self.policy.add(stage, now)
             self._touched.add(stage.pool)
@@ -304,9 +305,9 @@ class Scheduler:
                 stage = self.policy.take(held, now)
                 if stage is None:
                     break
-                self._start(stage, held)
+                self._start(stage, held, now)
 
-    def _start(self, stage: Stage, held: Held) -> None:
+    def _start(self, stage: Stage, held: Held, now: float) -> None:
         lease = self._next_lease
         self._next_lease += 1
         stage.move(Move.START)
@@ -314,7 +315,9 @@ class Scheduler:
         stage.lease = lease
         self.resources.start(held, stage, lease)
         self._leases[lease] = (held, stage)
-        self._out.append(StartStage(stage.key, held.resource.resource_id, lease, stage.attempt))
+        waited_s = now - stage.ready_at
+        resource_id = held.resource.resource_id
+        self._out.append(StartStage(stage.key, resource_id, lease, stage.attempt, waited_s))
 
     def story(self) -> dict[StageKey, StageState]:
         """Every stage in flight with its state: for tests and for whoever watches."""

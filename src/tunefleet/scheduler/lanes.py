@@ -15,7 +15,8 @@ Pool = tuple[Role, str]
 class Stage:
     """One stage of an open round. `ticket` changes whenever it joins or leaves a queue."""
 
-    __slots__ = ("attempt", "job", "key", "kind", "lane", "lease", "pool", "state", "ticket")
+    __slots__ = ("attempt", "job", "key", "kind", "lane", "lease", "pool", "ready_at", "state",
+                 "ticket")  # fmt: skip
 
     def __init__(self, lane: Lane, iteration: int, kind: StageKind) -> None:
         self.lane = lane
@@ -27,6 +28,7 @@ class Stage:
         self.state = StageState.WAITING
         self.attempt = 0
         self.lease = 0
+        self.ready_at = 0.0
         self.ticket = 0
 
     def move(self, move: Move) -> None:

@@ -13,6 +13,9 @@ from tunefleet.scheduler.values import (
     End,
     Event,
     FinishJob,
+    JobSubmitted,
+    Resource,
+    ResourceJoined,
     SetTimer,
     StageFinished,
     StartStage,
@@ -25,12 +28,17 @@ Durations = Callable[[StageKey], float]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One stage on one resource, in seconds of the simulated clock."""
+    """One attempt of a stage on one resource, in seconds of the simulated clock.
+
+    `waited_s` is how long the stage was ready before it started.
+    """
 
     key: StageKey
     resource_id: str
     start: float
     end: float
+    waited_s: float = 0.0
+    attempt: int = 1
 
     @property
     def kind(self) -> StageKind:
@@ -39,6 +47,10 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
+    """What happened; `resources` and `submitted` are what was given, by id."""
+
+    resources: dict[str, Resource]
+    submitted: dict[str, JobSubmitted]
     spans: tuple[Span, ...]
     finished: dict[str, FinishJob]
     finished_at: dict[str, float]
@@ -58,7 +70,11 @@ def simulate(
     for event in arrivals:
         sequence += 1
         heapq.heappush(clock, (event.at, sequence, event))
-    running: dict[int, tuple[StageKey, str, float]] = {}
+    resources = {
+        e.resource.resource_id: e.resource for e in arrivals if isinstance(e, ResourceJoined)
+    }
+    submitted = {e.request.job_id: e for e in arrivals if isinstance(e, JobSubmitted)}
+    running: dict[int, tuple[StartStage, float]] = {}
     spans: list[Span] = []
     finished: dict[str, FinishJob] = {}
     finished_at: dict[str, float] = {}
@@ -70,15 +86,17 @@ def simulate(
             if ran is None:
                 continue  # it was abandoned before
             if keep:
-                key, resource_id, start = ran
-                spans.append(Span(key, resource_id, start, now))
+                begun, start = ran
+                spans.append(
+                    Span(begun.key, begun.resource_id, start, now, begun.waited_s, begun.attempt)
+                )
         events += 1
         for instruction in scheduler.handle(event):
             sequence += 1
             later: Event
             if isinstance(instruction, StartStage):
                 key, lease = instruction.key, instruction.lease
-                running[lease] = (key, instruction.resource_id, now)
+                running[lease] = (instruction, now)
                 seconds = durations(key)
                 later = StageFinished(now + seconds, key, lease, End.DONE, seconds)
             elif isinstance(instruction, AbandonStage):
@@ -91,4 +109,4 @@ def simulate(
                     finished_at[instruction.job_id] = now
                 continue
             heapq.heappush(clock, (later.at, sequence, later))
-    return Simulation(tuple(spans), finished, finished_at, events)
+    return Simulation(resources, submitted, tuple(spans), finished, finished_at, events)

@@ -161,10 +161,13 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class StartStage:
+    """`waited_s` is how long the stage was ready before."""
+
     key: StageKey
     resource_id: str
     lease: int
     attempt: int
+    waited_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

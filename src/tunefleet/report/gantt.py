@@ -1,0 +1,317 @@
+"""A timeline as a drawing: one row per resource, a colour per job, a shade per kind of stage."""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tunefleet.report.scales import tick_time, time_scale
+from tunefleet.report.timeline import Bar, Timeline, merged, shares, tracks
+from tunefleet.report.units import format_seconds
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+#: Inches; a pixel is a hundredth of one on the screen.
+_WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM, _LEGEND_ROW = 12.0, 1.35, 0.75, 0.55, 0.42, 0.24
+_PIXELS_PER_INCH = 100
+#: Rows get less height the more there are.
+_TALLEST_ROW, _LOWEST_ROW, _ROWS_HEIGHT = 0.62, 0.06, 7.5
+#: A row whose bars are narrower than this on average shows shares of time instead.
+_NARROW_PX = 4.0
+_BUCKET_PX = 5.0
+_FONT, _SMALL = 9.0, 7.5
+_LETTER_PX = 0.62 * _SMALL * _PIXELS_PER_INCH / 72
+
+#: Okabe and Ito's colours, which the colour-blind tell apart; black is left to the text.
+_COLOURS = (
+    "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#f0e442", "#8a8a8a",
+)  # fmt: skip
+#: How much white is mixed into the colour of a job, by kind of stage.
+_PALER = {"select": 0.38, "update": 0.68}
+_EMPTY, _RULE, _SOFT, _AGAIN = "#ededeb", "#d5d8d6", "#5d6870", "#c01010"
+
+
+def gantt_png(timeline: Timeline, title: str, scale: float = 1.5) -> bytes:
+    """The drawing as PNG, 1200 pixels wide times `scale`."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    with _drawn(timeline, title) as figure:
+        out = io.BytesIO()
+        figure.set_dpi(_PIXELS_PER_INCH * scale)
+        FigureCanvasAgg(figure).print_png(out, metadata={"Software": None})
+    return out.getvalue()
+
+
+def gantt_svg(timeline: Timeline, title: str) -> str:
+    """The drawing as an SVG document; text stays text."""
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+    with _drawn(timeline, title) as figure:
+        out = io.BytesIO()
+        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        FigureCanvasSVG(figure).print_svg(out, metadata=nothing)
+    return out.getvalue().decode()
+
+
+@contextmanager
+def _drawn(timeline: Timeline, title: str) -> Iterator[Figure]:
+    """The same drawing gives the same bytes; letters that the font lacks are drawn as boxes."""
+    from matplotlib import rc_context
+
+    settings: dict[Any, Any] = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": "tunefleet",
+        "font.family": "DejaVu Sans",
+        "font.size": _FONT,
+        "hatch.linewidth": 0.6,
+    }
+    with rc_context(settings), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        yield _figure(timeline, title)
+
+
+@dataclass(frozen=True, slots=True)
+class _Palette:
+    """Colours of jobs; with many jobs, of groups of them in the order in which they started."""
+
+    group_of: Mapping[str, int]
+    names: tuple[str, ...]
+    colours: tuple[tuple[float, float, float], ...]
+
+    def of(self, bar: Bar) -> tuple[float, float, float]:
+        paler = _PALER.get(bar.stage, 0.0)
+        red, green, blue = self.colours[self.group_of[bar.job]]
+        return red + paler * (1 - red), green + paler * (1 - green), blue + paler * (1 - blue)
+
+
+def _palette(jobs: Sequence[str]) -> _Palette:
+    from matplotlib import colormaps
+    from matplotlib.colors import to_rgb
+
+    count = len(_COLOURS)
+    if len(jobs) <= count:
+        group_of = {job: index for index, job in enumerate(jobs)}
+        colours = tuple(to_rgb(c) for c in _COLOURS)
+    else:
+        group_of = {job: index * count // len(jobs) for index, job in enumerate(jobs)}
+        shades = colormaps["viridis"]
+        colours = tuple(to_rgb(shades(0.96 * i / (count - 1))) for i in range(count))
+    members: dict[int, list[str]] = {}
+    for job, group in group_of.items():
+        members.setdefault(group, []).append(job)
+    return _Palette(group_of, tuple(_group_name(m) for m in members.values()), colours)
+
+
+def _group_name(jobs: Sequence[str]) -> str:
+    first = _short(jobs[0], 18)
+    return first if len(jobs) == 1 else f"{first} to {_short(jobs[-1], 18)}"
+
+
+def _figure(timeline: Timeline, title: str) -> Figure:
+    from matplotlib.figure import Figure
+
+    names = timeline.rows()
+    end_s = timeline.end_s
+    across = _WIDTH - _LEFT - _RIGHT
+    px_per_s = across * _PIXELS_PER_INCH / max(end_s, 1e-9)
+    height = max(_LOWEST_ROW, min(_TALLEST_ROW, _ROWS_HEIGHT / max(1, len(names))))
+    rows = [
+        _Row(index, bars, timeline.slots.get(name, 1), px_per_s, height)
+        for index, (name, bars) in enumerate(names.items())
+    ]
+    full = [row for row in rows if row.is_full(end_s)]
+    palette = _palette(list(timeline.bars_of_jobs()))
+    stages = {bar.stage for row in rows if row not in full for bar in row.bars}
+    legend = _legend_handles(timeline, palette, stages)
+    body, below = height * max(1, len(rows)), _BOTTOM + _LEGEND_ROW * _legend_rows(legend)
+    whole = _TOP + body + below
+    figure = Figure(figsize=(_WIDTH, whole), dpi=_PIXELS_PER_INCH, facecolor="white")
+    axes = figure.add_axes((_LEFT / _WIDTH, below / whole, across / _WIDTH, body / whole))
+    figure.text(_LEFT / _WIDTH, 1 - 0.2 / whole, _short(title, 90), fontsize=_FONT + 2.5,
+                fontweight="bold", va="center", parse_math=False)  # fmt: skip
+    if full:
+        bucket = format_seconds(_BUCKET_PX / px_per_s)
+        figure.text(1 - _RIGHT / _WIDTH, 1 - 0.2 / whole, f"heights: share of each {bucket}",
+                    fontsize=_SMALL, color=_SOFT, ha="right", va="center")  # fmt: skip
+    _axes(axes, timeline, list(names), height)
+    for row in rows:
+        axes.barh(row.index, end_s, height=0.84, color=_EMPTY, linewidth=0, zorder=0.4)
+        if row in full:
+            _shares(axes, row, palette, end_s)
+        else:
+            _draw(axes, row, palette)
+    for gap in timeline.gaps:
+        axes.barh(list(names).index(gap.resource_id), gap.end_s - gap.start_s, left=gap.start_s,
+                  height=0.84, facecolor="white", edgecolor="#9aa0a3", hatch="/////",
+                  linewidth=0.0)  # fmt: skip
+    figure.legend(handles=legend, loc="lower left", ncols=_per_row(legend), frameon=False,
+                  fontsize=_SMALL + 0.5, bbox_to_anchor=((_LEFT - 0.1) / _WIDTH, 0.0),
+                  handlelength=1.1, handleheight=0.9, columnspacing=1.4)  # fmt: skip
+    for text in figure.legends[0].get_texts():
+        text.set_parse_math(False)
+    return figure
+
+
+def _axes(axes: Axes, timeline: Timeline, names: Sequence[str], height: float) -> None:
+    end_s = max(timeline.end_s, 1e-3)
+    axes.set_xlim(0, end_s)
+    axes.set_ylim(max(1, len(names)) - 0.5, -0.5)
+    ticks = time_scale(end_s, count=9).ticks
+    axes.set_xticks(ticks, [tick_time(t, end_s) for t in ticks], color=_SOFT)
+    every = max(1, round(0.17 / height))
+    shown = range(0, len(names), every)
+    axes.set_yticks(list(shown), [_short(names[i], 17) for i in shown], parse_math=False)
+    axes.tick_params(length=0, pad=6)
+    axes.grid(axis="x", color=_RULE, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[:].set_visible(False)
+    used = timeline.utilisation()
+    beside = axes.get_yaxis_transform()
+    axes.text(1.008, -0.62, "in use", transform=beside, fontsize=_SMALL, color=_SOFT, va="bottom")
+    for i in shown:
+        axes.text(1.008, i, f"{used[names[i]]:.0%}", transform=beside, va="center")
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    index: int
+    bars: Sequence[Bar]
+    slots: int
+    px_per_s: float
+    height: float
+
+    def tracks(self) -> list[list[Bar]]:
+        return [merged(track, 0.5 / self.px_per_s) for track in tracks(self.bars)]
+
+    def is_full(self, end_s: float) -> bool:
+        """Too many bars to see one."""
+        longest = max((len(track) for track in self.tracks()), default=0)
+        return longest * _NARROW_PX > end_s * self.px_per_s
+
+
+def _draw(axes: Axes, row: _Row, palette: _Palette) -> None:
+    side_by_side = row.tracks()
+    count = max(row.slots, len(side_by_side))
+    for number, track in enumerate(side_by_side):
+        bottom, height = row.index - 0.42 + 0.84 * number / count, 0.84 / count
+        _bars(axes, track, bottom, height, palette, row)
+
+
+def _bars(
+    axes: Axes, track: Sequence[Bar], bottom: float, height: float, palette: _Palette, row: _Row
+) -> None:
+    from matplotlib.collections import PolyCollection
+
+    colours = [palette.of(bar) for bar in track]
+    corners = [
+        ((b.start_s, bottom), (b.start_s, bottom + height), (b.end_s, bottom + height),
+         (b.end_s, bottom))
+        for b in track
+    ]  # fmt: skip
+    widths = [(b.end_s - b.start_s) * row.px_per_s for b in track]
+    edges = [0.7 if width > 5 else 0.0 for width in widths]
+    axes.add_collection(
+        PolyCollection(corners, facecolors=colours, edgecolors="white", linewidths=edges)
+    )
+    again = [c for c, b in zip(corners, track, strict=True) if b.attempt > 1]
+    if again:
+        axes.add_collection(
+            PolyCollection(again, facecolors="none", edgecolors=_AGAIN, linewidths=1.3, zorder=1.5)
+        )
+    if height * row.height * _PIXELS_PER_INCH < 1.5 * _SMALL:
+        return
+    for bar, colour, width in zip(track, colours, widths, strict=True):
+        text = _fitting(bar, width)
+        if text:
+            middle = (bar.start_s + bar.end_s) / 2, bottom + height / 2
+            axes.text(*middle, text, ha="center", va="center", fontsize=_SMALL, color=_ink(colour),
+                      parse_math=False)  # fmt: skip
+
+
+def _fitting(bar: Bar, width_px: float) -> str:
+    """The longest of a few labels that fits."""
+    room = (width_px - 4) / _LETTER_PX
+    initial = bar.stage[:1].upper()
+    labels = (f"{bar.job} {bar.stage}", f"{bar.job} {initial}", initial)
+    return next((label for label in labels if len(label) <= room), "")
+
+
+def _ink(colour: tuple[float, float, float]) -> str:
+    red, green, blue = colour
+    return "black" if 0.3 * red + 0.59 * green + 0.11 * blue > 0.55 else "white"
+
+
+def _shares(axes: Axes, row: _Row, palette: _Palette, end_s: float) -> None:
+    """A row too full for bars: how much of each short time went to which jobs, from below."""
+    import numpy as np
+    from matplotlib.collections import PolyCollection
+
+    buckets = int(end_s * row.px_per_s / _BUCKET_PX)
+    layers = np.array(shares(row.bars, palette.group_of, end_s, buckets, row.slots))
+    edges = np.repeat(np.linspace(0, end_s, buckets + 1), 2)[1:-1]
+    low = np.full(2 * buckets, row.index + 0.42)
+    for layer, colour in zip(layers, palette.colours, strict=False):
+        high = low - 0.84 * np.repeat(layer, 2)
+        outlines = [
+            np.column_stack((np.concatenate((edges[run], edges[run][::-1])),
+                             np.concatenate((low[run], high[run][::-1]))))
+            for run in _runs(np.repeat(layer, 2) > 0)
+        ]  # fmt: skip
+        axes.add_collection(PolyCollection(outlines, facecolors=[colour], linewidths=0))
+        low = high
+
+
+def _runs(present: Any) -> Iterator[slice]:
+    """Where an array of truths is true."""
+    import numpy as np
+
+    changes = np.flatnonzero(np.diff(np.concatenate(([0], present.astype(int), [0]))))
+    for start, end in zip(changes[::2], changes[1::2], strict=True):
+        yield slice(start, end)
+
+
+def _legend_handles(timeline: Timeline, palette: _Palette, stages: Set[str]) -> list[Any]:
+    """`stages` are those whose shades can be seen."""
+    from matplotlib.patches import Patch
+
+    handles = [
+        Patch(facecolor=palette.colours[group], label=name)
+        for group, name in enumerate(palette.names)
+    ]
+    for stage, paler in _PALER.items():
+        if stage in stages:
+            grey = 0.35 + paler * 0.65
+            handles.append(Patch(facecolor=(grey, grey, grey), label=stage))
+    plain = [s for s in ("build", "profile", *sorted(stages - {"build", "profile", *_PALER}))
+             if s in stages]  # fmt: skip
+    if plain:
+        handles.append(Patch(facecolor=(0.35, 0.35, 0.35), label=", ".join(plain)))
+    if any(bar.attempt > 1 for bar in timeline.bars):
+        handles.append(Patch(facecolor="white", edgecolor=_AGAIN, label="attempt after the first"))
+    if timeline.gaps:
+        handles.append(Patch(facecolor="white", edgecolor="#9aa0a3", hatch="/////",
+                             label="unavailable"))  # fmt: skip
+    return handles
+
+
+def _per_row(handles: Sequence[Any]) -> int:
+    longest = max((len(h.get_label()) for h in handles), default=1)
+    return max(1, min(len(handles), int(155 / (longest + 5))))
+
+
+def _legend_rows(handles: Sequence[Any]) -> int:
+    return -(-len(handles) // _per_row(handles))
+
+
+def _short(text: str, length: int) -> str:
+    """On one line, free of what XML cannot hold, cut in the middle when too long."""
+    clean = re.sub(r"\s+", " ", "".join(c if c.isprintable() else " " for c in text)).strip()
+    half = (length - 1) // 2
+    return clean if len(clean) <= length else f"{clean[:half]}…{clean[-half:]}"

@@ -1,0 +1,185 @@
+"""How good a schedule is: what no policy can beat, and what was left idle or kept waiting."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tunefleet.core.stage import STAGE_ORDER, StageKind
+from tunefleet.scheduler.durations import LaneName
+from tunefleet.scheduler.lanes import Pool
+from tunefleet.scheduler.simulator import Simulation, Span
+from tunefleet.scheduler.values import Resource, Role
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """No policy ends earlier; `limit` names what forbids it: pools, or one lane."""
+
+    seconds: float
+    limit: str
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Seconds that stages were ready before they started."""
+
+    mean_s: float
+    p95_s: float
+
+
+def lower_bound(simulation: Simulation) -> Bound:
+    """The longest of: the work of each pool on all of its resources, the work of pools that share
+    units, and each lane's stages in sequence."""
+    work = _work(simulation)
+    resources = list(simulation.resources.values())
+    bounds = [Bound(0.0, "nothing")]
+    for pools in _groups(resources, work):
+        name = " + ".join(sorted({kind for _, kind in pools}))
+        bounds.append(Bound(_pool_seconds(pools, work, resources), name))
+    bounds += [Bound(end, f"lane {task}") for (_, task), end in _lane_ends(simulation).items()]
+    return max(bounds, key=lambda bound: bound.seconds)
+
+
+def _work(simulation: Simulation) -> dict[Pool, float]:
+    work: dict[Pool, float] = {}
+    for span in simulation.spans:
+        pool = _pool(simulation.resources[span.resource_id])
+        work[pool] = work.get(pool, 0.0) + span.end - span.start
+    return work
+
+
+def _pool(resource: Resource) -> Pool:
+    return resource.role, resource.kind
+
+
+def _pool_seconds(
+    pools: Sequence[Pool], work: Mapping[Pool, float], resources: Sequence[Resource]
+) -> float:
+    """Seconds that the work of some pools takes at least.
+
+    Let a stage count as the share of its pool that it occupies. At no moment do stages that may
+    run together count for more than `most`, so the sum of all shares takes as long as this.
+    """
+    of_pools = [r for r in resources if _pool(r) in pools]
+    slots = {p: _most([r for r in of_pools if _pool(r) == p], dict.fromkeys(pools, 1.0))
+             for p in pools}  # fmt: skip
+    most = _most(of_pools, {p: 1.0 / slots[p] for p in pools})
+    return sum(work[p] / slots[p] for p in pools) / most
+
+
+def _groups(resources: Sequence[Resource], work: Mapping[Pool, float]) -> Iterator[list[Pool]]:
+    """Each pool with work alone, and together those whose resources share units."""
+    yield from ([pool] for pool in work)
+    linked: list[set[Pool]] = []
+    for machine in _machines([r for r in resources if _pool(r) in work]):
+        group = {_pool(r) for r in machine}
+        for other in [g for g in linked if g & group]:
+            linked.remove(other)
+            group |= other
+        linked.append(group)
+    yield from (sorted(group) for group in linked if len(group) > 1)
+
+
+def _machines(resources: Iterable[Resource]) -> list[list[Resource]]:
+    """Resources apart by the units they share, directly or through others."""
+    machine_of: dict[str, list[Resource]] = {}
+    for resource in resources:
+        units = {*resource.units, resource.resource_id}  # it may own nothing that others know
+        met = {id(m): m for m in (machine_of.get(unit) for unit in units) if m is not None}
+        machine = [resource, *(member for found in met.values() for member in found)]
+        for member in machine:
+            machine_of.update(dict.fromkeys((*member.units, member.resource_id), machine))
+    return list({id(machine): machine for machine in machine_of.values()}.values())
+
+
+def _most(resources: Iterable[Resource], weights: Mapping[Pool, float]) -> float:
+    """The largest weight of stages that may run together."""
+    return sum(_most_of_machine(machine, weights) for machine in _machines(resources))
+
+
+def _most_of_machine(machine: Sequence[Resource], weights: Mapping[Pool, float]) -> float:
+    disputed = max(machine, key=lambda r: _rivals(r, machine))
+    if not _rivals(disputed, machine):
+        return sum(r.slots * weights[_pool(r)] for r in machine)
+    others = [r for r in machine if r is not disputed]
+    beside = [r for r in others if not _exclude(r, disputed)]
+    with_it = disputed.slots * weights[_pool(disputed)] + _most(beside, weights)
+    return max(with_it, _most(others, weights))
+
+
+def _rivals(resource: Resource, machine: Sequence[Resource]) -> int:
+    return sum(_exclude(resource, r) for r in machine if r is not resource)
+
+
+def _exclude(one: Resource, other: Resource) -> bool:
+    return bool(one.units & other.units) and not (one.shareable and other.shareable)
+
+
+def _lane_ends(simulation: Simulation) -> dict[LaneName, float]:
+    """When each lane could end if it never waited."""
+    seconds: dict[LaneName, dict[tuple[int, StageKind], float]] = {}
+    for span in simulation.spans:
+        key = span.key
+        of_lane = seconds.setdefault((key.job_id, key.task_id), {})
+        stage = (key.iteration, key.kind)
+        of_lane[stage] = of_lane.get(stage, 0.0) + span.end - span.start
+    ends = {}
+    for (job, task), of_lane in seconds.items():
+        submitted = simulation.submitted[job]
+        length = _with_lookahead if submitted.request.lookahead else _in_sequence
+        ends[job, task] = submitted.at + length(of_lane)
+    return ends
+
+
+def _in_sequence(seconds: Mapping[tuple[int, StageKind], float]) -> float:
+    return sum(seconds.values())
+
+
+def _with_lookahead(seconds: Mapping[tuple[int, StageKind], float]) -> float:
+    """A stage follows the one before it in its round and the same one of the round before; a
+    selection follows the build of the round before."""
+    before = dict.fromkeys(STAGE_ORDER, 0.0)
+    for iteration in sorted({i for i, _ in seconds}):
+        before[StageKind.SELECT] = before[StageKind.BUILD]
+        end = 0.0
+        for kind in STAGE_ORDER:
+            end = max(end, before[kind]) + seconds.get((iteration, kind), 0.0)
+            before[kind] = end
+    return max(before.values())
+
+
+def utilisation(simulation: Simulation) -> dict[str, float]:
+    """Share of the makespan in which each resource worked, by its id; all of its slots count."""
+    whole = simulation.makespan_s
+    busy = dict.fromkeys(simulation.resources, 0.0)
+    for span in simulation.spans:
+        busy[span.resource_id] += span.end - span.start
+    slots = {name: resource.slots for name, resource in simulation.resources.items()}
+    return {name: s / (whole * slots[name]) if whole else 0.0 for name, s in busy.items()}
+
+
+def role_utilisation(simulation: Simulation) -> dict[Role, float]:
+    """The mean utilisation of the slots of all hosts, and of all devices."""
+    shares = utilisation(simulation)
+    found = {}
+    for role in Role:
+        of_role = [r for r in simulation.resources.values() if r.role is role]
+        slots = sum(r.slots for r in of_role)
+        busy = sum(shares[r.resource_id] * r.slots for r in of_role)
+        found[role] = busy / slots if slots else 0.0
+    return found
+
+
+def waiting(spans: Iterable[Span]) -> Waiting:
+    waits = sorted(span.waited_s for span in spans)
+    if not waits:
+        return Waiting(0.0, 0.0)
+    return Waiting(sum(waits) / len(waits), waits[math.ceil(0.95 * len(waits)) - 1])
+
+
+def completion_s(simulation: Simulation) -> dict[str, float]:
+    """Seconds from the submission of each job to its end."""
+    ends = simulation.finished_at.items()
+    return {job: end - simulation.submitted[job].at for job, end in ends}

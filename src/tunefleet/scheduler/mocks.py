@@ -1,0 +1,40 @@
+"""Mock fleets and mock jobs: what the simulator is given when there is nothing real."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tunefleet.scheduler.durations import LaneName
+from tunefleet.scheduler.plan import FixedPlan
+from tunefleet.scheduler.values import JobRequest, JobSubmitted, Resource, ResourceJoined, Role
+
+
+def mock_fleet(hosts: int, devices: int, *, shared: bool = False) -> list[ResourceJoined]:
+    """Resources that are there from the start. Each owns a machine of its own; with `shared`,
+    host and device of the same number are the same machine."""
+    apart = "" if shared else "host of "
+    found = [
+        Resource(f"host{i}", Role.HOST, "host", frozenset({f"{apart}machine{i}"}))
+        for i in range(hosts)
+    ]
+    found += [
+        Resource(f"device{i}", Role.DEVICE, "device", frozenset({f"machine{i}"}))
+        for i in range(devices)
+    ]
+    return [ResourceJoined(0.0, resource) for resource in found]
+
+
+def mock_jobs(rounds: Mapping[LaneName, int], *, lookahead: bool = False) -> list[JobSubmitted]:
+    """Jobs submitted at the start whose lanes run so many rounds each."""
+    lanes: dict[str, dict[str, int]] = {}
+    for (job, task), count in rounds.items():
+        lanes.setdefault(job, {})[task] = count
+    return [
+        JobSubmitted(0.0, JobRequest(job, FixedPlan(of_job), lookahead=lookahead))
+        for job, of_job in lanes.items()
+    ]
+
+
+def lane_names(jobs: int, lanes: int) -> list[LaneName]:
+    """Lanes of so many jobs, each with as many tasks."""
+    return [(f"job{j}", f"job{j}.task{n}") for j in range(jobs) for n in range(lanes)]
