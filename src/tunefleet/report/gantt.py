@@ -131,7 +131,8 @@ def _figure(timeline: Timeline, title: str) -> Figure:
     stages = {bar.stage for row in rows if row not in full for bar in row.bars}
     legend = _legend_handles(timeline, palette, stages)
     body, below = height * max(1, len(rows)), _BOTTOM + _LEGEND_ROW * _legend_rows(legend)
-    whole = _TOP + body + below
+    top = _TOP if title or full else _TOP / 2
+    whole = top + body + below
     figure = Figure(figsize=(_WIDTH, whole), dpi=_PIXELS_PER_INCH, facecolor="white")
     axes = figure.add_axes((_LEFT / _WIDTH, below / whole, across / _WIDTH, body / whole))
     figure.text(_LEFT / _WIDTH, 1 - 0.2 / whole, _short(title, 90), fontsize=_FONT + 2.5,

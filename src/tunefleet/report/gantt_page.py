@@ -15,7 +15,7 @@ def gantt_page(
     timeline: Timeline, title: str, about: str = "", facts: Sequence[tuple[str, str]] = ()
 ) -> str:
     """The page as text. `about` stands below the title, `facts` are names and values."""
-    drawing = gantt_svg(timeline, title)
+    drawing = gantt_svg(timeline, "")  # the page has it as its heading
     svg = drawing[drawing.index("<svg") :]  # inside a page it needs no prolog
     sections = (
         section("Timeline", f'<div class="paper">{svg}</div>', "one row per resource", kind="full"),

@@ -32,7 +32,10 @@ class Stage:
         self.ticket = 0
 
     def move(self, move: Move) -> None:
-        self.state = moved(self.state, move, f"{self.key}, attempt {self.attempt}")
+        self.state = moved(self.state, move, self)
+
+    def __str__(self) -> str:
+        return f"{self.key}, attempt {self.attempt}"
 
 
 class Lane:

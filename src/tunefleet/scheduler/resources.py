@@ -19,12 +19,14 @@ class Held:
     """A resource with the stages that run on it and how it has fared."""
 
     __slots__ = ("drifts", "failed_lanes", "failures", "leases", "pool", "quarantines", "resource",
-                 "suspended", "until")  # fmt: skip
+                 "sharers", "suspended", "until")  # fmt: skip
 
     def __init__(self, resource: Resource) -> None:
         self.resource = resource
         self.pool: Pool = (resource.role, resource.kind)
         self.leases: dict[int, Stage] = {}
+        #: Itself and the resources that share a unit with it: what a start or an end concerns.
+        self.sharers: list[Held] = [self]
         self.failures = 0
         self.failed_lanes: set[tuple[str, str]] = set()
         self.drifts = 0
@@ -38,31 +40,39 @@ class Resources:
     def __init__(self) -> None:
         self._held: dict[str, Held] = {}
         self._ledger = Ledger()
-        #: Resources with a free slot that are not suspended, by pool; units may still be held.
+        #: Resources on which a stage can start now, by pool.
         self._idle: dict[Pool, dict[str, Held]] = {}
-        #: Who owns a unit: what a release may free.
-        self._owners: dict[str, set[str]] = {}
+        self._owners: dict[str, dict[str, Held]] = {}
         self._of_pool: dict[Pool, int] = {}
 
     def join(self, resource: Resource) -> None:
         held = Held(resource)
         self._held[resource.resource_id] = held
-        for unit in resource.units:
-            self._owners.setdefault(unit, set()).add(resource.resource_id)
-        self._idle.setdefault(held.pool, {})[resource.resource_id] = held
+        # Sorted: a set of names has another order in every process.
+        owners = [self._owners.setdefault(unit, {}) for unit in sorted(resource.units)]
+        for other in {name: o for of_unit in owners for name, o in of_unit.items()}.values():
+            held.sharers.append(other)
+            other.sharers.append(held)
+        for of_unit in owners:
+            of_unit[resource.resource_id] = held
         self._of_pool[held.pool] = self._of_pool.get(held.pool, 0) + 1
+        self._settle(held)
 
     def leave(self, held: Held) -> set[Pool]:
         """Forget a resource; returns the pools in which something may now start."""
-        touched = self._touched(held)
+        touched = {other.pool for other in held.sharers}
         resource_id = held.resource.resource_id
         del self._held[resource_id]
         for _ in held.leases:
             self._ledger.release(held.resource)
         for unit in held.resource.units:
-            self._owners[unit].discard(resource_id)
+            del self._owners[unit][resource_id]
         self._idle[held.pool].pop(resource_id, None)
         self._of_pool[held.pool] -= 1
+        for other in held.sharers:
+            if other is not held:
+                other.sharers.remove(held)
+                self._settle(other)
         return touched
 
     def get(self, resource_id: str) -> Held | None:
@@ -76,42 +86,42 @@ class Resources:
 
     def startable(self, pool: Pool) -> Held | None:
         """A resource of the pool on which a stage can start now."""
-        for held in self._idle.get(pool, {}).values():
-            if self._ledger.free(held.resource):
-                return held
-        return None
+        return next(iter(self._idle.get(pool, {}).values()), None)
 
     def start(self, held: Held, stage: Stage, lease: int) -> None:
         self._ledger.take(held.resource)
         held.leases[lease] = stage
-        if len(held.leases) >= held.resource.slots:
-            self._idle[held.pool].pop(held.resource.resource_id, None)
+        self._settle_all(held)
 
     def release(self, held: Held, lease: int) -> set[Pool]:
         """Free a slot; returns the pools in which something may now start."""
         del held.leases[lease]
         self._ledger.release(held.resource)
-        self._offer(held)
-        return self._touched(held)
+        return self._settle_all(held)
 
     def suspend(self, held: Held, reason: str) -> None:
         held.suspended = reason
-        self._idle[held.pool].pop(held.resource.resource_id, None)
+        self._settle(held)
 
     def resume(self, held: Held) -> set[Pool]:
         held.suspended = ""
         held.failures = held.drifts = 0
         held.failed_lanes.clear()
-        self._offer(held)
-        return self._touched(held)
+        return self._settle_all(held)
 
-    def _offer(self, held: Held) -> None:
-        if not held.suspended and len(held.leases) < held.resource.slots:
-            self._idle[held.pool][held.resource.resource_id] = held
+    def _settle_all(self, held: Held) -> set[Pool]:
+        for other in held.sharers:
+            self._settle(other)
+        return {other.pool for other in held.sharers}
 
-    def _touched(self, held: Held) -> set[Pool]:
-        owners = {o for unit in held.resource.units for o in self._owners[unit]}
-        return {self._held[o].pool for o in owners}
+    def _settle(self, held: Held) -> None:
+        """Count the resource among the idle ones when a stage could start on it, and only then."""
+        idle = self._idle.setdefault(held.pool, {})
+        room = len(held.leases) < held.resource.slots and not held.suspended
+        if room and self._ledger.free(held.resource):
+            idle.setdefault(held.resource.resource_id, held)
+        else:
+            idle.pop(held.resource.resource_id, None)
 
     def judge(self, held: Held, stage: Stage, failed: bool, drifted: bool) -> str:
         """Count what happened on a resource; returns why it should be quarantined, or ""."""

@@ -48,7 +48,7 @@ TRANSITIONS: dict[tuple[StageState, Move], StageState] = {
 }
 
 
-def moved(state: StageState, move: Move, story: str) -> StageState:
+def moved(state: StageState, move: Move, story: object) -> StageState:
     """The state after a move; an unknown move is our bug and raises with the lane's story."""
     try:
         return TRANSITIONS[state, move]
