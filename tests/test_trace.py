@@ -96,6 +96,12 @@ def test_utilisation_is_the_share_of_what_ran_at_once(store: Any) -> None:
     assert (device["resource"], device["slots"], device["utilisation"]) == ("device 1", 1, 0.5)
 
 
+def test_stages_right_after_each_other_are_not_at_once(store: Any) -> None:
+    for i in range(50):
+        ran(store, "build", i * 2**0.5, (i + 1) * 2**0.5, iteration=i)
+    assert [r["slots"] for r in trace(store)["resources"]] == [1]
+
+
 def test_hosts_come_above_devices(store: Any) -> None:
     ran(store, "profile", 0.0, 1.0, on="a device")
     ran(store, "select", 1.0, 2.0, on="z")
