@@ -2,52 +2,26 @@ from __future__ import annotations
 
 import copy
 import re
-from html.parser import HTMLParser
 from typing import Any
 
 import pytest
 
 from tunefleet.report import render_html
 
+from .pages import Page
 from .results import a_result
 
-VOID = {"meta", "br", "rect", "path", "circle"}
 HOSTILE = "<script>alert('x')</script>\" onload=\"y"
-
-
-class _Page(HTMLParser):
-    """Collects tags, attributes and text, and notices what is not closed."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[str] = []
-        self.attributes: list[tuple[str, str | None]] = []
-        self.text = ""
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += attrs
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag not in VOID:
-            assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
 
 
 @pytest.mark.parametrize("tasks", [1, 60])
 def test_the_page_is_well_formed(tasks: int) -> None:
-    page = _Page(render_html(a_result(tasks)))
+    page = Page(render_html(a_result(tasks)))
     assert page.open == []
 
 
 def test_nothing_is_loaded_and_nothing_runs(result: dict[str, Any]) -> None:
-    page = _Page(render_html(result))
+    page = Page(render_html(result))
     assert not {"script", "img", "link", "iframe", "object"} & set(page.tags)
     assert not {"src", "href", "onload", "onclick"} & {name for name, _ in page.attributes}
     assert "url(" not in render_html(result)
@@ -56,7 +30,7 @@ def test_nothing_is_loaded_and_nothing_runs(result: dict[str, Any]) -> None:
 
 def test_every_task_is_listed_with_its_shapes() -> None:
     result = a_result(60)
-    text = _Page(render_html(result)).text
+    text = Page(render_html(result)).text
     assert all(task["shapes"] in text for task in result["tasks"])
 
 
@@ -73,7 +47,7 @@ def test_hostile_names_are_escaped(result: dict[str, Any]) -> None:
     hostile = _poison(result)
     hostile["failures"] = {HOSTILE: 3}
     hostile["wall"][HOSTILE] = 4.0
-    page = _Page(render_html(hostile))
+    page = Page(render_html(hostile))
     assert page.open == []
     assert "script" not in page.tags
     assert "onload" not in {name for name, _ in page.attributes}
@@ -88,7 +62,7 @@ def test_any_part_may_be_missing(key: str, how: str) -> None:
         del result[key]
     else:
         result[key] = None
-    assert _Page(render_html(result)).open == []
+    assert Page(render_html(result)).open == []
 
 
 def test_parts_of_a_task_may_be_missing(result: dict[str, Any]) -> None:
@@ -107,7 +81,7 @@ def test_the_result_is_left_alone(result: dict[str, Any]) -> None:
 
 
 def test_the_headline_tells_latencies_and_speedup(result: dict[str, Any]) -> None:
-    text = _Page(render_html(result)).text
+    text = Page(render_html(result)).text
     assert "61.3 ms (59.5 to 63.1)" in text
     assert "14.9×" in text  # noqa: RUF001 (the sign of multiplication is what the page shows)
     assert "verified against the source framework" in text

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tunefleet.cli import options, output
+from tunefleet.cli.outcome import one_line
 from tunefleet.errors import InputError
 
 if TYPE_CHECKING:
@@ -246,7 +247,7 @@ def _in_words(figures: dict[str, Any]) -> str:
     beyond = best["ratio"] - 1
     end = f"ends after {format_seconds(best['makespan_s'])}"
     near = "no policy can end earlier" if beyond < 5e-4 else f"{beyond:.1%} above the least"
-    limit = best["limit"]
+    limit = one_line(best["limit"])
     reason = limit if limit.startswith("lane ") else f"the work of {limit}"
     return f"{best['policy']} {end}, {near}; what limits is {reason}"
 
@@ -271,7 +272,7 @@ def _draw(path: str, found: Simulation, figures: dict[str, Any]) -> None:
             ("lower bound", f"{format_seconds(row['lower_bound_s'])} ({row['limit']})"),
             ("ratio", f"{row['ratio']:.3f}"),
         ]
-        content = gantt_page(timeline, title, "simulated", facts).encode()
+        content = gantt_page(timeline, title, "simulated", facts).encode(errors="replace")
     try:
         Path(path).write_bytes(content)
     except OSError as error:

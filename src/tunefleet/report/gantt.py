@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import io
-import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tunefleet.report.palette import PALER, Palette, ink, palette_of, short
 from tunefleet.report.scales import tick_time, time_scale
 from tunefleet.report.timeline import Bar, Timeline, merged, shares, tracks
 from tunefleet.report.units import format_seconds
@@ -29,12 +29,6 @@ _BUCKET_PX = 5.0
 _FONT, _SMALL = 9.0, 7.5
 _LETTER_PX = 0.62 * _SMALL * _PIXELS_PER_INCH / 72
 
-#: Okabe and Ito's colours, which the colour-blind tell apart; black is left to the text.
-_COLOURS = (
-    "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#f0e442", "#8a8a8a",
-)  # fmt: skip
-#: How much white is mixed into the colour of a job, by kind of stage.
-_PALER = {"select": 0.38, "update": 0.68}
 _EMPTY, _RULE, _SOFT, _AGAIN = "#ededeb", "#d5d8d6", "#5d6870", "#c01010"
 
 
@@ -77,43 +71,6 @@ def _drawn(timeline: Timeline, title: str) -> Iterator[Figure]:
         yield _figure(timeline, title)
 
 
-@dataclass(frozen=True, slots=True)
-class _Palette:
-    """Colours of jobs; with many jobs, of groups of them in the order in which they started."""
-
-    group_of: Mapping[str, int]
-    names: tuple[str, ...]
-    colours: tuple[tuple[float, float, float], ...]
-
-    def of(self, bar: Bar) -> tuple[float, float, float]:
-        paler = _PALER.get(bar.stage, 0.0)
-        red, green, blue = self.colours[self.group_of[bar.job]]
-        return red + paler * (1 - red), green + paler * (1 - green), blue + paler * (1 - blue)
-
-
-def _palette(jobs: Sequence[str]) -> _Palette:
-    from matplotlib import colormaps
-    from matplotlib.colors import to_rgb
-
-    count = len(_COLOURS)
-    if len(jobs) <= count:
-        group_of = {job: index for index, job in enumerate(jobs)}
-        colours = tuple(to_rgb(c) for c in _COLOURS)
-    else:
-        group_of = {job: index * count // len(jobs) for index, job in enumerate(jobs)}
-        shades = colormaps["viridis"]
-        colours = tuple(to_rgb(shades(0.96 * i / (count - 1))) for i in range(count))
-    members: dict[int, list[str]] = {}
-    for job, group in group_of.items():
-        members.setdefault(group, []).append(job)
-    return _Palette(group_of, tuple(_group_name(m) for m in members.values()), colours)
-
-
-def _group_name(jobs: Sequence[str]) -> str:
-    first = _short(jobs[0], 18)
-    return first if len(jobs) == 1 else f"{first} to {_short(jobs[-1], 18)}"
-
-
 def _figure(timeline: Timeline, title: str) -> Figure:
     from matplotlib.figure import Figure
 
@@ -127,7 +84,7 @@ def _figure(timeline: Timeline, title: str) -> Figure:
         for index, (name, bars) in enumerate(names.items())
     ]
     full = [row for row in rows if row.is_full(end_s)]
-    palette = _palette(list(timeline.bars_of_jobs()))
+    palette = palette_of(list(timeline.bars_of_jobs()))
     stages = {bar.stage for row in rows if row not in full for bar in row.bars}
     legend = _legend_handles(timeline, palette, stages)
     body, below = height * max(1, len(rows)), _BOTTOM + _LEGEND_ROW * _legend_rows(legend)
@@ -135,7 +92,7 @@ def _figure(timeline: Timeline, title: str) -> Figure:
     whole = top + body + below
     figure = Figure(figsize=(_WIDTH, whole), dpi=_PIXELS_PER_INCH, facecolor="white")
     axes = figure.add_axes((_LEFT / _WIDTH, below / whole, across / _WIDTH, body / whole))
-    figure.text(_LEFT / _WIDTH, 1 - 0.2 / whole, _short(title, 90), fontsize=_FONT + 2.5,
+    figure.text(_LEFT / _WIDTH, 1 - 0.2 / whole, short(title, 90), fontsize=_FONT + 2.5,
                 fontweight="bold", va="center", parse_math=False)  # fmt: skip
     if full:
         bucket = format_seconds(_BUCKET_PX / px_per_s)
@@ -168,7 +125,7 @@ def _axes(axes: Axes, timeline: Timeline, names: Sequence[str], height: float) -
     axes.set_xticks(ticks, [tick_time(t, end_s) for t in ticks], color=_SOFT)
     every = max(1, round(0.17 / height))
     shown = range(0, len(names), every)
-    axes.set_yticks(list(shown), [_short(names[i], 17) for i in shown], parse_math=False)
+    axes.set_yticks(list(shown), [short(names[i], 17) for i in shown], parse_math=False)
     axes.tick_params(length=0, pad=6)
     axes.grid(axis="x", color=_RULE, linewidth=0.6)
     axes.set_axisbelow(True)
@@ -197,7 +154,7 @@ class _Row:
         return longest * _NARROW_PX > end_s * self.px_per_s
 
 
-def _draw(axes: Axes, row: _Row, palette: _Palette) -> None:
+def _draw(axes: Axes, row: _Row, palette: Palette) -> None:
     side_by_side = row.tracks()
     count = max(row.slots, len(side_by_side))
     for number, track in enumerate(side_by_side):
@@ -206,7 +163,7 @@ def _draw(axes: Axes, row: _Row, palette: _Palette) -> None:
 
 
 def _bars(
-    axes: Axes, track: Sequence[Bar], bottom: float, height: float, palette: _Palette, row: _Row
+    axes: Axes, track: Sequence[Bar], bottom: float, height: float, palette: Palette, row: _Row
 ) -> None:
     from matplotlib.collections import PolyCollection
 
@@ -232,24 +189,20 @@ def _bars(
         text = _fitting(bar, width)
         if text:
             middle = (bar.start_s + bar.end_s) / 2, bottom + height / 2
-            axes.text(*middle, text, ha="center", va="center", fontsize=_SMALL, color=_ink(colour),
+            axes.text(*middle, text, ha="center", va="center", fontsize=_SMALL, color=ink(colour),
                       parse_math=False)  # fmt: skip
 
 
 def _fitting(bar: Bar, width_px: float) -> str:
     """The longest of a few labels that fits."""
     room = (width_px - 4) / _LETTER_PX
-    initial = bar.stage[:1].upper()
-    labels = (f"{bar.job} {bar.stage}", f"{bar.job} {initial}", initial)
+    job, stage = short(bar.job, 40), short(bar.stage, 18)
+    initial = stage[:1].upper()
+    labels = (f"{job} {stage}", f"{job} {initial}", initial)
     return next((label for label in labels if len(label) <= room), "")
 
 
-def _ink(colour: tuple[float, float, float]) -> str:
-    red, green, blue = colour
-    return "black" if 0.3 * red + 0.59 * green + 0.11 * blue > 0.55 else "white"
-
-
-def _shares(axes: Axes, row: _Row, palette: _Palette, end_s: float) -> None:
+def _shares(axes: Axes, row: _Row, palette: Palette, end_s: float) -> None:
     """A row too full for bars: how much of each short time went to which jobs, from below."""
     import numpy as np
     from matplotlib.collections import PolyCollection
@@ -278,7 +231,7 @@ def _runs(present: Any) -> Iterator[slice]:
         yield slice(start, end)
 
 
-def _legend_handles(timeline: Timeline, palette: _Palette, stages: Set[str]) -> list[Any]:
+def _legend_handles(timeline: Timeline, palette: Palette, stages: Set[str]) -> list[Any]:
     """`stages` are those whose shades can be seen."""
     from matplotlib.patches import Patch
 
@@ -286,14 +239,14 @@ def _legend_handles(timeline: Timeline, palette: _Palette, stages: Set[str]) -> 
         Patch(facecolor=palette.colours[group], label=name)
         for group, name in enumerate(palette.names)
     ]
-    for stage, paler in _PALER.items():
+    for stage, paler in PALER.items():
         if stage in stages:
             grey = 0.35 + paler * 0.65
             handles.append(Patch(facecolor=(grey, grey, grey), label=stage))
-    plain = [s for s in ("build", "profile", *sorted(stages - {"build", "profile", *_PALER}))
+    plain = [s for s in ("build", "profile", *sorted(stages - {"build", "profile", *PALER}))
              if s in stages]  # fmt: skip
     if plain:
-        handles.append(Patch(facecolor=(0.35, 0.35, 0.35), label=", ".join(plain)))
+        handles.append(Patch(facecolor=(0.35, 0.35, 0.35), label=short(", ".join(plain), 40)))
     if any(bar.attempt > 1 for bar in timeline.bars):
         handles.append(Patch(facecolor="white", edgecolor=_AGAIN, label="attempt after the first"))
     if timeline.gaps:
@@ -309,10 +262,3 @@ def _per_row(handles: Sequence[Any]) -> int:
 
 def _legend_rows(handles: Sequence[Any]) -> int:
     return -(-len(handles) // _per_row(handles))
-
-
-def _short(text: str, length: int) -> str:
-    """On one line, free of what XML cannot hold, cut in the middle when too long."""
-    clean = re.sub(r"\s+", " ", "".join(c if c.isprintable() else " " for c in text)).strip()
-    half = (length - 1) // 2
-    return clean if len(clean) <= length else f"{clean[:half]}…{clean[-half:]}"
