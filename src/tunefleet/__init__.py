@@ -19,6 +19,7 @@ _HOMES = {
     "evaluate_artifact": "tunefleet.inference",
     "list_tasks": "tunefleet.listing",
     "run_artifact": "tunefleet.inference",
+    "trace_run": "tunefleet.trace",
     "tune": "tunefleet.tuning",
 }
 
@@ -32,6 +33,7 @@ __all__ = [
     "evaluate_artifact",
     "list_tasks",
     "run_artifact",
+    "trace_run",
     "tune",
 ]
 

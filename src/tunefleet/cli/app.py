@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import typer
 
-from tunefleet.cli import artifacts, inspect, simulate, tune
+from tunefleet.cli import artifacts, inspect, simulate, trace, tune
 from tunefleet.cli.outcome import Invocation, guard
 
 app = typer.Typer(
@@ -29,6 +29,7 @@ for command in (
     artifacts.report,
     inspect.networks,
     inspect.jobs,
+    trace.trace,
     simulate.simulate,
     inspect.doctor,
     inspect.version,

@@ -104,9 +104,7 @@ def shell_on(
     # Enough open rounds that neither waits for the other; where they take turns, one at a time.
     in_flight = 1 if machine.layout.time_shared else 3
     scheduler = Scheduler(POLICIES[policy](), in_flight)
-    shell = (
-        Shell(scheduler, lease_s) if controls is None else Shell(scheduler, lease_s, controls.of)
-    )
+    shell = Shell(scheduler, lease_s, wish)
     runner = StageRunner(store, machine, shell.progressed)
     layout = machine.layout
     host = Resource("host", Role.HOST, "host", layout.host_units)

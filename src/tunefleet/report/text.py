@@ -238,7 +238,7 @@ def jobs_table(jobs: Sequence[Result]) -> Table:
     table = grid()
     for heading in ("job", "state", "network", "started"):
         table.add_column(heading, no_wrap=True)
-    for heading in ("stages", "trials", "speed-up"):
+    for heading in ("tuning", "trials", "speed-up"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("run", no_wrap=True, overflow="fold")
     for job in jobs:

@@ -1,0 +1,97 @@
+"""`tunefleet trace`: where and when the stages of a run ran."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tunefleet.cli import options, output
+from tunefleet.errors import InputError
+
+
+def trace(
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN",
+            help="A job id or run id that `jobs` lists, or its first 6 characters or more.",
+            show_default=False,
+        ),
+    ],
+    directory: Annotated[
+        Path,
+        typer.Option(
+            "--output",
+            metavar="DIR",
+            callback=options.directory,
+            help="Where the chart goes, as trace-ID.html and trace-ID.png.",
+        ),
+    ] = Path(),
+    durations: Annotated[
+        str | None,
+        typer.Option(
+            metavar="OUT.json",
+            callback=options.writable,
+            help="Also write the run's stage seconds for `simulate --durations`.",
+        ),
+    ] = None,
+    json: Annotated[
+        str | None,
+        typer.Option(
+            metavar="OUT",
+            callback=options.writable,
+            help="Also write the trace as JSON; - is stdout, and then nothing else goes there.",
+        ),
+    ] = None,
+    home: options.Home = None,
+    traceback: options.Traceback = False,
+) -> None:
+    """Draw which stages of a run ran where and when, and how well resources were used."""
+    from tunefleet.trace import replay_of, trace_run
+
+    found = trace_run(run, home)
+    recorded = replay_of(found).to_json() if durations is not None else None
+    drawings = _draw(found, directory)
+    if options.STDOUT not in (json, durations):
+        _show(found, drawings)
+    if json is not None:
+        output.write_json(json, found)
+    if durations is not None:
+        output.write_json(durations, recorded)
+
+
+def _draw(found: dict[str, Any], directory: Path) -> list[Path]:
+    from tunefleet.report.trace import trace_page, trace_png
+
+    name = f"trace-{found['job'][:8]}"
+    drawings = {
+        directory / f"{name}.html": trace_page(found).encode(),
+        directory / f"{name}.png": trace_png(found),
+    }
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for path, content in drawings.items():
+            path.write_bytes(content)
+    except OSError as error:
+        raise InputError(
+            f"cannot write {directory}/{name}: {error.strerror}", cure="choose another --output"
+        ) from error
+    return list(drawings)
+
+
+def _show(found: dict[str, Any], drawings: list[Path]) -> None:
+    from tunefleet.report.text import pairs
+    from tunefleet.report.trace import jobs_table, resources_table, trace_facts, trace_notes
+
+    console = output.console()
+    for table in (resources_table(found), jobs_table(found)):
+        console.print(table)
+        console.print()
+    console.print(pairs(trace_facts(found)))
+    console.print()
+    for note in trace_notes(found):
+        console.print(note, style="dim", soft_wrap=True)
+    for path in drawings:
+        console.print(f"drawn in {path}", soft_wrap=True)

@@ -1,0 +1,272 @@
+"""Where and when the stages of a run ran, as one JSON value: what `tunefleet trace` shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tunefleet.core.stage import STAGE_ORDER, StageKey, StageKind, StageSpan
+from tunefleet.errors import InputError
+from tunefleet.report.timeline import Bar, Timeline, tracks
+from tunefleet.scheduler import bounds
+from tunefleet.scheduler.durations import LaneName, Replay
+from tunefleet.scheduler.simulator import Span
+from tunefleet.scheduler.values import ROLE_OF, Role
+
+if TYPE_CHECKING:
+    from tunefleet.core.job import Job
+    from tunefleet.store import Store
+
+SCHEMA = "tunefleet-trace/1"
+#: Seconds without any stage from which on a run counts as interrupted.
+PAUSE_S = 60.0
+#: Fewer characters of an id may soon name several.
+_SHORTEST_ID = 6
+
+
+def trace_run(run: str, home: Path | None = None) -> dict[str, Any]:
+    """The trace of a tuning run, named by the start of its job id or run id.
+
+    All stages of all jobs that ran between the first and the last stage of the run, since they
+    share its resources; what reaches beyond is cut there. Times are seconds of tuning since the
+    first stage: pauses of more than a minute in which nothing ran are cut out and listed. Raises
+    InputError for a run that is not known or has no stage.
+    """
+    from tunefleet.context import default_home
+    from tunefleet.store import open_store
+
+    home = home or default_home()
+    if not home.is_dir():  # looking must not create a store
+        raise InputError(f"no runs in {home}", cure="name another home")
+    store = open_store(home)
+    try:
+        return build_trace(store, find_job(store, run))
+    finally:
+        store.close()
+
+
+def find_job(store: Store, run: str) -> Job:
+    """The one job whose id, or whose run's id, begins so. Raises InputError."""
+    cure = "see `tunefleet jobs`"
+    if len(run) < _SHORTEST_ID:
+        raise InputError(f"{run!r} is too short for a run", cure=f"give {_SHORTEST_ID} characters")
+    found = [
+        job
+        for job in store.jobs()
+        if job.job_id.startswith(run) or _run_id(store, job).startswith(run)
+    ]
+    if not found:
+        raise InputError(f"no run {run}", cure=cure)
+    if len(found) > 1:
+        names = ", ".join(job.job_id for job in found)
+        raise InputError(f"{run} names {len(found)} runs: {names}", cure="give more characters")
+    return found[0]
+
+
+def _run_id(store: Store, job: Job) -> str:
+    return str((store.summary(job.job_id) or {}).get("run") or "")
+
+
+def build_trace(store: Store, job: Job) -> dict[str, Any]:
+    """Raises InputError for a job without stages."""
+    own = [run.span for run in store.stages(job.job_id)]
+    if not own:
+        raise InputError(f"job {job.job_id} has no finished stage", cure="let it tune first")
+    start, end = min(s.started_at for s in own), max(s.ended_at for s in own)
+    found = store.stages_between(start, end)
+    clock = _TuningClock.of(found, start, end)
+    spans = _placed(found, clock)
+    timeline = _timeline(spans)
+    return {
+        "schema": SCHEMA,
+        "job": job.job_id,
+        "network": job.spec.network.name,
+        "state": str(job.state),
+        "started_at": start,
+        "tuning_s": timeline.end_s,
+        "pauses": clock.to_json(),
+        "resources": _resources(timeline),
+        "unplaced": sum(not span.resource_id for span in found),
+        "jobs": _jobs(store, job, spans),
+        "waiting": _waiting(spans),
+        "spans": _spans_to_json(store, spans),
+    }
+
+
+def replay_of(trace: Mapping[str, Any]) -> Replay:
+    """The run's own stages as recorded rounds, for the simulator; only whole rounds count.
+
+    Raises InputError when there is none.
+    """
+    rounds: dict[LaneName, dict[int, dict[str, float]]] = {}
+    for span in trace["spans"]:
+        if span["job"] == trace["job"]:
+            lane = rounds.setdefault((span["job"], span["task_id"]), {})
+            seconds = lane.setdefault(span["iteration"], {})
+            seconds[span["stage"]] = round(span["end_s"] - span["start_s"], 6)
+    lanes = {}
+    for name, lane in rounds.items():
+        whole = [lane[i] for i in sorted(lane) if len(lane[i]) == len(STAGE_ORDER)]
+        if whole:
+            lanes[name] = tuple((s["select"], s["build"], s["profile"], s["update"]) for s in whole)
+    if not lanes:
+        raise InputError(f"job {trace['job']} has no whole round", cure="let it tune longer")
+    return Replay(lanes)
+
+
+@dataclass(frozen=True, slots=True)
+class _TuningClock:
+    """From seconds since the epoch to seconds of tuning; `pauses` are (start, end) in order."""
+
+    start: float
+    end: float
+    pauses: tuple[tuple[float, float], ...]
+
+    @classmethod
+    def of(cls, spans: Iterable[StageSpan], start: float, end: float) -> _TuningClock:
+        """`spans` come in the order of their start."""
+        pauses = []
+        busy_until = start
+        for span in spans:
+            if span.started_at - busy_until > PAUSE_S:
+                pauses.append((busy_until, span.started_at))
+            busy_until = max(busy_until, span.ended_at)
+        return cls(start, end, tuple(pauses))
+
+    def __call__(self, time: float) -> float:
+        """To the microsecond; a time outside the window is that of its edge."""
+        inside = min(max(time, self.start), self.end)
+        paused_s = sum(end - start for start, end in self.pauses if end <= inside)
+        return round(inside - self.start - paused_s, 6)
+
+    def to_json(self) -> list[dict[str, float]]:
+        return [{"at_s": self(end), "seconds": round(end - start, 6)} for start, end in self.pauses]
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A stage on a resource in seconds of tuning; `waited_s` is None where nobody can tell."""
+
+    key: StageKey
+    resource_id: str
+    attempt: int
+    start_s: float
+    end_s: float
+    waited_s: float | None
+
+
+def _placed(spans: Sequence[StageSpan], clock: _TuningClock) -> list[_Placed]:
+    ends = {span.key: clock(span.ended_at) for span in spans}
+    return [
+        _Placed(
+            span.key,
+            span.resource_id or str(ROLE_OF[span.key.kind]),
+            span.attempt,
+            clock(span.started_at),
+            clock(span.ended_at),
+            _waited(span, clock(span.started_at), ends),
+        )
+        for span in spans
+    ]
+
+
+def _waited(span: StageSpan, start_s: float, ends: Mapping[StageKey, float]) -> float | None:
+    """Seconds since the stage before it in its round and the same one of the round before.
+
+    Of a selection nobody knows when its round could have begun, and before a later attempt there
+    was not only waiting.
+    """
+    key = span.key
+    if key.kind is StageKind.SELECT or span.attempt > 1:
+        return None
+    before = STAGE_ORDER[STAGE_ORDER.index(key.kind) - 1]
+    ready = ends.get(StageKey(key.job_id, key.task_id, key.iteration, before))
+    if ready is None:
+        return None
+    same = ends.get(StageKey(key.job_id, key.task_id, key.iteration - 1, key.kind), ready)
+    return max(0.0, round(start_s - max(ready, same), 6))
+
+
+def _timeline(spans: Sequence[_Placed]) -> Timeline:
+    """Hosts above devices, each by name."""
+    devices = {s.resource_id for s in spans if ROLE_OF[s.key.kind] is Role.DEVICE}
+    names = sorted({s.resource_id for s in spans}, key=lambda name: (name in devices, name))
+    bars = tuple(
+        Bar(s.resource_id, s.key.job_id, str(s.key.kind), s.key.task_id, s.start_s, s.end_s)
+        for s in spans
+    )
+    plain = Timeline(bars, tuple(names))
+    slots = {name: len(tracks(row)) for name, row in plain.rows().items()}
+    return Timeline(bars, tuple(names), slots=slots)
+
+
+def _resources(timeline: Timeline) -> list[dict[str, Any]]:
+    """`slots` is the most stages that ran there at once, of which utilisation is the share."""
+    used = timeline.utilisation()
+    return [
+        {
+            "resource": name,
+            "slots": timeline.slots[name],
+            "stages": len(bars),
+            "busy_s": round(sum(bar.end_s - bar.start_s for bar in bars), 6),
+            "utilisation": used[name],
+        }
+        for name, bars in timeline.rows().items()
+    ]
+
+
+def _jobs(store: Store, own: Job, spans: Sequence[_Placed]) -> list[dict[str, Any]]:
+    """The run's own job first, then the others in the order in which they started."""
+    of_jobs: dict[str, list[_Placed]] = {own.job_id: []}
+    for span in spans:
+        of_jobs.setdefault(span.key.job_id, []).append(span)
+    networks = {job.job_id: job.spec.network.name for job in store.jobs()}
+    return [
+        {
+            "job": job_id,
+            "label": f"{networks[job_id]} {job_id[:8]}",
+            "stages": {str(k): sum(s.key.kind is k for s in found) for k in STAGE_ORDER},
+            "seconds": {
+                str(k): round(sum(s.end_s - s.start_s for s in found if s.key.kind is k), 6)
+                for k in STAGE_ORDER
+            },
+            "retried": sum(s.attempt > 1 for s in found),
+        }
+        for job_id, found in of_jobs.items()
+    ]
+
+
+def _waiting(spans: Iterable[_Placed]) -> dict[str, float]:
+    """Over the stages of which it is known."""
+    known = [
+        Span(s.key, s.resource_id, s.start_s, s.end_s, s.waited_s)
+        for s in spans
+        if s.waited_s is not None
+    ]
+    waiting = bounds.waiting(known)
+    return {"stages": len(known), "mean_s": waiting.mean_s, "p95_s": waiting.p95_s}
+
+
+def _spans_to_json(store: Store, spans: Sequence[_Placed]) -> list[dict[str, Any]]:
+    names = {
+        (job_id, weighted.task.task_id): weighted.task.name
+        for job_id in {span.key.job_id for span in spans}
+        for weighted in store.tasks(job_id)
+    }
+    return [
+        {
+            "resource": span.resource_id,
+            "job": span.key.job_id,
+            "task_id": span.key.task_id,
+            "task": names.get((span.key.job_id, span.key.task_id), span.key.task_id[:8]),
+            "iteration": span.key.iteration,
+            "stage": str(span.key.kind),
+            "attempt": span.attempt,
+            "start_s": span.start_s,
+            "end_s": span.end_s,
+            "waited_s": span.waited_s,
+        }
+        for span in spans
+    ]

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.traces import MINE, open_job, ran, whole_round
+from tunefleet.store import open_store
+
+from .conftest import Invoke
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> str:
+    """One run of one round, and one that has only selected."""
+    with closing(open_store(tmp_path / "home")) as store:
+        open_job(store)
+        whole_round(store, 0.0)
+        open_job(store, "f" * 32, "short")
+        ran(store, "select", 0.0, 1.0, job="f" * 32)
+    return str(tmp_path / "home")
+
+
+def test_trace_prints_resources_and_draws(invoke: Invoke, home: str, tmp_path: Path) -> None:
+    done = invoke("trace", "aaaaaa", "--home", home, "--output", str(tmp_path / "new" / "charts"))
+    assert (done.code, done.err) == (0, "")
+    assert "device 1" in done.out
+    assert "net aaaaaaaa" in done.out
+    found = sorted((tmp_path / "new" / "charts").iterdir())
+    assert [path.name for path in found] == ["trace-aaaaaaaa.html", "trace-aaaaaaaa.png"]
+    assert all(f"drawn in {path}" in done.out for path in found)
+
+
+def test_json_on_stdout_is_all_there_is(invoke: Invoke, home: str, tmp_path: Path) -> None:
+    done = invoke("trace", MINE, "--home", home, "--output", str(tmp_path), "--json", "-")
+    found = json.loads(done.out)
+    assert (found["schema"], found["tuning_s"]) == ("tunefleet-trace/1", 7.0)
+
+
+def test_durations_go_into_a_simulation(invoke: Invoke, home: str, tmp_path: Path) -> None:
+    recorded = str(tmp_path / "durations.json")
+    done = invoke("trace", MINE, "--home", home, "--output", str(tmp_path), "--durations", recorded)
+    assert done.code == 0
+    simulated = invoke("simulate", "--durations", recorded, "--json", "-")
+    assert json.loads(simulated.out)["policies"][0]["makespan_s"] == 7.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["aaa"], "too short"),
+        (["123456"], "no run 123456"),
+        (["ffffff", "--durations", "DIR/d.json"], "no whole round"),
+        (["aaaaaa", "--output", "DIR/home/store.sqlite"], "is a file"),
+        (["aaaaaa", "--json", "DIR/none/x.json"], "does not exist"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line_and_leaves_nothing(
+    invoke: Invoke, home: str, tmp_path: Path, arguments: list[str], reason: str
+) -> None:
+    given = [a.replace("DIR", str(tmp_path)) for a in arguments]
+    extra = [] if "--output" in given else ["--output", str(tmp_path / "charts")]
+    done = invoke("trace", *given, *extra, "--home", home)
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert reason in done.err
+    assert not (tmp_path / "charts").exists()
