@@ -39,8 +39,8 @@ class Stage:
 
 
 class Lane:
-    """The sequence of stages of one task. At most two rounds are open: with look-ahead, the next
-    batch is selected and built while the current one is profiled."""
+    """The sequence of stages of one task. With look-ahead, the next batch is selected and built
+    while the current one is profiled, and no further one before that is."""
 
     __slots__ = ("failed", "iteration", "job", "offered", "rounds", "task_id")
 
@@ -66,12 +66,10 @@ class Lane:
     @property
     def extendable(self) -> bool:
         """Whether another round may be opened beside those that are open."""
-        if not self.rounds:
-            return True
-        if not self.job.request.lookahead or len(self.rounds) > 1:
-            return False
-        (stages,) = self.rounds.values()
-        return stages[STAGE_ORDER.index(StageKind.BUILD)].state is StageState.DONE
+        if not self.job.request.lookahead:
+            return not self.rounds
+        unmeasured = [r for r in self.rounds.values() if not _done(r, StageKind.PROFILE)]
+        return len(unmeasured) < 2 and all(_done(r, StageKind.BUILD) for r in unmeasured)
 
     def enabled(self) -> Iterator[Stage]:
         """Waiting stages whose predecessors are done: the stage before in the same round, and the
@@ -100,6 +98,10 @@ class Lane:
     def stages(self) -> Iterator[Stage]:
         for stages in self.rounds.values():
             yield from stages
+
+
+def _done(stages: list[Stage], kind: StageKind) -> bool:
+    return stages[STAGE_ORDER.index(kind)].state is StageState.DONE
 
 
 def _over(stages: list[Stage], given_up: bool) -> bool:

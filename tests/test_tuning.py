@@ -1,0 +1,99 @@
+"""Several networks at once, from the public surface to their artifacts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fleet.jobs import SETTINGS
+from tunefleet import BenchmarkContext, tune
+from tunefleet.core.events import JobEnded, StageStarted
+from tunefleet.errors import InputError
+from tunefleet.fleet.controls import Controls, Wish
+from tunefleet.store import open_store
+
+pytestmark = pytest.mark.tvm
+
+NETWORKS = ["zoo:tiny_cnn", "nowhere.onnx", "zoo:tiny_cnn?size=24"]
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """(outcomes, events by network, home) of three networks of which one does not exist."""
+    home = tmp_path_factory.mktemp("home")
+    events: list[list[Any]] = [[] for _ in NETWORKS]
+    context = BenchmarkContext(home=home, host_cores=(0,), device_cores=(1,))
+    outcomes = tune(
+        NETWORKS,
+        context=context,
+        observer=lambda index: events[index].append,
+        trials=20,
+        settings=SETTINGS,
+    )
+    return outcomes, events, home
+
+
+def test_every_network_has_its_outcome(tuned: Any) -> None:
+    outcomes, _, _ = tuned
+    assert [o.network for o in outcomes] == NETWORKS
+    assert [o.result and o.result["trials"] for o in outcomes] == [20, None, 20]
+    assert isinstance(outcomes[1].error, InputError)
+
+
+def test_each_artifact_is_one_of_its_own(tuned: Any) -> None:
+    outcomes, _, _ = tuned
+    paths = [Path(o.result["artifact"]) for o in outcomes if o.result]
+    assert len({p.name for p in paths if (p / "module.so").exists()}) == 2
+
+
+def test_observers_hear_of_their_own_network_only(tuned: Any) -> None:
+    _, events, _ = tuned
+    jobs = [{e.key.job_id for e in of if isinstance(e, StageStarted)} for of in events]
+    assert [len(j) for j in jobs] == [1, 0, 1]
+    assert jobs[0] != jobs[2]
+    assert [type(of[-1]) for of in events] == [JobEnded] * 3
+
+
+def test_stages_of_both_jobs_ran_side_by_side(tuned: Any) -> None:
+    _, _, home = tuned
+    store = open_store(home)
+    runs = [run for job in store.jobs() for run in store.stages(job.job_id)]
+    store.close()
+    host = [r for r in runs if r.resource_id == "host"]
+    device = [r for r in runs if r.resource_id == "device"]
+    assert len(host) + len(device) == len(runs)
+    assert any(
+        h.started_at < d.started_at + d.seconds and d.started_at < h.started_at + h.seconds
+        for h in host
+        for d in device
+        if h.key.job_id != d.key.job_id
+    )
+
+
+def test_a_network_given_twice_is_refused() -> None:
+    with pytest.raises(InputError, match="given twice"):
+        tune(["zoo:tiny_cnn", "zoo:tiny_cnn"])
+
+
+def test_a_cancelled_network_says_so_and_the_other_is_delivered(tmp_path: Path) -> None:
+    cancelled: list[str] = []
+
+    def observer(index: int) -> Any:
+        def watch(event: Any) -> None:
+            if index == 0 and isinstance(event, StageStarted) and not cancelled:
+                cancelled.append(event.key.job_id)
+                Controls(tmp_path / "control").ask(event.key.job_id, Wish.CANCEL)
+
+        return watch
+
+    first, second = tune(
+        NETWORKS[::2],
+        context=BenchmarkContext(home=tmp_path, threads=1),
+        observer=observer,
+        trials=30,
+        settings=SETTINGS,
+    )
+    assert "cancelled by its user" in str(first.error)
+    assert second.result is not None
