@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,13 +137,23 @@ class _TuningClock:
         return cls(start, end, tuple(pauses))
 
     def __call__(self, time: float) -> float:
-        """To the microsecond; a time outside the window is that of its edge."""
+        """A time outside the window is that of its edge."""
         inside = min(max(time, self.start), self.end)
         paused_s = sum(end - start for start, end in self.pauses if end <= inside)
-        return round(inside - self.start - paused_s, 6)
+        return inside - self.start - paused_s
+
+    def extent(self, span: StageSpan) -> tuple[float, float]:
+        """Start and end to the microsecond, the start rounded up and the end down: seconds since
+        the epoch are no finer than 0.2 µs, and stages that touch must not seem to overlap."""
+        start = math.ceil(self(span.started_at) * 1e6) / 1e6
+        end = math.floor(self(span.ended_at) * 1e6) / 1e6
+        return start, max(start, end)
 
     def to_json(self) -> list[dict[str, float]]:
-        return [{"at_s": self(end), "seconds": round(end - start, 6)} for start, end in self.pauses]
+        return [
+            {"at_s": round(self(end), 6), "seconds": round(end - start, 6)}
+            for start, end in self.pauses
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,15 +169,15 @@ class _Placed:
 
 
 def _placed(spans: Sequence[StageSpan], clock: _TuningClock) -> list[_Placed]:
-    ends = {span.key: clock(span.ended_at) for span in spans}
+    extents = {span.key: clock.extent(span) for span in spans}
+    ends = {key: end for key, (_, end) in extents.items()}
     return [
         _Placed(
             span.key,
             span.resource_id or str(ROLE_OF[span.key.kind]),
             span.attempt,
-            clock(span.started_at),
-            clock(span.ended_at),
-            _waited(span, clock(span.started_at), ends),
+            *extents[span.key],
+            _waited(span, extents[span.key][0], ends),
         )
         for span in spans
     ]

@@ -33,6 +33,15 @@ def test_trace_prints_resources_and_draws(invoke: Invoke, home: str, tmp_path: P
     assert all(f"drawn in {path}" in done.out for path in found)
 
 
+def test_a_name_steers_neither_terminal_nor_page(invoke: Invoke, home: str, tmp_path: Path) -> None:
+    with closing(open_store(Path(home))) as store:
+        open_job(store, "c" * 32, "\x1b[31m[red]<i>\udc80")
+        whole_round(store, 100.0, job="c" * 32)
+    done = invoke("trace", "cccccc", "--home", home, "--output", str(tmp_path))
+    assert (done.code, "[red]" in done.out, "\x1b" in done.out) == (0, True, False)
+    assert "<i>" not in (tmp_path / "trace-cccccccc.html").read_text()
+
+
 def test_json_on_stdout_is_all_there_is(invoke: Invoke, home: str, tmp_path: Path) -> None:
     done = invoke("trace", MINE, "--home", home, "--output", str(tmp_path), "--json", "-")
     found = json.loads(done.out)

@@ -67,7 +67,7 @@ def _draw(found: dict[str, Any], directory: Path) -> list[Path]:
 
     name = f"trace-{found['job'][:8]}"
     drawings = {
-        directory / f"{name}.html": trace_page(found).encode(),
+        directory / f"{name}.html": trace_page(found).encode(errors="replace"),
         directory / f"{name}.png": trace_png(found),
     }
     try:

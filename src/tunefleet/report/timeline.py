@@ -83,15 +83,11 @@ def _start(bar: Bar) -> float:
     return bar.start_s
 
 
-#: Bars that overlap by less follow each other: seconds since the epoch are no finer than 0.2 µs.
-_TOUCH_S = 1e-5
-
-
 def tracks(bars: Sequence[Bar]) -> list[list[Bar]]:
     """Bars (in the order of their start) side by side: none overlaps another of its track."""
     found: list[list[Bar]] = []
     for bar in bars:
-        free = next((t for t in found if t[-1].end_s <= bar.start_s + _TOUCH_S), None)
+        free = next((t for t in found if t[-1].end_s <= bar.start_s), None)
         if free is None:
             found.append([bar])
         else:

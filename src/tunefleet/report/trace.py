@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.table import Table
-from rich.text import Text
 
 from tunefleet.report.gantt import gantt_png
 from tunefleet.report.gantt_page import gantt_page
+from tunefleet.report.palette import short
 from tunefleet.report.text import grid
 from tunefleet.report.timeline import Bar, Timeline
 from tunefleet.report.units import UNKNOWN, format_count, format_seconds, format_share
@@ -83,7 +83,7 @@ def resources_table(trace: Trace) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     for row in trace["resources"]:
         table.add_row(
-            Text(row["resource"]),
+            short(row["resource"], 32),
             format_count(row["slots"]),
             format_count(row["stages"]),
             format_seconds(row["busy_s"]),
@@ -101,7 +101,7 @@ def jobs_table(trace: Trace) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     for job in trace["jobs"]:
         cells = [_ran(job["stages"][kind], job["seconds"][kind]) for kind in kinds]
-        table.add_row(Text(job["label"]), *cells, format_count(job["retried"]))
+        table.add_row(short(job["label"], 32), *cells, format_count(job["retried"]))
     return table
 
 
