@@ -68,13 +68,14 @@ class Bench:
         self, policy: str, names: list[str], trials: int, seed: int, modules: Path | None
     ) -> dict[str, Any]:
         """All networks at once under a policy; their modules are kept in `modules`."""
-        from tunefleet.fleet.local import Submission
-
         with tempfile.TemporaryDirectory() as home:
             fleet = self.fleet(home)
             jobs = [self.open_job(fleet, name, trials, seed) for name in names]
             started = time.perf_counter()
-            fleet.tune([Submission(job, lambda event: None) for job in jobs], policy)
+            shell = fleet.shell(policy)
+            for job in jobs:
+                shell.submit(fleet.search(job, lambda event: None))
+            shell.run()
             wall_s = time.perf_counter() - started
             found = {"policy": policy, "seed": seed, "wall_s": wall_s, **busy(fleet, jobs, wall_s)}
             if modules is not None:
@@ -87,7 +88,9 @@ class Bench:
         from tunefleet.fleet.finalists import Finalists
         from tunefleet.fleet.network_work import compile_to
 
-        Finalists(fleet.store, fleet.machine, job, lambda event: None).crown_all()
+        finalists = Finalists(fleet.store, fleet.machine, job, lambda event: None)
+        finalists.build()
+        finalists.crown()
         crowned = fleet.store.winners(job.job_id)
         traces = {t: w.candidate.trace for t, (w, _) in crowned.items() if w is not None}
         path = modules / f"{name.replace(':', '-')}.so"
@@ -110,7 +113,6 @@ class Bench:
     def without_scheduler(self, name: str, trials: int, seed: int) -> tuple[float, float]:
         """(wall seconds, seconds outside of stages) of one job in a plain loop."""
         from tunefleet.core.stage import STAGE_ORDER, StageKey
-        from tunefleet.fleet.local import Submission, live_job
         from tunefleet.fleet.stages import Lane, StageRunner
 
         with tempfile.TemporaryDirectory() as home:
@@ -118,7 +120,7 @@ class Bench:
             job = self.open_job(fleet, name, trials, seed)
             runner = StageRunner(fleet.store, fleet.machine)
             started = time.perf_counter()
-            live = live_job(fleet.store, Submission(job, lambda event: None))
+            live = fleet.search(job, lambda event: None)
             plan, stages_s = live.plan, 0.0
             while not plan.ended(time.monotonic()):
                 task_id = plan.next_lane(time.monotonic())

@@ -134,7 +134,7 @@ def drive(name: str, budget: Any, search: Any) -> dict[str, Any]:
     from tunefleet.core.stage import StageKind
     from tunefleet.core.task import Task, WeightedTask
     from tunefleet.core.trial import Measurement
-    from tunefleet.fleet.local import LocalFleet, Submission
+    from tunefleet.fleet.local import LocalFleet
 
     tvm = load_tvm()
     module, target = tasks()[name], native_target()
@@ -151,7 +151,9 @@ def drive(name: str, budget: Any, search: Any) -> dict[str, Any]:
         job = store.open_job(spec, job_id="0" * 32, now=time.time())
         store.put_tasks(job.job_id, [WeightedTask(task, 1)])
         started = time.perf_counter()
-        fleet.tune([Submission(job, lambda event: None)])
+        shell = fleet.shell()
+        shell.submit(fleet.search(job, lambda event: None))
+        shell.run()
         wall_s = time.perf_counter() - started
         seconds = {str(kind): 0.0 for kind in StageKind}
         for run in store.stages(job.job_id):

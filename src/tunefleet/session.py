@@ -22,10 +22,11 @@ from tunefleet.request import SearchRequest, search_request
 
 if TYPE_CHECKING:
     from tunefleet.compiler.artifact import Artifact
+    from tunefleet.fleet.finalists import Finalists
+    from tunefleet.fleet.live import Ending
     from tunefleet.fleet.local import LocalFleet
     from tunefleet.fleet.machine import Machine
     from tunefleet.fleet.network_work import Comparison, PreparedNetwork
-    from tunefleet.fleet.shell import Ending
     from tunefleet.store import Store
 
 __all__ = ["BenchmarkContext", "Session"]
@@ -63,6 +64,7 @@ class Session:
         self._store: Store | None = None
         self._prepared: PreparedNetwork | None = None
         self._job: Job | None = None
+        self._finalists: Finalists | None = None
         self._stopped = ""
         self._resumed = False
         self._tuned: Path | None = None
@@ -98,19 +100,30 @@ class Session:
 
     def from_network(self, spec: str | Path) -> Self:
         """Import a network, check it against its source framework, split it into tasks."""
-        from tunefleet.fleet.network_work import check_import, import_network
+        self.import_network(spec)
+        self.check_import()
+        return self
+
+    def import_network(self, spec: str | Path) -> None:
+        """The part of `from_network` that the device has no part in."""
+        from tunefleet.fleet.network_work import prepare_network
 
         self._phase("import")
         target = self.context.target
         with self.context.timed("import"):
-            machine = self._start_machine()
-            imported, module, tasks = import_network(str(spec), target)
+            self._prepared = prepare_network(str(spec), target, self._scratch_path())
+        self.context.values["network"] = self._prepared.imported.info.name
+
+    def check_import(self) -> None:
+        """The part of `from_network` that runs on the device."""
+        prepared = self._need(self._prepared, "check_import", "import_network")
+        from tunefleet.fleet.network_work import check
+
         self._phase("check")
         with self.context.timed("check"):
-            self._prepared = check_import(imported, module, tasks, machine, self._scratch_path())
+            machine = self._start_machine()
+            self._prepared = check(prepared, machine)
             self._peak = machine.peak_gflops()
-        self.context.values["network"] = imported.info.name
-        return self
 
     def autotune(
         self,
@@ -129,14 +142,17 @@ class Session:
         was interrupted is continued.
         """
         self._need(self._prepared, "autotune", "from_network")
-        from tunefleet.fleet.local import Submission
+        from tunefleet.fleet.local import Wanted
 
         with self._locks:
             job = self.open_job(search_request(trials, **request))
             with self.context.timed("tune"):
-                submission = Submission(job, self._observer, lookahead=look_ahead)
-                ending = self._place().tune([submission], policy)[job.job_id]
-            self.crown(ending)
+                fleet = self._place()
+                shell = fleet.shell(policy)
+                shell.submit(fleet.search(job, self._observer, Wanted(lookahead=look_ahead)))
+                ending = shell.run()[job.job_id]
+            self.build_finalists(ending)
+            self.crown()
         return self
 
     def open_job(self, request: SearchRequest) -> Job:
@@ -150,23 +166,28 @@ class Session:
         self._job = self._open_job(self._open_store(), spec, prepared, request.new_job)
         return self._job
 
-    def crown(self, ending: Ending) -> None:
-        """Choose and verify each task's winner after a search; raises what failed it."""
-        job = self._need(self._job, "crown", "open_job")
+    def build_finalists(self, ending: Ending) -> None:
+        """Build each task's best programs after a search; raises what failed it."""
+        job = self._need(self._job, "build_finalists", "open_job")
         from tunefleet.fleet.finalists import Finalists
         from tunefleet.scheduler.values import JobEnd
 
         if ending.error is not None:
             raise ending.error
         if ending.end is not JobEnd.DONE:
-            raise JobError(
-                f"{job.spec.network.name}: {ending.reason}", cure="the same command tries again"
-            )
+            raise JobError(f"{job.spec.network.name}: {ending.reason}", cure="tune it again")
         self._stopped = ending.reason
         self._phase("verify winners")
         with self.context.timed("finalists"):
-            store, machine = self._open_store(), self._start_machine()
-            Finalists(store, machine, job, self._observer).crown_all()
+            machine = self._start_machine()
+            self._finalists = Finalists(self._open_store(), machine, job, self._observer)
+            self._finalists.build()
+
+    def crown(self) -> None:
+        """Choose and verify each task's winner, on the device."""
+        finalists = self._need(self._finalists, "crown", "build_finalists")
+        with self.context.timed("finalists"):
+            finalists.crown()
 
     def build(self) -> Self:
         """Compile with the best verified records; keep the untuned module if that is faster.
@@ -174,28 +195,41 @@ class Session:
         Without `autotune` before, the records are those that earlier jobs verified on this
         device.
         """
-        prepared = self._need(self._prepared, "build", "from_network")
-        from tunefleet.fleet.network_work import TOLERANCE, compare, compile_to, difference_from
+        self.compile()
+        self.verify()
+        return self
 
-        machine = self._start_machine()
+    def compile(self) -> None:
+        """The part of `build` that the device has no part in."""
+        prepared = self._need(self._prepared, "build", "from_network")
+        from tunefleet.fleet.network_work import compile_to
+
         tuned = self._scratch_path() / "tuned.so"
         self._phase("compile")
         with self.context.timed("compile"):
-            compile_to(tuned, prepared.module, machine.target, self._winning_traces(prepared))
-            self._difference = difference_from(prepared.expected, tuned, prepared.imported, machine)
+            traces = self._winning_traces(prepared)
+            compile_to(tuned, prepared.module, self.context.target, traces)
         self._tuned, self._delivered = tuned, "tuned"
-        if not self._difference <= TOLERANCE:
-            self._deliver_untuned(
-                f"the tuned module differs from the source framework by {self._difference:.1e}"
-            )
-            return self
+
+    def verify(self) -> None:
+        """The part of `build` that runs on the device."""
+        tuned = self._need(self._tuned, "verify", "compile")
+        prepared = self._need(self._prepared, "verify", "from_network")
+        from tunefleet.fleet.network_work import TOLERANCE, compare, difference_from
+
+        machine = self._start_machine()
         self._phase("measure")
         with self.context.timed("evaluate"):
+            self._difference = difference_from(prepared.expected, tuned, prepared.imported, machine)
+            if not self._difference <= TOLERANCE:
+                self._deliver_untuned(
+                    f"the tuned module differs from the source framework by {self._difference:.1e}"
+                )
+                return
             inputs = prepared.imported.example_inputs
             self._comparison = compare(prepared.untuned, tuned, inputs, machine, _DECISION_ROUNDS)
         if self._comparison.speedup.median <= 1.0:
             self._deliver_untuned("the tuned module is not faster than the untuned one")
-        return self
 
     def save(self) -> Self:
         """Publish the artifact directory `home/artifacts/RUN_ID`."""

@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tunefleet.context import BenchmarkContext
 from tunefleet.core.events import JobEnded, Observer
-from tunefleet.errors import InputError, TunefleetError
-from tunefleet.request import search_request
+from tunefleet.errors import InputError, JobError, TunefleetError
+from tunefleet.request import SearchRequest, search_request
+from tunefleet.scheduler.values import Role
 from tunefleet.session import Session
+
+if TYPE_CHECKING:
+    from tunefleet.core.job import Job
+    from tunefleet.fleet.live import Ending, Errands, Live
+    from tunefleet.fleet.local import LocalFleet, Wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +53,7 @@ def tune(
     `observer(i)` is told what happens to the i-th network. Called again after an interruption, all
     jobs go on.
     """
-    from tunefleet.fleet.local import LocalFleet, Submission
+    from tunefleet.fleet.local import LocalFleet, Wanted
 
     names = [str(network) for network in networks]
     doubles = sorted({name for name in names if names.count(name) > 1})
@@ -56,48 +62,98 @@ def tune(
     wanted = search_request(**request)
     base = context or BenchmarkContext()
     fleet = LocalFleet(base.target, wanted.settings, base.layout, base.home)
-    outcomes: dict[int, Tuned] = {}
-    sessions: dict[int, Session] = {}
-    by_job: dict[str, int] = {}
-
-    def failed(index: int, error: TunefleetError) -> None:
-        outcomes[index] = Tuned(names[index], error=error)
-        observer(index)(JobEnded(str(error)))
-
-    def finish(job_id: str, ending: Any) -> None:
-        index = by_job[job_id]
-        session = sessions[index]
-        try:
-            session.crown(ending)
-            result = session.build().save().evaluate().result()
-            outcomes[index] = Tuned(names[index], result)
-            observer(index)(JobEnded())
-        except TunefleetError as error:
-            failed(index, error)
-
+    runs = [
+        _Run(
+            name,
+            fleet,
+            Session(base.another(), observer(index), fleet),
+            observer(index),
+            wanted,
+            Wanted((priorities or {}).get(name, 0), (deadlines_s or {}).get(name), look_ahead),
+        )
+        for index, name in enumerate(names)
+    ]
     try:
-        submissions = []
-        for index, name in enumerate(names):
-            session = sessions[index] = Session(base.another(), observer(index), fleet)
-            try:
-                job = session.from_network(name).open_job(wanted)
-            except TunefleetError as error:
-                failed(index, error)
-                continue
-            by_job[job.job_id] = index
-            submissions.append(
-                Submission(
-                    job,
-                    observer(index),
-                    priority=(priorities or {}).get(name, 0),
-                    deadline_s=(deadlines_s or {}).get(name),
-                    lookahead=look_ahead,
-                )
-            )
-        if submissions:
-            fleet.tune(submissions, policy, finish)
+        shell = fleet.shell(policy)
+        for run in runs:
+            shell.submit(run.importing())
+        shell.run()
     finally:
-        for session in sessions.values():
-            session.close()
+        for run in runs:
+            run.session.close()
         fleet.close()
-    return [outcomes[index] for index in range(len(names))]
+    return [run.outcome() for run in runs]
+
+
+class _Run:
+    """One network on its way: import, search, delivery, each submitted when the one before ends."""
+
+    def __init__(
+        self,
+        name: str,
+        fleet: LocalFleet,
+        session: Session,
+        observer: Observer,
+        request: SearchRequest,
+        wanted: Wanted,
+    ) -> None:
+        self.session = session
+        self._fleet = fleet
+        self._name = name
+        self._observer = observer
+        self._request = request
+        self._wanted = wanted
+        self._job: Job | None = None
+        self._result: dict[str, Any] | None = None
+        self._error: Exception | None = None
+
+    def importing(self) -> Errands:
+        from tunefleet.fleet.live import Errands
+
+        session = self.session
+        steps = [
+            (Role.HOST, lambda: session.import_network(self._name)),
+            (Role.DEVICE, session.check_import),
+            (Role.HOST, self._open_job),
+        ]
+        return Errands(f"import of {self._name}", steps, self._searching)
+
+    def _open_job(self) -> None:
+        self._job = self.session.open_job(self._request)
+
+    def _searching(self, ending: Ending) -> Sequence[Live]:
+        if ending.error is not None or self._job is None:
+            return self._failed(ending)
+        return [self._fleet.search(self._job, self._observer, self._wanted, self._delivering)]
+
+    def _delivering(self, ending: Ending) -> Sequence[Live]:
+        from tunefleet.fleet.live import Errands
+
+        session = self.session
+        steps = [
+            (Role.HOST, lambda: session.build_finalists(ending)),
+            (Role.DEVICE, session.crown),
+            (Role.HOST, session.compile),
+            (Role.DEVICE, session.verify),
+            (Role.HOST, session.save),
+            (Role.DEVICE, session.evaluate),
+        ]
+        return [Errands(f"delivery of {self._name}", steps, self._ended)]
+
+    def _ended(self, ending: Ending) -> Sequence[Live]:
+        if ending.error is not None:
+            return self._failed(ending)
+        self._result = self.session.result()
+        self._observer(JobEnded())
+        return ()
+
+    def _failed(self, ending: Ending) -> Sequence[Live]:
+        self._error = ending.error or JobError(f"{self._name}: {ending.reason}", cure="try again")
+        self._observer(JobEnded(str(self._error)))
+        return ()
+
+    def outcome(self) -> Tuned:
+        """Raises what is no error of the tree, since that is a bug."""
+        if self._error is not None and not isinstance(self._error, TunefleetError):
+            raise self._error
+        return Tuned(self._name, self._result, self._error)

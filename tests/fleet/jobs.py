@@ -54,10 +54,10 @@ def search(
     store: Any, machine: Any, job: Job, observer: Any, policy: str = "predictive", **options: Any
 ) -> str:
     """Run a job's search to its end; returns why it ended."""
-    from tunefleet.fleet.local import Submission, live_job, shell_on
+    from tunefleet.fleet.local import Wanted, search_of, shell_on
 
     shell = shell_on(machine, store, policy)
-    shell.submit(live_job(store, Submission(job, observer, **options)))
+    shell.submit(search_of(store, job, observer, Wanted(**options)))
     ending = shell.run()[job.job_id]
     if ending.error is not None:
         raise ending.error

@@ -16,7 +16,7 @@ import pytest
 from tests.fleet.jobs import APART, SETTINGS, open_job
 from tunefleet.core.stage import STAGE_ORDER
 from tunefleet.core.trial import Failure
-from tunefleet.fleet.local import Submission, live_job, shell_on
+from tunefleet.fleet.local import Wanted, search_of, shell_on
 from tunefleet.fleet.machine import Machine
 from tunefleet.scheduler.values import JobEnd
 from tunefleet.store import MemoryStore
@@ -62,7 +62,7 @@ def test_the_end_is_that_of_an_undisturbed_run(tiny: Any, seed: int) -> None:
     job = open_job(store, tiny, trials, replace(SETTINGS, transfer=False))
     with Machine(job.spec.target, SETTINGS, APART) as machine:
         shell = shell_on(machine, store, "predictive", LEASE_S)
-        shell.submit(live_job(store, Submission(job, lambda event: None)))
+        shell.submit(search_of(store, job, lambda event: None, Wanted()))
         with faults(machine, seed) as done:
             ending = shell.run()[job.job_id]
     assert len(done) >= 3

@@ -26,6 +26,12 @@ def drive(store: Any, machine: Any, job: Any) -> list[Any]:
     return seen
 
 
+def crown_all(store: Any, machine: Any, job: Any) -> None:
+    finalists = Finalists(store, machine, job, lambda event: None)
+    finalists.build()
+    finalists.crown()
+
+
 @pytest.fixture(scope="module")
 def done(tiny: Any, machine: Any) -> Any:
     """(store, job, events) of a finished job of 30 trials."""
@@ -82,7 +88,7 @@ def test_a_finished_job_does_nothing_more(done: Any, machine: Any) -> None:
 
 def test_winners_are_verified(done: Any, machine: Any) -> None:
     store, job, _ = done
-    Finalists(store, machine, job, lambda event: None).crown_all()
+    crown_all(store, machine, job)
     winners = store.winners(job.job_id)
     assert set(winners) == {t.task.task_id for t in store.tasks(job.job_id)}
     assert all(checks["verified"] for winner, checks in winners.values() if winner is not None)
@@ -162,7 +168,7 @@ def test_a_wrong_program_never_wins(
         return Check("outputs differ", found.default_s) if isinstance(found, Check) else found
 
     monkeypatch.setattr(machine.device, "call", wrong)
-    Finalists(store, machine, job, lambda event: None).crown_all()
+    crown_all(store, machine, job)
     assert {winner for winner, _ in store.winners(job.job_id).values()} == {None}
     kinds = {t.outcome.kind for t in store.trials(job.job_id) if isinstance(t.outcome, Failure)}
     assert FailureKind.WRONG_ANSWER in kinds

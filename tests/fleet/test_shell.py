@@ -23,7 +23,8 @@ from tunefleet.core.stage import StageKey, StageKind, StageRun
 from tunefleet.errors import JobError
 from tunefleet.fleet.controls import Controls, Wish
 from tunefleet.fleet.executor import Assignment, Report
-from tunefleet.fleet.shell import Ending, LiveJob, Shell
+from tunefleet.fleet.live import Ending, Errands, Live, Search
+from tunefleet.fleet.shell import Shell
 from tunefleet.scheduler.core import Scheduler
 from tunefleet.scheduler.policies import Predictive
 from tunefleet.scheduler.values import End, JobEnd, JobRequest, Resource, Role
@@ -57,10 +58,17 @@ class FakeExecutor:
         if key.job_id in self.errors:
             self._shell.report(Report(assignment, End.FAILED, error=self.errors[key.job_id]))
             return
+        if assignment.errand is not None:
+            try:
+                assignment.errand()
+                self._shell.report(Report(assignment, End.DONE))
+            except Exception as error:
+                self._shell.report(Report(assignment, End.FAILED, error=error))
+            return
         mock = self._mocks[key.job_id]
         run = StageRun(key, mock.result(key), time.time(), 0.001)
         mock.runs.append(run)
-        self._shell.report(Report(assignment, End.DONE, run))
+        self._shell.report(Report(assignment, End.DONE, run=run))
 
     def abandon(self, lease: int) -> None:
         if lease in self.stuck:
@@ -95,7 +103,7 @@ class Bench:
             job = Job(name, make_spec(), JobState.RUNNING, 0.0)
             tasks = {t: lane.weighted.task for t, lane in mock.plan.progress.items()}
             request = JobRequest(name, mock.plan)
-            self.shell.submit(LiveJob(job, mock.plan, tasks, self.events[name].append, request))
+            self.shell.submit(Search(job, mock.plan, tasks, self.events[name].append, request))
 
     def of(self, name: str, kind: type) -> list[Any]:
         return [e for e in self.events[name] if isinstance(e, kind)]
@@ -114,17 +122,40 @@ def test_every_job_ends_with_its_trials() -> None:
     assert bench.host.closed
 
 
-def test_a_job_is_finished_while_nothing_else_runs() -> None:
-    bench = Bench("a", "b")
-    busy: list[int] = []
+def test_errands_run_in_their_order_where_they_belong() -> None:
+    bench = Bench("a")
+    done: list[str] = []
 
-    def finish(job_id: str, ending: Ending) -> None:
-        before = len(bench.host.started) + len(bench.device.started)
-        time.sleep(0.05)
-        busy.append(len(bench.host.started) + len(bench.device.started) - before)
+    def then(ending: Ending) -> list[Live]:
+        return [Errands("later", [(Role.HOST, lambda: done.append("later"))])]
 
-    bench.shell.run(finish)
-    assert busy == [0, 0]
+    steps = [
+        (Role.HOST, lambda: done.append("host 1")),
+        (Role.HOST, lambda: done.append("host 2")),
+        (Role.DEVICE, lambda: done.append("device")),
+        (Role.HOST, lambda: done.append("host 3")),
+        (Role.DEVICE, lambda: done.append("device 2")),
+    ]
+    bench.shell.submit(Errands("steps", steps, then))
+    endings = bench.shell.run()
+    assert done == ["host 1", "host 2", "device", "host 3", "device 2", "later"]
+    assert {e.end for e in endings.values()} == {JobEnd.DONE}
+    where = {a.errand: r.resource.role for r in (bench.host, bench.device) for a in r.started}
+    assert [where[step] for _, step in steps] == [role for role, _ in steps]
+
+
+def test_an_errand_that_fails_ends_those_after_it() -> None:
+    bench = Bench("a")
+    done: list[str] = []
+
+    def fail() -> None:
+        raise JobError("no space")
+
+    bench.shell.submit(Errands("e", [(Role.HOST, fail), (Role.HOST, lambda: done.append("x"))]))
+    endings = bench.shell.run()
+    assert "no space" in str(endings["e"].error)
+    assert done == []
+    assert endings["a"].end is JobEnd.DONE
 
 
 def test_a_silent_resource_costs_an_attempt_and_nothing_else() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
@@ -14,25 +15,33 @@ from tunefleet.fleet.stages import Lane, StageRunner
 from tunefleet.scheduler.values import End, Resource
 from tunefleet.store import Store
 
+#: Seconds that `close` waits for an errand that compiles in this process and cannot be stopped.
+_PATIENCE_S = 5.0
+
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """A stage to run under a lease. `batch` is for select; `elapsed_s` the job's age now."""
+    """What to run under a lease: a stage of `lane`, or an `errand`.
+
+    `batch` is for select; `elapsed_s` is the job's age now.
+    """
 
     key: StageKey
     lease: int
     attempt: int
-    lane: Lane
-    batch: int
-    elapsed_s: float
+    lane: Lane | None = None
+    batch: int = 0
+    elapsed_s: float = 0.0
+    errand: Callable[[], object] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How an assignment ended. `run` is what was committed; `error` fails the job."""
+    """How an assignment ended. `run` is what was committed of a stage; `error` fails the job."""
 
     assignment: Assignment
     end: End
+    seconds: float = 0.0
     run: StageRun | None = None
     error: Exception | None = None
 
@@ -58,7 +67,7 @@ class Executor(Protocol):
         """The heartbeat: whether everything that runs here shows signs of life."""
 
     def close(self) -> None:
-        """Abandon what runs; returns when nothing does."""
+        """Abandon what runs; returns when it has ended, or cannot be waited for."""
 
 
 class LocalExecutor:
@@ -82,7 +91,10 @@ class LocalExecutor:
     def start(self, assignment: Assignment) -> None:
         scope = CallScope()
         thread = Thread(
-            target=self._work, args=(assignment, scope), name=f"{self.resource.resource_id}"
+            target=self._work,
+            args=(assignment, scope),
+            name=f"tunefleet-{self.resource.resource_id}",
+            daemon=True,
         )
         self._running[assignment.lease] = (thread, scope)
         thread.start()
@@ -99,11 +111,14 @@ class LocalExecutor:
         for _, scope in running:
             scope.cancel()
         for thread, _ in running:
-            thread.join()
+            thread.join(_PATIENCE_S)
 
     def _work(self, assignment: Assignment, scope: CallScope) -> None:
+        clock = time.perf_counter()
         try:
-            report = Report(assignment, End.DONE, self._run(assignment, scope))
+            with scope:
+                run = self._run(assignment, scope)
+            report = Report(assignment, End.DONE, time.perf_counter() - clock, run)
         except CancelledError:
             # What was begun may still run in a worker, and would disturb whatever comes next.
             for pool in self._pools:
@@ -114,10 +129,13 @@ class LocalExecutor:
         del self._running[assignment.lease]
         self._report(report)
 
-    def _run(self, assignment: Assignment, scope: CallScope) -> StageRun:
+    def _run(self, assignment: Assignment, scope: CallScope) -> StageRun | None:
         """Run a stage and commit it; another attempt may have committed it meanwhile."""
-        with scope:
-            made = self._runner.run(assignment.lane, assignment.key, assignment.batch)
+        if assignment.errand is not None:
+            assignment.errand()
+            return None
+        assert assignment.lane is not None
+        made = self._runner.run(assignment.lane, assignment.key, assignment.batch)
         if scope.cancelled:
             raise CancelledError
         where = self.resource.resource_id

@@ -43,19 +43,21 @@ class Finalists:
         self._job = job
         self._observer = observer
 
-    def crown_all(self) -> None:
+    def build(self) -> None:
+        """Build every task's finalists, with the host's workers."""
         crowned = self._store.winners(self._job.job_id)
         every = self._store.tasks(self._job.job_id)
-        weights = self._weights(every)
-        between = sum(t.weight * weights[t.task.task_id][1] for t in every)
+        self._weights_of = self._weights(every)
+        self._between = sum(t.weight * self._weights_of[t.task.task_id][1] for t in every)
         tasks = [t for t in every if t.task.task_id not in crowned]
-        contests = [(weighted, self._finalists(weighted)) for weighted in tasks]
-        # All are built before any is measured: on shared cores the two take turns anyway, and
-        # builds fill both cores only when there are many of them.
-        for index, contest in enumerate(self._built(contests)):
+        self._contests = list(self._built([(w, self._finalists(w)) for w in tasks]))
+
+    def crown(self) -> None:
+        """Measure what `build` built on the device, and crown the best that computes the same."""
+        for index, contest in enumerate(self._contests):
             task = contest.weighted.task
-            self._observer(Progressed(index + 1, len(tasks), task.name))
-            self._crown(contest, weights[task.task_id][0], between)
+            self._observer(Progressed(index + 1, len(self._contests), task.name))
+            self._crown(contest, self._weights_of[task.task_id][0], self._between)
 
     def _weights(self, tasks: list[WeightedTask]) -> dict[str, tuple[tuple[int, ...], int]]:
         """By task: which arguments are weights of the network, and their bytes."""

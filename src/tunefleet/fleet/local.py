@@ -8,30 +8,29 @@ from pathlib import Path
 
 from tunefleet.core.events import Observer
 from tunefleet.core.identity import Tier
-from tunefleet.core.job import Job
+from tunefleet.core.job import Job, JobState
 from tunefleet.core.layout import MachineLayout
 from tunefleet.core.settings import TuneSettings
 from tunefleet.core.target import Target
 from tunefleet.fleet.controls import Controls, Wish
 from tunefleet.fleet.executor import LocalExecutor
+from tunefleet.fleet.live import Ending, Live, Search
 from tunefleet.fleet.machine import Machine
-from tunefleet.fleet.shell import LEASE_S, Ending, Finisher, LiveJob, Shell, now
+from tunefleet.fleet.shell import LEASE_S, Shell, now
 from tunefleet.fleet.stages import Lane, StageRunner, known_records
 from tunefleet.scheduler.core import Scheduler
 from tunefleet.scheduler.policies import POLICIES
 from tunefleet.scheduler.tuning_plan import TuningPlan
-from tunefleet.scheduler.values import JobRequest, Resource, Role
+from tunefleet.scheduler.values import JobEnd, JobRequest, Resource, Role
 from tunefleet.store import Store, open_store
 
 
 @dataclass(frozen=True, slots=True)
-class Submission:
-    """A job for `LocalFleet.tune`. Of a higher `priority` more is done, a `deadline_s` from now is
-    kept if it can be; `lookahead` lets a task select and build its next batch while the current
+class Wanted:
+    """How a job is to be scheduled. Of a higher `priority` more is done, a `deadline_s` from now
+    is kept if it can be; `lookahead` lets a task select and build its next batch while the current
     one is measured. Only the predictive policy knows priorities and deadlines."""
 
-    job: Job
-    observer: Observer
     priority: int = 0
     deadline_s: float | None = None
     lookahead: bool = False
@@ -71,18 +70,26 @@ class LocalFleet:
     def controls(self) -> Controls:
         return Controls(self._home / "control")
 
-    def tune(
+    def shell(self, policy: str = "predictive", lease_s: float = LEASE_S) -> Shell:
+        """A shell with this machine's host and device, to submit to and to run."""
+        return shell_on(self.machine, self.store, policy, lease_s, self.controls.of)
+
+    def search(
         self,
-        submissions: Sequence[Submission],
-        policy: str = "predictive",
-        finish: Finisher = lambda job_id, ending: None,
-        lease_s: float = LEASE_S,
-    ) -> dict[str, Ending]:
-        """Search for all jobs at once; returns how each search ended, by job id."""
-        shell = shell_on(self.machine, self.store, policy, lease_s, self.controls.of)
-        for submission in submissions:
-            shell.submit(live_job(self.store, submission))
-        return shell.run(finish)
+        job: Job,
+        observer: Observer,
+        wanted: Wanted | None = None,
+        then: Callable[[Ending], Sequence[Live]] = lambda ending: (),
+    ) -> Search:
+        """The search of a job, with everything that earlier processes committed of it."""
+
+        def ended(ending: Ending) -> Sequence[Live]:
+            if ending.end is JobEnd.CANCELLED:
+                self.store.finish(job.job_id, JobState.CANCELLED, {"stopped": ending.reason})
+                self.controls.ask(job.job_id, Wish.RUN)
+            return then(ending)
+
+        return search_of(self.store, job, observer, wanted or Wanted(), ended)
 
     def close(self) -> None:
         if self._machine is not None:
@@ -114,9 +121,13 @@ def shell_on(
     return shell
 
 
-def live_job(store: Store, submission: Submission) -> LiveJob:
-    """A job with everything that earlier processes committed of it."""
-    job = submission.job
+def search_of(
+    store: Store,
+    job: Job,
+    observer: Observer,
+    wanted: Wanted,
+    then: Callable[[Ending], Sequence[Live]] = lambda ending: (),
+) -> Search:
     tasks = store.tasks(job.job_id)
     known: dict[str, float | None] = {}
     for weighted in tasks:
@@ -133,13 +144,12 @@ def live_job(store: Store, submission: Submission) -> LiveJob:
         now=now(),
         first_model=bool(known),
     )
-    deadline_s = submission.deadline_s
     request = JobRequest(
         job.job_id,
         plan,
-        priority=submission.priority,
-        deadline=None if deadline_s is None else now() + deadline_s,
-        lookahead=submission.lookahead,
+        priority=wanted.priority,
+        deadline=None if wanted.deadline_s is None else now() + wanted.deadline_s,
+        lookahead=wanted.lookahead,
     )
     by_id = {w.task.task_id: w.task for w in tasks}
-    return LiveJob(job, plan, by_id, submission.observer, request)
+    return Search(job, plan, by_id, observer, request, then)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +28,15 @@ _ROUND_S = 0.25
 
 @dataclass(frozen=True, slots=True)
 class PreparedNetwork:
-    """A network after the graph pipeline, with its untuned module compiled and checked."""
+    """A network after the graph pipeline, with its untuned module compiled. `difference` of that
+    from the source framework's outputs is what `check` finds."""
 
     imported: ImportedNetwork
     module: Any
     tasks: list[WeightedTask]
     untuned: Path
     expected: list[Any]
-    difference: float
+    difference: float = math.nan
 
 
 def import_network(spec: str, target: Target) -> tuple[ImportedNetwork, Any, list[WeightedTask]]:
@@ -49,28 +51,29 @@ def import_network(spec: str, target: Target) -> tuple[ImportedNetwork, Any, lis
         return imported, module, extract_tasks(module, target)
 
 
-def check_import(
-    imported: ImportedNetwork,
-    module: Any,
-    tasks: list[WeightedTask],
-    machine: Machine,
-    directory: Path,
-) -> PreparedNetwork:
-    """Compile the untuned module and compare it with the source framework.
+def prepare_network(spec: str, target: Target, directory: Path) -> PreparedNetwork:
+    """Import a network and compile its untuned module into `directory`."""
+    imported, module, tasks = import_network(spec, target)
+    untuned = directory / "untuned.so"
+    compile_to(untuned, module, target, {})
+    expected = imported.reference(imported.example_inputs, target.threads)
+    return PreparedNetwork(imported, module, tasks, untuned, expected)
+
+
+def check(prepared: PreparedNetwork, machine: Machine) -> PreparedNetwork:
+    """Compare the untuned module with the source framework, on the device.
 
     Raises JobError when they disagree: whatever tuning made of it would be wrong too.
     """
-    untuned = directory / "untuned.so"
-    compile_to(untuned, module, machine.target, {})
-    expected = imported.reference(imported.example_inputs, machine.target.threads)
-    difference = difference_from(expected, untuned, imported, machine)
+    imported = prepared.imported
+    difference = difference_from(prepared.expected, prepared.untuned, imported, machine)
     if not difference <= TOLERANCE:
         raise JobError(
             f"{imported.info.name}: the imported network differs from its source framework by "
             f"{difference:.1e} of the largest output",
             cure="report the network; its import is wrong and tuning it would be too",
         )
-    return PreparedNetwork(imported, module, tasks, untuned, expected, difference)
+    return replace(prepared, difference=difference)
 
 
 def compile_to(path: Path, module: Any, target: Target, traces: Mapping[str, str]) -> None:

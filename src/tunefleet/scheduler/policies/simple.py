@@ -41,7 +41,8 @@ class Interleaved(_Plain):
 
 
 class Sequential(_Plain):
-    """One job at a time and one stage at a time, as without a scheduler (Listing 3)."""
+    """One job at a time and one stage at a time, as without a scheduler (Listing 3). Of equal
+    priority, in the order of submission."""
 
     name = "sequential"
     gated = True
@@ -49,7 +50,8 @@ class Sequential(_Plain):
     def take(self, held: Held, now: float) -> Stage | None:
         if self._view.running:
             return None
-        current = next((job for job in self._view.jobs.values() if not job.paused), None)
+        waiting = (job for job in self._view.jobs.values() if not job.paused)
+        current = max(waiting, key=lambda job: job.request.priority, default=None)
         if current is None:
             return None
         # A round that has begun goes on before another lane begins one.
