@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import typer
 
-from tunefleet.cli import artifacts, inspect, simulate, trace, tune
+from tunefleet.cli import artifacts, control, inspect, simulate, trace, tune
 from tunefleet.cli.outcome import Invocation, guard
 
 app = typer.Typer(
@@ -31,6 +31,9 @@ for command in (
     inspect.jobs,
     trace.trace,
     simulate.simulate,
+    control.pause,
+    control.resume,
+    control.cancel,
     inspect.doctor,
     inspect.version,
 ):

@@ -39,3 +39,7 @@ class Controls:
 
     def _path(self, job_id: str) -> Path:
         return self._directory / job_id
+
+
+def controls_of(home: Path) -> Controls:
+    return Controls(home / "control")

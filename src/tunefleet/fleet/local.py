@@ -12,7 +12,7 @@ from tunefleet.core.job import Job, JobState
 from tunefleet.core.layout import MachineLayout
 from tunefleet.core.settings import TuneSettings
 from tunefleet.core.target import Target
-from tunefleet.fleet.controls import Controls, Wish
+from tunefleet.fleet.controls import Controls, Wish, controls_of
 from tunefleet.fleet.executor import LocalExecutor
 from tunefleet.fleet.live import Ending, Live, Search
 from tunefleet.fleet.machine import Machine
@@ -68,7 +68,7 @@ class LocalFleet:
 
     @property
     def controls(self) -> Controls:
-        return Controls(self._home / "control")
+        return controls_of(self._home)
 
     def shell(self, policy: str = "predictive", lease_s: float = LEASE_S) -> Shell:
         """A shell with this machine's host and device, to submit to and to run."""

@@ -1,0 +1,71 @@
+"""Commands that tell a running job what its user wants: pause, resume, cancel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tunefleet.cli import options
+from tunefleet.errors import InputError
+
+if TYPE_CHECKING:
+    from tunefleet.core.job import Job
+    from tunefleet.fleet.controls import Wish
+
+JobName = Annotated[
+    str,
+    typer.Argument(
+        metavar="JOB",
+        help="A job id that `jobs` lists, or its first 6 characters or more.",
+        show_default=False,
+    ),
+]
+
+
+def pause(job: JobName, home: options.Home = None, traceback: options.Traceback = False) -> None:
+    """Let what runs of a job finish and start nothing more of it, until `resume`."""
+    from tunefleet.fleet.controls import Wish
+
+    found = _ask(job, home, Wish.PAUSE)
+    typer.echo(f"{_named(found)} is paused; tunefleet resume {found.job_id[:8]} continues it")
+
+
+def resume(job: JobName, home: options.Home = None, traceback: options.Traceback = False) -> None:
+    """Continue a paused job."""
+    from tunefleet.fleet.controls import Wish
+
+    typer.echo(f"{_named(_ask(job, home, Wish.RUN))} goes on")
+
+
+def cancel(job: JobName, home: options.Home = None, traceback: options.Traceback = False) -> None:
+    """End a job now; its trials are kept as records."""
+    from tunefleet.fleet.controls import Wish
+
+    typer.echo(f"{_named(_ask(job, home, Wish.CANCEL))} is cancelled; its records are kept")
+
+
+def _ask(name: str, home: Path | None, wish: Wish) -> Job:
+    from tunefleet.context import default_home
+    from tunefleet.core.job import JobState
+    from tunefleet.fleet.controls import controls_of
+    from tunefleet.store import open_store
+    from tunefleet.trace import find_job
+
+    home = home or default_home()
+    if not home.is_dir():  # looking must not create a store
+        raise InputError(f"no jobs in {home}", cure="name another home")
+    store = open_store(home)
+    try:
+        job = find_job(store, name)
+    finally:
+        store.close()
+    if job.state is not JobState.RUNNING:
+        raise InputError(f"{_named(job)} is {job.state}", cure="nothing of it runs")
+    controls_of(home).ask(job.job_id, wish)
+    return job
+
+
+def _named(job: Job) -> str:
+    return f"job {job.job_id[:8]} ({job.spec.network.name})"

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.store.values import make_spec
+from tunefleet.core.job import JobState
+from tunefleet.fleet.controls import Wish, controls_of
+from tunefleet.store import open_store
+
+from .conftest import Invoke
+
+JOB = "c0ffee" + "0" * 26
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    store = open_store(tmp_path)
+    store.open_job(make_spec("net"), job_id=JOB, now=1.0)
+    store.close()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("verb", "wish"), [("pause", Wish.PAUSE), ("cancel", Wish.CANCEL), ("resume", Wish.RUN)]
+)
+def test_a_running_job_is_told_what_is_wanted(
+    invoke: Invoke, home: Path, verb: str, wish: Wish
+) -> None:
+    controls_of(home).ask(JOB, Wish.PAUSE)
+    ended = invoke(verb, "c0ffee", "--home", str(home))
+    assert (ended.code, ended.err) == (0, "")
+    assert "job c0ffee00 (net)" in ended.out
+    assert controls_of(home).of(JOB) is wish
+
+
+@pytest.mark.parametrize("name", ["c0", "abcdef", JOB + "0"])
+def test_an_unknown_job_is_refused(invoke: Invoke, home: Path, name: str) -> None:
+    ended = invoke("pause", name, "--home", str(home))
+    assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1)
+
+
+def test_a_job_that_is_over_cannot_be_cancelled(invoke: Invoke, home: Path) -> None:
+    store = open_store(home)
+    store.finish(JOB, JobState.DONE, {})
+    store.close()
+    ended = invoke("cancel", JOB, "--home", str(home))
+    assert ended.code == 2
+    assert "is done" in ended.err
