@@ -43,8 +43,6 @@ TRANSITIONS: dict[tuple[StageState, Move], StageState] = {
     (StageState.STOPPING, Move.STOPPED): StageState.ABANDONED,
     # It was told to stop and had finished just before: its result counts.
     (StageState.STOPPING, Move.FINISH): StageState.DONE,
-    # Stopped for a pause or a lost lease: it runs again.
-    (StageState.STOPPING, Move.RETRY): StageState.READY,
 }
 
 
