@@ -23,7 +23,8 @@ import recorded_rounds
 #: (devices, hosts)
 FLEETS = ((1, 1), (2, 2), (2, 1), (8, 8), (8, 2))
 JOBS = (2, 4, 8, 32)
-#: Tasks of a job: from one to so many. With one, a job has nothing of its own to interleave.
+#: Tasks of a job: from one to so many. A job of the thesis has one, and nothing of its own to
+#: interleave.
 MOST_LANES = (8, 1)
 POLICIES = ("sequential", "synchronous", "interleaved", "predictive")
 #: Rounds of the thesis's job: 14.5 hours of 91.8 s.
@@ -139,6 +140,8 @@ def idle_shares(rounds: int) -> list[dict[str, Any]]:
 
 
 def checks(cells: Sequence[Mapping[str, Any]]) -> list[common.Check]:
+    """Bounds of predictive where there are four jobs or more per device; nowhere behind
+    interleaved."""
     from tunefleet.core.statistics import median
 
     found = []

@@ -1,0 +1,79 @@
+"""Which resource can start a stage: kept up to date, against looking at all of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.scheduler.mock import device, host
+from tunefleet.scheduler.resources import Held, Resources
+from tunefleet.scheduler.values import Resource, Role
+
+FLEET = (
+    host("h0", "a"),
+    host("h1", "b"),
+    host("slots", "c", slots=2),
+    device("d0", "a"),
+    device("d1", "c"),
+    Resource("both", Role.DEVICE, "wide", frozenset({"a", "b", "c"})),
+)
+STAGE: Any = object()
+
+
+def looked_up(resources: Resources, held: list[Held]) -> dict[Any, set[str]]:
+    """What can start, found without the resources' own account."""
+    found: dict[Any, set[str]] = {}
+    for one in held:
+        free = not one.suspended and len(one.leases) < one.resource.slots
+        for other in held:
+            if other.leases and other.resource.units & one.resource.units:
+                free &= one.resource.shareable and other.resource.shareable
+        if free:
+            found.setdefault(one.pool, set()).add(one.resource.resource_id)
+    return found
+
+
+@given(st.data())
+def test_a_resource_is_offered_exactly_when_a_stage_can_start_on_it(data: st.DataObject) -> None:
+    resources, present, lease = Resources(), dict[str, Held](), 0
+    for step in range(data.draw(st.integers(1, 25))):
+        resource = data.draw(st.sampled_from(FLEET), label=f"resource {step}")
+        held = present.get(resource.resource_id)
+        move = data.draw(st.sampled_from(["leave", "start", "release", "suspend", "resume"]))
+        if held is None:
+            resources.join(resource)
+            joined = resources.get(resource.resource_id)
+            assert joined is not None
+            present[resource.resource_id] = joined
+        elif move == "leave":
+            resources.leave(present.pop(resource.resource_id))
+        elif move == "start" and (startable := resources.startable(held.pool)) is not None:
+            lease += 1
+            resources.start(startable, STAGE, lease)
+        elif move == "release" and held.leases:
+            touched = resources.release(held, next(iter(held.leases)))
+            assert held.pool in touched
+        elif move == "suspend":
+            resources.suspend(held, "test")
+        elif move == "resume":
+            resources.resume(held)
+        expected = looked_up(resources, list(present.values()))
+        for pool in {h.pool for h in present.values()}:
+            offered = resources.startable(pool)
+            assert (offered is not None) == (pool in expected)
+            assert offered is None or offered.resource.resource_id in expected[pool]
+
+
+def test_what_comes_free_is_told_for_every_pool_that_shares_the_units() -> None:
+    resources = Resources()
+    for resource in FLEET:
+        resources.join(resource)
+    taken = resources.startable((Role.DEVICE, "wide"))
+    assert taken is not None
+    resources.start(taken, STAGE, 1)
+    assert resources.startable((Role.HOST, "host")) is None
+    assert resources.release(taken, 1) == {
+        (Role.DEVICE, "wide"), (Role.HOST, "host"), (Role.DEVICE, "device"),
+    }  # fmt: skip
