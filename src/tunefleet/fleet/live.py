@@ -102,7 +102,7 @@ class Search:
     def reported(self, report: Report, at: float, cause: str) -> None:
         key, run = report.assignment.key, report.run
         if run is None:
-            self.observer(StageAbandoned(key, cause or "given up"))
+            self.observer(StageAbandoned(key, cause or "its worker was ended"))
             return
         self.observer(StageFinished(run, self.plan.trials, self.plan.elapsed_s(at)))
         self.observer(_lane_event(self.plan.progress[key.task_id]))
