@@ -50,10 +50,6 @@ class LocalFleet:
         self._store: Store | None = None
 
     @property
-    def layout(self) -> MachineLayout:
-        return self._layout
-
-    @property
     def machine(self) -> Machine:
         if self._machine is None:
             self._machine = Machine(self._target, self._settings, self._layout)
