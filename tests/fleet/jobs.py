@@ -51,21 +51,23 @@ APART = MachineLayout.of((0,), (1,), {0: 0, 1: 1})
 
 
 def search(
-    store: Any, machine: Any, job: Job, observer: Any, policy: str = "predictive", **options: Any
-) -> str:
-    """Run a job's search to its end; returns why it ended."""
+    store: Any, machine: Any, *jobs: Job, observer: Any, policy: str = "predictive"
+) -> list[str]:
+    """Run the searches of jobs to their end; returns why each ended."""
     from tunefleet.fleet.local import Wanted, search_of, shell_on
 
     shell = shell_on(machine, store, policy)
-    shell.submit(search_of(store, job, observer, Wanted(**options)))
-    ending = shell.run()[job.job_id]
-    if ending.error is not None:
-        raise ending.error
-    return ending.reason
+    for job in jobs:
+        shell.submit(search_of(store, job, observer, Wanted()))
+    endings = shell.run()
+    for ending in endings.values():
+        if ending.error is not None:
+            raise ending.error
+    return [endings[job.job_id].reason for job in jobs]
 
 
 def main(home: str, trials: str) -> None:
-    """Run or resume the job in a process of its own, to be killed by a test."""
+    """Run or resume two jobs in a process of its own, to be killed by a test."""
     from tunefleet.compiler.host import native_target
     from tunefleet.core.events import StageFinished
     from tunefleet.fleet.machine import Machine
@@ -74,15 +76,16 @@ def main(home: str, trials: str) -> None:
 
     target = native_target(1)
     store = open_store(Path(home))
-    job = open_job(store, import_network("zoo:tiny_cnn", target), int(trials))
+    networks = [import_network(name, target) for name in ("zoo:tiny_cnn", "zoo:tiny_cnn?size=24")]
+    jobs = [open_job(store, network, int(trials)) for network in networks]
 
     def tell(event: object) -> None:
         if isinstance(event, StageFinished):
             print(event.run.key.kind, event.trials_done, flush=True)
 
     print("ready", flush=True)
-    with Machine(target, SETTINGS, SHARED) as machine:
-        print(search(store, machine, job, tell), flush=True)
+    with Machine(target, SETTINGS, APART) as machine:
+        print(search(store, machine, *jobs, observer=tell), flush=True)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.tvm
 
 def drive(store: Any, machine: Any, job: Any) -> list[Any]:
     seen: list[Any] = []
-    search(store, machine, job, seen.append)
+    search(store, machine, job, observer=seen.append)
     return seen
 
 
