@@ -1,10 +1,13 @@
-"""Four real jobs under each policy, host and device on cores of their own; and what the scheduler
-itself costs.
+"""Four real jobs under each policy, host and device on cores of their own.
 
-The searches start from nothing, with the same budgets, in a store and on workers of their own; the
-policies take turns. Wall time is that of the searches together; utilisation is the share of it in
-which a stage ran on the resource. After each of `sequential` (every network tuned as if alone) and
-`predictive`, the networks are built and their latencies compared in one session.
+Three parts, each of which compares its sides in turn within the run (`--part` chooses):
+
+- walls: the searches of all networks together under each policy, from nothing, with the same
+  budgets; utilisation is the share of the wall time in which a stage ran on the resource.
+- latency: the networks tuned beside each other under `predictive`, over tuned alone; "again" is
+  tuned alone once more with another seed, which is what luck alone makes of it.
+- overhead: one small job under the scheduler, one stage at a time, beside a plain loop over the
+  same stages; what lies between the stages is shown as well.
 
     .venv/bin/python benchmarks/interleaving.py --json out.json
 """
@@ -21,9 +24,16 @@ from typing import Any
 import common
 
 NETWORKS = ("zoo:squeezenet", "zoo:mobilenet_v2", "zoo:resnet18", "zoo:bert_tiny")
+#: Small, so that a few hundred trials say more than luck.
+SMALL = (
+    "zoo:tiny_cnn?size=32",
+    "zoo:squeezenet?size=64",
+    "zoo:resnet18?size=64",
+    "zoo:bert_tiny?size=16",
+)
+TINY = "zoo:tiny_cnn"
 POLICIES = ("sequential", "synchronous", "interleaved", "predictive")
-#: Whose modules are compared: networks tuned as if alone, and tuned beside each other.
-COMPARED = ("sequential", "predictive")
+PARTS = ("walls", "latency", "overhead")
 
 
 class Bench:
@@ -93,7 +103,7 @@ class Bench:
         finalists.crown()
         crowned = fleet.store.winners(job.job_id)
         traces = {t: w.candidate.trace for t, (w, _) in crowned.items() if w is not None}
-        path = modules / f"{name.replace(':', '-')}.so"
+        path = modules / file_name(name)
         compile_to(path, self.networks[name][1], self.target, traces)
 
     def latencies(self, name: str, directories: list[Path], rounds: int) -> list[list[float]]:
@@ -101,7 +111,7 @@ class Bench:
         from tunefleet.fleet import work
 
         imported = self.networks[name][0]
-        paths = [str(d / f"{name.replace(':', '-')}.so") for d in directories]
+        paths = [str(d / file_name(name)) for d in directories]
         with tempfile.TemporaryDirectory() as home:
             fleet = self.fleet(home)
             found: list[list[float]] = fleet.machine.device.call(
@@ -141,6 +151,10 @@ class Bench:
         return wall_s, wall_s - stages_s
 
 
+def file_name(network: str) -> str:
+    return f"{network.translate(str.maketrans(':?=', '---'))}.so"
+
+
 def busy(fleet: Any, jobs: list[Any], wall_s: float) -> dict[str, float]:
     """Share of the wall time in which a stage ran, by resource; trials; seconds of stages."""
     runs = [run for job in jobs for run in fleet.store.stages(job.job_id)]
@@ -178,74 +192,126 @@ def overhead(bench: Bench, name: str, trials: int, pairs: int) -> list[dict[str,
     return rows
 
 
+def walls(bench: Bench, networks: list[str], trials: int, repeats: int) -> list[dict[str, Any]]:
+    """The searches of all networks under each policy; the policies take turns in who is first."""
+    runs = []
+    for repeat in range(repeats):
+        turn = repeat % len(POLICIES)
+        for policy in POLICIES[turn:] + POLICIES[:turn]:
+            runs.append(bench.under(policy, networks, trials, repeat, None))
+            common.table(runs[-1:], list(runs[-1]))
+            sys.stdout.flush()
+    return runs
+
+
+def of_policies(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    from tunefleet.core.statistics import median
+
+    rows = []
+    base = [r["wall_s"] for r in runs if r["policy"] == "sequential"]
+    for policy in POLICIES:
+        of = [r for r in runs if r["policy"] == policy]
+        took = [r["wall_s"] for r in of]
+        rows.append({
+            "policy": policy, "wall_s": median(took), "from": min(took), "to": max(took),
+            "of_sequential": median([a / b for a, b in zip(took, base, strict=True)]),
+            "host": median([r["host"] for r in of]), "device": median([r["device"] for r in of]),
+            "trials": median([r["trials"] for r in of]),
+        })  # fmt: skip
+    return rows
+
+
+def latency(bench: Bench, networks: list[str], trials: int, repeats: int) -> list[dict[str, Any]]:
+    """Modules of networks tuned alone, alone again with another seed, and beside each other."""
+    from tunefleet.core.statistics import interval, median
+
+    rows = []
+    for repeat in range(repeats):
+        with tempfile.TemporaryDirectory() as kept:
+            sides = [Path(kept) / side for side in ("alone", "again", "beside")]
+            for side in sides:
+                side.mkdir()
+            for name in networks:
+                bench.under("predictive", [name], trials, 2 * repeat, sides[0])
+                bench.under("predictive", [name], trials, 2 * repeat + 1, sides[1])
+            bench.under("predictive", networks, trials, 2 * repeat, sides[2])
+            for name in networks:
+                found = bench.latencies(name, sides, 15)
+                again, beside = (
+                    interval([b / a for a, b in zip(found[0], other, strict=True)])
+                    for other in found[1:]
+                )
+                rows.append({
+                    "network": name, "seed": 2 * repeat, "alone_ms": median(found[0]) * 1e3,
+                    "again/alone": again.median, "beside/alone": beside.median,
+                    "low": beside.low, "high": beside.high,
+                })  # fmt: skip
+                common.table(rows[-1:], list(rows[-1]))
+                sys.stdout.flush()
+    return rows
+
+
 def main(options: argparse.Namespace) -> int:
     from tunefleet.core.statistics import interval, median
 
     started = time.time()
-    networks = list(NETWORKS[:2] if options.quick else NETWORKS)
-    trials, repeats, pairs = (20, 1, 1) if options.quick else (
-        options.trials, options.repeats, options.pairs)  # fmt: skip
-    bench = Bench(networks, options.host_core, options.device_core)
-    runs: list[dict[str, Any]] = []
-    latency: list[dict[str, Any]] = []
-    for repeat in range(repeats):
-        with tempfile.TemporaryDirectory() as kept:
-            turn = repeat % len(POLICIES)
-            for policy in POLICIES[turn:] + POLICIES[:turn]:
-                modules = Path(kept) / policy
-                modules.mkdir()
-                keep = modules if policy in COMPARED else None
-                runs.append(bench.under(policy, networks, trials, repeat, keep))
-                common.table(runs[-1:], list(runs[-1]))
-                sys.stdout.flush()
-            for name in networks:
-                sides = [Path(kept) / policy for policy in COMPARED]
-                alone, beside = bench.latencies(name, sides, 15)
-                ratio = interval([b / a for a, b in zip(alone, beside, strict=True)])
-                latency.append({
-                    "network": name, "seed": repeat, "alone_ms": median(alone) * 1e3,
-                    "beside_ms": median(beside) * 1e3, "ratio": ratio.median,
-                    "low": ratio.low, "high": ratio.high,
-                })  # fmt: skip
-    rows = []
-    for policy in POLICIES:
-        of = [r for r in runs if r["policy"] == policy]
-        base = [r for r in runs if r["policy"] == "sequential"]
-        walls = [r["wall_s"] for r in of]
-        rows.append({
-            "policy": policy, "wall_s": median(walls), "from": min(walls), "to": max(walls),
-            "of_sequential": median([a["wall_s"] / b["wall_s"]
-                                     for a, b in zip(of, base, strict=True)]),
-            "host": median([r["host"] for r in of]), "device": median([r["device"] for r in of]),
-            "trials": median([r["trials"] for r in of]),
-        })  # fmt: skip
-    print()
-    common.table(rows, list(rows[0]))
-    print("\nlatency of the networks tuned beside each other, over tuned as if alone:")
-    common.table(latency, list(latency[0]))
-    print("\none job with the scheduler and without it:")
-    costs = overhead(bench, networks[0], trials, pairs)
-    by_name = {row["policy"]: row for row in rows}
-    checks = [
-        common.at_most("wall, interleaved / sequential",
-                       by_name["interleaved"]["of_sequential"], 1.0, "condition"),
-        common.at_most("wall, predictive / interleaved",
-                       by_name["predictive"]["wall_s"] / by_name["interleaved"]["wall_s"],
-                       1.02, "condition"),
-        common.at_most("one job, with / without the scheduler",
-                       median([row["ratio"] for row in costs]), 1.02, "condition"),
-        common.at_most("latency beside / alone, median of the networks",
-                       median([row["ratio"] for row in latency]), 1.02, "condition"),
-    ]  # fmt: skip
-    figures = {"rows": rows, "runs": runs, "latency": latency, "overhead": costs, "trials": trials}
+    quick = options.quick
+    parts = options.part or list(PARTS)
+    figures: dict[str, Any] = {}
+    checks: list[common.Check] = []
+    if "walls" in parts:
+        networks = list(NETWORKS[:2] if quick else NETWORKS)
+        bench = Bench(networks, options.host_core, options.device_core)
+        trials, repeats = (20, 1) if quick else (options.trials, options.repeats)
+        runs = walls(bench, networks, trials, repeats)
+        rows = of_policies(runs)
+        print()
+        common.table(rows, list(rows[0]))
+        by_name = {row["policy"]: row for row in rows}
+        predictive, interleaved = by_name["predictive"], by_name["interleaved"]
+        checks += [
+            common.at_most("wall, interleaved / sequential",
+                           interleaved["of_sequential"], 1.0, "condition"),
+            common.at_most("wall, predictive / interleaved",
+                           predictive["wall_s"] / interleaved["wall_s"], 1.02, "condition"),
+        ]  # fmt: skip
+        figures |= {"rows": rows, "runs": runs, "trials": trials}
+    if "latency" in parts:
+        networks = list(SMALL[:2] if quick else SMALL)
+        bench = Bench(networks, options.host_core, options.device_core)
+        trials, repeats = (12, 1) if quick else (options.latency_trials, options.latency_repeats)
+        print("\nlatency of networks tuned beside each other, over tuned alone:")
+        found = latency(bench, networks, trials, repeats)
+        ratio = interval([row["beside/alone"] for row in found])
+        print(f"beside / alone: {ratio.median:.3f} ({ratio.low:.3f} to {ratio.high:.3f})")
+        checks.append(common.at_most("latency beside / alone, lower end of the interval",
+                                     ratio.low, 1.0, "condition"))  # fmt: skip
+        figures |= {"latency": found, "latency_trials": trials}
+    if "overhead" in parts:
+        bench = Bench([TINY], options.host_core, options.device_core)
+        print("\none job with the scheduler and without it:")
+        costs = overhead(bench, TINY, 12 if quick else 48, 1 if quick else options.pairs)
+        ratio = interval([row["ratio"] for row in costs])
+        print(f"with / without: {ratio.median:.3f} ({ratio.low:.3f} to {ratio.high:.3f})")
+        added = median([row["between_with"] - row["between_without"] for row in costs])
+        checks += [
+            common.at_most(
+                "one job, with / without the scheduler", ratio.median, 1.02, "condition"
+            ),
+            common.at_most("time between stages, added share", added, 0.02, "condition"),
+        ]
+        figures |= {"overhead": costs}
     return common.finish("interleaving", started, figures, checks, options.json)
 
 
 if __name__ == "__main__":
     made = common.parser("Four real jobs under each policy.")
-    made.add_argument("--trials", type=int, default=96, help="of each network")
+    made.add_argument("--part", action="append", choices=PARTS)
+    made.add_argument("--trials", type=int, default=64, help="of each network, for the walls")
     made.add_argument("--repeats", type=int, default=3)
-    made.add_argument("--pairs", type=int, default=5, help="for the scheduler's own cost")
+    made.add_argument("--latency-trials", type=int, default=300, help="of each network")
+    made.add_argument("--latency-repeats", type=int, default=2)
+    made.add_argument("--pairs", type=int, default=10, help="for the scheduler's own cost")
     made.add_argument("--host-core", type=int, default=0)
     made.add_argument("--device-core", type=int, default=1)
     common.run(main, made)
