@@ -19,7 +19,7 @@ from tunefleet.fleet.machine import Machine
 from tunefleet.fleet.shell import LEASE_S, Shell, now
 from tunefleet.fleet.stages import Lane, StageRunner, known_records
 from tunefleet.scheduler.core import Scheduler
-from tunefleet.scheduler.policies import POLICIES
+from tunefleet.scheduler.policies import POLICIES, Sequential
 from tunefleet.scheduler.tuning_plan import TuningPlan
 from tunefleet.scheduler.values import JobEnd, JobRequest, Resource, Role
 from tunefleet.store import Store, open_store
@@ -104,8 +104,10 @@ def shell_on(
     wish: Callable[[str], Wish] = lambda job_id: Wish.RUN,
 ) -> Shell:
     """A shell with this machine's host and device joined."""
-    # Enough open rounds that neither waits for the other; where they take turns, one at a time.
-    in_flight = 1 if machine.layout.time_shared else 3
+    # Enough open rounds that neither waits for the other; one where stages take turns anyway, since
+    # a round decides on older results when others are open.
+    in_turn = machine.layout.time_shared or policy == Sequential.name
+    in_flight = 1 if in_turn else 3
     scheduler = Scheduler(POLICIES[policy](), in_flight)
     shell = Shell(scheduler, lease_s, wish)
     runner = StageRunner(store, machine, shell.progressed)
