@@ -98,7 +98,7 @@ def test_without_autotune_earlier_records_are_used(tuned: Session, home: Path) -
             )
         }
         prepared: Any = session._prepared
-        assert set(session._winning_traces(prepared)) == verified
+        assert set(session._traces(prepared)) == verified
 
 
 @pytest.mark.parametrize(

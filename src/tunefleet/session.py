@@ -207,7 +207,7 @@ class Session:
         tuned = self._scratch_path() / "tuned.so"
         self._phase("compile")
         with self.context.timed("compile"):
-            traces = self._winning_traces(prepared)
+            traces = self._traces(prepared)
             compile_to(tuned, prepared.module, self.context.target, traces)
         self._tuned, self._delivered = tuned, "tuned"
 
@@ -379,18 +379,14 @@ class Session:
         self._observer(JobOpened(job.job_id, self._resumed, spec.budget, job.elapsed_s))
         return job
 
-    def _winning_traces(self, prepared: PreparedNetwork) -> dict[str, str]:
+    def _traces(self, prepared: PreparedNetwork) -> dict[str, str]:
+        """What `build` compiles: the job's winners, or without a job the best of earlier ones."""
+        from tunefleet.delivery import best_traces, winning_traces
+
         store = self._open_store()
         if self._job is not None:
-            crowned = store.winners(self._job.job_id)
-            return {i: w.candidate.trace for i, (w, _) in crowned.items() if w is not None}
-        spec = self._job_spec(prepared, Budget(trials=1))
-        found = {}
-        for weighted in prepared.tasks:
-            task_id = weighted.task.task_id
-            record = store.best(task_id, spec.device, spec.toolchain)
-            if record is not None:
-                found[task_id] = record.candidate.trace
+            return winning_traces(store, self._job)
+        found = best_traces(store, self._job_spec(prepared, Budget(trials=1)), prepared.tasks)
         if not found:
             self._observer(Note("no verified record fits this device: the module is untuned"))
         return found
@@ -400,28 +396,11 @@ class Session:
         self._observer(Note(f"{why}: the untuned module is delivered", warning=True))
 
     def _publish(self) -> None:
-        from tunefleet.compiler.artifact import Artifact, write_artifact
-        from tunefleet.compiler.host import device_identity
-        from tunefleet.compiler.toolchain import toolchain_identity
-        from tunefleet.report import render_html
+        from tunefleet.delivery import artifact_of, publish
         from tunefleet.results import records_used
 
         prepared = self._need(self._prepared, "save", "from_network")
-        artifact = Artifact(
-            path=self.context.artifact_path,
-            network=prepared.imported.info,
-            target=self.context.target,
-            device=device_identity(self.context.device_key),
-            toolchain=toolchain_identity(),
-            result={},
-        )
-        self._artifact = artifact
-        result = self.result()
-        self._artifact = replace(artifact, result=result)
-        write_artifact(
-            self._artifact,
-            module=self.module_path,
-            untuned=prepared.untuned,
-            records=records_used(self._store, self._job) if self._job else [],
-            report=render_html(result),
-        )
+        self._artifact = artifact_of(self.context, prepared, {})  # the result names its path
+        self._artifact = replace(self._artifact, result=self.result())
+        records = records_used(self._store, self._job) if self._job else []
+        publish(self._artifact, self.module_path, prepared.untuned, records)

@@ -182,6 +182,15 @@ Home = Annotated[
 DeviceKey = Annotated[
     str, typer.Option(metavar="KEY", help="Your name for the device: records stay apart by it.")
 ]
+JsonFile = Annotated[
+    str | None,
+    typer.Option(
+        "--json",
+        metavar="OUT",
+        callback=writable,
+        help="Also write it all as JSON; - is stdout, and then nothing else goes there.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Traceback = Annotated[
     bool,

@@ -82,14 +82,7 @@ def simulate(
         str | None,
         typer.Option(metavar="OUT", callback=drawing, help="Draw it: .png, .svg or .html."),
     ] = None,
-    json: Annotated[
-        str | None,
-        typer.Option(
-            metavar="OUT",
-            callback=options.writable,
-            help="Also write the figures as JSON; - is stdout, and then nothing else goes there.",
-        ),
-    ] = None,
+    json: options.JsonFile = None,
     traceback: options.Traceback = False,
 ) -> None:
     """Simulate mock jobs on a mock fleet and compare policies with what is possible."""

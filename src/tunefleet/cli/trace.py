@@ -37,14 +37,7 @@ def trace(
             help="Also write the run's stage seconds for `simulate --durations`.",
         ),
     ] = None,
-    json: Annotated[
-        str | None,
-        typer.Option(
-            metavar="OUT",
-            callback=options.writable,
-            help="Also write the trace as JSON; - is stdout, and then nothing else goes there.",
-        ),
-    ] = None,
+    json: options.JsonFile = None,
     home: options.Home = None,
     traceback: options.Traceback = False,
 ) -> None:

@@ -66,14 +66,7 @@ def tune(
     ] = False,
     device_key: options.DeviceKey = "",
     home: options.Home = None,
-    json: Annotated[
-        str | None,
-        typer.Option(
-            metavar="OUT",
-            callback=options.writable,
-            help="Also write the result as JSON; - is stdout, and then nothing else goes there.",
-        ),
-    ] = None,
+    json: options.JsonFile = None,
     new_job: Annotated[
         bool, typer.Option("--new-job", help="Start afresh even where a job was interrupted.")
     ] = False,
