@@ -5,6 +5,11 @@ from __future__ import annotations
 import importlib.util
 
 import pytest
+from hypothesis import settings
+
+# A busy machine is no error of the code: examples have no time limit of their own.
+settings.register_profile("any machine", deadline=None)
+settings.load_profile("any machine")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

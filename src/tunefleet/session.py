@@ -130,7 +130,7 @@ class Session:
         trials: int | None = None,
         *,
         policy: str = "predictive",
-        look_ahead: bool = False,
+        look_ahead: bool | None = None,
         **request: Any,
     ) -> Self:
         """Search until the budget ends, then choose and verify each task's winner.

@@ -38,7 +38,7 @@ def tune(
     *,
     context: BenchmarkContext | None = None,
     policy: str = "predictive",
-    look_ahead: bool = False,
+    look_ahead: bool | None = None,
     priorities: Mapping[str, int] | None = None,
     deadlines_s: Mapping[str, float] | None = None,
     observer: Callable[[int], Observer] = _unwatched,

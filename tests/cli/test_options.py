@@ -21,7 +21,7 @@ def given(*arguments: str) -> tuple[int, dict[str, Any]]:
     def tune(
         networks: options.Networks,
         policy: options.Policy = "predictive",
-        look_ahead: options.LookAhead = False,
+        look_ahead: options.LookAhead = None,
         host_cores: options.HostCores = None,
         device_cores: options.DeviceCores = None,
     ) -> None:
@@ -39,7 +39,7 @@ def test_one_network_is_enough() -> None:
         {
             "networks": ["a.onnx"],
             "policy": "predictive",
-            "look_ahead": False,
+            "look_ahead": None,
             "host_cores": None,
             "device_cores": None,
         },

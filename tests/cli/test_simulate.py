@@ -52,7 +52,7 @@ def test_the_spread_is_the_same_for_the_same_seed(invoke: Invoke) -> None:
 
     assert makespan("--spread", "0.5") == makespan("--durations", "spread", "--spread", "0.5")
     assert makespan("--spread", "0.5") != makespan("--spread", "0.5", "--seed", "1")
-    assert makespan("--look-ahead", "--jobs", "1") < makespan("--jobs", "1")
+    assert makespan("--jobs", "1") < makespan("--no-look-ahead", "--jobs", "1")
 
 
 @pytest.fixture

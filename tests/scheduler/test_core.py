@@ -11,7 +11,7 @@ from tunefleet.core.stage import STAGE_ORDER, StageKind
 from tunefleet.errors import InternalError
 from tunefleet.scheduler.core import ATTEMPTS, Scheduler
 from tunefleet.scheduler.plan import FixedPlan
-from tunefleet.scheduler.policies import Predictive
+from tunefleet.scheduler.policies import Interleaved
 from tunefleet.scheduler.transitions import TRANSITIONS, Move, StageState, moved
 from tunefleet.scheduler.values import (
     AbandonStage,
@@ -40,7 +40,7 @@ class Shell:
     """Carries instructions out by hand, one event at a time."""
 
     def __init__(self, *resources: Resource) -> None:
-        self.core = Scheduler(Predictive())
+        self.core = Scheduler(Interleaved())
         self.now = 0.0
         self.running: dict[int, StartStage] = {}
         self.log: list[Instruction] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -25,7 +26,8 @@ def test_every_policy_runs_every_stage_of_every_lane_once(policy: str) -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_stages_of_a_lane_follow_each_other(policy: str) -> None:
-    found = run(policy, [host(), device()], [job("a", {"x": 3, "y": 3}), job("b", {"z": 3})])
+    jobs = [job("a", {"x": 3, "y": 3}, lookahead=False), job("b", {"z": 3}, lookahead=False)]
+    found = run(policy, [host(), device()], jobs)
     for task in "xyz":
         spans = sorted((s for s in found.spans if s.key.task_id == task), key=lambda s: s.start)
         assert [s.kind for s in spans] == list(StageKind) * 3
@@ -97,11 +99,24 @@ def test_users_get_fair_shares() -> None:
 
 
 def test_lookahead_overlaps_the_stages_of_a_single_lane() -> None:
-    plain = run("predictive", [host(), device()], [job("a", {"x": 10})])
-    ahead = run("predictive", [host(), device()], [job("a", {"x": 10}, lookahead=True)])
+    plain = run("predictive", [host(), device()], [job("a", {"x": 10}, lookahead=False)])
+    ahead = run("predictive", [host(), device()], [job("a", {"x": 10})])
     assert ahead.makespan_s < 0.75 * plain.makespan_s
     profiles = [s for s in ahead.spans if s.kind is StageKind.PROFILE]
     assert [s.key.iteration for s in profiles] == list(range(10))
+
+
+def test_lookahead_waits_for_an_idle_host() -> None:
+    """With the host as the limit no batch is selected on older results than it could be."""
+    found = run("predictive", [host(), device()], [job("a", dict.fromkeys("vwxyz", 10))])
+    ends = {s.key: s.end for s in found.spans}
+    early = [
+        s for s in found.spans
+        if s.kind is StageKind.SELECT and s.key.iteration
+        and s.start < ends[replace(s.key, iteration=s.key.iteration - 1, kind=StageKind.PROFILE)]
+    ]  # fmt: skip
+    assert busy(found, "h0") > 0.98 * found.makespan_s
+    assert len(early) <= 2
 
 
 def busy(found: Simulation, resource_id: str) -> float:

@@ -189,6 +189,5 @@ TestScheduler = SchedulerMachine.TestCase
 TestScheduler.settings = settings(
     max_examples=int(os.environ.get("TUNEFLEET_SEQUENCES", "150")),
     stateful_step_count=40,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
 )

@@ -25,7 +25,6 @@ from . import values as v
 FRESH = count()
 ROUND_TRIP = settings(
     max_examples=30,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 

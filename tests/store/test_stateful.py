@@ -163,7 +163,6 @@ class BothStores(RuleBasedStateMachine):
 MODEST = settings(
     max_examples=20,
     stateful_step_count=25,
-    deadline=None,
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
 )
 

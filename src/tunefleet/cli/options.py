@@ -147,10 +147,12 @@ Policy = Annotated[
     ),
 ]
 LookAhead = Annotated[
-    bool,
+    bool | None,
     typer.Option(
-        "--look-ahead",
-        help="Let a task select and build its next batch while the current one is profiled.",
+        "--look-ahead/--no-look-ahead",
+        help="Let an idle host select and build a task's next batch before the last one is"
+        " measured; predictive does.",
+        show_default=False,
     ),
 ]
 HostCores = Annotated[

@@ -72,9 +72,7 @@ def simulate(
         _number("CV", "Coefficient of variation of tasks, and of the stages of each; 0.5."),
     ] = None,
     seed: Annotated[int, _number("N", "Seed of the spread.", options.not_negative)] = 0,
-    look_ahead: Annotated[
-        bool, typer.Option("--look-ahead", help="Select and build while the batch before runs.")
-    ] = False,
+    look_ahead: options.LookAhead = None,
     shared: Annotated[
         bool, typer.Option("--shared", help="Host and device of a number are one machine.")
     ] = False,
@@ -102,7 +100,6 @@ def simulate(
         "hosts": hosts,
         "devices": devices,
         "shared": shared,
-        "look_ahead": look_ahead,
         "policies": [_figures(name, found) for name, found in simulations.items()],
     }
     if gantt is not None:
@@ -173,7 +170,7 @@ def _simulated(
     mix: dict[LaneName, int],
     counts: tuple[int, int],
     shared: bool,
-    look_ahead: bool,
+    look_ahead: bool | None,
 ) -> Simulation:
     from tunefleet.scheduler.core import Scheduler
     from tunefleet.scheduler.mocks import mock_fleet, mock_jobs
@@ -192,6 +189,7 @@ def _figures(policy: str, found: Simulation) -> dict[str, Any]:
     waiting = bounds.waiting(found.spans)
     return {
         "policy": policy,
+        "look_ahead": bool(found.lookahead),
         "makespan_s": found.makespan_s,
         "lower_bound_s": bound.seconds,
         "limit": bound.limit,

@@ -58,7 +58,7 @@ def tune(
         ),
     ] = "xgb",
     policy: options.Policy = "predictive",
-    look_ahead: options.LookAhead = False,
+    look_ahead: options.LookAhead = None,
     host_cores: options.HostCores = None,
     device_cores: options.DeviceCores = None,
     no_transfer: Annotated[

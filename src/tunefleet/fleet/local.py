@@ -28,12 +28,13 @@ from tunefleet.store import Store, open_store
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """How a job is to be scheduled. Of a higher `priority` more is done, a `deadline_s` from now
-    is kept if it can be; `lookahead` lets a task select and build its next batch while the current
-    one is measured. Only the predictive policy knows priorities and deadlines."""
+    is kept if it can be; only the predictive policy knows them. `lookahead` lets an idle host
+    select and build a task's next batch before the current one is measured; None leaves that to
+    the policy."""
 
     priority: int = 0
     deadline_s: float | None = None
-    lookahead: bool = False
+    lookahead: bool | None = None
 
 
 class LocalFleet:

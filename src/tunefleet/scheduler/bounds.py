@@ -127,9 +127,8 @@ def _lane_ends(simulation: Simulation) -> dict[LaneName, float]:
         of_lane[stage] = of_lane.get(stage, 0.0) + span.end - span.start
     ends = {}
     for (job, task), of_lane in seconds.items():
-        submitted = simulation.submitted[job]
-        length = _with_lookahead if submitted.request.lookahead else _in_sequence
-        ends[job, task] = submitted.at + length(of_lane)
+        length = _with_lookahead if job in simulation.lookahead else _in_sequence
+        ends[job, task] = simulation.submitted[job].at + length(of_lane)
     return ends
 
 

@@ -27,6 +27,7 @@ from tunefleet.scheduler.values import (
     JobCancelled,
     JobEnd,
     JobPaused,
+    JobRequest,
     JobResumed,
     JobSubmitted,
     LeaseExpired,
@@ -64,6 +65,8 @@ class Scheduler:
         self._leases: dict[int, tuple[Held, Stage]] = {}
         self._next_lease = 1
         self._out: list[Instruction] = []
+        #: Lanes that may look ahead, by the pool of their hosts, the first that could first.
+        self._ahead: dict[Pool, dict[Lane, None]] = {}
         #: Pools in which something may start since this event.
         self._touched: set[Pool] = set()
         self._handlers: dict[type, Callable[[Any], None]] = {
@@ -90,13 +93,18 @@ class Scheduler:
         self._fill(event.at)
         return self._out
 
+    def looks_ahead(self, request: JobRequest) -> bool:
+        """Whether the lanes of a job may select a batch before the last one is measured."""
+        wanted = request.lookahead
+        return self.policy.lookahead if wanted is None else wanted
+
     # --- jobs
 
     def _job_submitted(self, event: JobSubmitted) -> None:
         request = event.request
         if request.job_id in self.jobs:
             raise InternalError(f"job {request.job_id} was submitted twice")
-        job = JobRecord(request)
+        job = JobRecord(request, self.looks_ahead(request))
         self.jobs[job.job_id] = job
         for task_id, iteration, done in job.plan.unfinished():
             lane = job.lanes[task_id]
@@ -216,8 +224,13 @@ class Scheduler:
         self._advance(lane, event.at)
 
     def _offer(self, lane: Lane) -> None:
-        """Tell the plan once when a lane may open another round."""
-        if not lane.offered and lane.extendable:
+        """Tell the plan once when a lane may open another round; look-ahead waits for an idle
+        host."""
+        if lane.offered or not lane.extendable:
+            return
+        if lane.rounds:
+            self._ahead.setdefault(lane.job.pools[0], {})[lane] = None
+        else:
             lane.offered = True
             lane.job.plan.closed(lane.task_id)
 
@@ -329,9 +342,26 @@ class Scheduler:
         for pool in sorted(pools, key=_devices_first):
             while (held := self.resources.startable(pool)) is not None:
                 stage = self.policy.take(held, now)
-                if stage is None:
+                if stage is not None:
+                    self._start(stage, held, now)
+                elif not self._look_ahead(pool, now):
                     break
-                self._start(stage, held, now)
+
+    def _look_ahead(self, pool: Pool, now: float) -> bool:
+        """Let one lane open its next round early, for a host that has nothing else to do."""
+        lanes = self._ahead.get(pool)
+        while lanes:
+            lane = next(iter(lanes))
+            del lanes[lane]
+            job = lane.job
+            # A lane passed over here comes again when its next stage ends.
+            barred = lane.offered or job.paused or job.ending or not lane.extendable
+            if not barred and job.open_rounds < self._width(job):
+                lane.offered = True
+                job.plan.closed(lane.task_id)
+                self._open_rounds(job, now)
+                return True
+        return False
 
     def _start(self, stage: Stage, held: Held, now: float) -> None:
         lease = self._next_lease

@@ -39,8 +39,8 @@ class Stage:
 
 
 class Lane:
-    """The sequence of stages of one task. With look-ahead, the next batch is selected and built
-    while the current one is profiled, and no further one before that is."""
+    """The sequence of stages of one task. With look-ahead, the next batch may be selected and built
+    before the current one is profiled, and no further one before that is."""
 
     __slots__ = ("failed", "iteration", "job", "offered", "rounds", "task_id")
 
@@ -66,7 +66,7 @@ class Lane:
     @property
     def extendable(self) -> bool:
         """Whether another round may be opened beside those that are open."""
-        if not self.job.request.lookahead:
+        if not self.job.lookahead:
             return not self.rounds
         unmeasured = [r for r in self.rounds.values() if not _done(r, StageKind.PROFILE)]
         return len(unmeasured) < 2 and all(_done(r, StageKind.BUILD) for r in unmeasured)
@@ -113,11 +113,12 @@ def _over(stages: list[Stage], given_up: bool) -> bool:
 class JobRecord:
     """A job in the scheduler. `ending` is why it was cancelled, or ""."""
 
-    __slots__ = ("ending", "job_id", "lanes", "open_rounds", "paused", "plan", "pools",
-                 "request")  # fmt: skip
+    __slots__ = ("ending", "job_id", "lanes", "lookahead", "open_rounds", "paused", "plan",
+                 "pools", "request")  # fmt: skip
 
-    def __init__(self, request: JobRequest) -> None:
+    def __init__(self, request: JobRequest, lookahead: bool) -> None:
         self.request = request
+        self.lookahead = lookahead
         self.job_id = request.job_id
         self.plan = request.plan
         self.pools: tuple[Pool, Pool] = (

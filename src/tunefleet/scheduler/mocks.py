@@ -24,7 +24,9 @@ def mock_fleet(hosts: int, devices: int, *, shared: bool = False) -> list[Resour
     return [ResourceJoined(0.0, resource) for resource in found]
 
 
-def mock_jobs(rounds: Mapping[LaneName, int], *, lookahead: bool = False) -> list[JobSubmitted]:
+def mock_jobs(
+    rounds: Mapping[LaneName, int], *, lookahead: bool | None = None
+) -> list[JobSubmitted]:
     """Jobs submitted at the start whose lanes run so many rounds each."""
     lanes: dict[str, dict[str, int]] = {}
     for (job, task), count in rounds.items():

@@ -47,10 +47,12 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """What happened; `resources` and `submitted` are what was given, by id."""
+    """What happened; `resources` and `submitted` are what was given, by id. `lookahead` are the
+    jobs whose lanes might look ahead."""
 
     resources: dict[str, Resource]
     submitted: dict[str, JobSubmitted]
+    lookahead: frozenset[str]
     spans: tuple[Span, ...]
     finished: dict[str, FinishJob]
     finished_at: dict[str, float]
@@ -74,6 +76,7 @@ def simulate(
         e.resource.resource_id: e.resource for e in arrivals if isinstance(e, ResourceJoined)
     }
     submitted = {e.request.job_id: e for e in arrivals if isinstance(e, JobSubmitted)}
+    lookahead = frozenset(j for j, e in submitted.items() if scheduler.looks_ahead(e.request))
     running: dict[int, tuple[StartStage, float]] = {}
     spans: list[Span] = []
     finished: dict[str, FinishJob] = {}
@@ -109,4 +112,4 @@ def simulate(
                     finished_at[instruction.job_id] = now
                 continue
             heapq.heappush(clock, (later.at, sequence, later))
-    return Simulation(resources, submitted, tuple(spans), finished, finished_at, events)
+    return Simulation(resources, submitted, lookahead, tuple(spans), finished, finished_at, events)

@@ -51,8 +51,9 @@ class JobRequest:
     """`plan` decides which lane starts a round next and when the job ends.
 
     Higher `priority` goes first; `deadline` is a time of the shell's clock. `width` bounds how
-    many lanes have a round open at once, `lookahead` whether a lane may select and build its next
-    batch while the current one is profiled.
+    many lanes have a round open at once, `lookahead` whether a host with nothing else to do may
+    select and build a lane's next batch before the current one is profiled; None leaves that to
+    the policy.
     """
 
     job_id: str
@@ -63,7 +64,7 @@ class JobRequest:
     priority: int = 0
     deadline: float | None = None
     width: int | None = None
-    lookahead: bool = False
+    lookahead: bool | None = None
 
 
 class End(StrEnum):

@@ -35,6 +35,8 @@ class Policy(Protocol):
     #: Whether a stage may have to wait although its resource is free: then every event can let
     #: something start anywhere.
     gated: bool
+    #: Whether lanes look ahead where the job does not say.
+    lookahead: bool
 
     def bind(self, view: View) -> None: ...
 

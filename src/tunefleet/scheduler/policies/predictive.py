@@ -41,6 +41,7 @@ class Predictive:
 
     name = "predictive"
     gated = False
+    lookahead = True
 
     def bind(self, view: View) -> None:
         self._view = view

@@ -10,9 +10,10 @@ from tunefleet.scheduler.transitions import StageState
 
 
 class _Plain:
-    """What a policy without estimates has no use for."""
+    """What a policy without estimates has no use for. The thesis's lanes wait for their batch."""
 
     _view: View
+    lookahead = False
 
     def bind(self, view: View) -> None:
         self._view = view
