@@ -44,6 +44,7 @@ def test_the_result_holds_what_is_promised(tuned: Session) -> None:
 def test_every_step_is_timed(tuned: Session) -> None:
     steps = {"import", "check", "tune", "finalists", "compile", "evaluate", "publish"}
     assert steps <= set(tuned.context.seconds)
+    assert {e["step"] for e in tuned.result()["errands"]} == steps - {"tune"}
     assert {"select", "build", "profile", "update"} <= set(tuned.result()["wall"])
 
 

@@ -9,9 +9,11 @@ import pytest
 
 from tests.traces import MINE, OTHER, T0, open_job, ran, whole_round
 from tunefleet import trace_run
+from tunefleet.context import Errand
 from tunefleet.core.job import JobState
 from tunefleet.errors import InputError
 from tunefleet.scheduler.durations import Replay
+from tunefleet.scheduler.values import Role
 from tunefleet.store import MemoryStore, open_store
 from tunefleet.trace import build_trace, find_job, replay_of
 
@@ -26,6 +28,12 @@ def store() -> MemoryStore:
 
 def trace(store: Any) -> dict[str, Any]:
     return build_trace(store, find_job(store, MINE))
+
+
+def ended(store: Any, job: str, *errands: tuple[str, str, float, float]) -> None:
+    """Each of (step, role, start, seconds)."""
+    told = [Errand(step, Role(role), T0 + start, s).to_json() for step, role, start, s in errands]
+    store.finish(job, JobState.DONE, {"errands": told})
 
 
 def times(found: dict[str, Any]) -> list[tuple[str, float, float]]:
@@ -59,7 +67,8 @@ def test_other_jobs_are_shown_and_cut_at_the_edges_of_the_run(store: Any) -> Non
         (s["stage"], s["start_s"], s["end_s"]) for s in found["spans"] if s["job"] == OTHER
     ] == [("profile", 0, 1), ("build", 5, 7)]
     assert (mine["label"], other["label"]) == ("net aaaaaaaa", "other bbbbbbbb")
-    assert other["seconds"] == {"select": 0.0, "build": 2.0, "profile": 1.0, "update": 0.0}
+    expected = {"select": 0.0, "build": 2.0, "profile": 1.0, "update": 0.0, "errands": 0.0}
+    assert other["seconds"] == expected
 
 
 def test_a_pause_is_cut_out_and_listed(store: Any) -> None:
@@ -133,6 +142,24 @@ def test_a_stage_waits_for_the_same_one_of_the_round_before(store: Any) -> None:
     ran(store, "build", 1.0, 2.0, iteration=1)
     ran(store, "profile", 10.0, 12.0, iteration=1)
     assert trace(store)["spans"][-1]["waited_s"] == 1.0
+
+
+def test_errands_are_drawn_once_their_run_has_ended(store: Any) -> None:
+    whole_round(store, 10.0)
+    assert trace(store)["tuning_s"] == 7.0
+    ended(store, MINE, ("import", "host", 0.0, 4.0), ("evaluate", "device", 20.0, 5.0))
+    ended(store, OTHER, ("compile", "host", 8.0, 4.0), ("evaluate", "device", 90.0, 5.0))
+    found = trace(store)
+    errands = [s for s in found["spans"] if not s["task_id"]]
+    assert [(s["job"], s["stage"], s["resource"], s["start_s"], s["end_s"]) for s in errands] == [
+        (MINE, "import", "host", 0, 4), (OTHER, "compile", "host", 8, 12),
+        (MINE, "evaluate", "device", 20, 25),
+    ]  # fmt: skip
+    assert (found["started_at"], found["tuning_s"]) == (T0, 25.0)
+    assert found["jobs"][0]["stages"]["errands"] == 2
+    assert found["jobs"][0]["seconds"]["errands"] == 9.0
+    assert list(replay_of(found).lanes) == [(MINE, "t")]
+    assert sum(r["stages"] for r in found["resources"]) == 4
 
 
 def test_later_attempts_are_counted_and_do_not_only_wait(store: Any) -> None:

@@ -6,14 +6,16 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tunefleet.core.layout import MachineLayout
 from tunefleet.core.target import Target
 from tunefleet.errors import InputError, SetupError
+from tunefleet.scheduler.values import Role
 
 _SCHEMA = "tunefleet-context/1"
 
@@ -21,6 +23,33 @@ _SCHEMA = "tunefleet-context/1"
 def default_home() -> Path:
     """`~/.tunefleet`: where everything durable lives unless the user says otherwise."""
     return Path.home() / ".tunefleet"
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """A step of a run that is no stage but kept the host or the device busy; `started_at` in
+    seconds since the epoch."""
+
+    step: str
+    role: Role
+    started_at: float
+    seconds: float
+
+    @property
+    def ended_at(self) -> float:
+        return self.started_at + self.seconds
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "step": self.step,
+            "role": str(self.role),
+            "started_at": self.started_at,
+            "seconds": self.seconds,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Errand:
+        return cls(value["step"], Role(value["role"]), value["started_at"], value["seconds"])
 
 
 class BenchmarkContext:
@@ -52,6 +81,7 @@ class BenchmarkContext:
         self.home = Path(home) if home is not None else default_home()
         self.created_at = time.time()
         self.seconds: dict[str, float] = {}
+        self.errands: list[Errand] = []
         self.values: dict[str, Any] = {}
         self._target: Target | None = None
 
@@ -88,13 +118,16 @@ class BenchmarkContext:
         )
 
     @contextmanager
-    def timed(self, step: str) -> Iterator[None]:
-        """Add the time of the block to `seconds[step]`."""
-        clock = time.perf_counter()
+    def timed(self, step: str, role: Role | None = None) -> Iterator[None]:
+        """Add the time of the block to `seconds[step]`, and note it as an errand of the role."""
+        started_at, clock = time.time(), time.perf_counter()
         try:
             yield
         finally:
-            self.seconds[step] = self.seconds.get(step, 0.0) + time.perf_counter() - clock
+            seconds = time.perf_counter() - clock
+            self.seconds[step] = self.seconds.get(step, 0.0) + seconds
+            if role is not None:
+                self.errands.append(Errand(step, role, started_at, seconds))
 
     def directory(self, name: str) -> Path:
         """A directory below home, created; raises SetupError when it cannot be."""
@@ -128,6 +161,7 @@ class BenchmarkContext:
             "threads": self.threads,
             "created_at": self.created_at,
             "seconds": self.seconds,
+            "errands": [errand.to_json() for errand in self.errands],
             "values": self.values,
         }
 
@@ -148,5 +182,6 @@ class BenchmarkContext:
         context.threads = value["threads"]
         context.created_at = value["created_at"]
         context.seconds = value["seconds"]
+        context.errands = [Errand.from_json(errand) for errand in value.get("errands", ())]
         context.values = value["values"]
         return context

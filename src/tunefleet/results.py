@@ -64,6 +64,7 @@ def build_result(
         "failures": failures_by_kind(trials),
         "wall_s": sum(wall.values()),
         "wall": wall,
+        "errands": [errand.to_json() for errand in context.errands],
         "delivered": delivered or None,
         "verified": difference is not None and delivered == "tuned",
         "difference": {"untuned": prepared.difference, "tuned": difference},

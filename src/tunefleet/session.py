@@ -19,6 +19,7 @@ from tunefleet.core.job import Job, JobSpec, JobState
 from tunefleet.core.settings import TuneSettings
 from tunefleet.errors import JobError, StepOrderError
 from tunefleet.request import SearchRequest, search_request
+from tunefleet.scheduler.values import JobEnd, Role
 
 if TYPE_CHECKING:
     from tunefleet.compiler.artifact import Artifact
@@ -110,7 +111,7 @@ class Session:
 
         self._phase("import")
         target = self.context.target
-        with self.context.timed("import"):
+        with self.context.timed("import", Role.HOST):
             self._prepared = prepare_network(str(spec), target, self._scratch_path())
         self.context.values["network"] = self._prepared.imported.info.name
 
@@ -120,7 +121,7 @@ class Session:
         from tunefleet.fleet.network_work import check
 
         self._phase("check")
-        with self.context.timed("check"):
+        with self.context.timed("check", Role.DEVICE):
             machine = self._start_machine()
             self._prepared = check(prepared, machine)
             self._peak = machine.peak_gflops()
@@ -170,7 +171,6 @@ class Session:
         """Build each task's best programs after a search; raises what failed it."""
         job = self._need(self._job, "build_finalists", "open_job")
         from tunefleet.fleet.finalists import Finalists
-        from tunefleet.scheduler.values import JobEnd
 
         if ending.error is not None:
             raise ending.error
@@ -178,7 +178,7 @@ class Session:
             raise JobError(f"{job.spec.network.name}: {ending.reason}", cure="tune it again")
         self._stopped = ending.reason
         self._phase("verify winners")
-        with self.context.timed("finalists"):
+        with self.context.timed("finalists", Role.HOST):
             machine = self._start_machine()
             self._finalists = Finalists(self._open_store(), machine, job, self._observer)
             self._finalists.build()
@@ -186,7 +186,7 @@ class Session:
     def crown(self) -> None:
         """Choose and verify each task's winner, on the device."""
         finalists = self._need(self._finalists, "crown", "build_finalists")
-        with self.context.timed("finalists"):
+        with self.context.timed("finalists", Role.DEVICE):
             finalists.crown()
 
     def build(self) -> Self:
@@ -206,7 +206,7 @@ class Session:
 
         tuned = self._scratch_path() / "tuned.so"
         self._phase("compile")
-        with self.context.timed("compile"):
+        with self.context.timed("compile", Role.HOST):
             traces = self._traces(prepared)
             compile_to(tuned, prepared.module, self.context.target, traces)
         self._tuned, self._delivered = tuned, "tuned"
@@ -219,7 +219,7 @@ class Session:
 
         machine = self._start_machine()
         self._phase("measure")
-        with self.context.timed("evaluate"):
+        with self.context.timed("evaluate", Role.DEVICE):
             self._difference = difference_from(prepared.expected, tuned, prepared.imported, machine)
             if not self._difference <= TOLERANCE:
                 self._deliver_untuned(
@@ -235,7 +235,7 @@ class Session:
         """Publish the artifact directory `home/artifacts/RUN_ID`."""
         self._need(self._tuned, "save", "build")
         self._phase("publish")
-        with self.context.timed("publish"):
+        with self.context.timed("publish", Role.HOST):
             self._publish()
         return self
 
@@ -248,7 +248,7 @@ class Session:
 
         machine = self._start_machine()
         self._phase("measure")
-        with self.context.timed("evaluate"):
+        with self.context.timed("evaluate", Role.DEVICE):
             inputs = prepared.imported.example_inputs
             count = rounds or self._settings.measure.end_to_end_rounds
             self._comparison = compare(prepared.untuned, tuned, inputs, machine, count)

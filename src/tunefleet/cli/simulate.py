@@ -186,7 +186,7 @@ def _figures(policy: str, found: Simulation) -> dict[str, Any]:
     from tunefleet.scheduler import bounds
 
     bound = bounds.lower_bound(found)
-    waiting = bounds.waiting(found.spans)
+    waiting = bounds.waiting(span.waited_s for span in found.spans)
     return {
         "policy": policy,
         "look_ahead": bool(found.lookahead),

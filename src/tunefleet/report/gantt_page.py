@@ -33,7 +33,7 @@ def _resources(timeline: Timeline) -> str:
     for gap in timeline.gaps:
         away[gap.resource_id] = away.get(gap.resource_id, 0.0) + gap.end_s - gap.start_s
     lines = [
-        f'<tr><td class="words">{escape(name)}</td><td>{format_count(len(bars))}</td>'
+        f'<tr><td class="words">{escape(name)}</td><td>{format_count(_stages(bars))}</td>'
         f"<td>{format_seconds(_seconds(bars))}</td>"
         f"<td>{format_seconds(away[name]) if away[name] else ''}</td>"
         f"{meter_cell(used[name], used[name])}</tr>"
@@ -50,13 +50,13 @@ def _jobs(timeline: Timeline) -> str:
 
 
 def _job_row(job: str, bars: Sequence[Bar]) -> str:
-    waited = sum(bar.waited_s for bar in bars)
+    waited, stages = sum(bar.waited_s for bar in bars), _stages(bars)
     cells = (
-        format_count(len({bar.task for bar in bars})),
-        format_count(len(bars)),
+        format_count(len({bar.task for bar in bars if bar.task})),
+        format_count(stages),
         format_seconds(_seconds(bars)),
         format_seconds(waited),
-        format_seconds(waited / len(bars)),
+        format_seconds(waited / stages if stages else None),
         format_seconds(min(bar.start_s for bar in bars)),
         format_seconds(max(bar.end_s for bar in bars)),
     )
@@ -65,6 +65,10 @@ def _job_row(job: str, bars: Sequence[Bar]) -> str:
         + "".join(f"<td>{escape(cell)}</td>" for cell in cells)
         + "</tr>"
     )
+
+
+def _stages(bars: Sequence[Bar]) -> int:
+    return sum(bool(bar.task) for bar in bars)
 
 
 def _seconds(bars: Sequence[Bar]) -> float:

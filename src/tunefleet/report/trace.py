@@ -54,7 +54,7 @@ def trace_facts(trace: Trace) -> list[tuple[str, str]]:
     waits = f"{format_seconds(waiting['mean_s'])}, 95 % within {format_seconds(waiting['p95_s'])}"
     return [
         ("tuning", format_seconds(trace["tuning_s"])),
-        ("stages", format_count(len(trace["spans"]))),
+        ("stages", format_count(sum(bool(span["task_id"]) for span in trace["spans"]))),
         ("jobs", format_count(len(trace["jobs"]))),
         ("waited per stage", waits if waiting["stages"] else format_seconds(None)),
     ]

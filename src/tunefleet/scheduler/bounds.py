@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tunefleet.core.stage import STAGE_ORDER, StageKind
 from tunefleet.scheduler.durations import LaneName
 from tunefleet.scheduler.lanes import Pool
-from tunefleet.scheduler.simulator import Simulation, Span
+from tunefleet.scheduler.simulator import Simulation
 from tunefleet.scheduler.values import Resource, Role
 
 
@@ -171,8 +171,8 @@ def role_utilisation(simulation: Simulation) -> dict[Role, float]:
     return found
 
 
-def waiting(spans: Iterable[Span]) -> Waiting:
-    waits = sorted(span.waited_s for span in spans)
+def waiting(waited_s: Iterable[float]) -> Waiting:
+    waits = sorted(waited_s)
     if not waits:
         return Waiting(0.0, 0.0)
     return Waiting(sum(waits) / len(waits), waits[math.ceil(0.95 * len(waits)) - 1])
