@@ -1,0 +1,1 @@
+"""Records at scale: logs of any tuner as columns, and what is done with them."""
