@@ -145,4 +145,4 @@ class Resources:
 def quarantine_s(held: Held) -> float:
     """Seconds of the next quarantine; doubles each time."""
     held.quarantines += 1
-    return min(_QUARANTINE_S * 2 ** (held.quarantines - 1), _LONGEST_QUARANTINE_S)
+    return min(_QUARANTINE_S * 2.0 ** (held.quarantines - 1), _LONGEST_QUARANTINE_S)
