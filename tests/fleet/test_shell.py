@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.scheduler.mock import device, host
 from tests.scheduler.test_tuning_plan import Mock, plan_of
 from tests.store.values import make_spec
 from tunefleet.core.events import (
@@ -26,8 +27,17 @@ from tunefleet.fleet.executor import Assignment, Report
 from tunefleet.fleet.live import Ending, Errands, Live, Search
 from tunefleet.fleet.shell import Shell
 from tunefleet.scheduler.core import Scheduler
-from tunefleet.scheduler.policies import Predictive
-from tunefleet.scheduler.values import End, JobEnd, JobRequest, Resource, Role
+from tunefleet.scheduler.policies import POLICIES, Predictive
+from tunefleet.scheduler.simulator import simulate
+from tunefleet.scheduler.values import (
+    End,
+    JobEnd,
+    JobRequest,
+    JobSubmitted,
+    Resource,
+    ResourceJoined,
+    Role,
+)
 
 
 class FakeExecutor:
@@ -142,6 +152,16 @@ def test_errands_run_in_their_order_where_they_belong() -> None:
     assert {e.end for e in endings.values()} == {JobEnd.DONE}
     where = {a.errand: r.resource.role for r in (bench.host, bench.device) for a in r.started}
     assert [where[step] for _, step in steps] == [role for role, _ in steps]
+
+
+def test_no_errand_begins_before_the_one_before_it_has_ended() -> None:
+    """Under a policy that looks ahead, with a host that idles while the device works."""
+    errands = Errands("e", [(Role.HOST, print), (Role.DEVICE, print)] * 4)
+    arrivals = [ResourceJoined(0.0, host()), ResourceJoined(0.0, device())]
+    submitted = JobSubmitted(0.0, errands.request)
+    found = simulate(Scheduler(POLICIES["predictive"]()), [*arrivals, submitted], lambda key: 1.0)
+    ends = [span.end for span in found.spans]
+    assert [span.start for span in found.spans] == [0.0, *ends[:-1]]
 
 
 def test_an_errand_that_fails_ends_those_after_it() -> None:

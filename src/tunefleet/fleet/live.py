@@ -137,7 +137,10 @@ class Errands:
         for role, step in self.steps:
             self._by_stage[next(s for s in stages if ROLE_OF[s[1]] is role)] = step
         rounds = 1 + max((iteration for iteration, _ in self._by_stage), default=0)
-        self.request = JobRequest(self.name, FixedPlan({_LANE: rounds}), priority=_PRIORITY)
+        # Each step needs what the one before it left, so none may be brought forward.
+        self.request = JobRequest(
+            self.name, FixedPlan({_LANE: rounds}), priority=_PRIORITY, lookahead=False
+        )
 
     def submitted(self) -> None:
         pass

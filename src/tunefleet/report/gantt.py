@@ -85,7 +85,8 @@ def _figure(timeline: Timeline, title: str) -> Figure:
     ]
     full = [row for row in rows if row.is_full(end_s)]
     palette = palette_of(list(timeline.bars_of_jobs()))
-    stages = {bar.stage for row in rows if row not in full for bar in row.bars}
+    shown = [bar for row in rows if row not in full for bar in row.bars]
+    stages = {bar.stage if bar.task else "errands" for bar in shown}
     legend = _legend_handles(timeline, palette, stages)
     body, below = height * max(1, len(rows)), _BOTTOM + _LEGEND_ROW * _legend_rows(legend)
     top = _TOP if title or full else _TOP / 2
@@ -243,8 +244,8 @@ def _legend_handles(timeline: Timeline, palette: Palette, stages: Set[str]) -> l
         if stage in stages:
             grey = 0.35 + paler * 0.65
             handles.append(Patch(facecolor=(grey, grey, grey), label=stage))
-    plain = [s for s in ("build", "profile", *sorted(stages - {"build", "profile", *PALER}))
-             if s in stages]  # fmt: skip
+    plain = [s for s in ("build", "profile") if s in stages]
+    plain += sorted(stages - {"build", "profile", *PALER})
     if plain:
         handles.append(Patch(facecolor=(0.35, 0.35, 0.35), label=short(", ".join(plain), 40)))
     if any(bar.attempt > 1 for bar in timeline.bars):
