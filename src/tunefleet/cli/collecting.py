@@ -193,10 +193,13 @@ def collect(
     out: Annotated[
         str | None,
         typer.Option(
-            "--output", "-o", metavar="OUT.parquet", callback=options.writable,
+            "--output",
+            "-o",
+            metavar="OUT.parquet",
+            callback=options.writable,
             help="Write all records of these networks and targets.",
         ),
-    ] = None,  # fmt: skip
+    ] = None,
     home: options.Home = None,
     json: options.JsonFile = None,
     quiet: options.Quiet = False,
