@@ -107,6 +107,21 @@ def test_a_job_whose_every_lane_is_poison_fails_and_says_why() -> None:
     assert "out of memory" in ended.reason
 
 
+def test_a_lane_that_is_given_up_with_its_resource_leaves_nothing_to_abandon() -> None:
+    """Two stages of one lane ran where the resource was lost; the first is poison."""
+    shell = Shell(host(slots=2), device())
+    shell.send(job("a", {"x": 5}, lookahead=True))
+    for _ in range(3):  # select, build and profile; meanwhile the next batch is selected
+        shell.finish(min(shell.running))
+    assert {i.key.kind for i in shell.running.values()} == {StageKind.UPDATE, StageKind.SELECT}
+    for _ in range(3):
+        shell.running.clear()
+        shell.send(ResourceLost(shell.now, "h0", "gone"))
+        shell.send(ResourceJoined(shell.now, host(slots=2)))
+    assert shell.of(AbandonStage) == []
+    assert [f.end for f in shell.of(FinishJob)] == [JobEnd.FAILED]
+
+
 def test_a_lost_resource_gives_its_stage_to_another() -> None:
     shell = Shell(host("h0"), host("h1"), device())
     shell.send(job("a", {"x": 1}))

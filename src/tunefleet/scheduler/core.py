@@ -255,9 +255,10 @@ class Scheduler:
                 stage.move(Move.DROP)
             elif stage.state is StageState.RUNNING:
                 stage.move(Move.STOP)
-                held, _ = self._leases[stage.lease]
-                resource_id = held.resource.resource_id
-                self._out.append(AbandonStage(stage.key, resource_id, stage.lease, reason))
+                if stage.lease in self._leases:  # else its resource was lost just now
+                    held, _ = self._leases[stage.lease]
+                    resource_id = held.resource.resource_id
+                    self._out.append(AbandonStage(stage.key, resource_id, stage.lease, reason))
         lane.job.open_rounds -= lane.close_finished()
 
     def _close(self, lane: Lane, now: float) -> None:
@@ -295,8 +296,10 @@ class Scheduler:
             return
         leases = list(held.leases.items())
         self._touched |= self.resources.leave(held)
-        for lease, stage in leases:
+        # All leases first: giving one stage up may concern another that ran here.
+        for lease, _ in leases:
             del self._leases[lease]
+        for lease, stage in leases:
             if stage.lease != lease:
                 continue
             if stage.state is StageState.STOPPING:
