@@ -47,6 +47,7 @@ class Gathered:
     trials: int = 0
     skipped: bool = False
     error: str = ""
+    job_id: str = ""
 
 
 def _unwatched(index: int) -> Observer:
@@ -190,7 +191,9 @@ class _Network:
         if job.state is JobState.RUNNING:
             return self._collecting(job, resumed=True)
         trials = len(target.store.trials(job.job_id))
-        self.gathered = replace(self.gathered, tasks=len(tasks), trials=trials, skipped=True)
+        self.gathered = replace(
+            self.gathered, tasks=len(tasks), trials=trials, skipped=True, job_id=job.job_id
+        )
         self._observer(JobEnded())
         return ()
 
@@ -254,7 +257,7 @@ class _Network:
         assert self._job is not None
         job_id = self._job.job_id
         trials = len(self._target.store.trials(job_id))
-        self.gathered = replace(self.gathered, tasks=len(tasks), trials=trials)
+        self.gathered = replace(self.gathered, tasks=len(tasks), trials=trials, job_id=job_id)
         self._target.store.finish(job_id, JobState.DONE, {"stopped": reason, "trials": trials})
         self._observer(JobEnded())
 

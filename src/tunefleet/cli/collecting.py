@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -223,15 +224,26 @@ def collect(
         ]
         found = run(wanted, contexts, programs_per_task, observer=watcher.observer)
     if out is not None:
-        from tunefleet.collection import write_records
-
-        write_records(out, found, contexts[0].home)
+        _write(out, found, contexts[0].home)
     if json != options.STDOUT:
         _show(found)
     if json is not None:
         from dataclasses import asdict
 
         output.write_json(json, [asdict(gathered) for gathered in found])
+
+
+def _write(out: str, found: Sequence[Gathered], home: Path) -> None:
+    from tunefleet.collected import jobs_called, write_jobs
+    from tunefleet.store import open_store
+
+    store = open_store(home)
+    try:
+        jobs = jobs_called(store, [gathered.job_id for gathered in found if gathered.job_id])
+        count = write_jobs(Path(out), store, jobs)
+    finally:
+        store.close()
+    output.console(stderr=True).print(f"{count} records written to {out}", soft_wrap=True)
 
 
 @contextmanager

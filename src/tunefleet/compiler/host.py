@@ -236,3 +236,11 @@ def to_tvm(target: Target) -> Any:
     if target.mattr:
         config["mattr"] = list(target.mattr)
     return load_tvm().target.Target(config)
+
+
+def target_json(target: Target) -> dict[str, Any]:
+    """The target as TVM writes it into its own logs."""
+    from tunefleet.compiler.programs import plain
+
+    found: dict[str, Any] = plain(to_tvm(target).export())
+    return found

@@ -38,19 +38,19 @@ def nbytes(shape: Iterable[int], dtype: str) -> int:
 
 def trace_text(trace: Any) -> str:
     """A schedule trace as canonical JSON."""
-    return canonical_json(_plain(trace.as_json()))
+    return canonical_json(plain(trace.as_json()))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """TVM containers as Python ones."""
     if isinstance(value, (str, bool, type(None))):
         return value
     if isinstance(value, (int, float)):
         return value
     if hasattr(value, "items"):
-        return {str(k): _plain(v) for k, v in value.items()}
+        return {str(k): plain(v) for k, v in value.items()}
     if hasattr(value, "__len__") and hasattr(value, "__getitem__"):
-        return [_plain(v) for v in value]
+        return [plain(v) for v in value]
     if hasattr(value, "value"):
         return value.value
     return str(value)
@@ -72,3 +72,12 @@ def program_id(schedule: Any) -> str:
     Two traces that make the same program are one candidate; names of variables do not count.
     """
     return digest(f"{tvm_ffi.structural_hash(schedule.mod) & (2**64 - 1):016x}")
+
+
+def database_entry(program: str) -> tuple[str, str, list[Any]]:
+    """A task as MetaSchedule's database writes it: structural hash, module in base64, and what
+    its records say of its arguments."""
+    module = load_program(program)
+    shash, encoded = tvm.s_tir.meta_schedule.database.Workload(module).as_json()
+    arguments = tvm.s_tir.meta_schedule.arg_info.ArgInfo.from_prim_func(module["main"])
+    return str(shash), str(encoded), plain([argument.as_json() for argument in arguments])

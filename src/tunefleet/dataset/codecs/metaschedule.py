@@ -94,6 +94,14 @@ def parse(number: int, line: bytes, workloads: _Workloads) -> Row:
                definition)  # fmt: skip
 
 
+def steps_of(trace: str) -> list[str]:
+    """The steps of a schedule trace in TVM's JSON: instructions and decisions. Raises LineError."""
+    try:
+        return _steps(*msgspec.convert(strict_json.loads(trace.encode()), _Trace))
+    except msgspec.ValidationError as error:
+        raise LineError(f"not a trace: {error}") from error
+
+
 def _steps(instructions: list[_Instruction], decisions: list[tuple[int, Any]]) -> list[str]:
     taken = dict(decisions)
     if [*taken] != sorted(index for index, _ in decisions):

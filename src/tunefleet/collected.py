@@ -1,0 +1,119 @@
+"""Trials of the store as rows of `tunefleet-records/1`, the way MetaSchedule's logs are read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tunefleet.core.job import Job
+from tunefleet.core.stage import StageKind
+from tunefleet.core.trial import Failure, FailureKind
+from tunefleet.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tunefleet.core.task import Task
+    from tunefleet.store import Store
+
+#: The numbers that auto_scheduler gives to failures (measure_record.cc).
+ERROR_NO = {
+    FailureKind.INSTANTIATE: 1,
+    FailureKind.BUILD_ERROR: 2,
+    FailureKind.BUILD_CRASH: 2,
+    FailureKind.BUILD_MEMORY: 2,
+    FailureKind.RUN_ERROR: 4,
+    FailureKind.RUN_CRASH: 4,
+    FailureKind.RUN_MEMORY: 4,
+    FailureKind.WRONG_ANSWER: 5,
+    FailureKind.BUILD_TIMEOUT: 6,
+    FailureKind.RUN_TIMEOUT: 7,
+}
+_VERSION = "tunefleet-1"
+
+
+def write_jobs(out: Path, store: Store, jobs: Iterable[Job]) -> int:
+    """Write every trial of the jobs to a Parquet file and return how many there were.
+
+    `costs_s` are all repeats, and empty for a failure, whose kind and text are in `extra` with
+    the task's name, operator, FLOPs and occurrences, and who measured.
+    """
+    from tunefleet.dataset import parquet
+    from tunefleet.dataset.files import Draft
+
+    with Draft(out) as draft:
+        return parquet.write(batches_of(store, jobs), draft)
+
+
+def jobs_called(store: Store, job_ids: Iterable[str]) -> list[Job]:
+    """The jobs of these ids in the order of the store, oldest first. Raises InputError."""
+    wanted = set(job_ids)
+    found = [job for job in reversed(store.jobs()) if job.job_id in wanted]
+    missing = wanted - {job.job_id for job in found}
+    if missing:
+        raise InputError(f"no job {min(missing)}", cure="see `tunefleet jobs`")
+    return found
+
+
+def batches_of(store: Store, jobs: Iterable[Job]) -> Iterator[pa.RecordBatch]:
+    """One batch per job that has trials; the trials of a task follow each other."""
+    from tunefleet.dataset.codecs.rows import batch_of
+
+    for job in jobs:
+        rows = [row for index, w in enumerate(store.tasks(job.job_id))
+                for row in _rows(store, job, index, w.task, w.weight)]  # fmt: skip
+        if rows:
+            device = job.spec.device.key or job.spec.device.name
+            yield batch_of(rows, "metaschedule", job.spec.network.source, device)
+
+
+def _rows(store: Store, job: Job, index: int, task: Task, weight: int) -> Iterator[Any]:
+    from tunefleet.compiler.host import target_json
+    from tunefleet.compiler.programs import database_entry
+    from tunefleet.dataset.codecs.metaschedule import steps_of
+    from tunefleet.dataset.codecs.rows import Row
+
+    trials = store.trials(job.job_id, task.task_id)
+    if not trials:
+        return
+    shash, definition, arguments = database_entry(task.program)
+    target = json.dumps(target_json(job.spec.target), separators=(",", ":"), sort_keys=True)
+    ended = {
+        run.key.iteration: run.started_at + run.seconds
+        for run in store.stages(job.job_id)
+        if run.key.task_id == task.task_id and run.key.kind is StageKind.PROFILE
+    }
+    known = {
+        "workload_index": index,
+        "args_info": arguments,
+        "task_id": task.task_id,
+        "task": task.name,
+        "operator": task.operator,
+        "flops": task.flops,
+        "weight": weight,
+        "device": job.spec.device.to_json(),
+        "toolchain": job.spec.toolchain.to_json(),
+    }
+    for number, trial in enumerate(trials, 1):
+        failure = trial.outcome if isinstance(trial.outcome, Failure) else None
+        yield Row(
+            line=number,
+            version=_VERSION,
+            target=target,
+            workload=shash,
+            steps=steps_of(trial.candidate.trace),
+            costs_s=() if isinstance(trial.outcome, Failure) else trial.outcome.latencies_s,
+            error_no=0 if failure is None else ERROR_NO[failure.kind],
+            all_cost_s=trial.build_s + trial.profile_s,
+            timestamp=ended.get(trial.iteration),
+            extra=json.dumps(known | _told(failure), separators=(",", ":"), sort_keys=True),
+            definition=definition,
+        )
+
+
+def _told(failure: Failure | None) -> dict[str, Any]:
+    if failure is None:
+        return {}
+    return {"failure": str(failure.kind), "failure_text": failure.text[:200], "run_secs": None}
