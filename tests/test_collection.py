@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tunefleet import BenchmarkContext
+from tunefleet.collected import jobs_called, write_jobs
 from tunefleet.collection import collect
 from tunefleet.core.events import Event, Observer, StageFinished
+from tunefleet.dataset import codecs, parquet
 from tunefleet.errors import InputError
 from tunefleet.store import open_store
 
@@ -30,6 +33,28 @@ def stopping_after(stages: int) -> Callable[[int], Observer]:
                 raise KeyboardInterrupt
 
     return lambda index: observe
+
+
+def check_written(home: Path, job_ids: list[str], trials: int) -> None:
+    """The trials are records, and those TVM's own database."""
+    import tvm
+
+    store = open_store(home)
+    try:
+        count = write_jobs(home / "records.parquet", store, jobs_called(store, job_ids))
+    finally:
+        store.close()
+    table = parquet.read_table(home / "records.parquet")
+    assert count == trials == table.num_rows
+    for row in table.to_pylist():
+        assert (row["error_no"] == 0) == bool(row["costs_s"])
+        assert {"task_id", "flops", "operator"} <= set(json.loads(row["extra"]))
+    codecs.write(table.to_batches(), home / "database", "metaschedule")
+    names = ("database_workload.json", "database_tuning_record.json")
+    database = tvm.s_tir.meta_schedule.database.JSONDatabase(
+        *(str(home / "database" / name) for name in names)
+    )
+    assert len(database.get_all_tuning_records()) == trials
 
 
 @pytest.mark.tvm
@@ -55,6 +80,7 @@ def test_every_task_gets_its_programs_once_also_when_interrupted(tmp_path: Path)
     assert sum(count for _, count in trials) == first.trials + second.trials
     assert all(1 <= count <= 3 for _, count in trials)
     assert "no network" in unknown.error
+    check_written(tmp_path, [first.job_id, second.job_id], first.trials + second.trials)
 
     again = collect([SMALL, LARGER], contexts, 3)
     assert [g.skipped for g in again] == [True, True]

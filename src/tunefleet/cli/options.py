@@ -194,6 +194,7 @@ JsonFile = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, only the result.")]
 Traceback = Annotated[
     bool,
     typer.Option(

@@ -70,7 +70,7 @@ def tune(
     new_job: Annotated[
         bool, typer.Option("--new-job", help="Start afresh even where a job was interrupted.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress, only the result.")] = False,
+    quiet: options.Quiet = False,
     traceback: options.Traceback = False,
 ) -> None:
     """Tune networks for a device into verified artifacts, several at once.

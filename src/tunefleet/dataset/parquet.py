@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from tunefleet.dataset.schema import NAME, RECORDS
 from tunefleet.errors import InputError
 
-#: Rows that `read` gives at once.
+#: Rows that `read` gives at once; a row group is held.
 BATCH_ROWS = 1 << 14
 #: Rows of a row group: with many small logs, one for each would double the size of the file.
 GROUP_ROWS = 1 << 16
@@ -88,18 +88,19 @@ def read(path: Path, columns: list[str] | None = None) -> Iterator[pa.RecordBatc
     """
     with _opened(path) as file:
         try:
-            yield from file.iter_batches(batch_size=BATCH_ROWS, columns=columns)
+            # Group by group: Arrow cannot read a dictionary within a list from several at once.
+            for group in range(file.num_row_groups):
+                table = file.read_row_group(group, columns).combine_chunks()
+                yield from table.to_batches(max_chunksize=BATCH_ROWS)
         except (OSError, pa.ArrowException) as error:
             raise _damaged(path, error) from error
 
 
 def read_table(path: Path, columns: list[str] | None = None) -> pa.Table:
     """All records of a file at once, with one dictionary for each column."""
-    with _opened(path) as file:
-        try:
-            return file.read(columns=columns).unify_dictionaries()
-        except (OSError, pa.ArrowException) as error:
-            raise _damaged(path, error) from error
+    batches = list(read(path, columns))
+    schema = pa.schema([RECORDS.field(name) for name in columns or RECORDS.names], RECORDS.metadata)
+    return pa.Table.from_batches(batches, schema).unify_dictionaries().combine_chunks()
 
 
 def rows(path: Path) -> int:
