@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 #: Half of a round is random: a model must also learn what is slow, and what nobody would select.
 SETTINGS = TuneSettings(
-    search=SearchSettings(batch=32, first_batch=32, random_share=0.5),
+    search=SearchSettings(batch=16, first_batch=16, random_share=0.5),
     measure=MeasureSettings(repeats=8, budget_s=0.04),
     transfer=False,
 )
