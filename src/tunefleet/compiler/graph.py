@@ -12,7 +12,7 @@ relax = tvm.relax
 
 #: NHWC keeps the channels of a pixel together: vector loads for 1x1 and depthwise convolutions,
 #: and a packed weight of any blocking.
-_LAYOUT = {"relax.nn.conv2d": ["NHWC", "HWIO"]}
+_LAYOUT = {"relax.nn.conv2d": ["NHWC", "HWIO"], "relax.nn.conv3d": ["NDHWC", "DHWIO"]}
 
 
 def prepare(mod: Any, target: Any) -> Any:
