@@ -340,6 +340,24 @@ def _reshape(rewriter: _Rewriter, call: Any) -> Any:
     return product if bias is None else relax.op.add(rewriter.emit(product), bias)
 
 
+def _permute_dims(rewriter: _Rewriter, call: Any) -> Any:
+    """Two transposes are one, or none: NCHW blocks that work in NHWC inside are full of them.
+
+    ConvertLayout leaves transposes that change nothing.
+    """
+    source, axes = call.args[0], call.attrs.axes
+    if axes is None:
+        return None
+    inner = rewriter.any_definition(source)
+    axes = _ints(axes)
+    if _op_name(inner) == "relax.permute_dims" and inner.attrs.axes is not None:
+        first = _ints(inner.attrs.axes)
+        source, axes = inner.args[0], [first[axis] for axis in axes]
+    if axes == sorted(axes):
+        return source
+    return None if source is call.args[0] else relax.op.permute_dims(source, axes)
+
+
 def _clip(rewriter: _Rewriter, call: Any) -> Any:
     """clip has no layout inference, so ConvertLayout would leave transposes around it."""
     try:
@@ -365,6 +383,7 @@ _RULES: dict[str, Callable[[_Rewriter, Any], Any]] = {
     "relax.add": _add,
     "relax.nn.conv2d": _conv2d,
     "relax.clip": _clip,
+    "relax.permute_dims": _permute_dims,
     "relax.reshape": _reshape,
     "relax.nn.relu6": _relu6,
 }

@@ -1,4 +1,4 @@
-"""ConvNeXt (Liu et al. 2022, https://arxiv.org/abs/2201.03545), as in torchvision."""
+"""ConvNeXt (Liu et al. 2022, https://arxiv.org/abs/2201.03545)."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class _Block(nn.Module):
             nn.Linear(4 * width, width),
         )
         # Starts at 1e-6 before training, which would hide the block from a comparison.
-        self.scale = nn.Parameter(torch.empty(width, 1, 1).uniform_(0.2, 0.4))
+        self.scale = nn.Parameter(torch.empty(width).uniform_(0.2, 0.4))
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.mlp(self.depthwise(x).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
-        scaled: Tensor = x + y * self.scale
-        return scaled
+        y = self.mlp(self.depthwise(x).permute(0, 2, 3, 1)) * self.scale
+        shortcut: Tensor = x + y.permute(0, 3, 1, 2)
+        return shortcut
 
 
 def convnext_tiny(spec: ZooSpec) -> tuple[nn.Module, dict[str, Tensor]]:
