@@ -108,7 +108,11 @@ def distilbert(spec: ZooSpec) -> tuple[nn.Module, dict[str, Tensor]]:
 
 def t5_small(spec: ZooSpec) -> tuple[nn.Module, dict[str, Tensor]]:
     """The encoder: 6 layers, width 512 (Raffel et al. 2019, https://arxiv.org/abs/1910.10683)."""
-    config = transformers.T5Config(use_cache=False)
+    return _t5(spec)
+
+
+def _t5(spec: ZooSpec, **settings: Any) -> tuple[nn.Module, dict[str, Tensor]]:
+    config = transformers.T5Config(use_cache=False, **settings)
     config._attn_implementation = "eager"
     network = transformers.T5EncoderModel(config)
     _perturb(network)
@@ -117,14 +121,18 @@ def t5_small(spec: ZooSpec) -> tuple[nn.Module, dict[str, Tensor]]:
 
 def llama_tiny(spec: ZooSpec) -> tuple[nn.Module, dict[str, Tensor]]:
     """Llama's operators (rotary positions, gated MLP, RMS norm) at 8 layers of width 512."""
+    return _llama(spec, vocab_size=32_000, hidden_size=512, num_hidden_layers=8)
+
+
+def _llama(
+    spec: ZooSpec, *, hidden_size: int, **settings: Any
+) -> tuple[nn.Module, dict[str, Tensor]]:
     config = transformers.LlamaConfig(
-        vocab_size=32_000,
-        hidden_size=512,
-        intermediate_size=1376,
-        num_hidden_layers=8,
-        num_attention_heads=8,
-        num_key_value_heads=8,
+        hidden_size=hidden_size,
+        intermediate_size=hidden_size * 43 // 16,
+        num_attention_heads=hidden_size // 64,
         use_cache=False,
+        **settings,
     )
     config._attn_implementation = "eager"
     network = transformers.LlamaForCausalLM(config)
