@@ -9,10 +9,8 @@ into tasks; nothing is compiled or tuned. Counts the tasks that no earlier confi
 from __future__ import annotations
 
 import argparse
-import json
+import multiprocessing
 import resource
-import subprocess
-import sys
 import time
 from typing import Any
 
@@ -21,14 +19,25 @@ import common
 LIMIT_S = 180.0
 MEMORY_GIB = 8
 WANTED = 84
+#: What every import needs is loaded once, before the processes fork off.
+PRELOADED = [
+    "torch._dynamo",
+    "torch.export._trace",
+    "transformers",
+    "tunefleet.compiler.graph",
+    "tunefleet.compiler.host",
+    "tunefleet.compiler.frontends.relax_",
+    "tunefleet.compiler.frontends.torch_graph",
+    "tunefleet.fleet.network_work",
+    "tvm.relax.frontend.torch",
+]
+CONTEXT = multiprocessing.get_context("forkserver")
 COLUMNS = ["configuration", "import_s", "cpu_s", "peak_gb", "gflops", "tasks", "new_tasks"]
 
 
 def main(options: argparse.Namespace) -> int:
-    if options.one:
-        print(json.dumps(imported(options.one)))
-        return 0
     started = time.time()
+    CONTEXT.set_forkserver_preload(PRELOADED)
     rows, failures = [], []
     seen: set[str] = set()
     print("  ".join(COLUMNS), flush=True)
@@ -71,30 +80,36 @@ def chosen(options: argparse.Namespace) -> list[str]:
 
 def in_process(configuration: str, limit_s: float) -> dict[str, Any]:
     """What `imported` finds, or the reason for its failure."""
+    receiver, sender = CONTEXT.Pipe(duplex=False)
+    process = CONTEXT.Process(target=_child, args=(configuration, sender))
+    process.start()
+    sender.close()
     try:
-        ended = subprocess.run(
-            [sys.executable, __file__, "--one", configuration],
-            capture_output=True,
-            text=True,
-            timeout=limit_s,
-            preexec_fn=_limit_memory,
-        )
-    except subprocess.TimeoutExpired:
-        return {"reason": f"took longer than {limit_s:g} s"}
-    if ended.returncode:
-        lines = ended.stderr.strip().splitlines() or ["no message"]
-        return {"reason": f"exit code {ended.returncode}: {lines[-1][:160]}"}
-    found: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
-    return found
+        if not receiver.poll(limit_s):
+            return {"reason": f"took longer than {limit_s:g} s"}
+        found: dict[str, Any] = receiver.recv()
+        return found
+    except EOFError:
+        process.join()
+        return {"reason": f"ended with exit code {process.exitcode}"}
+    finally:
+        process.kill()
+        process.join()
+
+
+def _child(configuration: str, sender: Any) -> None:
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_GIB << 30, MEMORY_GIB << 30))
+    try:
+        sender.send(imported(configuration))
+    except Exception as exc:
+        sender.send({"reason": f"{type(exc).__name__}: {str(exc)[:160]}"})
 
 
 def imported(configuration: str) -> dict[str, Any]:
     """Seconds of the import (wall, CPU; packages loaded before), peak memory, FLOPs and tasks."""
     from tunefleet.compiler.host import native_target
     from tunefleet.fleet.network_work import import_network
-    from tunefleet.zoo import build
 
-    build("zoo:tiny_cnn")
     target = native_target(1)
     started, cpu_before = time.perf_counter(), time.process_time()
     _, _, tasks = import_network(configuration, target)
@@ -108,13 +123,8 @@ def imported(configuration: str) -> dict[str, Any]:
     }
 
 
-def _limit_memory() -> None:
-    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_GIB << 30, MEMORY_GIB << 30))
-
-
 if __name__ == "__main__":
     options = common.parser(__doc__ or "")
     options.add_argument("--first", type=int, help="only so many of the collection")
     options.add_argument("--limit", type=float, default=LIMIT_S, help="seconds per configuration")
-    options.add_argument("--one", help=argparse.SUPPRESS)
     common.run(main, options)
