@@ -75,6 +75,55 @@ def test_a_scale_after_a_bias_is_folded_too() -> None:
     check(build(emit), {"relax.multiply"})
 
 
+@pytest.mark.parametrize("rank", [2, 3])
+@pytest.mark.parametrize("shape", [(), (1, 6, 1, 1)])
+def test_a_scale_is_folded_into_other_convolutions_too(rank: int, shape: tuple[int, ...]) -> None:
+    from tvm import relax
+
+    spatial = (3,) * rank
+
+    def emit(builder: Any, x: Any) -> Any:
+        factor = array(*shape, *([1] * (rank - 2) if shape else [])) + 1
+        if rank == 3:
+            conv = relax.op.nn.conv3d(x, relax.const(array(6, 4, *spatial)), padding=1)
+        else:
+            conv = relax.op.nn.conv2d_transpose(x, relax.const(array(4, 6, *spatial)), strides=2)
+        return builder.emit(relax.op.multiply(builder.emit(conv), relax.const(factor)))
+
+    size = (1, 4, *(5,) * rank)
+    check(build(emit, size), {"relax.multiply"}, size)
+
+
+def test_a_grouped_transposed_convolution_keeps_its_scale_outside() -> None:
+    from tvm import relax
+
+    from tunefleet.compiler.simplify import simplify
+
+    def emit(builder: Any, x: Any) -> Any:
+        weight = relax.const(array(4, 3, 3, 3))
+        conv = builder.emit(relax.op.nn.conv2d_transpose(x, weight, groups=2))
+        return builder.emit(relax.op.multiply(conv, relax.const(array(1, 6, 1, 1))))
+
+    assert "relax.multiply" in relax_names(simplify(build(emit)))
+
+
+@pytest.mark.parametrize(("second", "left"), [([0, 3, 1, 2], 0), ([0, 2, 3, 1], 1)])
+def test_transposes_in_a_row_are_joined(second: list[int], left: int) -> None:
+    from tvm import relax
+
+    from tunefleet.compiler.simplify import simplify
+
+    def emit(builder: Any, x: Any) -> Any:
+        turned = builder.emit(relax.op.permute_dims(x, [0, 2, 3, 1]))
+        back = builder.emit(relax.op.permute_dims(turned, second))
+        return builder.emit(relax.op.exp(back))
+
+    mod = build(emit, (1, 4, 5, 6))
+    x = array(1, 4, 5, 6)
+    np.testing.assert_allclose(run(mod, x), run(simplify(mod), x), rtol=1e-5)
+    assert relax_names(simplify(mod)).count("relax.permute_dims") == left
+
+
 def test_a_convolution_used_twice_keeps_its_scale_outside() -> None:
     from tvm import relax
 

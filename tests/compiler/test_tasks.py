@@ -55,6 +55,7 @@ def test_another_target_makes_other_tasks(tiny: Any) -> None:
         ("layer_norm1", "layer_norm"),
         ("adaptive_avg_pool2d1", "adaptive_avg_pool2d"),
         ("fused_matmul5_add1_gelu2", "matmul+add+gelu"),
+        ("fused_conv3d1_add2_tir_sigmoid3_multiply", "conv3d+add+sigmoid+multiply"),
     ],
 )
 def test_names_are_readable(name: str, readable: str) -> None:

@@ -15,15 +15,40 @@ from tunefleet.errors import InputError, SetupError
 PUBLISHED = {
     "bert_2l": ("size=8", 38_012_928),
     "bert_tiny": ("size=8", 34_805_760),
+    "convnext_tiny": ("size=64", 28_589_128),
+    "dcgan": ("size=64", 3_576_704),
     "densenet121": ("size=64", 7_978_856),
+    "efficientnet_b0": ("size=64", 5_288_548),
     "inception_v3": ("size=96", 23_834_568),
     "mobilenet_v2": ("size=64", 3_504_872),
+    "mobilenet_v3_large": ("size=64", 5_483_032),
+    "mobilenet_v3_small": ("size=64", 2_542_856),
     "resnet18": ("size=64", 11_689_512),
+    "resnet3d18": ("size=32", 33_371_472),
     "resnet50": ("size=64", 25_557_032),
+    "resnext50_32x4d": ("size=64", 25_028_904),
     "shufflenet_v2": ("size=64", 2_278_604),
     "squeezenet": ("size=64", 1_235_496),
+    "swin_tiny": ("size=224", 28_288_354),
     "tiny_cnn": ("classes=10", 2_634),
     "vit_small": ("size=224", 22_050_664),
+}
+# Made of layers that others have too: only counted, without allocating the weights.
+COUNTED = {
+    "bert_large": ("size=8", 334_092_288),
+    "bert_medium": ("size=8", 182_937_600),
+    "bert_small": ("size=8", 28_500_992),
+    "distilbert": ("size=8", 66_362_880),
+    "gpt2_medium": ("size=8", 354_823_168),
+    "llama_tiny": ("size=8", 58_073_600),
+    "mixer_small": ("size=224", 18_528_264),
+    "resnet101": ("size=64", 44_549_160),
+    "resnet34": ("size=64", 21_797_672),
+    "t5_small": ("size=8", 35_330_816),
+    "vgg11": ("size=64", 132_863_336),
+    "vit_base": ("size=224", 86_567_656),
+    "vit_tiny": ("size=224", 5_717_416),
+    "wide_resnet50_2": ("size=64", 68_883_240),
 }
 LARGE = {
     "bert_base": ("size=8", 108_891_648),
@@ -64,8 +89,20 @@ def test_large_network_has_the_published_size_and_outputs_of_order_one(name, que
     _check(name, query, parameters)
 
 
+@pytest.mark.parametrize(("name", "query", "parameters"), [(n, *e) for n, e in COUNTED.items()])
+def test_network_without_weights_has_the_published_size(name, query, parameters, monkeypatch):
+    import torch
+
+    from tunefleet.zoo import blocks
+
+    monkeypatch.setattr(blocks, "_calibrate", lambda *args: None)
+    with torch.device("meta"):
+        network = zoo.build(f"zoo:{name}?{query}")
+    assert parameters == sum(p.numel() for p in network.module.parameters())
+
+
 def test_every_network_is_checked_above():
-    assert sorted({**PUBLISHED, **LARGE}) == list(zoo.names())
+    assert sorted({**PUBLISHED, **COUNTED, **LARGE}) == list(zoo.names())
 
 
 def test_equal_specifications_give_equal_networks_in_another_process():

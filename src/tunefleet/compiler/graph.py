@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tunefleet.compiler.legalize import legalize
 from tunefleet.compiler.simplify import simplify
 from tunefleet.compiler.toolchain import load_tvm
 
@@ -12,7 +13,11 @@ relax = tvm.relax
 
 #: NHWC keeps the channels of a pixel together: vector loads for 1x1 and depthwise convolutions,
 #: and a packed weight of any blocking.
-_LAYOUT = {"relax.nn.conv2d": ["NHWC", "HWIO"]}
+_LAYOUT = {
+    "relax.nn.conv2d": ["NHWC", "HWIO"],
+    "relax.nn.conv2d_transpose": ["NHWC", "HWIO"],
+    "relax.nn.conv3d": ["NDHWC", "DHWIO"],
+}
 
 
 def prepare(mod: Any, target: Any) -> Any:
@@ -29,7 +34,7 @@ def prepare(mod: Any, target: Any) -> Any:
         mod = transform.CanonicalizeBindings()(mod)
         mod = simplify(mod)
         fuse = [
-            transform.LegalizeOps(),
+            legalize(),
             transform.AnnotateTIROpPattern(),
             transform.FoldConstant(),
             transform.FuseOps(),

@@ -39,6 +39,13 @@ _ELEMENTWISE: dict[str, Callable[..., Array]] = {
 #: Their constant operand is put second, so that a rule looks in one place only.
 _COMMUTATIVE = {"relax.add", "relax.multiply"}
 
+#: Where a convolution's weight has the output channels, in the layouts that importers write.
+_OUTPUT_AXIS = {
+    "relax.nn.conv2d": (0, ("NCHW", "OIHW")),
+    "relax.nn.conv3d": (0, ("NCDHW", "OIDHW")),
+    "relax.nn.conv2d_transpose": (1, ("NCHW", "IOHW")),
+}
+
 #: Larger results are left to the compiler: a folded broadcast may outgrow what it was made of.
 _MAX_GROWTH = 4
 
@@ -238,11 +245,11 @@ def _multiply(rewriter: _Rewriter, call: Any) -> Any:
     factor, source = _value(call.args[1]), rewriter.definition(call.args[0])
     if factor is None:
         return None
-    if _op_name(source) == "relax.nn.conv2d":
+    if _op_name(source) in _OUTPUT_AXIS:
         return _scaled_conv(source, factor)
     if _op_name(source) == "relax.add":
         conv, bias = rewriter.definition(source.args[0]), _value(source.args[1])
-        if bias is None or _op_name(conv) != "relax.nn.conv2d":
+        if bias is None or _op_name(conv) not in _OUTPUT_AXIS:
             return None
         scaled = _scaled_conv(conv, factor)
         if scaled is None:
@@ -252,15 +259,19 @@ def _multiply(rewriter: _Rewriter, call: Any) -> Any:
 
 
 def _scaled_conv(conv: Any, factor: Array) -> Any:
+    """The convolution with `factor`, a number or one per channel, in its weight."""
     weight, attrs = _value(conv.args[1]), conv.attrs
-    if weight is None or str(attrs.data_layout) != "NCHW" or str(attrs.kernel_layout) != "OIHW":
+    axis, layout = _OUTPUT_AXIS[_op_name(conv)]
+    # A transposed convolution's weight has the outputs of one group only.
+    grouped = axis != 0 and int(attrs.groups) != 1
+    if weight is None or grouped or (str(attrs.data_layout), str(attrs.kernel_layout)) != layout:
         return None
-    channels = weight.shape[0]
-    if factor.size == 1:
-        factor = np.full(channels, factor.reshape(()), factor.dtype)
-    elif factor.shape not in ((1, channels, 1, 1), (channels, 1, 1)):
+    channels, spatial = weight.shape[axis], [1] * (weight.ndim - 2)
+    if factor.size != 1 and factor.shape not in ((1, channels, *spatial), (channels, *spatial)):
         return None
-    scaled = weight * factor.reshape(channels, 1, 1, 1).astype(weight.dtype)
+    shape = [1] * weight.ndim
+    shape[axis] = factor.size
+    scaled = weight * factor.reshape(shape).astype(weight.dtype)
     return relax.Call(conv.op, [conv.args[0], _constant(scaled)], attrs, conv.ty_args)
 
 
@@ -329,6 +340,24 @@ def _reshape(rewriter: _Rewriter, call: Any) -> Any:
     return product if bias is None else relax.op.add(rewriter.emit(product), bias)
 
 
+def _permute_dims(rewriter: _Rewriter, call: Any) -> Any:
+    """Two transposes are one, or none: NCHW blocks that work in NHWC inside are full of them.
+
+    ConvertLayout leaves transposes that change nothing.
+    """
+    source, axes = call.args[0], call.attrs.axes
+    if axes is None:
+        return None
+    inner = rewriter.any_definition(source)
+    axes = _ints(axes)
+    if _op_name(inner) == "relax.permute_dims" and inner.attrs.axes is not None:
+        first = _ints(inner.attrs.axes)
+        source, axes = inner.args[0], [first[axis] for axis in axes]
+    if axes == sorted(axes):
+        return source
+    return None if source is call.args[0] else relax.op.permute_dims(source, axes)
+
+
 def _clip(rewriter: _Rewriter, call: Any) -> Any:
     """clip has no layout inference, so ConvertLayout would leave transposes around it."""
     try:
@@ -354,6 +383,7 @@ _RULES: dict[str, Callable[[_Rewriter, Any], Any]] = {
     "relax.add": _add,
     "relax.nn.conv2d": _conv2d,
     "relax.clip": _clip,
+    "relax.permute_dims": _permute_dims,
     "relax.reshape": _reshape,
     "relax.nn.relu6": _relu6,
 }

@@ -82,12 +82,24 @@ def _shape_text(info: Any) -> str:
 
 
 #: Operators whose own names hold an underscore or a digit.
-_COMPOUND = ("conv2d", "layer_norm", "group_norm", "max_pool2d", "avg_pool2d", "log_softmax")
+_COMPOUND = (
+    "conv2d",
+    "conv3d",
+    "deconv2d",
+    "layer_norm",
+    "group_norm",
+    "max_pool2d",
+    "avg_pool2d",
+    "max_pool3d",
+    "avg_pool3d",
+    "log_softmax",
+    "strided_slice",
+)
 
 
 def _readable(name: str) -> str:
     """`fused_conv2d3_add2_maximum1` -> `conv2d+add+maximum` (TVM numbers its duplicates)."""
     operators = "|".join(sorted((re.escape(c) for c in _COMPOUND), key=len, reverse=True))
-    pattern = rf"(?:adaptive_)?({operators})|[a-z]+"
-    parts = [m.group(0) for m in re.finditer(pattern, name.removeprefix("fused_"))]
+    pattern = rf"(?:tir_)?((?:adaptive_)?(?:{operators})|[a-z]+)"
+    parts = [m.group(1) for m in re.finditer(pattern, name.removeprefix("fused_"))]
     return "+".join(parts) or name

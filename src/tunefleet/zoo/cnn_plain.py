@@ -1,4 +1,4 @@
-"""Networks without shortcuts: VGG-16, SqueezeNet 1.1 and a tiny one for tests."""
+"""Networks without shortcuts: VGG, SqueezeNet 1.1 and a tiny one for tests."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ def tiny_cnn(spec: ZooSpec) -> tuple[nn.Module, dict[str, Tensor]]:
     return finish(module, calibration_size=16), image_inputs(spec)
 
 
-def vgg16(spec: ZooSpec) -> tuple[nn.Module, dict[str, Tensor]]:
-    """Simonyan and Zisserman 2014, configuration D (https://arxiv.org/abs/1409.1556)."""
+def _vgg(spec: ZooSpec, counts: tuple[int, ...]) -> tuple[nn.Module, dict[str, Tensor]]:
     layers: list[nn.Module] = []
     channels = 3
-    for outputs, count in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
+    for outputs, count in zip((64, 128, 256, 512, 512), counts, strict=True):
         for _ in range(count):
             layers += [nn.Conv2d(channels, outputs, 3, padding=1), nn.ReLU()]
             channels = outputs
@@ -39,6 +38,16 @@ def vgg16(spec: ZooSpec) -> tuple[nn.Module, dict[str, Tensor]]:
         layers += [nn.Linear(inputs, 4096), nn.ReLU(), nn.Dropout()]
     layers.append(nn.Linear(4096, spec["classes"]))
     return finish(nn.Sequential(*layers)), image_inputs(spec)
+
+
+def vgg11(spec: ZooSpec) -> tuple[nn.Module, dict[str, Tensor]]:
+    """Simonyan and Zisserman 2014, configuration A (https://arxiv.org/abs/1409.1556)."""
+    return _vgg(spec, (1, 1, 2, 2, 2))
+
+
+def vgg16(spec: ZooSpec) -> tuple[nn.Module, dict[str, Tensor]]:
+    """Configuration D of the same."""
+    return _vgg(spec, (2, 2, 3, 3, 3))
 
 
 class _Fire(nn.Module):

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import Tensor, nn
 
 from tunefleet.zoo.blocks import conv_bn, finish, image_inputs
 from tunefleet.zoo.spec import ZooSpec
+
+#: Input channels, planes of the stage and stride -> a residual block.
+Block = Callable[[int, int, int], nn.Module]
 
 
 class _Residual(nn.Module):
@@ -30,18 +35,24 @@ def _basic(inputs: int, width: int, stride: int) -> nn.Module:
     return _Residual(body, inputs, width, stride)
 
 
-def _bottleneck(inputs: int, width: int, stride: int) -> nn.Module:
+def _bottleneck(groups: int = 1, group_width: int = 64) -> Block:
     """Strides in the 3x3 convolution, as torchvision does ("ResNet v1.5")."""
-    body = nn.Sequential(
-        conv_bn(inputs, width, 1, activation=nn.ReLU()),
-        conv_bn(width, width, 3, stride=stride, activation=nn.ReLU()),
-        conv_bn(width, 4 * width, 1),
-    )
-    return _Residual(body, inputs, 4 * width, stride)
+
+    def block(inputs: int, planes: int, stride: int) -> nn.Module:
+        inner = planes * group_width // 64 * groups
+        body = nn.Sequential(
+            conv_bn(inputs, inner, 1, activation=nn.ReLU()),
+            conv_bn(inner, inner, 3, stride=stride, groups=groups, activation=nn.ReLU()),
+            conv_bn(inner, 4 * planes, 1),
+        )
+        return _Residual(body, inputs, 4 * planes, stride)
+
+    return block
 
 
-def _resnet(spec: ZooSpec, depths: tuple[int, ...], expansion: int) -> nn.Module:
-    block = _basic if expansion == 1 else _bottleneck
+def _resnet(
+    spec: ZooSpec, depths: tuple[int, ...], expansion: int, block: Block
+) -> tuple[nn.Module, dict[str, Tensor]]:
     layers: list[nn.Module] = [
         conv_bn(3, 64, 7, stride=2, activation=nn.ReLU()),
         nn.MaxPool2d(3, 2, 1),
@@ -54,14 +65,34 @@ def _resnet(spec: ZooSpec, depths: tuple[int, ...], expansion: int) -> nn.Module
             layers.append(block(channels, width, stride))
             channels = width * expansion
     layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, spec["classes"])]
-    return finish(nn.Sequential(*layers))
+    return finish(nn.Sequential(*layers)), image_inputs(spec)
 
 
 def resnet18(spec: ZooSpec) -> tuple[nn.Module, dict[str, Tensor]]:
     """18 layers of basic blocks."""
-    return _resnet(spec, (2, 2, 2, 2), 1), image_inputs(spec)
+    return _resnet(spec, (2, 2, 2, 2), 1, _basic)
+
+
+def resnet34(spec: ZooSpec) -> tuple[nn.Module, dict[str, Tensor]]:
+    """34 layers of basic blocks."""
+    return _resnet(spec, (3, 4, 6, 3), 1, _basic)
 
 
 def resnet50(spec: ZooSpec) -> tuple[nn.Module, dict[str, Tensor]]:
     """50 layers of bottleneck blocks."""
-    return _resnet(spec, (3, 4, 6, 3), 4), image_inputs(spec)
+    return _resnet(spec, (3, 4, 6, 3), 4, _bottleneck())
+
+
+def resnet101(spec: ZooSpec) -> tuple[nn.Module, dict[str, Tensor]]:
+    """101 layers of bottleneck blocks."""
+    return _resnet(spec, (3, 4, 23, 3), 4, _bottleneck())
+
+
+def wide_resnet50_2(spec: ZooSpec) -> tuple[nn.Module, dict[str, Tensor]]:
+    """Bottlenecks twice as wide (Zagoruyko and Komodakis, https://arxiv.org/abs/1605.07146)."""
+    return _resnet(spec, (3, 4, 6, 3), 4, _bottleneck(group_width=128))
+
+
+def resnext50_32x4d(spec: ZooSpec) -> tuple[nn.Module, dict[str, Tensor]]:
+    """Grouped 3x3 convolutions, 32 groups (Xie et al. 2016, https://arxiv.org/abs/1611.05431)."""
+    return _resnet(spec, (3, 4, 6, 3), 4, _bottleneck(groups=32, group_width=4))

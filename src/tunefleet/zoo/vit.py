@@ -54,6 +54,18 @@ class _VisionTransformer(nn.Module):
         return self.head(self.norm(self.layers(x))[:, 0])
 
 
+def vit_tiny(spec: ZooSpec) -> tuple[nn.Module, dict[str, Tensor]]:
+    """ViT-Ti/16: 12 layers, width 192, 3 heads (Touvron et al. 2020)."""
+    module = _VisionTransformer(spec["size"], 12, 192, 3, spec["classes"])
+    return module, image_inputs(spec)
+
+
+def vit_base(spec: ZooSpec) -> tuple[nn.Module, dict[str, Tensor]]:
+    """ViT-B/16: 12 layers, width 768, 12 heads."""
+    module = _VisionTransformer(spec["size"], 12, 768, 12, spec["classes"])
+    return module, image_inputs(spec)
+
+
 def vit_small(spec: ZooSpec) -> tuple[nn.Module, dict[str, Tensor]]:
     """ViT-S/16: 12 layers, width 384, 6 heads."""
     module = _VisionTransformer(spec["size"], 12, 384, 6, spec["classes"])

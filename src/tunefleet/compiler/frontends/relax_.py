@@ -19,7 +19,7 @@ def tidy(mod: Any) -> Any:
 
     - A table lookup with unchecked indices: a token id outside the vocabulary would crash the
       process that runs the network. The indices are clipped instead.
-    - The cube of GPT-2's GELU: as a power it calls `powf` for each element.
+    - Squares and the cube of GPT-2's GELU: as powers they call `powf` for each element.
     - An addition of zeros, as of an attention mask that hides nothing.
     """
     mod["main"] = _Tidy(mod).visit_expr(mod["main"])
@@ -32,13 +32,22 @@ class _Tidy(relax.PyExprMutator):  # type: ignore[name-defined]
         call = self.visit_expr_post_order(call)
         if call.op == tvm.ir.Op.get("relax.take") and call.attrs.mode == "fast":
             return relax.op.take(*call.args, axis=call.attrs.axis, mode="clip")
-        if call.op == tvm.ir.Op.get("relax.power") and _is_all(call.args[1], 3):
-            base = call.args[0]
-            return relax.op.multiply(relax.op.multiply(base, base), base)
+        if call.op == tvm.ir.Op.get("relax.power"):
+            return _product(call)
         if call.op == tvm.ir.Op.get("relax.add") and _is_all(call.args[1], 0):
             unchanged = tvm.ir.structural_equal(call.ty, call.args[0].ty)
             return call.args[0] if unchanged else call
         return call
+
+
+def _product(power: Any) -> Any:
+    """A square or a cube as products; any other power as it is."""
+    base, exponent = power.args
+    if _is_all(exponent, 2):
+        return relax.op.multiply(base, base)
+    if _is_all(exponent, 3):
+        return relax.op.multiply(relax.op.multiply(base, base), base)
+    return power
 
 
 def _is_all(expr: Any, number: float) -> bool:
