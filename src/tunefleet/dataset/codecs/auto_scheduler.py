@@ -97,7 +97,7 @@ def parse(number: int, line: bytes) -> Row:
 def canonical_step(text: str | bytes) -> str:
     """The text of a step as it stands in the column; raises LineError."""
     try:
-        return steps.text_of(steps.parse(text))
+        return steps.normal(text)
     except InputError as error:
         raise LineError(str(error)) from error
 

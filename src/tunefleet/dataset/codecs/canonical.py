@@ -79,8 +79,8 @@ class Reader:
 
     def batch(self, first: int, lines: Sequence[bytes], report: Report) -> pa.RecordBatch:
         """The records of lines, the first of which has the number `first`."""
-        pieces = Pieces(self._spacing)
-        whole = [n for n, line in enumerate(lines, first) if not pieces.take(n, line)]
+        pieces = Pieces(self._spacing, first, lines)
+        whole = pieces.others
         if len(whole) > len(lines) // 2:
             # The next lines may be spaced the other way.
             self._spacing = SPACINGS[self._spacing is SPACINGS[0]]
@@ -136,10 +136,11 @@ class Reader:
 
 
 class Pieces:
-    """Lines cut to pieces: the rows of a batch."""
+    """Lines cut to pieces: the rows of a batch, and the numbers of lines that do not come apart."""
 
-    def __init__(self, spacing: Spacing) -> None:
+    def __init__(self, spacing: Spacing, first: int, lines: Sequence[bytes]) -> None:
         self._spacing = spacing
+        self.others: list[int] = []
         self.lines: list[int] = []
         #: Distinct beginnings and endings of lines, and which of them each line has.
         self.heads: dict[bytes, int] = {}
@@ -149,23 +150,20 @@ class Pieces:
         self._programs: list[bytes] = []
         self._costs: list[bytes] = []
         self._scalars: list[bytes] = []
-
-    def take(self, number: int, line: bytes) -> bool:
-        """Whether a line comes apart."""
-        space = self._spacing
-        head, _, rest = line.partition(space.task_end)
-        program, _, rest = rest.rpartition(space.steps_end)
-        costs, _, rest = rest.partition(space.costs_end)
-        scalars, found, end = rest.partition(space.result_end)
-        if not (found and program and head[0] == 123):  # {
-            return False
-        self.lines.append(number)
-        self.task.append(self.heads.setdefault(head, len(self.heads)))
-        self.version.append(self.ends.setdefault(end, len(self.ends)))
-        self._programs.append(program)
-        self._costs.append(costs)
-        self._scalars.append(scalars)
-        return True
+        for number, line in enumerate(lines, first):
+            head, _, rest = line.partition(spacing.task_end)
+            program, _, rest = rest.rpartition(spacing.steps_end)
+            costs, _, rest = rest.partition(spacing.costs_end)
+            scalars, found, end = rest.partition(spacing.result_end)
+            if not (found and program and head[:1] == b"{"):
+                self.others.append(number)
+                continue
+            self.lines.append(number)
+            self.task.append(self.heads.setdefault(head, len(self.heads)))
+            self.version.append(self.ends.setdefault(end, len(self.ends)))
+            self._programs.append(program)
+            self._costs.append(costs)
+            self._scalars.append(scalars)
 
     def programs(self) -> tuple[pa.ListArray, Mask]:
         """The steps of every line, and whether all of them are accepted."""
@@ -215,11 +213,10 @@ class Pieces:
         return (array if mask.all() else pc.if_else(fit, array, instead)), mask
 
 
-@lru_cache(maxsize=1 << 16)
 def _step(piece: bytes) -> str | None:
     """The step between two cuts, as it stands in the column."""
     try:
-        return steps.text_of(steps.parse(b'["' + piece + b"]"))
+        return steps.normal(b'["' + piece + b"]")
     except InputError:
         return None
 
