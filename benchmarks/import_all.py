@@ -1,9 +1,9 @@
 """Every recorded log to Parquet, and back where the format is written.
 
 For each folder of `../shared/data`: records, failures and bad lines as read, held against those of
-its README.md. Files that show no format (the reports of droplet_autotvm) are read as the logs beside
-them, to have their lines counted; they are apart. And of auto_scheduler and MetaSchedule whether the log that is written from the
-Parquet file is the one that was read, record by record as `json.loads` has them.
+its README.md; and of auto_scheduler and MetaSchedule whether the log that is written from the
+Parquet file is the one that was read, record by record as `json.loads` has them. Files that show no
+format (the reports of droplet_autotvm) are read as the logs beside them, and counted apart.
 
     python benchmarks/import_all.py [--json FILE] [--quick]
 """
