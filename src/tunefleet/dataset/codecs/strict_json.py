@@ -41,7 +41,7 @@ def loads_first(text: str, at: int = 0) -> tuple[Any, int]:
 
 def dumps(value: Any) -> str:
     """`value` as JSON without spaces."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return _encoder.encode(value)
 
 
 #: What JSON takes for space.
@@ -69,4 +69,5 @@ def _check_text(value: Any) -> None:
         raise LineError("half a surrogate pair in a text") from error
 
 
+_encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _decoder = json.JSONDecoder(object_pairs_hook=_distinct, parse_constant=_refuse)
