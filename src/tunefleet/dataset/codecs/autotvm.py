@@ -94,7 +94,7 @@ def parse(number: int, line: bytes) -> Row:
     is_old = _OLD_START.match(line) is not None
     try:
         row = _old_row(number, line) if is_old else _row(number, line)
-    except (msgspec.MsgspecError, UnicodeError) as error:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         strict_json.loads(line)  # has more to say of what is no JSON
         raise LineError(f"not a record: {error}") from error
     if b"\\u" in line or any(line.count(key) > 1 for key in (_OLD_KEYS if is_old else _KEYS)):
