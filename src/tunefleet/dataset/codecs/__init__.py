@@ -13,13 +13,16 @@ from pathlib import Path
 import pyarrow as pa
 
 from tunefleet.dataset.codecs.auto_scheduler import AutoScheduler
+from tunefleet.dataset.codecs.autotvm import AutoTVM
 from tunefleet.dataset.codecs.codec import BadLine, Codec, WritingCodec
+from tunefleet.dataset.codecs.kernel_tuner import KernelTuner
+from tunefleet.dataset.codecs.metaschedule import MetaSchedule
 from tunefleet.dataset.files import BrokenFileError, head
 from tunefleet.errors import InputError
 
 __all__ = ["FORMATS", "BadLine", "Codec", "WritingCodec", "format_of", "read", "write"]
 
-_CODECS: tuple[Codec, ...] = (AutoScheduler(),)
+_CODECS: tuple[Codec, ...] = (AutoScheduler(), AutoTVM(), MetaSchedule(), KernelTuner())
 FORMATS: dict[str, Codec] = {codec.name: codec for codec in _CODECS}
 
 

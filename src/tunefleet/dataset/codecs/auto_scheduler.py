@@ -24,7 +24,7 @@ from msgspec import Meta
 from tunefleet.dataset import files, steps
 from tunefleet.dataset.codecs import canonical, strict_json
 from tunefleet.dataset.codecs.codec import LineError, Report
-from tunefleet.dataset.codecs.rows import Row, batch_of
+from tunefleet.dataset.codecs.rows import Row, read_lines
 from tunefleet.errors import InputError
 
 NAME = "auto_scheduler"
@@ -76,17 +76,7 @@ class AutoScheduler:
 
 def read_line_by_line(path: Path, device: str, report: Report) -> Iterator[pa.RecordBatch]:
     """What `AutoScheduler.read` does, without its short cut: the reference for tests."""
-    for first, lines in files.line_chunks(path):
-        rows = []
-        for number, line in enumerate(lines, first):
-            if canonical.is_comment(line):
-                continue
-            try:
-                rows.append(parse(number, line))
-            except LineError as error:
-                report(number, str(error))
-        if rows:
-            yield batch_of(rows, NAME, str(path), device)
+    return read_lines(path, NAME, device, parse, report)
 
 
 def parse(number: int, line: bytes) -> Row:

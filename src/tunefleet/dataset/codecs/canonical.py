@@ -10,7 +10,7 @@ line; tests hold that with made-up ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
@@ -22,12 +22,10 @@ import pyarrow.compute as pc
 
 from tunefleet.dataset import steps
 from tunefleet.dataset.codecs.codec import LineError, Report
-from tunefleet.dataset.codecs.rows import Row, batch_of, constant
+from tunefleet.dataset.codecs.rows import Parse, Row, batch_of, constant, parsed
 from tunefleet.dataset.schema import RECORDS
 from tunefleet.errors import InputError
 
-#: Parses a whole line: its number and its text.
-Parse = Callable[[int, bytes], Row]
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 NAME = "auto_scheduler"
@@ -69,11 +67,6 @@ def spacing(comma: str, colon: str) -> Spacing:
 SPACINGS = (spacing(", ", ": "), spacing(",", ":"))
 
 
-def is_comment(line: bytes) -> bool:
-    """Whether TVM skips the line."""
-    return not line or line[0] in b"# " or line == b"\r"
-
-
 class Reader:
     """Reads the lines of one file; `parse` is the parser of whole lines."""
 
@@ -94,15 +87,7 @@ class Reader:
         found = self._batch_of(pieces)
         if found.num_rows < len(pieces.lines):
             whole = sorted({*whole, *pieces.lines} - set(found.column("line").to_pylist()))
-        rows = []
-        for number in whole:
-            line = lines[number - first]
-            if is_comment(line):
-                continue
-            try:
-                rows.append(self._parse(number, line))
-            except LineError as error:
-                report(number, str(error))
+        rows = list(parsed(((n, lines[n - first]) for n in whole), self._parse, report))
         if not rows:
             return found
         return _in_order(found, batch_of(rows, NAME, self._source, self._device))

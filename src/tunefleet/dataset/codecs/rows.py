@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
 
+from tunefleet.dataset import files
+from tunefleet.dataset.codecs.codec import LineError, Report
 from tunefleet.dataset.schema import RECORDS, WORD
 
 
@@ -24,6 +27,36 @@ class Row(NamedTuple):
     timestamp: float | None
     extra: str
     definition: str | None = None
+
+
+#: Parses a whole line: its number and its text. Raises LineError.
+Parse = Callable[[int, bytes], Row]
+
+
+def is_comment(line: bytes) -> bool:
+    """Whether TVM skips the line."""
+    return not line or line[0] in b"# " or line == b"\r"
+
+
+def read_lines(
+    path: Path, format: str, device: str, parse: Parse, report: Report
+) -> Iterator[pa.RecordBatch]:
+    """The batches of a file whose lines are parsed one by one."""
+    for first, lines in files.line_chunks(path):
+        rows = list(parsed(enumerate(lines, first), parse, report))
+        if rows:
+            yield batch_of(rows, format, str(path), device)
+
+
+def parsed(lines: Iterable[tuple[int, bytes]], parse: Parse, report: Report) -> Iterator[Row]:
+    """The rows of numbered lines; comments are skipped and bad lines reported."""
+    for number, line in lines:
+        if is_comment(line):
+            continue
+        try:
+            yield parse(number, line)
+        except LineError as error:
+            report(number, str(error))
 
 
 def batch_of(rows: Sequence[Row], format: str, source: str, device: str) -> pa.RecordBatch:

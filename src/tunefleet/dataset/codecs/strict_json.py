@@ -16,24 +16,36 @@ def loads(line: bytes) -> Any:
         raise LineError(f"not UTF-8 at byte {error.start}") from error
     if "\0" in text:
         raise LineError(f"a NUL byte at {text.index(chr(0))}")
+    value, end = loads_first(text.strip(_SPACES))
+    if end < len(text.strip(_SPACES)):
+        raise LineError(f"not JSON: more than one value, at character {end}")
+    return value
+
+
+def loads_first(text: str, at: int = 0) -> tuple[Any, int]:
+    """The value that begins in a text, and where it ends; raises LineError."""
     try:
-        value = _decoder.decode(text)
+        value, end = _decoder.raw_decode(text, at)
     except json.JSONDecodeError as error:
-        raise LineError(f"not JSON: {error.msg} at character {error.pos}") from error
+        raise LineError(f"not JSON: {error.msg} at character {error.pos - at}") from error
     except RecursionError as error:
         raise LineError("not a record: nested too deeply") from error
     except LineError:
         raise
     except ValueError as error:  # an integer of thousands of digits
         raise LineError(f"not JSON: {error}") from error
-    if "\\u" in text:
+    if "\\u" in text[at:end]:
         _check_text(value)
-    return value
+    return value, end
 
 
 def dumps(value: Any) -> str:
     """`value` as JSON without spaces."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+#: What JSON takes for space.
+_SPACES = " \t\r\n"
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
