@@ -88,7 +88,9 @@ def read(path: Path, columns: list[str] | None = None) -> Iterator[pa.RecordBatc
     """
     with _opened(path) as file:
         try:
-            yield from file.iter_batches(batch_size=BATCH_ROWS, columns=columns)
+            # Each row group has dictionaries of its own, and Arrow cannot join nested ones.
+            for group in range(file.num_row_groups):
+                yield from file.iter_batches(BATCH_ROWS, row_groups=[group], columns=columns)
         except (OSError, pa.ArrowException) as error:
             raise _damaged(path, error) from error
 
@@ -97,7 +99,9 @@ def read_table(path: Path, columns: list[str] | None = None) -> pa.Table:
     """All records of a file at once, with one dictionary for each column."""
     with _opened(path) as file:
         try:
-            return file.read(columns=columns).unify_dictionaries()
+            # Row group by row group, for the reason that `read` has.
+            groups = [file.read_row_group(n, columns) for n in range(file.num_row_groups)]
+            return pa.concat_tables(groups).unify_dictionaries() if groups else file.read(columns)
         except (OSError, pa.ArrowException) as error:
             raise _damaged(path, error) from error
 
