@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import common
 import pyarrow as pa
 
+import common
 from tunefleet.dataset import codecs, parquet
 from tunefleet.dataset.statistics import DatasetStatistics
 from tunefleet.hardware import shipped_table

@@ -95,9 +95,7 @@ class DatasetStatistics:
             numbers[place] = self._tasks[key]
         return numbers[inverse]
 
-    def _add_steps(
-        self, format: str, part: pa.RecordBatch, tasks: Array
-    ) -> tuple[Array, Array]:
+    def _add_steps(self, format: str, part: pa.RecordBatch, tasks: Array) -> tuple[Array, Array]:
         """Count primitives; the number of them in each record, and a hash of its program."""
         column = part.column("steps")
         lengths = _numbers(pc.list_value_length(column)).astype(np.int64)
