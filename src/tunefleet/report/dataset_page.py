@@ -52,8 +52,7 @@ _NOTES = (
 
 
 def _overview(stats: Stats) -> str:
-    headings = ("records", "failed", "programs", "tasks", "sequence length", "sketches",
-                "best GFLOP/s")  # fmt: skip
+    headings = ("records", "failed", "programs", "tasks", "length", "sketches", "GFLOP/s")
     rows = "".join(_overview_row(device) for device in stats["devices"])
     return section("Devices", _table(("device", *headings, "of fp32 peak"), rows), kind="long")
 

@@ -58,6 +58,4 @@ def devices(
     else:
         console = output.console()
         console.print(hardware_table(rows))
-        console.print(
-            f"\n{len(rows)} devices; peaks in TFLOP/s (tensor: fp16); `devices NAME` shows all of one"
-        )
+        console.print(f"\n{len(rows)} devices, peaks in TFLOP/s; tensor units: fp16")
