@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -187,12 +188,15 @@ def test_kinds_of_primitives(format: str, primitive: str, kind: str, name: str) 
 
 def test_a_vocabulary_numbers_what_is_new() -> None:
     vocabulary = Vocabulary("auto_scheduler")
-    first, kinds = vocabulary.look_up(['["CI",1]', '["FU",1,[0]]', '["CI",2]'])
-    assert (first.tolist(), kinds.tolist()) == ([0, 1, 2], [0, 1, 0])
-    again, _ = vocabulary.look_up(['["CI",2]', '["CI",1]'])
-    assert again.tolist() == [2, 0]
+    words = pa.array(['["CI",1]', '["FU",1,[0]]', '["CI",2]'])
+    for _ in range(2):
+        numbers, kinds = vocabulary.look_up(words)
+        assert (numbers.tolist(), kinds.tolist()) == ([0, 1, 2], [0, 1, 0])
+    # The same memory from another place on is another array.
+    assert vocabulary.look_up(words[1:])[0].tolist() == [1, 2]
+    assert vocabulary.look_up(pa.array(['["CI",2]', '["CI",1]']))[0].tolist() == [2, 0]
     assert (len(vocabulary), vocabulary.kinds) == (3, ["CI", "FU"])
-    assert tuple(map(len, vocabulary.look_up([]))) == (0, 0)
+    assert vocabulary.look_up(pa.array([], pa.utf8()))[0].tolist() == []
 
 
 def test_every_error_has_a_name() -> None:

@@ -101,7 +101,7 @@ class DatasetStatistics:
         lengths = _numbers(pc.list_value_length(column)).astype(np.int64)
         values = column.flatten()
         vocabulary = self._vocabularies.setdefault(format, Vocabulary(format))
-        numbers, kinds = vocabulary.look_up(values.dictionary.to_pylist())
+        numbers, kinds = vocabulary.look_up(values.dictionary)
         indices = _numbers(values.indices)
         starts = np.cumsum(lengths) - lengths
         positions = np.arange(len(indices)) - np.repeat(starts, lengths)

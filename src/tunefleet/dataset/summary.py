@@ -240,6 +240,8 @@ def _quantiles(values: Array) -> dict[str, float] | None:
     """Least, quartiles, most and mean; None of nothing."""
     if not len(values):
         return None
+    # Sorted, so that the mean does not depend on the order in which records came.
+    values = np.sort(values)
     at = np.quantile(values, [0.0, 0.25, 0.5, 0.75, 1.0])
     names = ("min", "q1", "median", "q3", "max")
     return {**dict(zip(names, at.tolist(), strict=True)), "mean": float(values.mean())}
