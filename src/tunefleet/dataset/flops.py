@@ -1,0 +1,130 @@
+"""Floating-point operations of tasks from their records alone, once per workload.
+
+| format         | from                                 | how                                     |
+|----------------|--------------------------------------|-----------------------------------------|
+| auto_scheduler | extents in SP steps, argument shapes | exact for contractions, else estimated  |
+| autotvm        | template name and argument shapes    | exact, transposed convolution estimated |
+| metaschedule   | decisions of SamplePerfectTile       | estimated                               |
+| kernel_tuner   | nothing: it names no shapes          | unknown                                 |
+
+The rules are those of `flop_rules` and `operators`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tunefleet.dataset.flop_rules import (
+    UNKNOWN,
+    Flops,
+    How,
+    auto_scheduler_flops,
+    metaschedule_flops,
+)
+from tunefleet.dataset.operators import autotvm_flops
+
+#: First programs of a workload, in each file, of which one should tell the FLOPs exactly.
+_PROGRAMS = 8
+
+#: Of a workload whose programs have different extents.
+SEVERAL_TASKS = Flops(None, How.UNKNOWN, "several tasks under one key")
+
+#: Format and workload.
+Workload = tuple[str, str]
+
+
+def flops_of(format: str, workload: str, programs: Iterable[Sequence[str]]) -> Flops:
+    """Of a workload with some of its programs, each its primitives as JSON texts.
+
+    The first program that tells it exactly decides; else the largest estimate does, because what
+    a program leaves unsplit is missing in its own.
+    """
+    if format == "autotvm":
+        return autotvm_flops(workload)
+    found = UNKNOWN
+    for program in programs:
+        flops = _of_program(format, workload, [json.loads(primitive) for primitive in program])
+        if flops.how is How.EXACT:
+            return flops
+        if (flops.count or 0.0) > (found.count or 0.0):
+            found = flops
+    return found
+
+
+def _of_program(format: str, workload: str, steps: list[Any]) -> Flops:
+    if format == "auto_scheduler":
+        return auto_scheduler_flops(workload, steps)
+    if format == "metaschedule":
+        return metaschedule_flops(steps)
+    return UNKNOWN
+
+
+class FlopCounter:
+    """Collects the FLOPs of every workload from batches of records in any order.
+
+    A workload whose programs have different extents is a name for several tasks (a key without
+    shapes, as `["conv2d_1"]`): what its FLOPs are is unknown.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[Workload, Flops] = {}
+        self._looked: dict[tuple[str, Workload], int] = {}
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Look at the first programs of each workload in each file, and at its last in the batch;
+        failed ones tell it too."""
+        columns = [_codes(batch.column(name)) for name in ("source", "format", "workload")]
+        (sources, files), (formats, names), (workloads, keys) = columns
+        groups = (sources.astype(np.int64) * len(names) + formats) * len(keys) + workloads
+        order = np.argsort(groups, kind="stable")
+        starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
+        for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
+            row = order[start]
+            workload = (names[formats[row]], keys[workloads[row]])
+            rows = self._chosen(files[sources[row]], workload, order[start:end])
+            programs = batch.column("steps").take(pa.array(rows, pa.int64())).to_pylist()
+            found = self._found.get(workload, UNKNOWN)
+            for program in programs:
+                found = _joined(found, flops_of(*workload, [program]))
+            self._found[workload] = found
+
+    def _chosen(self, file: str, workload: Workload, rows: Any) -> Any:
+        """Which of a workload's rows to look at; its steps tell nothing more of AutoTVM's."""
+        looked = self._looked.get((file, workload), 0)
+        wanted = 1 if workload[0] == "autotvm" else _PROGRAMS
+        first = rows[: max(0, wanted - looked)]
+        self._looked[file, workload] = looked + len(first)
+        # A log may go on with another task under the same key.
+        return first if len(first) == len(rows) or wanted == 1 else [*first, rows[-1]]
+
+    @property
+    def flops(self) -> dict[Workload, Flops]:
+        """By format and workload."""
+        return dict(self._found)
+
+
+def flops_by_workload(batches: Iterable[pa.RecordBatch]) -> dict[Workload, Flops]:
+    """By format and workload, of all records in `batches`."""
+    counter = FlopCounter()
+    for batch in batches:
+        counter.add(batch)
+    return counter.flops
+
+
+def _codes(column: Any) -> tuple[Any, list[str]]:
+    """Indices and values of a dictionary column."""
+    return column.indices.to_numpy(zero_copy_only=False), column.dictionary.to_pylist()
+
+
+def _joined(first: Flops, second: Flops) -> Flops:
+    """Of two findings about one workload: what is exact decides, then the larger estimate."""
+    exact = [flops for flops in (first, second) if flops.how is How.EXACT]
+    several = len(exact) == 2 and first.count != second.count
+    if several or SEVERAL_TASKS in (first, second):
+        return SEVERAL_TASKS
+    return exact[0] if exact else max(first, second, key=lambda flops: flops.count or 0.0)
