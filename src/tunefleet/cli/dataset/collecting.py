@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tunefleet.cli import options, output
+from tunefleet.cli.dataset import arguments
 from tunefleet.cli.outcome import Stopped, one_line
 from tunefleet.core.events import (
     Event,
@@ -164,6 +165,10 @@ class Watcher:
         self._console.print(one_line(text), soft_wrap=True)
 
 
+def _parquet(value: str | None) -> str | None:
+    return None if value is None else arguments.parquet_output(value)
+
+
 def collect(
     networks: Annotated[
         list[str] | None,
@@ -197,10 +202,11 @@ def collect(
             "--output",
             "-o",
             metavar="OUT.parquet",
-            callback=options.writable,
+            callback=_parquet,
             help="Write all records of these networks and targets.",
         ),
     ] = None,
+    force: arguments.Force = False,
     home: options.Home = None,
     json: options.JsonFile = None,
     quiet: options.Quiet = False,
@@ -212,6 +218,8 @@ def collect(
     """
     from tunefleet.zoo.collection import CONFIGURATIONS
 
+    if out is not None:
+        arguments.check_free(Path(out), force)
     wanted = networks or list(CONFIGURATIONS)
     with _watched(wanted, targets, threads, quiet=quiet) as watcher:
         from tunefleet.collection import collect as run
