@@ -11,7 +11,11 @@ import pytest
 
 from tests.fleet.jobs import SETTINGS
 from tunefleet import BenchmarkContext, Session, evaluate_artifact, list_tasks, run_artifact
-from tunefleet.errors import InputError, StepOrderError, TunefleetError
+from tunefleet.core.events import JobContinued, JobHeld, JobOpened, PhaseStarted
+from tunefleet.core.job import JobState
+from tunefleet.errors import InputError, JobError, StepOrderError, TunefleetError
+from tunefleet.fleet.controls import Controls, Wish
+from tunefleet.store import open_store
 
 pytestmark = pytest.mark.tvm
 
@@ -183,3 +187,27 @@ def test_a_job_is_tuned_by_one_process_at_a_time(tmp_path: Path) -> None:
         job_lock(tmp_path, "x"),
     ):
         pass
+
+
+def test_a_job_is_paused_and_cancelled_while_it_is_delivered(tmp_path: Path) -> None:
+    told: list[Any] = []
+
+    def observe(event: Any) -> None:
+        told.append(event)
+        controls = Controls(tmp_path / "control")
+        job_id = next((e.job_id for e in told if isinstance(e, JobOpened)), "")
+        if isinstance(event, PhaseStarted) and event.name == "verify winners":
+            controls.ask(job_id, Wish.PAUSE)
+        elif isinstance(event, JobHeld):
+            controls.ask(job_id, Wish.RUN)
+        elif isinstance(event, PhaseStarted) and event.name == "compile":
+            controls.ask(job_id, Wish.CANCEL)
+
+    with Session(BenchmarkContext(home=tmp_path, threads=1), observe) as session:
+        session.from_network("zoo:tiny_cnn").autotune(trials=9, settings=SETTINGS)
+        with pytest.raises(JobError, match="cancelled by its user"):
+            session.build()
+    assert sum(isinstance(event, JobContinued) for event in told) == 1
+    store = open_store(tmp_path)
+    assert [job.state for job in store.jobs()] == [JobState.CANCELLED]
+    store.close()

@@ -9,7 +9,8 @@ import pytest
 
 from tests.fleet.jobs import SETTINGS
 from tunefleet import BenchmarkContext, tune
-from tunefleet.core.events import JobEnded, StageStarted
+from tunefleet.core.events import JobEnded, JobOpened, PhaseStarted, StageStarted
+from tunefleet.core.job import JobState
 from tunefleet.errors import InputError
 from tunefleet.fleet.controls import Controls, Wish
 from tunefleet.store import open_store
@@ -77,14 +78,22 @@ def test_a_network_given_twice_is_refused() -> None:
         tune(["zoo:tiny_cnn", "zoo:tiny_cnn"])
 
 
-def test_a_cancelled_network_says_so_and_the_other_is_delivered(tmp_path: Path) -> None:
-    cancelled: list[str] = []
+@pytest.mark.parametrize("moment", ["search", "delivery"])
+def test_a_cancelled_network_says_so_and_the_other_is_delivered(
+    tmp_path: Path, moment: str
+) -> None:
+    jobs: list[str] = []
 
     def observer(index: int) -> Any:
         def watch(event: Any) -> None:
-            if index == 0 and isinstance(event, StageStarted) and not cancelled:
-                cancelled.append(event.key.job_id)
-                Controls(tmp_path / "control").ask(event.key.job_id, Wish.CANCEL)
+            if index:
+                return
+            if isinstance(event, JobOpened):
+                jobs.append(event.job_id)
+            searched = isinstance(event, StageStarted) and moment == "search"
+            delivered = isinstance(event, PhaseStarted) and event.name == "verify winners"
+            if searched or delivered:
+                Controls(tmp_path / "control").ask(jobs[0], Wish.CANCEL)
 
         return watch
 
@@ -97,3 +106,8 @@ def test_a_cancelled_network_says_so_and_the_other_is_delivered(tmp_path: Path) 
     )
     assert "cancelled by its user" in str(first.error)
     assert second.result is not None
+    store = open_store(tmp_path)
+    states = {job.job_id: job.state for job in store.jobs()}
+    store.close()
+    assert states.pop(jobs[0]) is JobState.CANCELLED
+    assert [*states.values()] == [JobState.DONE]

@@ -336,6 +336,8 @@ class Session:
         return Path(self._scratch.name)
 
     def _phase(self, name: str) -> None:
+        if self._job is not None and self._owns_fleet:  # else the shell minds wishes
+            self._place().heed(self._job, self._observer)
         self._observer(PhaseStarted(name))
 
     def _place(self) -> LocalFleet:

@@ -138,10 +138,17 @@ class _Run:
             (Role.HOST, session.save),
             (Role.DEVICE, session.evaluate),
         ]
-        return [Errands(f"delivery of {self._name}", steps, self._ended)]
+        assert self._job is not None
+        name, obeys = f"delivery of {self._name}", self._job.job_id
+        return [Errands(name, steps, self._ended, obeys, self._observer)]
 
     def _ended(self, ending: Ending) -> Sequence[Live]:
-        if ending.error is not None:
+        from tunefleet.scheduler.values import JobEnd
+
+        if ending.end is JobEnd.CANCELLED and ending.error is None:
+            assert self._job is not None
+            self._fleet.cancelled(self._job, ending.reason)
+        if ending.end is not JobEnd.DONE:
             return self._failed(ending)
         self._result = self.session.result()
         self._observer(JobEnded())

@@ -32,6 +32,9 @@ class Controls:
         os.replace(draft, path)
 
     def of(self, job_id: str) -> Wish:
+        """What is wanted of a job; of none (""), that it runs."""
+        if not job_id:
+            return Wish.RUN
         try:
             return Wish(self._path(job_id).read_text())
         except (OSError, ValueError):

@@ -46,6 +46,10 @@ class Live(Protocol):
     @property
     def request(self) -> JobRequest: ...
 
+    @property
+    def obeys(self) -> str:
+        """The id of the job whose user's wishes count, or ""."""
+
     def submitted(self) -> None: ...
 
     def assignment(self, start: StartStage, at: float) -> Assignment:
@@ -69,6 +73,10 @@ def _nothing_more(ending: Ending) -> Sequence[Live]:
     return ()
 
 
+def _unwatched(event: Event) -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True)
 class Search:
     """The search of a job."""
@@ -79,6 +87,10 @@ class Search:
     observer: Observer
     request: JobRequest
     then: Callable[[Ending], Sequence[Live]] = _nothing_more
+
+    @property
+    def obeys(self) -> str:
+        return self.job.job_id
 
     def submitted(self) -> None:
         self.observer(PhaseStarted("tune"))
@@ -128,6 +140,8 @@ class Errands:
     name: str
     steps: Sequence[tuple[Role, Callable[[], object]]]
     then: Callable[[Ending], Sequence[Live]] = _nothing_more
+    obeys: str = ""
+    observer: Observer = _unwatched
     request: JobRequest = field(init=False)
     _by_stage: dict[tuple[int, StageKind], Callable[[], object]] = field(init=False)
 
@@ -160,7 +174,7 @@ class Errands:
         pass
 
     def tell(self, event: Event) -> None:
-        pass
+        self.observer(event)
 
     def ended(self, ending: Ending) -> Sequence[Live]:
         return self.then(ending)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tunefleet.core.events import Observer
+from tunefleet.core.events import JobContinued, JobHeld, Observer
 from tunefleet.core.identity import Tier
 from tunefleet.core.job import Job, JobState
 from tunefleet.core.layout import MachineLayout
 from tunefleet.core.settings import TuneSettings
 from tunefleet.core.target import Target
+from tunefleet.errors import JobError
 from tunefleet.fleet.controls import Controls, Wish, controls_of
 from tunefleet.fleet.executor import LocalExecutor
 from tunefleet.fleet.live import Ending, Live, Search
@@ -21,7 +23,7 @@ from tunefleet.fleet.stages import Lane, StageRunner, known_records
 from tunefleet.scheduler.core import Scheduler
 from tunefleet.scheduler.policies import POLICIES, Sequential
 from tunefleet.scheduler.tuning_plan import TuningPlan
-from tunefleet.scheduler.values import JobEnd, JobRequest, Resource, Role
+from tunefleet.scheduler.values import CANCELLED, JobEnd, JobRequest, Resource, Role
 from tunefleet.store import Store, open_store
 
 
@@ -35,6 +37,10 @@ class Wanted:
     priority: int = 0
     deadline_s: float | None = None
     lookahead: bool | None = None
+
+
+#: Seconds between two looks at what a job's user wants.
+_BEAT_S = 1.0
 
 
 class LocalFleet:
@@ -82,11 +88,32 @@ class LocalFleet:
 
         def ended(ending: Ending) -> Sequence[Live]:
             if ending.end is JobEnd.CANCELLED:
-                self.store.finish(job.job_id, JobState.CANCELLED, {"stopped": ending.reason})
-                self.controls.ask(job.job_id, Wish.RUN)
+                self.cancelled(job, ending.reason)
             return then(ending)
 
         return search_of(self.store, job, observer, wanted or Wanted(), ended)
+
+    def cancelled(self, job: Job, reason: str) -> None:
+        """Close a job as its user wanted; its records stay."""
+        self.store.finish(job.job_id, JobState.CANCELLED, {"stopped": reason})
+        self.controls.ask(job.job_id, Wish.RUN)
+
+    def heed(self, job: Job, observer: Observer) -> None:
+        """Wait while the user wants the job paused; raise JobError when it is cancelled.
+
+        For steps that no shell runs.
+        """
+        held = False
+        while (wish := self.controls.of(job.job_id)) is not Wish.RUN:
+            if wish is Wish.CANCEL:
+                self.cancelled(job, CANCELLED)
+                raise JobError(f"{job.spec.network.name}: {CANCELLED}", cure="tune it again")
+            if not held:
+                observer(JobHeld("paused by its user"))
+                held = True
+            time.sleep(_BEAT_S)
+        if held:
+            observer(JobContinued())
 
     def close(self) -> None:
         if self._machine is not None:

@@ -125,8 +125,8 @@ class Shell:
         """Wishes, timers and heartbeats."""
         if now() >= self._next_look:
             self._next_look = now() + _BEAT_S
-            for job_id in list(self._live):
-                self._heed(job_id, self._wish(job_id))
+            for job_id, live in list(self._live.items()):
+                self._heed(job_id, self._wish(live.obeys))
         while self._timers and self._timers[0][0] <= now():
             _, timer = heapq.heappop(self._timers)
             self._handle(values.TimerFired(now(), timer))

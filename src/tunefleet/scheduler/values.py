@@ -67,6 +67,10 @@ class JobRequest:
     lookahead: bool | None = None
 
 
+#: Why a job ended that its user did not want any more.
+CANCELLED = "cancelled by its user"
+
+
 class End(StrEnum):
     """How a stage's attempt ended on its worker."""
 
@@ -86,7 +90,7 @@ class JobSubmitted:
 class JobCancelled:
     at: float
     job_id: str
-    cause: str = "cancelled by its user"
+    cause: str = CANCELLED
 
 
 @dataclass(frozen=True, slots=True)
