@@ -7,6 +7,7 @@ NumPy does the same work in well under a second.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -372,9 +373,13 @@ def _relu6(rewriter: _Rewriter, call: Any) -> Any:
 
 
 def _bounded(rewriter: _Rewriter, x: Any, low: float, high: float) -> Any:
+    """x between the two bounds; torch's clamps to one side have an infinite one."""
     dtype = str(x.ty.dtype)
-    raised = rewriter.emit(relax.op.maximum(x, relax.const(low, dtype)))
-    return relax.op.minimum(raised, relax.const(high, dtype))
+    if math.isinf(high):
+        return x if math.isinf(low) else relax.op.maximum(x, relax.const(low, dtype))
+    if not math.isinf(low):
+        x = rewriter.emit(relax.op.maximum(x, relax.const(low, dtype)))
+    return relax.op.minimum(x, relax.const(high, dtype))
 
 
 _RULES: dict[str, Callable[[_Rewriter, Any], Any]] = {
