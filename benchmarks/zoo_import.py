@@ -9,6 +9,7 @@ into tasks; nothing is compiled or tuned. Counts the tasks that no earlier confi
 from __future__ import annotations
 
 import argparse
+import math
 import multiprocessing
 import resource
 import time
@@ -38,30 +39,38 @@ COLUMNS = ["configuration", "import_s", "cpu_s", "peak_gb", "gflops", "tasks", "
 def main(options: argparse.Namespace) -> int:
     started = time.time()
     CONTEXT.set_forkserver_preload(PRELOADED)
-    rows, failures = [], []
-    seen: set[str] = set()
+    rows: list[dict[str, Any]] = []
+    failures: list[dict[str, Any]] = []
+    task_ids: dict[str, list[str]] = {}
+    configurations = chosen(options)
     print("  ".join(COLUMNS), flush=True)
-    for configuration in chosen(options):
+    for configuration in configurations:
+        if time.time() - started > 60 * options.minutes:
+            break
         found = in_process(configuration, options.limit)
         if "reason" in found:
             failures.append({"configuration": configuration, **found})
             print(f"{configuration}  FAILED: {found['reason']}", flush=True)
             continue
-        task_ids = set(found.pop("task_ids"))
-        row = {"configuration": configuration, **found, "new_tasks": len(task_ids - seen)}
-        seen |= task_ids
+        seen = {task for known in task_ids.values() for task in known}
+        task_ids[configuration] = found.pop("task_ids")
+        new = set(task_ids[configuration]) - seen
+        row = {"configuration": configuration, **found, "new_tasks": len(new)}
         rows.append(row)
         print("  ".join(common._text(row[c]) for c in COLUMNS), flush=True)
     print()
     common.table(rows, COLUMNS)
+    distinct = sum(row["new_tasks"] for row in rows)
     times = sorted(row["import_s"] for row in rows)
     figures = {
         "rows": rows,
         "failures": failures,
-        "distinct_tasks": len(seen),
+        "distinct_tasks": distinct,
+        "not_reached": configurations[len(rows) + len(failures) :],
+        "task_ids": task_ids,
         "median_import_s": times[len(times) // 2] if times else None,
     }
-    print(f"\n{len(rows)} imported, {len(failures)} failed, {len(seen)} distinct tasks")
+    print(f"\n{len(rows)} imported, {len(failures)} failed, {distinct} distinct tasks")
     checks = [
         common.at_least("configurations imported", len(rows), WANTED, "condition"),
         common.at_most("failures", len(failures), 0, "aim"),
@@ -71,11 +80,12 @@ def main(options: argparse.Namespace) -> int:
 
 
 def chosen(options: argparse.Namespace) -> list[str]:
-    """The first of the collection, small batches before large ones."""
+    """Of the collection or its beginning, small batches before large ones."""
     from tunefleet.zoo import CONFIGURATIONS, parse
 
     count = 3 if options.quick else options.first
-    return sorted(CONFIGURATIONS[:count], key=lambda spec: parse(spec)["batch"])
+    ordered = sorted(CONFIGURATIONS[:count], key=lambda spec: parse(spec)["batch"])
+    return ordered[options.skip :]
 
 
 def in_process(configuration: str, limit_s: float) -> dict[str, Any]:
@@ -126,5 +136,7 @@ def imported(configuration: str) -> dict[str, Any]:
 if __name__ == "__main__":
     options = common.parser(__doc__ or "")
     options.add_argument("--first", type=int, help="only so many of the collection")
+    options.add_argument("--skip", type=int, default=0, help="so many that are known already")
+    options.add_argument("--minutes", type=float, default=math.inf, help="start no more after")
     options.add_argument("--limit", type=float, default=LIMIT_S, help="seconds per configuration")
     common.run(main, options)

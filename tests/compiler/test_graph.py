@@ -168,6 +168,27 @@ def test_clip_becomes_operators_that_have_layout_inference() -> None:
     check(build(lambda b, x: b.emit(relax.op.clip(x, 0, 1))), {"relax.clip"})
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "left"),
+    [
+        (0.0, float("inf"), ["relax.maximum"]),
+        (float("-inf"), 6.0, ["relax.minimum"]),
+        (float("-inf"), float("inf"), []),
+    ],
+)
+def test_infinite_bounds_of_a_clip_are_no_operators(
+    low: float, high: float, left: list[str]
+) -> None:
+    from tvm import relax
+
+    from tunefleet.compiler.simplify import simplify
+
+    def emit(builder: Any, x: Any) -> Any:
+        return builder.emit(relax.op.exp(builder.emit(relax.op.clip(x, low, high))))
+
+    assert [*left, "relax.exp"] == relax_names(simplify(build(emit)))
+
+
 def test_reshapes_around_a_linear_layer_are_removed() -> None:
     from tvm import relax
 

@@ -57,6 +57,14 @@ def test_a_transposed_convolution_computes_what_tvms_does(
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
 
 
+def test_other_layouts_are_left_to_tvms_definition() -> None:
+    from tunefleet.compiler.legalize import legalize
+
+    mod = _deconvolution(4, layouts=False, strides=2, padding=1)
+    x = array(2, 4, 5, 7, seed=1)
+    np.testing.assert_allclose(run(legalize()(mod), x), run(mod, x), rtol=1e-4, atol=1e-5)
+
+
 def test_no_work_is_spent_on_the_zeros_between_pixels() -> None:
     import tvm
 

@@ -1,40 +1,21 @@
 """Relax-to-Relax simplification: constants folded with NumPy, scales and pads folded into
 convolutions, operators without layout inference replaced by ones that have it.
-
-TVM's own FoldConstant compiles one function per operator and shape: 35 s of CPU for a ResNet-50.
-NumPy does the same work in well under a second.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tunefleet.compiler.folding import Array, constant, fold, ints, shape_of, value_of
 from tunefleet.compiler.toolchain import load_tvm
 
 tvm = load_tvm()
 relax = tvm.relax
 GenericConst = tvm.ir.GenericConst
-
-Array = NDArray[Any]
-
-_ELEMENTWISE: dict[str, Callable[..., Array]] = {
-    "relax.add": np.add,
-    "relax.subtract": np.subtract,
-    "relax.multiply": np.multiply,
-    "relax.divide": np.divide,
-    "relax.power": np.power,
-    "relax.maximum": np.maximum,
-    "relax.minimum": np.minimum,
-    "relax.sqrt": np.sqrt,
-    "relax.rsqrt": lambda x: (1.0 / np.sqrt(x)).astype(x.dtype),
-    "relax.negative": np.negative,
-    "relax.exp": np.exp,
-    "relax.abs": np.abs,
-}
 
 #: Their constant operand is put second, so that a rule looks in one place only.
 _COMMUTATIVE = {"relax.add", "relax.multiply"}
@@ -45,49 +26,6 @@ _OUTPUT_AXIS = {
     "relax.nn.conv3d": (0, ("NCDHW", "OIDHW")),
     "relax.nn.conv2d_transpose": (1, ("NCHW", "IOHW")),
 }
-
-#: Larger results are left to the compiler: a folded broadcast may outgrow what it was made of.
-_MAX_GROWTH = 4
-
-
-def _ints(values: Any) -> list[int]:
-    return [int(v) for v in values]
-
-
-def _permute(call: Any, x: Array) -> Array:
-    axes = call.attrs.axes
-    return np.transpose(x, None if axes is None else _ints(axes))
-
-
-def _expand(call: Any, x: Array) -> Array:
-    return np.expand_dims(x, tuple(_ints(call.attrs.axis)))
-
-
-def _squeeze(call: Any, x: Array) -> Array:
-    axes = call.attrs.axis
-    return np.squeeze(x, None if axes is None else tuple(_ints(axes)))
-
-
-def _shape_of(call: Any) -> list[int]:
-    return _ints(call.args[1].values)
-
-
-_SHAPED: dict[str, Callable[[Any, Array], Array]] = {
-    "relax.permute_dims": _permute,
-    "relax.expand_dims": _expand,
-    "relax.squeeze": _squeeze,
-    "relax.reshape": lambda call, x: np.reshape(x, _shape_of(call)),
-    "relax.broadcast_to": lambda call, x: np.broadcast_to(x, _shape_of(call)),
-    "relax.astype": lambda call, x: x.astype(str(call.attrs.dtype)),
-}
-
-
-def _value(expr: Any) -> Array | None:
-    return expr.value.numpy() if isinstance(expr, GenericConst) else None
-
-
-def _constant(value: Array) -> Any:
-    return relax.const(np.ascontiguousarray(value), str(value.dtype))
 
 
 def _op_name(expr: Any) -> str:
@@ -151,7 +89,7 @@ class _Rewriter:
         name = _op_name(expr)
         if name in _COMMUTATIVE and isinstance(expr.args[0], GenericConst):
             expr = relax.Call(expr.op, [expr.args[1], expr.args[0]], expr.attrs, expr.ty_args)
-        folded = _fold(name, expr)
+        folded = fold(name, expr)
         if folded is not None:
             return folded
         rewritten = _RULES[name](self, expr) if name in _RULES else None
@@ -202,29 +140,9 @@ def _count_uses(function: Any) -> dict[Any, int]:
     return uses
 
 
-def _fold(name: str, call: Any) -> Any:
-    """The constant a call on constants computes, or None."""
-    if name in _ELEMENTWISE:
-        values = [_value(a) for a in call.args]
-        if any(v is None for v in values):
-            return None
-        known = [v for v in values if v is not None]
-        with np.errstate(all="ignore"):
-            result = _ELEMENTWISE[name](*known).astype(known[0].dtype)
-        limit = _MAX_GROWTH * max(v.size for v in known)
-    elif name in _SHAPED:
-        value = _value(call.args[0])
-        if value is None:
-            return None
-        result, limit = _SHAPED[name](call, value), _MAX_GROWTH * value.size
-    else:
-        return None
-    return _constant(result) if result.size <= limit else None
-
-
 def _batch_norm(rewriter: _Rewriter, call: Any) -> Any:
     """Inference batch norm is x * scale + shift with one constant of each per channel."""
-    gamma, beta, mean, var = (_value(a) for a in call.args[1:5])
+    gamma, beta, mean, var = (value_of(a) for a in call.args[1:5])
     attrs = call.attrs
     if gamma is None or beta is None or mean is None or var is None or bool(attrs.training):
         return None
@@ -234,7 +152,7 @@ def _batch_norm(rewriter: _Rewriter, call: Any) -> Any:
     shift = -mean * scale + (beta if bool(attrs.center) else 0.0)
     shape = [1] * _rank(call.args[0])
     shape[int(attrs.axis)] = -1
-    scale, shift = (_constant(v.astype(gamma.dtype).reshape(shape)) for v in (scale, shift))
+    scale, shift = (constant(v.astype(gamma.dtype).reshape(shape)) for v in (scale, shift))
     product = rewriter.simplified(relax.op.multiply(call.args[0], scale))
     output = rewriter.simplified(relax.op.add(rewriter.emit(product), shift))
     return relax.Tuple([rewriter.emit(output), call.args[3], call.args[4]])
@@ -242,25 +160,25 @@ def _batch_norm(rewriter: _Rewriter, call: Any) -> Any:
 
 def _multiply(rewriter: _Rewriter, call: Any) -> Any:
     """conv(x, w) * c -> conv(x, w * c), also through a bias: (conv + b) * c -> conv' + b * c."""
-    factor, source = _value(call.args[1]), rewriter.definition(call.args[0])
+    factor, source = value_of(call.args[1]), rewriter.definition(call.args[0])
     if factor is None:
         return None
     if _op_name(source) in _OUTPUT_AXIS:
         return _scaled_conv(source, factor)
     if _op_name(source) == "relax.add":
-        conv, bias = rewriter.definition(source.args[0]), _value(source.args[1])
+        conv, bias = rewriter.definition(source.args[0]), value_of(source.args[1])
         if bias is None or _op_name(conv) not in _OUTPUT_AXIS:
             return None
         scaled = _scaled_conv(conv, factor)
         if scaled is None:
             return None
-        return relax.op.add(rewriter.emit(scaled), _constant(bias * factor))
+        return relax.op.add(rewriter.emit(scaled), constant(bias * factor))
     return None
 
 
 def _scaled_conv(conv: Any, factor: Array) -> Any:
     """The convolution with `factor`, a number or one per channel, in its weight."""
-    weight, attrs = _value(conv.args[1]), conv.attrs
+    weight, attrs = value_of(conv.args[1]), conv.attrs
     axis, layout = _OUTPUT_AXIS[_op_name(conv)]
     # A transposed convolution's weight has the outputs of one group only.
     grouped = axis != 0 and int(attrs.groups) != 1
@@ -272,18 +190,18 @@ def _scaled_conv(conv: Any, factor: Array) -> Any:
     shape = [1] * weight.ndim
     shape[axis] = factor.size
     scaled = weight * factor.reshape(shape).astype(weight.dtype)
-    return relax.Call(conv.op, [conv.args[0], _constant(scaled)], attrs, conv.ty_args)
+    return relax.Call(conv.op, [conv.args[0], constant(scaled)], attrs, conv.ty_args)
 
 
 def _add(rewriter: _Rewriter, call: Any) -> Any:
     """(conv + b) + c -> conv + (b + c), as a bias before a batch norm gives."""
-    value, source = _value(call.args[1]), rewriter.definition(call.args[0])
+    value, source = value_of(call.args[1]), rewriter.definition(call.args[0])
     if value is None or _op_name(source) != "relax.add":
         return None
-    bias = _value(source.args[1])
+    bias = value_of(source.args[1])
     if bias is None:
         return None
-    return relax.op.add(source.args[0], _constant(bias + value))
+    return relax.op.add(source.args[0], constant(bias + value))
 
 
 def _conv2d(rewriter: _Rewriter, call: Any) -> Any:
@@ -291,18 +209,18 @@ def _conv2d(rewriter: _Rewriter, call: Any) -> Any:
     pad, attrs = rewriter.definition(call.args[0]), call.attrs
     if _op_name(pad) != "relax.nn.pad" or str(attrs.data_layout) != "NCHW":
         return None
-    widths = _ints(pad.attrs.pad_width)
+    widths = ints(pad.attrs.pad_width)
     if str(pad.attrs.pad_mode) != "constant" or float(pad.attrs.pad_value) != 0.0:
         return None
     if len(widths) != 8 or any(widths[:4]):
         return None
-    top, left, bottom, right = _ints(attrs.padding)
+    top, left, bottom, right = ints(attrs.padding)
     return relax.op.nn.conv2d(
         pad.args[0],
         call.args[1],
-        strides=_ints(attrs.strides),
+        strides=ints(attrs.strides),
         padding=[top + widths[4], left + widths[6], bottom + widths[5], right + widths[7]],
-        dilation=_ints(attrs.dilation),
+        dilation=ints(attrs.dilation),
         groups=int(attrs.groups),
         data_layout="NCHW",
         kernel_layout=str(attrs.kernel_layout),
@@ -316,7 +234,7 @@ def _reshape(rewriter: _Rewriter, call: Any) -> Any:
     torch flattens leading axes around every linear layer; without this the second reshape
     separates a matmul from the activation or residual that should be fused into it.
     """
-    shape = _shape_of(call)
+    shape = shape_of(call)
     inner = rewriter.definition(call.args[0])
     if _op_name(inner) == "relax.reshape":
         return relax.op.reshape(inner.args[0], shape)
@@ -331,10 +249,10 @@ def _reshape(rewriter: _Rewriter, call: Any) -> Any:
     if _op_name(flat) != "relax.reshape" or len(inner.args[1].ty.shape) != 2:
         return None
     source = flat.args[0]
-    if _ints(source.ty.shape.values)[:-1] != shape[:-1]:
+    if ints(source.ty.shape.values)[:-1] != shape[:-1]:
         return None
-    columns = _ints(inner.args[1].ty.shape.values)[1]
-    if shape[-1] != columns or _ints(source.ty.shape.values)[-1] != _ints(flat.args[1].values)[-1]:
+    columns = ints(inner.args[1].ty.shape.values)[1]
+    if shape[-1] != columns or ints(source.ty.shape.values)[-1] != ints(flat.args[1].values)[-1]:
         return None
     product = relax.op.matmul(source, inner.args[1])
     return product if bias is None else relax.op.add(rewriter.emit(product), bias)
@@ -349,9 +267,9 @@ def _permute_dims(rewriter: _Rewriter, call: Any) -> Any:
     if axes is None:
         return None
     inner = rewriter.any_definition(source)
-    axes = _ints(axes)
+    axes = ints(axes)
     if _op_name(inner) == "relax.permute_dims" and inner.attrs.axes is not None:
-        first = _ints(inner.attrs.axes)
+        first = ints(inner.attrs.axes)
         source, axes = inner.args[0], [first[axis] for axis in axes]
     if axes == sorted(axes):
         return source
@@ -372,9 +290,13 @@ def _relu6(rewriter: _Rewriter, call: Any) -> Any:
 
 
 def _bounded(rewriter: _Rewriter, x: Any, low: float, high: float) -> Any:
+    """x between the two bounds; torch's clamps to one side have an infinite one."""
     dtype = str(x.ty.dtype)
-    raised = rewriter.emit(relax.op.maximum(x, relax.const(low, dtype)))
-    return relax.op.minimum(raised, relax.const(high, dtype))
+    if math.isinf(high):
+        return x if math.isinf(low) else relax.op.maximum(x, relax.const(low, dtype))
+    if not math.isinf(low):
+        x = rewriter.emit(relax.op.maximum(x, relax.const(low, dtype)))
+    return relax.op.minimum(x, relax.const(high, dtype))
 
 
 _RULES: dict[str, Callable[[_Rewriter, Any], Any]] = {
