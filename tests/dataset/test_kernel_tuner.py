@@ -116,7 +116,15 @@ def test_what_follows_broken_json_is_not_read(log: Log, spoilt: str) -> None:
     assert len(bad) == 1
 
 
-@pytest.mark.parametrize("text", ["{}", '{"tune_params_keys": 5, "cache": {}}', "[", "x"])
+def test_times_in_an_unknown_unit_are_bad(log: Log) -> None:
+    rows, bad = read_all(log(t4("correct").replace("miliseconds", "fortnights")))
+    assert (rows, bad) == ([], [(6, "not a configuration: times in 'fortnights'")])
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{}", '{"metadata": 5, "results": []}', '{"tune_params_keys": 5, "cache": {}}', "[", "x"],
+)
 def test_what_is_no_cache_is_reported(log: Log, text: str) -> None:
     rows, bad = read_all(log(text), format="kernel_tuner")
     assert (rows, [line for line, _ in bad]) == ([], [1])

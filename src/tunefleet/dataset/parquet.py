@@ -16,7 +16,7 @@ from tunefleet.errors import InputError
 BATCH_ROWS = 1 << 14
 #: Rows of a row group: with many small logs, one for each would double the size of the file.
 GROUP_ROWS = 1 << 16
-#: What a row group may hold, in memory; only where hardly a word is there twice, that is fewer rows.
+#: What a row group may hold in memory: fewer rows, but only where hardly a word is there twice.
 GROUP_BYTES = 24 << 20
 #: Room for every word of a row group: steps that are partly a dictionary and partly not cannot be
 #: read as either.
