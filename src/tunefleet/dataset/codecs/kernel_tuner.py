@@ -33,6 +33,8 @@ ERRORS = {
     "InvalidConfig": 1, "CompilationFailedConfig": 2, "RuntimeFailedConfig": 4,
 }  # fmt: skip
 UNKNOWN_ERROR = 8
+#: What versions before 0.4 wrote for a configuration that failed.
+_FAILED_MS = 1e20
 _PER_SECOND = {"miliseconds": 1e3, "milliseconds": 1e3, "ms": 1e3, "seconds": 1.0, "s": 1.0,
             "microseconds": 1e6, "us": 1e6}  # fmt: skip
 #: A configuration is far shorter: where none ends in so much text, none will.
@@ -106,6 +108,10 @@ class _CacheHeader(msgspec.Struct, frozen=True):
         costs: tuple[float, ...] = ()
         if isinstance(entry.time, str):
             error_no = ERRORS.get(entry.time, UNKNOWN_ERROR)
+        elif not math.isfinite(entry.time):
+            raise LineError("a number is out of range")
+        elif entry.time >= _FAILED_MS:
+            error_no = UNKNOWN_ERROR
         else:
             costs = entry.times if entry.times is not None else (entry.time,)
         all_cost = None
