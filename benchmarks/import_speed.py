@@ -122,8 +122,15 @@ def measure_here(way: str, log: Path, out: Path) -> None:
     records = WAYS[way](log, out)
     seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - started_cpu
     size = out.stat().st_size if out.exists() else 0
-    print(json.dumps({"records": records, "wall seconds": seconds, "CPU seconds": cpu_seconds, "peak MB": _peak_mb(),
-                      "libraries MB": before_mb, "Parquet MB": size / 1e6}))  # fmt: skip
+    figures = {
+        "records": records,
+        "CPU seconds": cpu_seconds,
+        "wall seconds": seconds,
+        "peak MB": _peak_mb(),
+        "libraries MB": before_mb,
+        "Parquet MB": size / 1e6,
+    }
+    print(json.dumps(figures))
 
 
 def _peak_mb() -> float:

@@ -94,6 +94,7 @@ def test_comments_and_empty_lines_are_skipped_and_counted_as_lines(log: Log) -> 
         (GOOD.encode().replace(b"llvm", b"ll\xffvm"), "not UTF-8 at byte"),
         ("[" * 100_000, "nested too deeply"),
         ("[1, 2]", "Expected `object`"),
+        (GOOD[GOOD.index("], [[], [[") :], "not JSON"),
         ("null", "Expected `object`"),
     ],
 )

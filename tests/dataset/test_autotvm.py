@@ -54,6 +54,13 @@ def test_both_versions_may_be_in_one_log(log: Log) -> None:
     assert ([row["version"] for row in rows], bad) == (["0.1", "0.2"], [])
 
 
+def test_names_that_are_keys_elsewhere_are_names(log: Log) -> None:
+    names = ("v", "i", "input", "index")
+    lines = [line.replace("NCHW", name) for name in names for line in (OLD, NEW)]
+    rows, bad = read_all(log("\n".join(lines)))
+    assert ([row["version"] for row in rows], bad) == (["0.1", "0.2"] * len(names), [])
+
+
 @pytest.mark.parametrize(
     ("spoilt", "reason"),
     [

@@ -79,6 +79,37 @@ def test_a_log_that_breaks_off_is_read_so_far_and_has_one_bad_line(log: Log) -> 
         read_all(path, strict=True)
 
 
+@pytest.mark.parametrize("depth", [300, 900, 950, 980, 990, 995, 1000, 5000, 100_000])
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        (GOOD, '"llvm -keys=cpu"'),
+        (GOOD, "[0, 1]"),
+        (GOOD, '["AN", 4, 0, 3]'),
+        (NEW, '"NCHW"'),
+        (NEW, "[1, 3]"),
+        (NEW, "{}"),
+        (OLD, '"r"'),
+        (text([record()]).strip(), "[32,64]"),
+        (text([record()]).strip(), '"metal"'),
+    ],
+)
+def test_whatever_is_nested_deeply_ends_no_import(
+    log: Log, line: str, place: str, depth: int
+) -> None:
+    deep = line.replace(place, "[" * depth + "]" * depth, 1)
+    assert deep != line
+    rows, bad = read_all(log(f"{line}\n{deep}\n{line}\n"))
+    assert len(rows) + len(bad) == 3
+    assert {row["line"] for row in rows} >= {1, 3}
+
+
+def test_numbers_beyond_doubles_are_nowhere_taken(log: Log) -> None:
+    for line, place in ((NEW, "[2, 2]"), (OLD, '"sp"'), (text([record()]), "0.5")):
+        rows, bad = read_all(log(line.replace(place, "1e999")))
+        assert (rows, [number for number, _ in bad]) == ([], [1])
+
+
 def test_records_of_another_format_are_not_written(log: Log, tmp_path: Path) -> None:
     out = tmp_path / "b.json"
     with pytest.raises(InputError, match="records of autotvm, not only of auto_scheduler"):

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import gzip
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -97,3 +100,15 @@ def test_a_draft_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), files.Draft(path) as draft:
         draft.write_text(str(1 / 0))
     assert (path.read_text(), len(list(tmp_path.iterdir()))) == ("before", 1)
+
+
+def test_a_process_that_is_killed_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text("before")
+    code = (
+        "import os, signal, sys; from pathlib import Path; from tunefleet.dataset import files\n"
+        "with files.Draft(Path(sys.argv[1])) as draft:\n"
+        "    draft.write_text('half'); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(path)], check=False)
+    assert (done.returncode, path.read_text()) == (-signal.SIGKILL, "before")

@@ -19,7 +19,12 @@ GOOD = TVM_LINES[1]
 
 def test_a_folder_is_searched_for_logs(log: Log, tmp_path: Path) -> None:
     (tmp_path / "deep" / "er").mkdir(parents=True)
-    for name, text in (("b.json", GOOD), ("deep/er/a.log.gz", NEW), ("README.md", "hello")):
+    for name, text in (
+        ("b.json", GOOD),
+        ("deep/er/a.log.gz", NEW),
+        ("README.md", "hello"),
+        (".draft", NEW),
+    ):
         log(text, name)
     database(log, [record()], WORKLOADS)
     found = find_logs([tmp_path])

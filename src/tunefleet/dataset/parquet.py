@@ -33,6 +33,7 @@ class Writer:
     def __init__(self, path: Path) -> None:
         self.rows = 0
         self._held: list[pa.RecordBatch] = []
+        self._held_rows = 0
         try:
             self._writer = pq.ParquetWriter(
                 path,
@@ -69,15 +70,16 @@ class Writer:
     def write(self, batch: pa.RecordBatch) -> None:
         """Add a batch of `schema.RECORDS`."""
         self._held.append(batch)
+        self._held_rows += batch.num_rows
         self.rows += batch.num_rows
-        if sum(held.num_rows for held in self._held) >= GROUP_ROWS:
+        if self._held_rows >= GROUP_ROWS:
             self._write_group()
 
     def _write_group(self) -> None:
         if self._held:
             group = pa.Table.from_batches(self._held).unify_dictionaries().combine_chunks()
             self._writer.write_table(group, row_group_size=len(group) or None)
-            self._held = []
+            self._held, self._held_rows = [], 0
 
 
 def write(batches: Iterable[pa.RecordBatch], path: Path) -> int:
