@@ -106,6 +106,12 @@ def test_the_page_is_well_formed_and_loads_nothing(devices: int) -> None:
     assert "the first 200" in page.text
 
 
+def test_of_very_many_tasks_some_are_drawn() -> None:
+    page = Page(dataset_page(stats(tasks=2500), "a.parquet"))
+    assert "one of 3 tasks" in page.text
+    assert page.tags.count("circle") == 834
+
+
 def test_names_are_text_on_the_page_and_in_tables() -> None:
     found = stats(HOSTILE)
     found["devices"][0]["task_list"][0]["workload"] = HOSTILE
