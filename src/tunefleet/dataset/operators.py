@@ -18,7 +18,7 @@ Shape = tuple[int, ...]
 
 
 def autotvm_flops(workload: str) -> Flops:
-    """Of a workload `[template, arguments, ...]` or `[template, argument, ...]`.
+    """Of a workload as the codec has it: `[template, argument, ...]`.
 
     Convolutions (1d to 3d, grouped, depthwise, blocked layouts), dense and batch_matmul are exact.
     A transposed convolution is estimated: as a convolution over its dilated input, zeros included.
@@ -34,12 +34,6 @@ def autotvm_flops(workload: str) -> Flops:
 def _parsed(workload: str) -> tuple[str, list[Shape], list[Any]]:
     """The template's name, the shapes of its tensors, and the arguments after them."""
     template, *arguments = json.loads(workload)
-    if not _shape(arguments[0]):
-        # v0.1 also has the workload, whose shapes are those of the blocked layout.
-        packed = arguments[2] if len(arguments) > 2 else None
-        arguments = arguments[0]
-        if packed:
-            template, *arguments = packed
     shapes = [_shape(argument) for argument in arguments]
     tensors = [shape for shape in shapes if shape]
     rest = [a for a, shape in zip(arguments, shapes, strict=True) if not shape]
@@ -47,10 +41,10 @@ def _parsed(workload: str) -> tuple[str, list[Shape], list[Any]]:
 
 
 def _shape(argument: Any) -> Shape:
-    """Of `["TENSOR", [1, 64], "float32"]` or `[1, 64, "float32"]`; empty for anything else."""
-    if not isinstance(argument, list) or len(argument) < 2 or not isinstance(argument[-1], str):
+    """Of `["TENSOR", [1, 64], "float32"]`; empty for anything else."""
+    if not isinstance(argument, list) or len(argument) != 3 or argument[0] != "TENSOR":
         return ()
-    sizes = argument[1] if argument[0] == "TENSOR" else argument[:-1]
+    sizes = argument[1]
     if not isinstance(sizes, list) or not all(isinstance(n, int) and n > 0 for n in sizes):
         return ()
     return tuple(sizes)
