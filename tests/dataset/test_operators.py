@@ -4,6 +4,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tunefleet.dataset.flop_rules import UNKNOWN, How
 from tunefleet.dataset.operators import autotvm_flops
@@ -113,3 +115,20 @@ def test_a_transposed_convolution_is_estimated() -> None:
 )
 def test_what_does_not_tell_its_shapes_is_unknown(workload: str) -> None:
     assert autotvm_flops(workload) == UNKNOWN
+
+
+SIZES = st.lists(st.integers(-2, 9) | st.just(10**300), max_size=7)
+ARGUMENT = st.tuples(st.just("TENSOR"), SIZES, st.just("f")).map(list) | SIZES | st.booleans()
+TEMPLATES = ("conv2d_nchw.cuda", "conv2d_transpose_nchw", "conv3d_ndhwc", "dense", "batch_matmul",
+             "depthwise_conv2d_NCHWc", "conv2d_hwcn", "conv1d_ncw")  # fmt: skip
+
+
+@given(st.sampled_from(TEMPLATES), st.lists(ARGUMENT, max_size=7))
+def test_any_arguments_have_flops_or_none(template: str, arguments: list[Any]) -> None:
+    found = autotvm_flops(json.dumps([template, *arguments]))
+    assert found.count is None or found.count > 0
+
+
+@given(st.text() | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))
+def test_any_text_has_flops_or_none(workload: str) -> None:
+    assert autotvm_flops(workload).how in How
