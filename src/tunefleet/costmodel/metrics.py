@@ -8,7 +8,7 @@ does. Source: Zheng et al., TenSet, NeurIPS 2021 Datasets & Benchmarks, and its 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -112,7 +112,10 @@ def network_top_k(tasks: Sequence[TaskRanking], k: int) -> float:
 def random_network_top_k(
     tasks: Sequence[TaskRanking], k: int, seed: int = 0, repeats: int = 200
 ) -> float:
-    """The mean of `network_top_k` over seeded random rankings: a ratio of sums has no closed form."""
+    """The mean of `network_top_k` over seeded random rankings.
+
+    A ratio of sums has no closed form, so this one is drawn.
+    """
     generator = np.random.default_rng(seed)
     drawn = [
         network_top_k(
@@ -180,7 +183,7 @@ class Errors:
     mape: float
 
 
-_TASK = {
+_TASK: dict[str, Callable[[Vector, Vector], float]] = {
     "pca": pairwise_accuracy,
     "top1": lambda y, s: top_k(y, s, 1),
     "top5": lambda y, s: top_k(y, s, 5),
