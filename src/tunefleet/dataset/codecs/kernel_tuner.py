@@ -1,0 +1,227 @@
+"""Kernel Tuner: its cache files, and the T4 results of the FAIR autotuning schema.
+
+Both are one JSON object each, `{..., "cache": {"16,1": {...}, ...}}` and `{..., "results": [{...},
+...]}`; their configurations are decoded one after another. A parameter with its value is a step. A
+cache file names kernel and problem size; T4 names neither, there the parameters are the workload.
+T1 describes what is to be tuned and holds no record. Errors have no numbers: auto_scheduler's are
+used.
+"""
+
+from __future__ import annotations
+
+import codecs
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from tunefleet.dataset import files
+from tunefleet.dataset.codecs import strict_json
+from tunefleet.dataset.codecs.codec import LineError, Report
+from tunefleet.dataset.codecs.rows import Row, batch_of
+
+NAME = "kernel_tuner"
+BATCH_ROWS = 1 << 14
+#: auto_scheduler's numbers of what Kernel Tuner says in words; anything else is an unknown error.
+ERRORS = {
+    "correct": 0, "constraints": 1, "compile": 2, "runtime": 4, "correctness": 5, "timeout": 7,
+    "InvalidConfig": 1, "CompilationFailedConfig": 2, "RuntimeFailedConfig": 4,
+}  # fmt: skip
+UNKNOWN_ERROR = 8
+_SECONDS = {"miliseconds": 1e3, "milliseconds": 1e3, "ms": 1e3, "seconds": 1.0, "s": 1.0,
+            "microseconds": 1e6, "us": 1e6}  # fmt: skip
+#: A configuration is far shorter: where none ends in so much text, none will.
+_LONGEST = 1 << 20
+_START = re.compile(r'"(cache)"\s*:\s*\{|"(results)"\s*:\s*\[')
+_KEY = re.compile(r'\s*,?\s*(?:"(?:[^"\\]|\\.)*"\s*:)?\s*')
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    """A configuration in a cache file: beside these, the parameters."""
+
+    time: float | str
+    times: tuple[float, ...] | None = None
+    compile_time: float | None = None
+    benchmark_time: float | None = None
+    timestamp: str | None = None
+
+
+class _Times(msgspec.Struct, frozen=True):
+    runtimes: tuple[float, ...] = ()
+
+
+class _Result(msgspec.Struct, frozen=True):
+    """A configuration in a T4 file."""
+
+    configuration: dict[str, Any]
+    invalidity: str
+    times: _Times = _Times()
+    timestamp: str | None = None
+
+
+class KernelTuner:
+    """Reads Kernel Tuner's cache files and T4 results."""
+
+    name = NAME
+
+    def sniff(self, path: Path, head: bytes) -> bool:
+        return b'"tune_params_keys"' in head or (
+            head.lstrip()[:1] == b"{" and re.search(rb'"results"\s*:\s*\[', head) is not None
+        )
+
+    def read(self, path: Path, device: str, report: Report) -> Iterator[pa.RecordBatch]:
+        rows: list[Row] = []
+        for number, space, value in _configurations(path):
+            try:
+                rows.append(space.row(number, value))
+            except LineError as error:
+                report(number, str(error))
+            if len(rows) == BATCH_ROWS:
+                yield batch_of(rows, NAME, str(path), device)
+                rows = []
+        if rows:
+            yield batch_of(rows, NAME, str(path), device)
+
+
+@dataclass(frozen=True)
+class _Space:
+    """What a file says of all its configurations."""
+
+    header: dict[str, Any]
+    in_cache: bool
+
+    def row(self, number: int, value: Any) -> Row:
+        try:
+            return self._cached(number, value) if self.in_cache else self._result(number, value)
+        except (msgspec.ValidationError, ValueError) as error:
+            raise LineError(f"not a configuration: {error}") from error
+
+    def _cached(self, number: int, value: Any) -> Row:
+        entry = msgspec.convert(value, _Entry)
+        names: list[str] = self.header["tune_params_keys"]
+        missing = [name for name in names if name not in value]
+        if missing:
+            raise LineError(f"not a configuration: the parameter {missing[0]} is missing")
+        error_no = 0
+        costs: tuple[float, ...] = ()
+        if isinstance(entry.time, str):
+            error_no = ERRORS.get(entry.time, UNKNOWN_ERROR)
+        else:
+            costs = entry.times if entry.times is not None else (entry.time,)
+        all_cost = None
+        if entry.compile_time is not None and entry.benchmark_time is not None:
+            all_cost = (entry.compile_time + entry.benchmark_time) / 1e3
+        workload = [self.header.get("kernel_name"), self.header.get("problem_size")]
+        extra = {"device_name": self.header.get("device_name", "")}
+        return _row(number, "cache", workload, {name: value[name] for name in names},
+                    [cost / 1e3 for cost in costs], error_no, all_cost, entry.timestamp,
+                    extra)  # fmt: skip
+
+    def _result(self, number: int, value: Any) -> Row:
+        result = msgspec.convert(value, _Result)
+        unit = self.header.get("metadata", {}).get("timeunit", "milliseconds")
+        if unit not in _SECONDS:
+            raise LineError(f"times in {unit!r}")
+        costs = [time / _SECONDS[unit] for time in result.times.runtimes]
+        error_no = ERRORS.get(result.invalidity, UNKNOWN_ERROR)
+        parameters = result.configuration
+        return _row(number, "T4", [*parameters], parameters, costs, error_no, None,
+                    result.timestamp, {})  # fmt: skip
+
+
+def _row(
+    number: int,
+    version: str,
+    workload: list[Any],
+    parameters: dict[str, Any],
+    costs: list[float],
+    error_no: int,
+    all_cost: float | None,
+    timestamp: str | None,
+    extra: dict[str, Any],
+) -> Row:
+    if not all(map(math.isfinite, costs)) or not math.isfinite(all_cost or 0.0):
+        raise LineError("a number is out of range")
+    steps = [strict_json.dumps(item) for item in parameters.items()]
+    return Row(number, version, "", strict_json.dumps(workload), steps, costs, error_no, all_cost,
+               _epoch(timestamp), strict_json.dumps(extra))  # fmt: skip
+
+
+def _epoch(timestamp: str | None) -> float | None:
+    if timestamp is None:
+        return None
+    time = datetime.fromisoformat(timestamp)
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+
+
+def _configurations(path: Path) -> Iterator[tuple[int, _Space, Any]]:
+    """Every configuration with the line that it begins in and what its file says of all."""
+    window = _Window(path)
+    window.fill()
+    start = _START.search(window.text)
+    if start is None:
+        raise files.BrokenFileError(1, "neither a cache nor results in it")
+    space = _space(window.text[: start.start()], in_cache=start[1] is not None)
+    window.at = start.end()
+    while True:
+        window.fill()
+        key = _KEY.match(window.text, window.at)
+        window.at = key.end() if key else window.at
+        number = window.line()
+        if window.text[window.at : window.at + 1] in ("}", "]", ""):
+            return
+        try:
+            value, window.at = strict_json.loads_first(window.text, window.at)
+        except LineError as error:
+            raise files.BrokenFileError(number, f"{error}; what follows is not read") from error
+        yield number, space, value
+
+
+def _space(header: str, in_cache: bool) -> _Space:
+    try:
+        value = strict_json.loads((header.rstrip().rstrip(",") + "}").encode())
+        if in_cache:
+            msgspec.convert(value.get("tune_params_keys"), list[str])
+    except (LineError, msgspec.ValidationError) as error:
+        raise files.BrokenFileError(1, f"not the beginning of a cache: {error}") from error
+    return _Space(value, in_cache)
+
+
+class _Window:
+    """A part of the text of a file, read up to `at`."""
+
+    def __init__(self, path: Path) -> None:
+        self.text = ""
+        self.at = 0
+        self._chunks = files.chunks(path, _LONGEST)
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._line = 1
+        self._counted = 0
+
+    def line(self) -> int:
+        """The number of the line that `at` is in."""
+        self._line += self.text.count("\n", self._counted, self.at)
+        self._counted = self.at
+        return self._line
+
+    def fill(self) -> None:
+        """Move on, so that any configuration that begins at `at` is held to its end."""
+        while len(self.text) - self.at < _LONGEST:
+            line = self.line()
+            try:
+                chunk = next(self._chunks, b"")
+                text = self._decoder.decode(chunk, final=not chunk)
+            except OSError as error:
+                raise files.BrokenFileError(line, f"the file breaks off: {error}") from error
+            except UnicodeDecodeError as error:
+                raise files.BrokenFileError(line, "not UTF-8 from here on") from error
+            if not text and not chunk:
+                return
+            self.text = self.text[self.at :] + text
+            self.at = self._counted = 0

@@ -1,0 +1,128 @@
+"""Records in Parquet: written batch by batch, read back as batches or as one table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tunefleet.dataset.schema import NAME, RECORDS
+from tunefleet.errors import InputError
+
+#: Rows that one `read` holds at once.
+BATCH_ROWS = 1 << 14
+#: Arrow decodes dictionaries unless it is told of them; a list's values have a path.
+_WORDS = [
+    "source", "format", "version", "device", "target", "workload", "steps.list.element", "extra",
+    "definition",
+]  # fmt: skip
+
+
+class Writer:
+    """Writes batches to one file; a context manager."""
+
+    def __init__(self, path: Path) -> None:
+        self.rows = 0
+        try:
+            self._writer = pq.ParquetWriter(
+                path,
+                RECORDS,
+                compression="zstd",
+                use_dictionary=_WORDS,
+                column_encoding={"line": "DELTA_BINARY_PACKED"},
+                write_page_index=False,
+            )
+        except OSError as error:
+            raise InputError(
+                f"cannot write {path}: {error.strerror or error}", cure="choose another path"
+            ) from error
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._writer.close()
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add a batch of `schema.RECORDS` as a row group of its own."""
+        self._writer.write_table(pa.Table.from_batches([batch]))
+        self.rows += batch.num_rows
+
+
+def write(batches: Iterable[pa.RecordBatch], path: Path) -> int:
+    """Write batches of `schema.RECORDS` to a file and return how many rows they had."""
+    with Writer(path) as writer:
+        for batch in batches:
+            writer.write(batch)
+    return writer.rows
+
+
+def read(path: Path, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """The records of a file, or some of their columns, a batch at a time.
+
+    Raises InputError for what is no file of `tunefleet-records/1`.
+    """
+    with _opened(path) as file:
+        try:
+            yield from file.iter_batches(batch_size=BATCH_ROWS, columns=columns)
+        except (OSError, pa.ArrowException) as error:
+            raise _damaged(path, error) from error
+
+
+def read_table(path: Path, columns: list[str] | None = None) -> pa.Table:
+    """All records of a file at once, with one dictionary for each column."""
+    with _opened(path) as file:
+        try:
+            return file.read(columns=columns).unify_dictionaries()
+        except (OSError, pa.ArrowException) as error:
+            raise _damaged(path, error) from error
+
+
+def rows(path: Path) -> int:
+    """How many records a file has."""
+    with _opened(path) as file:
+        return int(file.metadata.num_rows)
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether a file says of itself that it is Parquet."""
+    try:
+        with path.open("rb") as file:
+            return file.read(4) == b"PAR1"
+    except OSError:
+        return False
+
+
+def _opened(path: Path) -> pq.ParquetFile:
+    try:
+        file = pq.ParquetFile(path, read_dictionary=_WORDS)
+    except OSError as error:
+        raise InputError(
+            f"cannot read {path}: {error.strerror or error}",
+            cure="give a file that `tunefleet dataset import` wrote",
+        ) from error
+    except pa.ArrowException as error:
+        raise InputError(
+            f"{path} is not a Parquet file: {error}",
+            cure="give a file that `tunefleet dataset import` wrote",
+        ) from error
+    found = (file.schema_arrow.metadata or {}).get(b"tunefleet", b"").decode(errors="replace")
+    if found != NAME:
+        file.close()
+        raise InputError(
+            f"{path} holds {f'records of {found}' if found else 'no tuning records'}, not {NAME}",
+            cure="import the logs again with `tunefleet dataset import`",
+        )
+    return file
+
+
+def _damaged(path: Path, error: Exception) -> InputError:
+    return InputError(f"{path} is damaged: {error}", cure="import the logs again")

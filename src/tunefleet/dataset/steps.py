@@ -1,0 +1,167 @@
+"""The 14 transform steps of auto_scheduler, with their arguments by name.
+
+A step is written as a JSON array, `["SP",2,0,1024,[1,2,8],1]`; here it is a frozen value. Kinds and
+arguments are those of TVM's `src/auto_scheduler/transform_step.cc`; there is no CP and no TS.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from tunefleet.errors import InputError
+
+#: A stage, an iterator, another step or a level, counted from 0.
+Index = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+#: The length of a loop; 0 where it is not known.
+Length = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Flag = Annotated[int, Meta(ge=0, le=1)]
+#: None, unroll, vectorize, parallel, vthread, blockIdx.x, threadIdx.x, blockIdx.y, threadIdx.y,
+#: blockIdx.z, threadIdx.z, tensorize.
+AnnotationKind = Annotated[int, Meta(ge=0, le=11)]
+
+
+class _Step(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    stage: Index
+
+
+class Annotation(_Step, frozen=True, tag="AN"):
+    """Annotate an iterator."""
+
+    iterator: Index
+    annotation: AnnotationKind
+
+
+class Fuse(_Step, frozen=True, tag="FU"):
+    """Fuse consecutive iterators into one."""
+
+    iterators: tuple[Index, ...]
+
+
+class Pragma(_Step, frozen=True, tag="PR"):
+    """Attach a pragma: `auto_unroll_max_step$N` or `debug_skip_region`."""
+
+    iterator: Index
+    pragma: str
+
+
+class Reorder(_Step, frozen=True, tag="RE"):
+    """Reorder all iterators."""
+
+    order: tuple[Index, ...]
+
+
+class Split(_Step, frozen=True, tag="SP"):
+    """Split an iterator into one more than there are lengths.
+
+    With `inner_to_outer` the lengths are those of the inner ones.
+    """
+
+    iterator: Index
+    extent: Length
+    lengths: tuple[Length, ...]
+    inner_to_outer: Flag
+
+
+class FollowSplit(_Step, frozen=True, tag="FSP"):
+    """Split as an earlier step did, into `parts` + 1 iterators."""
+
+    iterator: Index
+    source_step: Index
+    parts: Index
+
+
+class FollowFusedSplit(_Step, frozen=True, tag="FFSP"):
+    """Split by the product of what several earlier steps have at a level."""
+
+    iterator: Index
+    source_steps: tuple[Index, ...]
+    level: Index
+    factor_or_parts: Flag
+
+
+class StorageAlign(_Step, frozen=True, tag="SA"):
+    """Align the storage of an axis."""
+
+    iterator: Index
+    factor: Length
+    offset: Length
+
+
+class ComputeAt(_Step, frozen=True, tag="CA"):
+    """Compute at an iterator of another stage."""
+
+    target_stage: Index
+    target_iterator: Index
+
+
+class ComputeInline(_Step, frozen=True, tag="CI"):
+    """Inline the stage."""
+
+
+class ComputeRoot(_Step, frozen=True, tag="CR"):
+    """Compute the stage at the root."""
+
+
+class CacheRead(_Step, frozen=True, tag="CHR"):
+    """Add a stage after this one that caches it for its readers."""
+
+    scope: str
+    readers: tuple[Index, ...]
+
+
+class CacheWrite(_Step, frozen=True, tag="CHW"):
+    """Add a stage before this one that caches what it writes."""
+
+    scope: str
+
+
+class Rfactor(_Step, frozen=True, tag="RF"):
+    """Factor a reduction; adds a stage."""
+
+    iterator: Index
+    factor_iterator: Index
+
+
+Step = (
+    Annotation
+    | Fuse
+    | Pragma
+    | Reorder
+    | Split
+    | FollowSplit
+    | FollowFusedSplit
+    | StorageAlign
+    | ComputeAt
+    | ComputeInline
+    | ComputeRoot
+    | CacheRead
+    | CacheWrite
+    | Rfactor
+)
+
+KINDS = ("AN", "FU", "PR", "RE", "SP", "FSP", "FFSP", "SA", "CA", "CI", "CR", "CHR", "CHW", "RF")
+
+_decoder: msgspec.json.Decoder[Step] = msgspec.json.Decoder(Step)
+_encoder = msgspec.json.Encoder()
+
+
+@lru_cache(maxsize=1 << 16)
+def parse(text: str | bytes) -> Step:
+    """The step that a JSON array is; InputError says what is wrong with it.
+
+    Distinct steps are few, so what was parsed is remembered.
+    """
+    try:
+        return _decoder.decode(text)
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        shown = text if isinstance(text, str) else text.decode(errors="replace")
+        raise InputError(f"step {shown[:80]}: {error}") from error
+
+
+def text_of(step: Step) -> str:
+    """The step as JSON without spaces: what `parse` reads."""
+    return _encoder.encode(step).decode()
