@@ -13,7 +13,6 @@ from tunefleet.costmodel import (
     XGBModel,
 )
 
-
 COLUMNS = 20
 
 
@@ -86,8 +85,9 @@ class TestEveryModel:
         ]
         np.testing.assert_array_equal(*scores)
 
-    def test_learns_from_a_single_program(self, kind: str) -> None:
-        model = model_of(kind).fit(programs(1), np.array([1.0]), ["t"])
+    @pytest.mark.parametrize("count", [1, 2, 3])
+    def test_learns_from_a_few_programs(self, kind: str, count: int) -> None:
+        model = model_of(kind).fit(programs(count), np.linspace(0.5, 1.0, count), ["t"] * count)
         assert np.isfinite(model.predict(programs(3))).all()
 
     def test_learns_from_failures_alone(self, kind: str) -> None:

@@ -20,6 +20,10 @@ _MAGIC = b"tunefleet-lgbm/1\n"
 _PATIENCE = 100
 
 
+#: Of few records LightGBM would leave out every column, and then refuse to train.
+_KEEP_COLUMNS = {"feature_pre_filter": False, "min_data_in_bin": 1, "verbosity": -1}
+
+
 class LGBMModel:
     name = "lgbm"
 
@@ -46,12 +50,12 @@ class LGBMModel:
         def pack_sum(scores: NDArray[Any], _: Any) -> tuple[NDArray[Any], NDArray[Any]]:
             return loss.gradient(scores)
 
-        data = lightgbm.Dataset(loss.rows, free_raw_data=True)
+        data = lightgbm.Dataset(loss.rows, params=_KEEP_COLUMNS)
         stopping: dict[str, Any] = {}
         if validation is not None:
             held = PackSum.of(validation.programs, validation.labels)
             stopping = {
-                "valid_sets": [lightgbm.Dataset(held.rows, reference=data)],
+                "valid_sets": [lightgbm.Dataset(held.rows, reference=data, params=_KEEP_COLUMNS)],
                 "feval": lambda scores, _: ("rmse", held.rmse(scores), False),
                 "callbacks": [lightgbm.early_stopping(_PATIENCE, verbose=False)],
             }
@@ -67,7 +71,7 @@ class LGBMModel:
         """Programs that are all alike, which LightGBM refuses: one score for everything."""
         import lightgbm
 
-        data = lightgbm.Dataset(np.eye(2, loss.rows.shape[1]), np.zeros(2))
+        data = lightgbm.Dataset(np.eye(2, loss.rows.shape[1]), np.zeros(2), params=_KEEP_COLUMNS)
         found = lightgbm.train({**self._parameters(), "objective": "regression"}, data, 1)
         self._booster = lightgbm.Booster(model_str=found.model_to_string())
         return self

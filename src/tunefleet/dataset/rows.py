@@ -50,7 +50,7 @@ class Steps:
         place = np.arange(len(self.words.codes)) - np.repeat(starts, self.lengths)
         mixed = _mix(self.words.codes.astype(np.uint64) << np.uint64(20) ^ place.astype(np.uint64))
         ends = np.concatenate([np.zeros(1, np.uint64), np.cumsum(mixed, dtype=np.uint64)])
-        return ends[starts + self.lengths] - ends[starts]
+        return np.asarray(ends[starts + self.lengths] - ends[starts], np.uint64)
 
     def take(self, numbers: Codes) -> Steps:
         """The primitives of these rows."""
