@@ -104,7 +104,8 @@ class Rows:
         """Best latency of the task / latency; 0 of a failed trial."""
         best = np.full(int(self.task.max(initial=-1)) + 1, np.inf)
         np.minimum.at(best, self.task, self.latency_s)
-        return np.where(self.valid, best[self.task] / self.latency_s, 0.0)
+        labels = np.zeros(len(self))
+        return np.divide(best[self.task], self.latency_s, out=labels, where=self.valid)
 
     def take(self, numbers: Codes) -> Rows:
         """These rows only; tasks and programs are numbered anew."""
@@ -156,22 +157,14 @@ def _words(chunks: list[Any]) -> Words:
 def _latency(table: pa.Table) -> Vector:
     found = [np.zeros(0)]
     for batch in table.select(["costs_s", "error_no"]).to_batches():
-        costs = batch.column("costs_s")
-        lengths = _numbers(costs.value_lengths())
-        sums = np.concatenate([[0.0], np.cumsum(_failed_to_zero(batch, lengths))])
-        ends = np.cumsum(lengths)
+        lengths = _numbers(batch.column("costs_s").value_lengths())
+        costs = batch.column("costs_s").flatten().to_numpy(zero_copy_only=False)
+        owner = np.repeat(np.arange(len(lengths)), lengths)
         with np.errstate(invalid="ignore", divide="ignore"):
-            mean = (sums[ends] - sums[ends - lengths]) / lengths
-        good = (_numbers(batch.column("error_no")) == 0) & np.isfinite(mean) & (mean > 0)
-        found.append(np.where(good, mean, np.inf))
+            mean = np.bincount(owner, weights=costs, minlength=len(lengths)) / lengths
+        valid = (_numbers(batch.column("error_no")) == 0) & np.isfinite(mean) & (mean > 0)
+        found.append(np.where(valid, mean, np.inf))
     return np.concatenate(found)
-
-
-def _failed_to_zero(batch: Any, lengths: Codes) -> Vector:
-    """Every repeat, those of failed trials as 0: 1e10 would swallow its neighbours in a sum."""
-    costs = batch.column("costs_s").flatten().to_numpy(zero_copy_only=False)
-    valid = np.repeat(_numbers(batch.column("error_no")) == 0, lengths)
-    return np.where(valid, costs, 0.0)
 
 
 def _numbers(array: Any) -> Codes:

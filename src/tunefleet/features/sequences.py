@@ -143,4 +143,5 @@ def _name(name: str) -> float:
 def _compressed(value: float) -> float:
     if isinstance(value, float) and math.isnan(value):
         return 0.0
-    return math.copysign(math.log2(1.0 + min(abs(value), _LARGEST)), value)
+    size = math.log2(1.0 + min(abs(value), _LARGEST))
+    return size if value >= 0 else -size
