@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import typer
 
-from tunefleet.cli import artifacts, control, inspect, simulate, trace, tune
+from tunefleet.cli import artifacts, control, dataset, inspect, simulate, trace, tune
 from tunefleet.cli.outcome import Invocation, guard
 
 app = typer.Typer(
@@ -38,6 +38,7 @@ for command in (
     inspect.version,
 ):
     app.command()(command)
+app.add_typer(dataset.app)
 
 
 def run(arguments: Sequence[str]) -> int:

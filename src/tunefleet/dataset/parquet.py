@@ -12,8 +12,10 @@ import pyarrow.parquet as pq
 from tunefleet.dataset.schema import NAME, RECORDS
 from tunefleet.errors import InputError
 
-#: Rows that one `read` holds at once.
+#: Rows that `read` gives at once.
 BATCH_ROWS = 1 << 14
+#: Rows of a row group: with many small logs, one for each would double the size of the file.
+GROUP_ROWS = 1 << 16
 #: Arrow decodes dictionaries unless it is told of them; a list's values have a path.
 _WORDS = [
     "source", "format", "version", "device", "target", "workload", "steps.list.element", "extra",
@@ -26,6 +28,7 @@ class Writer:
 
     def __init__(self, path: Path) -> None:
         self.rows = 0
+        self._held: list[pa.RecordBatch] = []
         try:
             self._writer = pq.ParquetWriter(
                 path,
@@ -33,7 +36,8 @@ class Writer:
                 compression="zstd",
                 use_dictionary=_WORDS,
                 column_encoding={"line": "DELTA_BINARY_PACKED"},
-                write_page_index=False,
+                # Of the steps they would be as expensive as all the rest, and say nothing.
+                write_statistics=["device", "error_no", "timestamp"],
             )
         except OSError as error:
             raise InputError(
@@ -49,12 +53,24 @@ class Writer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._writer.close()
+        try:
+            if kind is None:
+                self._write_group()
+        finally:
+            self._writer.close()
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Add a batch of `schema.RECORDS` as a row group of its own."""
-        self._writer.write_table(pa.Table.from_batches([batch]))
+        """Add a batch of `schema.RECORDS`."""
+        self._held.append(batch)
         self.rows += batch.num_rows
+        if sum(held.num_rows for held in self._held) >= GROUP_ROWS:
+            self._write_group()
+
+    def _write_group(self) -> None:
+        if self._held:
+            group = pa.Table.from_batches(self._held).unify_dictionaries().combine_chunks()
+            self._writer.write_table(group, row_group_size=len(group) or None)
+            self._held = []
 
 
 def write(batches: Iterable[pa.RecordBatch], path: Path) -> int:

@@ -66,7 +66,7 @@ class AutoScheduler:
 
     def write(self, batches: Iterable[pa.RecordBatch], path: Path) -> int:
         count = 0
-        with files.open_output(path) as out:
+        with files.Draft(path) as draft, files.open_output(draft) as out:
             for batch in batches:
                 lines = _lines(batch)
                 out.write("".join(lines).encode())

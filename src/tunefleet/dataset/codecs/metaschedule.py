@@ -145,20 +145,33 @@ class _Database:
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> int:
         count = 0
-        with files.Draft(self._workloads) as workloads, files.Draft(self._records) as records:
+        with files.Draft(self._records) as records:
             with files.open_output(records) as out:
                 for batch in batches:
                     for row in batch.to_pylist():
                         out.write(self._line(row))
                         count += 1
-            self._close_gaps(records)
-            with files.open_output(workloads) as out:
-                for index in sorted(self._by_index):
-                    out.write((strict_json.dumps(self._by_index[index]) + "\n").encode())
-        if not any(definition for _, definition in self._by_index.values()):
-            # Without modules, a file of workloads would be none.
-            self._workloads.unlink()
+            if self._has_modules():
+                self._close_gaps(records)
+                self._write_workloads()
+            else:
+                # One that is left from before would give the records other workloads.
+                self._workloads.unlink(missing_ok=True)
         return count
+
+    def _has_modules(self) -> bool:
+        known = [definition is not None for _, definition in self._by_index.values()]
+        if any(known) and not all(known):
+            raise InputError(
+                "some of the records come with their workloads and some without",
+                cure="export each database by itself",
+            )
+        return any(known)
+
+    def _write_workloads(self) -> None:
+        with files.Draft(self._workloads) as draft, files.open_output(draft) as out:
+            for index in sorted(self._by_index):
+                out.write((strict_json.dumps(self._by_index[index]) + "\n").encode())
 
     def _line(self, row: dict[str, Any]) -> bytes:
         extra = json.loads(row["extra"])
@@ -185,8 +198,6 @@ class _Database:
 
     def _close_gaps(self, records: Path) -> None:
         """Number the workloads by their lines, where some had no record and are gone."""
-        if not any(definition for _, definition in self._by_index.values()):
-            return
         renumbered = {old: new for new, old in enumerate(sorted(self._by_index))}
         if all(old == new for old, new in renumbered.items()):
             return

@@ -1,0 +1,18 @@
+"""`tunefleet dataset`: tuning logs of any tool as one Parquet file, and what is done with it."""
+
+from __future__ import annotations
+
+import typer
+
+from tunefleet.cli.dataset import exporting, importing, merging, showing
+
+app = typer.Typer(
+    name="dataset",
+    help="Tuning logs of any tool as records in Parquet.",
+    rich_markup_mode=None,
+)
+
+app.command("import")(importing.import_)
+app.command("export")(exporting.export)
+app.command("merge")(merging.merge)
+app.command("show")(showing.show)

@@ -1,0 +1,76 @@
+"""The options that the commands of `tunefleet dataset` share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tunefleet.cli import options
+from tunefleet.errors import InputError
+
+#: Those of `tunefleet.dataset.codecs`, which a command line that only prints need not load.
+FORMATS = ("auto_scheduler", "autotvm", "metaschedule", "kernel_tuner")
+WRITTEN_FORMATS = ("auto_scheduler", "metaschedule")
+
+
+def parquet_output(value: str) -> str:
+    """Refuse an output that is not called Parquet, or could not be written later."""
+    if Path(value).suffix != ".parquet":
+        raise typer.BadParameter(f"{value} does not end in .parquet")
+    options.writable(value)
+    return value
+
+
+def existing(value: Path) -> Path:
+    """Refuse what is not there."""
+    if not value.exists():
+        raise typer.BadParameter(f"{value} does not exist")
+    return value
+
+
+def all_existing(values: list[Path]) -> list[Path]:
+    """Refuse a list with something that is not there."""
+    return [existing(value) for value in values]
+
+
+def one_of(names: tuple[str, ...], value: str | None) -> str | None:
+    """Refuse a name that is not in a list; None stays None."""
+    if value is not None and value not in names:
+        raise typer.BadParameter(f"{value!r} is not known, choose of {', '.join(names)}")
+    return value
+
+
+def check_free(path: Path, force: bool) -> None:
+    """Refuse to write over what is there, unless forced."""
+    if path.exists() and not force:
+        raise InputError(f"{path} exists", cure="choose another name, or add --force")
+
+
+def _format(value: str | None) -> str | None:
+    return one_of(FORMATS, value)
+
+
+Records = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE",
+        callback=existing,
+        help="Records in Parquet, as `dataset import` writes them.",
+        show_default=False,
+    ),
+]
+ParquetOutput = Annotated[
+    str,
+    typer.Option(
+        "--output", "-o", metavar="OUT", callback=parquet_output, help="The Parquet file to write."
+    ),
+]
+Format = Annotated[
+    str | None,
+    typer.Option(
+        metavar="|".join(FORMATS), callback=_format, help="The logs' format; it is told by content."
+    ),
+]
+Force = Annotated[bool, typer.Option("--force", help="Write over what is there.")]

@@ -1,0 +1,47 @@
+"""`tunefleet dataset export`: records back to the log of their tool."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tunefleet.cli import options
+from tunefleet.cli.dataset import arguments
+from tunefleet.cli.outcome import one_line
+
+
+def _format(value: str) -> str:
+    arguments.one_of(arguments.WRITTEN_FORMATS, value)
+    return value
+
+
+def export(
+    records: arguments.Records,
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="OUT",
+            help="The log to write, plain, .gz or .zst; of metaschedule a folder.",
+        ),
+    ],
+    format: Annotated[
+        str,
+        typer.Option(
+            metavar="|".join(arguments.WRITTEN_FORMATS),
+            callback=_format,
+            help="The format of the records.",
+        ),
+    ],
+    force: arguments.Force = False,
+    traceback: options.Traceback = False,
+) -> None:
+    """Write records as the log that they were imported from."""
+    from tunefleet.dataset import codecs, parquet
+
+    arguments.check_free(out, force)
+    count = codecs.write(parquet.read(records), out, format)
+    typer.echo(f"{count:,} records written to {one_line(str(out))}")

@@ -1,0 +1,113 @@
+"""`tunefleet dataset import`: logs to Parquet."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tunefleet.cli import options, output
+from tunefleet.cli.dataset import arguments
+from tunefleet.cli.outcome import one_line
+from tunefleet.errors import InputError
+
+if TYPE_CHECKING:
+    from tunefleet.dataset.codecs import BadLine
+
+SCHEMA = "tunefleet-import/1"
+#: Bad lines that are shown; a log of another kind has nothing else.
+_SHOWN = 20
+#: Bad lines that are written to the JSON file.
+_LISTED = 10_000
+
+
+def _device(value: str) -> str:
+    if not value.strip() or not value.isprintable():
+        raise typer.BadParameter(f"{value!r} is no name of a device")
+    return value
+
+
+def import_(
+    logs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="LOG...",
+            callback=arguments.all_existing,
+            help="Logs, plain, .gz or .zst, or folders in which all are searched for.",
+            show_default=False,
+        ),
+    ],
+    device: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", callback=_device, help="What they were measured on: no log says it."
+        ),
+    ],
+    out: arguments.ParquetOutput,
+    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first bad line.")] = False,
+    format: arguments.Format = None,
+    force: arguments.Force = False,
+    json: options.JsonFile = None,
+    traceback: options.Traceback = False,
+) -> None:
+    """Import tuning logs of one device into a Parquet file."""
+    from tunefleet.dataset.importing import find_logs, import_logs
+
+    arguments.check_free(Path(out), force)
+    found = find_logs(logs, format)
+    if not found.found:
+        raise InputError(
+            f"no tuning log in {', '.join(map(str, logs))}", cure="give logs, or a folder of them"
+        )
+    bad = _BadLines()
+    done = import_logs(found, device, Path(out), strict=strict, on_bad=bad)
+    bad.end()
+    figures: dict[str, Any] = {
+        "schema": SCHEMA,
+        "output": out,
+        "device": device,
+        **done.to_json(),
+        "bytes": Path(out).stat().st_size,
+        "bad": bad.listed,
+        "skipped_files": [str(path) for path in found.skipped],
+    }
+    if json != options.STDOUT:
+        _show(figures)
+    if json is not None:
+        output.write_json(json, figures)
+
+
+class _BadLines:
+    """Shows the first bad lines as they come, and keeps those of the JSON file."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.listed: list[dict[str, Any]] = []
+
+    def __call__(self, bad: BadLine) -> None:
+        self.count += 1
+        if self.count <= _SHOWN:
+            print(f"bad line: {one_line(str(bad))}", file=sys.stderr)
+        if self.count <= _LISTED:
+            self.listed.append({"source": bad.source, "line": bad.line, "reason": bad.reason})
+
+    def end(self) -> None:
+        if self.count > _SHOWN:
+            print(f"and {self.count - _SHOWN:,} more bad lines", file=sys.stderr)
+
+
+def _show(figures: dict[str, Any]) -> None:
+    formats = ", ".join(f"{count:,} {name}" for name, count in figures["formats"].items())
+    typer.echo(
+        f"{figures['records']:,} records ({formats}) of {figures['logs']:,} logs, "
+        f"{figures['failed']:,} of failures; {figures['bad_lines']:,} bad lines"
+    )
+    if figures["skipped"]:
+        typer.echo(f"{figures['skipped']:,} other files skipped")
+    rate = figures["records"] / max(figures["wall_s"], 1e-9)
+    typer.echo(
+        f"{one_line(figures['output'])}: {figures['bytes'] / 1e6:.1f} MB, "
+        f"{figures['wall_s']:.1f} s, {rate:,.0f} records/s"
+    )

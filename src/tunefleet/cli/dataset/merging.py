@@ -1,0 +1,53 @@
+"""`tunefleet dataset merge`: several files of records as one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tunefleet.cli import options, output
+from tunefleet.cli.dataset import arguments
+from tunefleet.cli.outcome import one_line
+
+SCHEMA = "tunefleet-merge/1"
+
+
+def merge(
+    records: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...",
+            callback=arguments.all_existing,
+            help="Records in Parquet.",
+            show_default=False,
+        ),
+    ],
+    out: arguments.ParquetOutput,
+    force: arguments.Force = False,
+    json: options.JsonFile = None,
+    traceback: options.Traceback = False,
+) -> None:
+    """Merge files of records and drop those that are there twice.
+
+    Twice means the same device, target, workload, steps and costs.
+    """
+    from tunefleet.dataset import merging
+
+    arguments.check_free(Path(out), force)
+    merged = merging.merge(records, Path(out))
+    figures: dict[str, Any] = {
+        "schema": SCHEMA,
+        "output": out,
+        "read": merged.rows,
+        "duplicates": merged.duplicates,
+        "records": merged.rows - merged.duplicates,
+    }
+    if json != options.STDOUT:
+        typer.echo(
+            f"{figures['records']:,} records in {one_line(out)}, "
+            f"{figures['duplicates']:,} duplicates dropped"
+        )
+    if json is not None:
+        output.write_json(json, figures)

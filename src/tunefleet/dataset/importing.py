@@ -1,0 +1,121 @@
+"""Many logs to one Parquet file: what was found, what was read, what was lost."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from tunefleet.dataset import codecs, files, parquet
+from tunefleet.errors import InputError
+
+OnBad = Callable[[codecs.BadLine], None]
+
+
+@dataclass(frozen=True)
+class Logs:
+    """Logs with their formats, and the files of a folder that are none."""
+
+    found: tuple[tuple[Path, str], ...]
+    skipped: tuple[Path, ...] = ()
+
+
+@dataclass
+class Imported:
+    """What an import did; counts by format where there is more than one."""
+
+    logs: int = 0
+    skipped: int = 0
+    records: Counter[str] = field(default_factory=Counter)
+    failed: int = 0
+    bad_lines: int = 0
+    wall_s: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "logs": self.logs,
+            "skipped": self.skipped,
+            "records": self.records.total(),
+            "formats": dict(self.records),
+            "failed": self.failed,
+            "bad_lines": self.bad_lines,
+            "wall_s": self.wall_s,
+        }
+
+
+def find_logs(paths: Iterable[Path], format: str | None = None) -> Logs:
+    """The logs that are named, and those in folders that are named, each once.
+
+    A file that is named must be a log; others in a folder are skipped. Raises InputError.
+    """
+    found: dict[Path, str] = {}
+    skipped: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            for file in sorted(p for p in path.rglob("*") if p.is_file()):
+                name = _format_in_folder(file)
+                if name is None or (format is not None and name != format):
+                    skipped.append(file)
+                else:
+                    found.setdefault(file, name)
+        else:
+            found.setdefault(path, format or _format_of(path))
+    return Logs(tuple(found.items()), tuple(skipped))
+
+
+def _format_of(path: Path) -> str:
+    name = codecs.format_of(path)
+    if name is None:
+        raise InputError(
+            f"{path} is no tuning log of a known format",
+            cure=f"name its format: {', '.join(codecs.FORMATS)}",
+        )
+    return name
+
+
+def _format_in_folder(path: Path) -> str | None:
+    try:
+        return codecs.format_of(path)
+    except InputError:  # not readable
+        return None
+
+
+def import_logs(
+    logs: Logs, device: str, out: Path, *, strict: bool = False, on_bad: OnBad | None = None
+) -> Imported:
+    """Read logs of one device into a Parquet file, which appears when it is complete.
+
+    Bad lines are counted and go to `on_bad`; with `strict` the first is an InputError.
+    """
+    started = time.perf_counter()
+    done = Imported(logs=len(logs.found), skipped=len(logs.skipped))
+
+    def count(bad: codecs.BadLine) -> None:
+        done.bad_lines += 1
+        if on_bad is not None:
+            on_bad(bad)
+
+    with files.Draft(out) as draft:
+        parquet.write(_batches(logs.found, device, strict, count, done), draft)
+        if not done.records:
+            raise InputError(
+                f"no record in {len(logs.found)} logs, {done.bad_lines} bad lines",
+                cure="give a log of a known format",
+            )
+    done.wall_s = time.perf_counter() - started
+    return done
+
+
+def _batches(
+    logs: Sequence[tuple[Path, str]], device: str, strict: bool, on_bad: OnBad, done: Imported
+) -> Iterator[pa.RecordBatch]:
+    for path, format in logs:
+        for batch in codecs.read(path, device=device, format=format, strict=strict, on_bad=on_bad):
+            done.records[format] += batch.num_rows
+            done.failed += int((batch.column("error_no").to_numpy() != 0).sum())
+            yield batch
