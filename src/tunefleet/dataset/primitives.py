@@ -1,0 +1,94 @@
+"""What a primitive is, by the text of it: its kind and what that kind does."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: The schedule primitives of auto_scheduler (`transform_step.cc`).
+_AUTO_SCHEDULER = {
+    "AN": "annotation",
+    "FU": "fuse",
+    "PR": "pragma",
+    "RE": "reorder",
+    "SP": "split",
+    "FSP": "follow split",
+    "FFSP": "follow fused split",
+    "SA": "storage align",
+    "CA": "compute at",
+    "CI": "compute inline",
+    "CR": "compute root",
+    "CHR": "cache read",
+    "CHW": "cache write",
+    "RF": "rfactor",
+}
+
+_AUTOTVM = {"sp": "split", "re": "reorder", "an": "annotation", "ot": "other option"}
+
+#: auto_scheduler's numbers of errors; the codecs of other formats use them as well.
+FAILURES = {
+    1: "instantiation error",
+    2: "host compile error",
+    3: "device compile error",
+    4: "runtime error",
+    5: "wrong answer",
+    6: "build timeout",
+    7: "run timeout",
+    8: "unknown error",
+}
+
+
+def failure_name(error_no: int) -> str:
+    """`runtime error`, or `error 77` for a number that has no name."""
+    return FAILURES.get(error_no, f"error {error_no}")
+
+
+def kind_of(format: str, primitive: str) -> str:
+    """The kind: `SP` of auto_scheduler, `sp` of AutoTVM's entities, the instruction of MetaSchedule
+    and the parameter of Kernel Tuner; `?` for a text that tells none."""
+    try:
+        value = json.loads(primitive)
+        kind = value[1] if format == "autotvm" else value[0]
+    except (ValueError, TypeError, IndexError, KeyError):
+        return "?"
+    return kind if isinstance(kind, str) else "?"
+
+
+def kind_name(format: str, kind: str) -> str:
+    """What a kind does, in words: `split`; the kind itself where it says so."""
+    names = {"auto_scheduler": _AUTO_SCHEDULER, "autotvm": _AUTOTVM}.get(format, {})
+    return names.get(kind, kind)
+
+
+class Vocabulary:
+    """Distinct primitives of one format, numbered as they come; so are their kinds.
+
+    Whatever is worked out of a primitive is worked out once, when it is first seen.
+    """
+
+    def __init__(self, format: str) -> None:
+        self.format = format
+        self.kinds: list[str] = []
+        self._kind_numbers: dict[str, int] = {}
+        self._numbers: dict[str, tuple[int, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def look_up(self, primitives: list[str]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The number of each primitive, and that of its kind."""
+        known = self._numbers
+        found = [known.get(text) or self._new(text) for text in primitives]
+        pairs = np.array(found, np.int64).reshape(-1, 2)
+        return pairs[:, 0], pairs[:, 1]
+
+    def _new(self, text: str) -> tuple[int, int]:
+        kind = kind_of(self.format, text)
+        if kind not in self._kind_numbers:
+            self._kind_numbers[kind] = len(self.kinds)
+            self.kinds.append(kind)
+        self._numbers[text] = (len(self._numbers), self._kind_numbers[kind])
+        return self._numbers[text]

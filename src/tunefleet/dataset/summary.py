@@ -1,0 +1,238 @@
+"""From what one pass has collected to the statistics of devices, tasks and primitives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunefleet.dataset.flop_rules import UNKNOWN, Flops, How
+from tunefleet.dataset.primitives import failure_name, kind_name
+from tunefleet.hardware import HardwareTable
+
+Array = NDArray[Any]
+
+SCHEMA = "tunefleet-dataset-stats/1"
+
+
+class TaskKey(NamedTuple):
+    """What names a task: one workload on one target, measured on one device."""
+
+    device: str
+    target: str
+    workload: str
+    format: str
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """A row per record, 34 bytes each: what medians and duplicates need.
+
+    `program` is a hash of task and primitives, `record` of all that was measured of it besides.
+    """
+
+    COLUMNS: ClassVar[tuple[str, ...]] = (
+        "task", "length", "error_no", "latency_s", "program", "record",
+    )  # fmt: skip
+
+    task: Array
+    length: Array
+    error_no: Array
+    latency_s: Array
+    program: Array
+    record: Array
+
+
+class Occurrences:
+    """How often each kind of primitive of one format occurs, by task; distinct sequences of kinds.
+
+    `kinds` may grow between calls of `add`, but not change.
+    """
+
+    def __init__(self, kinds: list[str]) -> None:
+        self.kinds = kinds
+        self.total = np.zeros((0, 0), np.int64)
+        self.records = np.zeros((0, 0), np.int64)
+        self.most = np.zeros((0, 0), np.int64)
+        self._sequences: dict[int, tuple[int, int]] = {}
+
+    def add(self, tasks: Array, devices: Array, lengths: Array, counts: Array, kinds: Array) -> None:
+        """Of records with the numbers of their tasks and devices: the length of each, `counts` of
+        each kind (records x kinds), and a hash of the sequence of kinds."""
+        order = np.argsort(tasks, kind="stable")
+        present, starts = np.unique(tasks[order], return_index=True)
+        self._grow(int(present.max(initial=-1)) + 1)
+        grouped = counts[order]
+        self.total[present] += np.add.reduceat(grouped, starts, axis=0)
+        self.records[present] += np.add.reduceat(grouped > 0, starts, axis=0, dtype=np.int64)
+        most = np.maximum.reduceat(grouped, starts, axis=0)
+        self.most[present] = np.maximum(self.most[present], most)
+        # The same sequence on another device is another; so few are distinct that a set will do.
+        marks = kinds ^ (devices.astype(np.uint64) << np.uint64(48))
+        distinct, first = np.unique(marks, return_index=True)
+        for mark, row in zip(distinct.tolist(), first.tolist(), strict=True):
+            self._sequences.setdefault(mark, (int(devices[row]), int(lengths[row])))
+
+    def sequences(self, device: int) -> list[int]:
+        """The length of each distinct sequence of kinds on a device."""
+        return [length for owner, length in self._sequences.values() if owner == device]
+
+    def _grow(self, tasks: int) -> None:
+        shape = (max(tasks, self.total.shape[0]), len(self.kinds))
+        for name in ("total", "records", "most"):
+            old = getattr(self, name)
+            if old.shape == shape:
+                continue
+            # Room for as many again, so that it is seldom copied.
+            grown = np.zeros((max(shape[0], 2 * old.shape[0]), shape[1]), np.int64)
+            grown[: old.shape[0], : old.shape[1]] = old
+            setattr(self, name, grown)
+
+
+def summary(
+    records: Records,
+    tasks: Sequence[TaskKey],
+    devices: Sequence[str],
+    occurrences: Mapping[str, Occurrences],
+    flops: Mapping[tuple[str, str], Flops],
+    sources: Sequence[str],
+    hardware: HardwareTable | None,
+) -> dict[str, Any]:
+    """The value `tunefleet-dataset-stats/1`; devices with most records come first."""
+    by_task = _of_tasks(records, tasks, flops)
+    device_of_task = np.array([devices.index(key.device) for key in tasks], np.int64)
+    device_of_record = device_of_task[records.task] if len(tasks) else records.task
+    found = []
+    for number, device in enumerate(devices):
+        chosen = device_of_record == number
+        own = [int(t) for t in np.flatnonzero(device_of_task == number)]
+        found.append(
+            {
+                "device": device,
+                "hardware": _hardware(device, hardware),
+                **_of_records(records, chosen),
+                "tasks": len(own),
+                "primitives": _of_primitives(occurrences, tasks, own, number),
+                "sequences": sum(len(o.sequences(number)) for o in occurrences.values()),
+                "throughput_gflops": _quantiles(
+                    np.array([t["gflops"] for t in (by_task[i] for i in own) if t["gflops"]])
+                ),
+                "flops": {
+                    str(how): sum(by_task[i]["flops_how"] == how for i in own) for how in How
+                },
+                "task_list": sorted((by_task[i] for i in own), key=lambda t: -t["records"]),
+            }
+        )
+    found.sort(key=lambda entry: -entry["records"])
+    return {
+        "schema": SCHEMA,
+        "files": len(sources),
+        "sources": list(sources),
+        "tasks": len(tasks),
+        **_of_records(records, np.ones(len(records.task), bool)),
+        "devices": found,
+    }
+
+
+def _of_records(records: Records, chosen: Array) -> dict[str, Any]:
+    """Counts, failures, lengths and latencies of some of the records."""
+    count = int(chosen.sum())
+    errors, failed = np.unique(records.error_no[chosen], return_counts=True)
+    by_error = dict(zip(errors.tolist(), failed.tolist(), strict=True))
+    valid = by_error.pop(0, 0)
+    lengths = np.bincount(records.length[chosen]) if count else np.zeros(0, np.int64)
+    latencies = records.latency_s[chosen]
+    return {
+        "records": count,
+        "valid": valid,
+        "failed": count - valid,
+        "failures": {failure_name(number): n for number, n in sorted(by_error.items())},
+        "programs": len(np.unique(records.program[chosen])),
+        "identical_records": count - len(np.unique(records.record[chosen])),
+        "sequence_length": _quantiles(records.length[chosen]),
+        "sequence_lengths": {int(n): int(lengths[n]) for n in np.flatnonzero(lengths)},
+        "latency_s": _quantiles(latencies[np.isfinite(latencies)]),
+    }
+
+
+def _of_tasks(
+    records: Records, tasks: Sequence[TaskKey], flops: Mapping[tuple[str, str], Flops]
+) -> list[dict[str, Any]]:
+    """What each task has, in the order of `tasks`."""
+    counted = np.bincount(records.task, minlength=len(tasks)) if len(tasks) else np.zeros(0)
+    valid = _count_by_task(records.task[records.error_no == 0], len(tasks))
+    _, first = np.unique(records.program, return_index=True)
+    programs = _count_by_task(records.task[first], len(tasks))
+    measured = np.isfinite(records.latency_s)
+    order = np.lexsort((records.latency_s[measured], records.task[measured]))
+    latencies = records.latency_s[measured][order]
+    ends = np.cumsum(_count_by_task(records.task[measured], len(tasks)))
+    found = []
+    for number, key in enumerate(tasks):
+        own = latencies[ends[number - 1] if number else 0 : ends[number]]
+        known = flops.get((key.format, key.workload), UNKNOWN)
+        best = float(own[0]) if len(own) else None
+        found.append(
+            {
+                **key._asdict(),
+                "records": int(counted[number]),
+                "valid": int(valid[number]),
+                "programs": int(programs[number]),
+                "best_s": best,
+                "median_s": float(np.median(own)) if len(own) else None,
+                "flops": known.count,
+                "flops_how": str(known.how),
+                "gflops": known.count / best / 1e9 if known.count and best else None,
+            }
+        )
+    return found
+
+
+def _of_primitives(
+    occurrences: Mapping[str, Occurrences], tasks: Sequence[TaskKey], own: list[int], device: int
+) -> list[dict[str, Any]]:
+    """A row per kind of primitive that occurs on a device, most frequent first."""
+    rows = []
+    for format, counted in occurrences.items():
+        chosen = [t for t in own if tasks[t].format == format]
+        for column, kind in enumerate(counted.kinds):
+            totals = counted.total[chosen, column]
+            if not totals.any():
+                continue
+            rows.append(
+                {
+                    "format": format,
+                    "kind": kind,
+                    "name": kind_name(format, kind),
+                    "total": int(totals.sum()),
+                    "records": int(counted.records[chosen, column].sum()),
+                    "most_in_a_record": int(counted.most[chosen, column].max()),
+                    "tasks": int((totals > 0).sum()),
+                    "per_task": _quantiles(totals),
+                }
+            )
+    return sorted(rows, key=lambda row: (-row["total"], row["kind"]))
+
+
+def _hardware(device: str, table: HardwareTable | None) -> dict[str, Any] | None:
+    """What the device table knows of a device, as far as statistics need it."""
+    row = table.get(device) if table is not None and device else None
+    if row is None:
+        return None
+    return {"key": row.key, "name": row.name, "peak_fp32_gflops": row.peaks_gflops.get("fp32")}
+
+
+def _count_by_task(tasks: Array, count: int) -> Array:
+    return np.bincount(tasks, minlength=count) if count else np.zeros(0, np.int64)
+
+
+def _quantiles(values: Array) -> dict[str, float] | None:
+    """Least, quartiles, most and mean; None of nothing."""
+    if not len(values):
+        return None
+    at = np.quantile(values, [0.0, 0.25, 0.5, 0.75, 1.0])
+    names = ("min", "q1", "median", "q3", "max")
+    return {**dict(zip(names, at.tolist(), strict=True)), "mean": float(values.mean())}
