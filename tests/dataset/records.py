@@ -21,11 +21,11 @@ class Record:
     costs_s: tuple[float, ...] = (1.0,)
     error_no: int = 0
     target: str = "cuda"
+    source: str = "logs/resnet-50.json.gz"
 
 
 def table(records: Sequence[Record]) -> pa.Table:
     columns = {
-        "source": ["log"] * len(records),
         "line": range(1, len(records) + 1),
         "format": ["auto_scheduler"] * len(records),
         "version": ["v0.6"] * len(records),
@@ -35,22 +35,25 @@ def table(records: Sequence[Record]) -> pa.Table:
         "timestamp": [0.0] * len(records),
     } | {
         name: [getattr(record, name) for record in records]
-        for name in ("device", "target", "workload", "costs_s", "error_no")
+        for name in ("source", "device", "target", "workload", "costs_s", "error_no")
     }
     words, numbers = pa.array([s for r in records for s in r.steps], pa.utf8()), [0]
     for record in records:
         numbers.append(numbers[-1] + len(record.steps))
     steps = pa.ListArray.from_arrays(pa.array(numbers, pa.int32()), words.dictionary_encode())
-    arrays = [
-        steps.cast(field.type) if field.name == "steps" else pa.array(columns[field.name])
-        for field in RECORDS
-    ]
-    made = [
-        array.dictionary_encode() if pa.types.is_dictionary(field.type) else array
-        for array, field in zip(arrays, RECORDS, strict=True)
-    ]
+    arrays = {
+        name: pa.array(
+            column, pa.utf8() if pa.types.is_dictionary(RECORDS.field(name).type) else None
+        )
+        for name, column in columns.items()
+    } | {"steps": steps}
     return pa.table(
-        [array.cast(field.type) for array, field in zip(made, RECORDS, strict=True)], schema=RECORDS
+        [
+            (a.dictionary_encode() if pa.types.is_string(a.type) else a).cast(field.type)
+            for field in RECORDS
+            for a in [arrays[field.name]]
+        ],
+        schema=RECORDS,
     )
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tunefleet.dataset.rows import Rows
@@ -12,6 +12,7 @@ from .records import RECORD, Record, rows, table
 RECORDS = st.lists(RECORD, min_size=1, max_size=30)
 
 
+@settings(max_examples=40)
 @given(RECORDS)
 def test_programs_are_equal_where_task_and_primitives_are(records: list[Record]) -> None:
     found = rows(records)
@@ -21,6 +22,7 @@ def test_programs_are_equal_where_task_and_primitives_are(records: list[Record])
             assert (first == second) == (found.program[i] == found.program[j])
 
 
+@settings(max_examples=40)
 @given(RECORDS, RECORDS)
 def test_chunks_with_dictionaries_of_their_own_are_one_table(
     first: list[Record], second: list[Record]
@@ -31,6 +33,7 @@ def test_chunks_with_dictionaries_of_their_own_are_one_table(
     np.testing.assert_array_equal(together.latency_s, apart.latency_s)
 
 
+@settings(max_examples=40)
 @given(RECORDS, st.data())
 def test_taken_rows_are_those_of_a_table_of_them(
     records: list[Record], data: st.DataObject

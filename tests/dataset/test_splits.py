@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tunefleet.dataset import splits
@@ -29,6 +29,7 @@ SPLITTERS: dict[str, Splitter] = {
 
 @pytest.mark.parametrize("splitter", SPLITTERS.values(), ids=SPLITTERS)
 class TestEverySplit:
+    @settings(max_examples=40)
     @given(st.lists(RECORD, min_size=1, max_size=60), st.integers(0, 3))
     def test_parts_cover_the_records_and_share_no_program(
         self, splitter: Splitter, records: list[Record], seed: int
@@ -154,6 +155,17 @@ def test_what_is_no_list_of_networks_is_refused(tmp_path: Path, text: str) -> No
     path.write_text(text, encoding="latin-1")
     with pytest.raises(InputError, match=str(path)):
         splits.read_networks(path)
+
+
+def test_logs_name_networks() -> None:
+    found = rows(
+        [
+            Record("w0", source="run1/bert.json.gz"),
+            Record("w1", source="run2\\bert.json"),
+            Record("w1", source="resnet-50.log"),
+        ]
+    )
+    assert splits.networks_by_log(found) == {"bert": {"w0", "w1"}, "resnet-50": {"w1"}}
 
 
 def test_a_missing_list_of_networks_is_refused(tmp_path: Path) -> None:

@@ -115,6 +115,17 @@ def test_ragged_programs_have_their_own_length() -> None:
     np.testing.assert_array_equal(found[2], [second, second])
 
 
+def test_projections_keep_distances() -> None:
+    generator = np.random.default_rng(0)
+    texts = [f'["SP",{i},{2**i},[{3**i}],1]' for i in range(12)]
+    found = Sequences.of(texts, generator.integers(0, 12, 800), np.full(40, 20))
+    wide, narrow = found.padded().reshape(40, -1), found.projected(64)
+    before = np.linalg.norm(wide[:20] - wide[20:], axis=1)
+    after = np.linalg.norm(narrow[:20] - narrow[20:], axis=1)
+    assert narrow.shape == (40, 64)
+    np.testing.assert_allclose(after / before, 1.0, atol=0.4)
+
+
 def test_no_programs_give_no_features() -> None:
     empty = Sequences.of([], NO_PROGRAM, NO_PROGRAM)
     assert empty.padded().shape == (0, LONGEST, WIDTH)

@@ -72,6 +72,7 @@ def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 class Rows:
     """Records as arrays. `latency_s` is the mean of the repeats, inf of a failed trial."""
 
+    source: Words
     device: Words
     target: Words
     workload: Words
@@ -105,11 +106,13 @@ class Rows:
         best = np.full(int(self.task.max(initial=-1)) + 1, np.inf)
         np.minimum.at(best, self.task, self.latency_s)
         labels = np.zeros(len(self))
-        return np.divide(best[self.task], self.latency_s, out=labels, where=self.valid)
+        np.divide(best[self.task], self.latency_s, out=labels, where=self.valid)
+        return labels
 
     def take(self, numbers: Codes) -> Rows:
         """These rows only; tasks and programs are numbered anew."""
         return Rows(
+            source=self.source.take(numbers),
             device=self.device.take(numbers),
             target=self.target.take(numbers),
             workload=self.workload.take(numbers),
@@ -123,6 +126,7 @@ class Rows:
         steps = table.column("steps")
         lengths = [_numbers(chunk.value_lengths()) for chunk in steps.chunks]
         return cls(
+            source=_words(table.column("source").chunks),
             device=_words(table.column("device").chunks),
             target=_words(table.column("target").chunks),
             workload=_words(table.column("workload").chunks),

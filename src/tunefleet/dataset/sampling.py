@@ -146,10 +146,3 @@ def _distance(vectors: Vector, squared: Vector, to: int) -> Vector:
     """Euclidean distances to one vector, by the scalar product: no array of differences."""
     apart = squared + squared[to] - 2 * (vectors @ vectors[to])
     return np.asarray(np.sqrt(np.maximum(apart, 0.0)))
-
-
-def reduced(vectors: NDArray[np.float32], columns: int = 16, seed: int = 0) -> NDArray[np.float32]:
-    """Random projections: distances stay about the same and cost far less to work out."""
-    generator = np.random.default_rng(seed)
-    directions = generator.normal(size=(vectors.shape[1], columns)) / np.sqrt(columns)
-    return np.asarray(vectors @ directions.astype(np.float32), np.float32)

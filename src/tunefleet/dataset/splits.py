@@ -9,6 +9,7 @@ a target is held out by name here.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -198,6 +199,19 @@ def read_networks(path: Path) -> dict[str, list[str]]:
             cure='write {"network": ["workload", ...]}',
         )
     return dict(value)
+
+
+def networks_by_log(rows: Rows) -> dict[str, set[str]]:
+    """Workloads by the name of the file they come from, without folders and suffixes.
+
+    Logs are mostly one of each network; runs of the same name in several folders are one network.
+    """
+    found: dict[str, set[str]] = {}
+    pairs = np.unique(np.stack([rows.source.codes, rows.workload.codes]), axis=1)
+    for source, workload in pairs.T.tolist():
+        name = re.split(r"[\\/]", rows.source.names[source])[-1].partition(".")[0]
+        found.setdefault(name, set()).add(rows.workload.names[workload])
+    return found
 
 
 def _is_networks(value: object) -> bool:

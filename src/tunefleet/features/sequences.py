@@ -95,6 +95,17 @@ class Sequences:
             for end, length in zip(ends.tolist(), self.lengths.tolist(), strict=True)
         ]
 
+    def projected(self, columns: int = 16, longest: int = LONGEST, seed: int = 0) -> Array:
+        """(programs, columns): random projections of `padded`, whose distances they about keep."""
+        generator = np.random.default_rng(seed)
+        directions = generator.normal(size=(longest, WIDTH, columns)) / np.sqrt(columns)
+        found = np.zeros((len(self), columns), np.float32)
+        starts = np.cumsum(self.lengths) - self.lengths
+        for place, direction in enumerate(directions.astype(np.float32)):
+            inside = self.lengths > place
+            found[inside] += (self.distinct @ direction)[self.codes[starts[inside] + place]]
+        return found
+
 
 def _write(row: Array, text: str) -> None:
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from tunefleet.cli.dataset import exporting, importing, merging, showing
+from tunefleet.cli.dataset import exporting, importing, merging, sampling, showing, splitting
 
 app = typer.Typer(
     name="dataset",
@@ -16,3 +16,5 @@ app.command("import")(importing.import_)
 app.command("export")(exporting.export)
 app.command("merge")(merging.merge)
 app.command("show")(showing.show)
+app.command("sample")(sampling.sample)
+app.command("split")(splitting.split)
