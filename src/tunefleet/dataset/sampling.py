@@ -115,14 +115,17 @@ def diverse(rows: Rows, amount: Amount, vectors: NDArray[np.float32], seed: int 
     if len(vectors) != len(rows):
         raise ValueError(f"{len(vectors)} vectors for {len(rows)} records")
     among = eligible(rows, amount.min_records)
-    share = min(1.0, amount.budget(rows) / len(among))
     generator = np.random.default_rng(seed)
-    kept = []
+    total = min(amount.budget(rows), len(among))
     order = among[np.argsort(rows.task[among], kind="stable")]
-    for task in np.split(order, np.flatnonzero(np.diff(rows.task[order])) + 1):
-        size = max(1, math.floor(share * len(task)))
-        kept.append(task[_spread(vectors[task].astype(np.float64), size, generator)])
-    return np.sort(np.concatenate(kept))[: amount.budget(rows)]
+    bounds = np.flatnonzero(np.diff(rows.task[order], append=-1)) + 1
+    # Rounded along the tasks, so that what one loses the next one has.
+    sizes = np.diff(bounds * total // len(among), prepend=0)
+    kept = [
+        task[_spread(vectors[task].astype(np.float64), int(size), generator)]
+        for task, size in zip(np.split(order, bounds[:-1]), sizes, strict=True)
+    ]
+    return np.sort(np.concatenate(kept))
 
 
 def _spread(vectors: Vector, size: int, generator: np.random.Generator) -> Codes:

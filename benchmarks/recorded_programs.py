@@ -1,0 +1,81 @@
+"""Measured programs of real tuning runs with their features, FLOPs and labels, by device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from recorded_rounds import DATA
+from tunefleet.costmodel import CostModel, Measured, metrics
+from tunefleet.dataset import codecs
+from tunefleet.dataset.flops import flops_by_workload
+from tunefleet.dataset.rows import Codes, Rows
+from tunefleet.features.sequences import Sequences
+
+GPU, CPU = "gpu", "cpu"
+
+#: Kind of device and folders of its logs, by the name given to the device.
+DEVICES: Mapping[str, tuple[str, str]] = {
+    "2080ti": (GPU, "rtx2080ti_bert_resnet50"),
+    "v100": (GPU, "roller_v100_*"),
+    "a100": (GPU, "fineco_a100"),
+    "icelake": (CPU, "icelake8358_*"),
+    "a72": (CPU, "droplet_a72_ansor"),
+}
+
+#: Models that take a program as a sequence; the others take it flat.
+_RAGGED = ("mlp",)
+
+
+def read(device: str, data: Path = DATA) -> pa.Table | None:
+    """All records of a device, or None where its logs are not there."""
+    logs = sorted(data.glob(f"{DEVICES[device][1]}/**/*.gz"))
+    batches = [batch for log in logs for batch in codecs.read(log, device=device)]
+    return pa.Table.from_batches(batches) if batches else None
+
+
+@dataclass(frozen=True)
+class Programs:
+    """Records as rows, and their primitives as features."""
+
+    rows: Rows
+    sequences: Sequences
+    flops: Mapping[str, float]
+
+    @classmethod
+    def of(cls, table: pa.Table, most: int, seed: int = 0) -> Programs:
+        """At most so many records, drawn at random: they keep the shares of tasks and failures."""
+        rows = Rows.of(table)
+        if len(rows) > most:
+            drawn = np.random.default_rng(seed).choice(len(rows), most, replace=False)
+            rows = rows.take(np.sort(drawn))
+        words = rows.steps.words
+        found = flops_by_workload(table.to_batches()).items()
+        return cls(
+            rows,
+            Sequences.of(words.names, words.codes, rows.steps.lengths),
+            {workload: known.count or 0.0 for (_, workload), known in found},
+        )
+
+    def programs(self, model: str) -> list[Any]:
+        return self.sequences.ragged() if model in _RAGGED else self.sequences.flat()
+
+
+def measured(programs: list[Any], rows: Rows, numbers: Codes) -> Measured:
+    """Failed trials among these rows have the label 0."""
+    return Measured(
+        [programs[i] for i in numbers],
+        rows.labels[numbers],
+        rows.task[numbers].astype(str).tolist(),
+    )
+
+
+def ranking(model: CostModel, programs: list[Any], rows: Rows, numbers: Codes) -> metrics.Ranking:
+    """How a model ranks these rows, the best of each task being the best among them."""
+    scores = model.predict([programs[i] for i in numbers])
+    return metrics.ranking(rows.labels[numbers], scores, rows.task[numbers])
