@@ -15,6 +15,7 @@ from tunefleet.costmodel import CostModel, Measured, metrics
 from tunefleet.dataset import codecs
 from tunefleet.dataset.flops import flops_by_workload
 from tunefleet.dataset.rows import Codes, Rows
+from tunefleet.dataset.splits import Split
 from tunefleet.features.sequences import Sequences
 
 GPU, CPU = "gpu", "cpu"
@@ -48,19 +49,26 @@ class Programs:
     flops: Mapping[str, float]
 
     @classmethod
-    def of(cls, table: pa.Table, most: int, seed: int = 0) -> Programs:
-        """At most so many records, drawn at random: they keep the shares of tasks and failures."""
-        rows = Rows.of(table)
-        if len(rows) > most:
-            drawn = np.random.default_rng(seed).choice(len(rows), most, replace=False)
-            rows = rows.take(np.sort(drawn))
-        words = rows.steps.words
+    def of(cls, table: pa.Table) -> Programs:
         found = flops_by_workload(table.to_batches()).items()
-        return cls(
-            rows,
-            Sequences.of(words.names, words.codes, rows.steps.lengths),
-            {workload: known.count or 0.0 for (_, workload), known in found},
-        )
+        flops = {workload: known.count or 0.0 for (_, workload), known in found}
+        return cls._of_rows(Rows.of(table), flops)
+
+    @classmethod
+    def _of_rows(cls, rows: Rows, flops: Mapping[str, float]) -> Programs:
+        words = rows.steps.words
+        return cls(rows, Sequences.of(words.names, words.codes, rows.steps.lengths), flops)
+
+    def capped(self, split: Split, most: int, seed: int = 0) -> tuple[Programs, Split]:
+        """At most so many records in each part, drawn at random."""
+        generator = np.random.default_rng(seed)
+        parts = {
+            name: np.sort(generator.choice(part, min(most, len(part)), replace=False))
+            for name, part in split.parts().items()
+        }
+        drawn = np.sort(np.concatenate(list(parts.values())))
+        numbers = {name: np.searchsorted(drawn, part) for name, part in parts.items()}
+        return self._of_rows(self.rows.take(drawn), self.flops), Split(**numbers)
 
     def programs(self, model: str) -> list[Any]:
         return self.sequences.ragged() if model in _RAGGED else self.sequences.flat()

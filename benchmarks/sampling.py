@@ -184,13 +184,13 @@ def settings(options: argparse.Namespace) -> Iterator[Setting]:
             print(f"skipped {device}: no logs in {DEVICES[device][1]} of the shared data")
             continue
         tables[device] = table
-        print(f"{device}: {table.num_rows} records, at most {options.records} of them drawn")
-        programs = Programs.of(table, options.records)
-        kind = DEVICES[device][0]
+        programs, kind = Programs.of(table), DEVICES[device][0]
         if "within_task" in options.splits:
-            yield Setting(device, kind, "within_task", programs, splits.within_task(programs.rows))
+            split = splits.within_task(programs.rows)
+            yield setting(device, kind, "within_task", programs, split, options.records)
         if "by_task" in options.splits:
-            yield Setting(device, kind, "by_task", programs, splits.by_task(programs.rows))
+            split = splits.by_task(programs.rows)
+            yield setting(device, kind, "by_task", programs, split, options.records)
     if "by_target" in options.splits:
         yield from held_out(tables, options.records)
 
@@ -201,9 +201,21 @@ def held_out(tables: dict[str, pa.Table], most: int) -> Iterator[Setting]:
         if device not in of_kind or len(of_kind) < 2:
             print(f"skipped by_target of the {kind}s: it takes {device} and another one")
             continue
-        programs = Programs.of(pa.concat_tables([tables[n] for n in of_kind]), most * len(of_kind))
+        programs = Programs.of(pa.concat_tables([tables[name] for name in of_kind]))
         split = splits.by_target(programs.rows, device)
-        yield Setting(device, kind, "by_target", programs, split)
+        yield setting(device, kind, "by_target", programs, split, most)
+
+
+def setting(
+    device: str, kind: str, name: str, programs: Programs, split: splits.Split, most: int
+) -> Setting:
+    drawn, capped = programs.capped(split, most)
+    before, after = (
+        ", ".join(f"{len(numbers)} {part}" for part, numbers in s.parts().items())
+        for s in (split, capped)
+    )
+    print(f"\n{device} {name}: records to {before}; drawn of them: {after}")
+    return Setting(device, kind, name, drawn, capped)
 
 
 def makers(options: argparse.Namespace) -> dict[str, Callable[[], CostModel]]:
@@ -272,7 +284,7 @@ if __name__ == "__main__":
                       default=["xgb", "lgbm", "mlp"])  # fmt: skip
     made.add_argument("--splits", nargs="+", choices=SPLITS, default=list(SPLITS))
     made.add_argument("--samplers", nargs="*", choices=SAMPLERS, default=list(SAMPLERS))
-    made.add_argument("--records", type=int, default=10_000, help="records of a device, at most")
+    made.add_argument("--records", type=int, default=8_000, help="records of a part, at most")
     made.add_argument("--rounds", type=int, default=300, help="rounds of boosted trees, at most")
     made.add_argument("--seeds", type=int, default=3)
     made.add_argument("--curves", action="store_true", help="accuracy over rate, the first model")
