@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from recorded_rounds import DATA
-from tunefleet.costmodel import CostModel, Measured, metrics
+from tunefleet.costmodel import Measured
 from tunefleet.dataset import codecs
 from tunefleet.dataset.flops import flops_by_workload
 from tunefleet.dataset.rows import Codes, Rows
@@ -60,14 +60,15 @@ class Programs:
         return cls(rows, Sequences.of(words.names, words.codes, rows.steps.lengths), flops)
 
     def capped(self, split: Split, most: int, seed: int = 0) -> tuple[Programs, Split]:
-        """At most so many records in each part, drawn at random."""
+        """At most so many records to train, half as many to test, a quarter to validate."""
         generator = np.random.default_rng(seed)
+        room = {"train": most, "test": most // 2, "validation": most // 4}
         parts = {
-            name: np.sort(generator.choice(part, min(most, len(part)), replace=False))
+            name: generator.choice(part, min(room[name], len(part)), replace=False)
             for name, part in split.parts().items()
         }
         drawn = np.sort(np.concatenate(list(parts.values())))
-        numbers = {name: np.searchsorted(drawn, part) for name, part in parts.items()}
+        numbers = {name: np.sort(np.searchsorted(drawn, part)) for name, part in parts.items()}
         return self._of_rows(self.rows.take(drawn), self.flops), Split(**numbers)
 
     def programs(self, model: str) -> list[Any]:
@@ -81,9 +82,3 @@ def measured(programs: list[Any], rows: Rows, numbers: Codes) -> Measured:
         rows.labels[numbers],
         rows.task[numbers].astype(str).tolist(),
     )
-
-
-def ranking(model: CostModel, programs: list[Any], rows: Rows, numbers: Codes) -> metrics.Ranking:
-    """How a model ranks these rows, the best of each task being the best among them."""
-    scores = model.predict([programs[i] for i in numbers])
-    return metrics.ranking(rows.labels[numbers], scores, rows.task[numbers])

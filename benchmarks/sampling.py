@@ -71,19 +71,21 @@ class Setting:
         return self.split.train[kept]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Trained:
-    """A model trained on a part of the training records, and what it cost."""
+    """What a model scores the test part after training on some records, and what it cost."""
 
     setting: Setting
-    model: CostModel
-    inputs: list[Any]
+    model: str
     train: Codes
     seconds: float
+    scores: Any
 
     def ranking(self, numbers: Codes) -> metrics.Ranking:
+        """Of these test records, the best of each task being the best among them."""
         rows = self.setting.programs.rows
-        return recorded_programs.ranking(self.model, self.inputs, rows, numbers)
+        scores = self.scores[np.searchsorted(self.setting.split.test, numbers)]
+        return metrics.ranking(rows.labels[numbers], scores, rows.task[numbers])
 
     @property
     def kept(self) -> Codes:
@@ -98,7 +100,9 @@ def train(setting: Setting, model: CostModel, inputs: list[Any], numbers: Codes)
     held = recorded_programs.measured(inputs, rows, setting.split.validation)
     started = time.process_time()
     model.fit(given.programs, given.labels, given.tasks, held)
-    return Trained(setting, model, inputs, numbers, time.process_time() - started)
+    seconds = time.process_time() - started
+    scores = model.predict([inputs[i] for i in setting.split.test])
+    return Trained(setting, model.name, numbers, seconds, scores)
 
 
 def row(trained: Trained, data: str, full: Trained) -> dict[str, Any]:
@@ -107,7 +111,7 @@ def row(trained: Trained, data: str, full: Trained) -> dict[str, Any]:
     kept = trained.kept
     ratio = trained.ranking(kept).pca / full.ranking(kept).pca if len(kept) else None
     return {
-        **head(setting, trained.model.name, data),
+        **head(setting, trained.model, data),
         "records": len(trained.train),
         "tasks": len(set(setting.programs.rows.task[trained.train].tolist())),
         "train_s": trained.seconds,
@@ -171,7 +175,7 @@ def curve(
             parts = [setting.sampled(sampler, rate, seed) for seed in range(seeds)]
             runs = [train(setting, make(), inputs, part) for part in parts]
             found = [run.ranking(setting.test).pca for run in runs]
-            yield {**head(setting, runs[0].model.name, sampler), "rate": rate,
+            yield {**head(setting, runs[0].model, sampler), "rate": rate,
                    "kept": median([len(p) for p in parts]) / len(setting.split.train),
                    "pca": median(found), "from": min(found), "to": max(found)}  # fmt: skip
 
@@ -284,7 +288,7 @@ if __name__ == "__main__":
                       default=["xgb", "lgbm", "mlp"])  # fmt: skip
     made.add_argument("--splits", nargs="+", choices=SPLITS, default=list(SPLITS))
     made.add_argument("--samplers", nargs="*", choices=SAMPLERS, default=list(SAMPLERS))
-    made.add_argument("--records", type=int, default=8_000, help="records of a part, at most")
+    made.add_argument("--records", type=int, default=8_000, help="records to train on, at most")
     made.add_argument("--rounds", type=int, default=300, help="rounds of boosted trees, at most")
     made.add_argument("--seeds", type=int, default=3)
     made.add_argument("--curves", action="store_true", help="accuracy over rate, the first model")
