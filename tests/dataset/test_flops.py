@@ -15,7 +15,7 @@ from tunefleet.dataset.flop_rules import (
     auto_scheduler_flops,
     metaschedule_flops,
 )
-from tunefleet.dataset.flops import FlopCounter, flops_by_workload, flops_of
+from tunefleet.dataset.flops import SEVERAL_TASKS, FlopCounter, flops_by_workload, flops_of
 
 from .tables import a_batch, a_record
 
@@ -135,12 +135,19 @@ def test_each_workload_is_counted_over_batches() -> None:
     }
 
 
-def test_one_key_for_different_tasks_is_not_exact() -> None:
+@pytest.mark.parametrize("files", ["abc", "aaa"])
+def test_one_key_for_several_tasks_is_unknown(files: str) -> None:
     counter = FlopCounter()
-    for file, size in (("a", 8), ("b", 16), ("c", 4)):
-        counter.add(a_batch([a_record(source=file, steps=tiled([size, size], [size]))]))
-    (found,) = counter.flops.values()
-    assert (found.count, found.how) == (8192, How.ESTIMATED)
+    for file, size in zip(files, (8, 16, 4), strict=True):
+        row = a_record(source=file, steps=tiled([size, size], [size]))
+        counter.add(a_batch([row] * 20))
+    assert list(counter.flops.values()) == [SEVERAL_TASKS]
+
+
+def test_a_program_that_tells_less_does_not_change_what_is_exact() -> None:
+    part = a_record(steps=[["SP", 2, 0, 64, [8], 1]])
+    found = flops_by_workload([a_batch([part, a_record(steps=tiled([8, 8], [8])), part])])
+    assert [flops.how for flops in found.values()] == [How.EXACT]
 
 
 def test_a_trace_of_metaschedule() -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from tunefleet.errors import InputError
 
 #: Text that is held at once; what is made of it takes a few times as much.
-CHUNK_BYTES = 8 << 20
+CHUNK_BYTES = 4 << 20
 #: No record is that long: whoever has no line break in so much text has no log.
 LONGEST_LINE = 128 << 20
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}

@@ -28,11 +28,11 @@ from tunefleet.dataset.flop_rules import (
 )
 from tunefleet.dataset.operators import autotvm_flops
 
-#: Programs of a workload that are looked at, in each file, for one that tells the FLOPs exactly.
+#: First programs of a workload, in each file, of which one should tell the FLOPs exactly.
 _PROGRAMS = 8
 
-#: The rule of a workload whose programs have different extents.
-SEVERAL_TASKS = "largest of several tasks under one key"
+#: Of a workload whose programs have different extents.
+SEVERAL_TASKS = Flops(None, How.UNKNOWN, "several tasks under one key")
 
 #: Format and workload.
 Workload = tuple[str, str]
@@ -67,8 +67,8 @@ def _of_program(format: str, workload: str, steps: list[Any]) -> Flops:
 class FlopCounter:
     """Collects the FLOPs of every workload from batches of records in any order.
 
-    A workload that means different tasks in different files (a key without shapes, as
-    `["conv2d_1"]`) is never exact: its largest count is given as an estimate.
+    A workload whose programs have different extents is a name for several tasks (a key without
+    shapes, as `["conv2d_1"]`): what its FLOPs are is unknown.
     """
 
     def __init__(self) -> None:
@@ -76,26 +76,31 @@ class FlopCounter:
         self._looked: dict[tuple[str, Workload], int] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Look at the first programs of each workload in each file; failed ones tell it too."""
+        """Look at the first programs of each workload in each file, and at its last in the batch;
+        failed ones tell it too."""
         columns = [_codes(batch.column(name)) for name in ("source", "format", "workload")]
         (sources, files), (formats, names), (workloads, keys) = columns
-        rows_of = (sources.astype(np.int64) * len(names) + formats) * len(keys) + workloads
-        order = np.argsort(rows_of, kind="stable")
-        starts = np.flatnonzero(np.diff(rows_of[order], prepend=-1))
+        groups = (sources.astype(np.int64) * len(names) + formats) * len(keys) + workloads
+        order = np.argsort(groups, kind="stable")
+        starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
         for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
             row = order[start]
             workload = (names[formats[row]], keys[workloads[row]])
-            self._look(files[sources[row]], workload, batch, order[start:end])
+            rows = self._chosen(files[sources[row]], workload, order[start:end])
+            programs = batch.column("steps").take(pa.array(rows, pa.int64())).to_pylist()
+            found = self._found.get(workload, UNKNOWN)
+            for program in programs:
+                found = _joined(found, flops_of(*workload, [program]))
+            self._found[workload] = found
 
-    def _look(self, file: str, workload: Workload, batch: pa.RecordBatch, rows: Any) -> None:
+    def _chosen(self, file: str, workload: Workload, rows: Any) -> Any:
+        """Which of a workload's rows to look at; its steps tell nothing more of AutoTVM's."""
         looked = self._looked.get((file, workload), 0)
-        if looked >= _PROGRAMS:
-            return
-        rows = rows[: _PROGRAMS - looked]
-        flops = flops_of(*workload, batch.column("steps").take(pa.array(rows)).to_pylist())
-        self._found[workload] = _joined(self._found.get(workload, UNKNOWN), flops)
-        settled = flops.how is How.EXACT
-        self._looked[file, workload] = _PROGRAMS if settled else looked + len(rows)
+        wanted = 1 if workload[0] == "autotvm" else _PROGRAMS
+        first = rows[: max(0, wanted - looked)]
+        self._looked[file, workload] = looked + len(first)
+        # A log may go on with another task under the same key.
+        return first if len(first) == len(rows) or wanted == 1 else [*first, rows[-1]]
 
     @property
     def flops(self) -> dict[Workload, Flops]:
@@ -117,11 +122,9 @@ def _codes(column: Any) -> tuple[Any, list[str]]:
 
 
 def _joined(first: Flops, second: Flops) -> Flops:
-    """Of two findings about one workload."""
+    """Of two findings about one workload: what is exact decides, then the larger estimate."""
     exact = [flops for flops in (first, second) if flops.how is How.EXACT]
-    if len(exact) == 2 and first.count != second.count:
-        count = max(first.count or 0.0, second.count or 0.0)
-        return Flops(count, How.ESTIMATED, SEVERAL_TASKS)
-    if first.rule == SEVERAL_TASKS:
-        return max(first, second, key=lambda flops: flops.count or 0.0)
+    several = len(exact) == 2 and first.count != second.count
+    if several or SEVERAL_TASKS in (first, second):
+        return SEVERAL_TASKS
     return exact[0] if exact else max(first, second, key=lambda flops: flops.count or 0.0)

@@ -57,7 +57,10 @@ def find_logs(paths: Iterable[Path], format: str | None = None) -> Logs:
     skipped: list[Path] = []
     for path in paths:
         if path.is_dir():
-            for file in sorted(p for p in path.rglob("*") if p.is_file()):
+            # Hidden files may be drafts of an export that was killed.
+            for file in sorted(path.rglob("[!.]*")):
+                if not file.is_file():
+                    continue
                 name = _format_in_folder(file)
                 if name is None or (format is not None and name != format):
                     skipped.append(file)

@@ -16,11 +16,15 @@ from tunefleet.errors import InputError
 BATCH_ROWS = 1 << 14
 #: Rows of a row group: with many small logs, one for each would double the size of the file.
 GROUP_ROWS = 1 << 16
+#: Room for every word of a row group: steps that are partly a dictionary and partly not cannot be
+#: read as either.
+_DICTIONARY_BYTES = 1 << 30
 #: Arrow decodes dictionaries unless it is told of them; a list's values have a path.
 _WORDS = [
-    "source", "format", "version", "device", "target", "workload", "steps.list.element", "extra",
+    "source", "format", "version", "device", "target", "workload", "steps.list.item", "extra",
     "definition",
 ]  # fmt: skip
+_IMPORT = "give a file that `tunefleet dataset import` wrote"
 
 
 class Writer:
@@ -29,12 +33,16 @@ class Writer:
     def __init__(self, path: Path) -> None:
         self.rows = 0
         self._held: list[pa.RecordBatch] = []
+        self._held_rows = 0
         try:
             self._writer = pq.ParquetWriter(
                 path,
                 RECORDS,
                 compression="zstd",
                 use_dictionary=_WORDS,
+                dictionary_pagesize_limit=_DICTIONARY_BYTES,
+                # Lists are to have the schema's own names when they are read.
+                use_compliant_nested_type=False,
                 column_encoding={"line": "DELTA_BINARY_PACKED"},
                 # Of the steps they would be as expensive as all the rest, and say nothing.
                 write_statistics=["device", "error_no", "timestamp"],
@@ -62,15 +70,16 @@ class Writer:
     def write(self, batch: pa.RecordBatch) -> None:
         """Add a batch of `schema.RECORDS`."""
         self._held.append(batch)
+        self._held_rows += batch.num_rows
         self.rows += batch.num_rows
-        if sum(held.num_rows for held in self._held) >= GROUP_ROWS:
+        if self._held_rows >= GROUP_ROWS:
             self._write_group()
 
     def _write_group(self) -> None:
         if self._held:
             group = pa.Table.from_batches(self._held).unify_dictionaries().combine_chunks()
             self._writer.write_table(group, row_group_size=len(group) or None)
-            self._held = []
+            self._held, self._held_rows = [], 0
 
 
 def write(batches: Iterable[pa.RecordBatch], path: Path) -> int:
@@ -86,20 +95,16 @@ def read(path: Path, columns: list[str] | None = None) -> Iterator[pa.RecordBatc
 
     Raises InputError for what is no file of `tunefleet-records/1`.
     """
-    with _opened(path) as file:
-        try:
-            yield from file.iter_batches(batch_size=BATCH_ROWS, columns=columns)
-        except (OSError, pa.ArrowException) as error:
-            raise _damaged(path, error) from error
+    for group in _groups(path, columns):
+        yield from group.to_batches(BATCH_ROWS)
 
 
 def read_table(path: Path, columns: list[str] | None = None) -> pa.Table:
     """All records of a file at once, with one dictionary for each column."""
-    with _opened(path) as file:
-        try:
-            return file.read(columns=columns).unify_dictionaries()
-        except (OSError, pa.ArrowException) as error:
-            raise _damaged(path, error) from error
+    groups = list(_groups(path, columns))
+    if not groups:
+        return RECORDS.empty_table().select(columns or RECORDS.names)
+    return pa.concat_tables(groups).unify_dictionaries()
 
 
 def rows(path: Path) -> int:
@@ -117,28 +122,27 @@ def is_parquet(path: Path) -> bool:
         return False
 
 
+def _groups(path: Path, columns: list[str] | None) -> Iterator[pa.Table]:
+    """Every row group: Arrow reads no lists of words across two of them."""
+    with _opened(path) as file:
+        try:
+            for index in range(file.num_row_groups):
+                yield file.read_row_group(index, columns=columns).combine_chunks()
+        except (OSError, pa.ArrowException) as error:
+            raise InputError(f"{path} is damaged: {error}", cure=_IMPORT) from error
+
+
 def _opened(path: Path) -> pq.ParquetFile:
     try:
-        file = pq.ParquetFile(path, read_dictionary=_WORDS)
+        schema = pq.read_schema(path)
     except OSError as error:
-        raise InputError(
-            f"cannot read {path}: {error.strerror or error}",
-            cure="give a file that `tunefleet dataset import` wrote",
-        ) from error
+        raise InputError(f"cannot read {path}: {error.strerror or error}", cure=_IMPORT) from error
     except pa.ArrowException as error:
-        raise InputError(
-            f"{path} is not a Parquet file: {error}",
-            cure="give a file that `tunefleet dataset import` wrote",
-        ) from error
-    found = (file.schema_arrow.metadata or {}).get(b"tunefleet", b"").decode(errors="replace")
+        raise InputError(f"{path} is not a Parquet file: {error}", cure=_IMPORT) from error
+    found = (schema.metadata or {}).get(b"tunefleet", b"").decode(errors="replace")
     if found != NAME:
-        file.close()
-        raise InputError(
-            f"{path} holds {f'records of {found}' if found else 'no tuning records'}, not {NAME}",
-            cure="import the logs again with `tunefleet dataset import`",
-        )
-    return file
-
-
-def _damaged(path: Path, error: Exception) -> InputError:
-    return InputError(f"{path} is damaged: {error}", cure="import the logs again")
+        holds = f"records of {found}" if found else "no tuning records"
+        raise InputError(f"{path} holds {holds}, not {NAME}", cure=_IMPORT)
+    if not schema.equals(RECORDS):
+        raise InputError(f"{path} has other columns than {NAME}", cure=_IMPORT)
+    return pq.ParquetFile(path, read_dictionary=_WORDS)

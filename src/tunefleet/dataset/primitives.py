@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 #: The schedule primitives of auto_scheduler (`transform_step.cc`).
@@ -74,16 +75,21 @@ class Vocabulary:
         self.kinds: list[str] = []
         self._kind_numbers: dict[str, int] = {}
         self._numbers: dict[str, tuple[int, int]] = {}
+        self._last: pa.Array | None = None
+        self._found = (np.empty(0, np.int64), np.empty(0, np.int64))
 
     def __len__(self) -> int:
         return len(self._numbers)
 
-    def look_up(self, primitives: list[str]) -> tuple[NDArray[Any], NDArray[Any]]:
+    def look_up(self, primitives: pa.Array) -> tuple[NDArray[Any], NDArray[Any]]:
         """The number of each primitive, and that of its kind."""
-        known = self._numbers
-        found = [known.get(text) or self._new(text) for text in primitives]
-        pairs = np.array(found, np.int64).reshape(-1, 2)
-        return pairs[:, 0], pairs[:, 1]
+        # Batches of one row group share their dictionary, which is looked up once.
+        if not _same(primitives, self._last):
+            known = self._numbers
+            found = [known.get(text) or self._new(text) for text in primitives.to_pylist()]
+            pairs = np.array(found, np.int64).reshape(-1, 2)
+            self._last, self._found = primitives, (pairs[:, 0], pairs[:, 1])
+        return self._found
 
     def _new(self, text: str) -> tuple[int, int]:
         kind = kind_of(self.format, text)
@@ -92,3 +98,13 @@ class Vocabulary:
             self.kinds.append(kind)
         self._numbers[text] = (len(self._numbers), self._kind_numbers[kind])
         return self._numbers[text]
+
+
+def _same(first: pa.Array, second: pa.Array | None) -> bool:
+    """Whether two arrays are the same memory: cheaper than to compare what is in it."""
+    return second is not None and _place(first) == _place(second)
+
+
+def _place(array: pa.Array) -> tuple[Any, ...]:
+    addresses = (buffer and buffer.address for buffer in array.buffers())
+    return (array.offset, len(array), *addresses)

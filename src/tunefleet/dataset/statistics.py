@@ -95,15 +95,13 @@ class DatasetStatistics:
             numbers[place] = self._tasks[key]
         return numbers[inverse]
 
-    def _add_steps(
-        self, format: str, part: pa.RecordBatch, tasks: Array
-    ) -> tuple[Array, Array]:
+    def _add_steps(self, format: str, part: pa.RecordBatch, tasks: Array) -> tuple[Array, Array]:
         """Count primitives; the number of them in each record, and a hash of its program."""
         column = part.column("steps")
         lengths = _numbers(pc.list_value_length(column)).astype(np.int64)
         values = column.flatten()
         vocabulary = self._vocabularies.setdefault(format, Vocabulary(format))
-        numbers, kinds = vocabulary.look_up(values.dictionary.to_pylist())
+        numbers, kinds = vocabulary.look_up(values.dictionary)
         indices = _numbers(values.indices)
         starts = np.cumsum(lengths) - lengths
         positions = np.arange(len(indices)) - np.repeat(starts, lengths)

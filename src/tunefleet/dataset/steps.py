@@ -155,13 +155,23 @@ def parse(text: str | bytes) -> Step:
 
     Distinct steps are few, so what was parsed is remembered.
     """
-    try:
-        return _decoder.decode(text)
-    except (msgspec.MsgspecError, UnicodeError) as error:
-        shown = text if isinstance(text, str) else text.decode(errors="replace")
-        raise InputError(f"step {shown[:80]}: {error}") from error
+    return _decoded(text)
+
+
+@lru_cache(maxsize=1 << 16)
+def normal(text: str | bytes) -> str:
+    """The one text of a step, without spaces; raises InputError as `parse` does."""
+    return _encoder.encode(_decoded(text)).decode()
 
 
 def text_of(step: Step) -> str:
     """The step as JSON without spaces: what `parse` reads."""
     return _encoder.encode(step).decode()
+
+
+def _decoded(text: str | bytes) -> Step:
+    try:
+        return _decoder.decode(text)
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        shown = text if isinstance(text, str) else text.decode(errors="replace")
+        raise InputError(f"step {shown[:80]}: {error}") from error

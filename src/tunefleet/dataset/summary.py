@@ -59,7 +59,9 @@ class Occurrences:
         self.most = np.zeros((0, 0), np.int64)
         self._sequences: dict[int, tuple[int, int]] = {}
 
-    def add(self, tasks: Array, devices: Array, lengths: Array, counts: Array, kinds: Array) -> None:
+    def add(
+        self, tasks: Array, devices: Array, lengths: Array, counts: Array, kinds: Array
+    ) -> None:
         """Of records with the numbers of their tasks and devices: the length of each, `counts` of
         each kind (records x kinds), and a hash of the sequence of kinds."""
         order = np.argsort(tasks, kind="stable")
@@ -123,10 +125,10 @@ def summary(
                 "flops": {
                     str(how): sum(by_task[i]["flops_how"] == how for i in own) for how in How
                 },
-                "task_list": sorted((by_task[i] for i in own), key=lambda t: -t["records"]),
+                "task_list": sorted((by_task[i] for i in own), key=_task_order),
             }
         )
-    found.sort(key=lambda entry: -entry["records"])
+    found.sort(key=lambda entry: (-entry["records"], entry["device"]))
     return {
         "schema": SCHEMA,
         "files": len(sources),
@@ -214,7 +216,7 @@ def _of_primitives(
                     "per_task": _quantiles(totals),
                 }
             )
-    return sorted(rows, key=lambda row: (-row["total"], row["kind"]))
+    return sorted(rows, key=lambda row: (-row["total"], row["kind"], row["format"]))
 
 
 def _hardware(device: str, table: HardwareTable | None) -> dict[str, Any] | None:
@@ -225,6 +227,11 @@ def _hardware(device: str, table: HardwareTable | None) -> dict[str, Any] | None
     return {"key": row.key, "name": row.name, "peak_fp32_gflops": row.peaks_gflops.get("fp32")}
 
 
+def _task_order(task: Mapping[str, Any]) -> tuple[int, str, str, str]:
+    """Most records first, then names, so that the order is stable."""
+    return (-task["records"], task["workload"], task["target"], task["format"])
+
+
 def _count_by_task(tasks: Array, count: int) -> Array:
     return np.bincount(tasks, minlength=count) if count else np.zeros(0, np.int64)
 
@@ -233,6 +240,8 @@ def _quantiles(values: Array) -> dict[str, float] | None:
     """Least, quartiles, most and mean; None of nothing."""
     if not len(values):
         return None
+    # Sorted, so that the mean does not depend on the order in which records came.
+    values = np.sort(values)
     at = np.quantile(values, [0.0, 0.25, 0.5, 0.75, 1.0])
     names = ("min", "q1", "median", "q3", "max")
     return {**dict(zip(names, at.tolist(), strict=True)), "mean": float(values.mean())}

@@ -50,6 +50,13 @@ def tick_time(seconds: float, end_s: float) -> str:
     return f"{seconds / 3600:g} h"
 
 
+def count_scale(high: float, count: int = 5) -> Scale:
+    """From zero to a round number that is not below `high`."""
+    step = max(1.0, _round_step(max(high, 1.0) / count))
+    last = math.ceil(high / step - 1e-9) or 1
+    return Scale(0.0, last * step, tuple(i * step for i in range(last + 1)))
+
+
 def value_scale(low: float, high: float, count: int = 5) -> Scale:
     """Around positive values: logarithmic beyond a ratio of ten, never closer than 2 % apart."""
     if high / low > _LOG_RATIO:

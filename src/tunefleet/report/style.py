@@ -60,6 +60,8 @@ section > :last-child { margin-bottom: 0; }
 .chart .target { stroke: var(--warn); stroke-dasharray: 5 4; fill: none; }
 .chart .untuned { fill: var(--plain); }
 .chart .tuned { fill: var(--accent); }
+.chart .point { fill: var(--accent); fill-opacity: .6; }
+.chart .point.estimated { fill: none; stroke: var(--plain); stroke-width: 1.4; }
 .chart .whisker { stroke: var(--ink); stroke-width: 1.2; fill: none; }
 .paper { overflow-x: auto; background: #fff; border-radius: 4px; }
 .paper svg { display: block; width: 100%; min-width: 52rem; height: auto; }

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import typer
 
-from tunefleet.cli.dataset import exporting, importing, merging, sampling, showing, splitting
+from tunefleet.cli.dataset import (
+    devices,
+    exporting,
+    importing,
+    merging,
+    sampling,
+    showing,
+    splitting,
+    stats,
+)
 
 app = typer.Typer(
     name="dataset",
@@ -18,3 +27,5 @@ app.command("merge")(merging.merge)
 app.command("show")(showing.show)
 app.command("sample")(sampling.sample)
 app.command("split")(splitting.split)
+app.command("stats")(stats.stats)
+app.command("devices")(devices.devices)

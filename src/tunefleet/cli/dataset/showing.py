@@ -16,7 +16,7 @@ from tunefleet.cli.outcome import one_line
 from tunefleet.errors import InputError
 
 #: Characters that a table has room for, by column.
-_ROOM = {"format": 19, "device": 12, "target": 26, "workload": 34}
+_ROOM = {"format": 19, "device": 12, "target": 26, "workload": 28}
 
 
 def show(
@@ -78,7 +78,7 @@ def _show_table(rows: list[dict[str, Any]]) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
-    table.add_column("line", justify="right")
+    table.add_column("line", justify="right", no_wrap=True, min_width=7)
     for name in _ROOM:
         table.add_column(name, no_wrap=True)
     for name in ("steps", "best [s]", "error"):

@@ -14,6 +14,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -27,7 +28,7 @@ from tunefleet.dataset.codecs.codec import LineError, Report
 from tunefleet.dataset.codecs.rows import Row, read_lines
 from tunefleet.errors import InputError
 
-NAME = "auto_scheduler"
+NAME = canonical.NAME
 
 #: Counts seconds since the epoch in a double without loss.
 _Timestamp = Annotated[int, Meta(ge=0, le=2**53)]
@@ -97,7 +98,7 @@ def parse(number: int, line: bytes) -> Row:
 def canonical_step(text: str | bytes) -> str:
     """The text of a step as it stands in the column; raises LineError."""
     try:
-        return steps.text_of(steps.parse(text))
+        return steps.normal(text)
     except InputError as error:
         raise LineError(str(error)) from error
 
@@ -120,26 +121,27 @@ def _lines(batch: pa.RecordBatch) -> list[str]:
     spaced = [_spaced_step(text) for text in values.dictionary.to_pylist()]
     indices = values.indices.to_pylist()
     ends = column["steps"].offsets.to_pylist()
+    programs = (", ".join([spaced[i] for i in indices[start:end]]) for start, end in pairwise(ends))
     names = ("workload", "target", "extra", "costs_s", "error_no", "all_cost_s", "timestamp",
              "version")  # fmt: skip
-    rows = zip(ends, ends[1:], *(column[name].to_pylist() for name in names), strict=False)
-    return [
-        f'{{"i": [[{_task_text(workload, target, extra)}], '
-        f"[[], [{', '.join([spaced[i] for i in indices[start:end]])}]]], "
-        f'"r": [{costs!r}, {error_no}, {all_cost!r}, {int(timestamp)}], "v": "{version}"}}\n'
-        for (
-            start,
-            end,
-            workload,
-            target,
-            extra,
-            costs,
-            error_no,
-            all_cost,
-            timestamp,
-            version,
-        ) in rows
-    ]
+    rows = zip(programs, *(column[name].to_pylist() for name in names), strict=True)
+    return [_line(*row) for row in rows]
+
+
+def _line(
+    program: str,
+    workload: str,
+    target: str,
+    extra: str,
+    costs: list[float],
+    error_no: int,
+    all_cost: float,
+    timestamp: float,
+    version: str,
+) -> str:
+    task = _task_text(workload, target, extra)
+    result = f"[{costs!r}, {error_no}, {all_cost!r}, {int(timestamp)}]"
+    return f'{{"i": [[{task}], [[], [{program}]]], "r": {result}, "v": "{version}"}}\n'
 
 
 @lru_cache(maxsize=1 << 16)

@@ -64,12 +64,17 @@ class _OldLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 _Entity = tuple[str, Literal["sp", "ot", "re", "an"], Any]
 _decoder = msgspec.json.Decoder(_Line)
 _old_decoder = msgspec.json.Decoder(_OldLine)
+
+
+def _keys(*kinds: type[msgspec.Struct]) -> tuple[bytes, ...]:
+    return tuple(f'"{key}"'.encode() for kind in kinds for key in kind.__struct_fields__)
+
+
 #: Keys that msgspec would let a later one of the same name replace.
-_KEYS = tuple(
-    f'"{key}"'.encode()
-    for kind in (_Line, _OldLine, _Config, _OldConfig)
-    for key in kind.__struct_fields__
-)
+_KEYS = _keys(_Line, _Config)
+#: Keys of one letter are those of v0.1.
+_OLD_START = re.compile(rb'\s*\{\s*"[irv]"')
+_OLD_KEYS = _keys(_OldLine, _OldConfig)
 
 
 class AutoTVM:
@@ -86,12 +91,13 @@ class AutoTVM:
 
 def parse(number: int, line: bytes) -> Row:
     """One line; raises LineError."""
+    is_old = _OLD_START.match(line) is not None
     try:
-        row = _old_row(number, line) if b'"v"' in line else _row(number, line)
-    except (msgspec.MsgspecError, UnicodeError) as error:
+        row = _old_row(number, line) if is_old else _row(number, line)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         strict_json.loads(line)  # has more to say of what is no JSON
         raise LineError(f"not a record: {error}") from error
-    if b"\\u" in line or any(line.count(key) > 1 for key in _KEYS):
+    if b"\\u" in line or any(line.count(key) > 1 for key in (_OLD_KEYS if is_old else _KEYS)):
         strict_json.loads(line)
     if not all(
         math.isfinite(value)

@@ -51,7 +51,7 @@ class Spacing:
     scalars: str
 
 
-def spacing(comma: str, colon: str) -> Spacing:
+def _spacing(comma: str, colon: str) -> Spacing:
     return Spacing(
         comma=comma.encode(),
         task_end=f']{comma}[[]{comma}[["'.encode(),
@@ -64,7 +64,7 @@ def spacing(comma: str, colon: str) -> Spacing:
     )
 
 
-SPACINGS = (spacing(", ", ": "), spacing(",", ":"))
+SPACED, COMPACT = _spacing(", ", ": "), _spacing(",", ":")
 
 
 class Reader:
@@ -74,16 +74,13 @@ class Reader:
         self._source = source
         self._device = device
         self._parse = parse
-        self._spacing = SPACINGS[0]
+        self._spacing = SPACED
         self._task = lru_cache(maxsize=1 << 12)(self._parse_task)
 
     def batch(self, first: int, lines: Sequence[bytes], report: Report) -> pa.RecordBatch:
         """The records of lines, the first of which has the number `first`."""
-        pieces = Pieces(self._spacing)
-        whole = [n for n, line in enumerate(lines, first) if not pieces.take(n, line)]
-        if len(whole) > len(lines) // 2:
-            # The next lines may be spaced the other way.
-            self._spacing = SPACINGS[self._spacing is SPACINGS[0]]
+        pieces = self._pieces(first, lines)
+        whole = pieces.others
         found = self._batch_of(pieces)
         if found.num_rows < len(pieces.lines):
             whole = sorted({*whole, *pieces.lines} - set(found.column("line").to_pylist()))
@@ -92,13 +89,24 @@ class Reader:
             return found
         return _in_order(found, batch_of(rows, NAME, self._source, self._device))
 
+    def _pieces(self, first: int, lines: Sequence[bytes]) -> Pieces:
+        """The lines cut as the last ones were, or the other way where more come apart so."""
+        pieces = Pieces(self._spacing, first, lines)
+        if len(pieces.others) <= len(lines) // 2:
+            return pieces
+        other = Pieces(COMPACT if self._spacing is SPACED else SPACED, first, lines)
+        if len(other.others) >= len(pieces.others):
+            return pieces
+        self._spacing = other.spacing
+        return other
+
     def _batch_of(self, pieces: Pieces) -> pa.RecordBatch:
         """The lines that come apart into pieces which are all accepted."""
         count = len(pieces.lines)
         if not count:
             return batch_of([], NAME, self._source, self._device)
         task = np.array(pieces.task, np.int32)
-        tasks = [self._task(head) for head in pieces.heads]
+        tasks = [self._task(head, pieces.spacing) for head in pieces.heads]
         version = np.array(pieces.version, np.int32)
         versions = [_VERSIONS.get(end) for end in pieces.ends]
         programs, programs_fit = pieces.programs()
@@ -125,21 +133,21 @@ class Reader:
         fit &= np.array([v is not None for v in versions])[version] & scalars_fit
         return batch if fit.all() else batch.filter(pa.array(fit))
 
-    def _parse_task(self, head: bytes) -> Row | None:
+    def _parse_task(self, head: bytes, space: Spacing) -> Row | None:
         """The task that a line begins with, or None where the line has to be parsed as a whole."""
-        space = self._spacing
         rest = b'CI"' + space.comma + b'0]]]],"r":[[0],0,0,0],"v":"v0.2"}'
         try:
             return self._parse(0, head + space.task_end + rest)
-        except LineError:
+        except (LineError, RecursionError):
             return None
 
 
 class Pieces:
-    """Lines cut to pieces: the rows of a batch."""
+    """Lines cut to pieces: the rows of a batch, and the numbers of lines that do not come apart."""
 
-    def __init__(self, spacing: Spacing) -> None:
-        self._spacing = spacing
+    def __init__(self, spacing: Spacing, first: int, lines: Sequence[bytes]) -> None:
+        self.spacing = spacing
+        self.others: list[int] = []
         self.lines: list[int] = []
         #: Distinct beginnings and endings of lines, and which of them each line has.
         self.heads: dict[bytes, int] = {}
@@ -149,27 +157,24 @@ class Pieces:
         self._programs: list[bytes] = []
         self._costs: list[bytes] = []
         self._scalars: list[bytes] = []
-
-    def take(self, number: int, line: bytes) -> bool:
-        """Whether a line comes apart."""
-        space = self._spacing
-        head, _, rest = line.partition(space.task_end)
-        program, _, rest = rest.rpartition(space.steps_end)
-        costs, _, rest = rest.partition(space.costs_end)
-        scalars, found, end = rest.partition(space.result_end)
-        if not (found and program and head[0] == 123):  # {
-            return False
-        self.lines.append(number)
-        self.task.append(self.heads.setdefault(head, len(self.heads)))
-        self.version.append(self.ends.setdefault(end, len(self.ends)))
-        self._programs.append(program)
-        self._costs.append(costs)
-        self._scalars.append(scalars)
-        return True
+        for number, line in enumerate(lines, first):
+            head, _, rest = line.partition(spacing.task_end)
+            program, _, rest = rest.rpartition(spacing.steps_end)
+            costs, _, rest = rest.partition(spacing.costs_end)
+            scalars, found, end = rest.partition(spacing.result_end)
+            if not (found and program and head[:1] == b"{"):
+                self.others.append(number)
+                continue
+            self.lines.append(number)
+            self.task.append(self.heads.setdefault(head, len(self.heads)))
+            self.version.append(self.ends.setdefault(end, len(self.ends)))
+            self._programs.append(program)
+            self._costs.append(costs)
+            self._scalars.append(scalars)
 
     def programs(self) -> tuple[pa.ListArray, Mask]:
         """The steps of every line, and whether all of them are accepted."""
-        split = pc.split_pattern(_binary(self._programs), self._spacing.between_steps)
+        split = pc.split_pattern(_binary(self._programs), self.spacing.between_steps)
         encoded = split.values.dictionary_encode()
         codes: dict[str, int] = {}
         known = []
@@ -186,8 +191,8 @@ class Pieces:
 
     def costs(self) -> tuple[pa.ListArray, Mask]:
         """The seconds of every repeat of every line, and whether they are numbers."""
-        texts, fit = self._matching(self._costs, self._spacing.costs, b"0")
-        split = pc.split_pattern(texts, self._spacing.comma)
+        texts, fit = self._matching(self._costs, self.spacing.costs, b"0")
+        split = pc.split_pattern(texts, self.spacing.comma)
         values, finite = _doubles(split.values)
         if not finite.all():
             fit &= np.minimum.reduceat(finite, split.offsets.to_numpy()[:-1])
@@ -195,9 +200,9 @@ class Pieces:
 
     def scalars(self) -> tuple[tuple[pa.Array, pa.Array, pa.Array], Mask]:
         """The error number, the seconds in all and the timestamp of every line, as numbers."""
-        zeros = self._spacing.comma.join([b"0"] * 3)
-        texts, fit = self._matching(self._scalars, self._spacing.scalars, zeros)
-        values = pc.split_pattern(texts, self._spacing.comma).values
+        zeros = self.spacing.comma.join([b"0"] * 3)
+        texts, fit = self._matching(self._scalars, self.spacing.scalars, zeros)
+        values = pc.split_pattern(texts, self.spacing.comma).values
         error_no, all_cost, timestamp = (
             values.take(pa.array(np.arange(i, len(values), 3))) for i in range(3)
         )
@@ -215,11 +220,10 @@ class Pieces:
         return (array if mask.all() else pc.if_else(fit, array, instead)), mask
 
 
-@lru_cache(maxsize=1 << 16)
 def _step(piece: bytes) -> str | None:
     """The step between two cuts, as it stands in the column."""
     try:
-        return steps.text_of(steps.parse(b'["' + piece + b"]"))
+        return steps.normal(b'["' + piece + b"]")
     except InputError:
         return None
 

@@ -99,7 +99,7 @@ class _Space:
     def row(self, number: int, value: Any) -> Row:
         try:
             return self._cached(number, value) if self.in_cache else self._result(number, value)
-        except (msgspec.ValidationError, ValueError) as error:
+        except (msgspec.ValidationError, ValueError, RecursionError) as error:
             raise LineError(f"not a configuration: {error}") from error
 
     def _cached(self, number: int, value: Any) -> Row:

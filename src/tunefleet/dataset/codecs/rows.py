@@ -9,6 +9,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from tunefleet.dataset import files
+from tunefleet.dataset.codecs import strict_json
 from tunefleet.dataset.codecs.codec import LineError, Report
 from tunefleet.dataset.schema import RECORDS, WORD
 
@@ -57,6 +58,8 @@ def parsed(lines: Iterable[tuple[int, bytes]], parse: Parse, report: Report) -> 
             yield parse(number, line)
         except LineError as error:
             report(number, str(error))
+        except RecursionError:
+            report(number, strict_json.TOO_DEEP)
 
 
 def batch_of(rows: Sequence[Row], format: str, source: str, device: str) -> pa.RecordBatch:

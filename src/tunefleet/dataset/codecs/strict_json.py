@@ -7,6 +7,10 @@ from typing import Any
 
 from tunefleet.dataset.codecs.codec import LineError
 
+TOO_DEEP = "not a record: nested too deeply"
+#: What JSON takes for space.
+_SPACES = " \t\r\n"
+
 
 def loads(line: bytes) -> Any:
     """The value of a line; LineError for anything that JSON does not define one value for."""
@@ -29,7 +33,7 @@ def loads_first(text: str, at: int = 0) -> tuple[Any, int]:
     except json.JSONDecodeError as error:
         raise LineError(f"not JSON: {error.msg} at character {error.pos - at}") from error
     except RecursionError as error:
-        raise LineError("not a record: nested too deeply") from error
+        raise LineError(TOO_DEEP) from error
     except LineError:
         raise
     except ValueError as error:  # an integer of thousands of digits
@@ -40,12 +44,11 @@ def loads_first(text: str, at: int = 0) -> tuple[Any, int]:
 
 
 def dumps(value: Any) -> str:
-    """`value` as JSON without spaces."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-#: What JSON takes for space.
-_SPACES = " \t\r\n"
+    """`value` as JSON without spaces; LineError for infinities, which `loads` makes of 1e999."""
+    try:
+        return _encoder.encode(value)
+    except ValueError as error:
+        raise LineError("a number is out of range") from error
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -69,4 +72,5 @@ def _check_text(value: Any) -> None:
         raise LineError("half a surrogate pair in a text") from error
 
 
+_encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _decoder = json.JSONDecoder(object_pairs_hook=_distinct, parse_constant=_refuse)

@@ -1,0 +1,61 @@
+"""`tunefleet dataset devices`: the device table, or one device of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tunefleet.cli import options, output
+from tunefleet.cli.dataset import arguments
+
+if TYPE_CHECKING:
+    from tunefleet.hardware import HardwareTable
+
+SCHEMA = "tunefleet-devices/1"
+
+DevicesFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--devices",
+        metavar="FILE",
+        callback=lambda value: value and arguments.existing(value),
+        help="A TOML file of your own devices, rows like those of the shipped table.",
+    ),
+]
+
+
+def hardware(path: Path | None) -> HardwareTable:
+    """The shipped table, with the user's rows before it."""
+    from tunefleet.hardware import shipped_table
+
+    return shipped_table() if path is None else shipped_table().with_file(path)
+
+
+def devices(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NAME]",
+            help="A device by any of its names: v100, 'Tesla V100', 2080ti.",
+            show_default=False,
+        ),
+    ] = None,
+    own: DevicesFile = None,
+    json: options.Json = False,
+    traceback: options.Traceback = False,
+) -> None:
+    """List the device table, or show all that it knows of one device."""
+    from tunefleet.report.hardware_text import hardware_pairs, hardware_table
+
+    table = hardware(own)
+    rows = list(table) if name is None else [table.find(name)]
+    if json:
+        output.print_json({"schema": SCHEMA, "devices": [row.to_json() for row in rows]})
+    elif name is not None:
+        output.console().print(hardware_pairs(rows[0]))
+    else:
+        console = output.console()
+        console.print(hardware_table(rows))
+        console.print(f"\n{len(rows)} devices, peaks in TFLOP/s; tensor units: fp16")

@@ -1,0 +1,135 @@
+"""`tunefleet dataset stats`: what is in files of records or in logs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tunefleet.cli import options, output
+from tunefleet.cli.dataset import arguments
+from tunefleet.cli.dataset.devices import DevicesFile, hardware
+from tunefleet.cli.outcome import one_line
+from tunefleet.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tunefleet.dataset.codecs import BadLine
+
+#: Tasks of a device that a terminal shows, unless told otherwise.
+_TASKS = 10
+#: Devices that get tables of their own; of more there is one for all.
+_DEVICES = 6
+
+
+def _page(value: str | None) -> str | None:
+    """Refuse what is no page, or could not be written later."""
+    if value is not None and Path(value).suffix != ".html":
+        raise typer.BadParameter(f"{value} does not end in .html")
+    return options.writable(value)
+
+
+def stats(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...",
+            callback=arguments.all_existing,
+            help="Records in Parquet, logs of any format, or folders of logs.",
+            show_default=False,
+        ),
+    ],
+    device: Annotated[
+        str, typer.Option(metavar="NAME", help="What logs were measured on; Parquet says it.")
+    ] = "",
+    html: Annotated[
+        str | None,
+        typer.Option(metavar="OUT.html", callback=_page, help="Write a page with plots."),
+    ] = None,
+    tasks: Annotated[
+        int, typer.Option(metavar="N", callback=options.not_negative, help="Tasks to list.")
+    ] = _TASKS,
+    own: DevicesFile = None,
+    json: options.JsonFile = None,
+    traceback: options.Traceback = False,
+) -> None:
+    """Count records, primitives and failures; show latency and throughput of tasks."""
+    from tunefleet.dataset.statistics import statistics
+
+    bad = _BadLines()
+    table = hardware(own)
+    figures = statistics(_batches(files, device, bad), table)
+    figures["bad_lines"] = bad.count
+    bad.end()
+    if not figures["records"]:
+        raise InputError(
+            f"no records in {', '.join(map(str, files))}", cure="give Parquet files or logs"
+        )
+    if json != options.STDOUT:
+        _show(figures, tasks)
+    if html is not None:
+        _write_page(html, figures, files)
+        if json != options.STDOUT:
+            typer.echo(f"drawn in {one_line(html)}")
+    if json is not None:
+        output.write_json(json, figures)
+
+
+class _BadLines:
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, bad: BadLine) -> None:
+        self.count += 1
+        if self.count == 1:
+            print(f"bad line: {one_line(str(bad))}", file=sys.stderr)
+
+    def end(self) -> None:
+        if self.count > 1:
+            print(f"and {self.count - 1:,} more bad lines", file=sys.stderr)
+
+
+def _batches(paths: list[Path], device: str, bad: _BadLines) -> Iterator[pa.RecordBatch]:
+    from tunefleet.dataset import codecs, parquet
+    from tunefleet.dataset.importing import find_logs
+
+    for path in paths:
+        if parquet.is_parquet(path):
+            yield from parquet.read(path)
+            continue
+        for log, format in find_logs([path]).found:
+            yield from codecs.read(log, device=device, format=format, on_bad=bad)
+
+
+def _show(figures: dict[str, Any], tasks: int) -> None:
+    from tunefleet.report import dataset_text
+
+    console = output.console()
+    shown = figures["devices"] if len(figures["devices"]) <= _DEVICES else []
+    tables = [dataset_text.devices_table(figures)]
+    tables += [dataset_text.primitives_table(entry) for entry in shown]
+    if figures["failed"]:
+        tables.append(dataset_text.failures_table(figures))
+    if tasks:
+        tables += [dataset_text.tasks_table(entry, tasks) for entry in shown]
+    for table in tables:
+        console.print(table)
+        console.print()
+    console.print(dataset_text.totals_text(figures), soft_wrap=True)
+    console.print(dataset_text.flops_text(figures), soft_wrap=True)
+
+
+def _write_page(path: str, figures: dict[str, Any], files: list[Path]) -> None:
+    from tunefleet.report.dataset_page import dataset_page
+
+    title = files[0].name if len(files) == 1 else f"{files[0].name} and {len(files) - 1} more"
+    try:
+        Path(path).write_bytes(dataset_page(figures, title).encode(errors="replace"))
+    except OSError as error:
+        raise InputError(
+            f"cannot write {path}: {error.strerror}", cure="choose another path for --html"
+        ) from error

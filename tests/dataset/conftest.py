@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tunefleet.dataset import codecs
+from tunefleet.dataset.schema import RECORDS
+
+#: Writes text to a file of that name and gives its path.
+Log = Callable[..., Path]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    def write(text: str | bytes, name: str = "a.json") -> Path:
+        path = tmp_path / name
+        content = text.encode() if isinstance(text, str) else text
+        path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+        return path
+
+    return write
+
+
+def read_all(path: Path, **options: Any) -> tuple[list[dict[str, Any]], list[tuple[int, str]]]:
+    """The rows of a log, and the line and reason of its bad lines."""
+    bad: list[codecs.BadLine] = []
+    batches = list(codecs.read(path, on_bad=bad.append, **options))
+    assert all(batch.schema.equals(RECORDS, check_metadata=True) for batch in batches)
+    for batch in batches:
+        batch.validate(full=True)
+    rows = pa.Table.from_batches(batches, RECORDS).to_pylist()
+    return rows, [(line.line, line.reason) for line in bad]
+
+
+def loaded(path: Path) -> list[Any]:
+    """The values of a file's lines."""
+    return [json.loads(line) for line in path.read_bytes().split(b"\n") if line]

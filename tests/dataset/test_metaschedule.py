@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tunefleet.dataset import codecs, parquet
+from tunefleet.errors import InputError
+
+from .conftest import Log, loaded, read_all
+
+TARGET = {"kind": "metal", "keys": ["metal", "gpu"], "tag": ""}
+INSTRUCTIONS = [
+    ["GetBlock", [], ["T_take", "main"], ["b0"]],
+    ["SampleCategorical", [], [[32, 64], [0.5, 0.5]], ["v4"]],
+    ["EnterPostproc", [], [], []],
+]
+
+
+def record(index: int = 0, run_s: Any = (2.7e-05,), decisions: Any = ((1, 0),)) -> list[Any]:
+    args = [["TENSOR", "float32", [1, 4096]]]
+    run_s = None if run_s is None else list(run_s)
+    return [index, [[INSTRUCTIONS, [list(d) for d in decisions]], run_s, TARGET, args]]
+
+
+WORKLOADS = [["727506180805651697", "7DwAAA=="], ["5010897845704537200", "y3sAAA=="]]
+
+
+def text(values: list[Any]) -> str:
+    return "".join(json.dumps(value, separators=(",", ":")) + "\n" for value in values)
+
+
+def database(log: Log, records: list[Any], workloads: list[Any] | None = None) -> Path:
+    if workloads is not None:
+        log(text(workloads), "a__database_workload.json")
+    return log(text(records), "a__database_tuning_record.json")
+
+
+def test_a_record_is_a_row_with_its_workload(log: Log) -> None:
+    (row,), bad = read_all(database(log, [record(1)], WORKLOADS), device="m1")
+    assert bad == []
+    assert (row["format"], row["workload"], row["definition"]) == ("metaschedule", *WORKLOADS[1])
+    assert row["steps"] == [
+        '["GetBlock",[],["T_take","main"],["b0"]]',
+        '["SampleCategorical",[],[[32,64],[0.5,0.5]],["v4"],0]',
+        '["EnterPostproc",[],[],[]]',
+    ]
+    assert (row["costs_s"], row["error_no"]) == ([2.7e-05], 0)
+    assert json.loads(row["target"]) == TARGET
+
+
+def test_without_workloads_a_workload_is_called_by_index_and_arguments(log: Log) -> None:
+    (row,), _ = read_all(database(log, [record(7)]))
+    assert (row["workload"], row["definition"]) == (
+        '["workload 7",[["TENSOR","float32",[1,4096]]]]', None)  # fmt: skip
+
+
+@pytest.mark.parametrize("run_s", [None, [], [1e10]])
+def test_a_failure_has_the_number_of_an_unknown_error(log: Log, run_s: Any) -> None:
+    (row,), _ = read_all(database(log, [record(0, run_s)]))
+    assert (row["error_no"], row["costs_s"]) == (8, run_s or [])
+
+
+@pytest.mark.parametrize("workloads", [None, WORKLOADS])
+def test_a_database_comes_back_as_it_was(log: Log, tmp_path: Path, workloads: Any) -> None:
+    records = [record(1), record(0, None), record(1, []), record(0, [1.5], [[0, [1]], [1, None]])]
+    path = database(log, records, workloads)
+    parquet.write(codecs.read(path), tmp_path / "a.parquet")
+    count = codecs.write(parquet.read(tmp_path / "a.parquet"), tmp_path / "db", "metaschedule")
+    assert count == len(records)
+    assert records == loaded(tmp_path / "db" / "database_tuning_record.json")
+    written = tmp_path / "db" / "database_workload.json"
+    assert written.exists() == (workloads is not None)
+    if workloads is not None:
+        assert workloads == loaded(written)
+
+
+def test_workloads_without_records_are_gone_and_the_others_are_numbered_anew(
+    log: Log, tmp_path: Path
+) -> None:
+    path = database(log, [record(1)], WORKLOADS)
+    out = tmp_path / "b__database_tuning_record.json.gz"
+    codecs.write(codecs.read(path), out, "metaschedule")
+    (row,), _ = read_all(out)
+    assert (row["workload"], row["definition"]) == tuple(WORKLOADS[1])
+
+
+def test_two_databases_become_one(log: Log, tmp_path: Path) -> None:
+    batches = []
+    for workload in WORKLOADS:
+        batches += codecs.read(database(log, [record(0)], [workload]))
+    codecs.write(batches, tmp_path / "db", "metaschedule")
+    rows, _ = read_all(tmp_path / "db" / "database_tuning_record.json")
+    assert [[row["workload"], row["definition"]] for row in rows] == WORKLOADS
+
+
+def test_records_with_and_without_workloads_do_not_mix(log: Log, tmp_path: Path) -> None:
+    batches = [*codecs.read(database(log, [record(0)]))]
+    batches += codecs.read(database(log, [record(0)], WORKLOADS))
+    with pytest.raises(InputError, match="some of the records come with"):
+        codecs.write(batches, tmp_path / "db", "metaschedule")
+    assert list((tmp_path / "db").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "reason"),
+    [
+        ("[0,", "not JSON"),
+        (text([record(5)]), "workload 5 is not in the file of workloads"),
+        (text([record(0, decisions=[[1, 0], [0, 0]])]), "not in the order"),
+        (text([record(0, decisions=[[1, 0], [1, 0]])]), "not in the order"),
+        (text([record(0, decisions=[[3, 0]])]), "instruction 3, which is none"),
+        (text([record(0, ["1"])]), "Expected `float`"),
+        (text([[0, 1]]), "Expected `array`"),
+        (text([record(0)]).replace("2.7e-05", "1e999"), "out of range"),
+        (text([record(0)]).replace('"tag"', '"kind"'), "'kind' is there twice"),
+        ("\0\0\0", "a NUL byte"),
+    ],
+)
+def test_a_bad_line_is_reported_and_the_others_are_read(log: Log, spoilt: str, reason: str) -> None:
+    log(text(WORKLOADS), "database_workload.json")
+    good = text([record(0)])
+    path = log(good + spoilt.strip() + "\n" + good, "database_tuning_record.json")
+    rows, bad = read_all(path)
+    assert [row["line"] for row in rows] == [1, 3]
+    assert [number for number, _ in bad] == [2]
+    assert reason in bad[0][1]
+
+
+def test_a_broken_file_of_workloads_is_named(log: Log) -> None:
+    with pytest.raises(InputError, match=r"a__database_workload\.json:2: not a workload"):
+        read_all(database(log, [record(0)], [WORKLOADS[0], ["one"]]))
