@@ -65,6 +65,20 @@ def test_the_same_seed_gives_the_same_sample(invoke: Invoke, records: str, tmp_p
     assert tables[0] == tables[1] != tables[2]
 
 
+def test_workloads_of_unknown_flops_are_told_of(invoke: Invoke, tmp_path: Path) -> None:
+    path = tmp_path / "records.parquet"
+    known = [
+        Record('["dense",[64,64],[64,64]]', steps=(f'["SP",0,0,64,[{i + 1}],1]',))
+        for i in range(20)
+    ]
+    unknown = [Record("mystery", steps=("[]",)) for _ in range(20)]
+    parquet.write(table(known + unknown).to_batches(), path)
+    ended = invoke("dataset", "sample", str(path), "-o", str(tmp_path / "o.parquet"), "--rate", "1")
+    assert ended.code == 0
+    assert ended.err.startswith("1 of 2 workloads have unknown FLOPs")
+    assert ended.out.startswith("20 of 40 records")
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [

@@ -93,18 +93,28 @@ def sample(
         output.write_json(json, figures)
 
 
+def _flops(table: pa.Table) -> dict[str, float]:
+    """FLOPs by workload; two formats do not name one alike. Says which are not known."""
+    from tunefleet.dataset.flops import flops_by_workload
+
+    found = flops_by_workload(table.to_batches())
+    flops = {workload: known.count for (_, workload), known in found.items() if known.count}
+    if len(flops) < len(found):
+        typer.echo(
+            f"{len(found) - len(flops):,} of {len(found):,} workloads have unknown FLOPs: they are "
+            "left out",
+            err=True,
+        )
+    return flops
+
+
 def _kept(method: str, table: pa.Table, rows: Rows, amount: Amount, seed: int) -> Codes:
     from tunefleet.dataset import sampling
 
     if method == "random":
         return sampling.uniform(rows, amount, seed)
     if method == "flops":
-        from tunefleet.dataset.flops import flops_by_workload
-
-        found = flops_by_workload(table.to_batches()).items()
-        # Two formats do not name a workload alike.
-        flops = {workload: known.count or 0.0 for (_, workload), known in found}
-        return sampling.by_flops(rows, amount, flops, seed)
+        return sampling.by_flops(rows, amount, _flops(table), seed)
     from tunefleet.features.sequences import Sequences
 
     words = rows.steps.words
