@@ -71,7 +71,7 @@ def test_workloads_of_unknown_flops_are_told_of(invoke: Invoke, tmp_path: Path) 
         Record('["dense",[64,64],[64,64]]', steps=(f'["SP",0,0,64,[{i + 1}],1]',))
         for i in range(20)
     ]
-    unknown = [Record("mystery", steps=("[]",)) for _ in range(20)]
+    unknown = [Record("mystery") for _ in range(20)]
     parquet.write(table(known + unknown).to_batches(), path)
     ended = invoke("dataset", "sample", str(path), "-o", str(tmp_path / "o.parquet"), "--rate", "1")
     assert ended.code == 0
