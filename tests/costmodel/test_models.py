@@ -3,7 +3,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tunefleet.costmodel import MODELS, CostModel, RandomModel, XGBModel
+from tunefleet.costmodel import (
+    MODELS,
+    CostModel,
+    LGBMModel,
+    Measured,
+    MLPModel,
+    RandomModel,
+    XGBModel,
+)
 
 COLUMNS = 20
 
@@ -21,14 +29,26 @@ def labels_of(found: list[np.ndarray]) -> np.ndarray:
     return (raw - raw.min()) / (raw.max() - raw.min())
 
 
+def model_of(kind: str) -> CostModel:
+    """As small as shows the behaviour."""
+    if kind == "lgbm":
+        return LGBMModel(rounds=20)
+    return MLPModel(hidden=16, epochs=6) if kind == "mlp" else MODELS[kind]()
+
+
+def measured(count: int, seed: int = 0) -> Measured:
+    found = programs(count, seed)
+    return Measured(found, labels_of(found), [f"t{i % 3}" for i in range(count)])
+
+
 @pytest.mark.parametrize("kind", sorted(MODELS))
 class TestEveryModel:
     """What every cost model promises."""
 
     @pytest.fixture
     def fitted(self, kind: str) -> CostModel:
-        train = programs(60)
-        return MODELS[kind]().fit(train, labels_of(train), ["t"] * len(train))
+        train = measured(60)
+        return model_of(kind).fit(train.programs, train.labels, train.tasks)
 
     def test_one_score_per_program(self, fitted: CostModel) -> None:
         assert fitted.predict(programs(7)).shape == (7,)
@@ -52,22 +72,85 @@ class TestEveryModel:
     def test_is_named(self, fitted: CostModel, kind: str) -> None:
         assert fitted.name == kind
 
+    def test_takes_a_validation_part(self, kind: str) -> None:
+        train = measured(60)
+        model = model_of(kind).fit(train.programs, train.labels, train.tasks, measured(20, seed=4))
+        assert np.isfinite(model.predict(train.programs)).all()
 
-def test_xgb_ranks_better_than_random() -> None:
-    train, test = programs(300), programs(100, seed=9)
-    model = XGBModel().fit(train, labels_of(train), ["t"] * len(train))
-    learned = np.corrcoef(model.predict(test), labels_of(test))[0, 1]
-    guessed = np.corrcoef(RandomModel(1).predict(test), labels_of(test))[0, 1]
-    assert learned > max(0.8, guessed)
+    def test_learns_the_same_from_the_same(self, kind: str) -> None:
+        train, test = measured(60), programs(9, seed=5)
+        scores = [
+            model_of(kind).fit(train.programs, train.labels, train.tasks).predict(test)
+            for _ in range(2)
+        ]
+        np.testing.assert_array_equal(*scores)
+
+    @pytest.mark.parametrize("count", [1, 2, 3])
+    def test_learns_from_a_few_programs(self, kind: str, count: int) -> None:
+        model = model_of(kind).fit(programs(count), np.linspace(0.5, 1.0, count), ["t"] * count)
+        assert np.isfinite(model.predict(programs(3))).all()
+
+    def test_learns_from_failures_alone(self, kind: str) -> None:
+        model = model_of(kind).fit(programs(20), np.zeros(20), ["t"] * 20)
+        assert np.isfinite(model.predict(programs(3))).all()
 
 
-def test_xgb_predicts_only_after_fit() -> None:
-    with pytest.raises(ValueError, match="before fit"):
-        XGBModel().predict(programs(1))
+LEARNERS = ("lgbm", "mlp", "xgb")
 
 
-def test_xgb_rejects_another_schema() -> None:
-    train = programs(20)
-    model = XGBModel().fit(train, labels_of(train), ["t"] * 20)
-    with pytest.raises(ValueError, match="columns"):
-        model.predict([np.zeros((2, COLUMNS + 1), dtype=np.float32)])
+@pytest.mark.parametrize("kind", LEARNERS)
+class TestEveryLearner:
+    """What every cost model that learns promises besides."""
+
+    def test_keeps_its_scores_when_saved(self, kind: str) -> None:
+        train, test = measured(60), programs(9, seed=5)
+        model = model_of(kind).fit(train.programs, train.labels, train.tasks)
+        loaded = MODELS[kind].load(model.save())
+        np.testing.assert_allclose(loaded.predict(test), model.predict(test), rtol=1e-6)
+
+    def test_predicts_only_after_fit(self, kind: str) -> None:
+        with pytest.raises(ValueError, match="before fit"):
+            MODELS[kind]().predict(programs(1))
+
+    def test_saves_only_after_fit(self, kind: str) -> None:
+        with pytest.raises(ValueError, match="before fit"):
+            MODELS[kind]().save()
+
+    def test_rejects_another_schema(self, kind: str) -> None:
+        train = measured(20)
+        model = model_of(kind).fit(train.programs, train.labels, train.tasks)
+        with pytest.raises(ValueError, match="columns"):
+            model.predict([np.zeros((2, COLUMNS + 1), dtype=np.float32)])
+
+    def test_refuses_no_programs(self, kind: str) -> None:
+        with pytest.raises(ValueError, match="0 programs"):
+            MODELS[kind]().fit([], np.zeros(0), [])
+
+    def test_a_program_without_rows_is_refused(self, kind: str) -> None:
+        with pytest.raises(ValueError, match="without rows"):
+            MODELS[kind]().fit([np.zeros((0, COLUMNS), dtype=np.float32)], np.ones(1), ["t"])
+
+    def test_ranks_better_than_random(self, kind: str) -> None:
+        train, test = programs(300), programs(100, seed=9)
+        model = MLPModel(hidden=32, epochs=40, learning_rate=5e-3) if kind == "mlp" else None
+        model = model or (LGBMModel(rounds=60) if kind == "lgbm" else XGBModel())
+        model.fit(train, labels_of(train), ["t"] * len(train))
+        learned = np.corrcoef(model.predict(test), labels_of(test))[0, 1]
+        guessed = np.corrcoef(RandomModel(1).predict(test), labels_of(test))[0, 1]
+        assert learned > max(0.8, guessed)
+
+
+def test_mlp_ignores_the_order_of_rows() -> None:
+    train = measured(60)
+    model = MLPModel(hidden=16, epochs=6).fit(train.programs, train.labels, train.tasks)
+    test = programs(9, seed=5)
+    turned = [program[::-1] for program in test]
+    np.testing.assert_allclose(model.predict(test), model.predict(turned), rtol=1e-4, atol=1e-6)
+
+
+def test_lgbm_stops_when_validation_gets_no_better() -> None:
+    train = measured(60)
+    noise = Measured(train.programs[:20], np.random.default_rng(1).random(20), train.tasks[:20])
+    stopped = LGBMModel(rounds=400).fit(train.programs, train.labels, train.tasks, noise)
+    full = LGBMModel(rounds=400).fit(train.programs, train.labels, train.tasks)
+    assert len(stopped.save()) < len(full.save())

@@ -1,11 +1,28 @@
 """Learned cost models behind one protocol."""
 
-from tunefleet.costmodel._base import CostModel, Program, Scores
+from tunefleet.costmodel._base import CostModel, Measured, Program, Scores
+from tunefleet.costmodel.lgbm import LGBMModel
+from tunefleet.costmodel.mlp import MLPModel
 from tunefleet.costmodel.random_ import RandomModel
 from tunefleet.costmodel.xgb import XGBModel
 
-MODELS: dict[str, type[RandomModel] | type[XGBModel]] = {
-    model.name: model for model in (RandomModel, XGBModel)
+Kind = type[LGBMModel] | type[MLPModel] | type[RandomModel] | type[XGBModel]
+
+MODELS: dict[str, Kind] = {
+    LGBMModel.name: LGBMModel,
+    MLPModel.name: MLPModel,
+    RandomModel.name: RandomModel,
+    XGBModel.name: XGBModel,
 }
 
-__all__ = ["MODELS", "CostModel", "Program", "RandomModel", "Scores", "XGBModel"]
+__all__ = [
+    "MODELS",
+    "CostModel",
+    "LGBMModel",
+    "MLPModel",
+    "Measured",
+    "Program",
+    "RandomModel",
+    "Scores",
+    "XGBModel",
+]

@@ -7,7 +7,7 @@ from typing import Self
 
 import numpy as np
 
-from tunefleet.costmodel._base import Program, Scores
+from tunefleet.costmodel._base import Measured, Program, Scores
 
 
 class RandomModel:
@@ -17,7 +17,13 @@ class RandomModel:
         self.seed = seed
         self._generator = np.random.default_rng(seed)
 
-    def fit(self, programs: Sequence[Program], labels: Scores, tasks: Sequence[str]) -> Self:
+    def fit(
+        self,
+        programs: Sequence[Program],
+        labels: Scores,
+        tasks: Sequence[str],
+        validation: Measured | None = None,
+    ) -> Self:
         return self
 
     def predict(self, programs: Sequence[Program]) -> Scores:

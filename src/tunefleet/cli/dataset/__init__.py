@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import typer
 
-from tunefleet.cli.dataset import collecting, devices, exporting, importing, merging, showing, stats
+from tunefleet.cli.dataset import (
+    collecting,
+    devices,
+    exporting,
+    importing,
+    merging,
+    sampling,
+    showing,
+    splitting,
+    stats,
+)
 
 app = typer.Typer(
     name="dataset",
@@ -16,6 +26,8 @@ app.command("import")(importing.import_)
 app.command("export")(exporting.export)
 app.command("merge")(merging.merge)
 app.command("show")(showing.show)
-app.command("collect")(collecting.collect)
 app.command("stats")(stats.stats)
+app.command("sample")(sampling.sample)
+app.command("split")(splitting.split)
+app.command("collect")(collecting.collect)
 app.command("devices")(devices.devices)

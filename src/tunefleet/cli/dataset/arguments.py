@@ -73,4 +73,8 @@ Format = Annotated[
         metavar="|".join(FORMATS), callback=_format, help="The logs' format; it is told by content."
     ),
 ]
+Seed = Annotated[
+    int,
+    typer.Option(metavar="N", callback=options.not_negative, help="Seed of what is drawn."),
+]
 Force = Annotated[bool, typer.Option("--force", help="Write over what is there.")]

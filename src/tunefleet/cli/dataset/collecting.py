@@ -207,6 +207,8 @@ def collect(
         ),
     ] = None,
     force: arguments.Force = False,
+    host_cores: options.HostCores = None,
+    device_cores: options.DeviceCores = None,
     home: options.Home = None,
     json: options.JsonFile = None,
     quiet: options.Quiet = False,
@@ -226,7 +228,14 @@ def collect(
         from tunefleet.context import BenchmarkContext
 
         contexts = [
-            BenchmarkContext(target, threads=count, device_key=device, home=home)
+            BenchmarkContext(
+                target,
+                threads=count,
+                device_key=device,
+                host_cores=options.core_numbers(host_cores),
+                device_cores=options.core_numbers(device_cores),
+                home=home,
+            )
             for target in targets
             for count in threads
         ]

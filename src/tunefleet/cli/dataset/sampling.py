@@ -1,0 +1,122 @@
+"""`tunefleet dataset sample`: fewer records to train on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tunefleet.cli import options, output
+from tunefleet.cli.dataset import arguments
+from tunefleet.cli.outcome import one_line
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tunefleet.dataset.rows import Codes, Rows
+    from tunefleet.dataset.sampling import Amount
+
+SCHEMA = "tunefleet-sample/1"
+METHODS = ("flops", "random", "diversity")
+
+
+def _method(value: str) -> str:
+    arguments.one_of(METHODS, value)
+    return value
+
+
+def _rate(value: float) -> float:
+    if not 0 < value <= 1:
+        raise typer.BadParameter(f"{value:g} is not a share between 0 and 1")
+    return value
+
+
+def sample(
+    records: arguments.Records,
+    out: arguments.ParquetOutput,
+    rate: Annotated[
+        float,
+        typer.Option(metavar="R", callback=_rate, help="Share of the records to keep at most."),
+    ],
+    method: Annotated[
+        str,
+        typer.Option(
+            metavar="|".join(METHODS),
+            callback=_method,
+            help="flops: whole tasks, by the probability of their FLOPs; random: any records; "
+            "diversity: of every task programs that differ.",
+        ),
+    ] = "flops",
+    seed: arguments.Seed = 0,
+    min_records: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            callback=options.positive,
+            help="Leave out tasks with fewer valid records.",
+        ),
+    ] = 16,
+    force: arguments.Force = False,
+    json: options.JsonFile = None,
+    traceback: options.Traceback = False,
+) -> None:
+    """Keep a part of the records: valid ones, of tasks that have enough of them."""
+    from tunefleet.dataset import parquet
+    from tunefleet.dataset.rows import Rows
+    from tunefleet.dataset.sampling import Amount
+
+    arguments.check_free(Path(out), force)
+    table = parquet.read_table(records)
+    rows = Rows.of(table)
+    kept = _kept(method, table, rows, Amount(rate, min_records), seed)
+    parquet.write(table.take(kept).to_batches(parquet.BATCH_ROWS), Path(out))
+    figures: dict[str, Any] = {
+        "schema": SCHEMA,
+        "output": out,
+        "method": method,
+        "rate": rate,
+        "seed": seed,
+        "min_records": min_records,
+        "read": len(rows),
+        "valid": int(rows.valid.sum()),
+        "tasks_read": len(set(rows.task.tolist())),
+        "records": len(kept),
+        "tasks": len(set(rows.task[kept].tolist())),
+    }
+    if json != options.STDOUT:
+        typer.echo(
+            f"{figures['records']:,} of {figures['read']:,} records in {one_line(out)}, "
+            f"{figures['tasks']:,} of {figures['tasks_read']:,} tasks"
+        )
+    if json is not None:
+        output.write_json(json, figures)
+
+
+def _flops(table: pa.Table) -> dict[str, float]:
+    """FLOPs by workload; two formats do not name one alike. Says which are not known."""
+    from tunefleet.dataset.flops import flops_by_workload
+
+    found = flops_by_workload(table.to_batches())
+    flops = {workload: known.count for (_, workload), known in found.items() if known.count}
+    if len(flops) < len(found):
+        typer.echo(
+            f"{len(found) - len(flops):,} of {len(found):,} workloads have unknown FLOPs: they are "
+            "left out",
+            err=True,
+        )
+    return flops
+
+
+def _kept(method: str, table: pa.Table, rows: Rows, amount: Amount, seed: int) -> Codes:
+    from tunefleet.dataset import sampling
+
+    if method == "random":
+        return sampling.uniform(rows, amount, seed)
+    if method == "flops":
+        return sampling.by_flops(rows, amount, _flops(table), seed)
+    from tunefleet.features.sequences import Sequences
+
+    words = rows.steps.words
+    sequences = Sequences.of(words.names, words.codes, rows.steps.lengths)
+    return sampling.diverse(rows, amount, sequences.projected(), seed)

@@ -1,0 +1,154 @@
+"""`tunefleet dataset split`: records to train, to validate and to test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tunefleet.cli import options, output
+from tunefleet.cli.dataset import arguments
+from tunefleet.cli.outcome import one_line
+from tunefleet.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from tunefleet.dataset.rows import Rows
+    from tunefleet.dataset.splits import Shares, Split
+
+SCHEMA = "tunefleet-split/1"
+WITHIN_TASK, IN_ORDER, TASK, TARGET, NETWORK = BY = (
+    "within-task", "within-task-in-order", "task", "target", "network",
+)  # fmt: skip
+
+
+def _by(value: str) -> str:
+    arguments.one_of(BY, value)
+    return value
+
+
+def _share(value: float) -> float:
+    if not 0 < value < 1:
+        raise typer.BadParameter(f"{value:g} is not a share between 0 and 1")
+    return value
+
+
+def split(
+    records: arguments.Records,
+    by: Annotated[
+        str,
+        typer.Option(
+            metavar="|".join(BY),
+            callback=_by,
+            help="What is not shared by training and test: a program, a task, a device, a network.",
+        ),
+    ],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="DIR",
+            callback=options.directory,
+            help="Where train.parquet, validation.parquet and test.parquet are written.",
+        ),
+    ],
+    hold_out: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="The device or the network that tests.", show_default=False
+        ),
+    ] = None,
+    networks: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help='Workloads by network, {"network": ["workload", ...]} in JSON; the default is '
+            "those of each log, by the name of its file.",
+        ),
+    ] = None,
+    test: Annotated[
+        float, typer.Option(metavar="SHARE", callback=_share, help="Share of records to test.")
+    ] = 0.1,
+    validation: Annotated[
+        float, typer.Option(metavar="SHARE", callback=_share, help="Share to validate.")
+    ] = 0.1,
+    seed: arguments.Seed = 0,
+    force: arguments.Force = False,
+    json: options.JsonFile = None,
+    traceback: options.Traceback = False,
+) -> None:
+    """Split records into train.parquet, validation.parquet and test.parquet."""
+    from tunefleet.dataset import parquet
+    from tunefleet.dataset.rows import Rows
+    from tunefleet.dataset.splits import Shares
+
+    _check_hold_out(by, hold_out, networks)
+    shares = Shares(test, validation)
+    paths = {part: out / f"{part}.parquet" for part in ("train", "validation", "test")}
+    for path in paths.values():
+        arguments.check_free(path, force)
+    table = parquet.read_table(records)
+    rows = Rows.of(table)
+    found = _split(by, rows, shares, seed, hold_out or "", networks)
+    _make(out)
+    for part, numbers in found.parts().items():
+        parquet.write(table.take(numbers).to_batches(parquet.BATCH_ROWS), paths[part])
+    figures: dict[str, Any] = {
+        "schema": SCHEMA,
+        "output": str(out),
+        "by": by,
+        "hold_out": hold_out,
+        "seed": seed,
+        "parts": {
+            part: {"records": len(numbers), "tasks": len(set(rows.task[numbers].tolist()))}
+            for part, numbers in found.parts().items()
+        },
+    }
+    if json != options.STDOUT:
+        for part, counts in figures["parts"].items():
+            typer.echo(
+                f"{one_line(str(paths[part]))}: {counts['records']:,} records, "
+                f"{counts['tasks']:,} tasks"
+            )
+    if json is not None:
+        output.write_json(json, figures)
+
+
+def _check_hold_out(by: str, hold_out: str | None, networks: Path | None) -> None:
+    if by in (TARGET, NETWORK) and hold_out is None:
+        what = "device" if by == TARGET else "network"
+        raise InputError(f"--by {by} needs the {what} that tests", cure="name it with --hold-out")
+    if by not in (TARGET, NETWORK) and hold_out is not None:
+        raise InputError(f"--hold-out does not go with --by {by}", cure=f"use {TARGET}, {NETWORK}")
+    if by != NETWORK and networks is not None:
+        raise InputError(f"--networks does not go with --by {by}", cure=f"use --by {NETWORK}")
+
+
+def _split(
+    by: str, rows: Rows, shares: Shares, seed: int, hold_out: str, networks: Path | None
+) -> Split:
+    from tunefleet.dataset import splits
+
+    if by == WITHIN_TASK:
+        return splits.within_task(rows, shares, seed)
+    if by == IN_ORDER:
+        return splits.within_task_in_order(rows, shares)
+    if by == TASK:
+        return splits.by_task(rows, shares, seed)
+    if by == TARGET:
+        return splits.by_target(rows, hold_out, shares, seed)
+    known: Mapping[str, Collection[str]]
+    known = splits.networks_by_log(rows) if networks is None else splits.read_networks(networks)
+    return splits.by_network(rows, splits.workloads_of(known, hold_out), shares, seed)
+
+
+def _make(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"cannot make the directory {directory}: {error.strerror}", cure="choose another one"
+        ) from error

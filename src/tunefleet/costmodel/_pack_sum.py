@@ -1,0 +1,48 @@
+"""The loss of boosted trees on programs of several rows ("pack sum" of Ansor, OSDI 2020, 5.2).
+
+The score of a program is the sum of its rows' scores; the loss is the squared error of that sum
+against the label, weighted by the label so that fast programs count more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunefleet.costmodel._base import Program, Scores, stack
+
+
+@dataclass(frozen=True)
+class PackSum:
+    """The rows of programs, and what the loss needs of them."""
+
+    rows: NDArray[np.float32]
+    starts: NDArray[np.int64]
+    labels: Scores
+
+    @classmethod
+    def of(cls, programs: Sequence[Program], labels: Scores) -> PackSum:
+        if len(programs) != len(labels) or len(programs) == 0:
+            raise ValueError(f"{len(programs)} programs and {len(labels)} labels")
+        rows, starts = stack(programs)
+        return cls(rows, starts, np.asarray(labels, np.float64))
+
+    def sums(self, scores: NDArray[Any]) -> NDArray[Any]:
+        """Scores of programs from those of their rows."""
+        if len(self.starts) == len(scores):
+            return scores
+        return np.asarray(np.add.reduceat(scores, self.starts))
+
+    def gradient(self, scores: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """First and second derivative of the loss by each row's score."""
+        weights = 0.1 + self.labels
+        first = (self.sums(scores) - self.labels) * weights
+        counts = np.diff(np.append(self.starts, len(self.rows)))
+        return np.repeat(first, counts), np.repeat(weights, counts)
+
+    def rmse(self, scores: NDArray[Any]) -> float:
+        return float(np.sqrt(np.mean((self.sums(scores) - self.labels) ** 2)))

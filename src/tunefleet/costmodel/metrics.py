@@ -1,0 +1,261 @@
+"""How well scores rank and predict: TenSet's metrics, and the baseline of a random ranking.
+
+Labels are `best latency / latency` within a task, 0 for a failed trial; higher is better. Failed
+trials stay in every metric except `mape`, whose division by their label has no meaning. Per-task
+values are averaged weighted by the number of records of the task, as TenSet's `evaluate_model`
+does. Source: Zheng et al., TenSet, NeurIPS 2021 Datasets & Benchmarks, and its `metric.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector = NDArray[np.float64]
+
+#: What TenSet divides by instead of a failed trial's label of zero.
+LEAST_LABEL = 1e-5
+
+
+def pairwise_accuracy(labels: Vector, scores: Vector) -> float:
+    """Share of pairs that scores order as labels do (PCA), 0.5 for fewer than two.
+
+    TenSet's definition: over pairs i < j in the order given, `score_i > score_j` is held against
+    `label_i > label_j`, so a tie counts as "not greater". That is what a stable sort does with
+    ties, so the pairs that agree are those that both sortings leave in one order: O(n log n).
+    """
+    n = len(labels)
+    if n <= 1:
+        return 0.5
+    by_label = np.argsort(labels, kind="stable")
+    place = np.empty(n, np.int64)
+    place[np.argsort(scores, kind="stable")] = np.arange(n)
+    return 1.0 - inversions(place[by_label]) / (n * (n - 1) / 2)
+
+
+def inversions(permutation: NDArray[np.int64]) -> int:
+    """Pairs i < j with `permutation[i] > permutation[j]`, of a permutation of 0..n-1.
+
+    A radix sort from the highest bit: before a bit is sorted, a pair that it would swap is a one
+    before a zero within a group of equal higher bits.
+    """
+    current, count = permutation, 0
+    for bit in reversed(range(max(1, len(permutation) - 1).bit_length())):
+        ones = (current >> bit) & 1
+        before = np.cumsum(ones) - ones
+        start = (current >> (bit + 1)) << (bit + 1)
+        ones_in_group = before - before[start]
+        count += int(ones_in_group[ones == 0].sum())
+        zeros_in_group = np.arange(len(current)) - start - ones_in_group
+        sorted_ = np.empty_like(current)
+        moved = np.where(ones == 1, start + (1 << bit) + ones_in_group, start + zeros_in_group)
+        sorted_[moved] = current
+        current = sorted_
+    return count
+
+
+def best_first(scores: Vector) -> NDArray[np.int64]:
+    """Row numbers from the best score down; of equal scores the last row comes first."""
+    return np.argsort(scores, kind="stable")[::-1]
+
+
+def recall(labels: Vector, scores: Vector, k: int) -> float:
+    """Share of the k best by label among the k best by score."""
+    found = np.intersect1d(best_first(labels)[:k], best_first(scores)[:k])
+    return len(found) / k
+
+
+def peak(labels: Vector, scores: Vector, k: int) -> float:
+    """Mean over j = 1..k of the best label among the j best scores, relative to the best label."""
+    chosen = labels[best_first(scores)[:k]]
+    return float(np.maximum.accumulate(chosen).mean() / labels.max())
+
+
+def top_k(labels: Vector, scores: Vector, k: int) -> float:
+    """Best latency of a task / best latency among its k best scores."""
+    return float(max(labels[best_first(scores)[:k]].max() / labels.max(), LEAST_LABEL))
+
+
+@dataclass(frozen=True)
+class TaskRanking:
+    """One task of a network: its programs' latencies (inf: failed), scores, and occurrences."""
+
+    latency_s: Vector
+    scores: Vector
+    occurrences: float = 1.0
+
+    def __post_init__(self) -> None:
+        if len(self.latency_s) != len(self.scores):
+            raise ValueError(f"{len(self.latency_s)} latencies and {len(self.scores)} scores")
+        if not np.isfinite(self.latency_s).any():
+            raise ValueError("a task without a valid latency has no best one")
+
+
+def network_top_k(tasks: Sequence[TaskRanking], k: int) -> float:
+    """Latency of a network of the best programs / of the best among the k best scores of each task.
+
+    `sum(w * best) / sum(w * best of top k)`, w the occurrences. A task whose top k all failed
+    counts with `best / LEAST_LABEL`, as in TenSet.
+    """
+    chosen = total = 0.0
+    for task in tasks:
+        best = float(task.latency_s.min())
+        reached = float(task.latency_s[best_first(task.scores)[:k]].min())
+        total += task.occurrences * best
+        chosen += task.occurrences * min(reached, best / LEAST_LABEL)
+    return total / chosen
+
+
+def random_network_top_k(
+    tasks: Sequence[TaskRanking], k: int, seed: int = 0, repeats: int = 200
+) -> float:
+    """The mean of `network_top_k` over seeded random rankings.
+
+    A ratio of sums has no closed form, so this one is drawn.
+    """
+    generator = np.random.default_rng(seed)
+    drawn = [
+        network_top_k(
+            [
+                TaskRanking(t.latency_s, generator.random(len(t.scores)), t.occurrences)
+                for t in tasks
+            ],
+            k,
+        )
+        for _ in range(repeats)
+    ]
+    return float(np.mean(drawn))
+
+
+def rmse(labels: Vector, scores: Vector) -> float:
+    return float(np.sqrt(np.mean((scores - labels) ** 2)))
+
+
+def r_squared(labels: Vector, scores: Vector) -> float:
+    """1 for labels that are all but equal, as in TenSet."""
+    total = float(((labels - labels.mean()) ** 2).sum())
+    return 1.0 if total < 1e-6 else 1.0 - float(((labels - scores) ** 2).sum()) / total
+
+
+def mape(labels: Vector, scores: Vector) -> float:
+    """Mean of |label - score| / label over valid trials; nan when there is none."""
+    valid = labels > 0
+    if not valid.any():
+        return float("nan")
+    return float((np.abs(labels - scores)[valid] / labels[valid]).mean())
+
+
+def expected_best(labels: Vector, k: int) -> Vector:
+    """Expected best label among j = 1..k rows drawn at random without replacement, exactly."""
+    ascending = np.sort(labels)
+    n = len(ascending)
+    # Chance that all of j rows lie among the i lowest: product over m < j of (i - m) / (n - m).
+    chance = np.ones(n + 1)
+    lowest = np.arange(n + 1)
+    found = np.empty(min(k, n))
+    for j in range(min(k, n)):
+        chance = chance * np.maximum(lowest - j, 0) / (n - j)
+        found[j] = np.diff(chance) @ ascending
+    return found
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """What a ranking is worth, each value between 0 and 1."""
+
+    pca: float
+    top1: float
+    top5: float
+    peak1: float
+    peak5: float
+    recall5: float
+
+
+@dataclass(frozen=True)
+class Errors:
+    """How far predicted labels are off."""
+
+    rmse: float
+    r2: float
+    mape: float
+
+
+_TASK: dict[str, Callable[[Vector, Vector], float]] = {
+    "pca": pairwise_accuracy,
+    "top1": lambda y, s: top_k(y, s, 1),
+    "top5": lambda y, s: top_k(y, s, 5),
+    "peak1": lambda y, s: peak(y, s, 1),
+    "peak5": lambda y, s: peak(y, s, 5),
+    "recall5": lambda y, s: recall(y, s, 5),
+}
+
+
+def _expected(labels: Vector) -> Mapping[str, float]:
+    """The exact expectation of each value of `Ranking` for a random ranking of a task."""
+    n = len(labels)
+    best = expected_best(labels, 5) / labels.max()
+    return {
+        "pca": 0.5,
+        "top1": max(best[0], LEAST_LABEL),
+        "top5": max(best[-1], LEAST_LABEL),
+        "peak1": best[0],
+        "peak5": float(best.mean()),
+        "recall5": min(5, n) ** 2 / n / 5,
+    }
+
+
+def _by_task(labels: Vector, tasks: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    """Rows of each task that has a valid trial, in the order given."""
+    if len(labels) != len(tasks):
+        raise ValueError(f"{len(labels)} labels and {len(tasks)} tasks")
+    order = np.argsort(tasks, kind="stable")
+    bounds = np.flatnonzero(np.diff(tasks[order])) + 1
+    for rows in np.split(order, bounds):
+        if len(rows) and labels[rows].max() > 0:
+            yield rows
+
+
+def ranking(labels: Vector, scores: Vector, tasks: NDArray[np.int64]) -> Ranking:
+    """Each value per task, averaged weighted by its records; `tasks` numbers the task of a row.
+
+    Tasks without a valid trial have no best latency and are left out. Raises ValueError when none
+    is left.
+    """
+    parts = [
+        (len(rows), {name: of(labels[rows], scores[rows]) for name, of in _TASK.items()})
+        for rows in _by_task(labels, tasks)
+    ]
+    return _weighted(parts)
+
+
+def random_ranking(labels: Vector, tasks: NDArray[np.int64]) -> Ranking:
+    """What `ranking` is expected to be for scores that know nothing, exactly."""
+    return _weighted([(len(rows), _expected(labels[rows])) for rows in _by_task(labels, tasks)])
+
+
+def _weighted(parts: Sequence[tuple[int, Mapping[str, float]]]) -> Ranking:
+    if not parts:
+        raise ValueError("no task with a valid trial")
+    weights = [records for records, _ in parts]
+    means = {
+        name: float(np.average([values[name] for _, values in parts], weights=weights))
+        for name in _TASK
+    }
+    return Ranking(**means)
+
+
+def errors(labels: Vector, scores: Vector, tasks: NDArray[np.int64]) -> Errors:
+    """Per task and weighted by its records, as `ranking`; `rmse` is the root of the mean square."""
+    rows = list(_by_task(labels, tasks))
+    if not rows:
+        raise ValueError("no task with a valid trial")
+    weights = [len(r) for r in rows]
+    square = [rmse(labels[r], scores[r]) ** 2 for r in rows]
+    return Errors(
+        rmse=float(np.sqrt(np.average(square, weights=weights))),
+        r2=float(np.average([r_squared(labels[r], scores[r]) for r in rows], weights=weights)),
+        mape=float(np.average([mape(labels[r], scores[r]) for r in rows], weights=weights)),
+    )

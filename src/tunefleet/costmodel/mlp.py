@@ -1,0 +1,269 @@
+"""A small neural network: rows encoded one by one, summed over a program, ranked within a task.
+
+TenSet's segment-sum MLP (two layers for each row, their sum over the program, two residual layers,
+one score) with its optimiser. The loss is the logistic loss of every pair of a task in the batch,
+weighted by how far their labels are apart; TenSet's LambdaRank takes the whole batch, of several
+tasks, as one list. Rows are encoded once for each distinct one of a batch: primitives repeat.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunefleet.costmodel import metrics
+from tunefleet.costmodel._base import Measured, Program, Scores, stack
+from tunefleet.costmodel._torch import one_thread, torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_FORMAT = "tunefleet-mlp/1"
+
+#: Records of one task in a batch, and tasks (or parts of one) in it.
+_LIST, _LISTS = 128, 4
+
+
+@dataclass(frozen=True)
+class _Data:
+    """Programs as numbers of distinct rows: program i has those from `starts[i]` on."""
+
+    distinct: NDArray[np.float32]
+    row: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, programs: Sequence[Program]) -> _Data:
+        rows, starts = stack(programs)
+        # Sorting one number for each row is quicker than sorting rows; different rows with the
+        # same 64 bits of a random projection are not met in practice.
+        key = rows.astype(np.float64) @ np.random.default_rng(0).normal(size=rows.shape[1])
+        _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+        return cls(rows[first], inverse, starts, np.diff(np.append(starts, len(rows))))
+
+    def of_programs(self, chosen: NDArray[np.int64]) -> tuple[Any, Any, Any]:
+        """Distinct rows of these programs, their rows as numbers of those, where each starts."""
+        sizes = self.sizes[chosen]
+        offsets = np.cumsum(sizes) - sizes
+        place = np.arange(int(sizes.sum())) - np.repeat(offsets, sizes)
+        used, local = np.unique(
+            self.row[np.repeat(self.starts[chosen], sizes) + place], return_inverse=True
+        )
+        return self.distinct[used], local, offsets
+
+
+class MLPModel:
+    name = "mlp"
+
+    def __init__(
+        self, hidden: int = 128, epochs: int = 50, learning_rate: float = 7e-4, seed: int = 0
+    ) -> None:
+        self.hidden = hidden
+        self.epochs = epochs
+        self.learning_rate = learning_rate
+        self.seed = seed
+        self._weights: dict[str, NDArray[np.float32]] = {}
+
+    def fit(
+        self,
+        programs: Sequence[Program],
+        labels: Scores,
+        tasks: Sequence[str],
+        validation: Measured | None = None,
+    ) -> Self:
+        """Fit from nothing; stops when `validation` (or a tenth set aside) ranks no better.
+
+        Raises SetupError without torch.
+        """
+        if len(programs) != len(labels) or len(programs) == 0:
+            raise ValueError(f"{len(programs)} programs and {len(labels)} labels")
+        generator = np.random.default_rng(self.seed)
+        given = Measured(programs, np.asarray(labels, float), tasks)
+        train, held = (given, validation) if validation else _set_aside(given, generator)
+        data = _Data.of(train.programs)
+        mean, scale = data.distinct.mean(axis=0), data.distinct.std(axis=0)
+        start = _initial(data.distinct.shape[1], self.hidden, generator)
+        start |= {"mean": mean, "scale": np.where(scale > 1e-6, scale, 1.0).astype(np.float32)}
+        with one_thread():
+            self._weights = self._trained(start, data, train, held, generator)
+        return self
+
+    def _trained(
+        self,
+        start: dict[str, NDArray[np.float32]],
+        data: _Data,
+        train: Measured,
+        held: Measured,
+        generator: np.random.Generator,
+    ) -> dict[str, NDArray[np.float32]]:
+        """The weights of the epoch that ranks `held` best."""
+        weights = {name: torch().from_numpy(value.copy()) for name, value in start.items()}
+        learnt = [w.requires_grad_() for name, w in weights.items() if name[0] in "wb"]
+        optimiser = torch().optim.Adam(learnt, lr=self.learning_rate, weight_decay=1e-6)
+        groups = _groups(train.tasks)
+        numbers = _numbers(held.tasks)
+        best, best_pca, since = start, -1.0, 0
+        for _ in range(self.epochs):
+            for lists in _batches(groups, generator):
+                self._step(weights, learnt, optimiser, data, train.labels, lists)
+            now = {name: w.detach().numpy().copy() for name, w in weights.items()}
+            pca = _pca(held.labels, _scores(now, held.programs), numbers)
+            since += 1
+            if pca > best_pca:
+                best, best_pca, since = now, pca, 0
+            # TenSet's patience.
+            if since > self.epochs // 6:
+                break
+        return best
+
+    @staticmethod
+    def _step(
+        weights: dict[str, Tensor],
+        learnt: list[Tensor],
+        optimiser: Any,
+        data: _Data,
+        labels: Scores,
+        lists: list[NDArray[np.int64]],
+    ) -> None:
+        chosen = np.concatenate(lists)
+        of_list = torch().from_numpy(np.repeat(np.arange(len(lists)), [len(i) for i in lists]))
+        target = torch().from_numpy(labels[chosen].astype(np.float32))
+        scores = _forward(weights, *data.of_programs(chosen))
+        gap = torch().clamp(target[:, None] - target[None, :], min=0.0)
+        gap = gap * (of_list[:, None] == of_list[None, :])
+        behind = torch().nn.functional.softplus(scores[None, :] - scores[:, None])
+        loss = (gap * behind).sum() / torch().clamp(gap.sum(), min=1e-6)
+        optimiser.zero_grad()
+        loss.backward()
+        torch().nn.utils.clip_grad_norm_(learnt, 0.5)
+        optimiser.step()
+
+    def predict(self, programs: Sequence[Program]) -> Scores:
+        if not self._weights:
+            raise ValueError("predict before fit")
+        if len(programs) == 0:
+            return np.zeros(0)
+        columns, known = programs[0].shape[1], len(self._weights["mean"])
+        if columns != known:
+            raise ValueError(f"features have {columns} columns, the model {known}")
+        with one_thread():
+            return _scores(self._weights, programs)
+
+    def save(self) -> bytes:
+        if not self._weights:
+            raise ValueError("save before fit")
+        header = json.dumps({"format": _FORMAT, "hidden": self.hidden, "seed": self.seed})
+        file = io.BytesIO()
+        arrays: dict[str, Any] = {"header": np.array(header), **self._weights}
+        np.savez(file, **arrays)
+        return file.getvalue()
+
+    @classmethod
+    def load(cls, data: bytes) -> Self:
+        try:
+            with np.load(io.BytesIO(data), allow_pickle=False) as file:
+                weights = {name: file[name] for name in file.files}
+            header = json.loads(str(weights.pop("header")))
+            found = header["format"]
+            model = cls(hidden=int(header["hidden"]), seed=int(header["seed"]))
+        except (ValueError, KeyError, TypeError, OSError, EOFError, AttributeError) as error:
+            raise ValueError("not an MLP cost model") from error
+        if found != _FORMAT or _SHAPES.keys() - weights.keys():
+            raise ValueError("not an MLP cost model of this version")
+        model._weights = weights
+        return model
+
+
+#: Layers: two of a row, two residual ones of a program, the score. (in, out) in hidden sizes;
+#: None is the columns of the features, 0 one number.
+_SHAPES: dict[str, tuple[int | None, int]] = {
+    "w1": (None, 1), "w2": (1, 1), "w3": (1, 1), "w4": (1, 1), "w5": (1, 0),
+}  # fmt: skip
+
+
+def _initial(
+    columns: int, hidden: int, generator: np.random.Generator
+) -> dict[str, NDArray[np.float32]]:
+    """Weights uniform in +-1/sqrt(inputs), as PyTorch's linear layers start."""
+    found = {}
+    for name, (inputs, outputs) in _SHAPES.items():
+        size = columns if inputs is None else hidden
+        bound = 1.0 / np.sqrt(size)
+        out = hidden if outputs else 1
+        found[name] = generator.uniform(-bound, bound, (size, out)).astype(np.float32)
+        found["b" + name[1:]] = generator.uniform(-bound, bound, out).astype(np.float32)
+    return found
+
+
+def _forward(
+    weights: dict[str, Tensor],
+    distinct: NDArray[np.float32],
+    local: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+) -> Tensor:
+    functional = torch().nn.functional
+    x = (torch().from_numpy(distinct) - weights["mean"]) / weights["scale"]
+    x = torch().relu(x @ weights["w1"] + weights["b1"])
+    x = torch().relu(x @ weights["w2"] + weights["b2"])
+    x = functional.embedding_bag(
+        torch().from_numpy(local), x, torch().from_numpy(offsets), mode="sum"
+    )
+    x = x + torch().relu(x @ weights["w3"] + weights["b3"])
+    x = x + torch().relu(x @ weights["w4"] + weights["b4"])
+    found: Tensor = (x @ weights["w5"] + weights["b5"])[:, 0]
+    return found
+
+
+def _scores(weights: dict[str, NDArray[np.float32]], programs: Sequence[Program]) -> Scores:
+    data = _Data.of(programs)
+    tensors = {name: torch().from_numpy(value) for name, value in weights.items()}
+    with torch().no_grad():
+        parts = [
+            _forward(tensors, *data.of_programs(chosen)).numpy()
+            for chosen in np.array_split(np.arange(len(programs)), len(programs) // 4096 + 1)
+        ]
+    return np.asarray(np.concatenate(parts), np.float64)
+
+
+def _numbers(tasks: Sequence[str]) -> NDArray[np.int64]:
+    return np.unique(np.asarray(tasks), return_inverse=True)[1]
+
+
+def _groups(tasks: Sequence[str]) -> list[NDArray[np.int64]]:
+    numbers = _numbers(tasks)
+    order = np.argsort(numbers, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1)
+
+
+def _batches(
+    groups: list[NDArray[np.int64]], generator: np.random.Generator
+) -> Iterator[list[NDArray[np.int64]]]:
+    """Every program once: lists of one task each, in random order."""
+    lists = []
+    for group in groups:
+        shuffled = generator.permutation(group)
+        lists += np.array_split(shuffled, -(-len(shuffled) // _LIST))
+    order = generator.permutation(len(lists))
+    for start in range(0, len(lists), _LISTS):
+        yield [lists[i] for i in order[start : start + _LISTS]]
+
+
+def _set_aside(given: Measured, generator: np.random.Generator) -> tuple[Measured, Measured]:
+    """A tenth of the programs as validation; all of them are both when there are too few."""
+    count = len(given.labels) // 10
+    if count < 2:
+        return given, given
+    order = generator.permutation(len(given.labels))
+    return given.take(np.sort(order[count:])), given.take(np.sort(order[:count]))
+
+
+def _pca(labels: Scores, scores: Scores, numbers: NDArray[np.int64]) -> float:
+    """Pairs ordered right, or 0 while nothing valid is there to tell."""
+    return metrics.ranking(labels, scores, numbers).pca if labels.max() > 0 else 0.0

@@ -1,0 +1,227 @@
+"""Which records train a cost model, which tell it to stop, and which test it.
+
+Every split is seeded, never has an empty part, and never has one (task, program) on two sides:
+copies of a program stay together. Validation is never part of the test. TenSet's own splits do
+otherwise on each count (test sets that come out empty, validation on the test set), which is why
+a target is held out by name here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunefleet.dataset.rows import Codes, Rows
+from tunefleet.errors import InputError
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Split:
+    """Row numbers of the three parts, ascending and disjoint."""
+
+    train: Codes
+    validation: Codes
+    test: Codes
+
+    def __post_init__(self) -> None:
+        for name, part in self.parts().items():
+            if len(part) == 0:
+                raise InputError(
+                    f"the {name} part of the split is empty",
+                    cure="give more records or tasks, or larger parts",
+                )
+        together = np.concatenate(list(self.parts().values()))
+        if len(np.unique(together)) != len(together):
+            raise ValueError("parts of a split share rows")
+
+    def parts(self) -> dict[str, Codes]:
+        return {"train": self.train, "validation": self.validation, "test": self.test}
+
+
+@dataclass(frozen=True)
+class Shares:
+    """How much of the records (or of the tasks' records) goes to test and to validation."""
+
+    test: float = 0.1
+    validation: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not (self.test > 0 and self.validation > 0 and self.test + self.validation < 1):
+            raise InputError(
+                f"shares of {self.test:g} to test and {self.validation:g} to validation leave no "
+                "split",
+                cure="give two positive shares of less than 1 together",
+            )
+
+
+DEFAULT = Shares()
+
+
+def within_task(rows: Rows, shares: Shares = DEFAULT, seed: int = 0) -> Split:
+    """The programs of every task, shuffled, each part with its share of every task."""
+    count = int(rows.program.max(initial=-1)) + 1
+    return _along_tasks(rows, shares, np.random.default_rng(seed).permutation(count))
+
+
+def within_task_in_order(rows: Rows, shares: Shares = DEFAULT) -> Split:
+    """The first programs of every task test, the next validate, the last train: TenSet's default.
+
+    Logs are in the order of the search, so this tests on slow programs. It is here to compare.
+    """
+    return _along_tasks(rows, shares, np.arange(int(rows.program.max(initial=-1)) + 1))
+
+
+def _along_tasks(rows: Rows, shares: Shares, order: Codes) -> Split:
+    """Parts of each task's programs by their place in `order` among those of their task."""
+    _, first = np.unique(rows.program, return_index=True)
+    task = rows.task[first]
+    by_task = np.lexsort((order, task))
+    sizes = np.bincount(task)
+    place = np.empty(len(task))
+    place[by_task] = np.arange(len(task)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    place = (place + 0.5) / sizes[task]
+    tested = place < shares.test
+    validated = ~tested & (place < shares.test + shares.validation)
+    return _parts(tested[rows.program], validated[rows.program])
+
+
+def by_task(rows: Rows, shares: Shares = DEFAULT, seed: int = 0) -> Split:
+    """Whole tasks, drawn until a part has its share of the records."""
+    generator = np.random.default_rng(seed)
+    everywhere = np.ones(len(rows), bool)
+    tested = _whole_tasks(rows, everywhere, shares.test, generator, left=2)
+    validated = _whole_tasks(rows, ~tested, _rest(shares), generator, left=1)
+    return _parts(tested, validated)
+
+
+def by_target(rows: Rows, device: str, shares: Shares = DEFAULT, seed: int = 0) -> Split:
+    """One device tests, whole tasks of the others validate, the rest trains.
+
+    Raises InputError when the device is not in the table or is alone in it.
+    """
+    code = rows.device.code(device)
+    if code is None:
+        raise InputError(f"no record was measured on {device!r}", cure=_choose(rows.device.names))
+    tested = rows.device.codes == code
+    if tested.all():
+        raise InputError(
+            f"every record was measured on {device!r}, nothing is left to train on",
+            cure="add records of another device",
+        )
+    return _held_out(rows, tested, shares, seed)
+
+
+def by_network(
+    rows: Rows, workloads: Collection[str], shares: Shares = DEFAULT, seed: int = 0
+) -> Split:
+    """The workloads of a network test wherever they were measured; other tasks train.
+
+    A workload that other networks have too is held out with the rest, as TenSet's hold-out does.
+    """
+    wanted = set(workloads)
+    held = np.array([name in wanted for name in rows.workload.names], bool)
+    tested = held[rows.workload.codes]
+    if not tested.any():
+        raise InputError(
+            f"none of the {len(wanted)} workloads to hold out is in the records",
+            cure="name workloads as the records do",
+        )
+    if tested.all():
+        raise InputError(
+            "every workload is held out, nothing is left to train on",
+            cure="hold out fewer, or add records of other networks",
+        )
+    return _held_out(rows, tested, shares, seed)
+
+
+def _held_out(rows: Rows, tested: Mask, shares: Shares, seed: int) -> Split:
+    generator = np.random.default_rng(seed)
+    validated = _whole_tasks(rows, ~tested, shares.validation, generator, left=1)
+    return _parts(tested, validated)
+
+
+def _rest(shares: Shares) -> float:
+    """The validation's share of what the test left."""
+    return shares.validation / (1 - shares.test)
+
+
+def _whole_tasks(
+    rows: Rows, among: Mask, share: float, generator: np.random.Generator, left: int
+) -> Mask:
+    """Rows of tasks drawn until they have `share` of the rows `among`; `left` tasks stay."""
+    sizes = np.bincount(rows.task[among], minlength=int(rows.task.max(initial=-1)) + 1)
+    tasks = generator.permutation(np.flatnonzero(sizes))
+    if len(tasks) <= left:
+        raise InputError(
+            f"{len(tasks)} tasks are too few to set whole ones aside",
+            cure="add records of more tasks, or split within tasks",
+        )
+    reached = np.cumsum(sizes[tasks])
+    enough = int(np.searchsorted(reached, share * reached[-1])) + 1
+    chosen = tasks[: min(enough, len(tasks) - left)]
+    return among & np.isin(rows.task, chosen)
+
+
+def _parts(tested: Mask, validated: Mask) -> Split:
+    return Split(
+        train=np.flatnonzero(~tested & ~validated),
+        validation=np.flatnonzero(validated),
+        test=np.flatnonzero(tested),
+    )
+
+
+def _choose(names: Collection[str]) -> str:
+    known = ", ".join(repr(name) for name in sorted(names))
+    return f"hold out one of {known}"
+
+
+def read_networks(path: Path) -> dict[str, list[str]]:
+    """Workloads by network, of a JSON file `{"network": ["workload", ...]}`."""
+    try:
+        value = json.loads(path.read_bytes())
+    except OSError as error:
+        raise InputError(
+            f"cannot read {path}: {error.strerror}", cure="give a JSON file of networks"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not JSON: {error}", cure="give a JSON file") from error
+    if not _is_networks(value):
+        raise InputError(
+            f"{path} does not list the workloads of networks",
+            cure='write {"network": ["workload", ...]}',
+        )
+    return dict(value)
+
+
+def networks_by_log(rows: Rows) -> dict[str, set[str]]:
+    """Workloads by the name of the file they come from, without folders and suffixes.
+
+    Logs are mostly one of each network; runs of the same name in several folders are one network.
+    """
+    found: dict[str, set[str]] = {}
+    pairs = np.unique(np.stack([rows.source.codes, rows.workload.codes]), axis=1)
+    for source, workload in pairs.T.tolist():
+        name = re.split(r"[\\/]", rows.source.names[source])[-1].partition(".")[0]
+        found.setdefault(name, set()).add(rows.workload.names[workload])
+    return found
+
+
+def _is_networks(value: object) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(workloads, list) and all(isinstance(w, str) for w in workloads)
+        for workloads in value.values()
+    )
+
+
+def workloads_of(networks: Mapping[str, Collection[str]], network: str) -> Collection[str]:
+    if network not in networks:
+        raise InputError(f"no network is named {network!r}", cure=_choose(networks))
+    return networks[network]

@@ -1,0 +1,158 @@
+"""A program as the sequence of its primitives, without a compiler: schema `sequences/1`.
+
+Each primitive is a row of 28 numbers:
+
+    0-13    one-hot of the 14 kinds of auto_scheduler, in the order of `KINDS`
+    14-17   any other kind: one of 4 by a hash of its name
+    18-27   its first 10 arguments, lists flattened in place: a number x as sign(x) log2(1 + |x|),
+            a name as a hash in 1..16, "name$number" as both, nothing as 0
+
+What a primitive becomes is worked out once for each distinct text and then gathered. A sequence is
+cropped or padded with rows of zeros. Source: Zhai et al., TLP, ASPLOS 2023, arXiv 2211.03578, with
+numbers compressed (TLP takes them as they are) and names hashed (TLP counts them per data set).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+SCHEMA = "sequences/1"
+
+KINDS = ("AN", "FU", "PR", "RE", "SP", "FSP", "FFSP", "SA", "CA", "CI", "CR", "CHR", "CHW", "RF")
+OTHER_KINDS = 4
+ARGUMENTS = 10
+WIDTH = len(KINDS) + OTHER_KINDS + ARGUMENTS
+
+#: TLP's crop for GPUs; it crops programs of CPUs to 25.
+LONGEST = 40
+
+_NAMES = 16
+#: Numbers beyond are all alike: a text may hold an integer that no float can.
+_LARGEST = 2.0**62
+
+Codes = NDArray[np.int64]
+Array = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """Programs as primitives: program i has the next `lengths[i]` of `codes`, rows of `distinct`.
+
+    `of` makes one; `padded`, `flat` and `ragged` are what cost models take.
+    """
+
+    distinct: Array
+    codes: Codes
+    lengths: Codes
+
+    def __post_init__(self) -> None:
+        if int(self.lengths.sum()) != len(self.codes):
+            raise ValueError(f"lengths of {self.lengths.sum()} and {len(self.codes)} primitives")
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @classmethod
+    def of(cls, texts: Sequence[str], codes: Codes, lengths: Codes) -> Sequences:
+        """Primitives given as numbers into distinct JSON texts.
+
+        Raises ValueError for a text that is not a JSON array.
+        """
+        distinct = np.zeros((len(texts), WIDTH), np.float32)
+        for row, text in zip(distinct, texts, strict=True):
+            _write(row, text)
+        return cls(distinct, codes, lengths)
+
+    def padded(self, longest: int = LONGEST) -> Array:
+        """(programs, longest, WIDTH): cropped, or padded with zeros."""
+        starts = np.cumsum(self.lengths) - self.lengths
+        place = np.arange(longest)
+        inside = place < self.lengths[:, None]
+        numbers = np.where(inside, starts[:, None] + place, 0)
+        # A row of zeros stands at the end for what is not there.
+        codes = np.full(numbers.shape, len(self.distinct))
+        codes[inside] = self.codes[numbers[inside]]
+        return np.concatenate([self.distinct, np.zeros((1, WIDTH), np.float32)])[codes]
+
+    def flat(self, longest: int = LONGEST) -> list[Array]:
+        """A (1, longest * WIDTH) program each, for models that sum over rows: one row, no sum."""
+        return list(self.padded(longest).reshape(len(self), 1, longest * WIDTH))
+
+    def ragged(self, longest: int = LONGEST) -> list[Array]:
+        """A (primitives, WIDTH) program each, cropped; one row of zeros when it has none."""
+        ends = np.cumsum(self.lengths)
+        rows = self.distinct[self.codes]
+        nothing = np.zeros((1, WIDTH), np.float32)
+        return [
+            rows[end - length : end - length + min(length, longest)] if length else nothing
+            for end, length in zip(ends.tolist(), self.lengths.tolist(), strict=True)
+        ]
+
+    def projected(self, columns: int = 16, longest: int = LONGEST, seed: int = 0) -> Array:
+        """(programs, columns): random projections of `padded`, whose distances they about keep."""
+        generator = np.random.default_rng(seed)
+        directions = generator.normal(size=(longest, WIDTH, columns)) / np.sqrt(columns)
+        found = np.zeros((len(self), columns), np.float32)
+        starts = np.cumsum(self.lengths) - self.lengths
+        for place, direction in enumerate(directions.astype(np.float32)):
+            inside = self.lengths > place
+            found[inside] += (self.distinct @ direction)[self.codes[starts[inside] + place]]
+        return found
+
+
+def _write(row: Array, text: str) -> None:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"a primitive is not JSON: {text[:80]}") from error
+    if not isinstance(value, list):
+        raise ValueError(f"a primitive is not a JSON array: {text[:80]}")
+    kind = value[0] if value and isinstance(value[0], str) else ""
+    row[_slot(kind)] = 1.0
+    arguments = _numbers(value[1:] if kind else value)
+    for column, number in zip(range(WIDTH - ARGUMENTS, WIDTH), arguments, strict=False):
+        row[column] = number
+
+
+def _slot(kind: str) -> int:
+    if kind in KINDS:
+        return KINDS.index(kind)
+    return len(KINDS) + zlib.crc32(kind.encode(errors="replace")) % OTHER_KINDS
+
+
+def _numbers(value: object) -> Iterator[float]:
+    """What is written in a primitive, flattened."""
+    if isinstance(value, list):
+        for item in value:
+            yield from _numbers(item)
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            yield _name(name)
+            yield from _numbers(item)
+    elif isinstance(value, str):
+        name, _, number = value.partition("$")
+        yield _name(name)
+        if number.isdecimal():
+            yield _compressed(float(number[:20]))
+    elif isinstance(value, int | float):
+        yield _compressed(value)
+    else:
+        yield 0.0
+
+
+def _name(name: str) -> float:
+    return 1.0 + zlib.crc32(name.encode(errors="replace")) % _NAMES
+
+
+def _compressed(value: float) -> float:
+    if isinstance(value, float) and math.isnan(value):
+        return 0.0
+    size = math.log2(1.0 + min(abs(value), _LARGEST))
+    return size if value >= 0 else -size
