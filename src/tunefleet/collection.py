@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from tunefleet.store import Store
 
 #: Half of a round is random: a model must also learn what is slow, and what nobody would select.
+#: Less effort goes into selecting than where the fastest program is searched.
 SETTINGS = TuneSettings(
-    search=SearchSettings(batch=16, first_batch=16, random_share=0.5),
+    search=SearchSettings(batch=16, first_batch=16, population=32, generations=1, random_share=0.5),
     measure=MeasureSettings(repeats=8, budget_s=0.04),
     transfer=False,
 )
