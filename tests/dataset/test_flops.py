@@ -167,3 +167,14 @@ def test_a_trace_of_metaschedule() -> None:
     assert (found.count, found.how) == (131072, How.ESTIMATED)
     assert metaschedule_flops([*steps, ["Blockize", ["l1"], [], ["b2"]]]) == UNKNOWN
     assert metaschedule_flops([["Fuse", ["l1"], [], ["l2"]]]) == UNKNOWN
+
+
+def test_a_record_of_our_own_tells_what_the_compiler_counted() -> None:
+    def found(extra: str) -> Flops:
+        row = a_record(format="metaschedule", steps=[["GetSBlock", [], [], []]], extra=extra)
+        (flops,) = flops_by_workload([a_batch([row])]).values()
+        return flops
+
+    assert found('{"flops":128.0}') == Flops(128.0, How.EXACT, "counted by the compiler")
+    # A transpose computes nothing.
+    assert found('{"flops":0.0}').count is None

@@ -5,6 +5,7 @@
 | auto_scheduler | extents in SP steps, argument shapes | exact for contractions, else estimated  |
 | autotvm        | template name and argument shapes    | exact, transposed convolution estimated |
 | metaschedule   | decisions of SamplePerfectTile       | estimated                               |
+| of tunefleet   | what the compiler counted            | exact                                   |
 | kernel_tuner   | nothing: it names no shapes          | unknown                                 |
 
 The rules are those of `flop_rules` and `operators`.
@@ -96,8 +97,9 @@ class FlopCounter:
             rows = self._chosen(files[sources[row]], workload, order[start:end])
             programs = batch.column("steps").take(pa.array(rows, pa.int64())).to_pylist()
             found = self._found.get(workload, UNKNOWN)
-            for program in programs:
-                found = _joined(found, flops_of(*workload, [program]))
+            told = _told(batch, int(row))
+            for flops in [told] if told else (flops_of(*workload, [p]) for p in programs):
+                found = _joined(found, flops)
             self._found[workload] = found
 
     def _chosen(self, file: str, workload: Workload, rows: Any) -> Any:
@@ -121,6 +123,18 @@ def flops_by_workload(batches: Iterable[pa.RecordBatch]) -> dict[Workload, Flops
     for batch in batches:
         counter.add(batch)
     return counter.flops
+
+
+def _told(batch: pa.RecordBatch, row: int) -> Flops | None:
+    """What a record says of its task's FLOPs itself, as those do that tunefleet collected."""
+    if "extra" not in batch.schema.names:
+        return None
+    extra = batch.column("extra")[row].as_py()
+    count = json.loads(extra).get("flops") if '"flops":' in extra else None
+    if count is None:
+        return None
+    rule = "counted by the compiler"
+    return Flops(float(count), How.EXACT, rule) if count else Flops(None, How.UNKNOWN, rule)
 
 
 def _codes(column: Any) -> tuple[Any, list[str]]:
