@@ -96,6 +96,7 @@ def in_process(configuration: str, limit_s: float) -> dict[str, Any]:
     sender.close()
     try:
         if not receiver.poll(limit_s):
+            process.kill()
             return {"reason": f"took longer than {limit_s:g} s"}
         found: dict[str, Any] = receiver.recv()
         return found
@@ -103,7 +104,6 @@ def in_process(configuration: str, limit_s: float) -> dict[str, Any]:
         process.join()
         return {"reason": f"ended with exit code {process.exitcode}"}
     finally:
-        process.kill()
         process.join()
 
 
