@@ -70,6 +70,7 @@ class Session:
         self._resumed = False
         self._tuned: Path | None = None
         self._delivered = ""
+        self._why_untuned = ""
         self._difference = 0.0
         self._comparison: Comparison | None = None
         self._kernels: dict[str, float] = {}
@@ -209,7 +210,7 @@ class Session:
         with self.context.timed("compile", Role.HOST):
             traces = self._traces(prepared)
             compile_to(tuned, prepared.module, self.context.target, traces)
-        self._tuned, self._delivered = tuned, "tuned"
+        self._tuned, self._delivered, self._why_untuned = tuned, "tuned", ""
 
     def verify(self) -> None:
         """The part of `build` that runs on the device."""
@@ -315,6 +316,7 @@ class Session:
             resumed=self._resumed,
             stopped=self._stopped,
             delivered=self._delivered,
+            why_untuned=self._why_untuned,
             difference=self._difference if self._tuned else None,
             comparison=self._comparison,
             kernels=self._kernels,
@@ -394,7 +396,7 @@ class Session:
         return found
 
     def _deliver_untuned(self, why: str) -> None:
-        self._delivered = "untuned"
+        self._delivered, self._why_untuned = "untuned", why
         self._observer(Note(f"{why}: the untuned module is delivered", warning=True))
 
     def _publish(self) -> None:

@@ -45,7 +45,8 @@ def verdict(result: Mapping[str, Any]) -> tuple[bool, str]:
     if difference is not None:
         off = f", differs by {format_difference(difference)} of the largest output"
     if result.get("delivered") == "untuned":
-        return False, "the untuned network: tuning gave nothing better"
+        why = result.get("why_untuned") or "tuning gave nothing better"
+        return False, f"the untuned network: {why}"
     if result.get("verified"):
         return True, f"the tuned network, verified against the source framework{off}"
     return False, f"the tuned network, not verified{off}"
