@@ -62,7 +62,57 @@ def cases(directory: Path) -> list[tuple[str, list[str]]]:
         ("no artifact", ["run", f"{d}/nothing", "--input", f"{d}/x.npy"]),
         ("damaged artifact", ["evaluate", f"{d}/half"]),
         ("unknown run id", ["evaluate", "0" * 32, "--home", f"{d}/home"]),
+        *dataset_cases(directory),
     ]
+
+
+def dataset_cases(directory: Path) -> list[tuple[str, list[str]]]:
+    d = str(directory)
+    record = (
+        '{"i": [["[\\"f\\", 8]", "llvm", [1, 64, 64, 0, 0, 0, 0, 0], "", 0, []], '
+        '[[], [["SP", 2, 0, 8, [4], 1]]]], "r": [[0.1], 0, 1.0, 1600000000], "v": "v0.6"}\n'
+    )
+    (directory / "good.json").write_text(record)
+    (directory / "spoilt.json").write_text(record + record[:60] + "\n")
+    (directory / "step.json").write_text(record + record.replace('"SP"', '"CP"'))
+    (directory / "cut.json.gz").write_bytes(b"\x1f\x8b\x08\x00half a file")
+    (directory / "bad.parquet").write_bytes(b"PAR1 and nothing more")
+    (directory / "there.parquet").write_bytes(b"something")
+    (directory / "bad.toml").write_text("[[device]]\nname = 3\n")
+    (directory / "good.parquet").unlink(missing_ok=True)
+    _import(directory / "good.json", directory / "good.parquet")
+    out = ["-o", f"{d}/out.parquet", "--force"]
+    load = ["dataset", "import", "--device", "v100", *out]
+    return [
+        ("a log that is not there", [*load, f"{d}/nowhere.json"]),
+        ("a text that is no log", [*load, f"{d}/text.txt"]),
+        ("a line broken off, --strict", [*load, "--strict", f"{d}/spoilt.json"]),
+        ("an unknown step, --strict", [*load, "--strict", f"{d}/step.json"]),
+        ("a damaged .gz, --strict", [*load, "--strict", f"{d}/cut.json.gz"]),
+        ("an output that is there", ["dataset", "import", "--device", "v100", f"{d}/good.json",
+                                     "-o", f"{d}/there.parquet"]),
+        ("an output of another kind", [*load[:4], f"{d}/good.json", "-o", f"{d}/out.csv"]),
+        ("no Parquet", ["dataset", "stats", f"{d}/bad.parquet"]),
+        ("a rate above 1", ["dataset", "sample", f"{d}/good.parquet", "--rate", "2", *out]),
+        ("too few records", ["dataset", "sample", f"{d}/good.parquet", "--rate", "0.5", *out]),
+        ("a device that is not in the records",
+         ["dataset", "split", f"{d}/good.parquet", "--by", "target", "--hold-out", "k80",
+          "-o", f"{d}/split"]),
+        ("an unknown device", ["dataset", "devices", "rtx9999"]),
+        ("a wrong table of devices", ["dataset", "devices", "--devices", f"{d}/bad.toml"]),
+        ("another format", ["dataset", "export", f"{d}/good.parquet", "--format", "metaschedule",
+                            "-o", f"{d}/database"]),
+        ("a network nobody has", ["dataset", "collect", "--networks", "zoo:nothing",
+                                  "--home", f"{d}/home"]),
+        ("a network given twice", ["dataset", "collect", "--networks", "zoo:tiny_cnn",
+                                   "--networks", "zoo:tiny_cnn", "--home", f"{d}/home"]),
+    ]  # fmt: skip
+
+
+def _import(log: Path, records: Path) -> None:
+    from tunefleet.dataset import codecs, parquet
+
+    parquet.write(codecs.read(log, device="v100"), records)
 
 
 def _dynamic_onnx(path: Path) -> None:

@@ -85,7 +85,7 @@ def _entry(name: str) -> Entry:
     entry = CATALOGUE.get(name)
     if entry is None:
         close = get_close_matches(name.lower().replace("-", "_"), CATALOGUE, n=1, cutoff=0.5)
-        hint = f"did you mean {PREFIX}{close[0]}?" if close else "see tunefleet.zoo.names()"
+        hint = f"did you mean {PREFIX}{close[0]}?" if close else "`tunefleet networks` lists them"
         raise InputError(f"the zoo has no network {_shown(name)}", cure=hint)
     return entry
 

@@ -25,6 +25,7 @@ from tunefleet.core.events import (
     Observer,
     PhaseStarted,
 )
+from tunefleet.errors import JobError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -248,6 +249,13 @@ def collect(
         from dataclasses import asdict
 
         output.write_json(json, [asdict(gathered) for gathered in found])
+    failed = [gathered for gathered in found if gathered.error]
+    if failed:
+        raise JobError(
+            f"{len(failed)} of {len(found)} were not collected, {failed[0].network}: "
+            f"{failed[0].error}",
+            cure="the same command tries them again",
+        )
 
 
 def _write(out: str, found: Sequence[Gathered], home: Path) -> None:
@@ -300,8 +308,4 @@ def _show(found: Sequence[Gathered]) -> None:
             format_count(sum(g.trials for g in of_target)),
             format_count(sum(bool(g.error) for g in of_target)),
         )
-    console = output.console()
-    console.print(table)
-    for gathered in found:
-        if gathered.error:
-            console.print(f"{gathered.network}: {gathered.error}", style="red", soft_wrap=True)
+    output.console().print(table)
