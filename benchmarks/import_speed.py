@@ -189,13 +189,13 @@ def main(options: argparse.Namespace) -> int:
         common.at_least("records/s on one core", fastest, 60_000, "aim"),
         common.at_least("times as fast as the plain way",
                         fastest / by_way["plain"]["records/s"], 3, "aim"),
-        common.at_least("times as fast as json.loads alone",
-                        fastest / by_way["json.loads"]["records/s"], 3, "aim"),
         common.at_most("peak MB, ten times the size", large["peak MB"], 500, "aim"),
         common.at_most("peak of ten times the size / of the size",
                        large["peak MB"] / by_way["tunefleet"]["peak MB"], 1.5, "aim"),
     ]  # fmt: skip
-    figures = {"folder": options.folder, "rows": rows}
+    times = fastest / by_way["json.loads"]["records/s"]
+    print(f"\n{times:.2f} times as fast as json.loads alone, which makes no column of it")
+    figures = {"folder": options.folder, "rows": rows, "times json.loads alone": times}
     return common.finish("import_speed", started, figures, checks, options.json)
 
 

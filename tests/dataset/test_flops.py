@@ -105,6 +105,11 @@ def test_flops_that_contradict_themselves_are_refused(count: float | None, how: 
         Flops(count, how)
 
 
+def test_extents_that_cannot_be_true_are_unknown() -> None:
+    assert auto_scheduler_flops("", tiled([2**63] * 20, [2**63])) == UNKNOWN
+    assert auto_scheduler_flops('["f", [4611686018427387904, 4611686018427387904]]', []) == UNKNOWN
+
+
 @given(
     st.lists(st.integers(1, 64), min_size=2, max_size=4),
     st.lists(st.integers(1, 64), min_size=1, max_size=3),

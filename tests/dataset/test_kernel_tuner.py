@@ -76,6 +76,16 @@ def test_words_for_failures_become_numbers(log: Log) -> None:
     assert [row["error_no"] for row in rows] == [0, 1, 2, 4, 5, 7, 8]
 
 
+def test_a_number_that_stands_for_a_failure_is_one(log: Log) -> None:
+    (row,), _ = read_all(log(cache(entry(1, 1e20))))
+    assert (row["error_no"], row["costs_s"]) == (8, [])
+
+
+def test_a_metric_that_is_no_number_makes_no_difference(log: Log) -> None:
+    rows, bad = read_all(log(cache(entry(1, power=float("nan")), entry(2))))
+    assert (len(rows), bad) == (2, [])
+
+
 def test_a_cache_that_was_never_closed_is_read(log: Log) -> None:
     rows, bad = read_all(log(cache(entry(1), entry(2)).removesuffix("}\n}") + ",\n"))
     assert (len(rows), bad) == (2, [])
@@ -94,6 +104,8 @@ def test_more_than_is_held_at_once_is_read(log: Log) -> None:
         (entry(1) | {"time": None}, "got `null`"),
         ({"x": 1, "time": 2.0}, "the parameter y is missing"),
         (entry(1, timestamp="yesterday"), "yesterday"),
+        (entry(1, float("nan")), "out of range"),
+        (entry(float("inf")), "out of range"),
         (5, "not a configuration"),
     ],
 )
@@ -107,7 +119,7 @@ def test_a_bad_configuration_is_reported_and_the_others_are_read(
 
 
 @pytest.mark.parametrize(
-    "spoilt", ['{"time": NaN}', '{"time": 1, "time": 2}', '{"time', "\0", '{"a": "\udcff"}']
+    "spoilt", ['{"time": 01}', '{"time": 1, "time": 2}', '{"time', "\0", '{"a": "\udcff"}']
 )
 def test_what_follows_broken_json_is_not_read(log: Log, spoilt: str) -> None:
     whole = cache(entry(1), "spoilt", entry(2)).replace('"spoilt"', spoilt)
@@ -116,7 +128,15 @@ def test_what_follows_broken_json_is_not_read(log: Log, spoilt: str) -> None:
     assert len(bad) == 1
 
 
-@pytest.mark.parametrize("text", ["{}", '{"tune_params_keys": 5, "cache": {}}', "[", "x"])
+def test_times_in_an_unknown_unit_are_bad(log: Log) -> None:
+    rows, bad = read_all(log(t4("correct").replace("miliseconds", "fortnights")))
+    assert (rows, bad) == ([], [(6, "not a configuration: times in 'fortnights'")])
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{}", '{"metadata": 5, "results": []}', '{"tune_params_keys": 5, "cache": {}}', "[", "x"],
+)
 def test_what_is_no_cache_is_reported(log: Log, text: str) -> None:
     rows, bad = read_all(log(text), format="kernel_tuner")
     assert (rows, [line for line, _ in bad]) == ([], [1])

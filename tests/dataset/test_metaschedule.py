@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tunefleet.dataset import codecs, parquet
 from tunefleet.errors import InputError
@@ -75,6 +77,40 @@ def test_a_database_comes_back_as_it_was(log: Log, tmp_path: Path, workloads: An
     assert written.exists() == (workloads is not None)
     if workloads is not None:
         assert workloads == loaded(written)
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(codec="utf-8")),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab"), inner, max_size=3),
+    max_leaves=6,
+)  # fmt: skip
+LISTS = st.lists(VALUES, max_size=3)
+
+
+@st.composite
+def tuning_records(draw: st.DrawFn) -> list[Any]:
+    instructions = draw(st.lists(st.tuples(st.text("aB"), LISTS, LISTS, LISTS), max_size=4))
+    decided = draw(st.sets(st.integers(0, 3)))
+    decisions = [[i, draw(VALUES)] for i in range(len(instructions)) if i in decided]
+    run_s = draw(st.none() | st.lists(st.floats(0, 1e10), max_size=3))
+    trace = [[list(instruction) for instruction in instructions], decisions]
+    return [draw(st.integers(0, 1)), [trace, run_s, draw(VALUES), draw(VALUES)]]
+
+
+@given(records=st.lists(tuning_records(), max_size=4))
+def test_what_is_written_is_what_was_read(
+    records: list[Any], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("log")
+    path = folder / "database_tuning_record.json"
+    path.write_text(text(records))
+    (folder / "database_workload.json").write_text(text(WORKLOADS))
+    parquet.write(codecs.read(path, format="metaschedule", strict=True), folder / "a.parquet")
+    codecs.write(parquet.read(folder / "a.parquet"), folder / "db", "metaschedule")
+    again = loaded(folder / "db" / "database_tuning_record.json")
+    used = sorted({index for index, _ in records})
+    assert [[used.index(index), rest] for index, rest in records] == again
 
 
 def test_workloads_without_records_are_gone_and_the_others_are_numbered_anew(

@@ -4,6 +4,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tunefleet.dataset.flop_rules import UNKNOWN, How
 from tunefleet.dataset.operators import autotvm_flops
@@ -83,21 +85,13 @@ STEM = 2 * 64 * 112 * 112 * 3 * 7 * 7
     ],
 )  # fmt: skip
 def test_known_operators_are_exact(template: str, arguments: list[Any], count: int) -> None:
-    for workload in ([template, arguments, {}], [template, *arguments]):
-        found = autotvm_flops(json.dumps(workload))
-        assert (count, How.EXACT) == (found.count, found.how)
-
-
-def test_old_logs_have_the_workload_beside_the_arguments() -> None:
-    workload = ["conv2d", [1, 2, 8, 8, 1, 16, "int8"], [4, 2, 3, 3, 16, 16, "int8"]]
-    workload += [[1, 1], [1, 1], [1, 1], "NCHW1n16c", "int32"]
-    found = autotvm_flops(json.dumps(["conv2d", [1, 32, 8, 8, 64, 3, 3], {}, workload]))
-    assert found.count == 2 * 64 * 8 * 8 * 32 * 9
+    found = autotvm_flops(json.dumps([template, *arguments]))
+    assert (count, How.EXACT) == (found.count, found.how)
 
 
 def test_a_transposed_convolution_is_estimated() -> None:
     arguments = [tensor(1, 128, 32, 32), tensor(128, 3, 4, 4), [2, 2], [1, 1, 1, 1], "float32"]
-    found = autotvm_flops(json.dumps(["conv2d_transpose_nchw.cuda", arguments]))
+    found = autotvm_flops(json.dumps(["conv2d_transpose_nchw.cuda", *arguments]))
     assert (found.count, found.how) == (2 * 3 * 64 * 64 * 128 * 16, How.ESTIMATED)
 
 
@@ -108,12 +102,33 @@ def test_a_transposed_convolution_is_estimated() -> None:
         "[]",
         "3",
         '["conv2d_nchw.cuda"]',
-        '["conv2d_nchw.cuda", [["TENSOR", [1, 3], "float32"]]]',
-        '["conv2d_nchw.cuda", [["TENSOR", [1, 3, 4, 4], "f"], ["TENSOR", [8, 2, 3, 3], "f"]]]',
-        '["sparse_dense.cuda", [["TENSOR", [1, 3], "f"], ["TENSOR", [8, 3], "f"]]]',
-        '["dense.cuda", [["TENSOR", [1, 3], "f"], ["TENSOR", [8, 4], "f"]]]',
-        '["relu", [["TENSOR", [1, 3], "f"], ["TENSOR", [8, 4], "f"]]]',
+        '["conv2d_nchw.cuda", ["TENSOR", [1, 3], "f"]]',
+        '["conv2d_nchw.cuda", ["TENSOR", [1, 3, 4, 4], "f"], ["TENSOR", [8, 2, 3, 3], "f"]]',
+        '["conv2d_nchw.cuda", ["TENSOR", [1, 3, 4, 4], "f"], ["TENSOR", [8, 2, 3, 3], "f"], '
+        "[1, 1], [1, 1]]",
+        '["sparse_dense.cuda", ["TENSOR", [1, 3], "f"], ["TENSOR", [8, 3], "f"]]',
+        '["dense.cuda", ["TENSOR", [1, 3], "f"], ["TENSOR", [8, 4], "f"]]',
+        '["relu", ["TENSOR", [1, 3], "f"], ["TENSOR", [8, 4], "f"]]',
+        # VTA's oldest logs name sizes without saying which is which.
+        '["conv2d", 4, 64, 56, 56, 64, 3, 3, [1, 1], [1, 1], [1, 1], "int8", "int32"]',
     ],
 )
 def test_what_does_not_tell_its_shapes_is_unknown(workload: str) -> None:
     assert autotvm_flops(workload) == UNKNOWN
+
+
+SIZES = st.lists(st.integers(-2, 9) | st.just(10**300), max_size=7)
+ARGUMENT = st.tuples(st.just("TENSOR"), SIZES, st.just("f")).map(list) | SIZES | st.booleans()
+TEMPLATES = ("conv2d_nchw.cuda", "conv2d_transpose_nchw", "conv3d_ndhwc", "dense", "batch_matmul",
+             "depthwise_conv2d_NCHWc", "conv2d_hwcn", "conv1d_ncw")  # fmt: skip
+
+
+@given(st.sampled_from(TEMPLATES), st.lists(ARGUMENT, max_size=7))
+def test_any_arguments_have_flops_or_none(template: str, arguments: list[Any]) -> None:
+    found = autotvm_flops(json.dumps([template, *arguments]))
+    assert found.count is None or found.count > 0
+
+
+@given(st.text() | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))
+def test_any_text_has_flops_or_none(workload: str) -> None:
+    assert autotvm_flops(workload).how in How

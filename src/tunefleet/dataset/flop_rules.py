@@ -47,6 +47,14 @@ class Flops:
 
 UNKNOWN = Flops(None, How.UNKNOWN)
 
+#: No task has more: such extents are an error of the log, and would not fit a number.
+_MOST = 10**24
+
+
+def counted(count: int, how: How, rule: str) -> Flops:
+    """That many operations; unknown for a count that cannot be true."""
+    return Flops(float(count), how, rule) if 0 < count <= _MOST else UNKNOWN
+
 
 @dataclass(slots=True)
 class _Nest:
@@ -95,16 +103,14 @@ def auto_scheduler_flops(workload: str, steps: Iterable[Sequence[Any]]) -> Flops
     nests = _nests(steps)
     tiled = [nest for nest in nests if nest.tiled and nest.iterations > 0]
     if tiled:
-        count = float(sum(nest.iterations * (2 if nest.reduces else 1) for nest in tiled))
+        count = sum(nest.iterations * (2 if nest.reduces else 1) for nest in tiled)
         if any(nest.winograd for nest in tiled):
-            return Flops(count, How.ESTIMATED, "products of a Winograd convolution")
+            return counted(count, How.ESTIMATED, "products of a Winograd convolution")
         if all(nest.complete and nest.reduces for nest in tiled):
-            return Flops(count, How.EXACT, "tiled contraction")
-        return Flops(count, How.ESTIMATED, "part of the loops of a contraction")
+            return counted(count, How.EXACT, "tiled contraction")
+        return counted(count, How.ESTIMATED, "part of the loops of a contraction")
     largest = max([*(nest.iterations for nest in nests), *_argument_elements(workload)], default=0)
-    if largest <= 0:
-        return UNKNOWN
-    return Flops(float(largest), How.ESTIMATED, "one operation per element")
+    return counted(largest, How.ESTIMATED, "one operation per element")
 
 
 def _nests(steps: Iterable[Sequence[Any]]) -> list[_Nest]:
@@ -168,12 +174,19 @@ def metaschedule_flops(steps: Iterable[Sequence[Any]]) -> Flops:
             return UNKNOWN
         if kind == "GetLoops":
             blocks.append({loop: [] for loop in outputs})
-        elif kind == "SamplePerfectTile" and decision and isinstance(decision[0], list):
+        elif kind == "SamplePerfectTile" and _tiles(decision):
             loops = next((b for b in reversed(blocks) if inputs[0] in b), None)
             if loops is not None:
                 loops[inputs[0]] = decision[0]
     count = sum(2 * prod(map(prod, loops.values())) for loops in blocks if _contracts(loops))
-    return Flops(float(count), How.ESTIMATED, "tiled contraction") if count else UNKNOWN
+    return counted(count, How.ESTIMATED, "tiled contraction")
+
+
+def _tiles(decision: list[Any]) -> bool:
+    """Whether a decision is there, and is the lengths of tiles."""
+    return bool(decision and isinstance(decision[0], list)) and all(
+        isinstance(length, int) for length in decision[0]
+    )
 
 
 def _contracts(loops: dict[str, list[int]]) -> bool:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -48,12 +49,18 @@ def flops_of(format: str, workload: str, programs: Iterable[Sequence[str]]) -> F
         return autotvm_flops(workload)
     found = UNKNOWN
     for program in programs:
-        flops = _of_program(format, workload, [json.loads(primitive) for primitive in program])
+        flops = _of_program(format, workload, [_parsed(primitive) for primitive in program])
         if flops.how is How.EXACT:
             return flops
         if (flops.count or 0.0) > (found.count or 0.0):
             found = flops
     return found
+
+
+@lru_cache(maxsize=1 << 14)
+def _parsed(primitive: str) -> Any:
+    """Its JSON value, which nobody changes: the same primitives occur in most programs."""
+    return json.loads(primitive)
 
 
 def _of_program(format: str, workload: str, steps: list[Any]) -> Flops:

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from tunefleet.dataset.flop_rules import UNKNOWN, Flops, How
+from tunefleet.dataset.flop_rules import UNKNOWN, Flops, How, counted
 
 Shape = tuple[int, ...]
 
 
 def autotvm_flops(workload: str) -> Flops:
-    """Of a workload `[template, arguments, ...]` or `[template, argument, ...]`.
+    """Of a workload as the codec has it: `[template, argument, ...]`.
 
     Convolutions (1d to 3d, grouped, depthwise, blocked layouts), dense and batch_matmul are exact.
     A transposed convolution is estimated: as a convolution over its dilated input, zeros included.
@@ -26,7 +26,7 @@ def autotvm_flops(workload: str) -> Flops:
     try:
         template, tensors, rest = _parsed(workload)
         return _operator_flops(template, tensors, rest)
-    except (ValueError, TypeError, IndexError, KeyError, AttributeError):
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError):
         # A template that names its arguments otherwise: not an error of the record.
         return UNKNOWN
 
@@ -34,12 +34,6 @@ def autotvm_flops(workload: str) -> Flops:
 def _parsed(workload: str) -> tuple[str, list[Shape], list[Any]]:
     """The template's name, the shapes of its tensors, and the arguments after them."""
     template, *arguments = json.loads(workload)
-    if not _shape(arguments[0]):
-        # v0.1 also has the workload, whose shapes are those of the blocked layout.
-        packed = arguments[2] if len(arguments) > 2 else None
-        arguments = arguments[0]
-        if packed:
-            template, *arguments = packed
     shapes = [_shape(argument) for argument in arguments]
     tensors = [shape for shape in shapes if shape]
     rest = [a for a, shape in zip(arguments, shapes, strict=True) if not shape]
@@ -47,10 +41,10 @@ def _parsed(workload: str) -> tuple[str, list[Shape], list[Any]]:
 
 
 def _shape(argument: Any) -> Shape:
-    """Of `["TENSOR", [1, 64], "float32"]` or `[1, 64, "float32"]`; empty for anything else."""
-    if not isinstance(argument, list) or len(argument) < 2 or not isinstance(argument[-1], str):
+    """Of `["TENSOR", [1, 64], "float32"]`; empty for anything else."""
+    if not isinstance(argument, list) or len(argument) != 3 or argument[0] != "TENSOR":
         return ()
-    sizes = argument[1] if argument[0] == "TENSOR" else argument[:-1]
+    sizes = argument[1]
     if not isinstance(sizes, list) or not all(isinstance(n, int) and n > 0 for n in sizes):
         return ()
     return tuple(sizes)
@@ -71,7 +65,7 @@ def _operator_flops(template: str, tensors: Sequence[Shape], rest: Sequence[Any]
 
 
 def _exact(count: int, rule: str) -> Flops:
-    return Flops(float(count), How.EXACT, rule)
+    return counted(count, How.EXACT, rule)
 
 
 def _dense(data: Shape, weight: Shape) -> Flops:
@@ -123,7 +117,7 @@ def _convolution(name: str, data: Shape, kernel: Shape, rest: Sequence[Any]) -> 
     if "depthwise" in name:
         return _exact(2 * positions * made * reduced, "depthwise convolution")
     if transposed:
-        return Flops(float(2 * positions * made * reduced), How.ESTIMATED, "zeros included")
+        return counted(2 * positions * made * reduced, How.ESTIMATED, "zeros included")
     # Each output channel sums over the channels of its group, and groups divide the channels.
     if channels % reduced:
         return UNKNOWN

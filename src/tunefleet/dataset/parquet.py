@@ -16,6 +16,8 @@ from tunefleet.errors import InputError
 BATCH_ROWS = 1 << 14
 #: Rows of a row group: with many small logs, one for each would double the size of the file.
 GROUP_ROWS = 1 << 16
+#: What a row group may hold in memory: fewer rows, but only where hardly a word is there twice.
+GROUP_BYTES = 24 << 20
 #: Room for every word of a row group: steps that are partly a dictionary and partly not cannot be
 #: read as either.
 _DICTIONARY_BYTES = 1 << 30
@@ -33,7 +35,7 @@ class Writer:
     def __init__(self, path: Path) -> None:
         self.rows = 0
         self._held: list[pa.RecordBatch] = []
-        self._held_rows = 0
+        self._held_rows = self._held_bytes = 0
         try:
             self._writer = pq.ParquetWriter(
                 path,
@@ -71,15 +73,16 @@ class Writer:
         """Add a batch of `schema.RECORDS`."""
         self._held.append(batch)
         self._held_rows += batch.num_rows
+        self._held_bytes += batch.nbytes
         self.rows += batch.num_rows
-        if self._held_rows >= GROUP_ROWS:
+        if self._held_rows >= GROUP_ROWS or self._held_bytes >= GROUP_BYTES:
             self._write_group()
 
     def _write_group(self) -> None:
         if self._held:
             group = pa.Table.from_batches(self._held).unify_dictionaries().combine_chunks()
             self._writer.write_table(group, row_group_size=len(group) or None)
-            self._held, self._held_rows = [], 0
+            self._held, self._held_rows, self._held_bytes = [], 0, 0
 
 
 def write(batches: Iterable[pa.RecordBatch], path: Path) -> int:

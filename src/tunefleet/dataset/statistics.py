@@ -18,8 +18,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tunefleet.dataset.flops import FlopCounter
+from tunefleet.dataset.occurrences import Occurrences
 from tunefleet.dataset.primitives import Vocabulary
-from tunefleet.dataset.summary import Occurrences, Records, TaskKey, summary
+from tunefleet.dataset.summary import Records, TaskKey, summary
 from tunefleet.hardware import HardwareTable
 
 Array = NDArray[Any]

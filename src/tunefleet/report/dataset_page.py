@@ -26,6 +26,8 @@ from tunefleet.report.units import (
 
 Stats = Mapping[str, Any]
 
+#: Marks of a plot; of more tasks every second, third ... is drawn.
+_MARKS = 1000
 #: A page with more rows loads slowly and is read by nobody; the JSON file has them all.
 _TASKS = 200
 
@@ -77,12 +79,14 @@ def _overview_row(device: Stats) -> str:
 
 def _device(device: Stats, alone: bool) -> list[str]:
     name = "" if alone else device_name(device)
+    every = -(-len(device["task_list"]) // _MARKS)
+    some = "each task" if every == 1 else f"one of {every} tasks"
     parts = (
         ("Sequence length", "records by the number of primitives", _lengths(device)),
         ("Primitives", "occurrences in all records", _primitives(device)),
         ("Failures", f"{format_count(device['failed'])} records", _failures(device)),
-        ("Latency", "each task from its best (green) to its median", _latencies(device)),
-        ("Throughput", "each task's best; hollow where FLOPs are estimated", _throughput(device)),
+        ("Latency", f"{some} from its best (green) to its median", _latencies(device)),
+        ("Throughput", f"{some}'s best; hollow where FLOPs are estimated", _throughput(device)),
     )
     drawn = [
         section(_titled(what, name), content, note) for what, note, content in parts if content
@@ -127,15 +131,19 @@ def _latencies(device: Stats) -> str:
             f"{workload_text(task['workload'])}: {format_latency(task['best_s'])}, "
             f"median {format_latency(task['median_s'])}",
         )
-        for task in measured
+        for task in _thinned(measured)
     ]
     return plots.ranges(rows, "ms", lambda ms: f"{ms:.6g}", "tasks, the fastest first")
+
+
+def _thinned(tasks: Sequence[Stats]) -> Sequence[Stats]:
+    return tasks[:: max(1, -(-len(tasks) // _MARKS))]
 
 
 def _throughput(device: Stats) -> str:
     points = [
         Point(task["flops"], task["gflops"], task["flops_how"], _throughput_title(task))
-        for task in device["task_list"]
+        for task in _thinned(device["task_list"])
         if task["gflops"]
     ]
     peak = (device.get("hardware") or {}).get("peak_fp32_gflops")

@@ -26,6 +26,8 @@ Stats = Mapping[str, Any]
 
 #: Characters of a workload beside the figures of its task.
 _ROOM = 44
+#: Rows of lengths, and the width of the bar of all records.
+_BINS, _BAR = 12, 40
 
 
 def device_name(device: Stats) -> str:
@@ -84,6 +86,28 @@ def primitives_table(device: Stats) -> Table:
             format_share(row["records"] / device["records"]),
             format_count(row["most_in_a_record"]),
             format_count(row["tasks"]),
+        )
+    return table
+
+
+def lengths_table(device: Stats) -> Table:
+    """Records by sequence length, neighbouring lengths together where there are many."""
+    counts = {int(length): count for length, count in device["sequence_lengths"].items()}
+    low, high = min(counts), max(counts)
+    width = -(-(high - low + 1) // _BINS)
+    table = grid(f"Sequence lengths of {device_name(device)}".replace("[", r"\["))
+    for heading in ("primitives", "records", "share"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for start in range(low, high + 1, width):
+        last = min(start + width - 1, high)
+        count = sum(counts.get(length, 0) for length in range(start, last + 1))
+        share = count / device["records"]
+        table.add_row(
+            str(start) if start == last else f"{start} to {last}",
+            format_count(count),
+            format_share(share),
+            Text("\N{LOWER SEVEN EIGHTHS BLOCK}" * round(_BAR * share), style="cyan"),
         )
     return table
 

@@ -106,7 +106,8 @@ def scatter(
     heights = [point.y for point in points] + ([limit[0]] if limit else [])
     x = value_scale(min(p.x for p in points), max(p.x for p in points))
     y = value_scale(min(heights), max(heights))
-    parts = [_open_tag(_HEIGHT, f"{y_axis[0]} over {x_axis[0]}"), *_y_axis(y, *reversed(y_axis))]
+    name, tick_text = y_axis
+    parts = [_open_tag(_HEIGHT, f"{name} over {x_axis[0]}"), *_y_axis(y, tick_text, name)]
     for tick in x.ticks:
         at = round(_LEFT + x(tick) * (_WIDTH - _LEFT - _RIGHT), 1)
         parts.append(f'<path class="rule" d="M{at} {_TOP}V{_HEIGHT - _BOTTOM}"/>')

@@ -37,7 +37,7 @@ def devices(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="[NAME]",
+            metavar="NAME",
             help="A device by any of its names: v100, 'Tesla V100', 2080ti.",
             show_default=False,
         ),

@@ -10,6 +10,11 @@ import typer
 from tunefleet.cli import options
 from tunefleet.cli.dataset import arguments
 from tunefleet.cli.outcome import one_line
+from tunefleet.errors import InputError
+
+METASCHEDULE = "metaschedule"
+#: What a MetaSchedule database has in its folder.
+TUNING_RECORDS = "database_tuning_record.json"
 
 
 def _format(value: str) -> str:
@@ -42,6 +47,8 @@ def export(
     """Write records as the log that they were imported from."""
     from tunefleet.dataset import codecs, parquet
 
-    arguments.check_free(out, force)
+    if out.is_dir() and format != METASCHEDULE:
+        raise InputError(f"{out} is a directory", cure="name a file")
+    arguments.check_free(out / TUNING_RECORDS if out.is_dir() else out, force)
     count = codecs.write(parquet.read(records), out, format)
     typer.echo(f"{count:,} records written to {one_line(str(out))}")

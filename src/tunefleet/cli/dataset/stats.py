@@ -111,7 +111,8 @@ def _show(figures: dict[str, Any], tasks: int) -> None:
     console = output.console()
     shown = figures["devices"] if len(figures["devices"]) <= _DEVICES else []
     tables = [dataset_text.devices_table(figures)]
-    tables += [dataset_text.primitives_table(entry) for entry in shown]
+    for entry in shown:
+        tables += [dataset_text.lengths_table(entry), dataset_text.primitives_table(entry)]
     if figures["failed"]:
         tables.append(dataset_text.failures_table(figures))
     if tasks:

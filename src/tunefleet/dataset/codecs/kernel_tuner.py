@@ -13,7 +13,6 @@ import codecs
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,9 @@ ERRORS = {
     "InvalidConfig": 1, "CompilationFailedConfig": 2, "RuntimeFailedConfig": 4,
 }  # fmt: skip
 UNKNOWN_ERROR = 8
-_SECONDS = {"miliseconds": 1e3, "milliseconds": 1e3, "ms": 1e3, "seconds": 1.0, "s": 1.0,
+#: What versions before 0.4 wrote for a configuration that failed.
+_FAILED_MS = 1e20
+_PER_SECOND = {"miliseconds": 1e3, "milliseconds": 1e3, "ms": 1e3, "seconds": 1.0, "s": 1.0,
             "microseconds": 1e6, "us": 1e6}  # fmt: skip
 #: A configuration is far shorter: where none ends in so much text, none will.
 _LONGEST = 1 << 20
@@ -77,11 +78,11 @@ class KernelTuner:
 
     def read(self, path: Path, device: str, report: Report) -> Iterator[pa.RecordBatch]:
         rows: list[Row] = []
-        for number, space, value in _configurations(path):
+        for number, header, value in _configurations(path):
             try:
-                rows.append(space.row(number, value))
-            except LineError as error:
-                report(number, str(error))
+                rows.append(header.row(number, value))
+            except (msgspec.ValidationError, ValueError, RecursionError) as error:
+                report(number, f"not a configuration: {error}")
             if len(rows) == BATCH_ROWS:
                 yield batch_of(rows, NAME, str(path), device)
                 rows = []
@@ -89,22 +90,17 @@ class KernelTuner:
             yield batch_of(rows, NAME, str(path), device)
 
 
-@dataclass(frozen=True)
-class _Space:
-    """What a file says of all its configurations."""
+class _CacheHeader(msgspec.Struct, frozen=True):
+    """What a cache file says of all its configurations."""
 
-    header: dict[str, Any]
-    in_cache: bool
+    tune_params_keys: tuple[str, ...]
+    kernel_name: Any = None
+    problem_size: Any = None
+    device_name: Any = ""
 
     def row(self, number: int, value: Any) -> Row:
-        try:
-            return self._cached(number, value) if self.in_cache else self._result(number, value)
-        except (msgspec.ValidationError, ValueError, RecursionError) as error:
-            raise LineError(f"not a configuration: {error}") from error
-
-    def _cached(self, number: int, value: Any) -> Row:
         entry = msgspec.convert(value, _Entry)
-        names: list[str] = self.header["tune_params_keys"]
+        names = self.tune_params_keys
         missing = [name for name in names if name not in value]
         if missing:
             raise LineError(f"not a configuration: the parameter {missing[0]} is missing")
@@ -112,27 +108,44 @@ class _Space:
         costs: tuple[float, ...] = ()
         if isinstance(entry.time, str):
             error_no = ERRORS.get(entry.time, UNKNOWN_ERROR)
+        elif not math.isfinite(entry.time):
+            raise LineError("a number is out of range")
+        elif entry.time >= _FAILED_MS:
+            error_no = UNKNOWN_ERROR
         else:
             costs = entry.times if entry.times is not None else (entry.time,)
         all_cost = None
         if entry.compile_time is not None and entry.benchmark_time is not None:
             all_cost = (entry.compile_time + entry.benchmark_time) / 1e3
-        workload = [self.header.get("kernel_name"), self.header.get("problem_size")]
-        extra = {"device_name": self.header.get("device_name", "")}
+        workload = [self.kernel_name, self.problem_size]
+        extra = {"device_name": self.device_name}
         return _row(number, "cache", workload, {name: value[name] for name in names},
                     [cost / 1e3 for cost in costs], error_no, all_cost, entry.timestamp,
                     extra)  # fmt: skip
 
-    def _result(self, number: int, value: Any) -> Row:
+
+class _Metadata(msgspec.Struct, frozen=True):
+    timeunit: str = "milliseconds"
+
+
+class _T4Header(msgspec.Struct, frozen=True):
+    """What a T4 file says of all its configurations."""
+
+    metadata: _Metadata = _Metadata()
+
+    def row(self, number: int, value: Any) -> Row:
         result = msgspec.convert(value, _Result)
-        unit = self.header.get("metadata", {}).get("timeunit", "milliseconds")
-        if unit not in _SECONDS:
+        unit = self.metadata.timeunit
+        if unit not in _PER_SECOND:
             raise LineError(f"times in {unit!r}")
-        costs = [time / _SECONDS[unit] for time in result.times.runtimes]
+        costs = [time / _PER_SECOND[unit] for time in result.times.runtimes]
         error_no = ERRORS.get(result.invalidity, UNKNOWN_ERROR)
         parameters = result.configuration
         return _row(number, "T4", [*parameters], parameters, costs, error_no, None,
                     result.timestamp, {})  # fmt: skip
+
+
+_Header = _CacheHeader | _T4Header
 
 
 def _row(
@@ -160,14 +173,14 @@ def _epoch(timestamp: str | None) -> float | None:
     return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
 
 
-def _configurations(path: Path) -> Iterator[tuple[int, _Space, Any]]:
+def _configurations(path: Path) -> Iterator[tuple[int, _Header, Any]]:
     """Every configuration with the line that it begins in and what its file says of all."""
     window = _Window(path)
     window.fill()
     start = _START.search(window.text)
     if start is None:
         raise files.BrokenFileError(1, "neither a cache nor results in it")
-    space = _space(window.text[: start.start()], in_cache=start[1] is not None)
+    header = _header(window.text[: start.start()], _CacheHeader if start[1] else _T4Header)
     window.at = start.end()
     while True:
         window.fill()
@@ -180,17 +193,14 @@ def _configurations(path: Path) -> Iterator[tuple[int, _Space, Any]]:
             value, window.at = strict_json.loads_first(window.text, window.at)
         except LineError as error:
             raise files.BrokenFileError(number, f"{error}; what follows is not read") from error
-        yield number, space, value
+        yield number, header, value
 
 
-def _space(header: str, in_cache: bool) -> _Space:
+def _header(text: str, kind: type[_Header]) -> _Header:
     try:
-        value = strict_json.loads((header.rstrip().rstrip(",") + "}").encode())
-        if in_cache:
-            msgspec.convert(value.get("tune_params_keys"), list[str])
+        return msgspec.convert(strict_json.loads((text.rstrip().rstrip(",") + "}").encode()), kind)
     except (LineError, msgspec.ValidationError) as error:
         raise files.BrokenFileError(1, f"not the beginning of a cache: {error}") from error
-    return _Space(value, in_cache)
 
 
 class _Window:

@@ -35,6 +35,8 @@ WORKLOADS_NAME = "database_workload"
 UNKNOWN_ERROR = 8
 #: Seconds that stand for a failure in TVM's add_to_database.cc.
 _FAILED_S = 1e9
+#: Rows that are Python objects at once.
+_ROWS = 64
 
 _Index = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 _Instruction = tuple[str, list[Any], list[Any], list[Any]]
@@ -147,10 +149,9 @@ class _Database:
         count = 0
         with files.Draft(self._records) as records:
             with files.open_output(records) as out:
-                for batch in batches:
-                    for row in batch.to_pylist():
-                        out.write(self._line(row))
-                        count += 1
+                for row in _rows(batches):
+                    out.write(self._line(row))
+                    count += 1
             if self._has_modules():
                 self._close_gaps(records)
                 self._write_workloads()
@@ -208,9 +209,21 @@ class _Database:
                     out.write(b"[%d" % renumbered[int(index)] + comma + rest + b"\n")
 
 
+def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+    """The rows of batches, a few at a time: in Python, each has its own copy of the module."""
+    for batch in batches:
+        for start in range(0, batch.num_rows, _ROWS):
+            yield from batch.slice(start, _ROWS).to_pylist()
+
+
 def _output_paths(path: Path) -> tuple[Path, Path]:
     if path.is_dir() or not path.suffix:
-        path.mkdir(exist_ok=True)
+        try:
+            path.mkdir(exist_ok=True)
+        except OSError as error:
+            raise InputError(
+                f"cannot make the folder {path}: {error.strerror}", cure="choose another"
+            ) from error
         path = path / f"{RECORDS_NAME}.json"
     elif RECORDS_NAME not in path.name:
         raise InputError(

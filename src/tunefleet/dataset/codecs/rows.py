@@ -85,8 +85,11 @@ def batch_of(rows: Sequence[Row], format: str, source: str, device: str) -> pa.R
 
 
 def words(values: Sequence[str | None]) -> pa.DictionaryArray:
-    """A dictionary-encoded column."""
-    return pa.array(values, pa.utf8()).dictionary_encode()
+    """A dictionary-encoded column; long words are never held once for each row."""
+    codes: dict[str | None, int] = {None: -1}
+    code = [codes.setdefault(value, len(codes) - 1) for value in values]
+    indices = pa.array([None if index < 0 else index for index in code], pa.int32())
+    return pa.DictionaryArray.from_arrays(indices, pa.array([*codes][1:], pa.utf8()))
 
 
 def constant(value: str | None, count: int) -> pa.DictionaryArray:

@@ -20,16 +20,23 @@ def loads(line: bytes) -> Any:
         raise LineError(f"not UTF-8 at byte {error.start}") from error
     if "\0" in text:
         raise LineError(f"a NUL byte at {text.index(chr(0))}")
-    value, end = loads_first(text.strip(_SPACES))
+    value, end = _loaded(_decoder, text.strip(_SPACES), 0)
     if end < len(text.strip(_SPACES)):
         raise LineError(f"not JSON: more than one value, at character {end}")
     return value
 
 
-def loads_first(text: str, at: int = 0) -> tuple[Any, int]:
-    """The value that begins in a text, and where it ends; raises LineError."""
+def loads_first(text: str, at: int) -> tuple[Any, int]:
+    """The value that begins in a text, and where it ends; raises LineError.
+
+    NaN and Infinity are taken, or all that follows would be lost with them.
+    """
+    return _loaded(_taking_constants, text, at)
+
+
+def _loaded(decoder: json.JSONDecoder, text: str, at: int) -> tuple[Any, int]:
     try:
-        value, end = _decoder.raw_decode(text, at)
+        value, end = decoder.raw_decode(text, at)
     except json.JSONDecodeError as error:
         raise LineError(f"not JSON: {error.msg} at character {error.pos - at}") from error
     except RecursionError as error:
@@ -73,4 +80,5 @@ def _check_text(value: Any) -> None:
 
 
 _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+_taking_constants = json.JSONDecoder(object_pairs_hook=_distinct)
 _decoder = json.JSONDecoder(object_pairs_hook=_distinct, parse_constant=_refuse)
