@@ -196,7 +196,7 @@ BAD: dict[str, tuple[Callable[[Path], str], tuple[str, ...]]] = {
         ("return tensors only",),
     ),
     "unknown zoo network": (lambda d: "zoo:resnet5", ("'resnet5'", "did you mean zoo:resnet")),
-    "zoo network like none": (lambda d: "zoo:qqq", ("'qqq'", "names()")),
+    "zoo network like none": (lambda d: "zoo:qqq", ("'qqq'", "tunefleet networks")),
     "unknown zoo parameter": (lambda d: "zoo:resnet18?depth=3", ("'depth'", "batch, classes")),
     "zoo parameter not for this network": (
         lambda d: "zoo:bert_tiny?classes=3",
