@@ -8,6 +8,7 @@ from tunefleet.cli.dataset import (
     collecting,
     devices,
     exporting,
+    gathering,
     importing,
     merging,
     sampling,
@@ -30,4 +31,5 @@ app.command("stats")(stats.stats)
 app.command("sample")(sampling.sample)
 app.command("split")(splitting.split)
 app.command("collect")(collecting.collect)
+app.command("gather")(gathering.gather)
 app.command("devices")(devices.devices)

@@ -1,0 +1,46 @@
+"""`tunefleet dataset gather`: what this machine has tuned and collected, as records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tunefleet.cli import options, output
+from tunefleet.cli.dataset import arguments
+from tunefleet.errors import InputError
+
+
+def gather(
+    jobs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[JOB...]",
+            help="Job ids that `jobs` lists, or their first 6 characters or more; all without one.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    out: arguments.ParquetOutput,
+    force: arguments.Force = False,
+    home: options.Home = None,
+    traceback: options.Traceback = False,
+) -> None:
+    """Write the trials of jobs, tuned or collected, finished or not, as records."""
+    from tunefleet.collected import write_jobs
+    from tunefleet.context import default_home
+    from tunefleet.store import open_store
+    from tunefleet.trace import find_job
+
+    arguments.check_free(Path(out), force)
+    home = home or default_home()
+    if not home.is_dir():  # looking must not create a store
+        raise InputError(f"no jobs in {home}", cure="name another home")
+    store = open_store(home)
+    try:
+        chosen = [find_job(store, name) for name in jobs] if jobs else store.jobs()[::-1]
+        count = write_jobs(Path(out), store, list(dict.fromkeys(chosen)))
+    finally:
+        store.close()
+    output.console(stderr=True).print(f"{count:,} records in {out}", soft_wrap=True)
