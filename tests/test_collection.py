@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tunefleet import BenchmarkContext
-from tunefleet.collected import jobs_called, write_jobs
+from tunefleet.collected import write_jobs
 from tunefleet.collection import collect
 from tunefleet.core.events import Event, Observer, StageFinished
 from tunefleet.dataset import codecs, parquet
@@ -41,7 +41,8 @@ def check_written(home: Path, job_ids: list[str], trials: int) -> None:
 
     store = open_store(home)
     try:
-        count = write_jobs(home / "records.parquet", store, jobs_called(store, job_ids))
+        jobs = [job for job in store.jobs() if job.job_id in job_ids]
+        count = write_jobs(home / "records.parquet", store, jobs)
     finally:
         store.close()
     table = parquet.read_table(home / "records.parquet")

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from tunefleet.core.job import Job
 from tunefleet.core.stage import StageKind
 from tunefleet.core.trial import Failure, FailureKind
-from tunefleet.errors import InputError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,16 +44,6 @@ def write_jobs(out: Path, store: Store, jobs: Iterable[Job]) -> int:
 
     with Draft(out) as draft:
         return parquet.write(batches_of(store, jobs), draft)
-
-
-def jobs_called(store: Store, job_ids: Iterable[str]) -> list[Job]:
-    """The jobs of these ids in the order of the store, oldest first. Raises InputError."""
-    wanted = set(job_ids)
-    found = [job for job in reversed(store.jobs()) if job.job_id in wanted]
-    missing = wanted - {job.job_id for job in found}
-    if missing:
-        raise InputError(f"no job {min(missing)}", cure="see `tunefleet jobs`")
-    return found
 
 
 def batches_of(store: Store, jobs: Iterable[Job]) -> Iterator[pa.RecordBatch]:

@@ -18,6 +18,7 @@ from tunefleet.core.job import Job, JobSpec, JobState
 from tunefleet.core.network import NetworkInfo
 from tunefleet.core.settings import MeasureSettings, SearchSettings, TuneSettings
 from tunefleet.errors import InputError, JobError, TunefleetError
+from tunefleet.request import job_spec
 from tunefleet.scheduler.values import JobEnd, JobRequest, Role
 
 if TYPE_CHECKING:
@@ -90,8 +91,6 @@ class _Target:
     """The collection on one target: networks follow each other through one shell."""
 
     def __init__(self, context: BenchmarkContext, settings: TuneSettings, per_task: int) -> None:
-        from tunefleet.compiler.host import device_identity
-        from tunefleet.compiler.toolchain import toolchain_identity
         from tunefleet.fleet.local import LocalFleet
 
         self.context = context
@@ -102,8 +101,6 @@ class _Target:
         self.locks = ExitStack()
         #: Tasks that a network before has.
         self.seen: set[str] = set()
-        self._device = device_identity(context.device_key)
-        self._toolchain = toolchain_identity()
         self._waiting: deque[_Network] = deque()
         self._jobs: dict[str, Job] = {}
 
@@ -139,14 +136,8 @@ class _Target:
     def spec(self, info: NetworkInfo) -> JobSpec:
         """A collection is another job than tuning the same network, whatever its settings."""
         collected = digest(["collection", info.digest, self.per_task])
-        return JobSpec(
-            network=replace(info, digest=collected),
-            target=self.target,
-            device=self._device,
-            toolchain=self._toolchain,
-            budget=Budget(trials=self.per_task),  # of each task
-            settings=self.settings,
-        )
+        budget = Budget(trials=self.per_task)  # of each task
+        return job_spec(self.context, replace(info, digest=collected), budget, self.settings)
 
     def known(self, spec: JobSpec) -> Job | None:
         """The job of an earlier call that was not given up."""

@@ -1,10 +1,13 @@
-"""What a user asks of a search: its budget and its settings."""
+"""What a user asks of a search: its budget, its settings, and the job that they make."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from tunefleet.context import BenchmarkContext
 from tunefleet.core.budget import Budget
+from tunefleet.core.job import JobSpec
+from tunefleet.core.network import NetworkInfo
 from tunefleet.core.settings import TuneSettings
 
 _DEFAULT_TRIALS = 1000
@@ -50,3 +53,20 @@ def search_request(
     if transfer_learning is not None:
         chosen = replace(chosen, transfer=transfer_learning)
     return SearchRequest(budget, chosen, new_job)
+
+
+def job_spec(
+    context: BenchmarkContext, network: NetworkInfo, budget: Budget, settings: TuneSettings
+) -> JobSpec:
+    """A job of a network on the target of a context, measured by this machine."""
+    from tunefleet.compiler.host import device_identity
+    from tunefleet.compiler.toolchain import toolchain_identity
+
+    return JobSpec(
+        network=network,
+        target=context.target,
+        device=device_identity(context.device_key),
+        toolchain=toolchain_identity(),
+        budget=budget,
+        settings=settings,
+    )

@@ -18,7 +18,7 @@ from tunefleet.core.events import Event, JobOpened, Note, Observer, PhaseStarted
 from tunefleet.core.job import Job, JobSpec, JobState
 from tunefleet.core.settings import TuneSettings
 from tunefleet.errors import JobError, StepOrderError
-from tunefleet.request import SearchRequest, search_request
+from tunefleet.request import SearchRequest, job_spec, search_request
 from tunefleet.scheduler.values import JobEnd, Role
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class Session:
         from tunefleet.fleet.locks import job_lock
 
         self._settings = request.settings
-        spec = self._job_spec(prepared, request.budget)
+        spec = job_spec(self.context, prepared.imported.info, request.budget, request.settings)
         self._locks.enter_context(job_lock(self.context.directory("locks"), spec.fingerprint))
         self._job = self._open_job(self._open_store(), spec, prepared, request.new_job)
         return self._job
@@ -357,19 +357,6 @@ class Session:
         self._store = self._place().store
         return self._store
 
-    def _job_spec(self, prepared: PreparedNetwork, budget: Budget) -> JobSpec:
-        from tunefleet.compiler.host import device_identity
-        from tunefleet.compiler.toolchain import toolchain_identity
-
-        return JobSpec(
-            network=prepared.imported.info,
-            target=self.context.target,
-            device=device_identity(self.context.device_key),
-            toolchain=toolchain_identity(),
-            budget=budget,
-            settings=self._settings,
-        )
-
     def _open_job(
         self, store: Store, spec: JobSpec, prepared: PreparedNetwork, new_job: bool
     ) -> Job:
@@ -390,7 +377,9 @@ class Session:
         store = self._open_store()
         if self._job is not None:
             return winning_traces(store, self._job)
-        found = best_traces(store, self._job_spec(prepared, Budget(trials=1)), prepared.tasks)
+        info, budget = prepared.imported.info, Budget(trials=1)  # no search, it is not looked at
+        spec = job_spec(self.context, info, budget, self._settings)
+        found = best_traces(store, spec, prepared.tasks)
         if not found:
             self._observer(Note("no verified record fits this device: the module is untuned"))
         return found

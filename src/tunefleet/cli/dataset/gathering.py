@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -28,18 +29,25 @@ def gather(
     traceback: options.Traceback = False,
 ) -> None:
     """Write the trials of jobs, tuned or collected, finished or not, as records."""
-    from tunefleet.collected import write_jobs
     from tunefleet.context import default_home
-    from tunefleet.store import open_store
-    from tunefleet.trace import find_job
 
     arguments.check_free(Path(out), force)
     home = home or default_home()
     if not home.is_dir():  # looking must not create a store
         raise InputError(f"no jobs in {home}", cure="name another home")
+    write(out, home, jobs or None)
+
+
+def write(out: str, home: Path, jobs: Sequence[str] | None) -> None:
+    """Write the trials of the jobs that `jobs` names, None for all, and say how many they are."""
+    from tunefleet.collected import write_jobs
+    from tunefleet.store import open_store
+    from tunefleet.trace import find_job
+
     store = open_store(home)
     try:
-        chosen = [find_job(store, name) for name in jobs] if jobs else store.jobs()[::-1]
+        named = None if jobs is None else [find_job(store, name) for name in jobs]
+        chosen = store.jobs()[::-1] if named is None else named
         count = write_jobs(Path(out), store, list(dict.fromkeys(chosen)))
     finally:
         store.close()

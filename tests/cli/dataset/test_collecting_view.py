@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from tunefleet.cli.dataset.collecting import Tally, Watcher
+from tunefleet.cli.dataset.collecting_view import Tally, Watcher
 from tunefleet.core.budget import Budget
 from tunefleet.core.events import JobEnded, JobOpened, LaneUpdated, Note, PhaseStarted
 from tunefleet.core.task import Task, WeightedTask

@@ -1,0 +1,155 @@
+"""The progress of a collection: a line in place in a terminal, a line now and then in a log."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tunefleet.cli.outcome import one_line
+from tunefleet.core.events import (
+    Event,
+    JobEnded,
+    JobOpened,
+    LaneUpdated,
+    Note,
+    Observer,
+    PhaseStarted,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+#: Seconds between two lines in a log.
+_LINE_S = 15.0
+
+
+@dataclass(slots=True)
+class _State:
+    """One network on one target; `expected` is None until its tasks are known."""
+
+    name: str
+    expected: int | None = None
+    before: int = 0
+    trials: int = 0
+    ended: bool = False
+    importing: bool = False
+
+
+class Tally:
+    """What was collected of what is expected; times are `now` of whoever calls, in seconds."""
+
+    def __init__(self, names: Sequence[str], now: float) -> None:
+        self.networks = [_State(name) for name in names]
+        self._began = now
+        self._lanes: list[dict[str, int]] = [{} for _ in names]
+
+    def absorb(self, index: int, event: Event) -> None:
+        state, lanes = self.networks[index], self._lanes[index]
+        if isinstance(event, PhaseStarted):
+            state.importing = event.name == "import"
+        elif isinstance(event, JobOpened):
+            state.expected = event.budget.trials
+        elif isinstance(event, LaneUpdated):
+            task_id = event.weighted.task.task_id
+            if task_id not in lanes:  # told of every lane before its search begins
+                state.before += event.trials
+            lanes[task_id] = event.trials
+            state.trials = sum(lanes.values())
+        elif isinstance(event, JobEnded):
+            state.ended, state.importing = True, False
+
+    @property
+    def trials(self) -> int:
+        return sum(state.trials for state in self.networks)
+
+    @property
+    def ended(self) -> int:
+        return sum(state.ended for state in self.networks)
+
+    def expected(self) -> float | None:
+        """Trials of all networks; those not imported yet count as the mean of the others."""
+        known = [state.expected for state in self.networks if state.expected is not None]
+        if not known:
+            return None
+        unknown = sum(state.expected is None and not state.ended for state in self.networks)
+        return sum(known) + unknown * sum(known) / len(known)
+
+    def left_s(self, now: float) -> float | None:
+        """Seconds until all is collected at the rate so far, or None before there is one."""
+        expected = self.expected()
+        made = self.trials - sum(state.before for state in self.networks)
+        left = sum(
+            max(0, s.expected - s.trials)
+            for s in self.networks
+            if s.expected is not None and not s.ended
+        )
+        if expected is None or made < 1:
+            return None
+        known = sum(s.expected for s in self.networks if s.expected is not None)
+        return (left + expected - known) * (now - self._began) / made
+
+    def doing(self) -> str:
+        """The networks under way."""
+        return ", ".join(
+            f"{'importing ' if s.importing else ''}{s.name}"
+            for s in self.networks
+            if not s.ended and (s.importing or s.expected is not None)
+        )
+
+    def line(self, now: float) -> str:
+        from tunefleet.report.units import format_clock, format_count
+
+        left = self.left_s(now)
+        text = (
+            f"{format_count(self.trials)} records, {self.ended} of {len(self.networks)} networks, "
+            f"{format_clock(now - self._began)}"
+        )
+        return text if left is None else f"{text}, left about {format_clock(left)}"
+
+
+class Watcher:
+    """Shows a tally: one line in place in a terminal, a line now and then in a log."""
+
+    def __init__(self, names: Sequence[str], console: Console, *, quiet: bool) -> None:
+        self.tally = Tally(names, time.monotonic())
+        self._console = console
+        self._quiet = quiet
+        self._last = time.monotonic()
+        self._lock = threading.Lock()
+        self._status: Any = None
+
+    def observer(self, index: int) -> Observer:
+        return partial(self._observe, index)
+
+    def __enter__(self) -> Watcher:
+        if not self._quiet and self._console.is_terminal:
+            self._status = self._console.status("collecting")
+            self._status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def _observe(self, index: int, event: Event) -> None:
+        with self._lock:
+            self.tally.absorb(index, event)
+            name = self.tally.networks[index].name
+            if isinstance(event, Note):
+                self._print(f"{name}: {'warning: ' if event.warning else ''}{event.text}")
+            if self._quiet:
+                return
+            now = time.monotonic()
+            text = f"{self.tally.line(now)}: {self.tally.doing()}"
+            if self._status is not None:
+                self._status.update(one_line(text))
+            elif now - self._last >= _LINE_S or isinstance(event, JobEnded):
+                self._last = now
+                self._print(text)
+
+    def _print(self, text: str) -> None:
+        self._console.print(one_line(text), soft_wrap=True)
