@@ -1,4 +1,4 @@
-"""The loss of boosted trees on programs of several rows ("pack sum" of Ansor, OSDI 2020, 5.2).
+"""Boosted trees on programs of several rows ("pack sum" of Ansor, OSDI 2020, section 5.2).
 
 The score of a program is the sum of its rows' scores; the loss is the squared error of that sum
 against the label, weighted by the label so that fast programs count more.
@@ -6,7 +6,7 @@ against the label, weighted by the label so that fast programs count more.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,3 +46,16 @@ class PackSum:
 
     def rmse(self, scores: NDArray[Any]) -> float:
         return float(np.sqrt(np.mean((self.sums(scores) - self.labels) ** 2)))
+
+
+def predicted(
+    programs: Sequence[Program], columns: int, of_rows: Callable[[NDArray[np.float32]], Any]
+) -> Scores:
+    """Scores of programs by a booster that scores rows of so many columns."""
+    if len(programs) == 0:
+        return np.zeros(0)
+    rows, starts = stack(programs)
+    if rows.shape[1] != columns:
+        raise ValueError(f"features have {rows.shape[1]} columns, the model {columns}")
+    scores = np.asarray(of_rows(rows), np.float64)
+    return np.asarray(np.add.reduceat(scores, starts))

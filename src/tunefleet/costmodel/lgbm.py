@@ -11,8 +11,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefleet.costmodel._base import Measured, Program, Scores, stack
-from tunefleet.costmodel._pack_sum import PackSum
+from tunefleet.costmodel._base import Measured, Program, Scores
+from tunefleet.costmodel._pack_sum import PackSum, predicted
 
 _MAGIC = b"tunefleet-lgbm/1\n"
 
@@ -97,15 +97,11 @@ class LGBMModel:
     def predict(self, programs: Sequence[Program]) -> Scores:
         if self._booster is None:
             raise ValueError("predict before fit")
-        if len(programs) == 0:
-            return np.zeros(0)
-        rows, starts = stack(programs)
-        if rows.shape[1] != self._booster.num_feature():
-            raise ValueError(
-                f"features have {rows.shape[1]} columns, the model {self._booster.num_feature()}"
-            )
-        scores = self._booster.predict(rows, raw_score=True, num_threads=self.threads)
-        return np.asarray(np.add.reduceat(np.asarray(scores, np.float64), starts))
+        return predicted(
+            programs,
+            self._booster.num_feature(),
+            lambda rows: self._booster.predict(rows, raw_score=True, num_threads=self.threads),
+        )
 
     def save(self) -> bytes:
         if self._booster is None:

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Self
 
-import numpy as np
 from numpy.typing import NDArray
 
-from tunefleet.costmodel._base import Measured, Program, Scores, stack
-from tunefleet.costmodel._pack_sum import PackSum
+from tunefleet.costmodel._base import Measured, Program, Scores
+from tunefleet.costmodel._pack_sum import PackSum, predicted
 
 _MAGIC = b"tunefleet-xgb/1\n"
 
@@ -66,15 +65,11 @@ class XGBModel:
     def predict(self, programs: Sequence[Program]) -> Scores:
         if self._booster is None:
             raise ValueError("predict before fit")
-        if len(programs) == 0:
-            return np.zeros(0)
-        rows, starts = stack(programs)
-        if rows.shape[1] != self._booster.num_features():
-            raise ValueError(
-                f"features have {rows.shape[1]} columns, the model {self._booster.num_features()}"
-            )
-        margin = self._booster.inplace_predict(rows, predict_type="margin")
-        return np.asarray(np.add.reduceat(margin.astype(np.float64), starts))
+        return predicted(
+            programs,
+            self._booster.num_features(),
+            lambda rows: self._booster.inplace_predict(rows, predict_type="margin"),
+        )
 
     def save(self) -> bytes:
         if self._booster is None:
