@@ -106,6 +106,19 @@ def test_by_target_tests_the_device_and_nothing_else() -> None:
     np.testing.assert_array_equal(np.flatnonzero(found.device.codes == 1), split.test)
 
 
+@pytest.mark.parametrize("name", ["haswell", '{"kind":"llvm","mcpu":"haswell"}'])
+def test_several_targets_of_one_processor_are_devices_too(name: str) -> None:
+    targets = ['{"kind":"llvm","mcpu":"haswell"}', "llvm -mcpu=nehalem -num-cores=1"]
+    found = rows([
+        Record(workload=f"w{task}", device="epyc", target=target, steps=(f'["CI",{program}]',))
+        for target in targets for task in range(3) for program in range(5)
+    ])  # fmt: skip
+    split = splits.by_target(found, name)
+    np.testing.assert_array_equal(np.arange(15), split.test)
+    with pytest.raises(InputError, match="hold out one of 'epyc', 'haswell', 'nehalem'"):
+        splits.by_target(found, "skylake")
+
+
 def test_an_unknown_device_is_refused_with_those_there_are() -> None:
     with pytest.raises(InputError, match="'t4'; hold out one of 'a100', 'v100'"):
         splits.by_target(regular(devices=("v100", "a100")), "t4")

@@ -105,18 +105,34 @@ def by_task(rows: Rows, shares: Shares = DEFAULT, seed: int = 0) -> Split:
 def by_target(rows: Rows, device: str, shares: Shares = DEFAULT, seed: int = 0) -> Split:
     """One device tests, whole tasks of the others validate, the rest trains.
 
-    Raises InputError when the device is not in the table or is alone in it.
+    Several targets of one processor count as devices too: where no device has the name, it is
+    that of a target's processor (`mcpu`), or the whole text of a target. Raises InputError when
+    nothing is called so, or nothing else is in the table.
     """
-    code = rows.device.code(device)
-    if code is None:
-        raise InputError(f"no record was measured on {device!r}", cure=_choose(rows.device.names))
-    tested = rows.device.codes == code
+    tested = _measured_on(rows, device)
+    if not tested.any():
+        known = [*rows.device.names, *filter(None, map(_processor, rows.target.names))]
+        raise InputError(f"no record was measured on {device!r}", cure=_choose({*known}))
     if tested.all():
         raise InputError(
             f"every record was measured on {device!r}, nothing is left to train on",
             cure="add records of another device",
         )
     return _held_out(rows, tested, shares, seed)
+
+
+def _measured_on(rows: Rows, name: str) -> Mask:
+    code = rows.device.code(name)
+    if code is not None:
+        return rows.device.codes == code
+    called = np.array([name in (target, _processor(target)) for target in rows.target.names], bool)
+    return called[rows.target.codes]
+
+
+def _processor(target: str) -> str:
+    """`haswell` of `llvm -mcpu=haswell` and of `{"mcpu":"haswell"}`, or ""."""
+    found = re.search(r'mcpu(?:=|"\s*:\s*")([\w.+-]+)', target)
+    return found[1] if found else ""
 
 
 def by_network(

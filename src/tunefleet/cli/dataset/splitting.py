@@ -58,7 +58,9 @@ def split(
     hold_out: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="The device or the network that tests.", show_default=False
+            metavar="NAME",
+            help="The device (or processor of a target) or the network that tests.",
+            show_default=False,
         ),
     ] = None,
     networks: Annotated[
