@@ -124,7 +124,7 @@ def by_target(rows: Rows, device: str, shares: Shares = DEFAULT, seed: int = 0) 
 def _measured_on(rows: Rows, name: str) -> Mask:
     code = rows.device.code(name)
     if code is not None:
-        return rows.device.codes == code
+        return np.asarray(rows.device.codes == code)
     called = np.array([name in (target, _processor(target)) for target in rows.target.names], bool)
     return called[rows.target.codes]
 
