@@ -8,8 +8,6 @@ tasks, as one list. Rows are encoded once for each distinct one of a batch: prim
 
 from __future__ import annotations
 
-import io
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
@@ -19,12 +17,13 @@ from numpy.typing import NDArray
 
 from tunefleet.costmodel import metrics
 from tunefleet.costmodel._base import Measured, Program, Scores, stack
+from tunefleet.costmodel._tensors import FORMAT, dumps, loads
 from tunefleet.costmodel._torch import one_thread, torch
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-_FORMAT = "tunefleet-mlp/1"
+_FORMAT = "tunefleet-mlp/2"
 
 #: Records of one task in a batch, and tasks (or parts of one) in it.
 _LIST, _LISTS = 128, 4
@@ -159,24 +158,18 @@ class MLPModel:
     def save(self) -> bytes:
         if not self._weights:
             raise ValueError("save before fit")
-        header = json.dumps({"format": _FORMAT, "hidden": self.hidden, "seed": self.seed})
-        file = io.BytesIO()
-        arrays: dict[str, Any] = {"header": np.array(header), **self._weights}
-        np.savez(file, **arrays)
-        return file.getvalue()
+        header = {FORMAT: _FORMAT, "hidden": str(self.hidden), "seed": str(self.seed)}
+        return dumps(self._weights, header)
 
     @classmethod
     def load(cls, data: bytes) -> Self:
         try:
-            with np.load(io.BytesIO(data), allow_pickle=False) as file:
-                weights = {name: file[name] for name in file.files}
-            header = json.loads(str(weights.pop("header")))
-            found = header["format"]
+            weights, header = loads(data, _FORMAT)
             model = cls(hidden=int(header["hidden"]), seed=int(header["seed"]))
-        except (ValueError, KeyError, TypeError, OSError, EOFError, AttributeError) as error:
-            raise ValueError("not an MLP cost model") from error
-        if found != _FORMAT or _SHAPES.keys() - weights.keys():
-            raise ValueError("not an MLP cost model of this version")
+        except (ValueError, KeyError) as error:
+            raise ValueError(f"not an MLP cost model: {error}") from error
+        if not _has_shapes(weights, model.hidden):
+            raise ValueError("not an MLP cost model: layers are missing or of another size")
         model._weights = weights
         return model
 
@@ -186,6 +179,17 @@ class MLPModel:
 _SHAPES: dict[str, tuple[int | None, int]] = {
     "w1": (None, 1), "w2": (1, 1), "w3": (1, 1), "w4": (1, 1), "w5": (1, 0),
 }  # fmt: skip
+
+
+def _has_shapes(weights: dict[str, NDArray[np.float32]], hidden: int) -> bool:
+    """Whether these are the arrays of a model of so many hidden units."""
+    if "mean" not in weights:
+        return False
+    like = _initial(weights["mean"].size, hidden, np.random.default_rng(0))
+    like |= {"mean": weights["mean"].ravel(), "scale": weights["mean"].ravel()}
+    return {n: (w.shape, w.dtype) for n, w in weights.items()} == {
+        n: (w.shape, np.dtype(np.float32)) for n, w in like.items()
+    }
 
 
 def _initial(
