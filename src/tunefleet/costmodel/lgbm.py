@@ -27,10 +27,13 @@ _KEEP_COLUMNS = {"feature_pre_filter": False, "min_data_in_bin": 1, "verbosity":
 class LGBMModel:
     name = "lgbm"
 
-    def __init__(self, rounds: int = 2000, leaves: int = 72, threads: int = 1) -> None:
+    def __init__(
+        self, rounds: int = 2000, leaves: int = 72, threads: int = 1, seed: int = 43
+    ) -> None:
         self.rounds = rounds
         self.leaves = leaves
         self.threads = threads
+        self.seed = seed
         self._booster: Any = None
 
     def fit(
@@ -86,7 +89,7 @@ class LGBMModel:
             "bagging_freq": 4,
             "min_sum_hessian_in_leaf": 4,
             "metric": "none",
-            "seed": 43,
+            "seed": self.seed,
             "deterministic": True,
             # Without it LightGBM times both ways to build histograms, and takes either.
             "force_col_wise": True,

@@ -111,7 +111,7 @@ def by_target(rows: Rows, device: str, shares: Shares = DEFAULT, seed: int = 0) 
     """
     tested = _measured_on(rows, device)
     if not tested.any():
-        known = [*rows.device.names, *filter(None, map(_processor, rows.target.names))]
+        known = [*rows.device.names, *filter(None, map(processor, rows.target.names))]
         raise InputError(f"no record was measured on {device!r}", cure=_choose({*known}))
     if tested.all():
         raise InputError(
@@ -125,11 +125,11 @@ def _measured_on(rows: Rows, name: str) -> Mask:
     code = rows.device.code(name)
     if code is not None:
         return np.asarray(rows.device.codes == code)
-    called = np.array([name in (target, _processor(target)) for target in rows.target.names], bool)
+    called = np.array([name in (target, processor(target)) for target in rows.target.names], bool)
     return called[rows.target.codes]
 
 
-def _processor(target: str) -> str:
+def processor(target: str) -> str:
     """`haswell` of `llvm -mcpu=haswell` and of `{"mcpu":"haswell"}`, or ""."""
     found = re.search(r'mcpu(?:=|"\s*:\s*")([\w.+-]+)', target)
     return found[1] if found else ""

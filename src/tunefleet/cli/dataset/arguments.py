@@ -61,6 +61,18 @@ Records = Annotated[
         show_default=False,
     ),
 ]
+Files = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="FILE...",
+        callback=all_existing,
+        help="Records in Parquet, logs of any format, or folders of logs.",
+        show_default=False,
+    ),
+]
+MeasuredOn = Annotated[
+    str, typer.Option(metavar="NAME", help="What logs were measured on; Parquet says it.")
+]
 ParquetOutput = Annotated[
     str,
     typer.Option(

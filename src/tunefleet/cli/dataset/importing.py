@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tunefleet.cli import options, output
+from tunefleet.cli.bad_lines import BadLines
 from tunefleet.cli.dataset import arguments
 from tunefleet.cli.outcome import one_line
 from tunefleet.errors import InputError
@@ -79,23 +79,17 @@ def import_(
         output.write_json(json, figures)
 
 
-class _BadLines:
-    """Shows the first bad lines as they come, and keeps those of the JSON file."""
+class _BadLines(BadLines):
+    """Keeps those of the JSON file, too."""
 
     def __init__(self) -> None:
-        self.count = 0
+        super().__init__(_SHOWN)
         self.listed: list[dict[str, Any]] = []
 
     def __call__(self, bad: BadLine) -> None:
-        self.count += 1
-        if self.count <= _SHOWN:
-            print(f"bad line: {one_line(str(bad))}", file=sys.stderr)
+        super().__call__(bad)
         if self.count <= _LISTED:
             self.listed.append({"source": bad.source, "line": bad.line, "reason": bad.reason})
-
-    def end(self) -> None:
-        if self.count > _SHOWN:
-            print(f"and {self.count - _SHOWN:,} more bad lines", file=sys.stderr)
 
 
 def _show(figures: dict[str, Any]) -> None:

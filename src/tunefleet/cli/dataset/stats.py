@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tunefleet.cli import options, output
+from tunefleet.cli.bad_lines import BadLines
 from tunefleet.cli.dataset import arguments
 from tunefleet.cli.dataset.devices import DevicesFile, hardware
 from tunefleet.cli.outcome import one_line
@@ -17,8 +17,6 @@ from tunefleet.errors import InputError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from tunefleet.dataset.codecs import BadLine
 
 #: Tasks of a device that a terminal shows, unless told otherwise.
 _TASKS = 10
@@ -34,18 +32,8 @@ def _page(value: str | None) -> str | None:
 
 
 def stats(
-    files: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="FILE...",
-            callback=arguments.all_existing,
-            help="Records in Parquet, logs of any format, or folders of logs.",
-            show_default=False,
-        ),
-    ],
-    device: Annotated[
-        str, typer.Option(metavar="NAME", help="What logs were measured on; Parquet says it.")
-    ] = "",
+    files: arguments.Files,
+    device: arguments.MeasuredOn = "",
     html: Annotated[
         str | None,
         typer.Option(metavar="OUT.html", callback=_page, help="Write a page with plots."),
@@ -60,7 +48,7 @@ def stats(
     """Count records, primitives and failures; show latency and throughput of tasks."""
     from tunefleet.dataset.statistics import statistics
 
-    bad = _BadLines()
+    bad = BadLines()
     table = hardware(own)
     figures = statistics(_batches(files, device, bad), table)
     figures["bad_lines"] = bad.count
@@ -79,30 +67,11 @@ def stats(
         output.write_json(json, figures)
 
 
-class _BadLines:
-    def __init__(self) -> None:
-        self.count = 0
+def _batches(paths: list[Path], device: str, bad: BadLines) -> Iterator[pa.RecordBatch]:
+    from tunefleet.dataset import reading
 
-    def __call__(self, bad: BadLine) -> None:
-        self.count += 1
-        if self.count == 1:
-            print(f"bad line: {one_line(str(bad))}", file=sys.stderr)
-
-    def end(self) -> None:
-        if self.count > 1:
-            print(f"and {self.count - 1:,} more bad lines", file=sys.stderr)
-
-
-def _batches(paths: list[Path], device: str, bad: _BadLines) -> Iterator[pa.RecordBatch]:
-    from tunefleet.dataset import codecs, parquet
-    from tunefleet.dataset.importing import find_logs
-
-    for path in paths:
-        if parquet.is_parquet(path):
-            yield from parquet.read(path)
-            continue
-        for log, format in find_logs([path]).found:
-            yield from codecs.read(log, device=device, format=format, on_bad=bad)
+    for path, format in reading.find_files(paths):
+        yield from reading.read(path, format, device=device, on_bad=bad)
 
 
 def _show(figures: dict[str, Any], tasks: int) -> None:

@@ -1,0 +1,69 @@
+"""Programs of MetaSchedule's records, built again from their steps, and their features."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.features.per_store import extract
+
+tvm = load_tvm()
+ms = tvm.s_tir.meta_schedule
+
+#: Items of a step that is an instruction; one more is its decision.
+_INSTRUCTION = 4
+
+
+@lru_cache(maxsize=64)
+def _module(workload: str, definition: str) -> Any:
+    return ms.database.Workload.from_json([workload, definition]).mod
+
+
+@lru_cache(maxsize=64)
+def _target(text: str) -> Any:
+    return tvm.target.Target(json.loads(text) if text.startswith("{") else text)
+
+
+def schedule_of(workload: str, definition: str, steps: Sequence[str]) -> Any:
+    """The scheduled program of a record.
+
+    `workload` is its structural hash, `definition` its module in base64, each step an instruction
+    as JSON `[kind, inputs, attributes, outputs]` with its decision, if any, as the fifth item.
+    Raises whatever TVM raises when they do not fit.
+    """
+    instructions = [json.loads(step) for step in steps]
+    decisions = [
+        [place, instruction[_INSTRUCTION]]
+        for place, instruction in enumerate(instructions)
+        if len(instruction) > _INSTRUCTION
+    ]
+    schedule = tvm.s_tir.Schedule(_module(workload, definition))
+    trace = [[instruction[:_INSTRUCTION] for instruction in instructions], decisions]
+    tvm.s_tir.schedule.Trace.apply_json_to_schedule(trace, schedule)
+    return schedule
+
+
+def per_store_features(
+    workload: str, definition: str, target: str, steps: Sequence[str]
+) -> NDArray[np.float32]:
+    """Schema `per-store/1` of a record, (stores, columns); some 10 ms each.
+
+    Raises ValueError, with TVM's first line, for a record that cannot be built again.
+    """
+    try:
+        schedule = schedule_of(workload, definition, steps)
+        context = ms.TuneContext(
+            _module(workload, definition), target=_target(target), num_threads=1
+        )
+        candidate = ms.search_strategy.MeasureCandidate(schedule, [])
+        (found,) = extract(context, [candidate])
+    except Exception as error:  # TVM raises errors of many kinds for text that does not fit
+        lines = str(error).strip().splitlines()
+        raise ValueError(lines[-1] if lines else type(error).__name__) from error
+    return found
