@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class BadLines:
-    """Shows the first bad lines as they come and counts all; `end` tells how many were not shown."""
+    """Shows the first bad lines as they come; `end` tells how many there were besides."""
 
     def __init__(self, shown: int = 1) -> None:
         self.shown = shown

@@ -1,6 +1,7 @@
 """Learned cost models behind one protocol."""
 
 from tunefleet.costmodel._base import CostModel, Measured, Program, Scores
+from tunefleet.costmodel._torch import has_cuda
 from tunefleet.costmodel.lgbm import LGBMModel
 from tunefleet.costmodel.mlp import MLPModel
 from tunefleet.costmodel.random_ import RandomModel
@@ -25,4 +26,5 @@ __all__ = [
     "RandomModel",
     "Scores",
     "XGBModel",
+    "has_cuda",
 ]

@@ -22,6 +22,11 @@ def torch() -> Any:
     return package
 
 
+def has_cuda() -> bool:
+    """Whether there is a GPU that PyTorch can use. Raises SetupError without PyTorch."""
+    return bool(torch().cuda.is_available())
+
+
 @contextmanager
 def one_thread() -> Iterator[None]:
     """One thread for what is inside: models learn beside measurements, and repeat exactly."""

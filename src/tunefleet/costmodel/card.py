@@ -26,11 +26,15 @@ Setting = str | int | float | bool | None
 
 @dataclass(frozen=True)
 class RecordsUsed:
-    """A file of records by name and content, and what of it was drawn (training and test)."""
+    """A file of records by name and content, and how many of it are in the three parts.
+
+    `formats` are the tuners that wrote them: another one's programs have other words.
+    """
 
     file: str
     sha256: str
     used: int
+    formats: tuple[str, ...]
     devices: tuple[str, ...]
     targets: tuple[str, ...]
 

@@ -1,0 +1,98 @@
+"""How good the members of a model are on a test part, device by device, beside chance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunefleet.costmodel import CostModel, Scores, metrics
+from tunefleet.costmodel.card import METRICS, Card, DeviceMetrics
+from tunefleet.dataset.rows import Codes
+from tunefleet.errors import InputError
+from tunefleet.learning.division import Division
+from tunefleet.learning.inputs import Examples
+from tunefleet.learning.records import Records
+
+
+def evaluate(members: Sequence[CostModel], test: Examples) -> tuple[DeviceMetrics, ...]:
+    """The metrics of every member on every device that has a task with a valid trial.
+
+    Failed trials count, with the label 0. The errors (rmse, r2) say something of models that
+    predict labels; one that learned to rank has scores on a scale of its own. Raises InputError
+    for programs that the model cannot take, and where no trial is valid.
+    """
+    scores = [_scores(member, test) for member in members]
+    found = []
+    for code, name in enumerate(test.devices.names):
+        rows = np.flatnonzero(test.devices.codes == code)
+        if len(rows) and test.labels[rows].max() > 0:
+            found.append(_of_device(name, rows, scores, test))
+    if not found:
+        raise InputError(
+            "no record of the test part has a valid latency", cure="give records that did not fail"
+        )
+    return tuple(found)
+
+
+def _scores(member: CostModel, test: Examples) -> Scores:
+    try:
+        return member.predict(test.programs)
+    except ValueError as error:
+        raise InputError(
+            f"the {member.name} model cannot take these records: {error}",
+            cure="give records of the features that it learned from",
+        ) from error
+
+
+def _of_device(
+    name: str, rows: NDArray[np.int64], scores: Sequence[Scores], test: Examples
+) -> DeviceMetrics:
+    labels, tasks = test.labels[rows], test.tasks[rows]
+    values = [
+        asdict(metrics.ranking(labels, of_member[rows], tasks))
+        | asdict(metrics.errors(labels, of_member[rows], tasks))
+        for of_member in scores
+    ]
+    chance = asdict(metrics.random_ranking(labels, tasks))
+    return DeviceMetrics(
+        device=name,
+        records=len(rows),
+        tasks=len(np.unique(tasks)),
+        members={metric: tuple(float(v[metric]) for v in values) for metric in METRICS},
+        random={metric: float(chance[metric]) for metric in METRICS if metric in chance},
+    )
+
+
+def unseen(card: Card, records: Records) -> tuple[Codes, str]:
+    """The rows to evaluate a model on, and a note on what they are.
+
+    Of the very files that the model learned from these are the rows of its test part, of others
+    all. Raises InputError where some files were trained on and others not, since no row would be
+    known to be new, and for programs of another tuner.
+    """
+    _check_formats(card, records)
+    known = [used.sha256 for used in card.records]
+    given = [file.sha256 for file in records.files]
+    if not set(known) & set(given):
+        return np.arange(len(records.rows)), "none of these files was trained on"
+    if known != given:
+        raise InputError(
+            f"cost model {card.name} was trained on some of these files",
+            cure="give the very files of the training, for its test part, or only others",
+        )
+    split = Division.of_card(card.split).of(records.rows)
+    return split.test, "these files were trained on: this is the test part of that training"
+
+
+def _check_formats(card: Card, records: Records) -> None:
+    known = {name for used in card.records for name in used.formats}
+    others = set(records.formats) - known
+    if others:
+        raise InputError(
+            f"cost model {card.name} learned from programs of {', '.join(sorted(known))}, there "
+            f"are records of {', '.join(sorted(others))}",
+            cure="give records of that tuner, or train a model on these",
+        )

@@ -1,0 +1,200 @@
+"""Records as inputs of cost models, by feature schema: `SCHEMAS` has an extractor for each.
+
+A schema may need what not every record has; then its extractor says so with an InputError. What it
+extracts once serves every kind of model.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from tunefleet.costmodel import LGBMModel, Measured, Program, XGBModel
+from tunefleet.dataset.rows import Codes, Vector, Words
+from tunefleet.dataset.splits import Split
+from tunefleet.errors import InputError
+from tunefleet.features import per_store, sequences
+from tunefleet.features.sequences import Sequences
+from tunefleet.learning.records import Progress, Records
+
+#: Boosted trees score row by row: a sequence is one row to them, or its order would be lost.
+_TREES = (LGBMModel.name, XGBModel.name)
+#: Seconds between two reports of progress.
+_REPORT_S = 5.0
+
+
+class Extracted(Protocol):
+    """The features of some records."""
+
+    def programs(self, kind: str) -> Sequence[Program]:
+        """A program of each record in the form that a kind of model takes."""
+
+
+class Extractor(Protocol):
+    """Turns records into the features of one schema.
+
+    Extractors are stateless. Raises InputError for records that the schema cannot describe.
+    """
+
+    name: str
+
+    def extract(self, records: Records, numbers: Codes, progress: Progress) -> Extracted:
+        """The features of these rows, in their order."""
+
+
+@dataclass(frozen=True)
+class _Primitives:
+    sequences: Sequences
+
+    def programs(self, kind: str) -> Sequence[Program]:
+        return self.sequences.flat() if kind in _TREES else self.sequences.ragged()
+
+
+class SequenceExtractor:
+    """`sequences/1`: any record, no compiler."""
+
+    name = sequences.SCHEMA
+
+    def extract(self, records: Records, numbers: Codes, progress: Progress) -> Extracted:
+        steps = records.rows.steps.take(numbers)
+        try:
+            found = Sequences.of(steps.words.names, steps.words.codes, steps.lengths)
+        except ValueError as error:
+            raise InputError(
+                f"the records are not of {self.name}: {error}", cure="import them again"
+            ) from error
+        return _Primitives(found)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    found: tuple[Program, ...]
+
+    def programs(self, kind: str) -> Sequence[Program]:
+        return self.found
+
+
+class PerStoreExtractor:
+    """`per-store/1`: records of MetaSchedule with their module; needs the compiler."""
+
+    name = per_store.SCHEMA
+
+    def extract(self, records: Records, numbers: Codes, progress: Progress) -> Extracted:
+        self._check(records)
+        from tunefleet.compiler.recorded import per_store_features
+
+        found = []
+        told = time.monotonic()
+        # A row at a time: as Python objects all of them would not fit.
+        for done, number in enumerate(numbers.tolist()):
+            (row,) = records.table.slice(number, 1).to_pylist()
+            if not row["definition"]:
+                raise self._unfit(f"{row['source']}, line {row['line']} has no module")
+            try:
+                found.append(
+                    per_store_features(
+                        row["workload"], row["definition"], row["target"], row["steps"]
+                    )
+                )
+            except ValueError as error:
+                raise self._unfit(f"{row['source']}, line {row['line']}: {error}") from error
+            if time.monotonic() - told > _REPORT_S:
+                told = time.monotonic()
+                progress(f"{self.name}: {done + 1:,} of {len(numbers):,} programs")
+        return _Rows(tuple(found))
+
+    def _check(self, records: Records) -> None:
+        others = set(records.formats) - {"metaschedule"}
+        if others:
+            raise self._unfit(f"there are records of {', '.join(sorted(others))}")
+
+    def _unfit(self, cause: str) -> InputError:
+        return InputError(
+            f"{self.name} describes programs of MetaSchedule with their module, {cause}",
+            cure=f"give such records, or use features of {SequenceExtractor.name}",
+        )
+
+
+SCHEMAS: Mapping[str, Extractor] = {
+    extractor.name: extractor for extractor in (SequenceExtractor(), PerStoreExtractor())
+}
+
+
+def extractor(name: str) -> Extractor:
+    """Raises InputError for a schema that is not known."""
+    if name not in SCHEMAS:
+        raise InputError(f"no feature schema {name!r}", cure=f"choose of {', '.join(SCHEMAS)}")
+    return SCHEMAS[name]
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Programs of some records with what is known of each: label, task and device."""
+
+    programs: Sequence[Program]
+    labels: Vector
+    tasks: Codes
+    devices: Words
+
+    def take(self, places: Codes) -> Examples:
+        return Examples(
+            [self.programs[place] for place in places.tolist()],
+            self.labels[places],
+            self.tasks[places],
+            self.devices.take(places),
+        )
+
+    def measured(self) -> Measured:
+        return Measured(self.programs, self.labels, self.tasks.astype(str).tolist())
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The examples of a split."""
+
+    train: Examples
+    validation: Examples
+    test: Examples
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The features of some rows of records; a model takes them as `Examples`."""
+
+    records: Records
+    numbers: Codes
+    features: Extracted
+
+    @classmethod
+    def of(cls, records: Records, numbers: Codes, schema: str, progress: Progress) -> Inputs:
+        """Of ascending row numbers. Raises InputError."""
+        return cls(records, numbers, extractor(schema).extract(records, numbers, progress))
+
+    def examples(self, kind: str) -> Examples:
+        """All of them, for a kind of model. Labels are relative to the best of all records."""
+        rows = self.records.rows
+        return Examples(
+            self.features.programs(kind),
+            rows.labels[self.numbers],
+            rows.task[self.numbers],
+            self.records.devices.take(self.numbers),
+        )
+
+    def parts(self, kind: str, split: Split) -> Parts:
+        """Those of a split, whose rows are among these."""
+        examples = self.examples(kind)
+        return Parts(
+            **{
+                name: examples.take(self.numbers.searchsorted(numbers))
+                for name, numbers in split.parts().items()
+            }
+        )
+
+
+def all_rows(split: Split) -> Codes:
+    """The rows of all parts, ascending."""
+    return np.sort(np.concatenate(list(split.parts().values())))

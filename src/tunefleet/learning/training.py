@@ -1,0 +1,120 @@
+"""Training of the members of a cost model, one for each seed, on one split.
+
+The validation part stops those that stop early; the test part is not seen.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tunefleet.costmodel import MODELS, CostModel, has_cuda
+from tunefleet.costmodel.card import Setting
+from tunefleet.errors import InputError, SetupError
+from tunefleet.learning.inputs import Examples
+from tunefleet.learning.records import Progress
+
+DEVICES = ("cpu", "cuda")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user may say of training; each kind of model takes what it knows."""
+
+    epochs: int | None = None
+    device: str = "cpu"
+
+    def check(self, kinds: Collection[str]) -> None:
+        """Refuse kinds that are not known, and what none of them takes.
+
+        Raises InputError, and SetupError where this machine lacks the device.
+        """
+        for kind in kinds:
+            _parameters(kind)
+        if self.epochs is not None and not any("epochs" in _parameters(k) for k in kinds):
+            raise InputError(
+                f"{', '.join(kinds)} does not learn in epochs", cure="leave the epochs out"
+            )
+        if self.device == "cpu":
+            return
+        if self.device not in DEVICES:
+            raise InputError(f"no device {self.device!r}", cure=f"choose {' or '.join(DEVICES)}")
+        if not any("device" in _parameters(kind) for kind in kinds):
+            raise InputError(f"{', '.join(kinds)} learns on the CPU only", cure="choose cpu")
+        if not has_cuda():
+            raise SetupError(
+                "CUDA was asked for, and PyTorch finds no such device here",
+                cure="choose cpu, or install PyTorch with CUDA on a machine that has a GPU",
+            )
+
+    def model(self, kind: str, seed: int) -> CostModel:
+        """A model that has learned nothing yet."""
+        known = _parameters(kind)
+        given: dict[str, Any] = {"seed": seed, "device": self.device}
+        if self.epochs is not None:
+            given["epochs"] = self.epochs
+        return MODELS[kind](**{name: value for name, value in given.items() if name in known})
+
+
+def _parameters(kind: str) -> Collection[str]:
+    """What the constructor of a kind takes."""
+    if kind not in MODELS:
+        raise InputError(f"no cost model {kind!r}", cure=f"choose of {', '.join(MODELS)}")
+    return inspect.signature(MODELS[kind]).parameters
+
+
+def seeds_of(kind: str, count: int) -> tuple[int, ...]:
+    """Seeds of the members: one only for a kind without chance, whose members would be the same."""
+    return tuple(range(count)) if "seed" in _parameters(kind) else (0,)
+
+
+def settings_of(model: CostModel) -> dict[str, Setting]:
+    """What the constructor was given, without the seed."""
+    found = {name: getattr(model, name, None) for name in _parameters(model.name)}
+    return {
+        name: value
+        for name, value in found.items()
+        if name != "seed" and isinstance(value, str | int | float | bool)
+    }
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The members of a model in the order of their seeds, and the wall seconds of each."""
+
+    kind: str
+    seeds: tuple[int, ...]
+    members: tuple[CostModel, ...]
+    seconds: tuple[float, ...]
+
+
+def train(
+    kind: str,
+    train_part: Examples,
+    validation_part: Examples,
+    *,
+    seeds: int,
+    options: Options,
+    progress: Progress,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Trained:
+    """Train a member for each seed. Raises InputError, and SetupError without a library."""
+    options.check([kind])
+    given, validation = train_part.measured(), validation_part.measured()
+    members: list[CostModel] = []
+    seconds: list[float] = []
+    numbers: Sequence[int] = seeds_of(kind, seeds)
+    for seed in numbers:
+        started = clock()
+        model = options.model(kind, seed)
+        model.fit(given.programs, given.labels, given.tasks, validation)
+        members.append(model)
+        seconds.append(clock() - started)
+        progress(
+            f"trained {kind}, seed {seed} ({len(members)} of {len(numbers)}) on "
+            f"{len(given.labels):,} records in {seconds[-1]:.1f} s"
+        )
+    return Trained(kind, tuple(numbers), tuple(members), tuple(seconds))

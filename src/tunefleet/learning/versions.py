@@ -1,0 +1,89 @@
+"""A trained model as a version of the registry: its members and the card that tells of them."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib import metadata
+
+from tunefleet.costmodel.card import Card, DeviceMetrics
+from tunefleet.costmodel.registry import Entry, Registry
+from tunefleet.dataset.splits import Split
+from tunefleet.errors import InputError
+from tunefleet.learning.division import Division
+from tunefleet.learning.inputs import all_rows
+from tunefleet.learning.records import Records
+from tunefleet.learning.training import Trained, settings_of
+
+_LIBRARIES = ("tunefleet", "numpy", "torch", "xgboost", "lightgbm", "safetensors", "apache-tvm")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a version was made of: the rest of its lineage beside the training itself."""
+
+    name: str
+    features: str
+    records: Records
+    division: Division
+    split: Split
+    parent: Card | None = None
+    limits: str = ""
+
+
+def check_parent(parent: Card, features: str) -> None:
+    """Refuse a parent of other features: its successor could not take its place."""
+    if parent.features != features:
+        raise InputError(
+            f"the parent {parent.name} takes features of {parent.features}, not of {features}",
+            cure=f"train on {parent.features}, or name another parent",
+        )
+
+
+def publish(
+    registry: Registry,
+    origin: Origin,
+    trained: Trained,
+    tested: Sequence[DeviceMetrics],
+    created: float,
+) -> Entry:
+    """Add a version; `created` is in seconds since the epoch. Raises SetupError."""
+    members = [member.save() for member in trained.members]
+    used = origin.records.used(all_rows(origin.split))
+    card = Card(
+        name=origin.name,
+        kind=trained.kind,
+        features=origin.features,
+        created=created,
+        records=used,
+        split=origin.division.used(origin.split),
+        seeds=trained.seeds,
+        files=tuple(sha256(data).hexdigest() for data in members),
+        metrics=tuple(tested),
+        settings=settings_of(trained.members[0]),
+        toolchain=toolchain(),
+        parent=origin.parent.id if origin.parent else None,
+        limits=origin.limits or _limits(origin),
+    )
+    return registry.add(card, members)
+
+
+def toolchain() -> dict[str, str]:
+    """Versions of Python and of the libraries that are installed."""
+    found = {"python": platform.python_version()}
+    for name in _LIBRARIES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _limits(origin: Origin) -> str:
+    """What holds of every model."""
+    return (
+        f"Scores compare programs of one task only. Learned from programs of "
+        f"{', '.join(origin.records.formats)}; of other devices and tuners nothing was tested."
+    )
