@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import typer
 
-from tunefleet.cli import artifacts, control, dataset, inspect, simulate, trace, tune
+from tunefleet.cli import artifacts, control, costmodel, dataset, inspect, simulate, trace, tune
 from tunefleet.cli.outcome import Invocation, guard
 
 app = typer.Typer(
@@ -39,6 +39,7 @@ for command in (
 ):
     app.command()(command)
 app.add_typer(dataset.app)
+app.add_typer(costmodel.app)
 
 
 def run(arguments: Sequence[str]) -> int:

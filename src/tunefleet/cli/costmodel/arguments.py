@@ -1,0 +1,120 @@
+"""The options that the commands of `tunefleet costmodel` share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tunefleet.cli import options, output
+from tunefleet.cli.bad_lines import BadLines
+from tunefleet.cli.dataset import arguments
+from tunefleet.cli.outcome import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tunefleet.costmodel.registry import Registry
+    from tunefleet.learning.records import Records
+
+#: Those of `tunefleet.learning`, which a command line that only prints need not load.
+SPLITS = ("within_task", "by_task", "by_target", "by_network")
+DEVICES = ("cpu", "cuda")
+SEQUENCES = "sequences/1"
+
+
+def _split(value: str) -> str:
+    arguments.one_of(SPLITS, value)
+    return value
+
+
+def _device(value: str) -> str:
+    arguments.one_of(DEVICES, value)
+    return value
+
+
+def registry(home: Path | None) -> Registry:
+    """The user's models, with those of the package."""
+    from tunefleet.context import default_home
+    from tunefleet.costmodel.registry import Registry
+
+    return Registry((home or default_home()) / "costmodels")
+
+
+def read(files: list[Path], device: str, progress: Callable[[str], None]) -> Records:
+    """The records of all files; bad lines of logs are told on stderr."""
+    from tunefleet.learning.records import read_records
+
+    bad = BadLines()
+    records = read_records(files, device=device, on_bad=bad, progress=progress)
+    bad.end()
+    return records
+
+
+def reporter(quiet: bool) -> Callable[[str], None]:
+    """What shows progress: lines on stderr, or nothing."""
+    if quiet:
+        return lambda text: None
+    console = output.console(stderr=True)
+    return lambda text: console.print(one_line(text), style="dim", soft_wrap=True)
+
+
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="A cost model by name (the newest), by id or its beginning, or the path of an "
+        "exported one.",
+        show_default=False,
+    ),
+]
+Features = Annotated[
+    str, typer.Option(metavar="SCHEMA", help="The features of a program: sequences/1, per-store/1.")
+]
+Split = Annotated[
+    str,
+    typer.Option(
+        metavar="|".join(SPLITS),
+        callback=_split,
+        help="What is not shared by training and test: a program, a task, a device, a network.",
+    ),
+]
+HoldOut = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="The device (or processor of a target) or the network that tests.",
+        show_default=False,
+    ),
+]
+Seeds = Annotated[
+    int,
+    typer.Option(
+        metavar="N", callback=options.positive, help="Members to train, each by a seed of its own."
+    ),
+]
+Device = Annotated[
+    str,
+    typer.Option(
+        metavar="|".join(DEVICES), callback=_device, help="Where neural models learn and predict."
+    ),
+]
+Epochs = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        callback=options.positive,
+        help="Epochs of neural models, at most.",
+        show_default=False,
+    ),
+]
+MaxRecords = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        callback=options.positive,
+        help="Records to train on, at most; half as many test, a quarter validate.",
+        show_default=False,
+    ),
+]

@@ -1,0 +1,91 @@
+"""`tunefleet costmodel compare`: several kinds of model on one split."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from tunefleet.cli import options, output
+from tunefleet.cli.costmodel import arguments
+from tunefleet.cli.dataset import arguments as dataset
+from tunefleet.core.statistics import median
+
+SCHEMA = "tunefleet-costmodel-comparison/1"
+
+
+def _kinds(value: str) -> str:
+    if not value.replace(",", "").strip():
+        raise typer.BadParameter("it names no model")
+    return value
+
+
+def compare(
+    records: dataset.Files,
+    models: Annotated[
+        str,
+        typer.Option(
+            metavar="KIND,...", callback=_kinds, help="Of attention, mlp, xgb, lgbm and random."
+        ),
+    ] = "xgb,lgbm,mlp",
+    features: arguments.Features = arguments.SEQUENCES,
+    split: arguments.Split = arguments.SPLITS[0],
+    hold_out: arguments.HoldOut = None,
+    seed: dataset.Seed = 0,
+    seeds: arguments.Seeds = 3,
+    device: arguments.Device = "cpu",
+    epochs: arguments.Epochs = None,
+    max_records: arguments.MaxRecords = None,
+    measured_on: dataset.MeasuredOn = "",
+    quiet: options.Quiet = False,
+    json: options.JsonFile = None,
+    traceback: options.Traceback = False,
+) -> None:
+    """Train kinds of model on the same split and show them beside each other; none is kept."""
+    from tunefleet.learning import evaluation, inputs, training
+    from tunefleet.learning.division import Division
+
+    progress = arguments.reporter(quiet)
+    kinds = list(dict.fromkeys(filter(None, (kind.strip() for kind in models.split(",")))))
+    inputs.extractor(features)
+    how = training.Options(epochs, device)
+    how.check(kinds)
+    division = Division(split, hold_out, seed, max_records=max_records)
+    table = arguments.read(records, measured_on, progress)
+    found = division.of(table.rows)
+    drawn = inputs.Inputs.of(table, inputs.all_rows(found), features, progress)
+    results: list[dict[str, Any]] = []
+    for kind in kinds:
+        parts = drawn.parts(kind, found)
+        trained = training.train(
+            kind, parts.train, parts.validation, seeds=seeds, options=how, progress=progress
+        )
+        tested = evaluation.evaluate(trained.members, parts.test)
+        results.append(
+            {
+                "model": kind,
+                "seeds": list(trained.seeds),
+                "train_s": list(trained.seconds),
+                "metrics": [each.to_json() for each in tested],
+            }
+        )
+    counts = {part: len(numbers) for part, numbers in found.parts().items()}
+    if json != options.STDOUT:
+        _show(results, counts, split)
+    if json is not None:
+        figures = {"schema": SCHEMA, "features": features, "split": split, "hold_out": hold_out,
+                   "seed": seed, "records": counts, "models": results}  # fmt: skip
+        output.write_json(json, figures)
+
+
+def _show(results: list[dict[str, Any]], counts: dict[str, int], split: str) -> None:
+    from tunefleet.report.costmodel_text import metrics_table
+
+    seconds = {result["model"]: median(result["train_s"]) for result in results}
+    output.console().print(
+        metrics_table({result["model"]: result["metrics"] for result in results}, seconds)
+    )
+    typer.echo(
+        f"{split}: {counts['train']:,} records to train, {counts['validation']:,} to validate, "
+        f"{counts['test']:,} to test"
+    )

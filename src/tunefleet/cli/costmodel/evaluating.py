@@ -1,0 +1,53 @@
+"""`tunefleet costmodel evaluate`: how good a trained model is on records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from tunefleet.cli import options, output
+from tunefleet.cli.costmodel import arguments
+from tunefleet.cli.dataset import arguments as dataset
+
+SCHEMA = "tunefleet-costmodel-evaluation/1"
+
+
+def evaluate(
+    model: arguments.Model,
+    records: dataset.Files,
+    measured_on: dataset.MeasuredOn = "",
+    home: options.Home = None,
+    quiet: options.Quiet = False,
+    json: options.JsonFile = None,
+    traceback: options.Traceback = False,
+) -> None:
+    """Test a cost model on records, device by device, beside what chance would reach.
+
+    Of the very files that it was trained on, only what tested it then is used.
+    """
+    from tunefleet.learning import evaluation
+    from tunefleet.learning.inputs import Inputs
+
+    progress = arguments.reporter(quiet)
+    entry = arguments.registry(home).get(model)
+    members = entry.load()
+    table = arguments.read(records, measured_on, progress)
+    numbers, note = evaluation.unseen(entry.card, table)
+    drawn = Inputs.of(table, numbers, entry.card.features, progress)
+    tested = evaluation.evaluate(members, drawn.examples(entry.card.kind))
+    figures: dict[str, Any] = {
+        "schema": SCHEMA,
+        "model": entry.card.id,
+        "name": entry.card.name,
+        "records": len(numbers),
+        "note": note,
+        "metrics": [device.to_json() for device in tested],
+    }
+    if json != options.STDOUT:
+        from tunefleet.report.costmodel_text import metrics_table
+
+        output.console().print(metrics_table({entry.card.kind: figures["metrics"]}))
+        typer.echo(f"{figures['records']:,} records; {note}")
+    if json is not None:
+        output.write_json(json, figures)

@@ -1,0 +1,33 @@
+"""`tunefleet costmodel export`: a version as one folder or archive, for another machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tunefleet.cli import options
+from tunefleet.cli.costmodel import arguments
+from tunefleet.cli.outcome import one_line
+
+
+def export(
+    model: arguments.Model,
+    out: Annotated[
+        str,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="PATH",
+            callback=options.writable,
+            help="The folder to make, or the file if it ends in .zip.",
+        ),
+    ],
+    home: options.Home = None,
+    traceback: options.Traceback = False,
+) -> None:
+    """Copy a cost model with its card; other commands take the copy by its path."""
+    entry = arguments.registry(home).get(model)
+    entry.export(Path(out))
+    typer.echo(f"{entry.card.name}, {entry.card.id[:12]}, in {one_line(out)}")

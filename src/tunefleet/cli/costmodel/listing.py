@@ -1,0 +1,49 @@
+"""`tunefleet costmodel list` and `show`: which models there are, and all about one."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from tunefleet.cli import options, output
+from tunefleet.cli.costmodel import arguments
+from tunefleet.cli.outcome import one_line
+
+
+def list_(
+    home: options.Home = None, json: options.Json = False, traceback: options.Traceback = False
+) -> None:
+    """List cost models, newest first."""
+    entries, damaged = arguments.registry(home).list()
+    for error in damaged:
+        print(f"left out: {one_line(str(error))}", file=sys.stderr)
+    cards = [entry.card.to_json() for entry in entries]
+    if json:
+        output.print_json({"models": cards})
+    elif not cards:
+        typer.echo("no cost models yet: tunefleet costmodel train RECORDS --name NAME")
+    else:
+        from tunefleet.report.costmodel_text import models_table
+
+        output.console().print(models_table(cards))
+
+
+def show(
+    model: arguments.Model,
+    home: options.Home = None,
+    json: options.Json = False,
+    traceback: options.Traceback = False,
+) -> None:
+    """Show the card of a cost model: lineage, settings, metrics, limits."""
+    entry = arguments.registry(home).get(model)
+    if json:
+        output.print_json(entry.card.to_json())
+        return
+    from tunefleet.report.costmodel_text import card_pairs, metrics_table
+
+    card = entry.card.to_json()
+    console = output.console()
+    console.print(card_pairs(card))
+    console.print()
+    console.print(metrics_table({card["kind"]: card["metrics"]}))

@@ -1,0 +1,92 @@
+"""`tunefleet costmodel train`: a new version of a cost model from records."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from tunefleet.cli import options, output
+from tunefleet.cli.costmodel import arguments
+from tunefleet.cli.dataset import arguments as dataset
+from tunefleet.cli.outcome import one_line
+
+SCHEMA = "tunefleet-costmodel-train/1"
+
+
+def _name(value: str) -> str:
+    from tunefleet.costmodel.card import check_name
+
+    try:
+        return check_name(value)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def train(
+    records: dataset.Files,
+    name: Annotated[
+        str, typer.Option(metavar="NAME", callback=_name, help="What to call the model.")
+    ],
+    model: Annotated[
+        str, typer.Option(metavar="KIND", help="attention, mlp, xgb, lgbm or random.")
+    ] = "lgbm",
+    features: arguments.Features = arguments.SEQUENCES,
+    split: arguments.Split = arguments.SPLITS[0],
+    hold_out: arguments.HoldOut = None,
+    seed: dataset.Seed = 0,
+    seeds: arguments.Seeds = 3,
+    parent: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help="The version that this one follows; it is noted, the new one learns anew.",
+            show_default=False,
+        ),
+    ] = None,
+    device: arguments.Device = "cpu",
+    epochs: arguments.Epochs = None,
+    max_records: arguments.MaxRecords = None,
+    measured_on: dataset.MeasuredOn = "",
+    limits: Annotated[
+        str, typer.Option(metavar="TEXT", help="What the model is not good for, for its card.")
+    ] = "",
+    home: options.Home = None,
+    quiet: options.Quiet = False,
+    json: options.JsonFile = None,
+    traceback: options.Traceback = False,
+) -> None:
+    """Train a cost model on records, test it, and keep it with its card."""
+    from tunefleet.learning import evaluation, inputs, training, versions
+    from tunefleet.learning.division import Division
+
+    progress = arguments.reporter(quiet)
+    registry = arguments.registry(home)
+    # What cannot be is told before records are read and features extracted.
+    inputs.extractor(features)
+    how = training.Options(epochs, device)
+    how.check([model])
+    division = Division(split, hold_out, seed, max_records=max_records)
+    follows = None
+    if parent is not None:
+        follows = registry.get(parent).card
+        versions.check_parent(follows, features)
+    table = arguments.read(records, measured_on, progress)
+    found = division.of(table.rows)
+    drawn = inputs.Inputs.of(table, inputs.all_rows(found), features, progress)
+    parts = drawn.parts(model, found)
+    trained = training.train(
+        model, parts.train, parts.validation, seeds=seeds, options=how, progress=progress
+    )
+    tested = evaluation.evaluate(trained.members, parts.test)
+    origin = versions.Origin(name, features, table, division, found, follows, limits)
+    entry = versions.publish(registry, origin, trained, tested, time.time())
+    if json != options.STDOUT:
+        from tunefleet.report.costmodel_text import metrics_table
+
+        output.console().print(metrics_table({model: [each.to_json() for each in tested]}))
+        typer.echo(f"kept as {name}, {entry.card.id[:12]}, in {one_line(str(entry.path))}")
+    if json is not None:
+        figures = {"schema": SCHEMA, "path": str(entry.path), "seconds": list(trained.seconds)}
+        output.write_json(json, {**figures, "card": entry.card.to_json()})

@@ -1,0 +1,175 @@
+"""Cost models (`tunefleet-costmodel/1`) as tables for a terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from tunefleet.report.text import grid, pairs
+from tunefleet.report.units import UNKNOWN, format_count, format_seconds
+
+#: What is shown of each device, and its heading.
+_HEADINGS = {"top1": "top-1", "top5": "top-5", "pca": "PCA", "rmse": "RMSE", "r2": "R2"}
+#: Those with the range over the members; the errors have no room for it.
+_WITH_RANGE = ("top1", "top5", "pca")
+_ID = 12
+#: Files and targets that a card lists by name.
+_LISTED = 6
+
+
+def metrics_table(
+    models: Mapping[str, Sequence[Mapping[str, Any]]], seconds: Mapping[str, float] | None = None
+) -> Table:
+    """Metrics by model (`DeviceMetrics.to_json` of each device): the models below each other for
+    every device, and chance. `seconds` are those of training one member."""
+    table = grid()
+    table.add_column("device", overflow="fold")
+    table.add_column("records", justify="right", no_wrap=True)
+    table.add_column("tasks", justify="right", no_wrap=True)
+    table.add_column("model", no_wrap=True)
+    for heading in _HEADINGS.values():
+        table.add_column(heading, no_wrap=True)
+    if seconds is not None:
+        table.add_column("training", justify="right", no_wrap=True)
+    names = dict.fromkeys(device["device"] for found in models.values() for device in found)
+    for name in names:
+        of_device = {
+            model: device
+            for model, found in models.items()
+            for device in found
+            if device["device"] == name
+        }
+        _add_device(table, name, of_device, seconds)
+    return table
+
+
+def _add_device(
+    table: Table,
+    name: str,
+    models: Mapping[str, Mapping[str, Any]],
+    seconds: Mapping[str, float] | None,
+) -> None:
+    device = next(iter(models.values()))
+    head: list[str | Text] = [
+        Text(name), format_count(device["records"]), format_count(device["tasks"])
+    ]  # fmt: skip
+    for model, figures in models.items():
+        cells = [_cell(figures["members"][metric], metric) for metric in _HEADINGS]
+        if seconds is not None:
+            cells.append(format_seconds(seconds.get(model)))
+        table.add_row(*head, Text(model), *cells)
+        head = ["", "", ""]
+    chance = [
+        f"{device['random'][metric]:.3f}" if metric in device["random"] else UNKNOWN
+        for metric in _HEADINGS
+    ]
+    table.add_row(*head, Text("by chance", style="dim"), *chance, end_section=True)
+
+
+def _cell(values: Sequence[float], metric: str) -> str:
+    """Median, and range where it is shown and there is one."""
+    ordered = sorted(values)
+    middle = (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
+    if metric not in _WITH_RANGE or len(ordered) == 1:
+        return f"{middle:.3f}"
+    return f"{middle:.3f} ({ordered[0]:.3f} to {ordered[-1]:.3f})"
+
+
+def models_table(cards: Sequence[Mapping[str, Any]]) -> Table:
+    """A row per version, in the order given."""
+    table = grid()
+    for heading in ("id", "name", "kind", "features"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("devices", overflow="fold")
+    for heading in ("records", "members", "PCA"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("created", no_wrap=True)
+    for card in cards:
+        table.add_row(
+            card["id"][:_ID],
+            Text(card["name"]),
+            Text(card["kind"]),
+            Text(card["features"]),
+            Text(", ".join(device["device"] for device in card["metrics"])),
+            format_count(card["split"]["train"]),
+            str(len(card["seeds"])),
+            _pca(card),
+            when(card["created"]),
+        )
+    return table
+
+
+def _pca(card: Mapping[str, Any]) -> str:
+    """Of its devices together, by their records."""
+    weights = [device["records"] for device in card["metrics"]]
+    found = [sum(d["members"]["pca"]) / len(d["members"]["pca"]) for d in card["metrics"]]
+    total = sum(weights)
+    if not total:
+        return UNKNOWN
+    return f"{sum(w * pca for w, pca in zip(weights, found, strict=True)) / total:.3f}"
+
+
+def card_pairs(card: Mapping[str, Any]) -> Table:
+    """All of a card but its metrics."""
+    split = card["split"]
+    return pairs(
+        [
+            ("id", Text(card["id"], style="bold")),
+            ("name", card["name"]),
+            ("kind", card["kind"]),
+            ("features", card["features"]),
+            ("created", when(card["created"])),
+            ("parent", card["parent"] or "none"),
+            ("members", f"{len(card['seeds'])}, of the seeds {_list(card['seeds'])}"),
+            ("settings", _settings(card["settings"])),
+            ("split", _split(split)),
+            (
+                "records",
+                f"{format_count(split['train'])} to train, {format_count(split['validation'])} to "
+                f"validate, {format_count(split['test'])} to test",
+            ),
+            ("files", _files(card["records"])),
+            ("formats", _distinct(card["records"], "formats")),
+            ("devices", _distinct(card["records"], "devices")),
+            ("targets", _distinct(card["records"], "targets")),
+            ("toolchain", _settings(card["toolchain"])),
+            ("limits", card["limits"]),
+        ]
+    )
+
+
+def when(seconds: float) -> str:
+    """A time, seconds since the epoch, in UTC."""
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
+
+
+def _split(split: Mapping[str, Any]) -> str:
+    held = f", {split['hold_out']} tests" if split["hold_out"] else ""
+    most = f", at most {format_count(split['max_records'])} train" if split["max_records"] else ""
+    return f"{split['name']}{held}{most}, seed {split['seed']}"
+
+
+def _files(records: Sequence[Mapping[str, Any]]) -> str:
+    return _list(
+        [f"{r['file']} ({format_count(r['used'])}, sha256 {r['sha256'][:_ID]})" for r in records]
+    )
+
+
+def _distinct(records: Sequence[Mapping[str, Any]], name: str) -> str:
+    return _list(
+        dict.fromkeys(value or "(not named)" for record in records for value in record[name])
+    )
+
+
+def _list(values: Any) -> str:
+    shown = [str(value) for value in values]
+    rest = f" and {len(shown) - _LISTED} more" if len(shown) > _LISTED else ""
+    return (", ".join(shown[:_LISTED]) or "none") + rest
+
+
+def _settings(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in sorted(values.items())) or "none"
