@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
@@ -21,53 +22,52 @@ _ID = 12
 _LISTED = 6
 
 
-def metrics_table(
+def metrics_tables(
     models: Mapping[str, Sequence[Mapping[str, Any]]], seconds: Mapping[str, float] | None = None
-) -> Table:
-    """Metrics by model (`DeviceMetrics.to_json` of each device): the models below each other for
-    every device, and chance. `seconds` are those of training one member."""
+) -> list[Group]:
+    """A table for each device, below its name: the metrics of each model (`DeviceMetrics.to_json`), then those of
+    a random ranking. `seconds` are those of training one member."""
+    names = dict.fromkeys(device["device"] for found in models.values() for device in found)
+    return [
+        _device_table(
+            {
+                model: device
+                for model, found in models.items()
+                for device in found
+                if device["device"] == name
+            },
+            seconds,
+        )
+        for name in names
+    ]
+
+
+def _device_table(
+    models: Mapping[str, Mapping[str, Any]], seconds: Mapping[str, float] | None
+) -> Group:
+    device = next(iter(models.values()))
+    # A title of the table would be broken to its width.
+    title = (
+        f"{device['device']}: {format_count(device['records'])} test records of "
+        f"{format_count(device['tasks'])} tasks"
+    )
     table = grid()
-    table.add_column("device", overflow="fold")
-    table.add_column("records", justify="right", no_wrap=True)
-    table.add_column("tasks", justify="right", no_wrap=True)
     table.add_column("model", no_wrap=True)
     for heading in _HEADINGS.values():
         table.add_column(heading, no_wrap=True)
     if seconds is not None:
         table.add_column("training", justify="right", no_wrap=True)
-    names = dict.fromkeys(device["device"] for found in models.values() for device in found)
-    for name in names:
-        of_device = {
-            model: device
-            for model, found in models.items()
-            for device in found
-            if device["device"] == name
-        }
-        _add_device(table, name, of_device, seconds)
-    return table
-
-
-def _add_device(
-    table: Table,
-    name: str,
-    models: Mapping[str, Mapping[str, Any]],
-    seconds: Mapping[str, float] | None,
-) -> None:
-    device = next(iter(models.values()))
-    head: list[str | Text] = [
-        Text(name), format_count(device["records"]), format_count(device["tasks"])
-    ]  # fmt: skip
     for model, figures in models.items():
         cells = [_cell(figures["members"][metric], metric) for metric in _HEADINGS]
         if seconds is not None:
             cells.append(format_seconds(seconds.get(model)))
-        table.add_row(*head, Text(model), *cells)
-        head = ["", "", ""]
+        table.add_row(Text(model), *cells)
     chance = [
         f"{device['random'][metric]:.3f}" if metric in device["random"] else UNKNOWN
         for metric in _HEADINGS
     ]
-    table.add_row(*head, Text("by chance", style="dim"), *chance, end_section=True)
+    table.add_row(Text("by chance", style="dim"), *chance)
+    return Group(Text(title, style="bold"), table)
 
 
 def _cell(values: Sequence[float], metric: str) -> str:

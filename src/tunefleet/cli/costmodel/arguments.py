@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,9 +13,10 @@ from tunefleet.cli.dataset import arguments
 from tunefleet.cli.outcome import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from tunefleet.costmodel.registry import Registry
+    from tunefleet.dataset import splits as dataset_splits
     from tunefleet.learning.records import Records
 
 #: Those of `tunefleet.learning`, which a command line that only prints need not load.
@@ -58,6 +59,27 @@ def reporter(quiet: bool) -> Callable[[str], None]:
         return lambda text: None
     console = output.console(stderr=True)
     return lambda text: console.print(one_line(text), style="dim", soft_wrap=True)
+
+
+def show_metrics(
+    models: Mapping[str, Sequence[Mapping[str, Any]]], seconds: Mapping[str, float] | None = None
+) -> None:
+    """Metrics of models as JSON values, a table for each device."""
+    from tunefleet.report.costmodel_text import metrics_tables
+
+    console = output.console()
+    for table in metrics_tables(models, seconds):
+        console.print(table)
+        console.print()
+
+
+def split_text(name: str, split: dataset_splits.Split) -> str:
+    """`by_task: 800 records to train, 100 to validate, 100 to test`."""
+    counts = {part: len(numbers) for part, numbers in split.parts().items()}
+    return (
+        f"{name}: {counts['train']:,} records to train, {counts['validation']:,} to validate, "
+        f"{counts['test']:,} to test"
+    )
 
 
 Model = Annotated[

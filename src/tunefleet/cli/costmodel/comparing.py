@@ -31,6 +31,8 @@ def compare(
     features: arguments.Features = arguments.SEQUENCES,
     split: arguments.Split = arguments.SPLITS[0],
     hold_out: arguments.HoldOut = None,
+    test: dataset.TestShare = 0.1,
+    validation: dataset.ValidationShare = 0.1,
     seed: dataset.Seed = 0,
     seeds: arguments.Seeds = 3,
     device: arguments.Device = "cpu",
@@ -42,6 +44,7 @@ def compare(
     traceback: options.Traceback = False,
 ) -> None:
     """Train kinds of model on the same split and show them beside each other; none is kept."""
+    from tunefleet.dataset.splits import Shares
     from tunefleet.learning import evaluation, inputs, training
     from tunefleet.learning.division import Division
 
@@ -50,7 +53,7 @@ def compare(
     inputs.extractor(features)
     how = training.Options(epochs, device)
     how.check(kinds)
-    division = Division(split, hold_out, seed, max_records=max_records)
+    division = Division(split, hold_out, seed, Shares(test, validation), max_records)
     table = arguments.read(records, measured_on, progress)
     found = division.of(table.rows)
     drawn = inputs.Inputs.of(table, inputs.all_rows(found), features, progress)
@@ -69,23 +72,12 @@ def compare(
                 "metrics": [each.to_json() for each in tested],
             }
         )
-    counts = {part: len(numbers) for part, numbers in found.parts().items()}
     if json != options.STDOUT:
-        _show(results, counts, split)
+        seconds = {result["model"]: median(result["train_s"]) for result in results}
+        arguments.show_metrics({result["model"]: result["metrics"] for result in results}, seconds)
+        typer.echo(arguments.split_text(split, found))
     if json is not None:
+        counts = {part: len(numbers) for part, numbers in found.parts().items()}
         figures = {"schema": SCHEMA, "features": features, "split": split, "hold_out": hold_out,
                    "seed": seed, "records": counts, "models": results}  # fmt: skip
         output.write_json(json, figures)
-
-
-def _show(results: list[dict[str, Any]], counts: dict[str, int], split: str) -> None:
-    from tunefleet.report.costmodel_text import metrics_table
-
-    seconds = {result["model"]: median(result["train_s"]) for result in results}
-    output.console().print(
-        metrics_table({result["model"]: result["metrics"] for result in results}, seconds)
-    )
-    typer.echo(
-        f"{split}: {counts['train']:,} records to train, {counts['validation']:,} to validate, "
-        f"{counts['test']:,} to test"
-    )

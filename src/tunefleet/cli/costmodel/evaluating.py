@@ -45,9 +45,7 @@ def evaluate(
         "metrics": [device.to_json() for device in tested],
     }
     if json != options.STDOUT:
-        from tunefleet.report.costmodel_text import metrics_table
-
-        output.console().print(metrics_table({entry.card.kind: figures["metrics"]}))
+        arguments.show_metrics({entry.card.kind: figures["metrics"]})
         typer.echo(f"{figures['records']:,} records; {note}")
     if json is not None:
         output.write_json(json, figures)

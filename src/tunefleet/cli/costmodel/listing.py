@@ -40,10 +40,9 @@ def show(
     if json:
         output.print_json(entry.card.to_json())
         return
-    from tunefleet.report.costmodel_text import card_pairs, metrics_table
+    from tunefleet.report.costmodel_text import card_pairs
 
     card = entry.card.to_json()
-    console = output.console()
-    console.print(card_pairs(card))
-    console.print()
-    console.print(metrics_table({card["kind"]: card["metrics"]}))
+    output.console().print(card_pairs(card))
+    typer.echo()
+    arguments.show_metrics({card["kind"]: card["metrics"]})

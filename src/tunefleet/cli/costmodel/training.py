@@ -35,6 +35,8 @@ def train(
     features: arguments.Features = arguments.SEQUENCES,
     split: arguments.Split = arguments.SPLITS[0],
     hold_out: arguments.HoldOut = None,
+    test: dataset.TestShare = 0.1,
+    validation: dataset.ValidationShare = 0.1,
     seed: dataset.Seed = 0,
     seeds: arguments.Seeds = 3,
     parent: Annotated[
@@ -58,6 +60,7 @@ def train(
     traceback: options.Traceback = False,
 ) -> None:
     """Train a cost model on records, test it, and keep it with its card."""
+    from tunefleet.dataset.splits import Shares
     from tunefleet.learning import evaluation, inputs, training, versions
     from tunefleet.learning.division import Division
 
@@ -67,7 +70,7 @@ def train(
     inputs.extractor(features)
     how = training.Options(epochs, device)
     how.check([model])
-    division = Division(split, hold_out, seed, max_records=max_records)
+    division = Division(split, hold_out, seed, Shares(test, validation), max_records)
     follows = None
     if parent is not None:
         follows = registry.get(parent).card
@@ -83,9 +86,8 @@ def train(
     origin = versions.Origin(name, features, table, division, found, follows, limits)
     entry = versions.publish(registry, origin, trained, tested, time.time())
     if json != options.STDOUT:
-        from tunefleet.report.costmodel_text import metrics_table
-
-        output.console().print(metrics_table({model: [each.to_json() for each in tested]}))
+        arguments.show_metrics({model: [each.to_json() for each in tested]})
+        typer.echo(arguments.split_text(split, found))
         typer.echo(f"kept as {name}, {entry.card.id[:12]}, in {one_line(str(entry.path))}")
     if json is not None:
         figures = {"schema": SCHEMA, "path": str(entry.path), "seconds": list(trained.seconds)}

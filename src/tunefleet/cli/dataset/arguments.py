@@ -48,6 +48,12 @@ def check_free(path: Path, force: bool) -> None:
         raise InputError(f"{path} exists", cure="choose another name, or add --force")
 
 
+def _share(value: float) -> float:
+    if not 0 < value < 1:
+        raise typer.BadParameter(f"{value:g} is not a share between 0 and 1")
+    return value
+
+
 def _format(value: str | None) -> str | None:
     return one_of(FORMATS, value)
 
@@ -88,5 +94,13 @@ Format = Annotated[
 Seed = Annotated[
     int,
     typer.Option(metavar="N", callback=options.not_negative, help="Seed of what is drawn."),
+]
+TestShare = Annotated[
+    float,
+    typer.Option("--test", metavar="SHARE", callback=_share, help="Share of records to test."),
+]
+ValidationShare = Annotated[
+    float,
+    typer.Option("--validation", metavar="SHARE", callback=_share, help="Share to validate."),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Write over what is there.")]

@@ -29,12 +29,6 @@ def _by(value: str) -> str:
     return value
 
 
-def _share(value: float) -> float:
-    if not 0 < value < 1:
-        raise typer.BadParameter(f"{value:g} is not a share between 0 and 1")
-    return value
-
-
 def split(
     records: arguments.Records,
     by: Annotated[
@@ -71,12 +65,8 @@ def split(
             "those of each log, by the name of its file.",
         ),
     ] = None,
-    test: Annotated[
-        float, typer.Option(metavar="SHARE", callback=_share, help="Share of records to test.")
-    ] = 0.1,
-    validation: Annotated[
-        float, typer.Option(metavar="SHARE", callback=_share, help="Share to validate.")
-    ] = 0.1,
+    test: arguments.TestShare = 0.1,
+    validation: arguments.ValidationShare = 0.1,
     seed: arguments.Seed = 0,
     force: arguments.Force = False,
     json: options.JsonFile = None,
