@@ -17,7 +17,7 @@ def torch() -> Any:
         import torch as package
     except ImportError as error:
         raise SetupError(
-            "the mlp cost model needs PyTorch", cure="install tunefleet[torch]"
+            "neural cost models need PyTorch", cure="install tunefleet[torch]"
         ) from error
     return package
 

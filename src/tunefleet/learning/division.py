@@ -39,7 +39,8 @@ class Division:
         wanted = _HELD_OUT.get(self.name)
         if wanted is not None and self.hold_out is None:
             raise InputError(
-                f"the split {self.name} needs the {wanted} that tests", cure="name it to hold out"
+                f"the split {self.name} needs the {wanted} that tests",
+                cure="name it with --hold-out",
             )
         if wanted is None and self.hold_out is not None:
             raise InputError(

@@ -6,7 +6,6 @@ extracts once serves every kind of model.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -19,12 +18,11 @@ from tunefleet.dataset.splits import Split
 from tunefleet.errors import InputError
 from tunefleet.features import per_store, sequences
 from tunefleet.features.sequences import Sequences
-from tunefleet.learning.records import Progress, Records
+from tunefleet.learning.progress import Progress, paced
+from tunefleet.learning.records import Records
 
 #: Boosted trees score row by row: a sequence is one row to them, or its order would be lost.
 _TREES = (LGBMModel.name, XGBModel.name)
-#: Seconds between two reports of progress.
-_REPORT_S = 5.0
 
 
 class Extracted(Protocol):
@@ -88,7 +86,7 @@ class PerStoreExtractor:
         from tunefleet.compiler.recorded import per_store_features
 
         found = []
-        told = time.monotonic()
+        tell = paced(progress)
         # A row at a time: as Python objects all of them would not fit.
         for done, number in enumerate(numbers.tolist()):
             (row,) = records.table.slice(number, 1).to_pylist()
@@ -102,9 +100,7 @@ class PerStoreExtractor:
                 )
             except ValueError as error:
                 raise self._unfit(f"{row['source']}, line {row['line']}: {error}") from error
-            if time.monotonic() - told > _REPORT_S:
-                told = time.monotonic()
-                progress(f"{self.name}: {done + 1:,} of {len(numbers):,} programs")
+            tell(f"{self.name}: {done + 1:,} of {len(numbers):,} programs")
         return _Rows(tuple(found))
 
     def _check(self, records: Records) -> None:

@@ -19,8 +19,7 @@ from tunefleet.dataset.rows import Codes, Rows, Words
 from tunefleet.dataset.schema import RECORDS
 from tunefleet.dataset.splits import processor
 from tunefleet.errors import InputError
-
-Progress = Callable[[str], None]
+from tunefleet.learning.progress import Progress, paced
 
 
 @dataclass(frozen=True)
@@ -115,16 +114,19 @@ def read_records(
     tables: list[pa.Table] = []
     files: list[SourceFile] = []
     found = {_sha256(path): (path, format) for path, format in reading.find_files(paths)}
+    tell = paced(progress)
     # In the order of their content: the same files are the same rows, however they are named.
     for sha256, (path, format) in sorted(found.items()):
         batches = list(reading.read(path, format, device=device, on_bad=on_bad))
         tables.append(pa.Table.from_batches(batches, schema=RECORDS))
         files.append(SourceFile(path.name, sha256, len(tables[-1])))
-        progress(f"read {path}: {files[-1].rows:,} records")
-    if not sum(file.rows for file in files):
+        tell(f"read {len(files):,} of {len(found):,} files")
+    count = sum(file.rows for file in files)
+    if not count:
         raise InputError(
             f"no records in {', '.join(map(str, paths))}", cure="give Parquet files or logs"
         )
+    progress(f"read {count:,} records of {len(files):,} file{'s' * (len(files) > 1)}")
     return Records(pa.concat_tables(tables).unify_dictionaries(), tuple(files))
 
 

@@ -15,7 +15,7 @@ from tunefleet.costmodel import MODELS, CostModel, has_cuda
 from tunefleet.costmodel.card import Setting
 from tunefleet.errors import InputError, SetupError
 from tunefleet.learning.inputs import Examples
-from tunefleet.learning.records import Progress
+from tunefleet.learning.progress import Progress
 
 DEVICES = ("cpu", "cuda")
 
@@ -36,18 +36,18 @@ class Options:
             _parameters(kind)
         if self.epochs is not None and not any("epochs" in _parameters(k) for k in kinds):
             raise InputError(
-                f"{', '.join(kinds)} does not learn in epochs", cure="leave the epochs out"
+                f"{', '.join(kinds)} does not learn in epochs", cure="leave --epochs out"
             )
         if self.device == "cpu":
             return
         if self.device not in DEVICES:
             raise InputError(f"no device {self.device!r}", cure=f"choose {' or '.join(DEVICES)}")
         if not any("device" in _parameters(kind) for kind in kinds):
-            raise InputError(f"{', '.join(kinds)} learns on the CPU only", cure="choose cpu")
+            raise InputError(f"{', '.join(kinds)} learns on the CPU only", cure="use --device cpu")
         if not has_cuda():
             raise SetupError(
                 "CUDA was asked for, and PyTorch finds no such device here",
-                cure="choose cpu, or install PyTorch with CUDA on a machine that has a GPU",
+                cure="use --device cpu, or install PyTorch with CUDA on a machine that has a GPU",
             )
 
     def model(self, kind: str, seed: int) -> CostModel:

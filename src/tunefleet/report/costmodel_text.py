@@ -25,8 +25,9 @@ _LISTED = 6
 def metrics_tables(
     models: Mapping[str, Sequence[Mapping[str, Any]]], seconds: Mapping[str, float] | None = None
 ) -> list[Group]:
-    """A table for each device, below its name: the metrics of each model (`DeviceMetrics.to_json`), then those of
-    a random ranking. `seconds` are those of training one member."""
+    """A table for each device, below its name: the metrics of each model as
+    `DeviceMetrics.to_json` has them, then those of a random ranking. `seconds` are those of
+    training one member."""
     names = dict.fromkeys(device["device"] for found in models.values() for device in found)
     return [
         _device_table(

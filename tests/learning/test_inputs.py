@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tunefleet.costmodel import MODELS
+from tunefleet.errors import InputError
+from tunefleet.features import sequences
+from tunefleet.learning.division import Division
+from tunefleet.learning.inputs import SCHEMAS, Inputs, all_rows, extractor
+
+from .made import made_records, silent
+
+RECORDS = made_records()
+
+
+def inputs(numbers: np.ndarray) -> Inputs:
+    return Inputs.of(RECORDS, numbers, sequences.SCHEMA, silent)
+
+
+@pytest.mark.parametrize("name", sorted(SCHEMAS))
+def test_schemas_go_by_their_name(name: str) -> None:
+    assert extractor(name).name == name
+
+
+def test_an_unknown_schema_is_refused() -> None:
+    with pytest.raises(InputError, match=r"no feature schema 'x/1'; choose of sequences/1"):
+        extractor("x/1")
+
+
+@pytest.mark.parametrize("kind", sorted(MODELS))
+def test_every_kind_takes_programs_of_one_width(kind: str) -> None:
+    examples = inputs(np.arange(20)).examples(kind)
+    assert len({program.shape[1] for program in examples.programs}) == 1
+    assert len(examples.programs) == len(examples.labels) == len(examples.tasks) == 20
+
+
+def test_trees_take_a_sequence_as_one_row() -> None:
+    found = inputs(np.arange(3))
+    assert found.examples("xgb").programs[0].shape == (1, sequences.LONGEST * sequences.WIDTH)
+    assert found.examples("mlp").programs[0].shape == (2, sequences.WIDTH)
+
+
+def test_labels_are_relative_to_the_best_of_all_records() -> None:
+    # Of 30 programs the 29th is the best valid one.
+    examples = inputs(np.array([0, 28, 29])).examples("xgb")
+    np.testing.assert_allclose([1 / 29, 1.0, 0.0], examples.labels)
+
+
+def test_parts_are_those_of_the_split() -> None:
+    split = Division(max_records=40).of(RECORDS.rows)
+    parts = inputs(all_rows(split)).parts("mlp", split)
+    for name, numbers in split.parts().items():
+        examples = getattr(parts, name)
+        np.testing.assert_array_equal(RECORDS.rows.labels[numbers], examples.labels)
+        whole = inputs(numbers).examples("mlp").programs
+        for expected, program in zip(whole, examples.programs, strict=True):
+            np.testing.assert_array_equal(expected, program)
+
+
+def test_per_store_refuses_records_of_another_tuner() -> None:
+    with pytest.raises(InputError, match="there are records of auto_scheduler"):
+        Inputs.of(RECORDS, np.arange(3), "per-store/1", silent)

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from tunefleet.costmodel import MODELS, CostModel, LGBMModel, MLPModel, _torch
+from tunefleet.errors import InputError, SetupError
+from tunefleet.features import sequences
+from tunefleet.learning import training
+from tunefleet.learning.division import Division
+from tunefleet.learning.inputs import Inputs, Parts, all_rows
+from tunefleet.learning.training import Options, seeds_of, settings_of, train
+
+from .made import made_records, silent
+
+
+def parts_for(kind: str) -> Parts:
+    records = made_records()
+    split = Division().of(records.rows)
+    return Inputs.of(records, all_rows(split), sequences.SCHEMA, silent).parts(kind, split)
+
+
+def trained(kind: str, seeds: int = 2, epochs: int | None = None) -> training.Trained:
+    parts = parts_for(kind)
+    return train(kind, parts.train, parts.validation, seeds=seeds,
+                 options=Options(epochs), progress=silent)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["lgbm", "random", "xgb"])
+def test_members_score_programs(kind: str) -> None:
+    found = trained(kind)
+    test = parts_for(kind).test
+    assert all(len(m.predict(test.programs)) == len(test.labels) for m in found.members)
+    assert len(found.members) == len(found.seconds) == len(found.seeds)
+
+
+def test_each_seed_is_a_member_of_its_own() -> None:
+    one, other = trained("mlp", epochs=2).members
+    test = parts_for("mlp").test.programs
+    assert not np.array_equal(one.predict(test), other.predict(test))
+
+
+def test_a_kind_without_chance_has_one_member() -> None:
+    assert seeds_of("xgb", 3) == (0,)
+    assert seeds_of("lgbm", 3) == (0, 1, 2)
+
+
+def test_the_test_part_is_never_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    class Spy(LGBMModel):
+        def fit(self, programs, labels, tasks, validation=None):
+            assert validation is not None
+            seen.extend((len(programs), len(validation.programs)))
+            return self
+
+    monkeypatch.setitem(MODELS, "lgbm", Spy)
+    trained("lgbm", seeds=1)
+    parts = parts_for("lgbm")
+    assert seen == [len(parts.train.labels), len(parts.validation.labels)]
+
+
+def test_models_get_the_options_that_they_know() -> None:
+    model: CostModel = Options(epochs=7).model("mlp", 5)
+    assert isinstance(model, MLPModel)
+    assert (model.epochs, model.seed) == (7, 5)
+    assert Options(epochs=7).model("xgb", 5).name == "xgb"
+
+
+def test_settings_are_told_without_the_seed() -> None:
+    assert settings_of(LGBMModel(rounds=5, seed=9)) == {"rounds": 5, "leaves": 72, "threads": 1}
+
+
+@pytest.mark.parametrize(
+    ("options", "kinds", "reason"),
+    [
+        (Options(), ["svm"], "no cost model 'svm'; choose of"),
+        (Options(epochs=3), ["xgb", "lgbm"], "xgb, lgbm does not learn in epochs"),
+        (Options(device="cuda"), ["xgb"], "learns on the CPU only"),
+        (Options(device="tpu"), ["xgb"], "no device 'tpu'"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(
+    options: Options, kinds: list[str], reason: str
+) -> None:
+    with pytest.raises(InputError, match=reason):
+        options.check(kinds)
+
+
+class OnDevice(MLPModel):
+    def __init__(self, device: str = "cpu", seed: int = 0) -> None:
+        super().__init__(seed=seed)
+        self.device = device
+
+
+def test_cuda_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MODELS, "mlp", OnDevice)
+    monkeypatch.setattr(training, "has_cuda", lambda: False)
+    with pytest.raises(SetupError, match="no such device"):
+        Options(device="cuda").check(["mlp"])
+
+
+def test_cuda_goes_to_models_that_take_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MODELS, "mlp", OnDevice)
+    monkeypatch.setattr(training, "has_cuda", lambda: True)
+    options = Options(device="cuda")
+    options.check(["mlp", "xgb"])
+    assert vars(options.model("mlp", 1))["device"] == "cuda"
+
+
+def test_missing_pytorch_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    _torch.torch.cache_clear()
+    try:
+        with pytest.raises(SetupError, match=r"install tunefleet\[torch\]"):
+            trained("mlp")
+    finally:
+        _torch.torch.cache_clear()
