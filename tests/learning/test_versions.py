@@ -49,7 +49,7 @@ def a_card(records: Records) -> Card:
 
 def test_a_version_tells_where_it_comes_from(tmp_path: Path) -> None:
     records = made_records()
-    entry, parts, trained = published(tmp_path, records)
+    entry, parts, _ = published(tmp_path, records)
     card = entry.card
     assert (card.name, card.kind, card.features, card.created) == (
         "mine", "xgb", "sequences/1", 1.7e9)  # fmt: skip

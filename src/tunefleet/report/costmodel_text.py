@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tunefleet.report.text import grid, pairs
-from tunefleet.report.units import UNKNOWN, format_count, format_seconds
+from tunefleet.report.units import UNKNOWN, format_count, format_seconds, format_some
 
 #: What is shown of each device, and its heading.
 _HEADINGS = {"top1": "top-1", "top5": "top-5", "pca": "PCA", "rmse": "RMSE", "r2": "R2"}
@@ -49,8 +49,8 @@ def _device_table(
     device = next(iter(models.values()))
     # A title of the table would be broken to its width.
     title = (
-        f"{device['device']}: {format_count(device['records'])} test records of "
-        f"{format_count(device['tasks'])} tasks"
+        f"{device['device']}: {format_some(device['records'], 'test record')} of "
+        f"{format_some(device['tasks'], 'task')}"
     )
     table = grid()
     table.add_column("model", no_wrap=True)

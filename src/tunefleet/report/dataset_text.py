@@ -20,6 +20,7 @@ from tunefleet.report.units import (
     format_latency,
     format_mflop,
     format_share,
+    format_some,
 )
 
 Stats = Mapping[str, Any]
@@ -159,8 +160,8 @@ def totals_text(stats: Stats) -> str:
     """One line: what there is in all."""
     repeated = stats["records"] - stats["programs"]
     return (
-        f"{_some(stats['records'], 'record')} of {_some(stats['tasks'], 'task')} on "
-        f"{_some(len(stats['devices']), 'device')} from {_some(stats['files'], 'file')}; "
+        f"{format_some(stats['records'], 'record')} of {format_some(stats['tasks'], 'task')} on "
+        f"{format_some(len(stats['devices']), 'device')} from {format_some(stats['files'], 'file')}; "
         f"{format_count(stats['failed'])} failed; {format_count(repeated)} measure a program "
         f"again, {format_count(stats['identical_records'])} of them are identical records"
     )
@@ -173,10 +174,6 @@ def flops_text(stats: Stats) -> str:
 
 
 _HOW = ("exact", "estimated", "unknown")
-
-
-def _some(count: int, name: str) -> str:
-    return f"{format_count(count)} {name}{'' if count == 1 else 's'}"
 
 
 def workload_text(workload: str) -> str:

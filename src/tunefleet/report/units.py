@@ -102,6 +102,11 @@ def format_count(value: int | None) -> str:
     return UNKNOWN if value is None else f"{value:,}"
 
 
+def format_some(count: int, name: str) -> str:
+    """So many of them: 1 task, 1,024 tasks."""
+    return f"{format_count(count)} {name}{'' if count == 1 else 's'}"
+
+
 def format_difference(value: float) -> str:
     """A relative difference: 2.4e-6."""
     return f"{value:.1e}".replace("e-0", "e-").replace("e+00", "")

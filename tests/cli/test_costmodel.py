@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.dataset.records import Record, table
+from tests.learning.made import made_table
+from tunefleet.dataset import parquet
+
+from .conftest import Invoke, Outcome
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> str:
+    path = tmp_path / "records.parquet"
+    parquet.write(made_table(tasks=4, devices=("v100", "a72")).to_batches(), path)
+    return str(path)
+
+
+def costmodel(invoke: Invoke, *arguments: str) -> Outcome:
+    return invoke("costmodel", *arguments)
+
+
+def trained(invoke: Invoke, records: str, *arguments: str, name: str = "mine") -> dict[str, Any]:
+    ended = costmodel(invoke, "train", records, "--model", "xgb", "--name", name, "--quiet",
+                      "--json", "-", *arguments)  # fmt: skip
+    assert (ended.code, ended.err) == (0, "")
+    return json.loads(ended.out)
+
+
+def test_a_model_is_trained_tested_and_kept(invoke: Invoke, records: str) -> None:
+    ended = costmodel(invoke, "train", records, "--model", "xgb", "--name", "mine")
+    assert ended.code == 0
+    for text in ("v100: 12 test records of 4 tasks", "xgb", "by chance", "kept as mine"):
+        assert text in ended.out
+    for text in ("read 240 records of 1 file", "trained xgb, seed 0 (1 of 1)"):
+        assert text in ended.err
+
+
+def test_quiet_shows_the_result_only(invoke: Invoke, records: str) -> None:
+    ended = costmodel(invoke, "train", records, "--model", "random", "--name", "r", "--quiet")
+    assert (ended.code, ended.err) == (0, "")
+    assert "random" in ended.out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("within_task",),
+        ("by_task",),
+        ("by_target", "--hold-out", "a72"),
+        ("by_network", "--hold-out", "net1"),
+    ],
+)
+def test_every_split_trains(invoke: Invoke, records: str, arguments: tuple[str, ...]) -> None:
+    card = trained(invoke, records, "--split", *arguments, "--max-records", "40")["card"]
+    assert (card["split"]["name"], card["split"]["train"]) == (arguments[0], 40)
+    assert card["split"]["hold_out"] == (arguments[2] if arguments[1:] else None)
+
+
+def test_the_card_is_shown(invoke: Invoke, records: str) -> None:
+    card = trained(invoke, records, "--limits", "for tests")["card"]
+    ended = costmodel(invoke, "show", "mine")
+    for text in (card["id"], "records.parquet", "sequences/1", "for tests", "a72: 12 test records"):
+        assert text in ended.out
+    assert json.loads(costmodel(invoke, "show", card["id"][:8], "--json").out) == card
+
+
+def test_models_are_listed_newest_first(invoke: Invoke, records: str) -> None:
+    assert costmodel(invoke, "list").out.startswith("no cost models yet")
+    first, second = (trained(invoke, records, name=name)["card"] for name in "ab")
+    ended = costmodel(invoke, "list")
+    assert ended.out.index(second["id"][:12]) < ended.out.index(first["id"][:12])
+    listed = json.loads(costmodel(invoke, "list", "--json").out)
+    assert listed == {"models": [second, first]}
+
+
+def test_a_model_follows_its_parent(invoke: Invoke, records: str) -> None:
+    first = trained(invoke, records)["card"]
+    assert (
+        trained(invoke, records, "--parent", "mine", name="next")["card"]["parent"] == first["id"]
+    )
+
+
+def test_evaluation_of_the_records_of_the_training_gives_its_metrics(
+    invoke: Invoke, records: str
+) -> None:
+    card = trained(invoke, records)["card"]
+    ended = costmodel(invoke, "evaluate", "mine", records, "--quiet", "--json", "-")
+    found = json.loads(ended.out)
+    assert [d["members"] for d in found["metrics"]] == [d["members"] for d in card["metrics"]]
+    assert "the test part of that training" in found["note"]
+
+
+def test_an_exported_model_is_evaluated_by_its_path(
+    invoke: Invoke, records: str, tmp_path: Path
+) -> None:
+    trained(invoke, records)
+    copy, others = str(tmp_path / "copy.zip"), tmp_path / "others.parquet"
+    parquet.write(made_table(tasks=2, devices=("k80",)).to_batches(), others)
+    assert costmodel(invoke, "export", "mine", "-o", copy).code == 0
+    ended = costmodel(invoke, "evaluate", copy, str(others), "--home", str(tmp_path / "empty"))
+    assert ended.code == 0
+    assert "k80: 60 test records of 2 tasks" in ended.out
+    assert "60 records; none of these files was trained on" in ended.out
+
+
+def test_kinds_are_compared_on_one_split(invoke: Invoke, records: str) -> None:
+    ended = costmodel(invoke, "compare", records, "--models", "xgb,random", "--seeds", "2",
+                      "--json", "-", "--quiet")  # fmt: skip
+    found = json.loads(ended.out)
+    assert [(m["model"], m["seeds"]) for m in found["models"]] == [("xgb", [0]), ("random", [0, 1])]
+    assert costmodel(invoke, "list").out.startswith("no cost models yet")
+    shown = costmodel(invoke, "compare", records, "--models", "xgb,random").out
+    for text in ("training", "xgb", "random", "by chance", "within_task: "):
+        assert text in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "reason"),
+    [
+        (("--model", "svm"), 2, "no cost model 'svm'; choose of"),
+        (("--features", "x/1"), 2, "no feature schema 'x/1'"),
+        (("--features", "per-store/1"), 2, "there are records of auto_scheduler"),
+        (("--split", "by_luck"), 2, "'by_luck' is not known"),
+        (("--split", "by_target"), 2, "needs the device that tests; name it with --hold-out"),
+        (("--split", "by_target", "--hold-out", "t4"), 2, "hold out one of 'a72', 'v100'"),
+        (("--max-records", "2"), 2, "part of the split is empty"),
+        (("--test", "0.6", "--validation", "0.6"), 2, "leave no split"),
+        (("--epochs", "3"), 2, "does not learn in epochs"),
+        (("--device", "cuda"), 2, "learns on the CPU only"),
+        (("--device", "tpu"), 2, "'tpu' is not known"),
+        (("--seeds", "0"), 2, "0 is not a positive number"),
+        (("--name", "a/b"), 2, "'a/b' is no name"),
+        (("--parent", "nobody"), 2, "no cost model 'nobody'"),
+    ],
+)
+def test_bad_input_is_explained_in_one_line(
+    invoke: Invoke, records: str, arguments: tuple[str, ...], code: int, reason: str
+) -> None:
+    ended = costmodel(invoke, "train", records, "--model", "xgb", "--name", "mine", "--quiet",
+                      *arguments)  # fmt: skip
+    assert (ended.code, ended.out, ended.err.count("\n")) == (code, "", 1)
+    assert reason in ended.err
+    assert costmodel(invoke, "list").out.startswith("no cost models yet")
+
+
+def test_records_in_which_everything_failed_are_explained(invoke: Invoke, tmp_path: Path) -> None:
+    path = tmp_path / "failed.parquet"
+    failed = [Record(steps=(f'["CI",{i}]',), error_no=4) for i in range(40)]
+    parquet.write(table(failed).to_batches(), path)
+    ended = costmodel(invoke, "train", str(path), "--model", "xgb", "--name", "x", "--quiet")
+    assert (ended.code, ended.out) == (2, "")
+    assert "no record of the test part has a valid latency" in ended.err
+
+
+def test_a_damaged_card_is_explained_and_listed(invoke: Invoke, records: str) -> None:
+    done = trained(invoke, records)
+    (Path(done["path"]) / "card.json").write_text("{")
+    shown = costmodel(invoke, "show", done["card"]["id"])
+    assert (shown.code, shown.out, shown.err.count("\n")) == (2, "", 1)
+    assert "no usable card.json" in shown.err
+    assert "left out: cost model" in costmodel(invoke, "list").err
+
+
+def test_lines_that_are_no_records_are_told(invoke: Invoke, records: str, tmp_path: Path) -> None:
+    trained(invoke, records)
+    log = tmp_path / "a.json"
+    log.write_text(
+        '{"i": [["[\\"f\\", [64]]", "cuda", [-1, 16, 64, 49152, 2147483647, 1024, 8, 32], "", 0, '
+        '[]], [[], [["CI", 1]]]], "r": [[0.001], 0, 2.5, 1637927264], "v": "v0.6"}\nno record\n'
+    )
+    ended = costmodel(invoke, "evaluate", "mine", str(log), "--measured-on", "t4", "--quiet")
+    assert ended.code == 0
+    assert "bad line" in ended.err
+    assert "t4: 1 test record of 1 task" in ended.out
