@@ -20,7 +20,7 @@ ms = tvm.s_tir.meta_schedule
 _INSTRUCTION = 4
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=512)
 def _module(workload: str, definition: str) -> Any:
     return ms.database.Workload.from_json([workload, definition]).mod
 

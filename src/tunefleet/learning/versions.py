@@ -65,7 +65,7 @@ def publish(
         settings=settings_of(trained.members[0]),
         toolchain=toolchain(),
         parent=origin.parent.id if origin.parent else None,
-        limits=origin.limits or _limits(origin),
+        limits=origin.limits or _limits(origin, tested),
     )
     return registry.add(card, members)
 
@@ -81,9 +81,10 @@ def toolchain() -> dict[str, str]:
     return found
 
 
-def _limits(origin: Origin) -> str:
+def _limits(origin: Origin, tested: Sequence[DeviceMetrics]) -> str:
     """What holds of every model."""
     return (
-        f"Scores compare programs of one task only. Learned from programs of "
-        f"{', '.join(origin.records.formats)}; of other devices and tuners nothing was tested."
+        f"Scores compare programs of one task only. Tested on "
+        f"{', '.join(device.device for device in tested)} with programs of "
+        f"{', '.join(origin.records.formats)}; nothing is known of others."
     )

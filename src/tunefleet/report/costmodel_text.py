@@ -81,11 +81,11 @@ def _cell(values: Sequence[float], metric: str) -> str:
 
 
 def models_table(cards: Sequence[Mapping[str, Any]]) -> Table:
-    """A row per version, in the order given."""
+    """A row per version, in the order given; records are those that trained it."""
     table = grid()
     for heading in ("id", "name", "kind", "features"):
         table.add_column(heading, no_wrap=True)
-    table.add_column("devices", overflow="fold")
+    table.add_column("tested on", overflow="fold")
     for heading in ("records", "members", "PCA"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("created", no_wrap=True)

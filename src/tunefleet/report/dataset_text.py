@@ -161,7 +161,8 @@ def totals_text(stats: Stats) -> str:
     repeated = stats["records"] - stats["programs"]
     return (
         f"{format_some(stats['records'], 'record')} of {format_some(stats['tasks'], 'task')} on "
-        f"{format_some(len(stats['devices']), 'device')} from {format_some(stats['files'], 'file')}; "
+        f"{format_some(len(stats['devices']), 'device')} from "
+        f"{format_some(stats['files'], 'file')}; "
         f"{format_count(stats['failed'])} failed; {format_count(repeated)} measure a program "
         f"again, {format_count(stats['identical_records'])} of them are identical records"
     )
