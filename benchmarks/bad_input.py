@@ -63,6 +63,7 @@ def cases(directory: Path) -> list[tuple[str, list[str]]]:
         ("damaged artifact", ["evaluate", f"{d}/half"]),
         ("unknown run id", ["evaluate", "0" * 32, "--home", f"{d}/home"]),
         *dataset_cases(directory),
+        *costmodel_cases(directory),
     ]
 
 
@@ -106,6 +107,30 @@ def dataset_cases(directory: Path) -> list[tuple[str, list[str]]]:
                                   "--home", f"{d}/home"]),
         ("a network given twice", ["dataset", "collect", "--networks", "zoo:tiny_cnn",
                                    "--networks", "zoo:tiny_cnn", "--home", f"{d}/home"]),
+    ]  # fmt: skip
+
+
+def costmodel_cases(directory: Path) -> list[tuple[str, list[str]]]:
+    """Those of `tunefleet costmodel`, on the files of `dataset_cases`."""
+    d = str(directory)
+    (directory / "costmodel").mkdir()
+    (directory / "costmodel" / "card.json").write_text('{"schema": "tunefleet-costmodel/1"')
+    (directory / "costmodel.zip").write_bytes(b"PK\x03\x04 and nothing more")
+    home = ["--home", f"{d}/home"]
+    train = ["costmodel", "train", f"{d}/good.parquet", "--name", "mine", *home]
+    return [
+        ("an unknown kind of model", [*train, "--model", "svm"]),
+        ("unknown features", [*train, "--features", "pixels/1"]),
+        ("a split of too few records", train),
+        ("a split without what it holds out", [*train, "--split", "by_network"]),
+        ("a name with a folder", [*train, "--name", "../mine"]),
+        ("a parent that nobody trained", [*train, "--parent", "nobody"]),
+        ("CUDA for a model that has no use for it", [*train, "--model", "xgb",
+                                                     "--device", "cuda"]),
+        ("an unknown cost model to test", ["costmodel", "evaluate", "mine", f"{d}/good.parquet",
+                                           *home]),
+        ("a damaged card", ["costmodel", "show", f"{d}/costmodel", *home]),
+        ("a damaged archive of a model", ["costmodel", "show", f"{d}/costmodel.zip", *home]),
     ]  # fmt: skip
 
 
