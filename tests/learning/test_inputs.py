@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from tests.dataset.test_metaschedule_tvm import commit_matmul, database
 from tunefleet.costmodel import MODELS
+from tunefleet.dataset import codecs
 from tunefleet.errors import InputError
 from tunefleet.features import sequences
 from tunefleet.learning.division import Division
@@ -61,3 +66,18 @@ def test_parts_are_those_of_the_split() -> None:
 def test_per_store_refuses_records_of_another_tuner() -> None:
     with pytest.raises(InputError, match="there are records of auto_scheduler"):
         Inputs.of(RECORDS, np.arange(3), "per-store/1", silent)
+
+
+@pytest.mark.tvm
+def test_per_store_takes_records_of_metaschedule_with_their_module(tmp_path: Path) -> None:
+    for size in (32, 64):
+        commit_matmul(database(tmp_path / "a"), size, [1e-6])
+    log = tmp_path / "a" / "database_tuning_record.json"
+    records = made_records(pa.Table.from_batches(list(codecs.read(log))))
+    found = Inputs.of(records, np.arange(2), "per-store/1", silent)
+    for kind in ("xgb", "mlp"):
+        assert [p.shape for p in found.examples(kind).programs] == [(1, 172)] * 2
+    log.with_name("database_workload.json").unlink()
+    without = made_records(pa.Table.from_batches(list(codecs.read(log))))
+    with pytest.raises(InputError, match="line 1 has no module; give such records"):
+        Inputs.of(without, np.arange(2), "per-store/1", silent)
