@@ -30,7 +30,7 @@ _OWN = frozenset({"meta_schedule.parallel", "meta_schedule.vectorize"})
 
 @dataclass(frozen=True, slots=True)
 class Donor:
-    """A trace up to its postprocessing: instructions in plain JSON, and decisions by instruction."""
+    """A trace up to its postprocessing: plain instructions, and decisions by instruction."""
 
     instructions: tuple[Any, ...]
     decisions: Mapping[int, Any]
@@ -101,7 +101,9 @@ def _build(instructions: Sequence[Any]) -> list[Any]:
         loops.update({name: len(loops) + i for i, name in enumerate(outputs) if name[0] == "l"})
         if kind in _NAMING or (kind == "Annotate" and attributes[0] in _OWN):
             continue
-        shaping = [loops.get(i, i if i.startswith('"') else "") for i in inputs if isinstance(i, str)]
+        shaping = [
+            loops.get(i, i if i.startswith('"') else "") for i in inputs if isinstance(i, str)
+        ]
         parts = attributes[0] if kind == "SamplePerfectTile" else None
         found.append((kind, shaping, parts, len(outputs)))
     return found

@@ -77,11 +77,11 @@ class Category:
 class Location:
     """Where a block is computed: -2 inlined, -1 at the root, else the index of a consumer's loop.
 
-    `options` is (n, 1), ascending. TVM passes over loops of one step, and goes no further than to a
-    loop of the output inside one of the reduction; a decision that it does not like becomes the
-    next lower one that it does. So which options are valid follows from the tiles: option i is a loop
-    over part `part[i]` of the sketch's choice `tile[i]` (-1: no loop, or one of fixed extent),
-    `reduces[i]` says whether it is a loop of the reduction.
+    `options` is (n, 1), ascending. TVM passes over loops of one step, and goes no further than to
+    a loop of the output inside one of the reduction; a decision that it does not like becomes the
+    next lower one that it does. So which options are valid follows from the tiles: option i is a
+    loop over part `part[i]` of the sketch's choice `tile[i]` (-1: no loop, or one of fixed
+    extent), `reduces[i]` says whether it is a loop of the reduction.
     """
 
     options: Ints

@@ -6,6 +6,7 @@ out from the loops at that point of a replay. So a few random programs are repla
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,28 +24,21 @@ tvm = load_tvm()
 
 #: Random programs whose compute locations are compared with what is expected of them.
 _PROBES = 6
+_DRAWS = 64
 
 #: TVM's number for an iterator of a reduction.
 _REDUCTION = 2
 
 
 @dataclass(frozen=True, slots=True)
-class _Loop:
-    """A loop of a consumer: instruction and part of the tile that it runs over, if it is one (-1:
-    it is none), and its extent if it is none."""
-
-    tile: int
-    part: int
-    extent: int
-    reduces: bool
-
-
-@dataclass(frozen=True, slots=True)
 class _Nest:
-    """What one probe saw at a sampling of a location: valid ones, and the consumer's loops."""
+    """What a probe saw at a sampling of a location: the valid ones, ascending, and the loops of
+    the block's consumer with their extents, and whether they are loops of its reduction.
+    """
 
     valid: tuple[int, ...]
-    loops: tuple[_Loop, ...]
+    extents: tuple[int, ...]
+    reduces: tuple[bool, ...]
 
 
 def open_sketch(module: Any, open_trace: Any) -> Sketch:
@@ -62,10 +56,10 @@ def open_sketch(module: Any, open_trace: Any) -> Sketch:
     sketch = Sketch(tuple(instructions), tuple(choices), tuple(positions))
     if not any(isinstance(choice, Location) for choice in choices):
         return sketch
-    probes = [_Probe(module, open_trace, seed) for seed in range(1, _PROBES + 1)]
-    for i, position in enumerate(positions):
-        if isinstance(choices[i], Location):
-            choices[i] = _location(sketch, i, [probe.nests[position] for probe in probes], probes)
+    probes = _probes(module, open_trace, sketch)
+    for i, choice in enumerate(choices):
+        if isinstance(choice, Location):
+            choices[i] = _location(sketch, i, probes)
     return replace(sketch, choices=tuple(choices))
 
 
@@ -88,24 +82,50 @@ def _plain_trace(trace: Any) -> tuple[list[Any], dict[int, Any]]:
 
 
 class _Probe:
-    """One random program of a design space: its decisions, and its nests by instruction."""
+    """One random program of a sketch: its decisions and nests, both by instruction."""
 
-    def __init__(self, module: Any, open_trace: Any, seed: int) -> None:
+    def __init__(self, module: Any, open_trace: Any, decisions: Mapping[int, Any], seed: int):
         self._schedule = tvm.s_tir.Schedule(module, seed=seed, error_render_level="none")
         self.nests: dict[int, _Nest] = {}
-        trace = tvm.s_tir.schedule.Trace(open_trace.insts, {})
+        instructions = open_trace.insts
+        trace = tvm.s_tir.schedule.Trace(
+            instructions, {instructions[i]: decision for i, decision in decisions.items()}
+        )
         trace.apply_to_schedule(self._schedule, True, self._look)
         _, self.decisions = _plain_trace(self._schedule.trace)
         del self._schedule
 
     def _look(self, instruction: Any, inputs: Any, attributes: Any, decision: Any) -> Any:
         if str(instruction.kind.name) == "SampleComputeLocation":
+            position = len(self._schedule.trace.insts)
             # On a copy: asking for a location adds an instruction to the trace.
             copy = self._schedule.copy()
-            position = len(self._schedule.trace.insts)
-            loops = _consumer_loops(copy, inputs[0])
-            self.nests[position] = _Nest(_valid_locations(copy, inputs[0]), loops)
+            self.nests[position] = _Nest(
+                _valid_locations(copy, inputs[0]), *_consumer_loops(copy, inputs[0])
+            )
         return decision
+
+
+def _probes(module: Any, open_trace: Any, sketch: Sketch) -> list[_Probe]:
+    """Tiles and categories are drawn here: TVM's first numbers hardly depend on its seed.
+
+    Of several draws the one that tells the parts of the tiles apart best: two that are equal in
+    every probe could be taken for one another.
+    """
+    rng = np.random.default_rng(_PROBES)
+    draws = [sketch.sample(_PROBES, rng) for _ in range(_DRAWS)]
+    told = [np.unique(np.hstack(sketch.values(draw)), axis=1).shape[1] for draw in draws]
+    found = []
+    for picks in draws[int(np.argmax(told))]:
+        decisions = {
+            position: choice.decision(int(pick))
+            for choice, position, pick in zip(sketch.choices, sketch.positions, picks, strict=True)
+            if not isinstance(choice, Location)
+        }
+        seed = int(rng.integers(2**30, 2**31 - 1))
+        with contextlib.suppress(Exception):  # one that TVM rejects has nothing to tell
+            found.append(_Probe(module, open_trace, decisions, seed))
+    return found
 
 
 def _valid_locations(schedule: Any, block: Any) -> tuple[int, ...]:
@@ -125,86 +145,80 @@ def _valid_locations(schedule: Any, block: Any) -> tuple[int, ...]:
         wanted = taken - 1
 
 
-def _consumer_loops(schedule: Any, block: Any) -> tuple[_Loop, ...]:
-    """The loops around the only consumer of `block`; none if there are more consumers."""
+def _consumer_loops(schedule: Any, block: Any) -> tuple[tuple[int, ...], tuple[bool, ...]]:
+    """Extents of the loops around the only consumer of `block`, and which are its reduction's;
+    none if there are more consumers.
+    """
     consumers = schedule.get_consumers(block)
-    if len(consumers) != 1:
-        return ()
-    loops = [schedule.get(loop) for loop in schedule.get_loops(consumers[0])]
-    if not loops or not isinstance(loops[-1].body, tvm.s_tir.SBlockRealize):
-        return ()
+    loops = [schedule.get(loop) for loop in schedule.get_loops(consumers[0])] if consumers else []
+    if len(consumers) != 1 or not loops or not isinstance(loops[-1].body, tvm.s_tir.SBlockRealize):
+        return (), ()
     realize = loops[-1].body
-    reducing = [
-        value
-        for variable, value in zip(realize.block.iter_vars, realize.iter_values, strict=True)
-        if int(variable.iter_type) == _REDUCTION
-    ]
-    used = {v for value in reducing for v in tvm.tirx.analysis.undefined_vars(value)}
-    tiles = _tiled_loops(schedule)
-    found = []
-    for loop in loops:
-        tile, part = tiles.get(loop.loop_var, (-1, 0))
-        extent = int(loop.extent) if tile < 0 else 0
-        found.append(_Loop(tile, part, extent, reduces=loop.loop_var in used))
-    return tuple(found)
+    reducing = {
+        variable
+        for iterator, value in zip(realize.block.iter_vars, realize.iter_values, strict=True)
+        if int(iterator.iter_type) == _REDUCTION
+        for variable in tvm.tirx.analysis.undefined_vars(value)
+    }
+    return (
+        tuple(int(loop.extent) for loop in loops),
+        tuple(loop.loop_var in reducing for loop in loops),
+    )
 
 
-def _tiled_loops(schedule: Any) -> dict[Any, tuple[int, int]]:
-    """Loop variables that a sampled tile made: instruction of the sampling, and part."""
-    sampled = {}
-    found = {}
-    for i, instruction in enumerate(schedule.trace.insts):
-        kind = str(instruction.kind.name)
-        if kind == "SamplePerfectTile":
-            sampled.update({output: i for output in instruction.outputs})
-        elif kind == "Split" and instruction.inputs[1] in sampled:
-            tile = sampled[instruction.inputs[1]]
-            for part, loop in enumerate(instruction.outputs):
-                found[_variable(schedule, loop)] = (tile, part)
-    return found
-
-
-def _variable(schedule: Any, loop: Any) -> Any:
-    """The variable of a loop; None when the loop is gone by now."""
-    try:
-        return schedule.get(loop).loop_var
-    except Exception:  # fused or moved since: TVM raises errors of several kinds
-        return None
-
-
-def _location(
-    sketch: Sketch, index: int, nests: Sequence[_Nest], probes: Sequence[_Probe]
-) -> Location:
-    """The rule of TVM's for the loops that the probes saw, where it holds for all of them;
-    otherwise whatever they saw, valid or not."""
-    seen = Location.anywhere([location for nest in nests for location in nest.valid])
-    loops = nests[0].loops
-    if any(nest.loops != loops for nest in nests):
+def _location(sketch: Sketch, index: int, probes: Sequence[_Probe]) -> Location:
+    """TVM's rule for the loops that the probes saw, where all of them keep it; otherwise all
+    the loops that they saw to have more than one step, valid or not.
+    """
+    nests = [probe.nests[sketch.positions[index]] for probe in probes]
+    valid = [location for nest in nests for location in nest.valid]
+    long = [i for nest in nests for i, extent in enumerate(nest.extents) if extent > 1]
+    seen = Location.anywhere([-1, *valid, *long])
+    if len({nest.reduces for nest in nests}) != 1:
+        return seen  # where the consumer is depends on other locations
+    rule = _by_rule(sketch, probes, nests, inline=bool(seen.options[0, 0] == -2))
+    if rule is None:
         return seen
-    expected = _by_rule(sketch, loops, inline=bool(seen.options[0, 0] == -2))
-    agreed = all(
-        _expected(expected, sketch, probe.decisions) == nest.valid
+    kept = all(
+        _expected(rule, sketch, probe.decisions) == nest.valid
         for nest, probe in zip(nests, probes, strict=True)
     )
-    return expected if agreed else seen
+    return rule if kept else seen
 
 
-def _by_rule(sketch: Sketch, loops: Sequence[_Loop], inline: bool) -> Location:
-    """Inlined, at the root, and at each loop up to the last one that is not of the reduction."""
-    last = max((i for i, loop in enumerate(loops) if not loop.reduces), default=-1)
-    places = [(i, loop) for i, loop in enumerate(loops[: last + 1]) if loop.extent != 1]
-    outside = [-2, -1] if inline else [-1]
-    pad = len(outside)
+def _by_rule(
+    sketch: Sketch, probes: Sequence[_Probe], nests: Sequence[_Nest], inline: bool
+) -> Location | None:
+    """Inlined, at the root, and at each loop up to the last one that is not of the reduction.
+
+    A loop belongs to the part of a tile whose factor is its extent in every probe. None when
+    there is a loop whose extent is neither that nor always the same.
+    """
+    reduces = nests[0].reduces
+    last = max((i for i, inside in enumerate(reduces) if not inside), default=-1)
+    factors = {
+        (choice, part): [probe.decisions[position][part] for probe in probes]
+        for choice, position in enumerate(sketch.positions)
+        if isinstance(sketch.choices[choice], Tile)
+        for part in range(sketch.choices[choice].options.shape[1])
+    }
+    places = [(-2, -1, 0, False)] * inline + [(-1, -1, 0, False)]
+    for i in range(last + 1):
+        extents = [nest.extents[i] for nest in nests]
+        found = next((key for key, values in factors.items() if values == extents), None)
+        if found is not None:
+            places.append((i, *found, reduces[i]))
+        elif len(set(extents)) > 1:
+            return None
+        elif extents[0] > 1:
+            places.append((i, -1, 0, reduces[i]))
+    options, tile, part, inside = zip(*places, strict=True)
     return Location(
-        np.array([*outside, *(i for i, _ in places)], dtype=np.int64)[:, None],
-        np.array([-1] * pad + [_choice_at(sketch, loop.tile) for _, loop in places]),
-        np.array([0] * pad + [loop.part for _, loop in places]),
-        np.array([False] * pad + [loop.reduces for _, loop in places]),
+        np.array(options, dtype=np.int64)[:, None],
+        np.array(tile, dtype=np.int64),
+        np.array(part, dtype=np.int64),
+        np.array(inside, dtype=bool),
     )
-
-
-def _choice_at(sketch: Sketch, instruction: int) -> int:
-    return sketch.positions.index(instruction) if instruction >= 0 else -1
 
 
 def _expected(location: Location, sketch: Sketch, decisions: Mapping[int, Any]) -> tuple[int, ...]:
