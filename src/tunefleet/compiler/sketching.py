@@ -95,6 +95,12 @@ class _Probe:
         _, self.decisions = _plain_trace(self._schedule.trace)
         del self._schedule
 
+    def long_loops(self) -> set[int]:
+        """Indices at which a nest of the program has a loop of more than one step."""
+        return {
+            i for nest in self.nests.values() for i, extent in enumerate(nest.extents) if extent > 1
+        }
+
     def _look(self, instruction: Any, inputs: Any, attributes: Any, decision: Any) -> Any:
         if str(instruction.kind.name) == "SampleComputeLocation":
             position = len(self._schedule.trace.insts)
@@ -167,15 +173,19 @@ def _consumer_loops(schedule: Any, block: Any) -> tuple[tuple[int, ...], tuple[b
 
 
 def _location(sketch: Sketch, index: int, probes: Sequence[_Probe]) -> Location:
-    """TVM's rule for the loops that the probes saw, where all of them keep it; otherwise all
-    the loops that they saw to have more than one step, valid or not.
+    """TVM's rule for the loops that the probes saw, where all of them keep it; otherwise every
+    loop that they saw to have more than one step, here or, since blocks move, anywhere.
     """
     nests = [probe.nests[sketch.positions[index]] for probe in probes]
-    valid = [location for nest in nests for location in nest.valid]
-    long = [i for nest in nests for i, extent in enumerate(nest.extents) if extent > 1]
-    seen = Location.anywhere([-1, *valid, *long])
+    seen = Location.anywhere(
+        [
+            -1,
+            *(location for nest in nests for location in nest.valid),
+            *(location for probe in probes for location in probe.long_loops()),
+        ]
+    )
     if len({nest.reduces for nest in nests}) != 1:
-        return seen  # where the consumer is depends on other locations
+        return seen  # where the consumer is depends on other locations, or no probe came so far
     rule = _by_rule(sketch, probes, nests, inline=bool(seen.options[0, 0] == -2))
     if rule is None:
         return seen
