@@ -22,8 +22,10 @@ from tunefleet.errors import InternalError
 
 tvm = load_tvm()
 
-#: Random programs whose compute locations are compared with what is expected of them.
+#: Random programs whose loops are looked at; of how many all valid locations are asked for, which
+#: takes most of the time; and draws of tiles to choose the programs' from.
 _PROBES = 6
+_ASKED = 3
 _DRAWS = 64
 
 #: TVM's number for an iterator of a reduction.
@@ -32,11 +34,11 @@ _REDUCTION = 2
 
 @dataclass(frozen=True, slots=True)
 class _Nest:
-    """What a probe saw at a sampling of a location: the valid ones, ascending, and the loops of
-    the block's consumer with their extents, and whether they are loops of its reduction.
+    """What a probe saw at a sampling of a location: the valid ones, ascending, if it asked, and
+    the loops of the block's consumer: their extents, and whether they are of its reduction.
     """
 
-    valid: tuple[int, ...]
+    valid: tuple[int, ...] | None
     extents: tuple[int, ...]
     reduces: tuple[bool, ...]
 
@@ -84,7 +86,10 @@ def _plain_trace(trace: Any) -> tuple[list[Any], dict[int, Any]]:
 class _Probe:
     """One random program of a sketch: its decisions and nests, both by instruction."""
 
-    def __init__(self, module: Any, open_trace: Any, decisions: Mapping[int, Any], seed: int):
+    def __init__(
+        self, module: Any, open_trace: Any, decisions: Mapping[int, Any], seed: int, asks: bool
+    ) -> None:
+        self._asks = asks
         self._schedule = tvm.s_tir.Schedule(module, seed=seed, error_render_level="none")
         self.nests: dict[int, _Nest] = {}
         instructions = open_trace.insts
@@ -104,11 +109,10 @@ class _Probe:
     def _look(self, instruction: Any, inputs: Any, attributes: Any, decision: Any) -> Any:
         if str(instruction.kind.name) == "SampleComputeLocation":
             position = len(self._schedule.trace.insts)
-            # On a copy: asking for a location adds an instruction to the trace.
+            # On a copy: looking adds instructions to the trace.
             copy = self._schedule.copy()
-            self.nests[position] = _Nest(
-                _valid_locations(copy, inputs[0]), *_consumer_loops(copy, inputs[0])
-            )
+            valid = _valid_locations(copy, inputs[0]) if self._asks else None
+            self.nests[position] = _Nest(valid, *_consumer_loops(copy, inputs[0]))
         return decision
 
 
@@ -118,19 +122,21 @@ def _probes(module: Any, open_trace: Any, sketch: Sketch) -> list[_Probe]:
     Of several draws the one that tells the parts of the tiles apart best: two that are equal in
     every probe could be taken for one another.
     """
+    located = {
+        position
+        for choice, position in zip(sketch.choices, sketch.positions, strict=True)
+        if isinstance(choice, Location)
+    }
     rng = np.random.default_rng(_PROBES)
     draws = [sketch.sample(_PROBES, rng) for _ in range(_DRAWS)]
     told = [np.unique(np.hstack(sketch.values(draw)), axis=1).shape[1] for draw in draws]
-    found = []
+    found: list[_Probe] = []
     for picks in draws[int(np.argmax(told))]:
-        decisions = {
-            position: choice.decision(int(pick))
-            for choice, position, pick in zip(sketch.choices, sketch.positions, picks, strict=True)
-            if not isinstance(choice, Location)
-        }
+        decisions = {i: d for i, d in sketch.decisions(picks).items() if i not in located}
         seed = int(rng.integers(2**30, 2**31 - 1))
         with contextlib.suppress(Exception):  # one that TVM rejects has nothing to tell
-            found.append(_Probe(module, open_trace, decisions, seed))
+            asks = len(found) < _ASKED
+            found.append(_Probe(module, open_trace, decisions, seed, asks))
     return found
 
 
@@ -180,18 +186,19 @@ def _location(sketch: Sketch, index: int, probes: Sequence[_Probe]) -> Location:
     seen = Location.anywhere(
         [
             -1,
-            *(location for nest in nests for location in nest.valid),
+            *(location for nest in nests for location in nest.valid or ()),
             *(location for probe in probes for location in probe.long_loops()),
         ]
     )
     if len({nest.reduces for nest in nests}) != 1:
-        return seen  # where the consumer is depends on other locations, or no probe came so far
+        return seen  # where the consumer is depends on other locations, or no probe got here
     rule = _by_rule(sketch, probes, nests, inline=bool(seen.options[0, 0] == -2))
     if rule is None:
         return seen
     kept = all(
         _expected(rule, sketch, probe.decisions) == nest.valid
         for nest, probe in zip(nests, probes, strict=True)
+        if nest.valid is not None
     )
     return rule if kept else seen
 
