@@ -167,6 +167,16 @@ def test_a_trace_without_its_decisions_gives_no_program(spaces: dict[str, Any]) 
     assert spaces["conv"].read(bare) is None
 
 
+@pytest.mark.parametrize("decision", [None, [], [0, 0, 0, 0], "x", [1, 2], 99, 1.5])
+def test_strange_decisions_raise_nothing(decision: Any, spaces: dict[str, Any]) -> None:
+    from tunefleet.core.ids import canonical_json
+
+    sketch = spaces["conv"].sketches[0]
+    strange = canonical_json([sketch.instructions, [[p, decision] for p in sketch.positions]])
+    assert spaces["conv"].read(strange) is None
+    assert len(spaces["conv"].adapt(strange)) <= 2
+
+
 def test_a_trace_of_something_else_gives_no_program(spaces: dict[str, Any]) -> None:
     from tunefleet.compiler.programs import trace_text
 

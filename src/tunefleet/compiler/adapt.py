@@ -82,7 +82,7 @@ def _nearest(choice: Choice, instruction: Any, decision: Any, outermost: float) 
             weights = 2.0 ** np.arange(options.shape[1])
             if len(weights) > 2:  # of two parts, both are inside a reduction: threads share none
                 weights[0] = outermost
-            distance = weights * (np.log2(options) - np.log2(decision)) ** 2
+            distance = weights * (np.log2(options) - np.log2(np.maximum(decision, 1))) ** 2
             return int(distance.sum(axis=1).argmin())
         case Category():
             value = instruction[2][0][decision]

@@ -97,7 +97,7 @@ class Location:
         return cls(options, always, always, np.zeros(len(options), dtype=bool))
 
     def find(self, decision: Any) -> int | None:
-        return _only(self.options[:, 0] == decision)
+        return _only(self.options[:, 0] == decision) if isinstance(decision, int) else None
 
     def decision(self, option: int) -> Any:
         return int(self.options[option, 0])

@@ -44,7 +44,10 @@ class DecisionSpace:
 
     @classmethod
     def of(cls, program: str, target: Target) -> DecisionSpace:
-        """A second for a convolution: keep it."""
+        """Takes half a second for a convolution with padding: keep it.
+
+        Raises InternalError for a sampling instruction that CPU schedules do not have.
+        """
         module = load_program(program)
         # MetaSchedule's search drops instructions without effect too: its traces have none.
         traces = tuple(
@@ -62,11 +65,7 @@ class DecisionSpace:
     def sample(self, count: int, rng: np.random.Generator) -> Population:
         """Random programs, as MetaSchedule samples them: each sketch is as likely."""
         sketch = rng.integers(len(self.sketches), size=count)
-        rows = [int((sketch == s).sum()) for s in range(len(self.sketches))]
-        return self._each(
-            sketch,
-            lambda s, _: self.sketches[s].sample(rows[s], rng),
-        )
+        return self._each(sketch, lambda s, rows: self.sketches[s].sample(len(rows), rng))
 
     def mutate(self, population: Population, rng: np.random.Generator) -> Population:
         """One random decision of each program changes.

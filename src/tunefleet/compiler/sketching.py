@@ -190,8 +190,9 @@ def _location(sketch: Sketch, index: int, probes: Sequence[_Probe]) -> Location:
             *(location for probe in probes for location in probe.long_loops()),
         ]
     )
-    if len({nest.reduces for nest in nests}) != 1:
-        return seen  # where the consumer is depends on other locations, or no probe got here
+    kinds = {nest.reduces for nest in nests}
+    if len(kinds) != 1 or () in kinds:
+        return seen  # several consumers, or one that other locations move
     rule = _by_rule(sketch, probes, nests, inline=bool(seen.options[0, 0] == -2))
     if rule is None:
         return seen
