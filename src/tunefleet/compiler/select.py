@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tunefleet.compiler.host import to_tvm
 from tunefleet.compiler.programs import load_program, program_id, replay, trace_text
-from tunefleet.compiler.space import search_space
+from tunefleet.compiler.space import design_space, tune_context
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.core.settings import SearchSettings
 from tunefleet.core.stage import SelectResult
@@ -51,39 +51,20 @@ class SelectRequest:
     proposals: tuple[str, ...] = ()
 
 
-@lru_cache(maxsize=512)
-def _design_space(program: str, target: Target) -> Any:
-    """The design spaces of a task: schedules whose decisions are still open."""
-    return _context(program, target, SearchSettings(), seed=1, threads=1).generate_design_space()
-
-
-def _innermost_extent(module: Any) -> int:
-    """Of the task's output, which is its function's last argument; 1 for a scalar."""
-    shape = ms.arg_info.ArgInfo.from_prim_func(module["main"])[-1].shape
-    return int(shape[-1]) if len(shape) else 1
-
-
 def _context(
     program: str, target: Target, settings: SearchSettings, *, seed: int, threads: int
 ) -> Any:
-    module = load_program(program)
-    return ms.TuneContext(
-        module,
-        target=to_tvm(target),
-        space_generator=search_space(target, _innermost_extent(module)),
-        search_strategy=ms.search_strategy.EvolutionarySearch(
-            population_size=settings.population,
-            init_measured_ratio=_ELITE_SHARE,
-            init_min_unmeasured=1,
-            max_fail_count=3,
-            genetic_num_iters=settings.generations,
-            genetic_mutate_prob=settings.mutate_probability,
-            genetic_max_fail_count=10,
-            eps_greedy=settings.random_share,
-        ),
-        num_threads=threads,
-        rand_state=seed,
+    strategy = ms.search_strategy.EvolutionarySearch(
+        population_size=settings.population,
+        init_measured_ratio=_ELITE_SHARE,
+        init_min_unmeasured=1,
+        max_fail_count=3,
+        genetic_num_iters=settings.generations,
+        genetic_mutate_prob=settings.mutate_probability,
+        genetic_max_fail_count=10,
+        eps_greedy=settings.random_share,
     )
+    return tune_context(program, target, strategy, seed=seed, threads=threads)
 
 
 @lru_cache(maxsize=4096)
@@ -157,7 +138,7 @@ def select(request: SelectRequest, score: Score | None, threads: int = 1) -> Sel
     context.pre_tuning(
         max_trials=wanted,
         num_trials_per_iter=wanted,
-        design_spaces=_design_space(request.program, request.target),
+        design_spaces=design_space(request.program, request.target),
         database=database,
         cost_model=_search_model(scorer),
     )

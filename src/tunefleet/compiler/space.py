@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
+from tunefleet.compiler.host import to_tvm
+from tunefleet.compiler.programs import load_program
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.core.target import Target
 
@@ -59,3 +62,30 @@ def search_space(target: Target, channels: int) -> Any:
         postprocs=ms.postproc.Postproc.create("llvm"),
         mutator_probs=ms.mutator.Mutator.create("llvm"),
     )
+
+
+def tune_context(
+    program: str, target: Target, strategy: Any = None, *, seed: int = 1, threads: int = 1
+) -> Any:
+    """A task with its search space, and the strategy that is to search it, if any."""
+    module = load_program(program)
+    return ms.TuneContext(
+        module,
+        target=to_tvm(target),
+        space_generator=search_space(target, _innermost_extent(module)),
+        search_strategy=strategy,
+        num_threads=threads,
+        rand_state=seed,
+    )
+
+
+@lru_cache(maxsize=512)
+def design_space(program: str, target: Target) -> Any:
+    """The design spaces of a task: schedules whose decisions are still open."""
+    return tune_context(program, target).generate_design_space()
+
+
+def _innermost_extent(module: Any) -> int:
+    """Of the task's output, which is its function's last argument; 1 for a scalar."""
+    shape = ms.arg_info.ArgInfo.from_prim_func(module["main"])[-1].shape
+    return int(shape[-1]) if len(shape) else 1

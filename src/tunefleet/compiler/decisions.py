@@ -1,0 +1,178 @@
+"""The search space of a task as arrays of decisions: thousands of programs without TVM.
+
+Sampling, mutating and crossing programs is arithmetic on indices. Only a program that is to be
+built is replayed into a schedule, and it is then the one MetaSchedule makes of these decisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunefleet.compiler.adapt import Donor, adapted
+from tunefleet.compiler.choices import Ints
+from tunefleet.compiler.population import Population
+from tunefleet.compiler.programs import load_program
+from tunefleet.compiler.sketch import Sketch
+from tunefleet.compiler.sketching import open_sketch
+from tunefleet.compiler.space import design_space, tune_context
+from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.core.ids import canonical_json
+from tunefleet.core.target import Target
+
+tvm = load_tvm()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DecisionSpace:
+    """All programs of a task on a target, but for how many of the outer loops are run in parallel
+    and how long vectors get at most: these two are constants of the sketches here.
+
+    It holds TVM objects: one thread at a time, and it cannot be pickled.
+    """
+
+    sketches: tuple[Sketch, ...]
+    _module: Any
+    #: Of the sketches, whose instructions they hold as TVM objects.
+    _traces: tuple[Any, ...]
+    #: It owns the postprocessors.
+    _context: Any
+
+    @classmethod
+    def of(cls, program: str, target: Target) -> DecisionSpace:
+        """Takes half a second for a convolution with padding: keep it.
+
+        Raises InternalError for a sampling instruction that CPU schedules do not have.
+        """
+        module = load_program(program)
+        # MetaSchedule's search drops instructions without effect too: its traces have none.
+        traces = tuple(
+            schedule.trace.simplified(remove_postproc=True)
+            for schedule in design_space(program, target)
+        )
+        sketches = tuple(open_sketch(module, trace) for trace in traces)
+        return cls(sketches, module, traces, tune_context(program, target))
+
+    @property
+    def choices(self) -> int:
+        """The most choices of a sketch: the width of a population's picks."""
+        return max(len(sketch.choices) for sketch in self.sketches)
+
+    def sample(self, count: int, rng: np.random.Generator) -> Population:
+        """Random programs, as MetaSchedule samples them: each sketch is as likely."""
+        sketch = rng.integers(len(self.sketches), size=count)
+        return self._each(sketch, lambda s, rows: self.sketches[s].sample(len(rows), rng))
+
+    def mutate(self, population: Population, rng: np.random.Generator) -> Population:
+        """One random decision of each program changes.
+
+        A tile moves a prime factor from one part to another or, every other time, becomes any
+        other one. A compute location that the new tile rules out changes along, as in TVM.
+        """
+        return self._each(
+            population.sketch,
+            lambda s, rows: self.sketches[s].mutate(self._picks(population, s, rows), rng),
+        )
+
+    def cross(self, a: Population, b: Population, rng: np.random.Generator) -> Population:
+        """Each program of `a` with a random one of `b` of the same sketch, decision by decision.
+
+        One without such a partner stays as it is.
+        """
+
+        def child(s: int, rows: Ints) -> Ints:
+            picks, others = self._picks(a, s, rows), self._picks(b, s, b.rows(s))
+            if not len(others):
+                return picks
+            partners = others[rng.integers(len(others), size=len(picks))]
+            return self.sketches[s].cross(picks, partners, rng)
+
+        return self._each(a.sketch, child)
+
+    def values(self, population: Population, sketch: int) -> list[Ints]:
+        """What the programs of one sketch decide, in the order of `population.rows(sketch)`.
+
+        One array (programs, parts) per choice: the factors of a tile, outermost first, the value
+        of a category, the index of a location (parts = 1).
+        """
+        picks = self._picks(population, sketch, population.rows(sketch))
+        return self.sketches[sketch].values(picks)
+
+    def read(self, trace: str) -> Population | None:
+        """The program that a trace of this task makes; None when it is none of this space's.
+
+        A trace with another parallel extent (MetaSchedule's own search changes it now and then)
+        or of another version of the search space is none; `adapt` takes the next of kin.
+        """
+        donor = Donor.parse(trace)
+        if donor is None:
+            return None
+        text = canonical_json(donor.instructions)
+        for s, sketch in enumerate(self.sketches):
+            if sketch.text == text:
+                picks = sketch.find(donor.decisions)
+                return None if picks is None else self._population(s, picks[None])
+        return None
+
+    def adapt(self, trace: str) -> Population:
+        """Programs of this task after the trace of a similar one; empty when no sketch is built
+        like it. At most two: nearest in the inner tile factors, and in the outermost besides.
+        """
+        found = [Population.empty(self.choices)]
+        donor = Donor.parse(trace)
+        for s, sketch in enumerate(self.sketches):
+            picks = adapted(donor, sketch) if donor is not None else None
+            if picks is not None:
+                found.append(self._population(s, picks))
+        return Population.concat(found).distinct()
+
+    def trace(self, program: Population) -> Any:
+        """The TVM trace of one program, without postprocessing."""
+        sketch, picks = self._single(program)
+        instructions = self._traces[sketch].insts
+        decisions = self.sketches[sketch].decisions(picks)
+        return tvm.s_tir.schedule.Trace(
+            instructions, {instructions[i]: decision for i, decision in decisions.items()}
+        )
+
+    def replay(self, program: Population) -> Any:
+        """The schedule of one program as MetaSchedule makes it, postprocessing included; None
+        when TVM rejects the program.
+        """
+        trace = self.trace(program)
+        schedule = tvm.s_tir.Schedule(self._module, seed=1, error_render_level="none")
+        try:
+            trace.apply_to_schedule(schedule, remove_postproc=True)
+            schedule.enter_postproc()
+            fits = all(p.apply(schedule) for p in self._context.space_generator.postprocs)
+        except Exception:  # as MetaSchedule's search: whatever TVM raises, the program is no good
+            return None
+        return schedule if fits else None
+
+    def _single(self, program: Population) -> tuple[int, Ints]:
+        if len(program) != 1:
+            raise ValueError(f"one program is wanted, not {len(program)}")
+        sketch = int(program.sketch[0])
+        return sketch, self._picks(program, sketch, np.array([0]))[0]
+
+    def _picks(self, population: Population, sketch: int, rows: NDArray[np.integer]) -> Ints:
+        choices = len(self.sketches[sketch].choices)
+        return population.picks[rows, :choices].astype(np.int64)
+
+    def _population(self, sketch: int, picks: Ints) -> Population:
+        sketches = np.full(len(picks), sketch)
+        return self._each(sketches, lambda s, rows: picks[rows])
+
+    def _each(self, sketch: NDArray[np.integer], make: Callable[[int, Ints], Ints]) -> Population:
+        """A population with these sketches; `make` gives a sketch's picks for some of its rows."""
+        picks = np.full((len(sketch), self.choices), -1, dtype=np.int32)
+        for s in range(len(self.sketches)):
+            rows = np.flatnonzero(sketch == s)
+            if len(rows):
+                found = make(s, rows)
+                picks[rows, : found.shape[1]] = found
+        return Population(sketch.astype(np.int32), picks)

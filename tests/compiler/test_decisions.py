@@ -1,0 +1,193 @@
+"""Programs as arrays of decisions are the programs that MetaSchedule makes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tunefleet.core.settings import SearchSettings
+from tunefleet.core.trial import Built
+
+pytestmark = pytest.mark.tvm
+
+
+@pytest.fixture(scope="module")
+def tasks(tiny: Any) -> dict[str, Any]:
+    """One task of each kind, smallest first where there are several."""
+    found = {}
+    for weighted in tiny[2]:
+        kernel = weighted.task.shapes.split()[1]
+        found[f"{weighted.task.name} {kernel}"] = weighted.task
+    return {
+        "conv": found["conv2d+add+relu 3x3x3x16"],
+        "narrow": found["conv2d+add+relu 1x1x16x32"],
+        "wide": found["conv2d+add 1x1x32x32"],
+        "matmul": next(task for name, task in found.items() if name.startswith("matmul")),
+        "mean": next(task for name, task in found.items() if name.startswith("mean")),
+        "transpose": next(t for name, t in found.items() if name.startswith("transpose ")),
+    }
+
+
+@pytest.fixture(scope="module")
+def spaces(tasks: dict[str, Any], target: Any) -> dict[str, Any]:
+    from tunefleet.compiler.decisions import DecisionSpace
+
+    return {name: DecisionSpace.of(task.program, target) for name, task in tasks.items()}
+
+
+def programs(space: Any, count: int = 6) -> Any:
+    """Of every sketch, bred for a while."""
+    rng = np.random.default_rng(7)
+    parents = space.sample(64, rng)
+    children = space.mutate(space.cross(parents, space.sample(64, rng), rng), rng)
+    return children.take(np.arange(count))
+
+
+@pytest.mark.parametrize("name", ["conv", "narrow", "transpose"])
+def test_a_replayed_program_reads_as_itself(name: str, spaces: dict[str, Any]) -> None:
+    from tunefleet.compiler.programs import trace_text
+
+    space = spaces[name]
+    for program in programs(space):
+        schedule = space.replay(program)
+        assert schedule is not None
+        found = space.read(trace_text(schedule.trace))
+        assert found.keys() == program.keys()
+
+
+@pytest.mark.parametrize("name", ["conv", "matmul", "mean", "transpose"])
+def test_a_program_is_what_its_trace_makes(
+    name: str, spaces: dict[str, Any], tasks: dict[str, Any]
+) -> None:
+    from tunefleet.compiler.programs import program_id, replay, trace_text
+
+    space = spaces[name]
+    for program in programs(space):
+        schedule = space.replay(program)
+        trace = trace_text(schedule.trace)
+        assert program_id(schedule) == program_id(replay(tasks[name].program, trace))
+        again = space.replay(space.read(trace))
+        assert program_id(schedule) == program_id(again)
+
+
+@pytest.mark.parametrize("name", ["conv", "matmul", "mean", "transpose"])
+def test_candidates_of_metaschedule_are_programs_of_the_space(
+    name: str, spaces: dict[str, Any], tasks: dict[str, Any], target: Any
+) -> None:
+    from tunefleet.compiler.programs import program_id
+    from tunefleet.compiler.select import SelectRequest, select
+
+    request = SelectRequest(tasks[name].program, target, SearchSettings(), batch=8, seed=3)
+    candidates = select(request, None).candidates
+    assert candidates
+    for candidate in candidates:
+        program = spaces[name].read(candidate.trace)
+        assert program is not None
+        assert program_id(spaces[name].replay(program)) == candidate.candidate_id
+
+
+@pytest.mark.parametrize("name", ["conv", "wide", "matmul", "mean", "transpose"])
+def test_a_replayed_program_builds(
+    name: str, spaces: dict[str, Any], tasks: dict[str, Any], target: Any, tmp_path: Any
+) -> None:
+    from tunefleet.compiler.build import build_candidate
+    from tunefleet.compiler.programs import trace_text
+
+    for program in programs(spaces[name], 2):
+        schedule = spaces[name].replay(program)
+        if schedule is not None:
+            trace = trace_text(schedule.trace)
+            built = build_candidate(tasks[name].program, target, "x", trace, str(tmp_path))
+            assert isinstance(built, Built)
+
+
+def test_tiles_are_perfect_and_a_tasks_own(spaces: dict[str, Any]) -> None:
+    space = spaces["conv"]
+    population = space.sample(100, np.random.default_rng(0))
+    for s in range(len(space.sketches)):
+        values = space.values(population, s)
+        assert [int(v[0].prod()) for v in values[:7]] == [1, 16, 16, 16, 3, 3, 3]
+        assert all((v.prod(axis=1) == v[0].prod()).all() for v in values[:7])
+        assert {len(v) for v in values} == {len(population.rows(s))}
+
+
+def test_what_cannot_change_stays(spaces: dict[str, Any]) -> None:
+    rng = np.random.default_rng(0)
+    population = spaces["transpose"].sample(5, rng)
+    assert population.picks.shape == (5, 0)
+    assert spaces["transpose"].mutate(population, rng).keys() == population.keys()
+    assert len(spaces["transpose"].cross(population, population, rng)) == 5
+    assert len(population.distinct()) == 1
+
+
+def test_a_program_without_a_partner_stays(spaces: dict[str, Any]) -> None:
+    rng = np.random.default_rng(0)
+    population = spaces["conv"].sample(60, rng)
+    first, second = (population.take(population.rows(s)) for s in (0, 1))
+    assert spaces["conv"].cross(first, second, rng).keys() == first.keys()
+    assert spaces["conv"].cross(first, first, rng).keys() != first.keys()
+
+
+def test_decisions_fit_another_convolution(spaces: dict[str, Any]) -> None:
+    from tunefleet.compiler.programs import trace_text
+
+    for program in programs(spaces["narrow"]):
+        donor = trace_text(spaces["narrow"].replay(program).trace)
+        adapted = spaces["wide"].adapt(donor)
+        assert 1 <= len(adapted) <= 2
+        assert (adapted.sketch == program.sketch[0]).all()
+        assert all(spaces["wide"].replay(p) is not None for p in adapted)
+        # Of 16 and of 32 channels: the vector's factor is the donor's.
+        mine = spaces["wide"].values(adapted.take(np.array([0])), int(program.sketch[0]))
+        theirs = spaces["narrow"].values(program, int(program.sketch[0]))
+        assert mine[3][0, -1] == theirs[3][0, -1]
+
+
+def test_a_tasks_own_trace_adapts_to_itself(spaces: dict[str, Any]) -> None:
+    from tunefleet.compiler.programs import trace_text
+
+    program = programs(spaces["conv"], 1)
+    donor = trace_text(spaces["conv"].replay(program).trace)
+    assert spaces["conv"].adapt(donor).keys() == program.keys()
+
+
+@pytest.mark.parametrize("trace", ["", "nonsense", "[]", "[[],[]]", "[[[1,2,3,4]],[]]", "{}"])
+def test_what_is_no_trace_gives_no_program(trace: str, spaces: dict[str, Any]) -> None:
+    assert len(spaces["conv"].adapt(trace)) == 0
+    assert spaces["conv"].read(trace) is None
+
+
+def test_a_trace_without_its_decisions_gives_no_program(spaces: dict[str, Any]) -> None:
+    from tunefleet.core.ids import canonical_json
+
+    bare = canonical_json([spaces["conv"].sketches[0].instructions, []])
+    assert len(spaces["conv"].adapt(bare)) == 0
+    assert spaces["conv"].read(bare) is None
+
+
+@pytest.mark.parametrize("decision", [None, [], [0, 0, 0, 0], "x", [1, 2], 99, 1.5])
+def test_strange_decisions_raise_nothing(decision: Any, spaces: dict[str, Any]) -> None:
+    from tunefleet.core.ids import canonical_json
+
+    sketch = spaces["conv"].sketches[0]
+    strange = canonical_json([sketch.instructions, [[p, decision] for p in sketch.positions]])
+    assert spaces["conv"].read(strange) is None
+    assert len(spaces["conv"].adapt(strange)) <= 2
+
+
+def test_a_trace_of_something_else_gives_no_program(spaces: dict[str, Any]) -> None:
+    from tunefleet.compiler.programs import trace_text
+
+    transpose = spaces["transpose"]
+    program = transpose.sample(1, np.random.default_rng(0))
+    donor = trace_text(transpose.replay(program).trace)
+    assert len(spaces["conv"].adapt(donor)) == 0
+    assert spaces["conv"].read(donor) is None
+    assert len(transpose.adapt(donor)) == 1
+
+
+def test_only_one_program_is_replayed_at_a_time(spaces: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="one program"):
+        spaces["conv"].replay(spaces["conv"].sample(2, np.random.default_rng(0)))
