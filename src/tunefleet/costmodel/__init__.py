@@ -2,14 +2,16 @@
 
 from tunefleet.costmodel._base import CostModel, Measured, Program, Scores
 from tunefleet.costmodel._torch import has_cuda
+from tunefleet.costmodel.attention import AttentionModel
 from tunefleet.costmodel.lgbm import LGBMModel
 from tunefleet.costmodel.mlp import MLPModel
 from tunefleet.costmodel.random_ import RandomModel
 from tunefleet.costmodel.xgb import XGBModel
 
-Kind = type[LGBMModel] | type[MLPModel] | type[RandomModel] | type[XGBModel]
+Kind = type[AttentionModel] | type[LGBMModel] | type[MLPModel] | type[RandomModel] | type[XGBModel]
 
 MODELS: dict[str, Kind] = {
+    AttentionModel.name: AttentionModel,
     LGBMModel.name: LGBMModel,
     MLPModel.name: MLPModel,
     RandomModel.name: RandomModel,
@@ -18,6 +20,7 @@ MODELS: dict[str, Kind] = {
 
 __all__ = [
     "MODELS",
+    "AttentionModel",
     "CostModel",
     "LGBMModel",
     "MLPModel",

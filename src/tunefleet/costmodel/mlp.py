@@ -8,15 +8,15 @@ tasks, as one list. Rows are encoded once for each distinct one of a batch: prim
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefleet.costmodel import metrics
-from tunefleet.costmodel._base import Measured, Program, Scores, stack
+from tunefleet.costmodel._base import Measured, Program, Scores
+from tunefleet.costmodel._lists import batches, groups_of, numbers_of, pairs_ordered, set_aside
+from tunefleet.costmodel._rows import DistinctRows
 from tunefleet.costmodel._tensors import FORMAT, dumps, loads
 from tunefleet.costmodel._torch import one_thread, torch
 
@@ -27,35 +27,6 @@ _FORMAT = "tunefleet-mlp/2"
 
 #: Records of one task in a batch, and tasks (or parts of one) in it.
 _LIST, _LISTS = 128, 4
-
-
-@dataclass(frozen=True)
-class _Data:
-    """Programs as numbers of distinct rows: program i has those from `starts[i]` on."""
-
-    distinct: NDArray[np.float32]
-    row: NDArray[np.int64]
-    starts: NDArray[np.int64]
-    sizes: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, programs: Sequence[Program]) -> _Data:
-        rows, starts = stack(programs)
-        # Sorting one number for each row is quicker than sorting rows; different rows with the
-        # same 64 bits of a random projection are not met in practice.
-        key = rows.astype(np.float64) @ np.random.default_rng(0).normal(size=rows.shape[1])
-        _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-        return cls(rows[first], inverse, starts, np.diff(np.append(starts, len(rows))))
-
-    def of_programs(self, chosen: NDArray[np.int64]) -> tuple[Any, Any, Any]:
-        """Distinct rows of these programs, their rows as numbers of those, where each starts."""
-        sizes = self.sizes[chosen]
-        offsets = np.cumsum(sizes) - sizes
-        place = np.arange(int(sizes.sum())) - np.repeat(offsets, sizes)
-        used, local = np.unique(
-            self.row[np.repeat(self.starts[chosen], sizes) + place], return_inverse=True
-        )
-        return self.distinct[used], local, offsets
 
 
 class MLPModel:
@@ -85,8 +56,8 @@ class MLPModel:
             raise ValueError(f"{len(programs)} programs and {len(labels)} labels")
         generator = np.random.default_rng(self.seed)
         given = Measured(programs, np.asarray(labels, float), tasks)
-        train, held = (given, validation) if validation else _set_aside(given, generator)
-        data = _Data.of(train.programs)
+        train, held = (given, validation) if validation else set_aside(given, generator)
+        data = DistinctRows.of(train.programs)
         mean, scale = data.distinct.mean(axis=0), data.distinct.std(axis=0)
         start = _initial(data.distinct.shape[1], self.hidden, generator)
         start |= {"mean": mean, "scale": np.where(scale > 1e-6, scale, 1.0).astype(np.float32)}
@@ -97,7 +68,7 @@ class MLPModel:
     def _trained(
         self,
         start: dict[str, NDArray[np.float32]],
-        data: _Data,
+        data: DistinctRows,
         train: Measured,
         held: Measured,
         generator: np.random.Generator,
@@ -106,14 +77,14 @@ class MLPModel:
         weights = {name: torch().from_numpy(value.copy()) for name, value in start.items()}
         learnt = [w.requires_grad_() for name, w in weights.items() if name[0] in "wb"]
         optimiser = torch().optim.Adam(learnt, lr=self.learning_rate, weight_decay=1e-6)
-        groups = _groups(train.tasks)
-        numbers = _numbers(held.tasks)
+        groups = groups_of(train.tasks)
+        numbers = numbers_of(held.tasks)
         best, best_pca, since = start, -1.0, 0
         for _ in range(self.epochs):
-            for lists in _batches(groups, generator):
+            for lists in batches(groups, generator, _LIST, _LISTS):
                 self._step(weights, learnt, optimiser, data, train.labels, lists)
             now = {name: w.detach().numpy().copy() for name, w in weights.items()}
-            pca = _pca(held.labels, _scores(now, held.programs), numbers)
+            pca = pairs_ordered(held.labels, _scores(now, held.programs), numbers)
             since += 1
             if pca > best_pca:
                 best, best_pca, since = now, pca, 0
@@ -127,7 +98,7 @@ class MLPModel:
         weights: dict[str, Tensor],
         learnt: list[Tensor],
         optimiser: Any,
-        data: _Data,
+        data: DistinctRows,
         labels: Scores,
         lists: list[NDArray[np.int64]],
     ) -> None:
@@ -226,7 +197,7 @@ def _forward(
 
 
 def _scores(weights: dict[str, NDArray[np.float32]], programs: Sequence[Program]) -> Scores:
-    data = _Data.of(programs)
+    data = DistinctRows.of(programs)
     tensors = {name: torch().from_numpy(value) for name, value in weights.items()}
     with torch().no_grad():
         parts = [
@@ -234,40 +205,3 @@ def _scores(weights: dict[str, NDArray[np.float32]], programs: Sequence[Program]
             for chosen in np.array_split(np.arange(len(programs)), len(programs) // 4096 + 1)
         ]
     return np.asarray(np.concatenate(parts), np.float64)
-
-
-def _numbers(tasks: Sequence[str]) -> NDArray[np.int64]:
-    return np.unique(np.asarray(tasks), return_inverse=True)[1]
-
-
-def _groups(tasks: Sequence[str]) -> list[NDArray[np.int64]]:
-    numbers = _numbers(tasks)
-    order = np.argsort(numbers, kind="stable")
-    return np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1)
-
-
-def _batches(
-    groups: list[NDArray[np.int64]], generator: np.random.Generator
-) -> Iterator[list[NDArray[np.int64]]]:
-    """Every program once: lists of one task each, in random order."""
-    lists = []
-    for group in groups:
-        shuffled = generator.permutation(group)
-        lists += np.array_split(shuffled, -(-len(shuffled) // _LIST))
-    order = generator.permutation(len(lists))
-    for start in range(0, len(lists), _LISTS):
-        yield [lists[i] for i in order[start : start + _LISTS]]
-
-
-def _set_aside(given: Measured, generator: np.random.Generator) -> tuple[Measured, Measured]:
-    """A tenth of the programs as validation; all of them are both when there are too few."""
-    count = len(given.labels) // 10
-    if count < 2:
-        return given, given
-    order = generator.permutation(len(given.labels))
-    return given.take(np.sort(order[count:])), given.take(np.sort(order[:count]))
-
-
-def _pca(labels: Scores, scores: Scores, numbers: NDArray[np.int64]) -> float:
-    """Pairs ordered right, or 0 while nothing valid is there to tell."""
-    return metrics.ranking(labels, scores, numbers).pca if labels.max() > 0 else 0.0

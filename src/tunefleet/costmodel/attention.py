@@ -1,0 +1,262 @@
+"""Multi-head attention over the rows of a program, trained to rank the programs of each task.
+
+The network is in `_attention_net.py`. The loss is a ranking loss of each task's list
+(`_ranking_loss.py`) plus the squared error of the predicted label, so that scores are labels too.
+PyTorch trains it, on a GPU when asked to; NumPy predicts, so that a search needs no PyTorch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunefleet.costmodel import metrics
+from tunefleet.costmodel._attention_net import FIXED, forward, initial, intervals
+from tunefleet.costmodel._base import Measured, Program, Scores
+from tunefleet.costmodel._lists import batches, groups_of, numbers_of, pairs_ordered, set_aside
+from tunefleet.costmodel._ranking_loss import LOSSES, ranking_loss
+from tunefleet.costmodel._rows import DistinctRows
+from tunefleet.costmodel._tensors import FORMAT, dumps, loads
+from tunefleet.costmodel._torch import one_thread, torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_FORMAT = "tunefleet-attention/1"
+#: Records of one task in a batch, and tasks (or parts of one) in it.
+_LIST, _LISTS = 64, 8
+#: Programs predicted at once: their rows stay within the caches.
+_AT_ONCE = 512
+
+Weights = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What an epoch came to, on the validation part."""
+
+    pca: float
+    rmse: float
+
+
+class AttentionModel:
+    name = "attention"
+
+    def __init__(
+        self,
+        hidden: int = 64,
+        heads: int = 4,
+        layers: int = 1,
+        bins: int = 16,
+        epochs: int = 50,
+        patience: int = 10,
+        learning_rate: float = 7e-4,
+        dropout: float = 0.1,
+        loss: str = "gap",
+        seed: int = 0,
+        device: str = "cpu",
+    ) -> None:
+        if hidden % heads or loss not in LOSSES:
+            raise ValueError(f"{heads} heads of {hidden} numbers, loss {loss!r}")
+        self.hidden = hidden
+        self.heads = heads
+        self.layers = layers
+        self.bins = bins
+        self.epochs = epochs
+        self.patience = patience
+        self.learning_rate = learning_rate
+        self.dropout = dropout
+        self.loss = loss
+        self.seed = seed
+        self.device = device
+        #: Of the last `fit` or `partial_fit`.
+        self.history: tuple[Epoch, ...] = ()
+        self._weights: Weights = {}
+
+    def fit(
+        self,
+        programs: Sequence[Program],
+        labels: Scores,
+        tasks: Sequence[str],
+        validation: Measured | None = None,
+    ) -> Self:
+        """Fit from nothing; keeps the epoch that ranks `validation` (or a tenth set aside) best.
+
+        Raises SetupError without torch.
+        """
+        given = Measured(programs, np.asarray(labels, float), tasks)
+        generator = np.random.default_rng(self.seed)
+        train, held = (given, validation) if validation else set_aside(given, generator)
+        data = DistinctRows.of(train.programs)
+        start = initial(intervals(data.distinct, self.bins), self.hidden, self.layers, generator)
+        self._train(start, data, train, held, generator, self.epochs, self.learning_rate)
+        return self
+
+    def partial_fit(
+        self,
+        programs: Sequence[Program],
+        labels: Scores,
+        tasks: Sequence[str],
+        validation: Measured | None = None,
+        *,
+        epochs: int = 10,
+        learning_rate: float = 2e-4,
+    ) -> Self:
+        """Go on from the weights there are: fine-tuning on the records of a new device or task.
+
+        Without `validation` the last epoch is kept: few records cannot spare any.
+        """
+        if not self._weights:
+            raise ValueError("partial_fit before fit")
+        given = Measured(programs, np.asarray(labels, float), tasks)
+        generator = np.random.default_rng(self.seed)
+        data = DistinctRows.of(given.programs)
+        self._train(self._weights, data, given, validation, generator, epochs, learning_rate)
+        return self
+
+    def _train(
+        self,
+        start: Weights,
+        data: DistinctRows,
+        train: Measured,
+        held: Measured | None,
+        generator: np.random.Generator,
+        epochs: int,
+        learning_rate: float,
+    ) -> None:
+        with one_thread():
+            torch().manual_seed(self.seed)
+            training = _Training(self, start, data, train.labels, learning_rate)
+            groups = groups_of(train.tasks)
+            steps = epochs * sum(1 for _ in batches(groups, np.random.default_rng(), _LIST, _LISTS))
+            training.schedule(steps)
+            self._weights = start
+            history: list[Epoch] = []
+            best, since = start, 0
+            for _ in range(epochs):
+                for lists in batches(groups, generator, _LIST, _LISTS):
+                    training.step(lists)
+                now = training.weights()
+                if held is None:
+                    best = now
+                    continue
+                self._weights = now
+                epoch = self._epoch(held)
+                since += 1
+                if epoch.pca > max((e.pca for e in history), default=-1.0):
+                    best, since = now, 0
+                history.append(epoch)
+                if since > self.patience:
+                    break
+            self._weights, self.history = best, tuple(history)
+
+    def _epoch(self, held: Measured) -> Epoch:
+        scores = self.predict(held.programs)
+        pca = pairs_ordered(held.labels, scores, numbers_of(held.tasks))
+        return Epoch(pca, metrics.rmse(held.labels, scores))
+
+    def predict(self, programs: Sequence[Program]) -> Scores:
+        """Predicted labels, in (0, 1)."""
+        if not self._weights:
+            raise ValueError("predict before fit")
+        if len(programs) == 0:
+            return np.zeros(0)
+        columns, known = programs[0].shape[1], len(self._weights["mean"])
+        if columns != known:
+            raise ValueError(f"features have {columns} columns, the model {known}")
+        data = DistinctRows.of(programs)
+        parts = []
+        for chosen in np.array_split(np.arange(len(programs)), len(programs) // _AT_ONCE + 1):
+            rows = data.padded(chosen)
+            inside = rows.inside.astype(np.float32)
+            parts.append(forward(np, self._weights, self.heads, rows.distinct, rows.local, inside))
+        return np.asarray(1.0 / (1.0 + np.exp(-np.concatenate(parts).astype(np.float64))))
+
+    def save(self) -> bytes:
+        if not self._weights:
+            raise ValueError("save before fit")
+        settings = {"hidden": self.hidden, "heads": self.heads, "layers": self.layers,
+                    "bins": self.bins, "loss": self.loss, "seed": self.seed}  # fmt: skip
+        return dumps(self._weights, {FORMAT: _FORMAT, "settings": json.dumps(settings)})
+
+    @classmethod
+    def load(cls, data: bytes) -> Self:
+        arrays, header = loads(data, _FORMAT)
+        try:
+            model = cls(**json.loads(header["settings"]))
+            fixed = {name: arrays[name] for name in FIXED}
+            expected = initial(fixed, model.hidden, model.layers, np.random.default_rng(0))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError("not an attention cost model") from error
+        if {n: a.shape for n, a in arrays.items()} != {n: a.shape for n, a in expected.items()}:
+            raise ValueError("not an attention cost model: arrays of other shapes")
+        model._weights = arrays
+        return model
+
+
+class _Training:
+    """Weights on the device they are trained on, and their optimiser."""
+
+    def __init__(
+        self,
+        model: AttentionModel,
+        start: Weights,
+        data: DistinctRows,
+        labels: Scores,
+        learning_rate: float,
+    ) -> None:
+        self._model = model
+        self._data = data
+        self._labels = labels.astype(np.float32)
+        self._weights = {name: self._tensor(value.copy()) for name, value in start.items()}
+        self._learnt = [w.requires_grad_() for n, w in self._weights.items() if n not in FIXED]
+        self._rate = learning_rate
+        self._optimiser = torch().optim.Adam(self._learnt, lr=learning_rate, weight_decay=1e-6)
+        self._schedule: Any = None
+
+    def schedule(self, steps: int) -> None:
+        self._schedule = torch().optim.lr_scheduler.OneCycleLR(
+            self._optimiser, self._rate, total_steps=steps + 1, pct_start=0.1
+        )
+
+    def step(self, lists: list[NDArray[np.int64]]) -> None:
+        chosen = np.concatenate(lists)
+        mask = np.arange(max(map(len, lists))) < np.array([len(i) for i in lists])[:, None]
+        place = np.zeros(mask.shape, np.int64)
+        place[mask] = np.arange(len(chosen))
+        rows = self._data.padded(chosen)
+        found = forward(
+            torch(),
+            self._weights,
+            self._model.heads,
+            self._tensor(rows.distinct),
+            self._tensor(rows.local),
+            self._tensor(rows.inside.astype(np.float32)),
+            self._dropout,
+        )
+        labels = self._tensor(self._labels[chosen])
+        of_list = self._tensor(place)
+        loss = ranking_loss(self._model.loss, found[of_list], labels[of_list], self._tensor(mask))
+        loss = loss + ((torch().sigmoid(found) - labels) ** 2).mean()
+        self._optimiser.zero_grad()
+        loss.backward()
+        torch().nn.utils.clip_grad_norm_(self._learnt, 0.5)
+        self._optimiser.step()
+        self._schedule.step()
+
+    @property
+    def _dropout(self) -> Callable[[Any], Any]:
+        share = self._model.dropout
+        return lambda x: torch().nn.functional.dropout(x, share)
+
+    def weights(self) -> Weights:
+        return {name: w.detach().cpu().numpy().copy() for name, w in self._weights.items()}
+
+    def _tensor(self, value: NDArray[Any]) -> Tensor:
+        found: Tensor = torch().from_numpy(value).to(self._model.device)
+        return found

@@ -1,0 +1,97 @@
+"""The task and the device of a program as 32 numbers: the context of schema `tilings/1`.
+
+    0-4     kind of device (GPU), operator: convolution, matrix product, reduction, other
+    5-9     log2 of FLOPs, bytes read, bytes written, FLOPs per byte; number of arguments
+    10-21   log2 of the last four extents of the output, of the first and of the second argument
+    22-31   log2 of the device: peak GFLOP/s in fp32 of the units used, bandwidth in GB/s, units
+            used, clock, vector bits, L1, L2, L3, shared memory of a block (KiB), units in all
+
+What is not known is 0. A log2 is of 1 + x.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+COLUMNS = 32
+
+Shape = Sequence[int]
+
+_CONVOLUTIONS = ("conv", "depthwise", "winograd")
+_PRODUCTS = ("matmul", "dense", "batch_matmul", "linear")
+_REDUCTIONS = ("mean", "sum", "max_pool", "avg_pool", "softmax", "norm", "pool", "max", "argmax")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskContext:
+    """`shapes` are those of the arguments, the output last; `operator` a name, or "" if unknown."""
+
+    shapes: tuple[tuple[int, ...], ...] = ()
+    flops: float = 0.0
+    operator: str = ""
+    bytes_per_element: int = 4
+
+
+def numbers(task: TaskContext, device: Sequence[float]) -> NDArray[np.float32]:
+    """(32,) numbers of a task on a device (`device_numbers`)."""
+    row = np.zeros(COLUMNS, np.float32)
+    row[1:5] = _operator(task.operator)
+    sizes = [math.prod(shape) * task.bytes_per_element for shape in task.shapes]
+    read, written = sum(sizes[:-1]), (sizes[-1] if sizes else 0)
+    moved = read + written
+    row[5:9] = [
+        _log(task.flops),
+        _log(read),
+        _log(written),
+        _log(task.flops / moved if moved else 0),
+    ]
+    row[9] = len(task.shapes)
+    for start, shape in zip((10, 14, 18), _told(task.shapes), strict=False):
+        for place, extent in enumerate(reversed(shape[-4:])):
+            row[start + place] = _log(extent)
+    row[0] = device[0]
+    row[22:32] = device[1:11]
+    return row
+
+
+def device_numbers(
+    *,
+    gpu: bool = False,
+    peak_gflops: float | None = None,
+    bandwidth_gb_s: float | None = None,
+    used_units: float | None = None,
+    clock_ghz: float | None = None,
+    vector_bits: float | None = None,
+    l1_kib: float | None = None,
+    l2_kib: float | None = None,
+    l3_kib: float | None = None,
+    shared_kib: float | None = None,
+    units: float | None = None,
+) -> tuple[float, ...]:
+    """What a cost model is told of a device; None is not known."""
+    known = (peak_gflops, bandwidth_gb_s, used_units, clock_ghz, vector_bits, l1_kib, l2_kib,
+             l3_kib, shared_kib, units)  # fmt: skip
+    return (float(gpu), *(_log(value or 0.0) for value in known))
+
+
+def _told(shapes: Sequence[Shape]) -> list[Shape]:
+    return [shapes[-1], *shapes[:-1][:2]] if shapes else []
+
+
+def _operator(name: str) -> list[float]:
+    """One-hot of the classes; what has no name is none of them."""
+    if not name:
+        return [0.0, 0.0, 0.0, 0.0]
+    classes = (_CONVOLUTIONS, _PRODUCTS, _REDUCTIONS)
+    found = [float(any(part in name for part in parts)) for parts in classes]
+    first = found.index(1.0) if 1.0 in found else 3
+    return [float(place == first) for place in range(4)]
+
+
+def _log(value: float) -> float:
+    return math.log2(1.0 + max(0.0, value))

@@ -1,0 +1,224 @@
+"""A program as its primitives with what they make of its loops: schema `tilings/1`.
+
+No compiler is needed. A program is a row for its task, its device and its main loop nest, and a row
+for each primitive that says something (`features/words.py`). Rows have 83 columns:
+
+    0-18    one-hot: program, and the kinds of `words.KINDS`
+    19-82   numbers; sizes as log2 or, where they may be 0, as log2(1 + x). Those of the program are
+            its context (32) and its summary (32)
+
+Numbers of a primitive: the factors of a split from the innermost out (5), its extent, its parts,
+one-hot its axis from the end (4), the value of another choice, and what else is written (6).
+Numbers of the summary: products of factors by level over the spatial axes (5) and the reduction
+axes (3), the last spatial and the last reduction axis by level (5 + 3), products of inner levels
+(register tile, with its steps of reduction, ...), unrolling, locations, counts.
+Numbers of the context: `features/context.py`.
+
+Sums of logarithms over axes are what a linear layer over single primitives cannot keep apart from
+their number; boosted trees cannot sum at all. Measured: docs/benchmarks.md, transfer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunefleet.features.context import COLUMNS as CONTEXT_COLUMNS
+from tunefleet.features.words import END, KINDS, NUMBERS, Skeleton, parse, skeleton
+
+SCHEMA = "tilings/1"
+
+_FIRST = 1 + len(KINDS)
+_SPATIAL, _REDUCTION = 5, 3
+_SUMMARY = 32
+_PROGRAM = CONTEXT_COLUMNS + _SUMMARY
+WIDTH = _FIRST + _PROGRAM
+
+#: Primitives of a program at most; what comes later is cropped.
+LONGEST = 48
+#: Columns of a primitive in `flat`: its kind as a number, and its own numbers.
+_TOKEN = 12 + NUMBERS
+
+Array = NDArray[np.float32]
+Codes = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Tilings:
+    """Programs in groups of one skeleton: `groups[g]` has rows (programs, rows, WIDTH) of the
+    programs numbered `members[g]`."""
+
+    groups: tuple[Array, ...]
+    members: tuple[Codes, ...]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.members))
+
+    @classmethod
+    def of(cls, texts: Sequence[str], codes: Codes, lengths: Codes, contexts: Array) -> Tilings:
+        """Program i has the next `lengths[i]` of `codes`, which number `texts`, and the context
+        `contexts[i]` (programs, 32). Raises ValueError for a text that is no JSON array."""
+        parsed = [parse(text) for text in texts]
+        numbers: dict[str, int] = {}
+        key_of = np.array([numbers.setdefault(key, len(numbers)) for key, _ in parsed], np.int64)
+        keys = list(numbers)
+        starts = np.cumsum(lengths) - lengths
+        told = _told(np.array([key.startswith(END) for key in keys])[key_of[codes]], lengths)
+        grouped: dict[bytes, list[int]] = {}
+        for i, (start, length) in enumerate(zip(starts.tolist(), told.tolist(), strict=True)):
+            grouped.setdefault(key_of[codes[start : start + length]].tobytes(), []).append(i)
+        found, members = [], []
+        for key, programs in grouped.items():
+            words, which = skeleton(tuple(keys[k] for k in np.frombuffer(key, np.int64)))
+            own = np.array(programs, np.int64)
+            choices = [
+                _choices([parsed[c][1] for c in codes[starts[own] + number].tolist()], size)
+                for number, size in zip(which, words.choices, strict=True)
+            ]
+            found.append(encode(words, choices, contexts[own]))
+            members.append(own)
+        return cls(tuple(found), tuple(members))
+
+    def ragged(self) -> list[Array]:
+        """A (rows, WIDTH) program each: the whole, then its primitives."""
+        found: list[Array] = [np.zeros((0, WIDTH), np.float32)] * len(self)
+        for rows, members in zip(self.groups, self.members, strict=True):
+            for own, number in zip(rows, members.tolist(), strict=True):
+                found[number] = own
+        return found
+
+    def flat(self) -> list[Array]:
+        """A (1, columns) program each, padded with zeros, for models that sum over rows."""
+        table = np.zeros((len(self), _PROGRAM + LONGEST * _TOKEN), np.float32)
+        for rows, members in zip(self.groups, self.members, strict=True):
+            table[members, :_PROGRAM] = rows[:, 0, _FIRST:]
+            tokens = rows[:, 1:, _FIRST : _FIRST + _TOKEN].copy()
+            tokens[:, :, 6] += 10 * rows[:, 1:, 1:_FIRST].argmax(axis=2)
+            end = _PROGRAM + tokens.shape[1] * _TOKEN
+            table[members, _PROGRAM:end] = tokens.reshape(len(rows), -1)
+        return list(table[:, None, :])
+
+
+def _told(is_end: NDArray[np.bool_], lengths: Codes) -> Codes:
+    """How many primitives of each program come before the first that ends it."""
+    found = lengths.copy()
+    owner = np.repeat(np.arange(len(lengths)), lengths)
+    place = np.arange(len(owner)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    np.minimum.at(found, owner[is_end], place[is_end])
+    return found
+
+
+def _choices(values: Sequence[tuple[float, ...]], size: int) -> NDArray[np.float64]:
+    table = np.zeros((len(values), size))
+    if size:
+        for row, value in zip(table, values, strict=True):
+            row[: len(value)] = value[:size]
+    return table
+
+
+def encode(
+    words: Skeleton, choices: Sequence[NDArray[np.float64]], contexts: Array
+) -> NDArray[np.float32]:
+    """Rows (programs, 1 + words, WIDTH) of programs of one skeleton.
+
+    `choices[i]` is (programs, `words.choices[i]`), factors of a split from the outermost in;
+    `contexts` is (programs, 32) or (32,).
+    """
+    count = len(choices[0]) if choices else len(np.atleast_2d(contexts))
+    kept = min(len(words.words), LONGEST)
+    rows = np.zeros((count, 1 + kept, WIDTH), np.float32)
+    rows[:, 0, 0] = 1.0
+    rows[:, 0, _FIRST : _FIRST + CONTEXT_COLUMNS] = contexts
+    summary = _Summary(count)
+    for word, chosen, own in zip(
+        words.words, choices, np.moveaxis(rows[:, 1:], 1, 0), strict=False
+    ):
+        own[:, 1 + KINDS.index(word.kind)] = 1.0
+        numbers = own[:, _FIRST:]
+        if word.kind in ("spatial", "reduction", "split"):
+            levels = np.log2(np.maximum(chosen[:, ::-1], 1.0))
+            width = min(levels.shape[1], _SPATIAL)
+            numbers[:, :width] = levels[:, :width]
+            numbers[:, 5] = levels.sum(axis=1)
+            numbers[:, 6] = levels.shape[1]
+            numbers[:, 7 + min(word.place, 3)] = 1.0
+            summary.split(word.kind, levels, word.place)
+        elif word.kind == "knob":
+            numbers[:, : chosen.shape[1]] = chosen
+        elif chosen.shape[1]:
+            numbers[:, 11] = chosen[:, 0]
+            summary.choice(word.kind, chosen[:, 0])
+        else:
+            summary.count(word.kind)
+        numbers[:, 12 : 12 + len(word.numbers)] = word.numbers
+    rows[:, 0, _FIRST + CONTEXT_COLUMNS :] = summary.numbers()
+    return rows
+
+
+class _Summary:
+    """What the splits of the main nest come to."""
+
+    def __init__(self, programs: int) -> None:
+        self._programs = programs
+        self._spatial: list[tuple[NDArray[np.float64], int]] = []
+        self._reduction: list[tuple[NDArray[np.float64], int]] = []
+        self._others = np.zeros(programs)
+        self._other_count = 0
+        self._locations: list[NDArray[np.float64]] = []
+        self._unroll = np.zeros(programs)
+        self._counts = {"follow": 0, "annotate": 0, "cache_read": 0, "inline": 0}
+
+    def split(self, kind: str, levels: NDArray[np.float64], place: int) -> None:
+        if kind == "spatial":
+            self._spatial.append((levels, place))
+        elif kind == "reduction":
+            self._reduction.append((levels, place))
+        else:
+            self._others = self._others + levels[:, 0]
+            self._other_count += 1
+
+    def choice(self, kind: str, values: NDArray[np.float64]) -> None:
+        if kind in ("location", "compute_at"):
+            self._locations.append(values)
+        else:
+            self._unroll = np.maximum(self._unroll, values)
+
+    def count(self, kind: str) -> None:
+        if kind in self._counts:
+            self._counts[kind] += 1
+
+    def numbers(self) -> NDArray[np.float64]:
+        spatial, reduction = self._spatial, self._reduction
+        by_level = self._levels([s for s, _ in spatial], _SPATIAL)
+        reduced = self._levels([s for s, _ in reduction], _REDUCTION)
+        last = self._levels([s for s, place in spatial if place == 0], _SPATIAL)
+        last_reduced = self._levels([s for s, place in reduction if place == 0], _REDUCTION)
+        before_last = self._levels([s for s, place in spatial if place == 1], 2)
+        inner = by_level.cumsum(axis=1)
+        columns = [
+            by_level, reduced, last, last_reduced,
+            inner[:, 1:4], inner[:, 1:2] + reduced[:, :1],
+            self._unroll[:, None], self._location(0), self._location(1),
+            np.full((self._programs, 1), self._other_count), self._others[:, None],
+            before_last,
+            inner[:, -1:], reduced.sum(axis=1, keepdims=True),
+            *(np.full((self._programs, 1), c) for c in (
+                self._counts["annotate"], self._counts["cache_read"])),
+        ]  # fmt: skip
+        found = np.concatenate(columns, axis=1)
+        return np.pad(found, ((0, 0), (0, _SUMMARY - found.shape[1])))
+
+    def _levels(self, splits: Sequence[NDArray[np.float64]], most: int) -> NDArray[np.float64]:
+        total = np.zeros((self._programs, most))
+        for levels in splits:
+            width = min(most, levels.shape[1])
+            total[:, :width] += levels[:, :width]
+        return total
+
+    def _location(self, number: int) -> NDArray[np.float64]:
+        if number < len(self._locations):
+            return self._locations[number][:, None]
+        return np.zeros((self._programs, 1))

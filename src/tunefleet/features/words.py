@@ -1,0 +1,234 @@
+"""Primitives of any tuner in one vocabulary: what is said of a program before it is lowered.
+
+A primitive becomes a `Word` (what it does, to which loop nest) and its choice: the numbers that a
+search picks, such as the factors of a split. Programs that differ in their choices alone have the
+same words, a `Skeleton`; what follows from the words is worked out once for each.
+
+auto_scheduler's steps and MetaSchedule's instructions up to its post-processing are understood;
+any other primitive (an entity of AutoTVM, a parameter of Kernel Tuner) is a knob.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+#: What a word does; its place in a row's one-hot.
+KINDS = (
+    "spatial", "reduction", "split", "follow", "unroll", "location", "compute_at", "reorder",
+    "fuse", "annotate", "pragma", "cache_read", "cache_write", "inline", "root", "rfactor", "knob",
+    "other",
+)  # fmt: skip
+
+#: Numbers of a word that no search picks, at most.
+NUMBERS = 6
+
+_NAMES = 16
+#: Numbers beyond are all alike: a text may hold an integer that no float can.
+_LARGEST = 2.0**62
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """`nest` is the loop nest that a split belongs to; `place` its axis, counted from the end of
+    that nest's splits into as many parts. The splits of the main nest are spatial (into as many
+    parts as any of it) or reductions."""
+
+    kind: str
+    nest: int = 0
+    place: int = 0
+    numbers: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Skeleton:
+    """The words of a program; `choices[i]` is how many numbers the choice of word i has."""
+
+    words: tuple[Word, ...]
+    choices: tuple[int, ...]
+
+
+Choice = tuple[float, ...]
+#: A primitive without its choice, by which skeletons are told apart, and its choice.
+Parsed = tuple[str, Choice]
+
+
+@lru_cache(maxsize=1 << 18)
+def parse(text: str) -> Parsed:
+    """One primitive, a JSON array as text. Raises ValueError for anything else."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"a primitive is not JSON: {text[:80]}") from error
+    if not isinstance(value, list):
+        raise ValueError(f"a primitive is not a JSON array: {text[:80]}")
+    return parse_value(value)
+
+
+def parse_value(value: list[Any]) -> Parsed:
+    try:
+        without, choice = _without_choice(value)
+    except (TypeError, IndexError, KeyError, ValueError, AttributeError):
+        # It bears a name it does not live up to: a knob like any other.
+        without, choice = ["?", *value], tuple(_numbers(value))[:NUMBERS]
+    return json.dumps(without, separators=(",", ":")), choice
+
+
+def _without_choice(value: list[Any]) -> tuple[list[Any], Choice]:
+    kind = value[0] if value and isinstance(value[0], str) else ""
+    if kind == "SP":
+        _, stage, iterator, extent, lengths, inner_to_outer = value
+        factors = [float(length) for length in lengths]
+        inner = math.prod(factors)
+        outer = float(math.ceil(extent / inner)) if extent and inner else 0.0
+        ordered = [outer, *factors] if inner_to_outer else [*factors, outer]
+        return ["SP", stage, iterator, extent, len(factors)], tuple(ordered)
+    if kind == "PR":
+        name, _, number = value[3].partition("$")
+        return ["PR", value[1], name], (compressed(float(number or 0)),)
+    if kind == "CA":
+        return ["CA", value[1], value[2] - value[1]], (compressed(value[3]),)
+    if kind == "SamplePerfectTile":
+        return value[:4], tuple(float(factor) for factor in value[4])
+    if kind == "SampleCategorical":
+        return value[:4], (compressed(float(value[2][0][value[4]])),)
+    if kind == "SampleComputeLocation":
+        return value[:4], (float(value[4]),)
+    if kind in _STEPS or kind in _INSTRUCTIONS or kind in _SILENT:
+        return value, ()
+    return ["?", kind], tuple(_numbers(value))[:NUMBERS]
+
+
+#: Steps of auto_scheduler without a choice.
+_STEPS = {
+    "AN": "annotate", "FU": "fuse", "RE": "reorder", "FSP": "follow", "FFSP": "follow",
+    "SA": "other", "CI": "inline", "CR": "root", "CHR": "cache_read", "CHW": "cache_write",
+    "RF": "rfactor",
+}  # fmt: skip
+#: Instructions of MetaSchedule without a choice that tell programs apart.
+_INSTRUCTIONS = {
+    "ComputeInline": "inline", "ReverseComputeInline": "inline", "ReverseComputeAt": "compute_at",
+    "CacheRead": "cache_read", "CacheWrite": "cache_write", "RFactor": "rfactor",
+    "Annotate": "annotate", "Fuse": "fuse",
+}  # fmt: skip
+#: Those that name things, or do what another has decided.
+_SILENT = frozenset(
+    ("GetSBlock", "GetBlock", "GetLoops", "GetConsumers", "GetProducers", "GetChildBlocks",
+     "GetOutputBlocks", "Split", "Reorder", "ComputeAt", "Unannotate", "EnterPostproc")
+)  # fmt: skip
+_CHOSEN = {
+    "SP": "split", "PR": "pragma", "CA": "compute_at", "SamplePerfectTile": "split",
+    "SampleCategorical": "unroll", "SampleComputeLocation": "location", "?": "knob",
+}  # fmt: skip
+#: What follows is worked out by the compiler of what was decided.
+END = '["EnterPostproc"'
+
+
+@lru_cache(maxsize=1 << 14)
+def skeleton(keys: tuple[str, ...]) -> tuple[Skeleton, tuple[int, ...]]:
+    """The words of primitives given without their choices, and of which primitive each one is."""
+    found: list[tuple[Word, int, int]] = []
+    #: Of loops by name: the nest they were taken from, or the level of the split they came from.
+    loops: dict[str, int] = {}
+    shifts = 0
+    for number, key in enumerate(keys):
+        if key.startswith(END):
+            break
+        value = json.loads(key)
+        kind = value[0]
+        if kind == "GetLoops":
+            loops |= dict.fromkeys(map(str, value[3]), number)
+        if kind == "Split":
+            loops |= {str(name): level for level, name in enumerate(value[3])}
+        if kind in ("CHR", "CHW", "RF"):
+            shifts += 1
+        word = _word(kind, value, loops, shifts)
+        if word is not None:
+            found.append((word, number, _chosen(kind, value)))
+    words = _placed([word for word, _, _ in found], [size for _, _, size in found])
+    sizes = tuple(size for _, _, size in found)
+    return Skeleton(words, sizes), tuple(number for _, number, _ in found)
+
+
+def _word(kind: str, value: list[Any], loops: dict[str, int], shifts: int) -> Word | None:
+    if kind == "SP":
+        return Word("split", nest=int(value[1]) + 1000 * shifts, numbers=(compressed(value[3]),))
+    if kind == "SamplePerfectTile":
+        return Word("split", nest=loops.get(str(value[1][0]), 0))
+    if kind in _SILENT:
+        return None
+    if kind == "?":
+        return Word("knob", numbers=tuple(_numbers(value[1:]))[:NUMBERS])
+    if kind in _STEPS:
+        # Which stage it is says nothing of another network's program.
+        return Word(_STEPS[kind], numbers=tuple(_numbers(value[2:]))[:NUMBERS])
+    if kind == "ReverseComputeAt":
+        return Word("compute_at", numbers=(1.0 + loops.get(str(value[1][1]), -1),))
+    if kind in _INSTRUCTIONS:
+        plain = [v for v in value[1] if not isinstance(v, str) or '"' in v]
+        return Word(_INSTRUCTIONS[kind], numbers=tuple(_numbers([plain, value[2]]))[:NUMBERS])
+    return Word(_CHOSEN[kind], numbers=tuple(_numbers(value[2:]))[:NUMBERS] if kind == "PR" else ())
+
+
+def _chosen(kind: str, value: list[Any]) -> int:
+    """How many numbers its choice has; of a knob as many as there may be."""
+    if kind == "SP":
+        return int(value[4]) + 1
+    if kind == "SamplePerfectTile":
+        return int(value[2][0])
+    return {"?": NUMBERS}.get(kind, 1 if kind in _CHOSEN else 0)
+
+
+def _placed(words: Sequence[Word], sizes: Sequence[int]) -> tuple[Word, ...]:
+    """Splits with their kind, and their place among those of their nest into as many parts."""
+    nests = [word.nest for word in words if word.kind == "split"]
+    main = max(nests, key=nests.count) if nests else None
+    parts = max((size for word, size in zip(words, sizes, strict=True)
+                 if word.kind == "split" and word.nest == main), default=0)  # fmt: skip
+    seen: dict[tuple[int, int], int] = {}
+    found = []
+    for word, size in zip(reversed(words), reversed(sizes), strict=True):
+        if word.kind == "split":
+            place = seen.get((word.nest, size), 0)
+            seen[word.nest, size] = place + 1
+            kind = "split" if word.nest != main else "spatial" if size == parts else "reduction"
+            word = Word(kind, word.nest, place, word.numbers)
+        found.append(word)
+    return tuple(reversed(found))
+
+
+def _numbers(value: object) -> Iterator[float]:
+    """What is written in a primitive, flattened."""
+    if isinstance(value, list | tuple):
+        for item in value:
+            yield from _numbers(item)
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            yield _name(str(name))
+            yield from _numbers(item)
+    elif isinstance(value, str):
+        name, _, number = value.partition("$")
+        yield _name(name)
+        if number.isdecimal():
+            yield compressed(float(number[:20]))
+    elif isinstance(value, int | float):
+        yield compressed(value)
+    else:
+        yield 0.0
+
+
+def _name(name: str) -> float:
+    return 1.0 + zlib.crc32(name.encode(errors="replace")) % _NAMES
+
+
+def compressed(value: float) -> float:
+    """sign(x) log2(1 + |x|), bounded; 0 for what is no number."""
+    if isinstance(value, float) and math.isnan(value):
+        return 0.0
+    size = math.log2(1.0 + min(abs(value), _LARGEST))
+    return size if value >= 0 else -size
