@@ -64,7 +64,7 @@ def test_every_split_trains(invoke: Invoke, records: str, arguments: tuple[str, 
 def test_the_card_is_shown(invoke: Invoke, records: str) -> None:
     card = trained(invoke, records, "--limits", "for tests")["card"]
     ended = costmodel(invoke, "show", "mine")
-    for text in (card["id"], "records.parquet", "sequences/1", "for tests", "a72: 12 test records"):
+    for text in (card["id"], "records.parquet", "tilings/1", "for tests", "a72: 12 test records"):
         assert text in ended.out
     assert json.loads(costmodel(invoke, "show", card["id"][:8], "--json").out) == card
 

@@ -16,8 +16,10 @@ from tunefleet.costmodel import LGBMModel, Measured, Program, XGBModel
 from tunefleet.dataset.rows import Codes, Vector, Words
 from tunefleet.dataset.splits import Split
 from tunefleet.errors import InputError
-from tunefleet.features import per_store, sequences
+from tunefleet.features import per_store, sequences, tilings
 from tunefleet.features.sequences import Sequences
+from tunefleet.features.tilings import Tilings
+from tunefleet.learning.contexts import contexts
 from tunefleet.learning.progress import Progress, paced
 from tunefleet.learning.records import Records
 
@@ -46,10 +48,25 @@ class Extractor(Protocol):
 
 @dataclass(frozen=True)
 class _Primitives:
-    sequences: Sequences
+    found: Sequences | Tilings
 
     def programs(self, kind: str) -> Sequence[Program]:
-        return self.sequences.flat() if kind in _TREES else self.sequences.ragged()
+        return self.found.flat() if kind in _TREES else self.found.ragged()
+
+
+class TilingExtractor:
+    """`tilings/1`: any record, no compiler."""
+
+    name = tilings.SCHEMA
+
+    def extract(self, records: Records, numbers: Codes, progress: Progress) -> Extracted:
+        steps = records.rows.steps.take(numbers)
+        told = contexts(records, numbers)
+        try:
+            found = Tilings.of(steps.words.names, steps.words.codes, steps.lengths, told)
+        except ValueError as error:
+            raise _not_primitives(self.name, error) from error
+        return _Primitives(found)
 
 
 class SequenceExtractor:
@@ -62,10 +79,12 @@ class SequenceExtractor:
         try:
             found = Sequences.of(steps.words.names, steps.words.codes, steps.lengths)
         except ValueError as error:
-            raise InputError(
-                f"the records are not of {self.name}: {error}", cure="import them again"
-            ) from error
+            raise _not_primitives(self.name, error) from error
         return _Primitives(found)
+
+
+def _not_primitives(schema: str, error: ValueError) -> InputError:
+    return InputError(f"the records are not of {schema}: {error}", cure="import them again")
 
 
 @dataclass(frozen=True)
@@ -111,12 +130,13 @@ class PerStoreExtractor:
     def _unfit(self, cause: str) -> InputError:
         return InputError(
             f"{self.name} describes programs of MetaSchedule with their module, {cause}",
-            cure=f"give such records, or use features of {SequenceExtractor.name}",
+            cure=f"give such records, or use features of {TilingExtractor.name}",
         )
 
 
 SCHEMAS: Mapping[str, Extractor] = {
-    extractor.name: extractor for extractor in (SequenceExtractor(), PerStoreExtractor())
+    extractor.name: extractor
+    for extractor in (TilingExtractor(), SequenceExtractor(), PerStoreExtractor())
 }
 
 

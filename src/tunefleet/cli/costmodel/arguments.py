@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 #: Those of `tunefleet.learning`, which a command line that only prints need not load.
 SPLITS = ("within_task", "by_task", "by_target", "by_network")
 DEVICES = ("cpu", "cuda")
-SEQUENCES = "sequences/1"
+FEATURES = "tilings/1"
 
 
 def _split(value: str) -> str:
@@ -92,7 +92,7 @@ Model = Annotated[
     ),
 ]
 Features = Annotated[
-    str, typer.Option(metavar="SCHEMA", help="The features of a program: sequences/1, per-store/1.")
+    str, typer.Option(metavar="SCHEMA", help="The features of a program: tilings/1, sequences/1, per-store/1.")
 ]
 Split = Annotated[
     str,

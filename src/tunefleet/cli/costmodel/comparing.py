@@ -28,7 +28,7 @@ def compare(
             metavar="KIND,...", callback=_kinds, help="Of attention, mlp, xgb, lgbm and random."
         ),
     ] = "xgb,lgbm,mlp",
-    features: arguments.Features = arguments.SEQUENCES,
+    features: arguments.Features = arguments.FEATURES,
     split: arguments.Split = arguments.SPLITS[0],
     hold_out: arguments.HoldOut = None,
     test: dataset.TestShare = 0.1,

@@ -32,7 +32,7 @@ def train(
     model: Annotated[
         str, typer.Option(metavar="KIND", help="attention, mlp, xgb, lgbm or random.")
     ] = "lgbm",
-    features: arguments.Features = arguments.SEQUENCES,
+    features: arguments.Features = arguments.FEATURES,
     split: arguments.Split = arguments.SPLITS[0],
     hold_out: arguments.HoldOut = None,
     test: dataset.TestShare = 0.1,

@@ -1,0 +1,142 @@
+"""The device of a program in numbers for its context, of a record as of a job that runs.
+
+What the device table says of a device comes first; of one that it does not know, what the machine
+said of itself (`DeviceIdentity`) together with what the code is generated for.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tunefleet.core.identity import DeviceIdentity
+from tunefleet.core.target import Target
+from tunefleet.features.context import device_numbers
+from tunefleet.hardware import Hardware, HardwareTable, Kind, shipped_table
+from tunefleet.hardware.vectors import vector_bits
+
+#: Of a CPU whose clock nobody told, for its peak only.
+_CLOCK_GHZ = 3.0
+_CPUS = ("llvm", "c")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a program runs, as far as it is told: `names` of the device, the processor that code is
+    generated for (LLVM's `mcpu`) and its features, the threads, and what the machine says."""
+
+    names: tuple[str, ...] = ()
+    gpu: bool = False
+    processor: str = ""
+    features: tuple[str, ...] = ()
+    threads: int | None = None
+    identity: DeviceIdentity | None = None
+
+    @classmethod
+    def of_job(cls, target: Target, device: DeviceIdentity) -> Place:
+        return cls(
+            names=(device.key, device.name),
+            gpu=target.kind not in _CPUS,
+            processor=target.mcpu,
+            features=target.mattr,
+            threads=target.threads,
+            identity=device,
+        )
+
+    @classmethod
+    def of_record(cls, device: str, target: str, extra: Mapping[str, Any]) -> Place:
+        """Of a record's columns: a target is TVM's text or JSON. What says nothing is left out."""
+        told = _target(target)
+        identity = _identity(extra.get("device"))
+        own = (identity.key, identity.name) if identity else ()
+        threads, features = told.get("num-cores"), told.get("mattr")
+        if isinstance(features, str):
+            features = features.split(",")
+        kind = told.get("kind", "")
+        return cls(
+            names=tuple(dict.fromkeys((device, *own, str(told.get("model", ""))))),
+            gpu=bool(kind) and kind not in _CPUS,
+            processor=str(told.get("mcpu", "")),
+            features=tuple(map(str, features)) if isinstance(features, list) else (),
+            threads=int(threads) if str(threads).isdecimal() else None,
+            identity=identity,
+        )
+
+    def numbers(self, table: HardwareTable | None = None) -> tuple[float, ...]:
+        """`context.device_numbers` of it; the device table that is shipped unless told."""
+        known = [row for name in self.names if name and (row := (table or shipped_table()).get(name))]
+        return self._of_row(known[0]) if known else self._of_machine()
+
+    def _of_row(self, row: Hardware) -> tuple[float, ...]:
+        if row.kind is Kind.GPU:
+            return device_numbers(
+                gpu=True,
+                peak_gflops=row.peaks_gflops.get("fp32"),
+                bandwidth_gb_s=row.bandwidth_gb_s,
+                used_units=row.units,
+                clock_ghz=row.peak_clock_ghz,
+                l1_kib=row.l1_kib,
+                l2_kib=row.l2_kib,
+                l3_kib=row.l3_kib,
+                shared_kib=row.shared_block_kib,
+                units=row.units,
+            )
+        used = min(self.threads or row.units, row.units)
+        bits = vector_bits(self.processor, self.features) or row.vector_bits
+        share = used / row.units * min(1.0, (bits or 1) / (row.vector_bits or bits or 1))
+        return device_numbers(
+            peak_gflops=row.peaks_gflops.get("fp32", 0.0) * share,
+            bandwidth_gb_s=row.bandwidth_gb_s,
+            used_units=used,
+            clock_ghz=row.peak_clock_ghz,
+            vector_bits=bits,
+            l1_kib=row.l1_kib,
+            l2_kib=row.l2_kib / row.units if row.l2_kib else None,
+            l3_kib=row.l3_kib,
+            units=row.units,
+        )
+
+    def _of_machine(self) -> tuple[float, ...]:
+        machine = self.identity
+        if self.gpu or machine is None:
+            bits = None if self.gpu else vector_bits(self.processor, self.features)
+            return device_numbers(gpu=self.gpu, vector_bits=bits, used_units=self.threads)
+        used = min(self.threads or machine.cores, machine.cores)
+        bits = vector_bits(self.processor, self.features) or vector_bits("", machine.isa) or 128
+        # One multiply-add a cycle, two where there are instructions for it.
+        fused = 2 if bits > 128 else 1
+        caches = {level: size / 1024 for level, size in machine.caches}
+        return device_numbers(
+            peak_gflops=used * _CLOCK_GHZ * bits / 32 * fused * 2,
+            used_units=used,
+            vector_bits=bits,
+            l1_kib=caches.get("L1"),
+            l2_kib=caches.get("L2"),
+            l3_kib=caches.get("L3"),
+            units=machine.cores,
+        )
+
+
+def _target(text: str) -> dict[str, Any]:
+    """`{"kind": "llvm", "mcpu": ...}` of that JSON, or of `llvm -mcpu=...`."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        kind, *options = text.split()[:64] or [""]
+        pairs = [match.groups() for option in options
+                 if (match := re.fullmatch(r"-([\w-]+)=(.*)", option))]  # fmt: skip
+        return {**dict(pairs), "kind": kind}
+    if not isinstance(value, dict):
+        return {}
+    kind = value.get("kind", "")
+    return {**value, "kind": kind if isinstance(kind, str) else ""}
+
+
+def _identity(value: Any) -> DeviceIdentity | None:
+    try:
+        return DeviceIdentity.from_json(value)
+    except (TypeError, KeyError, ValueError, AttributeError):
+        return None

@@ -1,0 +1,144 @@
+"""What a record tells of its task and its device, as the context of schema `tilings/1`.
+
+| format         | shapes                            | operator                              |
+|----------------|-----------------------------------|---------------------------------------|
+| of tunefleet   | of the arguments                  | as the compiler named it              |
+| metaschedule   | of the arguments where noted      | not told                              |
+| auto_scheduler | in the workload, unless a name    | its name, else by rule and ranks      |
+| autotvm        | of the inputs; no output is told  | the template's name                   |
+| kernel_tuner   | not told                          | not told                              |
+
+Worked out once for what is distinct. FLOPs are those of `dataset.flops`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunefleet.dataset.flops import Flops, flops_by_workload
+from tunefleet.dataset.rows import Codes
+from tunefleet.features import context
+from tunefleet.features.context import TaskContext
+from tunefleet.features.devices import Place
+from tunefleet.hardware import HardwareTable
+from tunefleet.learning.records import Records
+
+Shape = tuple[int, ...]
+
+_COLUMNS = ("format", "workload", "target", "device", "extra")
+#: Keys of an `extra` that tell something.
+_TELLING = ("args_info", "device", "operator")
+
+
+def contexts(
+    records: Records, numbers: Codes, table: HardwareTable | None = None
+) -> NDArray[np.float32]:
+    """(rows, 32) numbers of the task and the device of each of these rows."""
+    flops = flops_by_workload(records.table.to_batches())
+    distinct, inverse = _distinct(records, numbers)
+    found = np.zeros((len(distinct), context.COLUMNS), np.float32)
+    devices: dict[Place, tuple[float, ...]] = {}
+    for row, (format, workload, target, device, extra) in zip(found, distinct, strict=True):
+        told = _told(extra)
+        place = Place.of_record(device, target, told)
+        if place not in devices:
+            devices[place] = place.numbers(table)
+        task = task_context(format, workload, flops.get((format, workload)), told)
+        row[:] = context.numbers(task, devices[place])
+    return found[inverse]
+
+
+def _distinct(records: Records, numbers: Codes) -> tuple[list[tuple[str, ...]], Codes]:
+    """What these rows say in `_COLUMNS`, each once, and which of it each row says."""
+    joined = np.zeros(len(numbers), np.int64)
+    said: list[tuple[list[str], Codes]] = []
+    for name in _COLUMNS:
+        column = records.table.column(name).combine_chunks()
+        texts = column.dictionary.to_pylist()
+        if name == "extra":
+            texts = [text if any(f'"{key}":' in text for key in _TELLING) else "" for text in texts]
+        places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+        of_text = np.array([places[text] for text in texts], np.int64)
+        codes = of_text[column.indices.to_numpy(zero_copy_only=False)[numbers]]
+        # Numbered anew at each column: a product of all of them would not fit.
+        joined = np.unique(joined * len(places) + codes, return_inverse=True)[1]
+        said.append((list(places), codes))
+    first = np.unique(joined, return_index=True)[1].tolist()
+    return [tuple(texts[codes[row]] for texts, codes in said) for row in first], joined
+
+
+def _told(extra: str) -> Mapping[str, Any]:
+    try:
+        value = json.loads(extra or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def task_context(
+    format: str, workload: str, flops: Flops | None, extra: Mapping[str, Any]
+) -> TaskContext:
+    """Of the columns of a record; what cannot be understood is not told."""
+    shapes, operator = extra.get("args_info"), extra.get("operator", "")
+    found = _arguments(shapes), operator if isinstance(operator, str) else ""
+    if format == "autotvm":
+        found = _of_autotvm(workload)
+    elif format == "auto_scheduler":
+        found = _of_auto_scheduler(workload, flops.rule if flops else "")
+    count = flops.count if flops and flops.count else 0.0
+    return TaskContext(found[0], count, found[1])
+
+
+def _of_autotvm(workload: str) -> tuple[tuple[Shape, ...], str]:
+    value = _list(workload)
+    told = [_shape(each[1]) for each in value if _is_tensor(each)]
+    shapes = tuple(shape for shape in told if shape is not None)
+    # Outputs are last, and this format does not tell its.
+    return (*shapes, ()) if shapes else (), str(value[0]) if value else ""
+
+
+def _of_auto_scheduler(workload: str, rule: str) -> tuple[tuple[Shape, ...], str]:
+    value = _list(workload)
+    if not value:
+        return (), ""
+    shapes = tuple(shape for each in value[1:] if (shape := _shape(each)) is not None)
+    name = str(value[0])
+    if not re.fullmatch("[0-9a-f]{32}", name):
+        return shapes, name
+    if "Winograd" in rule:
+        return shapes, "winograd"
+    if "contraction" not in rule:
+        return shapes, "elementwise" if rule else ""
+    return shapes, "conv" if len(shapes) > 1 and min(map(len, shapes[:2])) >= 4 else "matmul"
+
+
+def _list(text: str) -> list[Any]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return []
+    return value if isinstance(value, list) else []
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 3 and value[0] == "TENSOR"
+
+
+def _arguments(value: Any) -> tuple[Shape, ...]:
+    """Of `["TENSOR", dtype, shape]` each."""
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        return ()
+    shapes = [_shape(each[2]) for each in value if _is_tensor(each)]
+    return tuple(shape for shape in shapes if shape is not None)
+
+
+def _shape(value: Any) -> Shape | None:
+    if isinstance(value, list) and all(isinstance(n, int) and 0 <= n < 2**62 for n in value):
+        return tuple(value)
+    return None
