@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 
 from tunefleet.context import BenchmarkContext
 from tunefleet.core.budget import Budget
+from tunefleet.core.identity import DeviceIdentity
 from tunefleet.core.job import JobSpec
 from tunefleet.core.network import NetworkInfo
-from tunefleet.core.settings import TuneSettings
+from tunefleet.core.settings import SHIPPED_MODEL, SearchSettings, TuneSettings
 
 _DEFAULT_TRIALS = 1000
 
@@ -58,15 +59,36 @@ def search_request(
 def job_spec(
     context: BenchmarkContext, network: NetworkInfo, budget: Budget, settings: TuneSettings
 ) -> JobSpec:
-    """A job of a network on the target of a context, measured by this machine."""
+    """A job of a network on the target of a context, measured by this machine.
+
+    Raises InputError for a cost model that is not in the registry.
+    """
     from tunefleet.compiler.host import device_identity
     from tunefleet.compiler.toolchain import toolchain_identity
 
+    device = device_identity(context.device_key)
     return JobSpec(
         network=network,
         target=context.target,
-        device=device_identity(context.device_key),
+        device=device,
         toolchain=toolchain_identity(),
         budget=budget,
-        settings=settings,
+        settings=replace(settings, search=_steered(settings.search, context, device)),
     )
+
+
+def _steered(
+    search: SearchSettings, context: BenchmarkContext, device: DeviceIdentity
+) -> SearchSettings:
+    """With the id of the pretrained model in place of its name: a new version is another job.
+
+    The shipped one steers searches for x86 only.
+    """
+    from tunefleet.costmodel.registry import registry_of
+
+    name = search.pretrained
+    is_x86 = any(feature.startswith(("sse", "avx")) for feature in device.isa)
+    if not name or (name == SHIPPED_MODEL and not is_x86):
+        return replace(search, pretrained="")
+    found = registry_of(context.home).get(name)
+    return replace(search, pretrained=found.card.id)

@@ -9,11 +9,22 @@ import pytest
 
 from tunefleet.core.settings import MeasureSettings, SearchSettings
 from tunefleet.core.trial import Built, Candidate, Failure, FailureKind, Measurement
+from tunefleet.features.tilings import PROGRAM, WIDTH
 
 pytestmark = pytest.mark.tvm
 
 SETTINGS = SearchSettings(population=16, generations=1)
+FIRST_NUMBER = WIDTH - PROGRAM
 MEASURE = MeasureSettings(repeats=3, min_repeat_ms=0.05, final_repeats=10)
+
+
+class LongInner:
+    """A cost model that prefers long inner loops."""
+
+    name = "long inner"
+
+    def predict(self, programs: Any) -> np.ndarray:
+        return np.array([float(p[:, FIRST_NUMBER].sum()) for p in programs])
 
 
 def request(task: Any, target: Any, **values: Any) -> Any:
@@ -64,47 +75,44 @@ def test_what_was_tried_is_not_selected_again(
 def test_the_best_known_are_bred_from_but_not_returned(
     candidates: tuple[Candidate, ...], conv_task: Any, target: Any
 ) -> None:
+    from tunefleet.compiler.guide import Guide
     from tunefleet.compiler.select import select
 
     known = tuple((c.candidate_id, c.trace, 1e-3) for c in candidates)
     tried = frozenset(c.candidate_id for c in candidates)
 
-    def score(programs: Any) -> np.ndarray:
-        return np.array([float(p.sum()) for p in programs])
-
-    found = select(request(conv_task, target, known=known, tried=tried, seed=5), score)
+    asked = request(conv_task, target, known=known, tried=tried, seed=5)
+    found = select(asked, Guide(LongInner(), None))
     assert found.candidates
     assert not tried & {c.candidate_id for c in found.candidates}
 
 
 def test_scores_come_best_first_and_features_come_along(conv_task: Any, target: Any) -> None:
     from tunefleet.compiler.select import select
-    from tunefleet.features import unpack
-
-    def score(programs: Any) -> np.ndarray:
-        return np.array([float(p[:, 3].sum()) for p in programs])
+    from tunefleet.compiler.guide import Guide
+    from tunefleet.features import is_of_schema
 
     settings = replace(SETTINGS, random_share=0.0)
-    found = select(request(conv_task, target, settings=settings), score).candidates
+    found = select(request(conv_task, target, settings=settings), Guide(LongInner(), None)).candidates
     scores = [c.score for c in found]
     assert scores == sorted(scores, reverse=True)
-    assert all(unpack(c.features).shape[1] == 172 for c in found)
+    assert all(is_of_schema(c.features) for c in found)
 
 
-def test_a_proposed_trace_comes_first(
+def test_a_donated_trace_comes_first(
     candidates: tuple[Candidate, ...], conv_task: Any, target: Any
 ) -> None:
     from tunefleet.compiler.select import select
 
     proposal = candidates[2]
-    found = select(request(conv_task, target, proposals=(proposal.trace,), seed=77), None)
+    found = select(request(conv_task, target, donors=(proposal.trace,), seed=77), None)
     assert found.candidates[0].candidate_id == proposal.candidate_id
 
 
-def test_a_proposal_that_does_not_fit_is_passed_over(conv_task: Any, target: Any) -> None:
+def test_a_donor_that_does_not_fit_is_passed_over(conv_task: Any, target: Any) -> None:
     from tunefleet.compiler.select import select
 
-    assert select(request(conv_task, target, proposals=("[[],[]]", "nonsense")), None).candidates
+    assert select(request(conv_task, target, donors=("[[],[]]", "nonsense")), None).candidates
 
 
 def test_a_built_candidate_is_a_library(built: Built) -> None:

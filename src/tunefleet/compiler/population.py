@@ -57,6 +57,11 @@ class Population:
         found: list[bytes] = table.view(f"V{4 * width}").ravel().tolist()
         return found
 
+    def not_in(self, other: Population) -> NDArray[np.bool_]:
+        """(N,) whether `other`, of the same space, lacks the program."""
+        known = set(other.keys())
+        return np.array([key not in known for key in self.keys()], dtype=bool)
+
     def distinct(self) -> Population:
         """The first of each set of equal programs, in their order."""
         seen = {key: i for i, key in reversed(list(enumerate(self.keys())))}

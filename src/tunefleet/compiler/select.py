@@ -1,44 +1,49 @@
 """The select stage: cost model + records so far -> a batch of candidates.
 
-Stateless: everything comes in with the request. A worker keeps tune contexts, design spaces and
-parsed records of the tasks it has seen; losing them costs time only.
+Programs are sampled, crossed and mutated as decisions (`decisions.py`) and scored from those
+alone; only the ones chosen are replayed into schedules. Stateless: everything comes in with the
+request. A worker keeps the decision spaces of the tasks it has seen; losing them costs time only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefleet.compiler.host import to_tvm
-from tunefleet.compiler.programs import load_program, program_id, replay, trace_text
-from tunefleet.compiler.space import design_space, tune_context
+from tunefleet.compiler.decisions import DecisionSpace
+from tunefleet.compiler.evolve import Effort, Ranked, evolve
+from tunefleet.compiler.guide import Guide
+from tunefleet.compiler.population import Population
+from tunefleet.compiler.programs import load_program, program_id, trace_text
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.core.settings import SearchSettings
 from tunefleet.core.stage import SelectResult
 from tunefleet.core.target import Target
 from tunefleet.core.trial import Candidate
-from tunefleet.features import pack
-from tunefleet.features.per_store import extract
+from tunefleet.features import context, pack
+from tunefleet.features.tilings import Array, Encoder
 
 tvm = load_tvm()
-ms = tvm.s_tir.meta_schedule
-
-Score = Callable[[Sequence[NDArray[np.float32]]], NDArray[np.float64]]
 
 #: Share of the population that starts from the best known programs.
 _ELITE_SHARE = 0.25
+#: Programs that TVM rejects or that are known already, as a multiple of the batch, before a space
+#: counts as exhausted.
+_TRIES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class SelectRequest:
     """`known` are measured programs of the task as (candidate id, trace, latency in seconds),
     best first, from this job and from earlier ones; `tried` are ids that must not come again;
-    `proposals` are traces from other devices that come first where they fit this task.
+    `donors` are traces of similar tasks, or of this one on other devices, the most similar first:
+    adapted to this task they come before what a search finds. `device` is what a cost model is
+    told of it (`features.context.device_numbers`).
     """
 
     program: str
@@ -48,153 +53,152 @@ class SelectRequest:
     seed: int
     known: tuple[tuple[str, str, float], ...] = ()
     tried: frozenset[str] = field(default_factory=frozenset)
-    proposals: tuple[str, ...] = ()
+    donors: tuple[str, ...] = ()
+    operator: str = ""
+    flops: float = 0.0
+    device: tuple[float, ...] = context.device_numbers()
 
 
-def _context(
-    program: str, target: Target, settings: SearchSettings, *, seed: int, threads: int
-) -> Any:
-    strategy = ms.search_strategy.EvolutionarySearch(
-        population_size=settings.population,
-        init_measured_ratio=_ELITE_SHARE,
-        init_min_unmeasured=1,
-        max_fail_count=3,
-        genetic_num_iters=settings.generations,
-        genetic_mutate_prob=settings.mutate_probability,
-        genetic_max_fail_count=10,
-        eps_greedy=settings.random_share,
-    )
-    return tune_context(program, target, strategy, seed=seed, threads=threads)
+class _TaskSpace:
+    """The decision space of a task with what a cost model needs to see its programs."""
+
+    def __init__(self, program: str, target: Target) -> None:
+        self.decisions = DecisionSpace.of(program, target)
+        self.encoders = [Encoder(s.instructions, s.positions) for s in self.decisions.sketches]
+        arguments = tvm.s_tir.meta_schedule.arg_info.ArgInfo.from_prim_func(
+            load_program(program)["main"]
+        )
+        self.shapes = tuple(tuple(int(d) for d in a.shape) for a in arguments)
+        self._read = lru_cache(maxsize=4096)(self._parsed)
+
+    def read(self, traces: Iterable[str]) -> Population:
+        """The programs of measured traces; one that is none of this space's becomes its like."""
+        found = [self._read(trace) for trace in traces]
+        return Population.concat([Population.empty(self.decisions.choices), *found])
+
+    def _parsed(self, trace: str) -> Population:
+        exact = self.decisions.read(trace)
+        return self.decisions.adapt(trace).take(np.arange(0, 1)) if exact is None else exact
+
+    def rows(self, population: Population, numbers: Array) -> list[Array]:
+        """The features of each program, (rows, WIDTH)."""
+        found: list[Array] = [numbers] * len(population)
+        for sketch, encoder in enumerate(self.encoders):
+            members = population.rows(sketch)
+            if len(members):
+                rows = encoder.rows(self.decisions.values(population, sketch), numbers)
+                for member, own in zip(members.tolist(), rows, strict=True):
+                    found[member] = own
+        return found
 
 
-@lru_cache(maxsize=4096)
-def _known_trace(program: str, trace: str) -> Any:
-    return replay(program, trace).trace
+@lru_cache(maxsize=256)
+def _space(program: str, target: Target) -> _TaskSpace:
+    return _TaskSpace(program, target)
 
 
-class _Scorer:
-    """Scores candidates for the search and remembers the features of what it has seen."""
-
-    def __init__(self, score: Score | None, seed: int) -> None:
-        self._score = score
-        self._random = np.random.default_rng(seed)
-        self._features: dict[str, NDArray[np.float32]] = {}
-
-    def __call__(self, context: Any, candidates: Sequence[Any]) -> NDArray[np.float64]:
-        if self._score is None:
-            return self._random.random(len(candidates))
-        return self._score(self.features(context, candidates))
-
-    def features(self, context: Any, candidates: Sequence[Any]) -> list[NDArray[np.float32]]:
-        """Extracted once per program: it takes 60 times as long as the program's digest."""
-        ids = [program_id(candidate.sch) for candidate in candidates]
-        new = {
-            candidate_id: candidate
-            for candidate_id, candidate in zip(ids, candidates, strict=True)
-            if candidate_id not in self._features
-        }
-        self._features.update(zip(new, extract(context, list(new.values())), strict=True))
-        return [self._features[candidate_id] for candidate_id in ids]
-
-
-def _search_model(scorer: _Scorer) -> Any:
-    """`scorer` as MetaSchedule's cost model."""
-
-    @tvm.ir.utils.derived_object
-    class Model(ms.cost_model.PyCostModel):  # type: ignore[name-defined]
-        def load(self, path: str) -> None: ...
-
-        def save(self, path: str) -> None: ...
-
-        def update(self, context: Any, candidates: Any, results: Any) -> None: ...
-
-        def predict(self, context: Any, candidates: Any) -> NDArray[np.float64]:
-            return np.asarray(scorer(context, candidates), dtype="float64")
-
-    return Model()
-
-
-def select(request: SelectRequest, score: Score | None, threads: int = 1) -> SelectResult:
+def select(request: SelectRequest, guide: Guide | None) -> SelectResult:
     """At most `request.batch` new candidates, the most promising first.
 
-    `score` maps programs' features to scores (higher is faster); without it the batch is random.
-    With one thread the result depends on the request alone; with more, TVM hands random states
-    to whichever thread is free.
+    Without a guide the batch is random. The result depends on the request and the guide alone.
     """
-    settings = request.settings
-    if score is None:
-        # Nothing guides an evolution yet: sample no more than is needed to find new programs.
-        population = min(settings.population, 2 * request.batch)
-        settings = replace(settings, population=population, generations=0)
-    context = _context(
-        request.program, request.target, settings, seed=request.seed, threads=threads
-    )
-    elites = request.known[: int(settings.population * _ELITE_SHARE)]
-    database = _database(request, elites)
-    scorer = _Scorer(score, request.seed)
-    # The search does not know what earlier, stateless calls have measured: it puts some of that
-    # into the batch again, so ask for more and drop it here.
-    wanted = request.batch + len(elites) + request.batch // 4
-    context.pre_tuning(
-        max_trials=wanted,
-        num_trials_per_iter=wanted,
-        design_spaces=design_space(request.program, request.target),
-        database=database,
-        cost_model=_search_model(scorer),
-    )
-    found = context.generate_measure_candidates()
-    context.post_tuning()
-    fresh: dict[str, Any] = {}
-    for candidate in [*_proposed(request), *(found or ())]:
-        candidate_id = program_id(candidate.sch)
-        if candidate_id not in request.tried and candidate_id not in fresh:
-            fresh[candidate_id] = candidate
-    chosen = _best_and_random(list(fresh), request.batch, settings.random_share)
-    if not chosen:
-        return SelectResult((), exhausted=True)
-    features = scorer.features(context, [fresh[i] for i in chosen])
-    scores = score(features) if score is not None else np.zeros(len(chosen))
-    return SelectResult(
-        tuple(
-            Candidate(
-                candidate_id=candidate_id,
-                trace=trace_text(fresh[candidate_id].sch.trace),
-                score=float(value),
-                features=pack(rows),
-            )
-            for candidate_id, rows, value in zip(chosen, features, scores, strict=True)
+    return _Selection(request, guide).result()
+
+
+class _Selection:
+    def __init__(self, request: SelectRequest, guide: Guide | None) -> None:
+        self._request = request
+        self._guide = guide
+        self._rng = np.random.default_rng(request.seed)
+        self._space = _space(request.program, request.target)
+        task = context.TaskContext(self._space.shapes, request.flops, request.operator)
+        self._numbers = context.numbers(task, request.device)
+
+    def result(self) -> SelectResult:
+        batch = self._request.batch
+        candidates: dict[str, Candidate] = {}
+        for program in islice(self._programs(), _TRIES * batch):
+            candidate = self._candidate(program)
+            if candidate is not None and candidate.candidate_id not in candidates:
+                candidates[candidate.candidate_id] = candidate
+            if len(candidates) == batch:
+                break
+        return SelectResult(tuple(candidates.values()), exhausted=not candidates)
+
+    def _programs(self) -> Iterator[Population]:
+        """What to try, the most promising first, none twice."""
+        request = self._request
+        known = self._space.read(trace for _, trace, _ in request.known)
+        seen = set(known.keys())
+        donated = self._donated()
+        sources: list[Population] = [donated]
+        if self._guide is None:
+            count = max(4 * request.batch, 64)
+            sources.append(self._space.decisions.sample(count, self._rng))
+        else:
+            sources += self._searched(known, donated)
+        for source in sources:
+            for key, program in zip(source.keys(), source, strict=True):
+                if key not in seen:
+                    seen.add(key)
+                    yield program
+
+    def _donated(self) -> Population:
+        found = [self._space.decisions.adapt(trace) for trace in self._request.donors]
+        return Population.concat(
+            [Population.empty(self._space.decisions.choices), *found]
+        ).distinct()
+
+    def _searched(self, known: Population, donated: Population) -> list[Population]:
+        """Of the best found and of random programs, in the proportion that the settings say."""
+        settings = self._request.settings
+        elites = known.take(np.arange(min(len(known), int(settings.population * _ELITE_SHARE))))
+        effort = Effort(settings.population, settings.generations, settings.mutate_probability)
+        found = evolve(
+            self._space.decisions,
+            Population.concat([elites, donated]),
+            self._score,
+            effort,
+            self._rng,
         )
-    )
+        random_count = int(self._request.batch * settings.random_share)
+        fresh = self._space.decisions.sample(random_count, self._rng)
+        new = found.population.not_in(known)
+        ranked = Ranked(found.population.take(new), found.scores[new])
+        chosen = _spread(ranked.population, self._request.batch - random_count)
+        rest = np.setdiff1d(np.arange(len(ranked.population)), chosen)
+        return [ranked.population.take(chosen), fresh, ranked.population.take(rest)]
+
+    def _score(self, population: Population) -> NDArray[np.float64]:
+        assert self._guide is not None
+        return self._guide.predict(self._space.rows(population, self._numbers))
+
+    def _candidate(self, program: Population) -> Candidate | None:
+        schedule = self._space.decisions.replay(program)
+        if schedule is None:
+            return None
+        candidate_id = program_id(schedule)
+        if candidate_id in self._request.tried:
+            return None
+        (rows,) = self._space.rows(program, self._numbers)
+        score = float(self._guide.predict([rows])[0]) if self._guide else 0.0
+        return Candidate(candidate_id, trace_text(schedule.trace), score, pack(rows))
 
 
-def _proposed(request: SelectRequest) -> list[Any]:
-    candidates = []
-    for trace in request.proposals:
-        try:
-            schedule = replay(request.program, trace)
-        except Exception:  # a trace of another device need not fit: the search goes on without
-            continue
-        info = ms.arg_info.ArgInfo.from_entry_func(schedule.mod, remove_preproc=True)
-        candidates.append(ms.search_strategy.MeasureCandidate(schedule, info))
-    return candidates
-
-
-def _database(request: SelectRequest, elites: Sequence[tuple[str, str, float]]) -> Any:
-    database = ms.database.MemoryDatabase()
-    workload = database.commit_workload(load_program(request.program))
-    tvm_target = to_tvm(request.target)
-    for _, trace, latency_s in elites:
-        database.commit_tuning_record(
-            ms.database.TuningRecord(
-                _known_trace(request.program, trace), workload, [latency_s], tvm_target, []
-            )
-        )
-    return database
-
-
-def _best_and_random(ids: list[str], batch: int, random_share: float) -> list[str]:
-    """`ids` come best first with the search's random picks at the end: keep some of both."""
-    if len(ids) <= batch:
-        return ids
-    random_count = int(batch * random_share)
-    return ids[: batch - random_count] + (ids[-random_count:] if random_count else [])
+def _spread(ranked: Population, count: int) -> NDArray[np.int64]:
+    """The best `count` programs no two of which differ in one decision only, while there are any:
+    neighbours have neighbouring latencies, and one measurement tells of both."""
+    chosen: list[int] = []
+    passed: list[int] = []
+    for number in range(len(ranked)):
+        if len(chosen) == count:
+            break
+        others = np.array(chosen, np.int64)
+        apart = (ranked.picks[others] != ranked.picks[number]).sum(axis=1)
+        same_sketch = ranked.sketch[others] == ranked.sketch[number]
+        if (same_sketch & (apart < 2)).any():
+            passed.append(number)
+        else:
+            chosen.append(number)
+    chosen += passed[: count - len(chosen)]
+    return np.array(sorted(chosen), np.int64)

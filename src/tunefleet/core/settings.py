@@ -5,25 +5,30 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+#: The cost model that comes with the package, of x86 processors.
+SHIPPED_MODEL = "x86"
+
 
 @dataclass(frozen=True, slots=True)
 class SearchSettings:
     """Effort of the select stage.
 
-    `population` and `generations` decide how many programs a selection replays and scores, about
-    12 + 10 ms of CPU each: 48 x 2 keeps select and update below a quarter of the tuning time
-    (docs/benchmarks.md, trial throughput); MetaSchedule's 512 x 4 takes ten times as long.
-    `first_batch` is the random round, `batch` every later one.
+    `population` and `generations` decide how many programs a selection scores: none of them is
+    lowered, so it takes some 50 microseconds each. `first_batch` is a task's first round, `batch`
+    every later one. `cost_model` learns from the job's own trials, beside `pretrained`, the id of a
+    version in the registry of cost models ("" for none; the name of the shipped one is made an id
+    when a job is made).
     """
 
     batch: int = 32
     first_batch: int = 16
-    population: int = 48
-    generations: int = 2
+    population: int = 512
+    generations: int = 4
     mutate_probability: float = 0.85
     random_share: float = 0.1
     seed: int = 0
     cost_model: str = "xgb"
+    pretrained: str = SHIPPED_MODEL
     min_new_trials: int = 8
 
     def __post_init__(self) -> None:

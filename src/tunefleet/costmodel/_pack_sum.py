@@ -23,19 +23,24 @@ class PackSum:
     rows: NDArray[np.float32]
     starts: NDArray[np.int64]
     labels: Scores
+    #: What each program's score starts from.
+    offset: Scores
 
     @classmethod
-    def of(cls, programs: Sequence[Program], labels: Scores) -> PackSum:
+    def of(
+        cls, programs: Sequence[Program], labels: Scores, offset: Scores | None = None
+    ) -> PackSum:
         if len(programs) != len(labels) or len(programs) == 0:
             raise ValueError(f"{len(programs)} programs and {len(labels)} labels")
         rows, starts = stack(programs)
-        return cls(rows, starts, np.asarray(labels, np.float64))
+        start = np.zeros(len(labels)) if offset is None else np.asarray(offset, np.float64)
+        return cls(rows, starts, np.asarray(labels, np.float64), start)
 
     def sums(self, scores: NDArray[Any]) -> NDArray[Any]:
         """Scores of programs from those of their rows."""
         if len(self.starts) == len(scores):
-            return scores
-        return np.asarray(np.add.reduceat(scores, self.starts))
+            return np.asarray(self.offset + scores)
+        return np.asarray(self.offset + np.add.reduceat(scores, self.starts))
 
     def gradient(self, scores: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         """First and second derivative of the loss by each row's score."""

@@ -168,6 +168,11 @@ class Registry:
                 yield from sorted(p for p in directory.glob("[!._]*") if p.is_dir())
 
 
+def registry_of(home: Path | None) -> Registry:
+    """The registry of a home; without one the shipped models alone."""
+    return Registry(SHIPPED if home is None else home / "costmodels")
+
+
 def open_entry(path: Path) -> Entry:
     """The entry in a folder or in a .zip file. Raises InputError."""
     data = _read(path, CARD)

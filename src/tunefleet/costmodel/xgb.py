@@ -32,11 +32,16 @@ class XGBModel:
         labels: Scores,
         tasks: Sequence[str],
         validation: Measured | None = None,
+        *,
+        offset: Scores | None = None,
     ) -> Self:
-        """Fit from nothing; `tasks` is not used, labels are already relative to their task."""
+        """Fit from nothing; `tasks` is not used, labels are already relative to their task.
+
+        With `offset`, the scores of another model, it learns what is to be added to them.
+        """
         import xgboost
 
-        loss = PackSum.of(programs, labels)
+        loss = PackSum.of(programs, labels, offset)
 
         def pack_sum(margin: NDArray[Any], _: Any) -> tuple[NDArray[Any], NDArray[Any]]:
             return loss.gradient(margin)

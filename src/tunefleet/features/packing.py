@@ -1,4 +1,7 @@
-"""The features of one program as bytes: what a stage commits and a cost model reads back."""
+"""The features of one program as bytes: what a stage commits and a cost model reads back.
+
+Rows are those of schema `tilings/1`; records of earlier versions have others.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ import zlib
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tunefleet.features.tilings import WIDTH
 
 _HEADER = struct.Struct("<HH")
 
@@ -23,3 +28,8 @@ def unpack(data: bytes) -> NDArray[np.float32]:
     rows, columns = _HEADER.unpack_from(data)
     values = np.frombuffer(zlib.decompress(data[_HEADER.size :]), dtype="<f4")
     return values.reshape(rows, columns)
+
+
+def is_of_schema(data: bytes) -> bool:
+    """Whether these are features that today's cost models take."""
+    return len(data) > _HEADER.size and _HEADER.unpack_from(data)[1] == WIDTH

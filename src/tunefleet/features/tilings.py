@@ -22,20 +22,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tunefleet.features.context import COLUMNS as CONTEXT_COLUMNS
-from tunefleet.features.words import END, KINDS, NUMBERS, Skeleton, parse, skeleton
+from tunefleet.features.words import END, KINDS, NUMBERS, Skeleton, parse, parse_value, skeleton
 
 SCHEMA = "tilings/1"
 
 _FIRST = 1 + len(KINDS)
 _SPATIAL, _REDUCTION = 5, 3
 _SUMMARY = 32
-_PROGRAM = CONTEXT_COLUMNS + _SUMMARY
-WIDTH = _FIRST + _PROGRAM
+PROGRAM = CONTEXT_COLUMNS + _SUMMARY
+WIDTH = _FIRST + PROGRAM
 
 #: Primitives of a program at most; what comes later is cropped.
 LONGEST = 48
@@ -91,15 +92,65 @@ class Tilings:
         return found
 
     def flat(self) -> list[Array]:
-        """A (1, columns) program each, padded with zeros, for models that sum over rows."""
-        table = np.zeros((len(self), _PROGRAM + LONGEST * _TOKEN), np.float32)
-        for rows, members in zip(self.groups, self.members, strict=True):
-            table[members, :_PROGRAM] = rows[:, 0, _FIRST:]
-            tokens = rows[:, 1:, _FIRST : _FIRST + _TOKEN].copy()
-            tokens[:, :, 6] += 10 * rows[:, 1:, 1:_FIRST].argmax(axis=2)
-            end = _PROGRAM + tokens.shape[1] * _TOKEN
-            table[members, _PROGRAM:end] = tokens.reshape(len(rows), -1)
-        return list(table[:, None, :])
+        """A (1, columns) program each, for models that sum over rows."""
+        return flatten(self.ragged())
+
+
+def flatten(programs: Sequence[Array]) -> list[Array]:
+    """Programs (rows, WIDTH) as one row each, (1, columns), padded with zeros."""
+    table = np.zeros((len(programs), PROGRAM + LONGEST * _TOKEN), np.float32)
+    by_length: dict[int, list[int]] = {}
+    for number, program in enumerate(programs):
+        by_length.setdefault(len(program), []).append(number)
+    for numbers in by_length.values():
+        rows = np.stack([programs[number] for number in numbers])
+        table[numbers, :PROGRAM] = rows[:, 0, _FIRST:]
+        tokens = rows[:, 1:, _FIRST : _FIRST + _TOKEN].copy()
+        tokens[:, :, 6] += 10 * rows[:, 1:, 1:_FIRST].argmax(axis=2)
+        end = PROGRAM + tokens.shape[1] * _TOKEN
+        table[numbers, PROGRAM:end] = tokens.reshape(len(rows), -1)
+    return list(table[:, None, :])
+
+
+class Encoder:
+    """Programs of one sketch from their decisions, as `Tilings.of` would from their traces.
+
+    `instructions` are MetaSchedule's, `[kind, inputs, attributes, outputs]`; those at `positions`
+    sample.
+    """
+
+    def __init__(self, instructions: Sequence[Any], positions: Sequence[int]) -> None:
+        decided = {position: _any_decision(instructions[position]) for position in positions}
+        parsed = [
+            parse_value([*instruction, *decided.get(number, ())])
+            for number, instruction in enumerate(instructions)
+        ]
+        self._words, which = skeleton(tuple(key for key, _ in parsed))
+        choice_of = {position: number for number, position in enumerate(positions)}
+        self._choice = [choice_of.get(number) for number in which]
+
+    def rows(self, values: Sequence[NDArray[Any]], context: Array) -> Array:
+        """(programs, rows, WIDTH) of decisions (programs, parts) each, as the sketch orders them;
+        `context` is (32,)."""
+        count = len(values[0]) if values else 1
+        choices = []
+        for word, size, choice in zip(
+            self._words.words, self._words.choices, self._choice, strict=True
+        ):
+            if choice is None:
+                choices.append(np.zeros((count, size)))
+            elif word.kind == "unroll":
+                choices.append(np.log2(1.0 + values[choice]))
+            else:
+                choices.append(values[choice].astype(float))
+        if not choices:
+            return encode(self._words, [np.zeros((count, 0))], context)
+        return encode(self._words, choices, context)
+
+
+def _any_decision(instruction: Any) -> list[Any]:
+    parts = instruction[2][0] if instruction[0] == "SamplePerfectTile" else 0
+    return [[1] * parts if parts else 0]
 
 
 def _told(is_end: NDArray[np.bool_], lengths: Codes) -> Codes:

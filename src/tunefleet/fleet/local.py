@@ -13,6 +13,7 @@ from tunefleet.core.job import Job, JobState
 from tunefleet.core.layout import MachineLayout
 from tunefleet.core.settings import TuneSettings
 from tunefleet.core.target import Target
+from tunefleet.costmodel.registry import Registry, registry_of
 from tunefleet.errors import JobError
 from tunefleet.fleet.controls import Controls, Wish, controls_of
 from tunefleet.fleet.executor import LocalExecutor
@@ -75,7 +76,8 @@ class LocalFleet:
 
     def shell(self, policy: str = "predictive", lease_s: float = LEASE_S) -> Shell:
         """A shell with this machine's host and device, to submit to and to run."""
-        return shell_on(self.machine, self.store, policy, lease_s, self.controls.of)
+        models = registry_of(self._home)
+        return shell_on(self.machine, self.store, policy, lease_s, self.controls.of, models)
 
     def search(
         self,
@@ -130,15 +132,17 @@ def shell_on(
     policy: str,
     lease_s: float = LEASE_S,
     wish: Callable[[str], Wish] = lambda job_id: Wish.RUN,
+    models: Registry | None = None,
 ) -> Shell:
-    """A shell with this machine's host and device joined."""
+    """A shell with this machine's host and device joined. Without `models`, searches are steered by
+    the shipped ones."""
     # Enough open rounds that neither waits for the other; one where stages take turns anyway, since
     # a round decides on older results when others are open.
     in_turn = machine.layout.time_shared or policy == Sequential.name
     in_flight = 1 if in_turn else 3
     scheduler = Scheduler(POLICIES[policy](), in_flight)
     shell = Shell(scheduler, lease_s, wish)
-    runner = StageRunner(store, machine, shell.progressed)
+    runner = StageRunner(store, machine, models or registry_of(None), shell.progressed)
     layout = machine.layout
     host = Resource("host", Role.HOST, "host", layout.host_units)
     device = Resource("device", Role.DEVICE, "device", layout.device_units)

@@ -9,9 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
+from tunefleet.compiler.guide import Pretrained
 from tunefleet.compiler.select import SelectRequest
 from tunefleet.core.identity import Tier
 from tunefleet.core.ids import seed_of
@@ -29,8 +31,11 @@ from tunefleet.core.stage import (
 )
 from tunefleet.core.task import Task
 from tunefleet.core.trial import Built, Failure, FailureKind, Measurement
+from tunefleet.costmodel.registry import Registry
 from tunefleet.errors import InternalError
-from tunefleet.fleet import work
+from tunefleet.features import is_of_schema
+from tunefleet.features.devices import Place
+from tunefleet.fleet import similarity, work
 from tunefleet.fleet.machine import Machine
 from tunefleet.fleet.pool import CallEnd, CallFailure
 from tunefleet.store import Record, Store
@@ -39,7 +44,7 @@ from tunefleet.store import Record, Store
 _KNOWN_RECORDS = 64
 #: Readings of the reference kernel before a drift is believed.
 _REFERENCE_READINGS = 3
-#: Programs from merely compatible devices that are measured here before any search.
+#: Programs of merely compatible devices, and of similar tasks, that are measured before any search.
 _PROPOSALS = 8
 
 _BUILD_FAILURES = {
@@ -69,11 +74,17 @@ class Lane:
 
 class StageRunner:
     def __init__(
-        self, store: Store, machine: Machine, progress: Progress = lambda key, done, total: None
+        self,
+        store: Store,
+        machine: Machine,
+        models: Registry,
+        progress: Progress = lambda key, done, total: None,
     ) -> None:
         self._store = store
         self._machine = machine
+        self._models = models
         self._progress = progress
+        self._pretrained = lru_cache(maxsize=4)(self._loaded)
 
     def run(self, lane: Lane, key: StageKey, batch: int) -> StageRun:
         """Run a stage to its result; the caller commits it. `batch` is used by select only."""
@@ -103,10 +114,7 @@ class StageRunner:
             known.setdefault(
                 candidate.candidate_id, (candidate.trace, record.measurement.latency_s)
             )
-        proposals: tuple[str, ...] = ()
-        if not known and key.iteration == 0:
-            compatible = known_records(self._store, lane, Tier.COMPATIBLE, _PROPOSALS)
-            proposals = tuple(record.candidate.trace for record in compatible)
+        donors = self._donors(lane) if not known and key.iteration == 0 else ()
         ordered = sorted(known.items(), key=lambda item: item[1][1])
         request = SelectRequest(
             program=lane.task.program,
@@ -118,17 +126,39 @@ class StageRunner:
             tried=frozenset(known)
             | {t.candidate.candidate_id for t in trials}
             | self._in_flight(key),
-            proposals=proposals,
+            donors=donors,
+            operator=lane.task.operator,
+            flops=lane.task.flops,
+            device=Place.of_job(self._machine.target, lane.job.spec.device).numbers(),
         )
-        model = self._store.model(key.job_id)
-        threads = self._machine.layout.builders
         outcome = self._machine.lead.call(
-            work.run_select, request, settings.cost_model, model, threads
+            work.run_select,
+            request,
+            self._pretrained(settings.pretrained),
+            settings.cost_model,
+            self._store.model(key.job_id),
         )
         if isinstance(outcome, CallFailure):
             # A task that kills the search itself is complete: nothing can be selected for it.
             return SelectResult((), exhausted=True), f"given up: {outcome.text}"
         return outcome, ""
+
+    def _donors(self, lane: Lane) -> tuple[str, ...]:
+        """Traces to adapt: of this task on compatible devices, then of the tasks most like it."""
+        spec, task = lane.job.spec, lane.task
+        if not spec.settings.transfer:
+            return ()
+        own = known_records(self._store, lane, Tier.COMPATIBLE, _PROPOSALS)
+        champions = self._store.champions(task.operator, spec.device, spec.toolchain)
+        others = [c for c in champions if c.task_id != task.task_id]
+        alike = similarity.nearest(task, others, _PROPOSALS)
+        return tuple([r.candidate.trace for r in own] + [c.trace for c in alike])
+
+    def _loaded(self, model_id: str) -> Pretrained | None:
+        if not model_id:
+            return None
+        entry = self._models.get(model_id)
+        return Pretrained(entry.card.kind, entry.data()[0])
 
     def _in_flight(self, key: StageKey) -> set[str]:
         """Candidates of the round before: with look-ahead they may not be measured yet."""
@@ -254,7 +284,12 @@ class StageRunner:
             return UpdateResult()
         features, labels, tasks = (list(column) for column in zip(*samples, strict=True))
         outcome = self._machine.lead.call(
-            work.run_update, settings.cost_model, features, labels, tasks
+            work.run_update,
+            self._pretrained(settings.pretrained),
+            settings.cost_model,
+            features,
+            labels,
+            tasks,
         )
         if isinstance(outcome, CallFailure):
             return UpdateResult()
@@ -274,7 +309,7 @@ class StageRunner:
                 found[trial.candidate.candidate_id] = (trial.candidate.features, trial.latency_s)
             best = min((s for _, s in found.values() if s is not None), default=None)
             for features, latency in found.values():
-                if features:
+                if is_of_schema(features):
                     label = best / latency if best and latency else 0.0
                     samples.append((features, label, task_id))
         return samples

@@ -9,29 +9,32 @@ from typing import Any
 import numpy as np
 
 from tunefleet.compiler import build, executable, profile, programs, reference
+from tunefleet.compiler.guide import Guide, Pretrained
 from tunefleet.compiler.select import SelectRequest, select
 from tunefleet.core.stage import SelectResult
 from tunefleet.core.target import Target
-from tunefleet.costmodel import MODELS
 from tunefleet.features import unpack
 
-
-@lru_cache(maxsize=4)
-def _model(kind: str, data: bytes) -> Any:
-    return MODELS[kind].load(data)
+_guide = lru_cache(maxsize=4)(Guide.load)
 
 
-def run_select(request: SelectRequest, model_kind: str, model: bytes, threads: int) -> SelectResult:
-    score = _model(model_kind, model).predict if model else None
-    return select(request, score, threads)
+def run_select(
+    request: SelectRequest, pretrained: Pretrained | None, model_kind: str, model: bytes
+) -> SelectResult:
+    """`model` are the bytes of `run_update`, or none."""
+    return select(request, _guide(pretrained, model_kind, model))
 
 
 def run_update(
-    model_kind: str, features: list[bytes], labels: list[float], tasks: list[str]
+    pretrained: Pretrained | None,
+    model_kind: str,
+    features: list[bytes],
+    labels: list[float],
+    tasks: list[str],
 ) -> bytes:
-    """Fit a cost model on packed features; returns its bytes."""
+    """Learn from packed features beside a pretrained model."""
     programs = [unpack(f) for f in features]
-    return MODELS[model_kind]().fit(programs, np.array(labels), tasks).save()
+    return Guide.learn(pretrained, model_kind, programs, np.array(labels), tasks)
 
 
 build_candidate = build.build_candidate

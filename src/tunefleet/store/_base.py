@@ -36,6 +36,17 @@ class Record:
     toolchain: ToolchainIdentity
 
 
+@dataclass(frozen=True, slots=True)
+class Champion:
+    """The fastest program of a task and what the task is: what similar tasks start from."""
+
+    task_id: str
+    shapes: str
+    flops: float
+    trace: str
+    latency_s: float
+
+
 class Store(Protocol):
     def open_job(self, spec: JobSpec, *, job_id: str, now: float) -> Job:
         """The running job with this spec's fingerprint (the latest), or a new one `job_id`."""
@@ -95,6 +106,12 @@ class Store(Protocol):
         `Measurement.latency_s`. A candidate that failed with `wrong_answer` in any job of
         the same exact identities is never returned.
         """
+
+    def champions(
+        self, operator: str, device: DeviceIdentity, toolchain: ToolchainIdentity
+    ) -> list[Champion]:
+        """Of every task with this operator its fastest measured trial over all jobs, ordered by
+        task id; of equals the earliest. Both tiers: what it decides is verified before use."""
 
     def crown(
         self,

@@ -24,7 +24,7 @@ from tunefleet.core.task import Task, WeightedTask
 from tunefleet.core.trial import Candidate, Failure, FailureKind, Measurement, Trial
 from tunefleet.errors import InternalError
 from tunefleet.store import rules
-from tunefleet.store._base import Record
+from tunefleet.store._base import Champion, Record
 
 
 @dataclass
@@ -170,6 +170,22 @@ class MemoryStore:
         for record in sorted(found, key=lambda r: r.measurement.latency_s):
             fastest.setdefault(record.candidate.candidate_id, record)
         return list(fastest.values())[:limit]
+
+    def champions(
+        self, operator: str, device: DeviceIdentity, toolchain: ToolchainIdentity
+    ) -> list[Champion]:
+        fastest: dict[str, Champion] = {}
+        with self._verb():
+            for entry, task_id, trial in self._trials:
+                task = self._tasks[task_id]
+                here = any(entry.is_of(tier, device, toolchain) for tier in Tier)
+                if task.operator != operator or trial.latency_s is None or not here:
+                    continue
+                trace, latency_s = trial.candidate.trace, trial.latency_s
+                known = fastest.get(task_id)
+                if known is None or latency_s < known.latency_s:
+                    fastest[task_id] = Champion(task_id, task.shapes, task.flops, trace, latency_s)
+        return [fastest[task_id] for task_id in sorted(fastest)]
 
     def crown(
         self,

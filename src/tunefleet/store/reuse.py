@@ -23,7 +23,7 @@ from tunefleet.core.identity import DeviceIdentity, Tier, ToolchainIdentity
 from tunefleet.core.trial import Failure, FailureKind, Measurement
 from tunefleet.store import codec
 from tunefleet.store._base import Record
-from tunefleet.store.schema import best, jobs, trials, winners
+from tunefleet.store.schema import best, candidates, jobs, tasks, trials, winners
 
 
 def reject(
@@ -89,6 +89,34 @@ def fastest_trials(
             not_(is_wrong),
         )
         .subquery()
+    )
+
+
+def fastest_of_tasks(operator: str, device: DeviceIdentity, toolchain: ToolchainIdentity) -> Any:
+    """(task, shapes, FLOPs, trace, latency) of the fastest trial of each task, by task id."""
+    order = (trials.c.latency_s, trials.c.seq)
+    place = func.row_number().over(partition_by=trials.c.task_id, order_by=order)
+    fastest = (
+        select(trials.c.seq, place.label("place"))
+        .join_from(trials, jobs)
+        .join(tasks, tasks.c.task_id == trials.c.task_id)
+        .where(
+            tasks.c.operator == operator,
+            trials.c.latency_s.is_not(None),
+            jobs.c.device_compatible == device.compatible,
+            jobs.c.toolchain_compatible == toolchain.compatible,
+        )
+        .subquery()
+    )
+    return (
+        select(
+            tasks.c.task_id, tasks.c.shapes, tasks.c.flops, candidates.c.trace, trials.c.latency_s
+        )
+        .join_from(fastest, trials, fastest.c.seq == trials.c.seq)
+        .join(candidates, candidates.c.key == trials.c.candidate)
+        .join(tasks, tasks.c.task_id == trials.c.task_id)
+        .where(fastest.c.place == 1)
+        .order_by(tasks.c.task_id)
     )
 
 

@@ -22,7 +22,7 @@ from tunefleet.core.task import WeightedTask
 from tunefleet.core.trial import Failure, Trial
 from tunefleet.errors import SetupError
 from tunefleet.store import codec, commits, reuse, rules
-from tunefleet.store._base import Record
+from tunefleet.store._base import Champion, Record
 from tunefleet.store.database import Database, url_of
 from tunefleet.store.revisions import bring_to_head
 from tunefleet.store.schema import (
@@ -194,6 +194,13 @@ class SqlStore:
             if connection.scalar(known) is None:
                 raise rules.unknown_task(task_id)
             return reuse.records(connection, task_id, connection.execute(query).all())
+
+    def champions(
+        self, operator: str, device: DeviceIdentity, toolchain: ToolchainIdentity
+    ) -> list[Champion]:
+        with self._database.reading() as connection:
+            query = reuse.fastest_of_tasks(operator, device, toolchain)
+            return [Champion(*row) for row in connection.execute(query)]
 
     def crown(
         self,

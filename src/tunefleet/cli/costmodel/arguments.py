@@ -38,9 +38,9 @@ def _device(value: str) -> str:
 def registry(home: Path | None) -> Registry:
     """The user's models, with those of the package."""
     from tunefleet.context import default_home
-    from tunefleet.costmodel.registry import Registry
+    from tunefleet.costmodel.registry import registry_of
 
-    return Registry((home or default_home()) / "costmodels")
+    return registry_of(home or default_home())
 
 
 def read(files: list[Path], device: str, progress: Callable[[str], None]) -> Records:
@@ -92,7 +92,10 @@ Model = Annotated[
     ),
 ]
 Features = Annotated[
-    str, typer.Option(metavar="SCHEMA", help="The features of a program: tilings/1, sequences/1, per-store/1.")
+    str,
+    typer.Option(
+        metavar="SCHEMA", help="The features of a program: tilings/1, sequences/1, per-store/1."
+    ),
 ]
 Split = Annotated[
     str,

@@ -1,0 +1,36 @@
+"""Which tasks are like a task, by what they are: the nearest lend it their schedules."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+from tunefleet.core.task import Task
+from tunefleet.store import Champion
+
+
+def nearest(task: Task, champions: Sequence[Champion], count: int) -> list[Champion]:
+    """At most `count` of those with arguments of as many dimensions, the most similar first."""
+    own = _extents(task.shapes)
+    found = []
+    for champion in champions:
+        others = _extents(champion.shapes)
+        if [len(e) for e in others] == [len(e) for e in own]:
+            found.append((distance(own, others), champion.task_id, champion))
+    return [champion for _, _, champion in sorted(found)[:count]]
+
+
+def distance(first: Sequence[Sequence[int]], second: Sequence[Sequence[int]]) -> float:
+    """Root of the sum of squares over all extents of log2 of their ratio."""
+    pairs = (pair for a, b in zip(first, second, strict=True) for pair in zip(a, b, strict=True))
+    return math.sqrt(sum(math.log2(a / b) ** 2 for a, b in pairs))
+
+
+def _extents(shapes: str) -> list[list[int]]:
+    """Of `1x56x56x64 3x3x64x64 -> 1x56x56x64`."""
+    return [
+        [max(1, int(n)) for n in re.findall(r"\d+", shape)]
+        for shape in shapes.split()
+        if shape != "->"
+    ]
