@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tunefleet.core.trial import ranking_latency
 from tunefleet.dataset.rows import Rows
 
 from .records import RECORD, Record, rows, table
@@ -66,6 +68,32 @@ def test_what_has_no_positive_latency_has_failed() -> None:
         Record(costs_s=(0.25, 0.75)),
     ]
     np.testing.assert_array_equal(rows(records).labels, [0, 0, 0, 0, 1])
+
+
+COSTS = st.lists(st.floats(1e-9, 1e3) | st.just(1e-6), max_size=12)
+
+
+@settings(max_examples=60)
+@given(st.lists(COSTS, min_size=1, max_size=8))
+def test_many_repeats_have_the_latency_that_ranks_them_and_few_their_mean(
+    costs: list[list[float]],
+) -> None:
+    expected = [
+        ranking_latency(tuple(one)) if len(one) >= 5 else np.mean(one) if one else np.inf
+        for one in costs
+    ]
+    found = rows([Record(costs_s=tuple(one)) for one in costs])
+    np.testing.assert_allclose(expected, found.latency_s, rtol=1e-9)
+
+
+def test_repeats_that_were_disturbed_do_not_count() -> None:
+    found = rows([Record(costs_s=(1.0, 1.0, 1.0, 9.0, 1.0)), Record(costs_s=(1.1,) * 5)])
+    assert (found.latency_s[0], found.labels[1]) == (1.0, pytest.approx(1 / 1.1))
+
+
+@pytest.mark.parametrize("wrong", [0.0, float("nan"), float("inf")])
+def test_one_repeat_without_a_latency_among_many_is_a_failure(wrong: float) -> None:
+    assert rows([Record(costs_s=(*[0.5] * 5, wrong, wrong))]).latency_s.tolist() == [np.inf]
 
 
 def test_a_failure_does_not_blur_the_latencies_beside_it() -> None:

@@ -19,12 +19,9 @@ from tunefleet.features.sequences import (
     Sequences,
 )
 
+from .programs import JSON
+
 NO_PROGRAM = np.zeros(0, np.int64)
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner),
-    max_leaves=12,
-)
 
 
 def row(text: str) -> np.ndarray:

@@ -28,6 +28,10 @@ class Failure:
     text: str
 
 
+#: Of the repeats of a candidate, by which it is ranked.
+RANKING_QUANTILE = 0.1
+
+
 def ranking_latency(latencies_s: tuple[float, ...]) -> float:
     """The latency candidates are ranked by: the 10th percentile of the repeats, in seconds.
 
@@ -35,7 +39,7 @@ def ranking_latency(latencies_s: tuple[float, ...]) -> float:
     them from minute to minute, its low quantile hardly.
     """
     ordered = sorted(latencies_s)
-    position = 0.1 * (len(ordered) - 1)
+    position = RANKING_QUANTILE * (len(ordered) - 1)
     low = int(position)
     high = min(low + 1, len(ordered) - 1)
     return ordered[low] + (ordered[high] - ordered[low]) * (position - low)

@@ -49,21 +49,40 @@ def intervals(rows: Array, bins: int) -> Weights:
     }
 
 
+def sizes(fixed: Weights, hidden: int, layers: int) -> dict[str, tuple[int, int]]:
+    """Inputs and outputs of each layer."""
+    columns = len(fixed["mean"]) + len(fixed["column"])
+    found = {"rows1": (columns, hidden), "rows2": (hidden, hidden)}
+    for layer in range(layers):
+        found[f"project{layer}"] = (hidden, 3 * hidden)
+        for name in ("out", "first", "second"):
+            found[f"{name}{layer}"] = (hidden, hidden)
+    return found | {"program": (hidden, hidden), "score": (hidden, 1)}
+
+
 def initial(fixed: Weights, hidden: int, layers: int, generator: np.random.Generator) -> Weights:
     """Weights uniform in +-1/sqrt(inputs), as PyTorch's linear layers start."""
-    columns = len(fixed["mean"]) + len(fixed["column"])
-    sizes = {"rows1": (columns, hidden), "rows2": (hidden, hidden)}
-    for layer in range(layers):
-        sizes[f"project{layer}"] = (hidden, 3 * hidden)
-        for name in ("out", "first", "second"):
-            sizes[f"{name}{layer}"] = (hidden, hidden)
-    sizes |= {"program": (hidden, hidden), "score": (hidden, 1)}
     found = dict(fixed)
-    for name, (inputs, outputs) in sizes.items():
+    for name, (inputs, outputs) in sizes(fixed, hidden, layers).items():
         bound = 1.0 / math.sqrt(inputs)
         found[f"w_{name}"] = generator.uniform(-bound, bound, (inputs, outputs)).astype(np.float32)
         found[f"b_{name}"] = generator.uniform(-bound, bound, outputs).astype(np.float32)
     return found
+
+
+def are_weights(arrays: Weights, hidden: int, layers: int) -> bool:
+    """Whether these are the arrays of such a network. Raises KeyError where it has no columns."""
+    columns = (len(arrays["mean"]),)
+    intervals = (len(arrays["column"]),)
+    shapes: dict[str, tuple[int, ...]] = {"mean": columns, "scale": columns}
+    shapes |= {"column": intervals, "low": intervals, "width": intervals}
+    for name, (inputs, outputs) in sizes(arrays, hidden, layers).items():
+        shapes |= {f"w_{name}": (inputs, outputs), f"b_{name}": (outputs,)}
+    kinds = {n: (shape, "int64" if n == "column" else "float32") for n, shape in shapes.items()}
+    column = arrays["column"]
+    return {n: (a.shape, a.dtype.name) for n, a in arrays.items()} == kinds and bool(
+        ((column >= 0) & (column < columns[0])).all()
+    )
 
 
 def forward(

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tunefleet.costmodel import metrics
-from tunefleet.costmodel._attention_net import FIXED, forward, initial, intervals
+from tunefleet.costmodel._attention_net import FIXED, are_weights, forward, initial, intervals
 from tunefleet.costmodel._base import Measured, Program, Scores
 from tunefleet.costmodel._lists import batches, groups_of, numbers_of, pairs_ordered, set_aside
 from tunefleet.costmodel._ranking_loss import LOSSES, ranking_loss
@@ -61,8 +61,8 @@ class AttentionModel:
         seed: int = 0,
         device: str = "cpu",
     ) -> None:
-        if hidden % heads or loss not in LOSSES:
-            raise ValueError(f"{heads} heads of {hidden} numbers, loss {loss!r}")
+        if min(hidden, heads, layers) < 1 or hidden % heads or loss not in LOSSES:
+            raise ValueError(f"{layers} layers, {heads} heads of {hidden} numbers, loss {loss!r}")
         self.hidden = hidden
         self.heads = heads
         self.layers = layers
@@ -114,6 +114,7 @@ class AttentionModel:
         if not self._weights:
             raise ValueError("partial_fit before fit")
         given = Measured(programs, np.asarray(labels, float), tasks)
+        self._refuse_others(given.programs)
         generator = np.random.default_rng(self.seed)
         data = DistinctRows.of(given.programs)
         self._train(self._weights, data, given, validation, generator, epochs, learning_rate)
@@ -166,9 +167,7 @@ class AttentionModel:
             raise ValueError("predict before fit")
         if len(programs) == 0:
             return np.zeros(0)
-        columns, known = programs[0].shape[1], len(self._weights["mean"])
-        if columns != known:
-            raise ValueError(f"features have {columns} columns, the model {known}")
+        self._refuse_others(programs)
         data = DistinctRows.of(programs)
         parts = []
         for chosen in np.array_split(np.arange(len(programs)), len(programs) // _AT_ONCE + 1):
@@ -176,6 +175,11 @@ class AttentionModel:
             inside = rows.inside.astype(np.float32)
             parts.append(forward(np, self._weights, self.heads, rows.distinct, rows.local, inside))
         return np.asarray(1.0 / (1.0 + np.exp(-np.concatenate(parts).astype(np.float64))))
+
+    def _refuse_others(self, programs: Sequence[Program]) -> None:
+        columns, known = programs[0].shape[1], len(self._weights["mean"])
+        if columns != known:
+            raise ValueError(f"features have {columns} columns, the model {known}")
 
     def save(self) -> bytes:
         if not self._weights:
@@ -189,12 +193,11 @@ class AttentionModel:
         arrays, header = loads(data, _FORMAT)
         try:
             model = cls(**json.loads(header["settings"]))
-            fixed = {name: arrays[name] for name in FIXED}
-            expected = initial(fixed, model.hidden, model.layers, np.random.default_rng(0))
+            fits = are_weights(arrays, model.hidden, model.layers)
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError("not an attention cost model") from error
-        if {n: a.shape for n, a in arrays.items()} != {n: a.shape for n, a in expected.items()}:
-            raise ValueError("not an attention cost model: arrays of other shapes")
+        if not fits:
+            raise ValueError("not an attention cost model: arrays of another network")
         model._weights = arrays
         return model
 

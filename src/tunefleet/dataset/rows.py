@@ -14,6 +14,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tunefleet.core.trial import RANKING_QUANTILE
+
+#: Fewer repeats have no low quantile to speak of.
+_ENOUGH_REPEATS = 5
+
 Codes = NDArray[np.int64]
 Vector = NDArray[np.float64]
 
@@ -70,7 +75,13 @@ def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 @dataclass(frozen=True)
 class Rows:
-    """Records as arrays. `latency_s` is the mean of the repeats, inf of a failed trial."""
+    """Records as arrays. `latency_s` is inf of a failed trial, else that of the repeats.
+
+    Of five repeats or more that is the low quantile by which candidates are ranked
+    (`tunefleet.core.trial`), of fewer their mean, as in TenSet: a machine that is shared only ever
+    adds time. Of the pairs of held-out networks of datasets/cpu-epyc.parquet XGB orders 0.753 by
+    low quantiles and 0.736 by means.
+    """
 
     source: Words
     device: Words
@@ -166,9 +177,26 @@ def _latency(table: pa.Table) -> Vector:
         owner = np.repeat(np.arange(len(lengths)), lengths)
         with np.errstate(invalid="ignore", divide="ignore"):
             mean = np.bincount(owner, weights=costs, minlength=len(lengths)) / lengths
-        valid = (_numbers(batch.column("error_no")) == 0) & np.isfinite(mean) & (mean > 0)
-        found.append(np.where(valid, mean, np.inf))
+        told = np.where(lengths < _ENOUGH_REPEATS, mean, _low_quantile(costs, owner, lengths))
+        valid = (_numbers(batch.column("error_no")) == 0) & np.isfinite(mean) & (told > 0)
+        found.append(np.where(valid, told, np.inf))
     return np.concatenate(found)
+
+
+def _low_quantile(costs: Vector, owner: Codes, lengths: Codes) -> Vector:
+    """`core.trial.ranking_latency` of each record's costs; 0 where it has none."""
+    if len(costs) == 0:
+        return np.zeros(len(lengths))
+    ordered = costs[np.lexsort((costs, owner))]
+    first = (np.cumsum(lengths) - lengths).clip(max=len(costs) - 1)
+    last = (first + lengths - 1).clip(min=first)
+    position = RANKING_QUANTILE * (last - first)
+    low = first + position.astype(np.int64)
+    # Costs of failed trials, which nobody looks at, may be infinite.
+    with np.errstate(invalid="ignore", over="ignore"):
+        between = ordered[np.minimum(low + 1, last)] - ordered[low]
+        found = ordered[low] + between * (position - position.astype(np.int64))
+    return np.asarray(np.where(lengths > 0, found, 0.0))
 
 
 def _numbers(array: Any) -> Codes:

@@ -8,7 +8,8 @@ for each primitive that says something (`features/words.py`). Rows have 83 colum
             its context (32) and its summary (32)
 
 Numbers of a primitive: the factors of a split from the innermost out (5), its extent, its parts,
-one-hot its axis from the end (4), the value of another choice, and what else is written (6).
+one-hot its axis from the end (4), the value of another choice, and what else is written (6). Those
+of a knob: what is written, its name and its value among it (6).
 Numbers of the summary: products of factors by level over the spatial axes (5) and the reduction
 axes (3), the last spatial and the last reduction axis by level (5 + 3), products of inner levels
 (register tile, with its steps of reduction, ...), unrolling, locations, counts.
@@ -67,7 +68,7 @@ class Tilings:
         key_of = np.array([numbers.setdefault(key, len(numbers)) for key, _ in parsed], np.int64)
         keys = list(numbers)
         starts = np.cumsum(lengths) - lengths
-        told = _told(np.array([key.startswith(END) for key in keys])[key_of[codes]], lengths)
+        told = _told(np.array([key.startswith(END) for key in keys], bool)[key_of[codes]], lengths)
         grouped: dict[bytes, list[int]] = {}
         for i, (start, length) in enumerate(zip(starts.tolist(), told.tolist(), strict=True)):
             grouped.setdefault(key_of[codes[start : start + length]].tobytes(), []).append(i)

@@ -73,7 +73,9 @@ def parse(text: str) -> Parsed:
 def parse_value(value: list[Any]) -> Parsed:
     try:
         without, choice = _without_choice(value)
-    except (TypeError, IndexError, KeyError, ValueError, AttributeError):
+        if not all(abs(number) <= _LARGEST for number in choice):
+            raise ValueError("numbers that no program has")
+    except (TypeError, LookupError, ValueError, ArithmeticError, AttributeError):
         # It bears a name it does not live up to: a knob like any other.
         without, choice = ["?", *value], tuple(_numbers(value))[:NUMBERS]
     return json.dumps(without, separators=(",", ":")), choice
@@ -83,25 +85,40 @@ def _without_choice(value: list[Any]) -> tuple[list[Any], Choice]:
     kind = value[0] if value and isinstance(value[0], str) else ""
     if kind == "SP":
         _, stage, iterator, extent, lengths, inner_to_outer = value
-        factors = [float(length) for length in lengths]
+        whole, factors = float(extent or 0), [float(length) for length in lengths]
         inner = math.prod(factors)
-        outer = float(math.ceil(extent / inner)) if extent and inner else 0.0
+        outer = float(math.ceil(whole / inner)) if whole and inner else 0.0
         ordered = [outer, *factors] if inner_to_outer else [*factors, outer]
-        return ["SP", stage, iterator, extent, len(factors)], tuple(ordered)
+        return ["SP", int(stage), iterator, whole, len(factors)], tuple(ordered)
     if kind == "PR":
         name, _, number = value[3].partition("$")
         return ["PR", value[1], name], (compressed(float(number or 0)),)
     if kind == "CA":
         return ["CA", value[1], value[2] - value[1]], (compressed(value[3]),)
+    if kind in _STEPS:
+        return value, ()
+    if kind in _SAMPLING or kind in _INSTRUCTIONS or kind in _SILENT:
+        return _instruction(kind, value)
+    return ["?", kind], tuple(_numbers(value))[:NUMBERS]
+
+
+def _instruction(kind: str, value: list[Any]) -> tuple[list[Any], Choice]:
+    """One of MetaSchedule: kind, inputs, attributes, outputs, and a decision where it samples."""
+    _, inputs, attributes, outputs = value[:4]
+    if not all(isinstance(part, list) for part in (inputs, attributes, outputs)):
+        raise ValueError("an instruction whose parts are no lists")
+    if len(inputs) < {"SamplePerfectTile": 1, "ReverseComputeAt": 2}.get(kind, 0):
+        raise ValueError("an instruction without its loop")
     if kind == "SamplePerfectTile":
-        return value[:4], tuple(float(factor) for factor in value[4])
+        factors = tuple(float(factor) for factor in value[4])
+        if len(factors) != attributes[0]:
+            raise ValueError("a tile of other parts than it says")
+        return [*value[:3], outputs], factors
     if kind == "SampleCategorical":
-        return value[:4], (compressed(float(value[2][0][value[4]])),)
+        return value[:4], (compressed(float(attributes[0][value[4]])),)
     if kind == "SampleComputeLocation":
         return value[:4], (float(value[4]),)
-    if kind in _STEPS or kind in _INSTRUCTIONS or kind in _SILENT:
-        return value, ()
-    return ["?", kind], tuple(_numbers(value))[:NUMBERS]
+    return value, ()
 
 
 #: Steps of auto_scheduler without a choice.
@@ -121,6 +138,7 @@ _SILENT = frozenset(
     ("GetSBlock", "GetBlock", "GetLoops", "GetConsumers", "GetProducers", "GetChildBlocks",
      "GetOutputBlocks", "Split", "Reorder", "ComputeAt", "Unannotate", "EnterPostproc")
 )  # fmt: skip
+_SAMPLING = ("SamplePerfectTile", "SampleCategorical", "SampleComputeLocation")
 _CHOSEN = {
     "SP": "split", "PR": "pragma", "CA": "compute_at", "SamplePerfectTile": "split",
     "SampleCategorical": "unroll", "SampleComputeLocation": "location", "?": "knob",
@@ -133,8 +151,9 @@ END = '["EnterPostproc"'
 def skeleton(keys: tuple[str, ...]) -> tuple[Skeleton, tuple[int, ...]]:
     """The words of primitives given without their choices, and of which primitive each one is."""
     found: list[tuple[Word, int, int]] = []
-    #: Of loops by name: the nest they were taken from, or the level of the split they came from.
-    loops: dict[str, int] = {}
+    #: Of loops by name: the nest they were taken from, and the level of the split they came from.
+    nests: dict[str, int] = {}
+    levels: dict[str, int] = {}
     shifts = 0
     for number, key in enumerate(keys):
         if key.startswith(END):
@@ -142,12 +161,12 @@ def skeleton(keys: tuple[str, ...]) -> tuple[Skeleton, tuple[int, ...]]:
         value = json.loads(key)
         kind = value[0]
         if kind == "GetLoops":
-            loops |= dict.fromkeys(map(str, value[3]), number)
+            nests |= dict.fromkeys(map(str, value[3]), number)
         if kind == "Split":
-            loops |= {str(name): level for level, name in enumerate(value[3])}
+            levels |= {str(name): level for level, name in enumerate(value[3])}
         if kind in ("CHR", "CHW", "RF"):
             shifts += 1
-        word = _word(kind, value, loops, shifts)
+        word = _word(kind, value, nests, levels, shifts)
         if word is not None:
             found.append((word, number, _chosen(kind, value)))
     words = _placed([word for word, _, _ in found], [size for _, _, size in found])
@@ -155,11 +174,13 @@ def skeleton(keys: tuple[str, ...]) -> tuple[Skeleton, tuple[int, ...]]:
     return Skeleton(words, sizes), tuple(number for _, number, _ in found)
 
 
-def _word(kind: str, value: list[Any], loops: dict[str, int], shifts: int) -> Word | None:
+def _word(
+    kind: str, value: list[Any], nests: dict[str, int], levels: dict[str, int], shifts: int
+) -> Word | None:
     if kind == "SP":
         return Word("split", nest=int(value[1]) + 1000 * shifts, numbers=(compressed(value[3]),))
     if kind == "SamplePerfectTile":
-        return Word("split", nest=loops.get(str(value[1][0]), 0))
+        return Word("split", nest=nests.get(str(value[1][0]), 0))
     if kind in _SILENT:
         return None
     if kind == "?":
@@ -168,7 +189,8 @@ def _word(kind: str, value: list[Any], loops: dict[str, int], shifts: int) -> Wo
         # Which stage it is says nothing of another network's program.
         return Word(_STEPS[kind], numbers=tuple(_numbers(value[2:]))[:NUMBERS])
     if kind == "ReverseComputeAt":
-        return Word("compute_at", numbers=(1.0 + loops.get(str(value[1][1]), -1),))
+        # 0 for a loop that no split made.
+        return Word("compute_at", numbers=(1.0 + levels.get(str(value[1][1]), -1),))
     if kind in _INSTRUCTIONS:
         plain = [v for v in value[1] if not isinstance(v, str) or '"' in v]
         return Word(_INSTRUCTIONS[kind], numbers=tuple(_numbers([plain, value[2]]))[:NUMBERS])
