@@ -10,7 +10,7 @@ from tests.dataset.test_metaschedule_tvm import commit_matmul, database
 from tunefleet.costmodel import MODELS
 from tunefleet.dataset import codecs
 from tunefleet.errors import InputError
-from tunefleet.features import sequences
+from tunefleet.features import sequences, tilings
 from tunefleet.learning.division import Division
 from tunefleet.learning.inputs import SCHEMAS, Inputs, all_rows, extractor
 
@@ -29,7 +29,7 @@ def test_schemas_go_by_their_name(name: str) -> None:
 
 
 def test_an_unknown_schema_is_refused() -> None:
-    with pytest.raises(InputError, match=r"no feature schema 'x/1'; choose of sequences/1"):
+    with pytest.raises(InputError, match=r"no feature schema 'x/1'; choose of tilings/1, sequences/1"):
         extractor("x/1")
 
 
@@ -50,6 +50,17 @@ def test_labels_are_relative_to_the_best_of_all_records() -> None:
     # Of 30 programs the 29th is the best valid one.
     examples = inputs(np.array([0, 28, 29])).examples("xgb")
     np.testing.assert_allclose([1 / 29, 1.0, 0.0], examples.labels)
+
+
+def test_tilings_are_a_row_for_the_program_and_one_for_each_primitive() -> None:
+    found = Inputs.of(RECORDS, np.array([3, 1]), tilings.SCHEMA, silent)
+    assert [p.shape for p in found.examples("attention").programs] == [(3, tilings.WIDTH)] * 2
+    trees = found.examples("xgb").programs
+    assert trees[0].shape == (1, trees[1].shape[1])
+    # The device table knows the V100; the split of programs 3 and 1 is 4 and 2 long.
+    for program, length in zip(found.examples("mlp").programs, (4, 2), strict=True):
+        assert program[0, 19] == 1.0
+        assert program[1, 19] == np.log2(length)
 
 
 def test_parts_are_those_of_the_split() -> None:

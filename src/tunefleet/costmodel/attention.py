@@ -58,6 +58,7 @@ class AttentionModel:
         learning_rate: float = 7e-4,
         dropout: float = 0.1,
         loss: str = "gap",
+        error_weight: float = 1.0,
         seed: int = 0,
         device: str = "cpu",
     ) -> None:
@@ -72,6 +73,7 @@ class AttentionModel:
         self.learning_rate = learning_rate
         self.dropout = dropout
         self.loss = loss
+        self.error_weight = error_weight
         self.seed = seed
         self.device = device
         #: Of the last `fit` or `partial_fit`.
@@ -245,7 +247,7 @@ class _Training:
         labels = self._tensor(self._labels[chosen])
         of_list = self._tensor(place)
         loss = ranking_loss(self._model.loss, found[of_list], labels[of_list], self._tensor(mask))
-        loss = loss + ((torch().sigmoid(found) - labels) ** 2).mean()
+        loss = loss + self._model.error_weight * ((torch().sigmoid(found) - labels) ** 2).mean()
         self._optimiser.zero_grad()
         loss.backward()
         torch().nn.utils.clip_grad_norm_(self._learnt, 0.5)

@@ -20,7 +20,8 @@ from tunefleet.hardware.vectors import vector_bits
 
 #: Of a CPU whose clock nobody told, for its peak only.
 _CLOCK_GHZ = 3.0
-_CPUS = ("llvm", "c")
+#: Kinds of target, as TVM names them.
+_GPUS = ("cuda", "rocm", "opencl", "metal", "vulkan", "webgpu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Place:
     def of_job(cls, target: Target, device: DeviceIdentity) -> Place:
         return cls(
             names=(device.key, device.name),
-            gpu=target.kind not in _CPUS,
+            gpu=target.kind in _GPUS,
             processor=target.mcpu,
             features=target.mattr,
             threads=target.threads,
@@ -58,7 +59,7 @@ class Place:
         kind = told.get("kind", "")
         return cls(
             names=tuple(dict.fromkeys((device, *own, str(told.get("model", ""))))),
-            gpu=bool(kind) and kind not in _CPUS,
+            gpu=kind in _GPUS,
             processor=str(told.get("mcpu", "")),
             features=tuple(map(str, features)) if isinstance(features, list) else (),
             threads=int(str(threads)) if str(threads).isdecimal() else None,

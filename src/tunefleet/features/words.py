@@ -58,6 +58,10 @@ Choice = tuple[float, ...]
 Parsed = tuple[str, Choice]
 
 
+#: The last number of an annotation of auto_scheduler that vectorises a loop.
+VECTORIZE = math.log2(1.0 + 2.0)
+
+
 @lru_cache(maxsize=1 << 18)
 def parse(text: str) -> Parsed:
     """One primitive, a JSON array as text. Raises ValueError for anything else."""
@@ -185,6 +189,8 @@ def _word(
         return None
     if kind == "?":
         return Word("knob", numbers=tuple(_numbers(value[1:]))[:NUMBERS])
+    if kind in ("FU", "Fuse"):
+        return Word("fuse", numbers=(float(len(value[2] if kind == "FU" else value[1])),))
     if kind in _STEPS:
         # Which stage it is says nothing of another network's program.
         return Word(_STEPS[kind], numbers=tuple(_numbers(value[2:]))[:NUMBERS])
