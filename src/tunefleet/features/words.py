@@ -100,6 +100,8 @@ def _without_choice(value: list[Any]) -> tuple[list[Any], Choice]:
     if kind == "CA":
         return ["CA", value[1], value[2] - value[1]], (compressed(value[3]),)
     if kind in _STEPS:
+        if kind == "FU" and not isinstance(value[2], list):
+            raise ValueError("a fusion of what is no list")
         return value, ()
     if kind in _SAMPLING or kind in _INSTRUCTIONS or kind in _SILENT:
         return _instruction(kind, value)
@@ -190,7 +192,8 @@ def _word(
     if kind == "?":
         return Word("knob", numbers=tuple(_numbers(value[1:]))[:NUMBERS])
     if kind in ("FU", "Fuse"):
-        return Word("fuse", numbers=(float(len(value[2] if kind == "FU" else value[1])),))
+        fused = value[2] if kind == "FU" else value[1]
+        return Word("fuse", numbers=(float(len(fused)),))
     if kind in _STEPS:
         # Which stage it is says nothing of another network's program.
         return Word(_STEPS[kind], numbers=tuple(_numbers(value[2:]))[:NUMBERS])

@@ -22,7 +22,8 @@ _HELD_OUT = {BY_TARGET: "device", BY_NETWORK: "network"}
 class Division:
     """A split of `tunefleet.dataset.splits` by its name.
 
-    `hold_out` names the device or the network that tests, for splits that need one. Of the parts at
+    `hold_out` names the device that tests, or the networks with commas between, for splits that
+    need it. Of the parts at
     most `max_records` train, half as many test and a quarter validate, drawn at random. Raises
     InputError for what does not go together.
     """
@@ -60,7 +61,8 @@ class Division:
             return splits.by_task(rows, self.shares, self.seed)
         if self.name == BY_TARGET:
             return splits.by_target(rows, held, self.shares, self.seed)
-        workloads = splits.workloads_of(splits.networks_by_log(rows), held)
+        logs = splits.networks_by_log(rows)
+        workloads = {w for name in held.split(",") for w in splits.workloads_of(logs, name)}
         return splits.by_network(rows, workloads, self.shares, self.seed)
 
     def _capped(self, split: Split) -> Split:
