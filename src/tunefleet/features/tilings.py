@@ -23,12 +23,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tunefleet.features.context import COLUMNS as CONTEXT_COLUMNS
-from tunefleet.features.words import END, KINDS, NUMBERS, Skeleton, parse, skeleton
+from tunefleet.features.words import (
+    END,
+    KINDS,
+    NUMBERS,
+    Skeleton,
+    Word,
+    parse,
+    parse_value,
+    skeleton,
+)
 
 SCHEMA = "tilings/1"
 
@@ -42,6 +52,8 @@ WIDTH = _FIRST + _PROGRAM
 LONGEST = 48
 #: Columns of a primitive in `flat`: its kind as a number, and its own numbers.
 _TOKEN = 12 + NUMBERS
+
+_SPLITS = ("spatial", "reduction", "split")
 
 Array = NDArray[np.float32]
 Codes = NDArray[np.int64]
@@ -131,32 +143,123 @@ def encode(
     count = len(choices[0]) if choices else len(np.atleast_2d(contexts))
     kept = min(len(words.words), LONGEST)
     rows = np.zeros((count, 1 + kept, WIDTH), np.float32)
-    rows[:, 0, 0] = 1.0
-    rows[:, 0, _FIRST : _FIRST + CONTEXT_COLUMNS] = contexts
-    summary = _Summary(count)
+    rows[:, 0] = _whole(words, choices, contexts, count)
     for word, chosen, own in zip(
         words.words, choices, np.moveaxis(rows[:, 1:], 1, 0), strict=False
     ):
-        own[:, 1 + KINDS.index(word.kind)] = 1.0
-        numbers = own[:, _FIRST:]
-        if word.kind in ("spatial", "reduction", "split"):
-            levels = np.log2(np.maximum(chosen[:, ::-1], 1.0))
-            width = min(levels.shape[1], _SPATIAL)
-            numbers[:, :width] = levels[:, :width]
-            numbers[:, 5] = levels.sum(axis=1)
-            numbers[:, 6] = levels.shape[1]
-            numbers[:, 7 + min(word.place, 3)] = 1.0
-            summary.split(word.kind, levels, word.place)
-        elif word.kind == "knob":
-            numbers[:, : chosen.shape[1]] = chosen
-        elif chosen.shape[1]:
-            numbers[:, 11] = chosen[:, 0]
-            summary.choice(word.kind, chosen[:, 0])
-        else:
-            summary.count(word.kind)
-        numbers[:, 12 : 12 + len(word.numbers)] = word.numbers
-    rows[:, 0, _FIRST + CONTEXT_COLUMNS :] = summary.numbers()
+        _write(own, word, chosen)
     return rows
+
+
+class Encoder:
+    """Programs of one sketch, each choice one of known options, without a text in between.
+
+    `instructions` are those of MetaSchedule, [kind, inputs, attributes, outputs]; `options[i]`
+    (options, parts) are what the instruction at `positions[i]` may decide: factors of a tile from
+    the outermost in, the values of a category, locations. What can be said of an option is worked
+    out here, once; programs are (programs, choices) numbers of options.
+    """
+
+    def __init__(
+        self,
+        instructions: Sequence[Sequence[Any]],
+        positions: Sequence[int],
+        options: Sequence[NDArray[np.integer]],
+    ) -> None:
+        samples = dict(zip(positions, options, strict=True))
+        keys = [
+            parse_value([*value, _decision(value, samples[i])] if i in samples else list(value))[0]
+            for i, value in enumerate(instructions)
+        ]
+        self._words, which = skeleton(tuple(keys))
+        numbers = {position: number for number, position in enumerate(positions)}
+        #: Of each word: which choice it is of, if any.
+        self._choices = [numbers.get(position) for position in which]
+        self._options = [
+            np.zeros((1, size)) if choice is None else _told_values(word, options[choice])
+            for word, size, choice in zip(
+                self._words.words, self._words.choices, self._choices, strict=True
+            )
+        ]
+        kept = self._options[:LONGEST]
+        tokens = [np.zeros((len(options), WIDTH), np.float32) for options in kept]
+        for own, word, chosen in zip(tokens, self._words.words, kept, strict=False):
+            _write(own, word, chosen)
+        #: Rows of every option of every word, and where those of each word start.
+        self.tokens: Array = np.concatenate([np.zeros((0, WIDTH), np.float32), *tokens])
+        self._first = np.cumsum([0, *map(len, tokens)])[:-1]
+
+    def programs(self, picks: Codes, context: Array) -> tuple[Array, Codes]:
+        """What is left to say of programs of one task: their first rows (programs, WIDTH), and
+        numbers (programs, words) of their other rows among `tokens`."""
+        chosen = [
+            options[np.zeros(len(picks), np.int64) if choice is None else picks[:, choice]]
+            for options, choice in zip(self._options, self._choices, strict=True)
+        ]
+        numbers = np.zeros((len(picks), len(self._first)), np.int64)
+        for word, (first, choice) in enumerate(zip(self._first, self._choices, strict=False)):
+            numbers[:, word] = first if choice is None else first + picks[:, choice]
+        return _whole(self._words, chosen, context, len(picks)), numbers
+
+    def rows(self, picks: Codes, context: Array) -> Array:
+        """The same as rows (programs, 1 + words, WIDTH), as those of `Tilings`."""
+        first, numbers = self.programs(picks, context)
+        return np.concatenate([first[:, None], self.tokens[numbers]], axis=1)
+
+
+def _decision(instruction: Sequence[Any], options: NDArray[np.integer]) -> Any:
+    """One that such an instruction may have."""
+    if instruction[0] == "SamplePerfectTile":
+        return options[0].tolist()
+    return 0
+
+
+def _told_values(word: Word, options: NDArray[np.integer]) -> NDArray[np.float64]:
+    """Options as choices of a word."""
+    values = options.astype(np.float64)
+    return np.log2(1.0 + values) if word.kind == "unroll" else values
+
+
+def _whole(
+    words: Skeleton, choices: Sequence[NDArray[np.float64]], contexts: Array, count: int
+) -> Array:
+    """The first rows (programs, WIDTH): context and summary."""
+    rows = np.zeros((count, WIDTH), np.float32)
+    rows[:, 0] = 1.0
+    rows[:, _FIRST : _FIRST + CONTEXT_COLUMNS] = contexts
+    summary = _Summary(count)
+    for word, chosen in zip(words.words[:LONGEST], choices, strict=False):
+        if word.kind in _SPLITS:
+            summary.split(word.kind, _levels(chosen), word.place)
+        elif word.kind != "knob" and chosen.shape[1]:
+            summary.choice(word.kind, chosen[:, 0])
+        elif word.kind != "knob":
+            summary.count(word.kind)
+    rows[:, _FIRST + CONTEXT_COLUMNS :] = summary.numbers()
+    return rows
+
+
+def _write(rows: Array, word: Word, chosen: NDArray[np.float64]) -> None:
+    """A word with its choices, into rows (choices, WIDTH) of zeros."""
+    rows[:, 1 + KINDS.index(word.kind)] = 1.0
+    numbers = rows[:, _FIRST:]
+    if word.kind in _SPLITS:
+        levels = _levels(chosen)
+        width = min(levels.shape[1], _SPATIAL)
+        numbers[:, :width] = levels[:, :width]
+        numbers[:, 5] = levels.sum(axis=1)
+        numbers[:, 6] = levels.shape[1]
+        numbers[:, 7 + min(word.place, 3)] = 1.0
+    elif word.kind == "knob":
+        numbers[:, : chosen.shape[1]] = chosen
+    elif chosen.shape[1]:
+        numbers[:, 11] = chosen[:, 0]
+    numbers[:, 12 : 12 + len(word.numbers)] = word.numbers
+
+
+def _levels(factors: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Factors as logarithms from the innermost out."""
+    return np.log2(np.maximum(factors[:, ::-1], 1.0))
 
 
 class _Summary:
