@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -191,3 +192,33 @@ def test_a_trace_of_something_else_gives_no_program(spaces: dict[str, Any]) -> N
 def test_only_one_program_is_replayed_at_a_time(spaces: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="one program"):
         spaces["conv"].replay(spaces["conv"].sample(2, np.random.default_rng(0)))
+
+
+@pytest.mark.parametrize("name", ["conv", "narrow", "matmul", "mean", "transpose"])
+def test_decisions_are_encoded_as_the_traces_they_make(name: str, spaces: dict[str, Any]) -> None:
+    from tunefleet.compiler.programs import trace_text
+    from tunefleet.features.tilings import Encoder, Tilings
+
+    space, context = spaces[name], np.arange(32, dtype=np.float32)
+    population = programs(space)
+    for number, sketch in enumerate(space.sketches):
+        own = population.take(population.rows(number))
+        texts: list[list[str]] = []
+        for program in own:
+            instructions, decisions = json.loads(trace_text(space.trace(program)))
+            decided = dict(decisions)
+            texts.append(
+                [
+                    json.dumps([*instruction, decided[i]] if i in decided else instruction)
+                    for i, instruction in enumerate(instructions)
+                ]
+            )
+        flat = [text for program in texts for text in program]
+        lengths = np.array([len(program) for program in texts], np.int64)
+        contexts = np.tile(context, (len(own), 1))
+        expected = Tilings.of(flat, np.arange(len(flat)), lengths, contexts).ragged()
+        options = [choice.options for choice in sketch.choices]
+        encoder = Encoder(sketch.instructions, sketch.positions, options)
+        picks = own.picks[:, : len(options)].astype(np.int64)
+        for rows, of_trace in zip(encoder.rows(picks, context), expected, strict=True):
+            np.testing.assert_allclose(of_trace, rows, rtol=1e-6)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tunefleet.costmodel import AttentionModel, Measured, metrics
-from tunefleet.costmodel._attention_net import FIXED, forward, initial, intervals
+from tunefleet.costmodel._attention_net import FIXED, embed, forward, initial, intervals, narrowed
 from tunefleet.costmodel._rows import DistinctRows
 from tunefleet.costmodel._tensors import FORMAT, dumps, loads
 from tunefleet.costmodel._torch import torch
@@ -54,27 +54,49 @@ class TestNetwork:
     @pytest.mark.parametrize("layers", [1, 2])
     def test_numpy_and_pytorch_agree(self, layers: int) -> None:
         data = DistinctRows.of(programs(30))
-        generator = np.random.default_rng(1)
-        weights = initial(intervals(data.distinct, 8), 16, layers, generator)
+        weights = initial(intervals(data.distinct, 8), 16, layers, np.random.default_rng(1))
         rows = data.padded(np.arange(30))
-        given_ = (rows.distinct, rows.local, rows.inside.astype(np.float32))
-        of_numpy = forward(np, weights, 4, *given_)
-        tensors = {name: torch().from_numpy(value) for name, value in weights.items()}
-        of_torch = forward(torch(), tensors, 4, *map(torch().from_numpy, given_))
+        local, inside = rows.local, rows.inside.astype(np.float32)
+        of_numpy = forward(np, weights, 4, embed(np, weights, rows.distinct), local, inside)
+        torch_ = torch()
+        tensors = {name: torch_.from_numpy(value) for name, value in weights.items()}
+        embedded = embed(torch_, tensors, torch_.from_numpy(rows.distinct))
+        of_torch = forward(torch_, tensors, 4, embedded, *map(torch_.from_numpy, (local, inside)))
         assert of_numpy.dtype == np.float32
         np.testing.assert_allclose(of_numpy, of_torch.numpy(), rtol=1e-4, atol=1e-6)
 
     def test_runs_on_the_device_of_its_weights(self) -> None:
-        data = DistinctRows.of(programs(5))
-        weights = initial(intervals(data.distinct, 4), 16, 1, np.random.default_rng(0))
-        rows = data.padded(np.arange(5))
-        moved = [
+        rows = DistinctRows.of(programs(5)).padded(np.arange(5))
+        given_ = initial(intervals(rows.distinct, 4), 16, 1, np.random.default_rng(0))
+        weights = {name: torch().from_numpy(value).to("meta") for name, value in given_.items()}
+        distinct, local, inside = (
             torch().from_numpy(value).to("meta")
             for value in (rows.distinct, rows.local, rows.inside.astype(np.float32))
-        ]
-        there = {name: torch().from_numpy(value).to("meta") for name, value in weights.items()}
-        found = forward(torch(), there, 4, *moved)
+        )
+        embedded = embed(torch(), weights, distinct)
+        found = forward(torch(), weights, 4, embedded, local, inside)
         assert (found.device.type, tuple(found.shape)) == ("meta", (5,))
+
+    def test_programs_of_one_length_need_no_mask(self) -> None:
+        rows = np.random.default_rng(0).random((12, COLUMNS), dtype=np.float32)
+        weights = initial(intervals(rows, 4), 16, 2, np.random.default_rng(1))
+        local, embedded = np.arange(12).reshape(3, 4), embed(np, weights, rows)
+        masked = forward(np, weights, 4, embedded, local, np.ones((3, 4), np.float32))
+        np.testing.assert_allclose(forward(np, weights, 4, embedded, local), masked, rtol=1e-6)
+
+    @settings(max_examples=30, deadline=None)
+    @given(st.integers(1, 12), st.integers(0, 2**32 - 1))
+    def test_what_rows_have_in_common_is_worked_out_once(self, count: int, seed: int) -> None:
+        generator = np.random.default_rng(seed)
+        known = generator.integers(0, 4, (60, COLUMNS)).astype(np.float32)
+        weights = initial(intervals(known, 8), 16, 1, generator)
+        rows = known[:count].copy()
+        rows[:, generator.random(COLUMNS) < 0.5] = 2.0
+        fewer, narrow = narrowed(weights, rows)
+        assert narrow.shape[1] < COLUMNS or count > 1
+        np.testing.assert_allclose(
+            embed(np, weights, rows), embed(np, fewer, narrow), rtol=1e-4, atol=1e-5
+        )
 
     def test_a_column_that_says_nothing_has_no_interval(self) -> None:
         rows = np.array([[0, 5, 0], [0, 5, 1], [0, 5, 2]], np.float32)
@@ -88,6 +110,28 @@ class TestNetwork:
 
 
 class TestModel:
+    def test_programs_may_come_as_distinct_rows(self) -> None:
+        model, generator = AttentionModel.load(fitted()), np.random.default_rng(0)
+        distinct = [np.concatenate(programs(count, seed=4)) for count in (5, 3)]
+        rows = np.concatenate(distinct)
+        local = generator.integers(0, len(rows), (300, 6))
+        expected = model.predict(list(rows[local]))
+        np.testing.assert_allclose(expected, model.predict_distinct(distinct, local), rtol=1e-4)
+
+    def test_tables_of_distinct_rows_may_be_empty(self) -> None:
+        model, empty = AttentionModel.load(fitted()), np.zeros((0, COLUMNS), np.float32)
+        row = np.ones((1, COLUMNS), np.float32)
+        assert len(model.predict_distinct([empty, empty], np.zeros((0, 3), int))) == 0
+        found = model.predict_distinct([row, empty], np.zeros((1, 1), int))
+        np.testing.assert_allclose(model.predict([row]), found, rtol=1e-6)
+
+    def test_distinct_rows_of_another_schema_are_refused(self) -> None:
+        own, other = np.ones((2, COLUMNS), np.float32), np.ones((2, 3), np.float32)
+        with pytest.raises(ValueError, match="columns"):
+            AttentionModel.load(fitted()).predict_distinct([own, other], np.zeros((1, 1), int))
+        with pytest.raises(ValueError, match="before fit"):
+            small().predict_distinct([np.ones((2, COLUMNS))], np.zeros((1, 1), int))
+
     def test_scores_do_not_depend_on_the_programs_beside(self) -> None:
         model, test = AttentionModel.load(fitted()), programs(40, seed=2)
         apart = np.concatenate([model.predict([program]) for program in test])
@@ -97,6 +141,12 @@ class TestModel:
         model, test = AttentionModel.load(fitted()), programs(40, seed=2)
         turned = [program[::-1] for program in test]
         np.testing.assert_allclose(model.predict(test), model.predict(turned), rtol=1e-4)
+
+    def test_rows_far_from_what_was_seen_have_finite_scores(self) -> None:
+        model = AttentionModel.load(fitted())
+        with np.errstate(all="ignore"):
+            found = model.predict([1e3 * program for program in programs(20, seed=2)])
+        assert np.isfinite(found).all()
 
     def test_a_saved_model_is_the_same(self) -> None:
         model = fit(small(layers=2, bins=3, loss="lambdarank"), measured(40))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tunefleet.dataset import codecs
-from tunefleet.features.tilings import LONGEST, SCHEMA, WIDTH, Tilings
+from tunefleet.features.tilings import LONGEST, SCHEMA, WIDTH, Encoder, Tilings
 from tunefleet.features.words import KINDS
 
 from .programs import AUTO_SCHEDULER, AUTOTVM, METASCHEDULE, PRIMITIVES, TUNERS, Program, tilings
@@ -175,3 +175,56 @@ def test_recorded_logs_are_finite(name: str) -> None:
     assert len(found) == len(programs) > 0
     assert all(np.isfinite(group).all() for group in found.groups)
     assert all(np.isfinite(program).all() for program in found.flat())
+
+
+class TestEncoder:
+    """Decisions become the rows that the texts of their programs become."""
+
+    POSITIONS = (2, 4, 6, 11, 12)
+    OPTIONS = (
+        np.array([[7, 1, 4, 2], [1, 7, 8, 1], [56, 1, 1, 1]]),
+        np.array([[1, 2, 4, 8], [64, 1, 1, 1]]),
+        np.array([[16, 4], [64, 1]]),
+        np.array([[0], [16], [64]]),
+        np.array([[-2], [-1], [0], [5]]),
+    )
+
+    def encoder(self) -> Encoder:
+        end = next(i for i, primitive in enumerate(METASCHEDULE) if primitive[0] == "EnterPostproc")
+        open_ = [primitive[:4] for primitive in METASCHEDULE[:end]]
+        return Encoder(open_, self.POSITIONS, self.OPTIONS)
+
+    def picks(self) -> np.ndarray:
+        sizes = [len(options) for options in self.OPTIONS]
+        return np.random.default_rng(0).integers(0, sizes, (50, len(sizes)))
+
+    def program(self, picks: np.ndarray) -> Program:
+        found = copy.deepcopy(METASCHEDULE)
+        for position, options, pick in zip(self.POSITIONS, self.OPTIONS, picks, strict=True):
+            sampled = found[position]
+            one_of = found[position][0] == "SampleCategorical"
+            value = options[pick].tolist() if len(options[pick]) > 1 else int(options[pick, 0])
+            sampled[4] = int(pick) if one_of else value
+        return found
+
+    def test_rows_are_those_of_the_programs(self) -> None:
+        picks, context = self.picks(), np.arange(32, dtype=np.float32)
+        expected = tilings([self.program(p) for p in picks], np.tile(context, (len(picks), 1)))
+        assert len(expected.groups) == 1
+        found = self.encoder().rows(picks, context)
+        np.testing.assert_allclose(expected.groups[0], found, rtol=1e-6)
+
+    def test_tokens_are_the_rows_of_every_option(self) -> None:
+        encoder, picks = self.encoder(), self.picks()
+        first, numbers = encoder.programs(picks, np.zeros(32, np.float32))
+        assert len(encoder.tokens) == 3 + 2 + 2 + 3 * 1 + 3 + 4
+        assert numbers.max() < len(encoder.tokens)
+        assert (first.shape, numbers.shape) == ((50, WIDTH), (50, 8))
+
+    def test_no_programs(self) -> None:
+        picks = np.zeros((0, len(self.OPTIONS)), np.int64)
+        assert self.encoder().rows(picks, np.zeros(32, np.float32)).shape == (0, 9, WIDTH)
+
+    def test_a_sketch_without_instructions_is_its_context(self) -> None:
+        found = Encoder([], [], []).rows(np.zeros((3, 0), np.int64), np.ones(32, np.float32))
+        assert found.shape == (3, 1, WIDTH)

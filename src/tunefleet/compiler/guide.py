@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefleet.costmodel import MODELS, CostModel, LGBMModel, XGBModel
-from tunefleet.features.tilings import Array, flatten
+from tunefleet.costmodel import MODELS, AttentionModel, CostModel, LGBMModel, XGBModel
+from tunefleet.features.tilings import Array, Encoded, flatten
 
 #: Boosted trees take a program as one row.
 _TREES = (LGBMModel.name, XGBModel.name)
@@ -30,7 +30,7 @@ class Pretrained:
 
 @dataclass(frozen=True)
 class Guide:
-    """At least one of the two. `predict` takes programs of `tilings/1`, (rows, WIDTH) each."""
+    """At least one of the two."""
 
     pretrained: CostModel | None
     learnt: CostModel | None
@@ -42,11 +42,13 @@ class Guide:
         own = MODELS[kind].load(learnt) if learnt else None
         return cls(base, own) if base or own else None
 
-    def predict(self, programs: Sequence[Array]) -> NDArray[np.float64]:
+    def predict(self, programs: Encoded) -> NDArray[np.float64]:
         total = np.zeros(len(programs))
         for model in (self.pretrained, self.learnt):
-            if model is not None:
-                total += model.predict(_form(model.name, programs))
+            if isinstance(model, AttentionModel):
+                total += model.predict_distinct(*programs.distinct)
+            elif model is not None:
+                total += model.predict(_form(model.name, list(programs.rows())))
         return total
 
     @classmethod

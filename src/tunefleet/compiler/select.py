@@ -26,7 +26,7 @@ from tunefleet.core.stage import SelectResult
 from tunefleet.core.target import Target
 from tunefleet.core.trial import Candidate
 from tunefleet.features import context, pack
-from tunefleet.features.tilings import Array, Encoder
+from tunefleet.features.tilings import Array, Encoded, Encoder
 
 tvm = load_tvm()
 
@@ -64,7 +64,10 @@ class _TaskSpace:
 
     def __init__(self, program: str, target: Target) -> None:
         self.decisions = DecisionSpace.of(program, target)
-        self.encoders = [Encoder(s.instructions, s.positions) for s in self.decisions.sketches]
+        self._encoders = [
+            Encoder(s.instructions, s.positions, [choice.options for choice in s.choices])
+            for s in self.decisions.sketches
+        ]
         arguments = tvm.s_tir.meta_schedule.arg_info.ArgInfo.from_prim_func(
             load_program(program)["main"]
         )
@@ -80,16 +83,16 @@ class _TaskSpace:
         exact = self.decisions.read(trace)
         return self.decisions.adapt(trace).take(np.arange(0, 1)) if exact is None else exact
 
-    def rows(self, population: Population, numbers: Array) -> list[Array]:
-        """The features of each program, (rows, WIDTH)."""
-        found: list[Array] = [numbers] * len(population)
-        for sketch, encoder in enumerate(self.encoders):
+    def encoded(
+        self, population: Population, numbers: Array
+    ) -> Iterator[tuple[NDArray[np.intp], Encoded]]:
+        """The features of the programs of each sketch, and which of the population they are."""
+        for sketch, encoder in enumerate(self._encoders):
             members = population.rows(sketch)
             if len(members):
-                rows = encoder.rows(self.decisions.values(population, sketch), numbers)
-                for member, own in zip(members.tolist(), rows, strict=True):
-                    found[member] = own
-        return found
+                choices = len(self.decisions.sketches[sketch].choices)
+                picks = population.picks[members, :choices].astype(np.int64)
+                yield members, encoder.encode(picks, numbers)
 
 
 @lru_cache(maxsize=256)
@@ -171,7 +174,10 @@ class _Selection:
 
     def _score(self, population: Population) -> NDArray[np.float64]:
         assert self._guide is not None
-        return self._guide.predict(self._space.rows(population, self._numbers))
+        scores = np.zeros(len(population))
+        for members, programs in self._space.encoded(population, self._numbers):
+            scores[members] = self._guide.predict(programs)
+        return scores
 
     def _candidate(self, program: Population) -> Candidate | None:
         schedule = self._space.decisions.replay(program)
@@ -180,9 +186,9 @@ class _Selection:
         candidate_id = program_id(schedule)
         if candidate_id in self._request.tried:
             return None
-        (rows,) = self._space.rows(program, self._numbers)
-        score = float(self._guide.predict([rows])[0]) if self._guide else 0.0
-        return Candidate(candidate_id, trace_text(schedule.trace), score, pack(rows))
+        [(_, encoded)] = self._space.encoded(program, self._numbers)
+        score = float(self._guide.predict(encoded)[0]) if self._guide else 0.0
+        return Candidate(candidate_id, trace_text(schedule.trace), score, pack(encoded.rows()[0]))
 
 
 def _spread(ranked: Population, count: int) -> NDArray[np.int64]:

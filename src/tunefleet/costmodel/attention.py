@@ -16,7 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tunefleet.costmodel import metrics
-from tunefleet.costmodel._attention_net import FIXED, are_weights, forward, initial, intervals
+from tunefleet.costmodel._attention_net import (
+    FIXED,
+    are_weights,
+    embed,
+    forward,
+    initial,
+    intervals,
+    narrowed,
+)
 from tunefleet.costmodel._base import Measured, Program, Scores
 from tunefleet.costmodel._lists import batches, groups_of, numbers_of, pairs_ordered, set_aside
 from tunefleet.costmodel._ranking_loss import LOSSES, ranking_loss
@@ -31,7 +39,9 @@ _FORMAT = "tunefleet-attention/1"
 #: Records of one task in a batch, and tasks (or parts of one) in it.
 _LIST, _LISTS = 64, 8
 #: Programs predicted at once: their rows stay within the caches.
-_AT_ONCE = 512
+_AT_ONCE = 128
+#: Rows embedded at once, and programs whose rows are.
+_ROWS, _PROGRAMS = 2048, 8192
 
 Weights = dict[str, NDArray[Any]]
 
@@ -172,11 +182,45 @@ class AttentionModel:
         self._refuse_others(programs)
         data = DistinctRows.of(programs)
         parts = []
-        for chosen in np.array_split(np.arange(len(programs)), len(programs) // _AT_ONCE + 1):
-            rows = data.padded(chosen)
-            inside = rows.inside.astype(np.float32)
-            parts.append(forward(np, self._weights, self.heads, rows.distinct, rows.local, inside))
-        return np.asarray(1.0 / (1.0 + np.exp(-np.concatenate(parts).astype(np.float64))))
+        for start in range(0, len(programs), _PROGRAMS):
+            rows = data.padded(np.arange(start, min(start + _PROGRAMS, len(programs))))
+            inside = None if rows.inside.all() else rows.inside.astype(np.float32)
+            parts.append(self._scores(self._embedded(rows.distinct), rows.local, inside))
+        return np.concatenate(parts)
+
+    def predict_distinct(
+        self, distinct: Sequence[NDArray[np.float32]], local: NDArray[np.int64]
+    ) -> Scores:
+        """`predict` of programs of one length, `local` (programs, length) numbers of rows.
+
+        They number `distinct`, tables of rows that follow each other; quickest when the columns
+        that differ within a table are few.
+        """
+        if not self._weights:
+            raise ValueError("predict before fit")
+        for rows in distinct:
+            self._refuse_others([rows])
+        if len(local) == 0:
+            return np.zeros(0)
+        embedded = [self._embedded(rows) for rows in distinct if len(rows)]
+        return self._scores(np.concatenate(embedded), local)
+
+    def _embedded(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        parts = [rows[start : start + _ROWS] for start in range(0, len(rows), _ROWS)]
+        return np.concatenate([embed(np, *narrowed(self._weights, part)) for part in parts])
+
+    def _scores(
+        self,
+        embedded: NDArray[np.float32],
+        local: NDArray[np.int64],
+        inside: NDArray[np.float32] | None = None,
+    ) -> Scores:
+        found = np.empty(len(local))
+        for start in range(0, len(local), _AT_ONCE):
+            part = slice(start, start + _AT_ONCE)
+            there = None if inside is None else inside[part]
+            found[part] = forward(np, self._weights, self.heads, embedded, local[part], there)
+        return 1.0 / (1.0 + np.exp(-found))
 
     def _refuse_others(self, programs: Sequence[Program]) -> None:
         columns, known = programs[0].shape[1], len(self._weights["mean"])
@@ -239,7 +283,7 @@ class _Training:
             torch(),
             self._weights,
             self._model.heads,
-            self._tensor(rows.distinct),
+            embed(torch(), self._weights, self._tensor(rows.distinct)),
             self._tensor(rows.local),
             self._tensor(rows.inside.astype(np.float32)),
             self._dropout,

@@ -60,6 +60,8 @@ LONGEST = 48
 #: Columns of a primitive in `flat`: its kind as a number, and its own numbers.
 _TOKEN = 12 + NUMBERS
 
+_SPLITS = ("spatial", "reduction", "split")
+
 Array = NDArray[np.float32]
 Codes = NDArray[np.int64]
 
@@ -129,47 +131,6 @@ def flatten(programs: Sequence[Array]) -> list[Array]:
     return list(table[:, None, :])
 
 
-class Encoder:
-    """Programs of one sketch from their decisions, as `Tilings.of` would from their traces.
-
-    `instructions` are MetaSchedule's, `[kind, inputs, attributes, outputs]`; those at `positions`
-    sample.
-    """
-
-    def __init__(self, instructions: Sequence[Any], positions: Sequence[int]) -> None:
-        decided = {position: _any_decision(instructions[position]) for position in positions}
-        parsed = [
-            parse_value([*instruction, *decided.get(number, ())])
-            for number, instruction in enumerate(instructions)
-        ]
-        self._words, which = skeleton(tuple(key for key, _ in parsed))
-        choice_of = {position: number for number, position in enumerate(positions)}
-        self._choice = [choice_of.get(number) for number in which]
-
-    def rows(self, values: Sequence[NDArray[Any]], context: Array) -> Array:
-        """(programs, rows, WIDTH) of decisions (programs, parts) each, as the sketch orders them;
-        `context` is (32,)."""
-        count = len(values[0]) if values else 1
-        choices = []
-        for word, size, choice in zip(
-            self._words.words, self._words.choices, self._choice, strict=True
-        ):
-            if choice is None:
-                choices.append(np.zeros((count, size)))
-            elif word.kind == "unroll":
-                choices.append(np.log2(1.0 + values[choice]))
-            else:
-                choices.append(values[choice].astype(float))
-        if not choices:
-            return encode(self._words, [np.zeros((count, 0))], context)
-        return encode(self._words, choices, context)
-
-
-def _any_decision(instruction: Any) -> list[Any]:
-    parts = instruction[2][0] if instruction[0] == "SamplePerfectTile" else 0
-    return [[1] * parts if parts else 0]
-
-
 def _told(is_end: NDArray[np.bool_], lengths: Codes) -> Codes:
     """How many primitives of each program come before the first that ends it."""
     found = lengths.copy()
@@ -196,37 +157,153 @@ def encode(
     `contexts` is (programs, 32) or (32,).
     """
     count = len(choices[0]) if choices else len(np.atleast_2d(contexts))
-    summary = _Summary(count)
-    kept = []
-    for word, chosen in zip(words.words, choices, strict=True):
-        summary.add(word, chosen)
-        if word.kind not in _IMPLIED:
-            kept.append((word, chosen))
-    kept = kept[:LONGEST]
+    kept = _kept(words)
     rows = np.zeros((count, 1 + len(kept), WIDTH), np.float32)
-    rows[:, 0, 0] = 1.0
-    rows[:, 0, _FIRST : _FIRST + CONTEXT_COLUMNS] = contexts
-    for (word, chosen), own in zip(kept, np.moveaxis(rows[:, 1:], 1, 0), strict=True):
-        own[:, 1 + KINDS.index(word.kind)] = 1.0
-        numbers = own[:, _FIRST:]
-        if word.kind in _SPLITS:
-            levels = _levels_of(chosen)
-            width = min(levels.shape[1], _SPATIAL)
-            numbers[:, :width] = levels[:, :width]
-            numbers[:, 5] = levels.sum(axis=1)
-            numbers[:, 6] = levels.shape[1]
-            numbers[:, 7 + min(word.place, 3)] = 1.0
-        elif word.kind == "knob":
-            numbers[:, : chosen.shape[1]] = chosen
-        elif chosen.shape[1]:
-            numbers[:, 11] = chosen[:, 0]
-        numbers[:, 12 : 12 + len(word.numbers)] = word.numbers
-    rows[:, 0, _FIRST + CONTEXT_COLUMNS :] = summary.numbers()
+    rows[:, 0] = _whole(words, choices, contexts, count)
+    for number, own in zip(kept, np.moveaxis(rows[:, 1:], 1, 0), strict=True):
+        _write(own, words.words[number], choices[number])
     return rows
 
 
+def _kept(words: Skeleton) -> list[int]:
+    """Which words have a row of their own."""
+    told = [number for number, word in enumerate(words.words) if word.kind not in _IMPLIED]
+    return told[:LONGEST]
+
+
+class Encoder:
+    """Programs of one sketch, each choice one of known options, without a text in between.
+
+    `instructions` are those of MetaSchedule, [kind, inputs, attributes, outputs]; `options[i]`
+    (options, parts) are what the instruction at `positions[i]` may decide: factors of a tile from
+    the outermost in, the values of a category, locations. What can be said of an option is worked
+    out here, once; programs are (programs, choices) numbers of options.
+    """
+
+    def __init__(
+        self,
+        instructions: Sequence[Sequence[Any]],
+        positions: Sequence[int],
+        options: Sequence[NDArray[np.integer]],
+    ) -> None:
+        samples = dict(zip(positions, options, strict=True))
+        keys = [
+            parse_value([*value, _decision(value, samples[i])] if i in samples else list(value))[0]
+            for i, value in enumerate(instructions)
+        ]
+        self._words, which = skeleton(tuple(keys))
+        numbers = {position: number for number, position in enumerate(positions)}
+        #: Of each word: which choice it is of, if any.
+        self._choices = [numbers.get(position) for position in which]
+        self._options = [
+            np.zeros((1, size)) if choice is None else _told_values(word, options[choice])
+            for word, size, choice in zip(
+                self._words.words, self._words.choices, self._choices, strict=True
+            )
+        ]
+        self._kept = _kept(self._words)
+        tokens = []
+        for number in self._kept:
+            tokens.append(np.zeros((len(self._options[number]), WIDTH), np.float32))
+            _write(tokens[-1], self._words.words[number], self._options[number])
+        #: Rows of every option of every word, and where those of each word start.
+        self.tokens: Array = np.concatenate([np.zeros((0, WIDTH), np.float32), *tokens])
+        self._first = np.cumsum([0, *map(len, tokens)])[:-1]
+
+    def encode(self, picks: Codes, context: Array) -> Encoded:
+        """Programs of one task, whose context is (32,)."""
+        return Encoded(self.tokens, *self.programs(picks, context))
+
+    def programs(self, picks: Codes, context: Array) -> tuple[Array, Codes]:
+        """What is left to say of programs of one task: their first rows (programs, WIDTH), and
+        numbers (programs, words) of their other rows among `tokens`."""
+        chosen = [
+            options[np.zeros(len(picks), np.int64) if choice is None else picks[:, choice]]
+            for options, choice in zip(self._options, self._choices, strict=True)
+        ]
+        numbers = np.zeros((len(picks), len(self._first)), np.int64)
+        for row, (first, word) in enumerate(zip(self._first, self._kept, strict=True)):
+            choice = self._choices[word]
+            numbers[:, row] = first if choice is None else first + picks[:, choice]
+        return _whole(self._words, chosen, context, len(picks)), numbers
+
+    def rows(self, picks: Codes, context: Array) -> Array:
+        """The same as rows (programs, 1 + words, WIDTH), as those of `Tilings`."""
+        return self.encode(picks, context).rows()
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Programs of one sketch: program i is `first[i]` and the rows `tokens[numbers[i]]`."""
+
+    tokens: Array
+    first: Array
+    numbers: Codes
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def rows(self) -> Array:
+        """(programs, rows, WIDTH), as those of `Tilings`."""
+        return np.concatenate([self.first[:, None], self.tokens[self.numbers]], axis=1)
+
+    @property
+    def distinct(self) -> tuple[list[Array], Codes]:
+        """Tables of rows that follow each other, and the numbers (programs, rows) of each
+        program's among them."""
+        own = np.arange(len(self.first))[:, None]
+        return [self.first, self.tokens], np.concatenate(
+            [own, len(self.first) + self.numbers], axis=1
+        )
+
+
+def _decision(instruction: Sequence[Any], options: NDArray[np.integer]) -> Any:
+    """One that such an instruction may have."""
+    if instruction[0] == "SamplePerfectTile":
+        return options[0].tolist()
+    return 0
+
+
+def _told_values(word: Word, options: NDArray[np.integer]) -> NDArray[np.float64]:
+    """Options as choices of a word."""
+    values = options.astype(np.float64)
+    return np.log2(1.0 + values) if word.kind == "unroll" else values
+
+
+def _whole(
+    words: Skeleton, choices: Sequence[NDArray[np.float64]], contexts: Array, count: int
+) -> Array:
+    """The first rows (programs, WIDTH): context and summary."""
+    rows = np.zeros((count, WIDTH), np.float32)
+    rows[:, 0] = 1.0
+    rows[:, _FIRST : _FIRST + CONTEXT_COLUMNS] = contexts
+    summary = _Summary(count)
+    for word, chosen in zip(words.words, choices, strict=True):
+        summary.add(word, chosen)
+    rows[:, _FIRST + CONTEXT_COLUMNS :] = summary.numbers()
+    return rows
+
+
+def _write(rows: Array, word: Word, chosen: NDArray[np.float64]) -> None:
+    """A word with its choices, into rows (choices, WIDTH) of zeros."""
+    rows[:, 1 + KINDS.index(word.kind)] = 1.0
+    numbers = rows[:, _FIRST:]
+    if word.kind in _SPLITS:
+        levels = _levels_of(chosen)
+        width = min(levels.shape[1], _SPATIAL)
+        numbers[:, :width] = levels[:, :width]
+        numbers[:, 5] = levels.sum(axis=1)
+        numbers[:, 6] = levels.shape[1]
+        numbers[:, 7 + min(word.place, 3)] = 1.0
+    elif word.kind == "knob":
+        numbers[:, : chosen.shape[1]] = chosen
+    elif chosen.shape[1]:
+        numbers[:, 11] = chosen[:, 0]
+    numbers[:, 12 : 12 + len(word.numbers)] = word.numbers
+
+
 def _levels_of(factors: NDArray[np.float64]) -> NDArray[np.float64]:
-    """log2 of factors, from the innermost out."""
+    """Factors as logarithms from the innermost out."""
     return np.log2(np.maximum(factors[:, ::-1], 1.0))
 
 
