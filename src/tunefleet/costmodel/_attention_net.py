@@ -96,7 +96,8 @@ def forward(
         )
         weight = _softmax(xp, query @ key.swapaxes(2, 3) * (heads / hidden) ** 0.5 + away)
         seen = (weight @ value).swapaxes(1, 2).reshape(*local.shape, hidden)
-        x = x + dropout(_dense(weights, f"out{layer}", seen))
+        # Of schema `tilings/1` the first row is the whole program: each learns what it is part of.
+        x = x + dropout(_dense(weights, f"out{layer}", seen)) + x[:, :1]
         x = x + _dense(weights, f"first{layer}", x).clip(0)
         x = x + _dense(weights, f"second{layer}", x).clip(0)
     whole = (x * inside[..., None]).sum(1)

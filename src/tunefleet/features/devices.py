@@ -53,7 +53,7 @@ class Place:
         told = _target(target)
         identity = _identity(extra.get("device"))
         own = (identity.key, identity.name) if identity else ()
-        threads, features = told.get("num-cores"), told.get("mattr")
+        threads, features = str(told.get("num-cores", "")), told.get("mattr")
         if isinstance(features, str):
             features = features.split(",")
         kind = told.get("kind", "")
@@ -62,13 +62,15 @@ class Place:
             gpu=kind in _GPUS,
             processor=str(told.get("mcpu", "")),
             features=tuple(map(str, features)) if isinstance(features, list) else (),
-            threads=int(threads) if str(threads).isdecimal() else None,
+            threads=int(threads) if threads and threads.isdecimal() else None,
             identity=identity,
         )
 
     def numbers(self, table: HardwareTable | None = None) -> tuple[float, ...]:
         """`context.device_numbers` of it; the device table that is shipped unless told."""
-        known = [row for name in self.names if name and (row := (table or shipped_table()).get(name))]
+        known = [
+            row for name in self.names if name and (row := (table or shipped_table()).get(name))
+        ]
         return self._of_row(known[0]) if known else self._of_machine()
 
     def _of_row(self, row: Hardware) -> tuple[float, ...]:
@@ -127,9 +129,8 @@ def _target(text: str) -> dict[str, Any]:
         value = json.loads(text)
     except (ValueError, RecursionError):
         kind, *options = text.split()[:64] or [""]
-        pairs = [match.groups() for option in options
-                 if (match := re.fullmatch(r"-([\w-]+)=(.*)", option))]  # fmt: skip
-        return {**dict(pairs), "kind": kind}
+        matches = [re.fullmatch(r"-([\w-]+)=(.*)", option) for option in options]
+        return {**{match[1]: match[2] for match in matches if match}, "kind": kind}
     if not isinstance(value, dict):
         return {}
     kind = value.get("kind", "")

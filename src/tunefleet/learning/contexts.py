@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefleet.dataset.flops import Flops, flops_by_workload
+from tunefleet.dataset.flop_rules import Flops
+from tunefleet.dataset.flops import flops_by_workload
 from tunefleet.dataset.rows import Codes
 from tunefleet.features import context
 from tunefleet.features.context import TaskContext

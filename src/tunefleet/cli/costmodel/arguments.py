@@ -92,7 +92,10 @@ Model = Annotated[
     ),
 ]
 Features = Annotated[
-    str, typer.Option(metavar="SCHEMA", help="The features of a program: tilings/1, sequences/1, per-store/1.")
+    str,
+    typer.Option(
+        metavar="SCHEMA", help="The features of a program: tilings/1, sequences/1, per-store/1."
+    ),
 ]
 Split = Annotated[
     str,
