@@ -251,7 +251,7 @@ def by_task(options: argparse.Namespace) -> tuple[dict[str, Any], list[common.Ch
     """One network's tasks of the 2080 Ti train, the other's test."""
     fleet = Fleet.of(["2080ti"], 10**9, 10**9)
     rows, part = fleet.records.rows, fleet.parts["2080ti"]
-    is_bert = np.array(["bert" in name for name in rows.source.names])[rows.source.codes]
+    is_bert = np.array(["bert-B1" in name for name in rows.source.names])[rows.source.codes]
     found, compared = [], []
     for trained, mine in (("BERT", is_bert), ("ResNet-50", ~is_bert)):
         generator = np.random.default_rng(0)
