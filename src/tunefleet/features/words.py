@@ -77,6 +77,9 @@ def parse(text: str) -> Parsed:
 def parse_value(value: list[Any]) -> Parsed:
     try:
         without, choice = _without_choice(value)
+        if without[0] in ("GetLoops", "Split"):
+            list(without[3])
+        _word(without[0], without, {}, 0)
     except (TypeError, IndexError, KeyError, ValueError, AttributeError):
         # It bears a name it does not live up to: a knob like any other.
         without, choice = ["?", *value], tuple(_numbers(value))[:NUMBERS]
