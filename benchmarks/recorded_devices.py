@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,8 @@ class Device:
     logs: str
 
 
+#: Small logs need a large part to test: of few programs of a task the best are easily found.
+_SHARES = splits.Shares(test=0.3, validation=0.1)
 _LAYERS = "**/*_layer_*.gz"
 
 #: The most discriminating first.
@@ -93,7 +96,7 @@ class Fleet:
         for file in files:
             own = np.arange(start, start + file.rows)
             start += file.rows
-            split = splits.within_task(records.rows.take(own), seed=seed)
+            split = splits.within_task(records.rows.take(own), _SHARES, seed)
             tasks = records.rows.task[own]
             drawn = generator.choice(split.test, min(test, len(split.test)), replace=False)
             parts[file.name] = Part(
@@ -112,18 +115,16 @@ class Fleet:
         return Measured(programs, given, rows.task[numbers].astype(str).tolist())
 
     def programs(self, kind: str, numbers: Codes) -> list[Any]:
-        programs = self._all("xgb" if kind in ("xgb", "lgbm") else "attention")
+        programs = self._flat if kind in ("xgb", "lgbm") else self._ragged
         return [programs[place] for place in np.searchsorted(self.inputs.numbers, numbers)]
 
-    def _all(self, kind: str) -> Sequence[Any]:
-        if kind not in _MADE or _MADE[kind][0] is not self:
-            _MADE[kind] = (self, self.inputs.features.programs(kind))
-        found: Sequence[Any] = _MADE[kind][1]
-        return found
+    @cached_property
+    def _flat(self) -> Sequence[Any]:
+        return self.inputs.features.programs("xgb")
 
-
-#: Programs of the last fleet by form: they are large.
-_MADE: dict[str, tuple[Fleet, Sequence[Any]]] = {}
+    @cached_property
+    def _ragged(self) -> Sequence[Any]:
+        return self.inputs.features.programs("attention")
 
 
 def evenly(numbers: Codes, tasks: Codes, most: int, generator: np.random.Generator) -> Codes:

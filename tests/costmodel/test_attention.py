@@ -137,9 +137,9 @@ class TestModel:
         apart = np.concatenate([model.predict([program]) for program in test])
         np.testing.assert_allclose(model.predict(test), apart, rtol=1e-4)
 
-    def test_scores_do_not_depend_on_the_order_of_rows(self) -> None:
+    def test_scores_do_not_depend_on_the_order_of_rows_after_the_first(self) -> None:
         model, test = AttentionModel.load(fitted()), programs(40, seed=2)
-        turned = [program[::-1] for program in test]
+        turned = [np.concatenate([program[:1], program[:0:-1]]) for program in test]
         np.testing.assert_allclose(model.predict(test), model.predict(turned), rtol=1e-4)
 
     def test_rows_far_from_what_was_seen_have_finite_scores(self) -> None:
@@ -196,7 +196,7 @@ class TestModel:
             AttentionModel.load(dumps(arrays, {FORMAT: FORMAT_NAME, "settings": changed}))
 
     @pytest.mark.parametrize(
-        "wrong", [{"hidden": 10}, {"loss": "mse"}, {"layers": 0}, {"heads": 0}]
+        "wrong", [{"hidden": 11}, {"loss": "mse"}, {"layers": 0}, {"heads": 0}]
     )
     def test_settings_that_no_network_has_are_refused(self, wrong: dict[str, object]) -> None:
         with pytest.raises(ValueError, match="heads"):

@@ -61,8 +61,8 @@ class TestLayout:
 
     def test_the_kinds(self) -> None:
         places = one(METASCHEDULE)[:, :PROGRAM].argmax(axis=1)
-        kinds = ["spatial", "spatial", "reduction", "cache_write", "compute_at", "annotate",
-                 "unroll", "location"]  # fmt: skip
+        kinds = ["spatial", "spatial", "reduction", "cache_write", "compute_at", "unroll",
+                 "location"]  # fmt: skip
         assert [0, *(1 + KINDS.index(kind) for kind in kinds)] == places.tolist()
 
     def test_the_context(self) -> None:
@@ -82,8 +82,12 @@ class TestLayout:
         expected[21] = 5  # location
         expected[25:27] = [1, 2]  # the last axis but one
         expected[27:29] = [9 + np.log2(7), 6]  # all of space, all of the reduction
-        expected[29] = 1  # annotations
         np.testing.assert_allclose(one(METASCHEDULE)[0, SUMMARY:], expected, rtol=1e-6)
+
+    def test_the_summary_tells_of_what_has_no_row(self) -> None:
+        program = [["AN", 4, 1, 2], ["FU", 8, [0, 1, 2, 3]], ["CHR", 2, "shared", [3]]]
+        assert one(program)[0, SUMMARY + 29 :].tolist() == [1.0, 4.0, 1.0]
+        assert len(one(program)) == 2
 
 
 class TestPrograms:
@@ -150,7 +154,7 @@ class TestPrograms:
 class TestShapes:
     def test_ragged_programs_have_their_own_length(self) -> None:
         found = tilings([METASCHEDULE, AUTO_SCHEDULER, []]).ragged()
-        assert [program.shape for program in found] == [(9, WIDTH), (10, WIDTH), (1, WIDTH)]
+        assert [program.shape for program in found] == [(8, WIDTH), (7, WIDTH), (1, WIDTH)]
 
     def test_flat_is_one_row_of_one_width(self) -> None:
         found = tilings([METASCHEDULE, AUTO_SCHEDULER, [], [["CI", 0]] * 60]).flat()
@@ -217,13 +221,13 @@ class TestEncoder:
     def test_tokens_are_the_rows_of_every_option(self) -> None:
         encoder, picks = self.encoder(), self.picks()
         first, numbers = encoder.programs(picks, np.zeros(32, np.float32))
-        assert len(encoder.tokens) == 3 + 2 + 2 + 3 * 1 + 3 + 4
+        assert len(encoder.tokens) == 3 + 2 + 2 + 2 * 1 + 3 + 4
         assert numbers.max() < len(encoder.tokens)
-        assert (first.shape, numbers.shape) == ((50, WIDTH), (50, 8))
+        assert (first.shape, numbers.shape) == ((50, WIDTH), (50, 7))
 
     def test_no_programs(self) -> None:
         picks = np.zeros((0, len(self.OPTIONS)), np.int64)
-        assert self.encoder().rows(picks, np.zeros(32, np.float32)).shape == (0, 9, WIDTH)
+        assert self.encoder().rows(picks, np.zeros(32, np.float32)).shape == (0, 8, WIDTH)
 
     def test_a_sketch_without_instructions_is_its_context(self) -> None:
         found = Encoder([], [], []).rows(np.zeros((3, 0), np.int64), np.ones(32, np.float32))

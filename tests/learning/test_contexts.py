@@ -8,8 +8,7 @@ import pytest
 
 from tests.dataset.records import Record, table
 from tunefleet.core.identity import DeviceIdentity
-from tunefleet.dataset.flops import Flops
-from tunefleet.dataset.flop_rules import How
+from tunefleet.dataset.flop_rules import Flops, How
 from tunefleet.dataset.schema import WORD
 from tunefleet.features.context import TaskContext
 from tunefleet.learning.contexts import contexts, task_context

@@ -139,7 +139,8 @@ def forward(
         if layer:
             projected = _dense(weights, f"project{layer}", x)
         seen = _attention(xp, heads, projected, inside)
-        x = x + dropout(_dense(weights, f"out{layer}", seen))
+        # Of schema `tilings/1` the first row is the whole program: each learns what it is part of.
+        x = x + dropout(_dense(weights, f"out{layer}", seen)) + x[:, :1]
         x = x + _relu(_dense(weights, f"first{layer}", x))
         x = x + _relu(_dense(weights, f"second{layer}", x))
     x = x.sum(1) if inside is None else (x * inside[..., None]).sum(1)

@@ -1,7 +1,8 @@
 """Multi-head attention over the rows of a program, trained to rank the programs of each task.
 
 The network is in `_attention_net.py`. The loss is a ranking loss of each task's list
-(`_ranking_loss.py`) plus the squared error of the predicted label, so that scores are labels too.
+(`_ranking_loss.py`) plus the squared error of the predicted label, `error_weight` times and more
+for fast programs, so that scores are labels too.
 PyTorch trains it, on a GPU when asked to; NumPy predicts, so that a search needs no PyTorch.
 """
 
@@ -60,15 +61,15 @@ class AttentionModel:
     def __init__(
         self,
         hidden: int = 64,
-        heads: int = 4,
+        heads: int = 2,
         layers: int = 1,
         bins: int = 16,
         epochs: int = 50,
         patience: int = 10,
-        learning_rate: float = 7e-4,
+        learning_rate: float = 2e-3,
         dropout: float = 0.1,
         loss: str = "gap",
-        error_weight: float = 1.0,
+        error_weight: float = 10.0,
         seed: int = 0,
         device: str = "cpu",
     ) -> None:
@@ -231,7 +232,8 @@ class AttentionModel:
         if not self._weights:
             raise ValueError("save before fit")
         settings = {"hidden": self.hidden, "heads": self.heads, "layers": self.layers,
-                    "bins": self.bins, "loss": self.loss, "seed": self.seed}  # fmt: skip
+                    "bins": self.bins, "loss": self.loss, "error_weight": self.error_weight,
+                    "seed": self.seed}  # fmt: skip
         return dumps(self._weights, {FORMAT: _FORMAT, "settings": json.dumps(settings)})
 
     @classmethod
@@ -291,7 +293,8 @@ class _Training:
         labels = self._tensor(self._labels[chosen])
         of_list = self._tensor(place)
         loss = ranking_loss(self._model.loss, found[of_list], labels[of_list], self._tensor(mask))
-        loss = loss + self._model.error_weight * ((torch().sigmoid(found) - labels) ** 2).mean()
+        error = (torch().sigmoid(found) - labels) ** 2
+        loss = loss + self._model.error_weight * (error * (0.1 + labels)).mean()
         self._optimiser.zero_grad()
         loss.backward()
         torch().nn.utils.clip_grad_norm_(self._learnt, 0.5)

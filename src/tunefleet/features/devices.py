@@ -53,7 +53,7 @@ class Place:
         told = _target(target)
         identity = _identity(extra.get("device"))
         own = (identity.key, identity.name) if identity else ()
-        threads, features = told.get("num-cores"), told.get("mattr")
+        threads, features = str(told.get("num-cores", "")), told.get("mattr")
         if isinstance(features, str):
             features = features.split(",")
         kind = told.get("kind", "")

@@ -79,6 +79,9 @@ def parse_value(value: list[Any]) -> Parsed:
         without, choice = _without_choice(value)
         if not all(abs(number) <= _LARGEST for number in choice):
             raise ValueError("numbers that no program has")
+        if without[0] in ("GetLoops", "Split"):
+            list(without[3])
+        _word(without[0], without, {}, {}, 0)
     except (TypeError, LookupError, ValueError, ArithmeticError, AttributeError):
         # It bears a name it does not live up to: a knob like any other.
         without, choice = ["?", *value], tuple(_numbers(value))[:NUMBERS]
