@@ -264,7 +264,7 @@ def main(options: argparse.Namespace) -> int:
     for network in options.networks:
         tasks = _tasks(network)
         weights = {w.task.task_id: w.weight for w in tasks}
-        trials = (4 if options.quick else PER_TASK) * len(tasks)
+        trials = (4 if options.quick else options.per_task) * len(tasks)
         for seed in range(options.seeds):
             own = kept.setdefault(f"{network} {seed} {trials}", {})
             for side in options.sides:
@@ -348,5 +348,6 @@ if __name__ == "__main__":
     made.add_argument("--networks", nargs="+", default=list(NETWORKS))
     made.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
     made.add_argument("--seeds", type=int, default=3)
+    made.add_argument("--per-task", type=int, default=PER_TASK, help="trials of each task")
     made.add_argument("--worker", nargs="+", help=argparse.SUPPRESS)
     common.run(main, made)

@@ -27,10 +27,13 @@ if TYPE_CHECKING:
     from tunefleet.fleet.local import LocalFleet
     from tunefleet.store import Store
 
-#: Half of a round is random: a model must also learn what is slow, and what nobody would select.
+#: Half of a round is random: a model must also learn what is slow, and what nobody would select. No
+#: pretrained model steers it, or the next one would learn what this one believes.
 #: Less effort goes into selecting than where the fastest program is searched.
 SETTINGS = TuneSettings(
-    search=SearchSettings(batch=16, first_batch=16, population=32, generations=1, random_share=0.5),
+    search=SearchSettings(
+        batch=16, first_batch=16, population=128, generations=2, random_share=0.5, pretrained=""
+    ),
     measure=MeasureSettings(repeats=8, budget_s=0.04),
     transfer=False,
 )

@@ -82,13 +82,14 @@ def _steered(
 ) -> SearchSettings:
     """With the id of the pretrained model in place of its name: a new version is another job.
 
-    The shipped one steers searches for x86 only.
+    The shipped one steers searches for x86 only, and none a search that is to be random.
     """
     from tunefleet.costmodel.registry import registry_of
 
     name = search.pretrained
     is_x86 = any(feature.startswith(("sse", "avx")) for feature in device.isa)
-    if not name or (name == SHIPPED_MODEL and not is_x86):
+    is_random = search.cost_model == "random"
+    if not name or is_random or (name == SHIPPED_MODEL and not is_x86):
         return replace(search, pretrained="")
     found = registry_of(context.home).get(name)
     return replace(search, pretrained=found.card.id)

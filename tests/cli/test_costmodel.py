@@ -8,6 +8,7 @@ import pytest
 
 from tests.dataset.records import Record, table
 from tests.learning.made import made_table
+from tunefleet.costmodel import registry
 from tunefleet.dataset import parquet
 
 from .conftest import Invoke, Outcome
@@ -18,6 +19,11 @@ def records(tmp_path: Path) -> str:
     path = tmp_path / "records.parquet"
     parquet.write(made_table(tasks=4, devices=("v100", "a72")).to_batches(), path)
     return str(path)
+
+
+@pytest.fixture(autouse=True)
+def _none_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "SHIPPED", tmp_path / "shipped")
 
 
 def costmodel(invoke: Invoke, *arguments: str) -> Outcome:

@@ -88,12 +88,14 @@ def test_the_best_known_are_bred_from_but_not_returned(
 
 
 def test_scores_come_best_first_and_features_come_along(conv_task: Any, target: Any) -> None:
-    from tunefleet.compiler.select import select
     from tunefleet.compiler.guide import Guide
+    from tunefleet.compiler.select import select
     from tunefleet.features import is_of_schema
 
     settings = replace(SETTINGS, random_share=0.0)
-    found = select(request(conv_task, target, settings=settings), Guide(LongInner(), None)).candidates
+    found = select(
+        request(conv_task, target, settings=settings), Guide(LongInner(), None)
+    ).candidates
     scores = [c.score for c in found]
     assert scores == sorted(scores, reverse=True)
     assert all(is_of_schema(c.features) for c in found)

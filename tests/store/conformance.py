@@ -17,7 +17,7 @@ from tunefleet.errors import InputError, InternalError
 
 from . import values as v
 from .conformance_jobs import Jobs, Tasks
-from .conformance_results import Records, Winners, record_ids
+from .conformance_results import Champions, Records, Winners, record_ids
 from .conformance_stages import Commits, Reading, Windows
 
 KEY = StageKey("job", "t", 0, StageKind.SELECT)
@@ -74,5 +74,5 @@ class Errors:
         store.close()
 
 
-class StoreConformance(Jobs, Tasks, Commits, Reading, Windows, Records, Winners, Errors):
+class StoreConformance(Jobs, Tasks, Commits, Reading, Windows, Records, Champions, Winners, Errors):
     """Every sentence of the contract. The groups are not collected by themselves."""

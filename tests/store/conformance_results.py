@@ -14,7 +14,7 @@ from tunefleet.core.stage import (
 )
 from tunefleet.core.trial import Failure, FailureKind, Trial
 from tunefleet.errors import InputError
-from tunefleet.store import Record
+from tunefleet.store import Champion, Record
 
 from . import values as v
 
@@ -223,3 +223,50 @@ class Winners:
         for _ in range(2):
             store.crown(job, "t", None, None, [("a", v.WRONG)])
             assert [t.latency_s for t in store.trials(job)] == [None, 2e-3]
+
+
+class Champions:
+    """The fastest program of every task with an operator."""
+
+    def found(self, store: Any, operator: str = "conv2d", **asked: Any) -> list[tuple[str, float]]:
+        device, toolchain = asked.get("device", v.DEVICE), asked.get("toolchain", v.TOOLCHAIN)
+        return [(c.task_id, c.latency_s) for c in store.champions(operator, device, toolchain)]
+
+    def test_each_task_has_its_fastest_over_all_jobs(self, store: Any, job: str) -> None:
+        v.open_with_task(store, "other")
+        v.commit_measured(store, {"a": 2e-3, "b": 3e-3})
+        v.commit_measured(store, {"c": 1e-3}, job_id="other")
+        v.commit_measured(store, {"d": 4e-3}, task_id="u")
+        assert self.found(store) == [("t", 1e-3), ("u", 4e-3)]
+
+    def test_a_champion_says_what_its_task_is(self, store: Any, job: str) -> None:
+        v.commit_measured(store, {"a": 2e-3})
+        expected = Champion("t", "1x3x8x8", 1e6, v.cand("a").trace, 2e-3)
+        assert [expected] == store.champions("conv2d", v.DEVICE, v.TOOLCHAIN)
+
+    def test_the_earliest_of_equals_stands(self, store: Any, job: str) -> None:
+        v.commit_measured(store, {"b": 1e-3, "a": 1e-3})
+        [champion] = store.champions("conv2d", v.DEVICE, v.TOOLCHAIN)
+        assert champion.trace == v.cand("b").trace
+
+    def test_failures_and_other_operators_are_left_out(self, store: Any, job: str) -> None:
+        v.commit_failed(store, "bad", v.CRASH)
+        assert self.found(store) == []
+        v.commit_measured(store, {"a": 1e-3})
+        assert self.found(store, "matmul") == []
+
+    @pytest.mark.parametrize(
+        ("asked", "count"),
+        [
+            ({}, 1),
+            ({"device": v.SISTER}, 1),
+            ({"toolchain": v.PATCHED}, 1),
+            ({"device": v.STRANGER}, 0),
+            ({"toolchain": replace(v.TOOLCHAIN, tvm="0.28.0")}, 0),
+        ],
+    )
+    def test_they_come_from_compatible_places(
+        self, store: Any, job: str, asked: dict[str, Any], count: int
+    ) -> None:
+        v.commit_measured(store, {"a": 1e-3})
+        assert len(self.found(store, **asked)) == count

@@ -11,6 +11,7 @@ import typer
 
 from tunefleet.cli import options, output
 from tunefleet.cli.outcome import Stopped
+from tunefleet.core.settings import SHIPPED_MODEL
 
 if TYPE_CHECKING:
     from tunefleet.cli.live import View
@@ -54,9 +55,17 @@ def tune(
         typer.Option(
             metavar="|".join(options.COST_MODELS),
             callback=options.cost_model,
-            help="What ranks candidates.",
+            help="What learns from this search's own trials.",
         ),
     ] = "xgb",
+    pretrained: Annotated[
+        str,
+        typer.Option(
+            metavar="MODEL",
+            help="The cost model that steers from the first trial: a name or an id of "
+            "`tunefleet costmodel list`, or none. The default comes with tunefleet.",
+        ),
+    ] = SHIPPED_MODEL,
     policy: options.Policy = "predictive",
     look_ahead: options.LookAhead = None,
     host_cores: options.HostCores = None,
@@ -87,6 +96,7 @@ def tune(
                 "generations": generations,
                 "seed": seed,
                 "cost_model": cost_model,
+                "pretrained": "" if pretrained == "none" else pretrained,
             },
             "build": {"timeout_s": build_timeout},
             "measure": {"timeout_s": profile_timeout},

@@ -98,9 +98,9 @@ class Registry:
     Processes may add at the same time; whoever reads sees whole entries only.
     """
 
-    def __init__(self, directory: Path, shipped: Path = SHIPPED) -> None:
+    def __init__(self, directory: Path, shipped: Path | None = None) -> None:
         self.directory = directory
-        self.shipped = shipped
+        self.shipped = shipped or SHIPPED
 
     def add(self, card: Card, members: Sequence[bytes]) -> Entry:
         """Publish a version and return it with its id; what is there already stays as it is.
