@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tunefleet import BenchmarkContext
@@ -13,7 +14,12 @@ from tunefleet.collected import write_jobs
 from tunefleet.collection import collect
 from tunefleet.core.events import Event, Observer, StageFinished
 from tunefleet.dataset import codecs, parquet
+from tunefleet.dataset.codecs.metaschedule import steps_of
 from tunefleet.errors import InputError
+from tunefleet.features import unpack
+from tunefleet.features.words import KINDS
+from tunefleet.learning.inputs import Inputs
+from tunefleet.learning.records import read_records
 from tunefleet.store import open_store
 
 SMALL, LARGER = "zoo:tiny_cnn", "zoo:tiny_cnn?classes=11"
@@ -58,6 +64,38 @@ def check_written(home: Path, job_ids: list[str], trials: int) -> None:
     assert len(database.get_all_tuning_records()) == trials
 
 
+def check_features(home: Path) -> None:
+    """A model that learns from the records sees what the search saw, which scores decisions."""
+    store = open_store(home)
+    try:
+        selected = {
+            (w.task.task_id, trial.candidate.trace): unpack(trial.candidate.features)
+            for job in store.jobs()
+            for w in store.tasks(job.job_id)
+            for trial in store.trials(job.job_id, w.task.task_id)
+        }
+        write_jobs(home / "all.parquet", store, reversed(store.jobs()))
+    finally:
+        store.close()
+    records = read_records(
+        [home / "all.parquet"], device="", on_bad=lambda bad: None, progress=lambda text: None
+    )
+    numbers = np.arange(len(records.rows))
+    learnt = Inputs.of(records, numbers, "tilings/1", lambda text: None).features
+    of_record = {
+        (json.loads(row["extra"])["task_id"], tuple(row["steps"])): rows
+        for row, rows in zip(records.table.to_pylist(), learnt.programs("attention"), strict=True)
+    }
+    assert len(selected) == len(of_record) == len(numbers)
+    for (task_id, trace), rows in selected.items():
+        same = of_record[task_id, tuple(steps_of(trace))]
+        # Where TVM lowers a compute location on replay, the trace has what it became.
+        locations = rows[:, 1 + KINDS.index("location")] == 1.0
+        assert rows.shape == same.shape
+        np.testing.assert_allclose(rows[1:][~locations[1:]], same[1:][~locations[1:]], rtol=1e-5)
+        np.testing.assert_allclose(rows[0, :51], same[0, :51], rtol=1e-5)
+
+
 @pytest.mark.tvm
 @pytest.mark.slow
 def test_every_task_gets_its_programs_once_also_when_interrupted(tmp_path: Path) -> None:
@@ -82,6 +120,7 @@ def test_every_task_gets_its_programs_once_also_when_interrupted(tmp_path: Path)
     assert all(1 <= count <= 3 for _, count in trials)
     assert "no network" in unknown.error
     check_written(tmp_path, [first.job_id, second.job_id], first.trials + second.trials)
+    check_features(tmp_path)
 
     again = collect([SMALL, LARGER], contexts, 3)
     assert [g.skipped for g in again] == [True, True]
