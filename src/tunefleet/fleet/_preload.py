@@ -4,6 +4,11 @@ Nothing here may start a thread: a fork after TVM's thread pool was used hangs.
 """
 
 import gc
+import os
+
+# Read once, when NumPy is loaded: cost models predict beside builds, and two threads of OpenBLAS
+# that wait for each other on busy cores take several times as long as one.
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 from tunefleet.compiler.toolchain import load_tvm
 
