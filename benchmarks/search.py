@@ -121,7 +121,7 @@ class _Watch:
         return Callback()
 
 
-def ours(network: str, seed: int, side: str, trials: int) -> dict[str, Any]:
+def ours(network: str, seed: int, side: str, trials: int, **changes: Any) -> dict[str, Any]:
     from tunefleet.compiler.host import device_identity, machine_layout, native_target
     from tunefleet.compiler.toolchain import toolchain_identity
     from tunefleet.core.budget import Budget
@@ -134,7 +134,7 @@ def ours(network: str, seed: int, side: str, trials: int) -> dict[str, Any]:
 
     tasks, target = _tasks(network), native_target()
     model = "" if side == "cold" else registry_of(None).get(SHIPPED_MODEL).card.id
-    search = replace(SearchSettings(), seed=seed, pretrained=model)
+    search = replace(SearchSettings(), seed=seed, pretrained=model, **changes)
     settings = TuneSettings(search=search, transfer=side == "transfer")
     spec = JobSpec(
         NetworkInfo(network, network, network, (), ()), target, device_identity(),
@@ -269,7 +269,8 @@ def main(options: argparse.Namespace) -> int:
             own = kept.setdefault(f"{network} {seed} {trials}", {})
             for side in options.sides:
                 if side not in own:
-                    own[side] = _in_process("search", network, str(seed), side, str(trials))
+                    count = trials if side == "stock" else int(options.share * trials)
+                    own[side] = _in_process("search", network, str(seed), side, str(count))
                     print(f"{network} seed {seed} {side}: {own[side]['wall_s']:.0f} s", flush=True)
                     _keep(options.json, started, kept)
             if set(own.get("final", {})) != set(options.sides):
@@ -349,5 +350,6 @@ if __name__ == "__main__":
     made.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
     made.add_argument("--seeds", type=int, default=3)
     made.add_argument("--per-task", type=int, default=PER_TASK, help="trials of each task")
+    made.add_argument("--share", type=float, default=1.0, help="of stock's trials for ours")
     made.add_argument("--worker", nargs="+", help=argparse.SUPPRESS)
     common.run(main, made)

@@ -15,7 +15,7 @@ from tunefleet.core.settings import SearchSettings
 
 #: Below this share of the network's FLOPs a task gets a small first round: its space is small.
 _MINOR_SHARE = 0.002
-_MINOR_BATCH = 6
+_MINOR_BATCH = 2
 
 #: What a round is worth before there is a history: a guided round after the random one cuts the
 #: latency by some 30 % on average, later ones by less and less.
@@ -52,7 +52,9 @@ def first_batch(
     (those in `busy` have started)."""
     total_flops = sum(other.flops * other.weight for other in lanes)
     share = lane.flops * lane.weight / total_flops if total_flops else 0.0
-    size = settings.first_batch if share >= _MINOR_SHARE else _MINOR_BATCH
+    size = settings.first_batch
+    if share < _MINOR_SHARE:
+        size = min(size, _MINOR_BATCH)
     if trials_left is not None:
         waiting = sum(1 for other in lanes if not other.history and other.task_id not in busy)
         size = min(size, max(2, trials_left // max(1, waiting)))

@@ -47,6 +47,9 @@ _REFERENCE_READINGS = 3
 #: Programs of merely compatible devices, and of similar tasks, that are measured before any search.
 _PROPOSALS = 8
 
+#: Seconds for which records of other jobs are taken as they were.
+_KNOWN_FOR_S = 30.0
+
 _BUILD_FAILURES = {
     CallEnd.TIMEOUT: FailureKind.BUILD_TIMEOUT,
     CallEnd.CRASH: FailureKind.BUILD_CRASH,
@@ -85,6 +88,7 @@ class StageRunner:
         self._models = models
         self._progress = progress
         self._pretrained = lru_cache(maxsize=4)(self._loaded)
+        self._known_records: dict[tuple[str, str, Tier, int], tuple[float, list[Record]]] = {}
 
     def run(self, lane: Lane, key: StageKey, batch: int) -> StageRun:
         """Run a stage to its result; the caller commits it. `batch` is used by select only."""
@@ -109,7 +113,7 @@ class StageRunner:
             for t in trials
             if t.latency_s is not None
         }
-        for record in known_records(self._store, lane, Tier.EXACT):
+        for record in self._known(lane, Tier.EXACT):
             candidate = record.candidate
             known.setdefault(
                 candidate.candidate_id, (candidate.trace, record.measurement.latency_s)
@@ -148,11 +152,22 @@ class StageRunner:
         spec, task = lane.job.spec, lane.task
         if not spec.settings.transfer:
             return ()
-        own = known_records(self._store, lane, Tier.COMPATIBLE, _PROPOSALS)
+        own = self._known(lane, Tier.COMPATIBLE, _PROPOSALS)
         champions = self._store.champions(task.operator, spec.device, spec.toolchain)
         others = [c for c in champions if c.task_id != task.task_id]
         alike = similarity.nearest(task, others, _PROPOSALS)
         return tuple([r.candidate.trace for r in own] + [c.trace for c in alike])
+
+    def _known(self, lane: Lane, tier: Tier, limit: int = _KNOWN_RECORDS) -> list[Record]:
+        """`known_records`, looked up anew when they are older than `_KNOWN_FOR_S`: an update asks
+        for those of all tasks, which would take as long as its fit."""
+        key = (lane.job.job_id, lane.task.task_id, tier, limit)
+        now = time.monotonic()
+        found = self._known_records.get(key)
+        if found is None or now - found[0] > _KNOWN_FOR_S:
+            found = (now, known_records(self._store, lane, tier, limit))
+            self._known_records[key] = found
+        return found[1]
 
     def _loaded(self, model_id: str) -> Pretrained | None:
         if not model_id:
@@ -263,7 +278,7 @@ class StageRunner:
     def best_latency(self, lane: Lane) -> float | None:
         """The best known latency of a task in this job or, exactly, in earlier ones."""
         found = [t.latency_s for t in self._store.trials(lane.job.job_id, lane.task.task_id)]
-        found += [r.measurement.latency_s for r in known_records(self._store, lane, Tier.EXACT, 1)]
+        found += [r.measurement.latency_s for r in self._known(lane, Tier.EXACT, 1)]
         return min((latency for latency in found if latency is not None), default=None)
 
     def _update(self, lane: Lane, key: StageKey) -> UpdateResult:
@@ -303,7 +318,7 @@ class StageRunner:
             lane = Lane(job, weighted.task)
             found: dict[str, tuple[bytes, float | None]] = {
                 r.candidate.candidate_id: (r.candidate.features, r.measurement.latency_s)
-                for r in known_records(self._store, lane, Tier.EXACT)
+                for r in self._known(lane, Tier.EXACT)
             }
             for trial in self._store.trials(job.job_id, task_id):
                 found[trial.candidate.candidate_id] = (trial.candidate.features, trial.latency_s)
