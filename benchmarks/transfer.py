@@ -54,7 +54,9 @@ def _models(kind: str, options: argparse.Namespace) -> list[Any]:
     if kind == "xgb":
         return [XGBModel(rounds=300)]
     make = {
-        "attention": lambda seed: AttentionModel(epochs=options.epochs, seed=seed),
+        "attention": lambda seed: AttentionModel(
+            options.hidden, epochs=options.epochs, patience=options.patience, seed=seed
+        ),
         "mlp": lambda seed: MLPModel(epochs=50, seed=seed),
     }
     return [make[kind](seed) for seed in range(options.seeds)]
@@ -334,6 +336,8 @@ def _errors(seen: Measured, model: Any) -> dict[str, float]:
             "rmse": metrics.rmse(seen.labels, scores)}  # fmt: skip
 
 
+#: Options that decide figures.
+_SAID = ("records", "sources", "test", "epochs", "patience", "hidden", "seeds")
 PARTS = {"devices": devices, "by_task": by_task, "rmse": rmse}
 
 
@@ -343,7 +347,7 @@ def main(options: argparse.Namespace) -> int:
         options.records = options.sources = 400
         options.test, options.epochs, options.seeds = 400, 2, 1
     figures, compared = PARTS[options.part](options)
-    said = {name: getattr(options, name) for name in ("records", "sources", "epochs", "seeds")}
+    said = {name: getattr(options, name) for name in _SAID}
     return common.finish("transfer", started, {**figures, **said}, compared, options.json)
 
 
@@ -357,5 +361,7 @@ if __name__ == "__main__":
     made.add_argument("--sources", type=int, default=6_000, help="of other devices, together")
     made.add_argument("--test", type=int, default=4_000, help="records to test on, at most")
     made.add_argument("--epochs", type=int, default=30)
+    made.add_argument("--patience", type=int, default=10)
+    made.add_argument("--hidden", type=int, default=64)
     made.add_argument("--seeds", type=int, default=3)
     common.run(main, made)

@@ -100,6 +100,13 @@ def test_metaschedule_is_read_to_its_end() -> None:
     assert summary(trace)[5:7] == [4.0, 3.0]
 
 
+def test_splits_of_autotvm_are_a_nest() -> None:
+    config = ('["tile_y","sp",[-1,2,8]]', '["tile_x","sp",[-1,4,1]]', '["unroll","ot",true]')
+    assert kinds(config) == ["spatial", "spatial", "knob"]
+    assert summary(config)[:3] == [3.0, 3.0, 0.0]
+    assert kinds(('["tile_y","sp",[-1,"x"]]',)) == ["knob"]
+
+
 def test_a_context_tells_the_task_and_the_device() -> None:
     task = TaskContext(((1, 8), (8, 4), (1, 4)), 63.0, "matmul")
     found = numbers(task, device_numbers(gpu=True, units=7))
