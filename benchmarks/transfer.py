@@ -54,7 +54,9 @@ def _models(kind: str, options: argparse.Namespace) -> list[Any]:
     if kind == "xgb":
         return [XGBModel(rounds=300)]
     make = {
-        "attention": lambda seed: AttentionModel(epochs=options.epochs, seed=seed),
+        "attention": lambda seed: AttentionModel(
+            options.hidden, epochs=options.epochs, patience=options.patience, seed=seed
+        ),
         "mlp": lambda seed: MLPModel(epochs=50, seed=seed),
     }
     return [make[kind](seed) for seed in range(options.seeds)]
@@ -97,8 +99,11 @@ class Bench:
 
     def rows(self) -> Iterator[dict[str, Any]]:
         yield self.random()
-        part = self.fleet.parts[self.name]
-        yield from self.compared("native", part.train, part.validation)
+        part, generator = self.fleet.parts[self.name], np.random.default_rng(0)
+        own = evenly(part.train, self.fleet.records.rows.task, self.options.records, generator)
+        yield from self.compared("native", own, part.validation)
+        if self.options.native:
+            return
         kind = DEVICES[self.name].kind
         others = [name for name in self.fleet.parts if name != self.name]
         alike = [name for name in others if DEVICES[name].kind == kind]
@@ -202,6 +207,7 @@ def devices(options: argparse.Namespace) -> tuple[dict[str, Any], list[common.Ch
     fleet: Fleet | None = None
     for name in options.devices:
         family = [n for n, device in DEVICES.items() if device.family == DEVICES[name].family]
+        family = [name] if options.native else family
         if fleet is None or name not in fleet.parts:
             fleet = Fleet.of(family, max(options.records, options.sources), options.test)
             print(f"read {len(fleet.records.rows):,} records of {', '.join(fleet.parts)}")
@@ -330,6 +336,8 @@ def _errors(seen: Measured, model: Any) -> dict[str, float]:
             "rmse": metrics.rmse(seen.labels, scores)}  # fmt: skip
 
 
+#: Options that decide figures.
+_SAID = ("records", "sources", "test", "epochs", "patience", "hidden", "seeds")
 PARTS = {"devices": devices, "by_task": by_task, "rmse": rmse}
 
 
@@ -339,7 +347,7 @@ def main(options: argparse.Namespace) -> int:
         options.records = options.sources = 400
         options.test, options.epochs, options.seeds = 400, 2, 1
     figures, compared = PARTS[options.part](options)
-    said = {name: getattr(options, name) for name in ("records", "sources", "epochs", "seeds")}
+    said = {name: getattr(options, name) for name in _SAID}
     return common.finish("transfer", started, {**figures, **said}, compared, options.json)
 
 
@@ -348,9 +356,12 @@ if __name__ == "__main__":
     made.add_argument("--part", choices=PARTS, default="devices")
     usual = [name for name, device in DEVICES.items() if device.family == ANSOR]
     made.add_argument("--devices", nargs="+", choices=DEVICES, default=usual)
-    made.add_argument("--records", type=int, default=4_000, help="of a device to train on")
+    made.add_argument("--native", action="store_true", help="models of the device itself only")
+    made.add_argument("--records", type=int, default=6_000, help="of a device to train on, at most")
     made.add_argument("--sources", type=int, default=6_000, help="of other devices, together")
     made.add_argument("--test", type=int, default=4_000, help="records to test on, at most")
     made.add_argument("--epochs", type=int, default=30)
+    made.add_argument("--patience", type=int, default=10)
+    made.add_argument("--hidden", type=int, default=64)
     made.add_argument("--seeds", type=int, default=3)
     common.run(main, made)

@@ -13,7 +13,16 @@ from tunefleet.dataset import codecs
 from tunefleet.features.tilings import LONGEST, SCHEMA, WIDTH, Encoder, Tilings
 from tunefleet.features.words import KINDS
 
-from .programs import AUTO_SCHEDULER, AUTOTVM, METASCHEDULE, PRIMITIVES, TUNERS, Program, tilings
+from .programs import (
+    AUTO_SCHEDULER,
+    AUTOTVM,
+    KERNEL_TUNER,
+    METASCHEDULE,
+    PRIMITIVES,
+    TUNERS,
+    Program,
+    tilings,
+)
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 #: One of each format.
@@ -53,7 +62,10 @@ class TestLayout:
         np.testing.assert_allclose(row([["SP", 3, 4, 64, [4, 2, 8], 1]], "spatial"), expected)
 
     def test_a_knob(self) -> None:
-        np.testing.assert_allclose(row(AUTOTVM, "knob")[2:6], [-1, *np.log2([3, 9, 17])])
+        assert row(KERNEL_TUNER, "knob")[1] == np.float32(np.log2(17))
+
+    def test_a_split_of_autotvm(self) -> None:
+        np.testing.assert_allclose(row(AUTOTVM, "spatial")[:7], [4, 3, 1, 0, 0, 8, 4])
 
     def test_another_choice(self) -> None:
         assert row(METASCHEDULE, "unroll")[11] == np.float32(np.log2(65))

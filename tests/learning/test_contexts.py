@@ -89,3 +89,11 @@ def test_a_record_of_ours_tells_its_machine() -> None:
     found = contexts(made_records(one.set_column(place, one.schema.field(place), column)), FIRST)
     # Two of its four cores.
     np.testing.assert_allclose(np.log2([3, 5]), found[0, [24, 31]])
+
+
+def test_columns_may_come_as_plain_text() -> None:
+    records = made_records(table([Record(workload=workload(MD5, [8, 4], [4, 8]))] * 2))
+    place = records.table.schema.get_field_index("extra")
+    plain = records.table.set_column(place, "extra", records.table["extra"].cast(pa.utf8()))
+    expected, found = (contexts(made_records(t), np.arange(2)) for t in (records.table, plain))
+    np.testing.assert_array_equal(expected, found)

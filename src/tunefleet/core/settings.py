@@ -16,9 +16,9 @@ class SearchSettings:
     `population` and `generations` decide how many programs a selection scores: none of them is
     lowered, so it takes some 50 microseconds each. `first_batch` is a task's first round, `batch`
     every later one: small rounds cost a tenth of the trials per minute and find better programs
-    with half as many (docs/benchmarks.md, search). `cost_model` learns from the job's own trials, beside `pretrained`, the id of a
-    version in the registry of cost models ("" for none; the name of the shipped one is made an id
-    when a job is made).
+    with half as many (docs/benchmarks.md, search). `cost_model` learns from the job's own trials,
+    beside `pretrained`, the id of a version in the registry of cost models ("" for none; the name
+    of the shipped one is made an id when a job is made).
     """
 
     batch: int = 8

@@ -4,8 +4,8 @@ A primitive becomes a `Word` (what it does, to which loop nest) and its choice: 
 search picks, such as the factors of a split. Programs that differ in their choices alone have the
 same words, a `Skeleton`; what follows from the words is worked out once for each.
 
-auto_scheduler's steps and MetaSchedule's instructions up to its post-processing are understood;
-any other primitive (an entity of AutoTVM, a parameter of Kernel Tuner) is a knob.
+auto_scheduler's steps, MetaSchedule's instructions up to its post-processing and AutoTVM's splits
+are understood; any other primitive (an entity of AutoTVM, a parameter of Kernel Tuner) is a knob.
 """
 
 from __future__ import annotations
@@ -108,6 +108,9 @@ def _without_choice(value: list[Any]) -> tuple[list[Any], Choice]:
         return value, ()
     if kind in _SAMPLING or kind in _INSTRUCTIONS or kind in _SILENT:
         return _instruction(kind, value)
+    if value[1:2] == ["sp"]:
+        # Of AutoTVM; what divides the rest up is written as -1.
+        return ["sp", kind, len(value[2])], tuple(max(1.0, float(length)) for length in value[2])
     return ["?", kind], tuple(_numbers(value))[:NUMBERS]
 
 
@@ -190,6 +193,8 @@ def _word(
         return Word("split", nest=int(value[1]) + 1000 * shifts, numbers=(compressed(value[3]),))
     if kind == "SamplePerfectTile":
         return Word("split", nest=nests.get(str(value[1][0]), 0))
+    if kind == "sp":
+        return Word("split", numbers=(_name(value[1]),))
     if kind in _SILENT:
         return None
     if kind == "?":
@@ -215,6 +220,8 @@ def _chosen(kind: str, value: list[Any]) -> int:
         return int(value[4]) + 1
     if kind == "SamplePerfectTile":
         return int(value[2][0])
+    if kind == "sp":
+        return int(value[2])
     return {"?": NUMBERS}.get(kind, 1 if kind in _CHOSEN else 0)
 
 

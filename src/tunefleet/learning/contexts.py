@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from tunefleet.dataset.flop_rules import Flops
@@ -60,7 +61,10 @@ def _distinct(records: Records, numbers: Codes) -> tuple[list[tuple[str, ...]], 
     joined = np.zeros(len(numbers), np.int64)
     said: list[tuple[list[str], Codes]] = []
     for name in _COLUMNS:
-        column = records.table.column(name).combine_chunks()
+        column = records.table.column(name)
+        if not pa.types.is_dictionary(column.type):
+            column = column.dictionary_encode()
+        column = column.unify_dictionaries().combine_chunks()
         texts = column.dictionary.to_pylist()
         if name == "extra":
             texts = [text if any(f'"{key}":' in text for key in _TELLING) else "" for text in texts]
