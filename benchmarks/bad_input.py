@@ -53,6 +53,7 @@ def cases(directory: Path) -> list[tuple[str, list[str]]]:
         ("negative trials", ["tune", "zoo:tiny_cnn", "--trials", "-5"]),
         ("no time", ["tune", "zoo:tiny_cnn", "--minutes", "0"]),
         ("unknown cost model", ["tune", "zoo:tiny_cnn", "--cost-model", "oracle"]),
+        ("unknown pretrained cost model", ["tune", "zoo:tiny_cnn", "--pretrained", "nobody"]),
         ("unknown processor", [*tune, "zoo:tiny_cnn", "--target", "llvm -mcpu=pentium99"]),
         ("a processor this is not", [*tune, "zoo:tiny_cnn", "--target", "sapphirerapids"]),
         ("too many threads", [*tune, "zoo:tiny_cnn", "--threads", "4096"]),

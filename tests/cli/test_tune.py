@@ -94,6 +94,7 @@ def test_home_comes_from_the_environment(
         ("-1 is negative", "--generations -1"),
         ("0 is not a positive number", "--threads 0"),
         ("choose xgb or random", "--cost-model svm"),
+        ("no cost model 'nobody'", "--pretrained nobody"),
         ("/nowhere does not exist", "--json /nowhere/x.json"),
         ("/tmp is a directory", "--json /tmp"),
         ("/dev/null is a file", "--home /dev/null"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from tunefleet.cli.live import View
 
 DEFAULT_TRIALS = 1000
+NO_MODEL = "none"
 
 
 def _number(metavar: str, help: str, check: Any = options.positive) -> Any:
@@ -96,7 +98,7 @@ def tune(
                 "generations": generations,
                 "seed": seed,
                 "cost_model": cost_model,
-                "pretrained": "" if pretrained == "none" else pretrained,
+                "pretrained": "" if pretrained == NO_MODEL else pretrained,
             },
             "build": {"timeout_s": build_timeout},
             "measure": {"timeout_s": profile_timeout},
@@ -107,6 +109,7 @@ def tune(
         trials = DEFAULT_TRIALS
     for network in networks:
         _check_network(network)
+    _check_model(pretrained, home)
     context = {
         "target": target,
         "device_key": device_key,
@@ -156,6 +159,15 @@ def _check_network(network: str) -> None:
     from tunefleet.compiler.frontends.spec import network_name
 
     network_name(network)
+
+
+def _check_model(name: str, home: Path | None) -> None:
+    """Refuse a cost model that is not in the registry."""
+    if name != NO_MODEL:
+        from tunefleet.context import default_home
+        from tunefleet.costmodel.registry import registry_of
+
+        registry_of(home or default_home()).get(name)
 
 
 @contextmanager
