@@ -60,7 +60,7 @@ class AttentionModel:
 
     def __init__(
         self,
-        hidden: int = 64,
+        hidden: int = 128,
         heads: int = 2,
         layers: int = 1,
         bins: int = 16,
