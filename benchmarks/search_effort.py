@@ -16,7 +16,7 @@ from typing import Any
 import common
 import trial_throughput
 
-EFFORTS = ((24, 1), (48, 2), (128, 3), (512, 4))
+EFFORTS = ((64, 1), (512, 4), (2048, 8))
 
 
 def main(options: argparse.Namespace) -> int:

@@ -137,6 +137,7 @@ def test_kinds_are_compared_on_one_split(invoke: Invoke, records: str) -> None:
         (("--max-records", "2"), 2, "part of the split is empty"),
         (("--test", "0.6", "--validation", "0.6"), 2, "leave no split"),
         (("--epochs", "3"), 2, "does not learn in epochs"),
+        (("--hidden", "8"), 2, "xgb has no width; leave --hidden out"),
         (("--device", "cuda"), 2, "learns on the CPU only"),
         (("--device", "tpu"), 2, "'tpu' is not known"),
         (("--seeds", "0"), 2, "0 is not a positive number"),

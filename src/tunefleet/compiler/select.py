@@ -164,7 +164,8 @@ class _Selection:
             effort,
             self._rng,
         )
-        random_count = int(self._request.batch * settings.random_share)
+        # Of a small batch a random one now and then.
+        random_count = int(self._request.batch * settings.random_share + self._rng.random())
         fresh = self._space.decisions.sample(random_count, self._rng)
         new = found.population.not_in(known)
         ranked = Ranked(found.population.take(new), found.scores[new])

@@ -45,7 +45,7 @@ _KNOWN_RECORDS = 64
 #: Readings of the reference kernel before a drift is believed.
 _REFERENCE_READINGS = 3
 #: Programs of merely compatible devices, and of similar tasks, that are measured before any search.
-_PROPOSALS = 8
+_DONORS = 8
 
 #: Seconds for which records of other jobs are taken as they were.
 _KNOWN_FOR_S = 30.0
@@ -152,10 +152,10 @@ class StageRunner:
         spec, task = lane.job.spec, lane.task
         if not spec.settings.transfer:
             return ()
-        own = self._known(lane, Tier.COMPATIBLE, _PROPOSALS)
+        own = self._known(lane, Tier.COMPATIBLE, _DONORS)
         champions = self._store.champions(task.operator, spec.device, spec.toolchain)
         others = [c for c in champions if c.task_id != task.task_id]
-        alike = similarity.nearest(task, others, _PROPOSALS)
+        alike = similarity.nearest(task, others, _DONORS)
         return tuple([r.candidate.trace for r in own] + [c.trace for c in alike])
 
     def _known(self, lane: Lane, tier: Tier, limit: int = _KNOWN_RECORDS) -> list[Record]:

@@ -26,6 +26,7 @@ class Options:
 
     epochs: int | None = None
     device: str = "cpu"
+    hidden: int | None = None
 
     def check(self, kinds: Collection[str]) -> None:
         """Refuse kinds that are not known, and what none of them takes.
@@ -34,10 +35,9 @@ class Options:
         """
         for kind in kinds:
             _parameters(kind)
-        if self.epochs is not None and not any("epochs" in _parameters(k) for k in kinds):
-            raise InputError(
-                f"{', '.join(kinds)} does not learn in epochs", cure="leave --epochs out"
-            )
+        for name, what in (("epochs", "does not learn in epochs"), ("hidden", "has no width")):
+            if getattr(self, name) is not None and not any(name in _parameters(k) for k in kinds):
+                raise InputError(f"{', '.join(kinds)} {what}", cure=f"leave --{name} out")
         if self.device == "cpu":
             return
         if self.device not in DEVICES:
@@ -54,8 +54,9 @@ class Options:
         """A model that has learned nothing yet."""
         known = _parameters(kind)
         given: dict[str, Any] = {"seed": seed, "device": self.device}
-        if self.epochs is not None:
-            given["epochs"] = self.epochs
+        for name in ("epochs", "hidden"):
+            if getattr(self, name) is not None:
+                given[name] = getattr(self, name)
         return MODELS[kind](**{name: value for name, value in given.items() if name in known})
 
 

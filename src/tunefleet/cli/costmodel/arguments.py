@@ -134,6 +134,15 @@ Epochs = Annotated[
         show_default=False,
     ),
 ]
+Hidden = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        callback=options.positive,
+        help="Width of a neural model: narrow for few records.",
+        show_default=False,
+    ),
+]
 MaxRecords = Annotated[
     int | None,
     typer.Option(

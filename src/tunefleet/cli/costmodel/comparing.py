@@ -37,6 +37,7 @@ def compare(
     seeds: arguments.Seeds = 3,
     device: arguments.Device = "cpu",
     epochs: arguments.Epochs = None,
+    hidden: arguments.Hidden = None,
     max_records: arguments.MaxRecords = None,
     measured_on: dataset.MeasuredOn = "",
     quiet: options.Quiet = False,
@@ -51,7 +52,7 @@ def compare(
     progress = arguments.reporter(quiet)
     kinds = list(dict.fromkeys(filter(None, (kind.strip() for kind in models.split(",")))))
     inputs.extractor(features)
-    how = training.Options(epochs, device)
+    how = training.Options(epochs, device, hidden)
     how.check(kinds)
     division = Division(split, hold_out, seed, Shares(test, validation), max_records)
     table = arguments.read(records, measured_on, progress)

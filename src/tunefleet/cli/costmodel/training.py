@@ -49,6 +49,7 @@ def train(
     ] = None,
     device: arguments.Device = "cpu",
     epochs: arguments.Epochs = None,
+    hidden: arguments.Hidden = None,
     max_records: arguments.MaxRecords = None,
     measured_on: dataset.MeasuredOn = "",
     limits: Annotated[
@@ -68,7 +69,7 @@ def train(
     registry = arguments.registry(home)
     # What cannot be is told before records are read and features extracted.
     inputs.extractor(features)
-    how = training.Options(epochs, device)
+    how = training.Options(epochs, device, hidden)
     how.check([model])
     division = Division(split, hold_out, seed, Shares(test, validation), max_records)
     follows = None
