@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,13 @@ LABELS = FIRST[:, 30].astype(float)
 TASKS = ["t"] * 60
 
 
-def pretrained() -> Any:
+@pytest.fixture
+def given(tmp_path: Path) -> Any:
     from tunefleet.compiler.guide import Pretrained
 
     model = AttentionModel(hidden=8, heads=2, bins=4, epochs=2).fit(ROWS, LABELS, TASKS)
-    return Pretrained("attention", model.save())
+    (tmp_path / "member").write_bytes(model.save())
+    return Pretrained("attention", str(tmp_path / "member"))
 
 
 def test_without_models_there_is_no_guide() -> None:
@@ -32,24 +35,22 @@ def test_without_models_there_is_no_guide() -> None:
     assert Guide.load(None, "xgb", b"") is None
 
 
-def test_a_pretrained_model_scores_alone() -> None:
+def test_a_pretrained_model_scores_alone(given: Any) -> None:
     from tunefleet.compiler.guide import Guide
 
-    given = pretrained()
     guide = Guide.load(given, "xgb", b"")
     assert guide is not None
-    expected = AttentionModel.load(given.data).predict(ROWS)
+    expected = given.load().predict(ROWS)
     np.testing.assert_allclose(expected, guide.predict(PROGRAMS), rtol=1e-4)
 
 
-def test_what_is_learnt_is_added_to_what_was_known() -> None:
+def test_what_is_learnt_is_added_to_what_was_known(given: Any) -> None:
     from tunefleet.compiler.guide import Guide
 
-    given = pretrained()
     learnt = Guide.learn(given, "xgb", ROWS, LABELS, TASKS)
     guide = Guide.load(given, "xgb", learnt)
     assert guide is not None
-    known = AttentionModel.load(given.data).predict(ROWS)
+    known = given.load().predict(ROWS)
     residual = XGBModel.load(learnt).predict(flatten(ROWS))
     np.testing.assert_allclose(known + residual, guide.predict(PROGRAMS), rtol=1e-4)
     before, after = (np.mean((s - LABELS) ** 2) for s in (known, guide.predict(PROGRAMS)))

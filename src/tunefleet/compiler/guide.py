@@ -8,7 +8,8 @@ their labels (TenSet's online local residual). Both see a program as schema `til
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,10 +23,14 @@ _TREES = (LGBMModel.name, XGBModel.name)
 
 @dataclass(frozen=True, slots=True)
 class Pretrained:
-    """A saved model: its kind in `MODELS` and its bytes."""
+    """A saved model: its kind in `MODELS` and its file. What goes to a worker stays small: a pipe
+    holds 64 KiB, and one that is killed while it reads more leaves the sender waiting."""
 
     kind: str
-    data: bytes = field(repr=False)
+    path: str
+
+    def load(self) -> CostModel:
+        return MODELS[self.kind].load(Path(self.path).read_bytes())
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,7 @@ class Guide:
     @classmethod
     def load(cls, pretrained: Pretrained | None, kind: str, learnt: bytes) -> Guide | None:
         """`learnt` are the bytes that `learn` returned, or none; None when there is nothing."""
-        base = MODELS[pretrained.kind].load(pretrained.data) if pretrained else None
+        base = pretrained.load() if pretrained else None
         own = MODELS[kind].load(learnt) if learnt else None
         return cls(base, own) if base or own else None
 
@@ -64,7 +69,7 @@ class Guide:
         model = MODELS[kind]()
         inputs = _form(kind, programs)
         if pretrained and isinstance(model, XGBModel):
-            base = MODELS[pretrained.kind].load(pretrained.data)
+            base = pretrained.load()
             offset = base.predict(_form(pretrained.kind, programs))
             return model.fit(inputs, labels, tasks, offset=offset).save()
         return model.fit(inputs, labels, tasks).save()

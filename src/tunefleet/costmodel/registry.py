@@ -55,6 +55,14 @@ class Entry:
             found.append(data)
         return tuple(found)
 
+    def member(self, number: int) -> Path:
+        """The file of a member, once all are found to be those of the card. Raises InputError, also
+        for an archive."""
+        self.data()
+        if not self.path.is_dir():
+            raise InputError(f"{self.path} is an archive", cure="extract it and name the folder")
+        return self.path / _member(number)
+
     def load(self) -> list[CostModel]:
         """The members, in the order of the card's seeds. Raises InputError."""
         kind = self.card.kind

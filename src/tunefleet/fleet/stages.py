@@ -173,7 +173,7 @@ class StageRunner:
         if not model_id:
             return None
         entry = self._models.get(model_id)
-        return Pretrained(entry.card.kind, entry.data()[0])
+        return Pretrained(entry.card.kind, str(entry.member(0)))
 
     def _in_flight(self, key: StageKey) -> set[str]:
         """Candidates of the round before: with look-ahead they may not be measured yet."""
