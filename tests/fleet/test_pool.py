@@ -120,6 +120,25 @@ def test_a_pool_survives_the_death_of_idle_workers(pool: WorkerPool) -> None:
         assert pool.call(double, 3) == 6
 
 
+def test_calls_that_wait_behind_a_dead_worker_are_made_again(pool: WorkerPool) -> None:
+    """They are larger than a pipe: the pool is given up while it still sends."""
+    assert pool.call(double, 1) == 2
+    pids = pool._pids()
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+
+    def kill() -> None:
+        time.sleep(0.5)
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    found = pool.map(len, [(b"x" * 300_000,)] * 6, 20)
+    killer.join()
+    assert found == [300_000] * 6
+
+
 def test_a_stopped_worker_is_seen_and_ends_with_a_restart(pool: WorkerPool) -> None:
     pid = pool.call(os.getpid)
     assert isinstance(pid, int)

@@ -15,12 +15,13 @@ import signal
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import CancelledError, TimeoutError
+from concurrent.futures import CancelledError, TimeoutError, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
@@ -31,6 +32,9 @@ T = TypeVar("T")
 
 #: Workers that a call may cost before it is taken for the cause.
 _LIVES = 3
+
+#: Seconds after which a pool is asked whether it still works.
+_LOOK_S = 1.0
 
 _thread = threading.local()
 
@@ -164,6 +168,7 @@ class WorkerPool:
         #: Holds an empty file per worker, named by its process id.
         self._registry = tempfile.TemporaryDirectory(prefix="tunefleet-workers-")
         self._pool = self._new_pool()
+        self._pool_of: WeakKeyDictionary[ProcessFuture, ProcessPool] = WeakKeyDictionary()
 
     def _new_pool(self) -> ProcessPool:
         return ProcessPool(
@@ -200,6 +205,7 @@ class WorkerPool:
         except RuntimeError:  # pebble gives a pool up when a worker dies while none works
             self.restart()
             future = self._pool.schedule(function, args=args, timeout=timeout_s)
+        self._pool_of[future] = self._pool
         scope: CallScope | None = getattr(_thread, "scope", None)
         if scope is not None:
             scope.add(future)
@@ -209,7 +215,7 @@ class WorkerPool:
         self, function: Callable[..., T], *args: Any, timeout_s: float | None = None
     ) -> T | CallFailure:
         """Run one call and wait; errors of this project's tree are raised as they are."""
-        first: T | CallFailure = outcome(self.submit(function, *args, timeout_s=timeout_s))
+        first: T | CallFailure = self._outcome(self.submit(function, *args, timeout_s=timeout_s))
         return self._unless_poison(first, function, args, timeout_s)
 
     def _unless_poison(
@@ -223,7 +229,7 @@ class WorkerPool:
         for _ in range(1, _LIVES):
             if not isinstance(result, CallFailure) or result.end is not CallEnd.CRASH:
                 return result
-            result = outcome(self.submit(function, *args, timeout_s=timeout_s))
+            result = self._outcome(self.submit(function, *args, timeout_s=timeout_s))
         return result
 
     def map(
@@ -239,7 +245,7 @@ class WorkerPool:
         results: list[T | CallFailure] = []
         try:
             for future in futures:
-                results.append(outcome(future))
+                results.append(self._outcome(future))
                 done(len(results))
             return [
                 self._unless_poison(result, function, args, timeout_s)
@@ -249,6 +255,20 @@ class WorkerPool:
             for future in futures:
                 future.cancel()
             raise
+
+    def _outcome(self, future: ProcessFuture) -> Any:
+        """`outcome`, also of a call that no worker was sent.
+
+        A pool that pebble gives up ends the calls it has sent and forgets those that still wait:
+        they would never end.
+        """
+        works = True
+        while not wait([future], timeout=_LOOK_S).done:
+            if not works:
+                return CallFailure(CallEnd.CRASH, "every worker died")
+            # Looked at once more: it may be ending this very call.
+            works = self._pool_of[future].active
+        return outcome(future)
 
     def _end(self) -> None:
         own = self._pids()
