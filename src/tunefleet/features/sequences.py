@@ -14,14 +14,14 @@ numbers compressed (TLP takes them as they are) and names hashed (TLP counts the
 
 from __future__ import annotations
 
-import json
-import math
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tunefleet.features.words import array_of, numbers_in
 
 SCHEMA = "sequences/1"
 
@@ -33,9 +33,6 @@ WIDTH = len(KINDS) + OTHER_KINDS + ARGUMENTS
 #: TLP's crop for GPUs; it crops programs of CPUs to 25.
 LONGEST = 40
 
-_NAMES = 16
-#: Numbers beyond are all alike: a text may hold an integer that no float can.
-_LARGEST = 2.0**62
 
 Codes = NDArray[np.int64]
 Array = NDArray[np.float32]
@@ -108,15 +105,10 @@ class Sequences:
 
 
 def _write(row: Array, text: str) -> None:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"a primitive is not JSON: {text[:80]}") from error
-    if not isinstance(value, list):
-        raise ValueError(f"a primitive is not a JSON array: {text[:80]}")
+    value = array_of(text)
     kind = value[0] if value and isinstance(value[0], str) else ""
     row[_slot(kind)] = 1.0
-    arguments = _numbers(value[1:] if kind else value)
+    arguments = numbers_in(value[1:] if kind else value)
     for column, number in zip(range(WIDTH - ARGUMENTS, WIDTH), arguments, strict=False):
         row[column] = number
 
@@ -125,34 +117,3 @@ def _slot(kind: str) -> int:
     if kind in KINDS:
         return KINDS.index(kind)
     return len(KINDS) + zlib.crc32(kind.encode(errors="replace")) % OTHER_KINDS
-
-
-def _numbers(value: object) -> Iterator[float]:
-    """What is written in a primitive, flattened."""
-    if isinstance(value, list):
-        for item in value:
-            yield from _numbers(item)
-    elif isinstance(value, dict):
-        for name, item in value.items():
-            yield _name(name)
-            yield from _numbers(item)
-    elif isinstance(value, str):
-        name, _, number = value.partition("$")
-        yield _name(name)
-        if number.isdecimal():
-            yield _compressed(float(number[:20]))
-    elif isinstance(value, int | float):
-        yield _compressed(value)
-    else:
-        yield 0.0
-
-
-def _name(name: str) -> float:
-    return 1.0 + zlib.crc32(name.encode(errors="replace")) % _NAMES
-
-
-def _compressed(value: float) -> float:
-    if isinstance(value, float) and math.isnan(value):
-        return 0.0
-    size = math.log2(1.0 + min(abs(value), _LARGEST))
-    return size if value >= 0 else -size

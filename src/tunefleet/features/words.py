@@ -65,13 +65,18 @@ VECTORIZE = math.log2(1.0 + 2.0)
 @lru_cache(maxsize=1 << 18)
 def parse(text: str) -> Parsed:
     """One primitive, a JSON array as text. Raises ValueError for anything else."""
+    return parse_value(array_of(text))
+
+
+def array_of(text: str) -> list[Any]:
+    """A primitive's array. Raises ValueError for a text that is none."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"a primitive is not JSON: {text[:80]}") from error
     if not isinstance(value, list):
         raise ValueError(f"a primitive is not a JSON array: {text[:80]}")
-    return parse_value(value)
+    return value
 
 
 def parse_value(value: list[Any]) -> Parsed:
@@ -84,7 +89,7 @@ def parse_value(value: list[Any]) -> Parsed:
         _word(without[0], without, {}, {}, 0)
     except (TypeError, LookupError, ValueError, ArithmeticError, AttributeError):
         # It bears a name it does not live up to: a knob like any other.
-        without, choice = ["?", *value], tuple(_numbers(value))[:NUMBERS]
+        without, choice = ["?", *value], tuple(numbers_in(value))[:NUMBERS]
     return json.dumps(without, separators=(",", ":")), choice
 
 
@@ -111,7 +116,7 @@ def _without_choice(value: list[Any]) -> tuple[list[Any], Choice]:
     if value[1:2] == ["sp"]:
         # Of AutoTVM; what divides the rest up is written as -1.
         return ["sp", kind, len(value[2])], tuple(max(1.0, float(length)) for length in value[2])
-    return ["?", kind], tuple(_numbers(value))[:NUMBERS]
+    return ["?", kind], tuple(numbers_in(value))[:NUMBERS]
 
 
 def _instruction(kind: str, value: list[Any]) -> tuple[list[Any], Choice]:
@@ -198,20 +203,22 @@ def _word(
     if kind in _SILENT:
         return None
     if kind == "?":
-        return Word("knob", numbers=tuple(_numbers(value[1:]))[:NUMBERS])
+        return Word("knob", numbers=tuple(numbers_in(value[1:]))[:NUMBERS])
     if kind in ("FU", "Fuse"):
         fused = value[2] if kind == "FU" else value[1]
         return Word("fuse", numbers=(float(len(fused)),))
     if kind in _STEPS:
         # Which stage it is says nothing of another network's program.
-        return Word(_STEPS[kind], numbers=tuple(_numbers(value[2:]))[:NUMBERS])
+        return Word(_STEPS[kind], numbers=tuple(numbers_in(value[2:]))[:NUMBERS])
     if kind == "ReverseComputeAt":
         # 0 for a loop that no split made.
         return Word("compute_at", numbers=(1.0 + levels.get(str(value[1][1]), -1),))
     if kind in _INSTRUCTIONS:
         plain = [v for v in value[1] if not isinstance(v, str) or '"' in v]
-        return Word(_INSTRUCTIONS[kind], numbers=tuple(_numbers([plain, value[2]]))[:NUMBERS])
-    return Word(_CHOSEN[kind], numbers=tuple(_numbers(value[2:]))[:NUMBERS] if kind == "PR" else ())
+        return Word(_INSTRUCTIONS[kind], numbers=tuple(numbers_in([plain, value[2]]))[:NUMBERS])
+    return Word(
+        _CHOSEN[kind], numbers=tuple(numbers_in(value[2:]))[:NUMBERS] if kind == "PR" else ()
+    )
 
 
 def _chosen(kind: str, value: list[Any]) -> int:
@@ -243,15 +250,15 @@ def _placed(words: Sequence[Word], sizes: Sequence[int]) -> tuple[Word, ...]:
     return tuple(reversed(found))
 
 
-def _numbers(value: object) -> Iterator[float]:
+def numbers_in(value: object) -> Iterator[float]:
     """What is written in a primitive, flattened."""
     if isinstance(value, list | tuple):
         for item in value:
-            yield from _numbers(item)
+            yield from numbers_in(item)
     elif isinstance(value, dict):
         for name, item in value.items():
             yield _name(str(name))
-            yield from _numbers(item)
+            yield from numbers_in(item)
     elif isinstance(value, str):
         name, _, number = value.partition("$")
         yield _name(name)
