@@ -24,10 +24,10 @@ from tunefleet.store import MemoryStore
 
 pytestmark = pytest.mark.tvm
 
-TRIALS = 24
+TRIALS = 40
 LEASE_S = 1.5
 #: Seconds between two faults, at most; TUNEFLEET_CHAOS_TRIALS makes the run longer.
-PAUSE_S = 1.2
+PAUSE_S = 0.9
 
 
 @contextmanager

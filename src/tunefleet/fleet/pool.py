@@ -277,11 +277,13 @@ class WorkerPool:
                 process.kill()
         self._pool.stop()
         self._pool.join()
-        for pid in own:
-            Path(self._registry.name, str(pid)).unlink(missing_ok=True)
+        for file in Path(self._registry.name).iterdir():
+            file.unlink(missing_ok=True)
 
     def _pids(self) -> set[int]:
-        return {int(name) for name in os.listdir(self._registry.name)}
+        """Of the workers that live."""
+        pids = {int(name) for name in os.listdir(self._registry.name)}
+        return {pid for pid in pids if _process_state(pid) not in ("", "Z")}
 
 
 def _process_state(pid: int) -> str:
