@@ -167,7 +167,11 @@ class _Lowering(_Side):
         self.model = XGBModel().fit(known, rng.random(len(known)), ["t"] * len(known))
 
     def _replayed(self, population: Any) -> list[Any]:
-        return [s for s in map(self.space.replay, population) if s is not None]
+        from tunefleet.compiler.programs import load_program
+        from tunefleet.compiler.replay import replay
+
+        module = load_program(self.program)
+        return [replay(module, self.target, trace) for trace in self.space.traces(population)]
 
     def _features(self, schedules: list[Any]) -> Any:
         from tvm.s_tir import meta_schedule as ms

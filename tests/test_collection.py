@@ -66,10 +66,15 @@ def check_written(home: Path, job_ids: list[str], trials: int) -> None:
 
 def check_features(home: Path) -> None:
     """A model that learns from the records sees what the search saw, which scores decisions."""
+    from tunefleet.compiler.replay import completed
+
     store = open_store(home)
     try:
         selected = {
-            (w.task.task_id, trial.candidate.trace): unpack(trial.candidate.features)
+            (
+                w.task.task_id,
+                completed(w.task.program, job.spec.target, trial.candidate.trace),
+            ): unpack(trial.candidate.features)
             for job in store.jobs()
             for w in store.tasks(job.job_id)
             for trial in store.trials(job.job_id, w.task.task_id)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tunefleet.core.task import Task
+    from tunefleet.core.trial import Trial
     from tunefleet.store import Store
 
 #: The numbers that auto_scheduler gives to failures (measure_record.cc).
@@ -92,7 +93,7 @@ def _rows(store: Store, job: Job, index: int, task: Task, weight: int) -> Iterat
             version=_VERSION,
             target=target,
             workload=shash,
-            steps=steps_of(trial.candidate.trace),
+            steps=steps_of(_completed(task, job, trial)),
             costs_s=() if isinstance(trial.outcome, Failure) else trial.outcome.latencies_s,
             error_no=0 if failure is None else ERROR_NO[failure.kind],
             all_cost_s=trial.build_s + trial.profile_s,
@@ -100,6 +101,16 @@ def _rows(store: Store, job: Job, index: int, task: Task, weight: int) -> Iterat
             extra=json.dumps(known | _told(failure), separators=(",", ":"), sort_keys=True),
             definition=definition,
         )
+
+
+def _completed(task: Task, job: Job, trial: Trial) -> str:
+    """The trace as MetaSchedule writes it; what cannot be replayed stays as it is."""
+    from tunefleet.compiler.replay import completed
+
+    try:
+        return completed(task.program, job.spec.target, trial.candidate.trace)
+    except Exception:  # TVM raises errors of many kinds for a trace that does not fit
+        return trial.candidate.trace
 
 
 def _told(failure: Failure | None) -> dict[str, Any]:

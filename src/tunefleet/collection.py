@@ -185,7 +185,7 @@ class _Network:
         target.seen.update(w.task.task_id for w in tasks)
         if job.state is JobState.RUNNING:
             return self._collecting(job, resumed=True)
-        trials = len(target.store.trials(job.job_id))
+        trials = target.store.trial_count(job.job_id)
         self.gathered = replace(
             self.gathered, tasks=len(tasks), trials=trials, skipped=True, job_id=job.job_id
         )
@@ -251,7 +251,7 @@ class _Network:
     def _done(self, tasks: Sequence[WeightedTask], reason: str) -> None:
         assert self._job is not None
         job_id = self._job.job_id
-        trials = len(self._target.store.trials(job_id))
+        trials = self._target.store.trial_count(job_id)
         self.gathered = replace(self.gathered, tasks=len(tasks), trials=trials, job_id=job_id)
         self._target.store.finish(job_id, JobState.DONE, {"stopped": reason, "trials": trials})
         self._observer(JobEnded())

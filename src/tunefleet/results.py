@@ -191,26 +191,29 @@ def tuning_curve(store: Store, job: Job) -> list[dict[str, Any]]:
 
 
 def records_used(store: Store | None, job: Job) -> list[dict[str, Any]]:
-    """The winning record of each tuned task, as the artifact keeps them."""
+    """The winning record of each tuned task, as the artifact keeps them: for TVM alone too."""
     if store is None:
         return []
+    from tunefleet.compiler.replay import completed
+
     tasks = {t.task.task_id: t.task for t in store.tasks(job.job_id)}
     used = []
     for task_id, (winner, checks) in sorted(store.winners(job.job_id).items()):
         if winner is None:
             continue
         latencies = getattr(winner.outcome, "latencies_s", ())
+        task, trace = tasks[task_id], winner.candidate.trace
         used.append(
             {
                 "schema": "tunefleet-record/1",
                 "task_id": task_id,
-                "name": tasks[task_id].name,
-                "shapes": tasks[task_id].shapes,
+                "name": task.name,
+                "shapes": task.shapes,
                 "target": str(job.spec.target),
                 "device": job.spec.device.exact,
                 "toolchain": job.spec.toolchain.exact,
                 "candidate_id": winner.candidate.candidate_id,
-                "trace": winner.candidate.trace,
+                "trace": completed(task.program, job.spec.target, trace),
                 "latencies_s": list(latencies),
                 "checks": checks,
             }

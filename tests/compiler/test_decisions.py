@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tunefleet.core.settings import SearchSettings
 from tunefleet.core.trial import Built
 
 pytestmark = pytest.mark.tvm
@@ -46,62 +45,77 @@ def programs(space: Any, count: int = 6) -> Any:
     return children.take(np.arange(count))
 
 
+def trace_of(space: Any, program: Any) -> str:
+    (trace,) = space.traces(program)
+    return str(trace)
+
+
 @pytest.mark.parametrize("name", ["conv", "narrow", "transpose"])
-def test_a_replayed_program_reads_as_itself(name: str, spaces: dict[str, Any]) -> None:
-    from tunefleet.compiler.programs import trace_text
-
-    space = spaces[name]
-    for program in programs(space):
-        schedule = space.replay(program)
-        assert schedule is not None
-        found = space.read(trace_text(schedule.trace))
-        assert found.keys() == program.keys()
-
-
-@pytest.mark.parametrize("name", ["conv", "matmul", "mean", "transpose"])
-def test_a_program_is_what_its_trace_makes(
-    name: str, spaces: dict[str, Any], tasks: dict[str, Any]
-) -> None:
-    from tunefleet.compiler.programs import program_id, replay, trace_text
-
-    space = spaces[name]
-    for program in programs(space):
-        schedule = space.replay(program)
-        trace = trace_text(schedule.trace)
-        assert program_id(schedule) == program_id(replay(tasks[name].program, trace))
-        again = space.replay(space.read(trace))
-        assert program_id(schedule) == program_id(again)
-
-
-@pytest.mark.parametrize("name", ["conv", "matmul", "mean", "transpose"])
-def test_candidates_of_metaschedule_are_programs_of_the_space(
+def test_a_program_reads_as_itself(
     name: str, spaces: dict[str, Any], tasks: dict[str, Any], target: Any
 ) -> None:
-    from tunefleet.compiler.programs import program_id
-    from tunefleet.compiler.select import SelectRequest, select
+    from tunefleet.compiler.replay import completed
 
-    request = SelectRequest(tasks[name].program, target, SearchSettings(), batch=8, seed=3)
-    candidates = select(request, None).candidates
-    assert candidates
-    for candidate in candidates:
-        program = spaces[name].read(candidate.trace)
-        assert program is not None
-        assert program_id(spaces[name].replay(program)) == candidate.candidate_id
+    space = spaces[name]
+    for program in programs(space):
+        trace = trace_of(space, program)
+        assert space.read(trace).keys() == program.keys()
+        postprocessed = completed(tasks[name].program, target, trace)
+        assert space.read(postprocessed).keys() == program.keys()
+
+
+@pytest.mark.parametrize("name", ["conv", "matmul", "mean", "transpose"])
+def test_a_completed_trace_makes_the_same_program_with_tvm_alone(
+    name: str, spaces: dict[str, Any], tasks: dict[str, Any], target: Any
+) -> None:
+    import tvm
+
+    from tunefleet.compiler.programs import load_program
+    from tunefleet.compiler.replay import completed, replay
+
+    program = tasks[name].program
+    for trace in spaces[name].traces(programs(spaces[name])):
+        whole = completed(program, target, trace)
+        alone = tvm.s_tir.Schedule(load_program(program))
+        tvm.s_tir.schedule.Trace.apply_json_to_schedule(json.loads(whole), alone)
+        tvm.ir.assert_structural_equal(
+            alone.mod, replay(load_program(program), target, trace).mod, map_free_vars=True
+        )
+        assert completed(program, target, whole) == whole
+
+
+@pytest.mark.parametrize("name", ["conv", "matmul", "mean", "transpose"])
+def test_programs_of_metaschedules_search_are_programs_of_the_space(
+    name: str, spaces: dict[str, Any], tasks: dict[str, Any], target: Any
+) -> None:
+    import tvm
+
+    from tunefleet.compiler.programs import load_program, trace_text
+    from tunefleet.compiler.replay import replay
+    from tunefleet.compiler.space import tune_context
+
+    program = tasks[name].program
+    context = tune_context(program, target, "replay-trace", seed=3)
+    strategy = context.search_strategy
+    strategy.pre_tuning(8, 8, context.generate_design_space(), None, None)
+    found = strategy.generate_measure_candidates()
+    assert found
+    for candidate in found:
+        read = spaces[name].read(trace_text(candidate.sch.trace))
+        assert read is not None
+        own = replay(load_program(program), target, trace_of(spaces[name], read))
+        tvm.ir.assert_structural_equal(candidate.sch.mod, own.mod, map_free_vars=True)
 
 
 @pytest.mark.parametrize("name", ["conv", "wide", "matmul", "mean", "transpose"])
-def test_a_replayed_program_builds(
+def test_a_program_builds(
     name: str, spaces: dict[str, Any], tasks: dict[str, Any], target: Any, tmp_path: Any
 ) -> None:
     from tunefleet.compiler.build import build_candidate
-    from tunefleet.compiler.programs import trace_text
 
-    for program in programs(spaces[name], 2):
-        schedule = spaces[name].replay(program)
-        if schedule is not None:
-            trace = trace_text(schedule.trace)
-            built = build_candidate(tasks[name].program, target, "x", trace, str(tmp_path))
-            assert isinstance(built, Built)
+    for trace in spaces[name].traces(programs(spaces[name], 2)):
+        built = build_candidate(tasks[name].program, target, "x", trace, str(tmp_path))
+        assert isinstance(built, Built)
 
 
 def test_tiles_are_perfect_and_a_tasks_own(spaces: dict[str, Any]) -> None:
@@ -131,15 +145,19 @@ def test_a_program_without_a_partner_stays(spaces: dict[str, Any]) -> None:
     assert spaces["conv"].cross(first, first, rng).keys() != first.keys()
 
 
-def test_decisions_fit_another_convolution(spaces: dict[str, Any]) -> None:
-    from tunefleet.compiler.programs import trace_text
+def test_decisions_fit_another_convolution(
+    spaces: dict[str, Any], tasks: dict[str, Any], target: Any
+) -> None:
+    from tunefleet.compiler.programs import load_program
+    from tunefleet.compiler.replay import replay
 
+    module = load_program(tasks["wide"].program)
     for program in programs(spaces["narrow"]):
-        donor = trace_text(spaces["narrow"].replay(program).trace)
+        donor = trace_of(spaces["narrow"], program)
         adapted = spaces["wide"].adapt(donor)
         assert 1 <= len(adapted) <= 2
         assert (adapted.sketch == program.sketch[0]).all()
-        assert all(spaces["wide"].replay(p) is not None for p in adapted)
+        assert all(replay(module, target, trace) for trace in spaces["wide"].traces(adapted))
         # Of 16 and of 32 channels: the vector's factor is the donor's.
         mine = spaces["wide"].values(adapted.take(np.array([0])), int(program.sketch[0]))
         theirs = spaces["narrow"].values(program, int(program.sketch[0]))
@@ -147,10 +165,8 @@ def test_decisions_fit_another_convolution(spaces: dict[str, Any]) -> None:
 
 
 def test_a_tasks_own_trace_adapts_to_itself(spaces: dict[str, Any]) -> None:
-    from tunefleet.compiler.programs import trace_text
-
     program = programs(spaces["conv"], 1)
-    donor = trace_text(spaces["conv"].replay(program).trace)
+    donor = trace_of(spaces["conv"], program)
     assert spaces["conv"].adapt(donor).keys() == program.keys()
 
 
@@ -179,24 +195,15 @@ def test_strange_decisions_raise_nothing(decision: Any, spaces: dict[str, Any]) 
 
 
 def test_a_trace_of_something_else_gives_no_program(spaces: dict[str, Any]) -> None:
-    from tunefleet.compiler.programs import trace_text
-
     transpose = spaces["transpose"]
-    program = transpose.sample(1, np.random.default_rng(0))
-    donor = trace_text(transpose.replay(program).trace)
+    donor = trace_of(transpose, transpose.sample(1, np.random.default_rng(0)))
     assert len(spaces["conv"].adapt(donor)) == 0
     assert spaces["conv"].read(donor) is None
     assert len(transpose.adapt(donor)) == 1
 
 
-def test_only_one_program_is_replayed_at_a_time(spaces: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="one program"):
-        spaces["conv"].replay(spaces["conv"].sample(2, np.random.default_rng(0)))
-
-
 @pytest.mark.parametrize("name", ["conv", "narrow", "matmul", "mean", "transpose"])
 def test_decisions_are_encoded_as_the_traces_they_make(name: str, spaces: dict[str, Any]) -> None:
-    from tunefleet.compiler.programs import trace_text
     from tunefleet.features.tilings import Encoder, Tilings
 
     space, context = spaces[name], np.arange(32, dtype=np.float32)
@@ -205,7 +212,7 @@ def test_decisions_are_encoded_as_the_traces_they_make(name: str, spaces: dict[s
         own = population.take(population.rows(number))
         texts: list[list[str]] = []
         for program in own:
-            instructions, decisions = json.loads(trace_text(space.trace(program)))
+            instructions, decisions = json.loads(trace_of(space, program))
             decided = dict(decisions)
             texts.append(
                 [

@@ -26,6 +26,7 @@ OF_JOB: dict[str, Any] = {
     "tasks": lambda s: s.tasks("job"),
     "stages": lambda s: s.stages("job"),
     "trials": lambda s: s.trials("job"),
+    "trial_count": lambda s: s.trial_count("job"),
     "model": lambda s: s.model("job"),
     "winners": lambda s: s.winners("job"),
     "finish": lambda s: s.finish("job", JobState.DONE, {}),

@@ -128,12 +128,13 @@ class Commits:
 
     def test_the_newest_model_of_the_job_counts(self, store: Any, job: str) -> None:
         v.open_with_task(store, "other")
-        assert store.model(job) == b""
+        assert store.model(job) == UpdateResult()
         store.commit(v.run_of(UpdateResult(b"one", 8), task_id="u", iteration=5))
         store.commit(v.run_of(UpdateResult(b"two", 16), task_id="t"))
         store.commit(v.run_of(UpdateResult(b"", 0), task_id="t", iteration=1))
         store.commit(v.run_of(UpdateResult(b"three", 9), job_id="other"))
-        assert (store.model(job), store.model("other")) == (b"two", b"three")
+        assert store.model(job) == UpdateResult(b"two", 16)
+        assert store.model("other") == UpdateResult(b"three", 9)
 
     def test_each_update_keeps_its_model(self, store: Any, job: str) -> None:
         runs = [v.run_of(UpdateResult(m, 8), iteration=i) for i, m in enumerate([b"1", b"", b"2"])]

@@ -148,7 +148,14 @@ class BothStores(RuleBasedStateMachine):
             self.ask(lambda store, j=job_id: store.tasks(j))
             self.ask(lambda store, j=job_id: store.stages(j))
             self.ask(lambda store, j=job_id: (store.trials(j), store.trials(j, "t")))
-            self.ask(lambda store, j=job_id: (store.model(j), store.summary(j), store.winners(j)))
+            self.ask(
+                lambda store, j=job_id: (
+                    store.model(j),
+                    store.trial_count(j),
+                    store.summary(j),
+                    store.winners(j),
+                )
+            )
         for device in DEVICES:
             self.ask(lambda store, d=device: store.best("t", d, v.TOOLCHAIN))
             for tier in Tier:

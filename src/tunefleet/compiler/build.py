@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tunefleet.compiler.host import to_tvm
-from tunefleet.compiler.programs import load_program, replay
+from tunefleet.compiler.programs import load_program
+from tunefleet.compiler.replay import replay
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.core.target import Target
 from tunefleet.core.trial import Built, Failure, FailureKind
@@ -46,7 +47,7 @@ def build_candidate(
     Weights that the schedule packs are arguments in their packed shape.
     """
     try:
-        schedule = replay(program, trace)
+        schedule = replay(load_program(program), target, trace)
         packed = tvm.s_tir.transform.RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)
         module = packed(schedule.mod)
     except Exception as error:
@@ -64,7 +65,7 @@ def build_checked(
 ) -> Built | Failure:
     """Compile a candidate with its weight packing inside, so that it takes the task's arguments."""
     try:
-        module = replay(program, trace).mod
+        module = replay(load_program(program), target, trace).mod
     except Exception as error:
         return Failure(FailureKind.INSTANTIATE, one_line(error))
     return compile_module(module, target, name, directory)

@@ -1,14 +1,13 @@
 """The search space of a task as arrays of decisions: thousands of programs without TVM.
 
-Sampling, mutating and crossing programs is arithmetic on indices. Only a program that is to be
-built is replayed into a schedule, and it is then the one MetaSchedule makes of these decisions.
+Sampling, mutating and crossing programs is arithmetic on indices, and so is writing a trace. TVM
+sees only a program that is built, which is then the one MetaSchedule makes of these decisions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,28 +18,20 @@ from tunefleet.compiler.population import Population
 from tunefleet.compiler.programs import load_program
 from tunefleet.compiler.sketch import Sketch
 from tunefleet.compiler.sketching import open_sketch
-from tunefleet.compiler.space import design_space, tune_context
-from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.compiler.space import design_space
 from tunefleet.core.ids import canonical_json
 from tunefleet.core.target import Target
-
-tvm = load_tvm()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DecisionSpace:
     """All programs of a task on a target, but for how many of the outer loops are run in parallel
     and how long vectors get at most: these two are constants of the sketches here.
-
-    It holds TVM objects: one thread at a time, and it cannot be pickled.
     """
 
     sketches: tuple[Sketch, ...]
-    _module: Any
-    #: Of the sketches, whose instructions they hold as TVM objects.
-    _traces: tuple[Any, ...]
-    #: It owns the postprocessors.
-    _context: Any
+    #: Their instructions as canonical JSON.
+    _texts: tuple[str, ...]
 
     @classmethod
     def of(cls, program: str, target: Target) -> DecisionSpace:
@@ -55,7 +46,7 @@ class DecisionSpace:
             for schedule in design_space(program, target)
         )
         sketches = tuple(open_sketch(module, trace) for trace in traces)
-        return cls(sketches, module, traces, tune_context(program, target))
+        return cls(sketches, tuple(canonical_json(s.instructions) for s in sketches))
 
     @property
     def choices(self) -> int:
@@ -113,7 +104,7 @@ class DecisionSpace:
             return None
         text = canonical_json(donor.instructions)
         for s, sketch in enumerate(self.sketches):
-            if sketch.text == text:
+            if self._texts[s] == text:
                 picks = sketch.find(donor.decisions)
                 return None if picks is None else self._population(s, picks[None])
         return None
@@ -130,34 +121,15 @@ class DecisionSpace:
                 found.append(self._population(s, picks))
         return Population.concat(found).distinct()
 
-    def trace(self, program: Population) -> Any:
-        """The TVM trace of one program, without postprocessing."""
-        sketch, picks = self._single(program)
-        instructions = self._traces[sketch].insts
-        decisions = self.sketches[sketch].decisions(picks)
-        return tvm.s_tir.schedule.Trace(
-            instructions, {instructions[i]: decision for i, decision in decisions.items()}
-        )
-
-    def replay(self, program: Population) -> Any:
-        """The schedule of one program as MetaSchedule makes it, postprocessing included; None
-        when TVM rejects the program.
-        """
-        trace = self.trace(program)
-        schedule = tvm.s_tir.Schedule(self._module, seed=1, error_render_level="none")
-        try:
-            trace.apply_to_schedule(schedule, remove_postproc=True)
-            schedule.enter_postproc()
-            fits = all(p.apply(schedule) for p in self._context.space_generator.postprocs)
-        except Exception:  # as MetaSchedule's search: whatever TVM raises, the program is no good
-            return None
-        return schedule if fits else None
-
-    def _single(self, program: Population) -> tuple[int, Ints]:
-        if len(program) != 1:
-            raise ValueError(f"one program is wanted, not {len(program)}")
-        sketch = int(program.sketch[0])
-        return sketch, self._picks(program, sketch, np.array([0]))[0]
+    def traces(self, population: Population) -> list[str]:
+        """The trace of each program as canonical JSON, without postprocessing (`replay.py`)."""
+        found = []
+        for s, picks in zip(population.sketch, population.picks, strict=True):
+            sketch = self.sketches[s]
+            decisions = sketch.decisions(picks[: len(sketch.choices)])
+            made = canonical_json([[i, decision] for i, decision in decisions.items()])
+            found.append(f"[{self._texts[s]},{made}]")
+        return found
 
     def _picks(self, population: Population, sketch: int, rows: NDArray[np.integer]) -> Ints:
         choices = len(self.sketches[sketch].choices)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from tunefleet.compiler.build import lowering
 from tunefleet.compiler.host import to_tvm
+from tunefleet.compiler.replay import replay
 from tunefleet.compiler.tasks import call_counts, normalized, task_id_of
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.core.target import Target
@@ -61,8 +61,7 @@ def _apply(mod: Any, target: Target, traces: Mapping[str, str]) -> Any:
         trace = traces.get(task_id_of(function, target))
         if trace is None:
             continue
-        schedule = tvm.s_tir.Schedule(normalized(function))
-        tvm.s_tir.schedule.Trace.apply_json_to_schedule(json.loads(trace), schedule)
+        schedule = replay(normalized(function), target, trace)
         tuned = schedule.mod["main"].with_attr("global_symbol", name)
         replaced.update_func(gvar, tuned.with_attr("tirx.is_scheduled", True))
     return replaced

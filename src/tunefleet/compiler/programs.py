@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import tvm_ffi
 
 from tunefleet.compiler.toolchain import load_tvm
-from tunefleet.core.ids import canonical_json, digest
+from tunefleet.core.ids import canonical_json
 
 tvm = load_tvm()
 
@@ -54,24 +52,6 @@ def plain(value: Any) -> Any:
     if hasattr(value, "value"):
         return value.value
     return str(value)
-
-
-def replay(program: str, trace: str) -> Any:
-    """The schedule that `trace` makes of `program`, post-processing included.
-
-    Raises whatever TVM raises when the trace does not fit the program.
-    """
-    schedule = tvm.s_tir.Schedule(load_program(program))
-    tvm.s_tir.schedule.Trace.apply_json_to_schedule(json.loads(trace), schedule)
-    return schedule
-
-
-def program_id(schedule: Any) -> str:
-    """The candidate id: structural digest of the scheduled program.
-
-    Two traces that make the same program are one candidate; names of variables do not count.
-    """
-    return digest(f"{tvm_ffi.structural_hash(schedule.mod) & (2**64 - 1):016x}")
 
 
 def database_entry(program: str) -> tuple[str, str, list[Any]]:

@@ -1,8 +1,9 @@
 """The select stage: cost model + records so far -> a batch of candidates.
 
-Programs are sampled, crossed and mutated as decisions (`decisions.py`) and scored from those
-alone; only the ones chosen are replayed into schedules. Stateless: everything comes in with the
-request. A worker keeps the decision spaces of the tasks it has seen; losing them costs time only.
+Programs are sampled, crossed and mutated as decisions (`decisions.py`), scored from those alone and
+written as traces; TVM makes schedules of them when they are built. Stateless: everything comes in
+with the request. A worker keeps the decision spaces of the tasks it has seen; losing them costs
+time only.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from tunefleet.compiler.decisions import DecisionSpace
 from tunefleet.compiler.evolve import Effort, Ranked, evolve
 from tunefleet.compiler.guide import Guide
 from tunefleet.compiler.population import Population
-from tunefleet.compiler.programs import load_program, program_id, trace_text
+from tunefleet.compiler.programs import load_program
 from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.core.ids import digest
 from tunefleet.core.settings import SearchSettings
 from tunefleet.core.stage import SelectResult
 from tunefleet.core.target import Target
@@ -32,9 +34,8 @@ tvm = load_tvm()
 
 #: Share of the population that starts from the best known programs.
 _ELITE_SHARE = 0.25
-#: Programs that TVM rejects or that are known already, as a multiple of the batch, before a space
-#: counts as exhausted.
-_TRIES = 8
+#: Programs that are written as traces together.
+_PART = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,33 +119,28 @@ class _Selection:
         self._numbers = context.numbers(task, request.device)
 
     def result(self) -> SelectResult:
-        batch = self._request.batch
-        candidates: dict[str, Candidate] = {}
-        for program in islice(self._programs(), _TRIES * batch):
-            candidate = self._candidate(program)
-            if candidate is not None and candidate.candidate_id not in candidates:
-                candidates[candidate.candidate_id] = candidate
-            if len(candidates) == batch:
-                break
-        return SelectResult(tuple(candidates.values()), exhausted=not candidates)
+        batch = tuple(islice(self._new(), self._request.batch))
+        return SelectResult(batch, exhausted=not batch)
 
-    def _programs(self) -> Iterator[Population]:
-        """What to try, the most promising first, none twice."""
-        request = self._request
-        known = self._space.read(trace for _, trace, _ in request.known)
-        seen = set(known.keys())
+    def _new(self) -> Iterator[Candidate]:
+        """Candidates, the most promising first, none twice and none that was tried."""
+        known = self._space.read(trace for _, trace, _ in self._request.known)
+        seen = known
+        for source in self._sources(known):
+            new = source.take(source.not_in(seen)).distinct()
+            seen = Population.concat([seen, new])
+            # A handful at a time: of thousands of programs only the first are wanted.
+            for numbers in np.split(np.arange(len(new)), range(_PART, len(new), _PART)):
+                yield from self._candidates(new.take(numbers))
+
+    def _sources(self, known: Population) -> Iterator[Population]:
+        """Programs to try, the most promising first."""
         donated = self._donated()
-        sources: list[Population] = [donated]
+        yield donated
         if self._guide is None:
-            count = max(4 * request.batch, 64)
-            sources.append(self._space.decisions.sample(count, self._rng))
+            yield self._space.decisions.sample(max(4 * self._request.batch, 64), self._rng)
         else:
-            sources += self._searched(known, donated)
-        for source in sources:
-            for key, program in zip(source.keys(), source, strict=True):
-                if key not in seen:
-                    seen.add(key)
-                    yield program
+            yield from self._searched(known, donated)
 
     def _donated(self) -> Population:
         found = [self._space.decisions.adapt(trace) for trace in self._request.donors]
@@ -180,16 +176,19 @@ class _Selection:
             scores[members] = self._guide.predict(programs)
         return scores
 
-    def _candidate(self, program: Population) -> Candidate | None:
-        schedule = self._space.decisions.replay(program)
-        if schedule is None:
-            return None
-        candidate_id = program_id(schedule)
-        if candidate_id in self._request.tried:
-            return None
-        [(_, encoded)] = self._space.encoded(program, self._numbers)
-        score = float(self._guide.predict(encoded)[0]) if self._guide else 0.0
-        return Candidate(candidate_id, trace_text(schedule.trace), score, pack(encoded.rows()[0]))
+    def _candidates(self, programs: Population) -> Iterator[Candidate]:
+        scores = np.zeros(len(programs))
+        features = [b""] * len(programs)
+        for members, encoded in self._space.encoded(programs, self._numbers):
+            if self._guide is not None:
+                scores[members] = self._guide.predict(encoded)
+            for member, rows in zip(members, encoded.rows(), strict=True):
+                features[member] = pack(rows)
+        traces = self._space.decisions.traces(programs)
+        for trace, score, packed in zip(traces, scores, features, strict=True):
+            candidate_id = digest(trace)
+            if candidate_id not in self._request.tried:
+                yield Candidate(candidate_id, trace, float(score), packed)
 
 
 def _spread(ranked: Population, count: int) -> NDArray[np.int64]:

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tunefleet.compiler.choices import Category, Choice, Location, Tile, lowered, one_of
-from tunefleet.core.ids import canonical_json
 
 Ints = NDArray[np.int64]
 
@@ -26,11 +25,6 @@ class Sketch:
     instructions: tuple[Any, ...]
     choices: tuple[Choice, ...]
     positions: tuple[int, ...]
-
-    @property
-    def text(self) -> str:
-        """The instructions as canonical JSON."""
-        return canonical_json(self.instructions)
 
     def values(self, picks: Ints) -> list[Ints]:
         """For each choice (programs, parts): tile factors, the value of a category, a location."""

@@ -24,8 +24,8 @@ tvm = load_tvm()
 
 #: Random programs whose loops are looked at; of how many all valid locations are asked for, which
 #: takes most of the time; and draws of tiles to choose the programs' from.
-_PROBES = 6
-_ASKED = 3
+_PROBES = 4
+_ASKED = 2
 _DRAWS = 64
 
 #: TVM's number for an iterator of a reduction.

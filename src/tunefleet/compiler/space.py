@@ -79,6 +79,13 @@ def tune_context(
     )
 
 
+def postprocessing(target: Target) -> Any:
+    """A context for its postprocessors, which it owns and which are the same for every task."""
+    return ms.TuneContext(
+        tvm.IRModule(), target=to_tvm(target), space_generator=search_space(target, channels=1)
+    )
+
+
 @lru_cache(maxsize=512)
 def design_space(program: str, target: Target) -> Any:
     """The design spaces of a task: schedules whose decisions are still open."""

@@ -88,6 +88,7 @@ class StageRunner:
         self._models = models
         self._progress = progress
         self._pretrained = lru_cache(maxsize=4)(self._loaded)
+        self._tasks = lru_cache(maxsize=16)(self._tasks_of)
         self._known_records: dict[tuple[str, str, Tier, int], tuple[float, list[Record]]] = {}
 
     def run(self, lane: Lane, key: StageKey, batch: int) -> StageRun:
@@ -140,7 +141,7 @@ class StageRunner:
             request,
             self._pretrained(settings.pretrained),
             settings.cost_model,
-            self._store.model(key.job_id),
+            self._store.model(key.job_id).model,
         )
         if isinstance(outcome, CallFailure):
             # A task that kills the search itself is complete: nothing can be selected for it.
@@ -168,6 +169,9 @@ class StageRunner:
             found = (now, known_records(self._store, lane, tier, limit))
             self._known_records[key] = found
         return found[1]
+
+    def _tasks_of(self, job_id: str) -> tuple[Task, ...]:
+        return tuple(weighted.task for weighted in self._store.tasks(job_id))
 
     def _loaded(self, model_id: str) -> Pretrained | None:
         if not model_id:
@@ -284,18 +288,16 @@ class StageRunner:
     def _update(self, lane: Lane, key: StageKey) -> UpdateResult:
         """Fit the job's cost model on all its trials and what transfers, if enough is new."""
         settings = lane.job.spec.settings.search
-        samples = self._samples(lane.job)
-        trained_on = max(
-            (
-                run.result.trained_on
-                for run in self._store.stages(key.job_id)
-                if isinstance(run.result, UpdateResult)
-            ),
-            default=0,
+        trained_on = self._store.model(key.job_id).trained_on
+        count = self._store.trial_count(key.job_id) + sum(
+            len(self._known(replace(lane, task=task), Tier.EXACT))
+            for task in self._tasks(key.job_id)
         )
-        # Fitting takes time in proportion to all trials: fit when a fifth as many are new.
-        needed = max(settings.min_new_trials, trained_on // 5)
-        if len(samples) - trained_on < needed:
+        # Fitting takes time in proportion to all trials: fit when a quarter as many are new.
+        if count - trained_on < max(settings.min_new_trials, trained_on // 4):
+            return UpdateResult()
+        samples = self._samples(lane.job)
+        if not samples:  # all of them of another feature schema
             return UpdateResult()
         features, labels, tasks = (list(column) for column in zip(*samples, strict=True))
         outcome = self._machine.lead.call(
@@ -308,25 +310,23 @@ class StageRunner:
         )
         if isinstance(outcome, CallFailure):
             return UpdateResult()
-        return UpdateResult(outcome, len(samples))
+        return UpdateResult(outcome, count)
 
     def _samples(self, job: Job) -> list[tuple[bytes, float, str]]:
         """(features, label, task) of all trials of a job and of the records it starts from."""
         samples: list[tuple[bytes, float, str]] = []
-        for weighted in self._store.tasks(job.job_id):
-            task_id = weighted.task.task_id
-            lane = Lane(job, weighted.task)
+        for task in self._tasks(job.job_id):
             found: dict[str, tuple[bytes, float | None]] = {
                 r.candidate.candidate_id: (r.candidate.features, r.measurement.latency_s)
-                for r in self._known(lane, Tier.EXACT)
+                for r in self._known(Lane(job, task), Tier.EXACT)
             }
-            for trial in self._store.trials(job.job_id, task_id):
+            for trial in self._store.trials(job.job_id, task.task_id):
                 found[trial.candidate.candidate_id] = (trial.candidate.features, trial.latency_s)
             best = min((s for _, s in found.values() if s is not None), default=None)
             for features, latency in found.values():
                 if is_of_schema(features):
                     label = best / latency if best and latency else 0.0
-                    samples.append((features, label, task_id))
+                    samples.append((features, label, task.task_id))
         return samples
 
     def _result(self, key: StageKey, kind: StageKind, expected: type[R]) -> R:

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from tunefleet.core.identity import DeviceIdentity, Tier, ToolchainIdentity
 from tunefleet.core.job import Job, JobSpec, JobState
-from tunefleet.core.stage import StageKey, StageRun, StageSpan
+from tunefleet.core.stage import StageKey, StageRun, StageSpan, UpdateResult
 from tunefleet.core.task import WeightedTask
 from tunefleet.core.trial import Candidate, Failure, Measurement, Trial
 
@@ -87,8 +87,12 @@ class Store(Protocol):
     def trials(self, job_id: str, task_id: str | None = None) -> list[Trial]:
         """The trials of a job (of one of its tasks) in the order of commit, with features."""
 
-    def model(self, job_id: str) -> bytes:
-        """The newest non-empty cost model committed by an update stage of the job, or b""."""
+    def trial_count(self, job_id: str) -> int:
+        """How many trials `trials` would give."""
+
+    def model(self, job_id: str) -> UpdateResult:
+        """The newest result of the job's update stages that has a cost model; an empty one if none
+        has."""
 
     def records(
         self,

@@ -178,6 +178,10 @@ def result_of(kind: StageKind, value: Any, selected: tuple[Candidate, ...]) -> S
     return msgspec.convert(value, RESULT_TYPES[kind])
 
 
+def update_of(model: bytes, value: Any) -> UpdateResult:
+    return UpdateResult(model, value["trained_on"])
+
+
 def run_of(row: Row[Any], selected: tuple[Candidate, ...] = ()) -> StageRun:
     key = StageKey(row.job_id, row.task_id, row.iteration, StageKind(row.kind))
     result = result_of(key.kind, row.result, selected)

@@ -132,12 +132,16 @@ class MemoryStore:
             trials = self._entry(job_id, task_id).trials
             return [t for (of, _), t in trials.items() if task_id in (None, of)]
 
-    def model(self, job_id: str) -> bytes:
+    def trial_count(self, job_id: str) -> int:
+        with self._verb():
+            return len(self._entry(job_id).trials)
+
+    def model(self, job_id: str) -> UpdateResult:
         with self._verb():
             for run in reversed(self._entry(job_id).runs.values()):
                 if isinstance(run.result, UpdateResult) and run.result.model:
-                    return run.result.model
-            return b""
+                    return run.result
+            return UpdateResult()
 
     def records(
         self,

@@ -10,6 +10,7 @@ from sqlalchemy import (
     Connection,
     and_,
     delete,
+    func,
     insert,
     select,
     update,
@@ -17,7 +18,7 @@ from sqlalchemy import (
 
 from tunefleet.core.identity import DeviceIdentity, Tier, ToolchainIdentity
 from tunefleet.core.job import Job, JobSpec, JobState
-from tunefleet.core.stage import StageKey, StageRun, StageSpan
+from tunefleet.core.stage import StageKey, StageRun, StageSpan, UpdateResult
 from tunefleet.core.task import WeightedTask
 from tunefleet.core.trial import Failure, Trial
 from tunefleet.errors import SetupError
@@ -31,6 +32,7 @@ from tunefleet.store.schema import (
     job_tasks,
     jobs,
     models,
+    stages,
     trials,
     winners,
 )
@@ -159,16 +161,24 @@ class SqlStore:
                 query = query.where(trials.c.task_id == task_id)
             return [codec.trial_of(row) for row in connection.execute(query).all()]
 
-    def model(self, job_id: str) -> bytes:
+    def trial_count(self, job_id: str) -> int:
+        with self._database.reading() as connection:
+            _require_job(connection, job_id)
+            count = select(func.count()).select_from(trials).where(trials.c.job_id == job_id)
+            return connection.scalar(count) or 0
+
+    def model(self, job_id: str) -> UpdateResult:
         with self._database.reading() as connection:
             _require_job(connection, job_id)
             newest = (
-                select(models.c.model)
+                select(models.c.model, stages.c.result)
+                .join_from(models, stages)
                 .where(models.c.job_id == job_id)
                 .order_by(models.c.stage.desc())
                 .limit(1)
             )
-            return connection.scalar(newest) or b""
+            row = connection.execute(newest).one_or_none()
+            return UpdateResult() if row is None else codec.update_of(row.model, row.result)
 
     def records(
         self,
