@@ -21,32 +21,19 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import common
-from trial_throughput import STUB
+from searching import curve, in_process, keep, ours, reached, remeasured, runs_of, tasks_of
 
 NETWORKS = ("zoo:squeezenet", "zoo:shufflenet_v2", "zoo:vit_tiny")
 SIDES = ("stock", "cold", "pretrained", "transfer")
 PER_TASK = 64
 #: Latencies are compared after these shares of stock's trials, besides at the end.
 _SHARES = (0.05, 0.1, 0.2, 0.5)
-
-
-def _tasks(network: str) -> list[Any]:
-    from tunefleet.compiler.host import native_target
-    from tunefleet.compiler.toolchain import load_tvm
-
-    load_tvm()
-    from tunefleet.fleet.network_work import import_network
-
-    return import_network(network, native_target())[2]
 
 
 def stock(network: str, seed: int, trials: int) -> dict[str, Any]:
@@ -60,7 +47,7 @@ def stock(network: str, seed: int, trials: int) -> dict[str, Any]:
     # The schedule rules of processors with VNNI ask for these by name.
     importlib.import_module("tvm.s_tir.tensor_intrin.x86")
 
-    tasks, target = _tasks(network), to_tvm(native_target())
+    tasks, target = tasks_of(network), to_tvm(native_target())
     contexts = [
         ms.TuneContext(
             load_program(w.task.program), target=target, space_generator="post-order-apply",
@@ -121,135 +108,23 @@ class _Watch:
         return Callback()
 
 
-def ours(network: str, seed: int, side: str, trials: int, **changes: Any) -> dict[str, Any]:
-    from tunefleet.compiler.host import device_identity, machine_layout, native_target
-    from tunefleet.compiler.toolchain import toolchain_identity
-    from tunefleet.core.budget import Budget
-    from tunefleet.core.job import JobSpec
-    from tunefleet.core.network import NetworkInfo
-    from tunefleet.core.settings import SHIPPED_MODEL, SearchSettings, TuneSettings
-    from tunefleet.core.stage import StageKind
-    from tunefleet.costmodel.registry import registry_of
-    from tunefleet.fleet.local import LocalFleet
-
-    tasks, target = _tasks(network), native_target()
-    model = "" if side == "cold" else registry_of(None).get(SHIPPED_MODEL).card.id
-    search = replace(SearchSettings(), seed=seed, pretrained=model, **changes)
-    settings = TuneSettings(search=search, transfer=side == "transfer")
-    spec = JobSpec(
-        NetworkInfo(network, network, network, (), ()), target, device_identity(),
-        toolchain_identity(), Budget(trials=trials), settings,
-    )  # fmt: skip
-    with tempfile.TemporaryDirectory() as home:
-        fleet = LocalFleet(target, settings, machine_layout().layout, Path(home))
-        store = fleet.store
-        job = store.open_job(spec, job_id="0" * 32, now=time.time())
-        store.put_tasks(job.job_id, tasks)
-        started, began = time.perf_counter(), time.time()
-        shell = fleet.shell()
-        shell.submit(fleet.search(job, lambda event: None))
-        shell.run()
-        wall_s = time.perf_counter() - started
-        runs = store.stages(job.job_id)
-        ended = {
-            (r.key.task_id, r.key.iteration): r.started_at + r.seconds - began
-            for r in runs if r.key.kind is StageKind.PROFILE
-        }  # fmt: skip
-        seconds = {str(k): sum(r.seconds for r in runs if r.key.kind is k) for k in StageKind}
-        points, best = [], {}
-        for w in tasks:
-            for trial in store.trials(job.job_id, w.task.task_id):
-                if trial.latency_s is None:
-                    continue
-                key = (w.task.task_id, trial.iteration)
-                points.append([ended[key], w.task.task_id, trial.latency_s])
-                if trial.latency_s < best.get(w.task.task_id, (float("inf"), ""))[0]:
-                    best[w.task.task_id] = (trial.latency_s, trial.candidate.trace)
-        count = len(store.trials(job.job_id))
-        fleet.close()
-    return {
-        "wall_s": wall_s, "trials": count, "points": sorted(points), "stages_s": seconds,
-        "best": {task_id: trace for task_id, (_, trace) in best.items()},
-    }  # fmt: skip
-
-
-def remeasured(network: str, winners: dict[str, dict[str, str]]) -> dict[str, dict[str, float]]:
-    """Seconds of every side's winner of every task, measured in turn by one worker."""
-    from tunefleet.compiler.host import machine_layout, native_target
-    from tunefleet.core.settings import TuneSettings
-    from tunefleet.core.trial import Built, Measurement
-    from tunefleet.fleet import work
-    from tunefleet.fleet.machine import Machine
-
-    target, settings = native_target(), TuneSettings()
-    found: dict[str, dict[str, float]] = {side: {} for side in winners}
-    with Machine(target, settings, machine_layout().layout) as machine:
-        for w in _tasks(network):
-            built = []
-            for side, traces in winners.items():
-                if w.task.task_id in traces:
-                    made = machine.host.call(
-                        work.build_candidate, w.task.program, target, f"w-{side}",
-                        traces[w.task.task_id], str(machine.scratch), timeout_s=60,
-                    )  # fmt: skip
-                    if isinstance(made, Built):
-                        built.append((side, made))
-            results = machine.device.call(
-                work.profile_interleaved, [b for _, b in built], settings.measure, timeout_s=300
-            )
-            for (side, _), result in zip(built, results, strict=True):
-                if isinstance(result, Measurement):
-                    found[side][w.task.task_id] = result.latency_s
-    return found
-
-
-def _in_process(what: str, *words: str) -> Any:
-    """In a fresh process, stock with TVM's slow import stubbed."""
-    with tempfile.TemporaryDirectory() as folder:
-        environment, out = dict(os.environ), Path(folder, "out.json")
-        if words[2:] and words[2] == "stock":
-            from tunefleet.compiler.host import native_target
-
-            Path(folder, "sitecustomize.py").write_text(STUB)
-            environment["PYTHONPATH"] = folder + os.pathsep + environment.get("PYTHONPATH", "")
-            environment["TVM_NUM_THREADS"] = str(native_target().threads)
-        log = Path(folder, "log")
-        with log.open("w") as stream:
-            process = subprocess.run(
-                [sys.executable, __file__, "--worker", what, *words, str(out)],
-                env=environment, stdout=stream, stderr=stream, check=False,
-            )  # fmt: skip
-        if process.returncode != 0:
-            raise RuntimeError(f"{what} {words}: {log.read_text()[-2000:]}")
-        return json.loads(out.read_text())
-
-
 def worker(what: str, *words: str) -> None:
     out = Path(words[-1])
     if what == "search":
         network, seed, side, trials = words[:4]
-        run = stock(network, int(seed), int(trials)) if side == "stock" else ours(
-            network, int(seed), side, int(trials))  # fmt: skip
+        if side == "stock":
+            run = stock(network, int(seed), int(trials))
+        else:
+            from tunefleet.core.budget import Budget
+
+            run = ours(
+                network, int(seed), Budget(trials=int(trials)),
+                pretrained=side != "cold", transfer=side == "transfer",
+            )  # fmt: skip
         out.write_text(json.dumps(run))
     else:
         network, path = words[:2]
         out.write_text(json.dumps(remeasured(network, json.loads(Path(path).read_text()))))
-
-
-def curve(points: list[Any], weights: dict[str, int]) -> list[tuple[float, int, float]]:
-    """(wall seconds, trials so far, latency of the network) from where every task has one."""
-    best: dict[str, float] = {}
-    found = []
-    for number, (seconds, task_id, latency_s) in enumerate(points, 1):
-        best[task_id] = min(latency_s, best.get(task_id, latency_s))
-        if len(best) == len(weights):
-            found.append((seconds, number, sum(weights[t] * s for t, s in best.items())))
-    return found
-
-
-def reached(points: list[tuple[float, int, float]], latency_s: float) -> tuple[float, int] | None:
-    """(wall seconds, trials) at which a latency was reached."""
-    return next(((s, n) for s, n, latency in points if latency <= latency_s), None)
 
 
 def main(options: argparse.Namespace) -> int:
@@ -257,12 +132,10 @@ def main(options: argparse.Namespace) -> int:
         worker(*options.worker)
         return 0
     started = time.time()
-    kept: dict[str, Any] = {}
-    if options.json and options.json.exists():
-        kept = json.loads(options.json.read_text())["figures"]["runs"]
+    kept = runs_of(options.json)
     rows: list[dict[str, Any]] = []
     for network in options.networks:
-        tasks = _tasks(network)
+        tasks = tasks_of(network)
         weights = {w.task.task_id: w.weight for w in tasks}
         trials = (4 if options.quick else options.per_task) * len(tasks)
         for seed in range(options.seeds):
@@ -270,27 +143,22 @@ def main(options: argparse.Namespace) -> int:
             for side in options.sides:
                 if side not in own:
                     count = trials if side == "stock" else int(options.share * trials)
-                    own[side] = _in_process("search", network, str(seed), side, str(count))
+                    own[side] = in_process(__file__, "search", network, str(seed), side, str(count))
                     print(f"{network} seed {seed} {side}: {own[side]['wall_s']:.0f} s", flush=True)
-                    _keep(options.json, started, kept)
+                    keep(options.json, started, kept)
             if set(own.get("final", {})) != set(options.sides):
                 winners = {side: own[side]["best"] for side in options.sides}
                 with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
                     json.dump(winners, file)
                     file.flush()
-                    own["final"] = _in_process("measure", network, file.name)
-                _keep(options.json, started, kept)
+                    own["final"] = in_process(__file__, "measure", network, file.name)
+                keep(options.json, started, kept)
             rows += compared(network, seed, own, weights, options.sides)
             common.table(rows[-len(options.sides) :], list(rows[-1]))
+    if options.plot:
+        draw(options.plot, kept, options.networks, options.sides)
     figures = {"runs": kept, "rows": rows}
     return common.finish("search", started, figures, checks(rows), options.json)
-
-
-def _keep(path: Path | None, started: float, kept: dict[str, Any]) -> None:
-    if path is not None:
-        draft = path.with_suffix(".draft")
-        draft.write_text(json.dumps({"figures": {"runs": kept}, "started": started}))
-        draft.replace(path)
 
 
 def compared(
@@ -324,6 +192,33 @@ def compared(
             for row in rows]  # fmt: skip
 
 
+def draw(path: Path, kept: dict[str, Any], networks: list[str], sides: list[str]) -> None:
+    """Latency over wall time and over trials, a row for each network, a line for each seed."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 3.2 * len(networks)), layout="constrained")
+    panels = figure.subplots(len(networks), 2, squeeze=False, sharey="row")
+    for network, row in zip(networks, panels, strict=True):
+        weights = {w.task.task_id: w.weight for w in tasks_of(network)}
+        for name, own in kept.items():
+            if name.split()[0] != network:
+                continue
+            for number, side in enumerate(s for s in sides if s in own):
+                points = curve(own[side]["points"], weights)
+                label = side if name == next(k for k in kept if k.split()[0] == network) else None
+                for axes, place in zip(row, (0, 1), strict=True):
+                    axes.step(
+                        [p[place] for p in points], [1e3 * p[2] for p in points],
+                        where="post", color=f"C{number}", alpha=0.8, lw=1.2, label=label,
+                    )  # fmt: skip
+        for axes, text in zip(row, ("wall time, s", "trials"), strict=True):
+            axes.set(xscale="log", yscale="log", xlabel=text, title=network)
+            axes.grid(True, which="both", alpha=0.25)
+        row[0].set_ylabel("sum of the tasks' best, ms")
+        row[1].legend(frameon=False)
+    figure.savefig(path)
+
+
 def checks(rows: list[dict[str, Any]]) -> list[common.Check]:
     found = []
     for side, name, bound in (
@@ -350,6 +245,7 @@ if __name__ == "__main__":
     made.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
     made.add_argument("--seeds", type=int, default=3)
     made.add_argument("--per-task", type=int, default=PER_TASK, help="trials of each task")
+    made.add_argument("--plot", type=Path, help="draw the curves into this file")
     made.add_argument("--share", type=float, default=1.0, help="of stock's trials for ours")
     made.add_argument("--worker", nargs="+", help=argparse.SUPPRESS)
     common.run(main, made)

@@ -42,6 +42,31 @@ def test_each_seed_is_a_member_of_its_own() -> None:
     assert not np.array_equal(one.predict(test), other.predict(test))
 
 
+def test_attention_goes_on_from_its_parent_which_stays() -> None:
+    parts = parts_for("attention")
+    options = Options(epochs=2, hidden=8)
+    parents = train("attention", parts.train, parts.validation, seeds=1, options=options,
+                    progress=silent).members  # fmt: skip
+    before = parents[0].predict(parts.test.programs)
+    followers = train("attention", parts.train, parts.validation, seeds=2, options=Options(epochs=1),
+                      progress=silent, start=parents).members  # fmt: skip
+    assert [vars(f)["hidden"] for f in followers] == [8, 8]
+    assert [vars(f)["seed"] for f in followers] == [0, 1]
+    after = [follower.predict(parts.test.programs) for follower in followers]
+    assert np.array_equal(parents[0].predict(parts.test.programs), before)
+    # One epoch at a small rate: near the parent, and not the same.
+    assert all(0 < np.abs(scores - before).max() < 0.2 for scores in after)
+
+
+def test_the_width_is_that_of_the_parent() -> None:
+    parts = parts_for("attention")
+    parents = train("attention", parts.train, parts.validation, seeds=1,
+                    options=Options(epochs=1, hidden=8), progress=silent).members  # fmt: skip
+    with pytest.raises(InputError, match="the width is that of the parent"):
+        train("attention", parts.train, parts.validation, seeds=1, options=Options(hidden=4),
+              progress=silent, start=parents)  # fmt: skip
+
+
 def test_a_kind_without_chance_has_one_member() -> None:
     assert seeds_of("xgb", 3) == (0,)
     assert seeds_of("lgbm", 3) == (0, 1, 2)

@@ -11,13 +11,17 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tunefleet.costmodel import MODELS, CostModel, has_cuda
+from tunefleet.costmodel import MODELS, AttentionModel, CostModel, Measured, has_cuda
 from tunefleet.costmodel.card import Setting
 from tunefleet.errors import InputError, SetupError
 from tunefleet.learning.inputs import Examples
 from tunefleet.learning.progress import Progress
 
 DEVICES = ("cpu", "cuda")
+
+#: Of training that goes on: measured with 50 to 200 records (benchmarks/transfer.py, few-shot).
+_TUNED_EPOCHS = 30
+_TUNED_RATE = 5e-4
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,26 @@ def settings_of(model: CostModel) -> dict[str, Setting]:
     }
 
 
+def goes_on(kind: str) -> bool:
+    """Whether models of a kind can learn more from where they are."""
+    return kind == AttentionModel.name
+
+
+def _gone_on(
+    parent: CostModel, given: Measured, validation: Measured, seed: int, options: Options
+) -> CostModel:
+    model = AttentionModel.load(parent.save())
+    model.seed, model.device = seed, options.device
+    return model.partial_fit(
+        given.programs,
+        given.labels,
+        given.tasks,
+        validation,
+        epochs=options.epochs or _TUNED_EPOCHS,
+        learning_rate=_TUNED_RATE,
+    )
+
+
 @dataclass(frozen=True)
 class Trained:
     """The members of a model in the order of their seeds, and the wall seconds of each."""
@@ -100,18 +124,27 @@ def train(
     seeds: int,
     options: Options,
     progress: Progress,
+    start: Sequence[CostModel] = (),
     clock: Callable[[], float] = time.perf_counter,
 ) -> Trained:
-    """Train a member for each seed. Raises InputError, and SetupError without a library."""
+    """Train a member for each seed; from nothing, or going on from the members `start` of a kind
+    that can (`goes_on`), which stay as they are. Raises InputError, and SetupError without a
+    library.
+    """
     options.check([kind])
+    if start and options.hidden is not None:
+        raise InputError("the width is that of the parent", cure="leave --hidden out")
     given, validation = train_part.measured(), validation_part.measured()
     members: list[CostModel] = []
     seconds: list[float] = []
     numbers: Sequence[int] = seeds_of(kind, seeds)
     for seed in numbers:
         started = clock()
-        model = options.model(kind, seed)
-        model.fit(given.programs, given.labels, given.tasks, validation)
+        if start:
+            model = _gone_on(start[len(members) % len(start)], given, validation, seed, options)
+        else:
+            model = options.model(kind, seed)
+            model.fit(given.programs, given.labels, given.tasks, validation)
         members.append(model)
         seconds.append(clock() - started)
         progress(

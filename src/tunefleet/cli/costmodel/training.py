@@ -43,7 +43,8 @@ def train(
         str | None,
         typer.Option(
             metavar="MODEL",
-            help="The version that this one follows; it is noted, the new one learns anew.",
+            help="The version that this one follows: attention goes on from its weights, the "
+            "others learn anew.",
             show_default=False,
         ),
     ] = None,
@@ -61,6 +62,7 @@ def train(
     traceback: options.Traceback = False,
 ) -> None:
     """Train a cost model on records, test it, and keep it with its card."""
+    from tunefleet.costmodel import CostModel
     from tunefleet.dataset.splits import Shares
     from tunefleet.learning import evaluation, inputs, training, versions
     from tunefleet.learning.division import Division
@@ -72,17 +74,21 @@ def train(
     how = training.Options(epochs, device, hidden)
     how.check([model])
     division = Division(split, hold_out, seed, Shares(test, validation), max_records)
-    follows = None
+    follows, start = None, list[CostModel]()
     if parent is not None:
-        follows = registry.get(parent).card
+        entry = registry.get(parent)
+        follows = entry.card
         versions.check_parent(follows, features)
+        if training.goes_on(model) and follows.kind == model:
+            start = entry.load()
     table = arguments.read(records, measured_on, progress)
     found = division.of(table.rows)
     drawn = inputs.Inputs.of(table, inputs.all_rows(found), features, progress)
     parts = drawn.parts(model, found)
     trained = training.train(
-        model, parts.train, parts.validation, seeds=seeds, options=how, progress=progress
-    )
+        model, parts.train, parts.validation, seeds=seeds, options=how, progress=progress,
+        start=start,
+    )  # fmt: skip
     tested = evaluation.evaluate(trained.members, parts.test)
     origin = versions.Origin(name, features, table, division, found, follows, limits)
     entry = versions.publish(registry, origin, trained, tested, time.time())
