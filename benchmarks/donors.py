@@ -7,7 +7,7 @@ a task in turn:
     random       donors of the same operator, shuffled
     shapes       nearest by the logarithms of their shapes
     embedding    nearest in the attention model's embedding of the task's row
-    predicted    the adapted programs that the attention model scores highest
+    predicted    the adapted programs that the attention model scores highest (the search's own way)
     searched     no donors: the best of an evolutionary search with the attention model
     sampled      no donors: random programs
 
@@ -36,8 +36,8 @@ NETWORKS = ("zoo:squeezenet", "zoo:shufflenet_v2", "zoo:vit_tiny")
 RECORDS = Path(__file__).parents[1] / "datasets" / "cpu-epyc-2-threads.parquet"
 ORDERS = ("random", "shapes", "embedding", "predicted", "searched", "sampled")
 COUNTS = (1, 2, 4, 8)
-#: Donors that are adapted and scored for `predicted`: the nearest by shapes.
-_POOL = 64
+#: Donors that are adapted, the first of an order; for `predicted` the nearest by shapes.
+_POOL = 32
 
 
 def champions(path: Path) -> dict[str, list[Any]]:
@@ -99,11 +99,12 @@ class Orders:
         np.random.default_rng(seed).shuffle(shuffled)  # type: ignore[arg-type]
         near = sorted(by_shapes, key=lambda c: away[c.task_id])
         request = self._request(task, seed)
+        lent = self._lent(request, by_shapes)
         return {
             "random": self._adapted(request, shuffled),
             "shapes": self._adapted(request, by_shapes),
             "embedding": self._adapted(request, near),
-            "predicted": self._predicted(request, by_shapes[:_POOL]),
+            "predicted": [c.trace for c in self._select(lent, self._guide)],
             "searched": [c.trace for c in self._select(request, self._guide)],
             "sampled": [c.trace for c in self._select(request, None)],
         }
@@ -135,19 +136,14 @@ class Orders:
 
         return select(request, guide).candidates
 
+    def _lent(self, request: Any, donors: Sequence[Any]) -> Any:
+        return replace(request, donors=tuple(c.trace for c in donors[:_POOL]))
+
     def _adapted(self, request: Any, donors: Sequence[Any]) -> list[str]:
-        """As the select stage adapts them: in the order of the donors, without a guide."""
-        traces = tuple(c.trace for c in donors[: max(COUNTS)])
-        adapted = self._select(replace(request, donors=traces), None)
+        """In the order of the donors, as the select stage has them without a guide."""
+        adapted = self._select(self._lent(request, donors), None)
         sampled = self._select(request, None)
         return _but(adapted, sampled)
-
-    def _predicted(self, request: Any, donors: Sequence[Any]) -> list[str]:
-        wide = replace(request, batch=2 * _POOL, donors=tuple(c.trace for c in donors))
-        adapted = _but(self._select(wide, None), self._select(replace(wide, donors=()), None))
-        scores = {c.trace: c.score for c in self._select(wide, self._guide)}
-        known = [trace for trace in adapted if trace in scores]
-        return sorted(known, key=lambda trace: -scores[trace])[: max(COUNTS)]
 
 
 def _but(adapted: Sequence[Any], sampled: Sequence[Any]) -> list[str]:

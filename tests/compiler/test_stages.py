@@ -111,6 +111,26 @@ def test_a_donated_trace_comes_first(
     assert found.candidates[0].candidate_id == proposal.candidate_id
 
 
+def test_a_model_says_which_donor_comes_first_but_the_tasks_own_programs_precede(
+    candidates: tuple[Candidate, ...], conv_task: Any, target: Any
+) -> None:
+    from tunefleet.compiler.guide import Guide
+    from tunefleet.compiler.select import select
+
+    guide = Guide(LongInner(), None)
+    donors = tuple(c.trace for c in candidates)
+    found = select(request(conv_task, target, donors=donors), guide).candidates
+    assert {c.candidate_id for c in found} == {c.candidate_id for c in candidates}
+    scores = [c.score for c in found]
+    assert scores == sorted(scores, reverse=True)
+    last = found[-1]
+    asked = request(conv_task, target, donors=donors, elsewhere=(last.trace,))
+    again = select(asked, guide).candidates
+    assert [c.candidate_id for c in again] == [
+        last.candidate_id, *(c.candidate_id for c in found[:-1])
+    ]  # fmt: skip
+
+
 def test_a_donor_that_does_not_fit_is_passed_over(conv_task: Any, target: Any) -> None:
     from tunefleet.compiler.select import select
 

@@ -48,8 +48,15 @@ def test_attention_goes_on_from_its_parent_which_stays() -> None:
     parents = train("attention", parts.train, parts.validation, seeds=1, options=options,
                     progress=silent).members  # fmt: skip
     before = parents[0].predict(parts.test.programs)
-    followers = train("attention", parts.train, parts.validation, seeds=2, options=Options(epochs=1),
-                      progress=silent, start=parents).members  # fmt: skip
+    followers = train(
+        "attention",
+        parts.train,
+        parts.validation,
+        seeds=2,
+        options=Options(epochs=1),
+        progress=silent,
+        start=parents,
+    ).members
     assert [vars(f)["hidden"] for f in followers] == [8, 8]
     assert [vars(f)["seed"] for f in followers] == [0, 1]
     after = [follower.predict(parts.test.programs) for follower in followers]

@@ -24,6 +24,9 @@ _NAMING = frozenset(
     }
 )
 
+#: What reading raises that TVM has not written: somebody else's record, or one cut short.
+_STRANGE = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+
 #: Constants of a sketch that follow from its shapes and its target.
 _OWN = frozenset({"meta_schedule.parallel", "meta_schedule.vectorize"})
 
@@ -49,14 +52,13 @@ class Donor:
 
 
 def adapted(donor: Donor, sketch: Sketch) -> Ints | None:
-    """Picks (2, choices) of a sketch that is built like the donor's; None when it is not.
+    """Picks (2, choices) of a sketch that is built like the donor's (`build_of`); None when its
+    decisions are not what TVM writes.
 
     The first takes after the donor's inner tile factors, since vectors, registers and caches do
     not grow with the shape; the second keeps the outermost besides, which threads share.
     """
     try:
-        if _build(donor.instructions) != _build(sketch.instructions):
-            return None
         sampled = [
             (instruction, donor.decisions[i])
             for i, instruction in enumerate(donor.instructions)
@@ -69,8 +71,8 @@ def adapted(donor: Donor, sketch: Sketch) -> Ints | None:
             ]
             for keep_outer in (1.0, 16.0)
         ]
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
-        return None  # not what TVM writes: somebody else's record, or one cut short
+    except _STRANGE:
+        return None
     return sketch.settled(np.array(picks, dtype=np.int64).reshape(2, len(sketch.choices)))
 
 
@@ -91,10 +93,18 @@ def _nearest(choice: Choice, instruction: Any, decision: Any, outermost: float) 
             return max(int(np.searchsorted(options[:, 0], decision, side="right")) - 1, 0)
 
 
-def _build(instructions: Sequence[Any]) -> list[Any]:
+def build_of(instructions: Sequence[Any]) -> list[Any] | None:
     """What two sketches of one kind have in common: the instructions that shape loops, with the
-    loops by number rather than by name, the parts of the tiles and the tiling structure.
+    loops by number rather than by name, the parts of the tiles and the tiling structure. None when
+    these are not instructions as TVM writes them.
     """
+    try:
+        return _shaping(instructions)
+    except _STRANGE:
+        return None
+
+
+def _shaping(instructions: Sequence[Any]) -> list[Any]:
     loops: dict[str, int] = {}
     found = []
     for kind, inputs, attributes, outputs in instructions:

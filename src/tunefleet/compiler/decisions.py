@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefleet.compiler.adapt import Donor, adapted
+from tunefleet.compiler.adapt import Donor, adapted, build_of
 from tunefleet.compiler.choices import Ints
 from tunefleet.compiler.population import Population
 from tunefleet.compiler.programs import load_program
@@ -30,8 +31,9 @@ class DecisionSpace:
     """
 
     sketches: tuple[Sketch, ...]
-    #: Their instructions as canonical JSON.
+    #: Their instructions as canonical JSON, and what donors of schedules must have in common.
     _texts: tuple[str, ...]
+    _builds: tuple[list[Any] | None, ...]
 
     @classmethod
     def of(cls, program: str, target: Target) -> DecisionSpace:
@@ -46,7 +48,8 @@ class DecisionSpace:
             for schedule in design_space(program, target)
         )
         sketches = tuple(open_sketch(module, trace) for trace in traces)
-        return cls(sketches, tuple(canonical_json(s.instructions) for s in sketches))
+        texts = tuple(canonical_json(sketch.instructions) for sketch in sketches)
+        return cls(sketches, texts, tuple(build_of(sketch.instructions) for sketch in sketches))
 
     @property
     def choices(self) -> int:
@@ -115,8 +118,11 @@ class DecisionSpace:
         """
         found = [Population.empty(self.choices)]
         donor = Donor.parse(trace)
+        build = build_of(donor.instructions) if donor else None
+        if donor is None or build is None:
+            return found[0]
         for s, sketch in enumerate(self.sketches):
-            picks = adapted(donor, sketch) if donor is not None else None
+            picks = adapted(donor, sketch) if build == self._builds[s] else None
             if picks is not None:
                 found.append(self._population(s, picks))
         return Population.concat(found).distinct()

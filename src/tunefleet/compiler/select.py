@@ -41,10 +41,11 @@ _PART = 8
 @dataclass(frozen=True, slots=True)
 class SelectRequest:
     """`known` are measured programs of the task as (candidate id, trace, latency in seconds),
-    best first, from this job and from earlier ones; `tried` are ids that must not come again;
-    `donors` are traces of similar tasks, or of this one on other devices, the most similar first:
-    adapted to this task they come before what a search finds. `device` is what a cost model is
-    told of it (`features.context.device_numbers`).
+    best first, from this job and from earlier ones; `tried` are ids that must not come again.
+    `elsewhere` are traces of this task on other devices, best first, `donors` those of similar
+    tasks, the most similar first: adapted to this task they come before what a search finds, donors
+    in the order of a cost model where there is one. `device` is what a cost model is told of it
+    (`features.context.device_numbers`).
     """
 
     program: str
@@ -54,6 +55,7 @@ class SelectRequest:
     seed: int
     known: tuple[tuple[str, str, float], ...] = ()
     tried: frozenset[str] = field(default_factory=frozenset)
+    elsewhere: tuple[str, ...] = ()
     donors: tuple[str, ...] = ()
     operator: str = ""
     flops: float = 0.0
@@ -143,10 +145,14 @@ class _Selection:
             yield from self._searched(known, donated)
 
     def _donated(self) -> Population:
-        found = [self._space.decisions.adapt(trace) for trace in self._request.donors]
-        return Population.concat(
-            [Population.empty(self._space.decisions.choices), *found]
-        ).distinct()
+        donated = self._adapted(self._request.donors)
+        if self._guide is not None:
+            donated = donated.take(np.argsort(-self._score(donated), kind="stable"))
+        return Population.concat([self._adapted(self._request.elsewhere), donated]).distinct()
+
+    def _adapted(self, traces: Iterable[str]) -> Population:
+        found = [self._space.decisions.adapt(trace) for trace in traces]
+        return Population.concat([Population.empty(self._space.decisions.choices), *found])
 
     def _searched(self, known: Population, donated: Population) -> list[Population]:
         """Of the best found and of random programs, in the proportion that the settings say."""

@@ -44,8 +44,10 @@ from tunefleet.store import Record, Store
 _KNOWN_RECORDS = 64
 #: Readings of the reference kernel before a drift is believed.
 _REFERENCE_READINGS = 3
-#: Programs of merely compatible devices, and of similar tasks, that are measured before any search.
-_DONORS = 8
+#: Programs of merely compatible devices that a task starts from.
+_ELSEWHERE = 8
+#: Similar tasks whose schedules it may take over.
+_DONORS = 32
 
 #: Seconds for which records of other jobs are taken as they were.
 _KNOWN_FOR_S = 30.0
@@ -119,7 +121,7 @@ class StageRunner:
             known.setdefault(
                 candidate.candidate_id, (candidate.trace, record.measurement.latency_s)
             )
-        donors = self._donors(lane) if not known and key.iteration == 0 else ()
+        starts = not known and key.iteration == 0
         ordered = sorted(known.items(), key=lambda item: item[1][1])
         request = SelectRequest(
             program=lane.task.program,
@@ -131,7 +133,8 @@ class StageRunner:
             tried=frozenset(known)
             | {t.candidate.candidate_id for t in trials}
             | self._in_flight(key),
-            donors=donors,
+            elsewhere=self._elsewhere(lane) if starts else (),
+            donors=self._donors(lane) if starts else (),
             operator=lane.task.operator,
             flops=lane.task.flops,
             device=Place.of_job(self._machine.target, lane.job.spec.device).numbers(),
@@ -148,16 +151,18 @@ class StageRunner:
             return SelectResult((), exhausted=True), f"given up: {outcome.text}"
         return outcome, ""
 
+    def _elsewhere(self, lane: Lane) -> tuple[str, ...]:
+        """Traces of the task on compatible devices, best first."""
+        return tuple(r.candidate.trace for r in self._known(lane, Tier.COMPATIBLE, _ELSEWHERE))
+
     def _donors(self, lane: Lane) -> tuple[str, ...]:
-        """Traces to adapt: of this task on compatible devices, then of the tasks most like it."""
+        """The fastest traces of the tasks most like it."""
         spec, task = lane.job.spec, lane.task
         if not spec.settings.transfer:
             return ()
-        own = self._known(lane, Tier.COMPATIBLE, _DONORS)
         champions = self._store.champions(task.operator, spec.device, spec.toolchain)
         others = [c for c in champions if c.task_id != task.task_id]
-        alike = similarity.nearest(task, others, _DONORS)
-        return tuple([r.candidate.trace for r in own] + [c.trace for c in alike])
+        return tuple(c.trace for c in similarity.nearest(task, others, _DONORS))
 
     def _known(self, lane: Lane, tier: Tier, limit: int = _KNOWN_RECORDS) -> list[Record]:
         """`known_records`, looked up anew when they are older than `_KNOWN_FOR_S`: an update asks
