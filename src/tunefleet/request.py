@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tunefleet.context import BenchmarkContext
 from tunefleet.core.budget import Budget
@@ -10,6 +12,10 @@ from tunefleet.core.identity import DeviceIdentity
 from tunefleet.core.job import JobSpec
 from tunefleet.core.network import NetworkInfo
 from tunefleet.core.settings import SHIPPED_MODEL, SearchSettings, TuneSettings
+from tunefleet.errors import InputError
+
+if TYPE_CHECKING:
+    from tunefleet.costmodel.registry import Entry
 
 _DEFAULT_TRIALS = 1000
 
@@ -91,5 +97,19 @@ def _steered(
     is_random = search.cost_model == "random"
     if not name or is_random or (name == SHIPPED_MODEL and not is_x86):
         return replace(search, pretrained="")
-    found = registry_of(context.home).get(name)
-    return replace(search, pretrained=found.card.id)
+    found = pretrained_model(name, context.home)
+    return replace(search, pretrained=registry_of(context.home).keep(found).card.id)
+
+
+def pretrained_model(name: str, home: Path) -> Entry:
+    """A model of a home's registry, or of a path, that can steer a search. Raises InputError."""
+    from tunefleet.costmodel.registry import registry_of
+    from tunefleet.features.tilings import SCHEMA
+
+    found = registry_of(home).get(name)
+    if found.card.features != SCHEMA:
+        raise InputError(
+            f"cost model {name} takes features of {found.card.features}, a search has {SCHEMA}",
+            cure=f"train one with --features {SCHEMA}",
+        )
+    return found

@@ -5,8 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.costmodel.cards import MEMBERS, a_card
 
 from tunefleet.core.settings import TuneSettings
+from tunefleet.costmodel.registry import Registry
 from tunefleet.errors import JobError
 from tunefleet.tuning import Tuned
 
@@ -110,6 +112,16 @@ def test_a_bad_value_is_refused_before_tuning(
     assert ended.err.startswith("error: ")
     assert text in ended.err
     assert ended.err.count("\n") == 1
+    assert session.calls == []
+
+
+def test_a_model_of_other_features_is_refused_before_tuning(
+    invoke: Invoke, session: FakeSession, tmp_path: Path
+) -> None:
+    Registry(tmp_path / "costmodels").add(a_card(features="sequences/1"), MEMBERS)
+    ended = invoke("tune", "zoo:tiny_cnn", "--pretrained", "mine", "--home", str(tmp_path))
+    assert (ended.code, ended.err.count("\n")) == (2, 1)
+    assert "mine takes features of sequences/1, a search has tilings/1" in ended.err
     assert session.calls == []
 
 

@@ -55,6 +55,16 @@ def test_the_newest_of_a_name_is_found(registry: Registry) -> None:
     assert registry.list() == ([other, new, old], [])
 
 
+def test_an_entry_from_elsewhere_is_kept(registry: Registry, tmp_path: Path) -> None:
+    archive = tmp_path / "theirs.zip"
+    Registry(tmp_path / "theirs").add(a_card(), MEMBERS).export(archive)
+    kept = registry.keep(registry.get(str(archive)))
+    assert kept.path == registry.directory / a_card().digest
+    assert registry.get("mine").load()
+    assert registry.keep(kept) is kept
+    assert len(registry.list()[0]) == 1
+
+
 def test_models_of_the_package_are_found_beside_the_users(registry: Registry, entry: Entry) -> None:
     shipped = Registry(registry.shipped).add(a_card(name="shipped", created=1.0), MEMBERS)
     assert registry.get("shipped") == shipped

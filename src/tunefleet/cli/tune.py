@@ -162,12 +162,12 @@ def _check_network(network: str) -> None:
 
 
 def _check_model(name: str, home: Path | None) -> None:
-    """Refuse a cost model that is not in the registry."""
+    """Refuse a cost model that is not there or cannot steer a search."""
     if name != NO_MODEL:
         from tunefleet.context import default_home
-        from tunefleet.costmodel.registry import registry_of
+        from tunefleet.request import pretrained_model
 
-        registry_of(home or default_home()).get(name)
+        pretrained_model(name, home or default_home())
 
 
 @contextmanager

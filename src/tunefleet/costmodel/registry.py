@@ -131,6 +131,14 @@ class Registry:
             ) from error
         return Entry(card, path)
 
+    def keep(self, entry: Entry) -> Entry:
+        """An entry that `get` found elsewhere, by its path, added to the registry; any other as it
+        is. Raises InputError and SetupError.
+        """
+        if entry.path.parent in (self.directory, self.shipped):
+            return entry
+        return self.add(entry.card, entry.data())
+
     def list(self) -> tuple[list[Entry], list[InputError]]:
         """All versions, newest first, and what is wrong with entries that cannot be read."""
         entries: list[Entry] = []
