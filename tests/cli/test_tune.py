@@ -5,8 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.costmodel.cards import MEMBERS, a_card
 
+from tests.costmodel.cards import MEMBERS, a_card
 from tunefleet.core.settings import TuneSettings
 from tunefleet.costmodel.registry import Registry
 from tunefleet.errors import JobError
