@@ -12,6 +12,7 @@ from tunefleet.errors import InternalError
 from tunefleet.scheduler.core import ATTEMPTS, Scheduler
 from tunefleet.scheduler.plan import FixedPlan
 from tunefleet.scheduler.policies import Interleaved
+from tunefleet.scheduler.resources import Held, quarantine_s
 from tunefleet.scheduler.transitions import TRANSITIONS, Move, StageState, moved
 from tunefleet.scheduler.values import (
     AbandonStage,
@@ -170,6 +171,13 @@ def test_a_device_that_drifts_is_quarantined_and_tried_again_later() -> None:
     assert shell.running[shell.only()].key.kind is StageKind.PROFILE
     shell.finish_all()
     assert shell.of(FinishJob)
+
+
+def test_a_quarantine_doubles_and_begins_short_after_a_disturbance() -> None:
+    disturbed, failing = Held(device()), Held(device())
+    disturbed.drifts = 3
+    assert [quarantine_s(disturbed) for _ in range(3)] == [5.0, 10.0, 20.0]
+    assert [quarantine_s(failing) for _ in range(3)] == [60.0, 120.0, 240.0]
 
 
 def test_one_bad_lane_does_not_condemn_a_machine_but_several_do() -> None:

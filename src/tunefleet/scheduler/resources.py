@@ -10,8 +10,10 @@ from tunefleet.scheduler.values import Resource
 _FAILURES = 3
 #: Profile stages in a row whose reference kernel moved by more than the job allows.
 _DRIFTS = 3
-#: First quarantine in seconds; each further one is twice as long until something went well.
+#: First quarantine in seconds after failures, and after disturbed measurements, which most often
+#: pass; each further one is twice as long until something went well.
 _QUARANTINE_S = 60.0
+_DISTURBED_S = 5.0
 _LONGEST_QUARANTINE_S = 3600.0
 
 
@@ -145,4 +147,5 @@ class Resources:
 def quarantine_s(held: Held) -> float:
     """Seconds of the next quarantine; doubles each time."""
     held.quarantines += 1
-    return min(_QUARANTINE_S * 2.0 ** (held.quarantines - 1), _LONGEST_QUARANTINE_S)
+    first_s = _DISTURBED_S if held.drifts >= _DRIFTS else _QUARANTINE_S
+    return min(first_s * 2.0 ** (held.quarantines - 1), _LONGEST_QUARANTINE_S)
