@@ -91,6 +91,28 @@ def test_a_model_follows_its_parent(invoke: Invoke, records: str) -> None:
     )
 
 
+def test_attention_goes_on_from_its_parent_on_records_that_it_does_not_know(
+    invoke: Invoke, records: str, tmp_path: Path
+) -> None:
+    others = str(tmp_path / "others.parquet")
+    parquet.write(made_table(tasks=3, devices=("k80",)).to_batches(), others)
+    small = ("--model", "attention", "--seeds", "1", "--epochs", "1")
+    first = trained(invoke, records, *small, "--hidden", "8")["card"]
+    second = trained(invoke, others, *small, "--parent", "mine", name="next")["card"]
+    assert second["parent"] == first["id"]
+    assert second["inherited"] == [used["sha256"] for used in first["records"]]
+    assert (second["settings"]["hidden"], second["settings"]["epochs"]) == (8, 1)
+    assert "goes on from" in costmodel(invoke, "show", "next").out
+    for arguments, reason in (
+        (("train", records, *small, "--name", "x", "--parent", "mine"), "has learnt from"),
+        (("train", others, *small, "--name", "x", "--parent", "next"), "has learnt from"),
+        (("evaluate", "next", records), "goes on from one that was trained on some"),
+    ):
+        ended = costmodel(invoke, *arguments, "--quiet")
+        assert (ended.code, ended.err.count("\n")) == (2, 1)
+        assert reason in ended.err
+
+
 def test_evaluation_of_the_records_of_the_training_gives_its_metrics(
     invoke: Invoke, records: str
 ) -> None:

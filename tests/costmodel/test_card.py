@@ -20,10 +20,17 @@ def test_whole_seconds_make_the_same_card() -> None:
     assert Card.from_bytes(card.to_bytes()) == card == a_card(created=5.0).with_id()
 
 
+def test_what_taught_a_model_is_what_taught_its_parents_too() -> None:
+    card = a_card(inherited=("cd" * 32,)).with_id()
+    assert Card.from_bytes(card.to_bytes()) == card
+    assert card.taught_by == ("cd" * 32, "ab" * 32)
+    assert "inherited" not in a_card().to_json()  # cards of before keep their ids
+
+
 def test_the_id_depends_on_everything() -> None:
     changes: list[dict[str, Any]] = [
-        {}, {"name": "other"}, {"created": 1.0}, {"parent": "a"}, {"limits": "x"},
-        {"settings": {}}, {"seeds": (7, 8)}, {"files": ("0" * 64, "1" * 64)},
+        {}, {"inherited": ("ab",)}, {"name": "other"}, {"created": 1.0}, {"parent": "a"},
+        {"limits": "x"}, {"settings": {}}, {"seeds": (7, 8)}, {"files": ("0" * 64, "1" * 64)},
     ]  # fmt: skip
     assert len({a_card(**change).digest for change in changes}) == len(changes)
 

@@ -85,7 +85,8 @@ class Card:
     """What is known of one version of a model. `created` is in seconds since the epoch.
 
     `files` are the SHA-256 of its members' bytes, one member for each of `seeds`; `settings` are
-    the other parameters of their constructor. Raises ValueError for values that cannot be.
+    the other parameters of their constructor; `inherited` the SHA-256 of the files that the weights
+    it went on from had learnt. Raises ValueError for values that cannot be.
     """
 
     name: str
@@ -103,6 +104,7 @@ class Card:
     limits: str = ""
     schema: str = SCHEMA
     id: str = ""
+    inherited: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.schema != SCHEMA:
@@ -120,7 +122,12 @@ class Card:
     @property
     def digest(self) -> str:
         """What the id has to be."""
-        return digest(msgspec.to_builtins(replace(self, id="")))
+        return digest(replace(self, id="").to_json())
+
+    @property
+    def taught_by(self) -> tuple[str, ...]:
+        """The SHA-256 of every file that it knows something of."""
+        return (*self.inherited, *(used.sha256 for used in self.records))
 
     def with_id(self) -> Card:
         return replace(self, id=self.digest)
@@ -128,6 +135,8 @@ class Card:
     def to_json(self) -> dict[str, Any]:
         """As it is stored."""
         found: dict[str, Any] = msgspec.to_builtins(self)
+        if not self.inherited:  # a card of before it could be keeps its id
+            found.pop("inherited", None)
         return found
 
     def to_bytes(self) -> bytes:

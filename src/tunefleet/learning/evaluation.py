@@ -86,6 +86,11 @@ def unseen(card: Card, records: Records) -> tuple[Codes, str]:
     _check_formats(card, records)
     known = [used.sha256 for used in card.records]
     given = [file.sha256 for file in records.files]
+    if set(card.inherited) & set(given):
+        raise InputError(
+            f"cost model {card.name} goes on from one that was trained on some of these files",
+            cure="give only others",
+        )
     if not set(known) & set(given):
         return np.arange(len(records.rows)), "none of these files was trained on"
     if known != given:

@@ -96,24 +96,28 @@ def _gone_on(
 ) -> CostModel:
     model = AttentionModel.load(parent.save())
     model.seed, model.device = seed, options.device
+    # Its card tells them as settings.
+    model.epochs, model.learning_rate = options.epochs or _TUNED_EPOCHS, _TUNED_RATE
     return model.partial_fit(
         given.programs,
         given.labels,
         given.tasks,
         validation,
-        epochs=options.epochs or _TUNED_EPOCHS,
-        learning_rate=_TUNED_RATE,
+        epochs=model.epochs,
+        learning_rate=model.learning_rate,
     )
 
 
 @dataclass(frozen=True)
 class Trained:
-    """The members of a model in the order of their seeds, and the wall seconds of each."""
+    """The members of a model in the order of their seeds, the wall seconds of each, and whether
+    they went on from a parent's."""
 
     kind: str
     seeds: tuple[int, ...]
     members: tuple[CostModel, ...]
     seconds: tuple[float, ...]
+    went_on: bool = False
 
 
 def train(
@@ -127,9 +131,8 @@ def train(
     start: Sequence[CostModel] = (),
     clock: Callable[[], float] = time.perf_counter,
 ) -> Trained:
-    """Train a member for each seed; from nothing, or going on from the members `start` of a kind
-    that can (`goes_on`), which stay as they are. Raises InputError, and SetupError without a
-    library.
+    """Train a member for each seed, from nothing or going on from the members `start`, which stay
+    as they are (`versions.start_of`). Raises InputError, and SetupError without a library.
     """
     options.check([kind])
     if start and options.hidden is not None:
@@ -151,4 +154,4 @@ def train(
             f"trained {kind}, seed {seed} ({len(members)} of {len(numbers)}) on "
             f"{len(given.labels):,} records in {seconds[-1]:.1f} s"
         )
-    return Trained(kind, tuple(numbers), tuple(members), tuple(seconds))
+    return Trained(kind, tuple(numbers), tuple(members), tuple(seconds), bool(start))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from importlib import metadata
 
+from tunefleet.costmodel import CostModel
 from tunefleet.costmodel.card import Card, DeviceMetrics
 from tunefleet.costmodel.registry import Entry, Registry
 from tunefleet.dataset.splits import Split
@@ -15,7 +16,7 @@ from tunefleet.errors import InputError
 from tunefleet.learning.division import Division
 from tunefleet.learning.inputs import all_rows
 from tunefleet.learning.records import Records
-from tunefleet.learning.training import Trained, settings_of
+from tunefleet.learning.training import Trained, goes_on, settings_of
 
 _LIBRARIES = ("tunefleet", "numpy", "torch", "xgboost", "lightgbm", "safetensors", "apache-tvm")
 
@@ -42,6 +43,24 @@ def check_parent(parent: Card, features: str) -> None:
         )
 
 
+def start_of(parent: Entry, kind: str, records: Records) -> Sequence[CostModel]:
+    """The members that a new version goes on from; none where its kind learns anew.
+
+    Raises InputError for records that they know: the test part would not be new to them.
+    """
+    if not goes_on(kind) or parent.card.kind != kind:
+        return ()
+    taught = set(parent.card.taught_by)
+    known = [file.name for file in records.files if file.sha256 in taught]
+    if known:
+        raise InputError(
+            f"the parent {parent.card.name} has learnt from {', '.join(known)}, nothing there "
+            "could test what goes on from it",
+            cure="give other records, or leave --parent out",
+        )
+    return parent.load()
+
+
 def publish(
     registry: Registry,
     origin: Origin,
@@ -65,6 +84,7 @@ def publish(
         settings=settings_of(trained.members[0]),
         toolchain=toolchain(),
         parent=origin.parent.id if origin.parent else None,
+        inherited=origin.parent.taught_by if origin.parent and trained.went_on else (),
         limits=origin.limits or _limits(origin, tested),
     )
     return registry.add(card, members)

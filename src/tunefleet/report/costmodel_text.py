@@ -114,6 +114,12 @@ def _pca(card: Mapping[str, Any]) -> str:
     return f"{sum(w * pca for w, pca in zip(weights, found, strict=True)) / total:.3f}"
 
 
+def _parent(card: Mapping[str, Any]) -> str:
+    if card["parent"] is None:
+        return "none"
+    return f"{card['parent']}{', whose weights it goes on from' if card.get('inherited') else ''}"
+
+
 def card_pairs(card: Mapping[str, Any]) -> Table:
     """All of a card but its metrics."""
     split = card["split"]
@@ -124,7 +130,7 @@ def card_pairs(card: Mapping[str, Any]) -> Table:
             ("kind", card["kind"]),
             ("features", card["features"]),
             ("created", when(card["created"])),
-            ("parent", card["parent"] or "none"),
+            ("parent", _parent(card)),
             ("members", f"{len(card['seeds'])}, of the seeds {_list(card['seeds'])}"),
             ("settings", _settings(card["settings"])),
             ("split", _split(split)),

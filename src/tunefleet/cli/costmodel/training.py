@@ -62,7 +62,6 @@ def train(
     traceback: options.Traceback = False,
 ) -> None:
     """Train a cost model on records, test it, and keep it with its card."""
-    from tunefleet.costmodel import CostModel
     from tunefleet.dataset.splits import Shares
     from tunefleet.learning import evaluation, inputs, training, versions
     from tunefleet.learning.division import Division
@@ -74,14 +73,12 @@ def train(
     how = training.Options(epochs, device, hidden)
     how.check([model])
     division = Division(split, hold_out, seed, Shares(test, validation), max_records)
-    follows, start = None, list[CostModel]()
+    follows = None
     if parent is not None:
-        entry = registry.get(parent)
-        follows = entry.card
-        versions.check_parent(follows, features)
-        if training.goes_on(model) and follows.kind == model:
-            start = entry.load()
+        follows = registry.get(parent)
+        versions.check_parent(follows.card, features)
     table = arguments.read(records, measured_on, progress)
+    start = versions.start_of(follows, model, table) if follows else ()
     found = division.of(table.rows)
     drawn = inputs.Inputs.of(table, inputs.all_rows(found), features, progress)
     parts = drawn.parts(model, found)
@@ -90,7 +87,8 @@ def train(
         start=start,
     )  # fmt: skip
     tested = evaluation.evaluate(trained.members, parts.test)
-    origin = versions.Origin(name, features, table, division, found, follows, limits)
+    ancestor = follows.card if follows else None
+    origin = versions.Origin(name, features, table, division, found, ancestor, limits)
     entry = versions.publish(registry, origin, trained, tested, time.time())
     if json != options.STDOUT:
         arguments.show_metrics({model: [each.to_json() for each in tested]})
