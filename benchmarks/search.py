@@ -19,15 +19,15 @@ same command goes on where it stopped.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import common
-from searching import curve, in_process, keep, ours, reached, remeasured, runs_of, tasks_of
+from searching import compare, curve, keep, latency_of, ours, reached, runs_of, tasks_of, work
 
 NETWORKS = ("zoo:squeezenet", "zoo:shufflenet_v2", "zoo:vit_tiny")
 SIDES = ("stock", "cold", "pretrained", "transfer")
@@ -108,28 +108,20 @@ class _Watch:
         return Callback()
 
 
-def worker(what: str, *words: str) -> None:
-    out = Path(words[-1])
-    if what == "search":
-        network, seed, side, trials = words[:4]
-        if side == "stock":
-            run = stock(network, int(seed), int(trials))
-        else:
-            from tunefleet.core.budget import Budget
+def search(network: str, seed: str, side: str, trials: str) -> dict[str, Any]:
+    from tunefleet.core.budget import Budget
 
-            run = ours(
-                network, int(seed), Budget(trials=int(trials)),
-                pretrained=side != "cold", transfer=side == "transfer",
-            )  # fmt: skip
-        out.write_text(json.dumps(run))
-    else:
-        network, path = words[:2]
-        out.write_text(json.dumps(remeasured(network, json.loads(Path(path).read_text()))))
+    if side == "stock":
+        return stock(network, int(seed), int(trials))
+    return ours(
+        network, int(seed), Budget(trials=int(trials)),
+        pretrained=side != "cold", transfer=side == "transfer",
+    )  # fmt: skip
 
 
 def main(options: argparse.Namespace) -> int:
     if options.worker:
-        worker(*options.worker)
+        work(search, *options.worker)
         return 0
     started = time.time()
     kept = runs_of(options.json)
@@ -140,19 +132,11 @@ def main(options: argparse.Namespace) -> int:
         trials = (4 if options.quick else options.per_task) * len(tasks)
         for seed in range(options.seeds):
             own = kept.setdefault(f"{network} {seed} {trials}", {})
-            for side in options.sides:
-                if side not in own:
-                    count = trials if side == "stock" else int(options.share * trials)
-                    own[side] = in_process(__file__, "search", network, str(seed), side, str(count))
-                    print(f"{network} seed {seed} {side}: {own[side]['wall_s']:.0f} s", flush=True)
-                    keep(options.json, started, kept)
-            if set(own.get("final", {})) != set(options.sides):
-                winners = {side: own[side]["best"] for side in options.sides}
-                with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-                    json.dump(winners, file)
-                    file.flush()
-                    own["final"] = in_process(__file__, "measure", network, file.name)
-                keep(options.json, started, kept)
+            compare(
+                __file__, own, network, options.sides,
+                partial(_words, network, seed, trials, options.share),
+                partial(keep, options.json, started, kept),
+            )  # fmt: skip
             rows += compared(network, seed, own, weights, options.sides)
             common.table(rows[-len(options.sides) :], list(rows[-1]))
     if options.plot:
@@ -161,13 +145,16 @@ def main(options: argparse.Namespace) -> int:
     return common.finish("search", started, figures, checks(rows), options.json)
 
 
+def _words(network: str, seed: int, trials: int, share: float, side: str) -> tuple[Any, ...]:
+    """What `search` is to do for a side."""
+    return network, seed, side, trials if side == "stock" else int(share * trials)
+
+
 def compared(
     network: str, seed: int, own: dict[str, Any], weights: dict[str, int], sides: list[str]
 ) -> list[dict[str, Any]]:
     """A row of each side; times and trials are those to stock's final latency."""
-    final = {
-        side: sum(weights[t] * own["final"][side][t] for t in own["final"][side]) for side in sides
-    }
+    final = {side: latency_of(own["final"][side], weights) for side in sides}
     rows = []
     for side in sides:
         points = curve(own[side]["points"], weights)

@@ -1,22 +1,35 @@
-"""What the benchmarks of whole searches share: tunefleet's own searches, winners measured in turn,
-fresh processes, and files that say how far a benchmark has come."""
+"""What the benchmarks of searches share: tunefleet's own searches, winners measured in turn, fresh
+processes, and files that say how far a benchmark has come."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trial_throughput import STUB
-
 if TYPE_CHECKING:
     from tunefleet.core.budget import Budget
+    from tunefleet.core.settings import TuneSettings
+    from tunefleet.store import Store
+
+#: `sitecustomize` of a process in which TVM's slow import of tensor intrinsics is left out.
+STUB = """
+import importlib.util, os, sys, types
+spec = importlib.util.find_spec("tvm")
+if spec is not None:
+    stub = types.ModuleType("tvm.s_tir.tensor_intrin")
+    stub.__path__ = [os.path.join(os.path.dirname(spec.origin), "s_tir", "tensor_intrin")]
+    sys.modules["tvm.s_tir.tensor_intrin"] = stub
+"""
 
 
 def tasks_of(network: str) -> list[Any]:
@@ -29,58 +42,78 @@ def tasks_of(network: str) -> list[Any]:
     return import_network(network, native_target())[2]
 
 
-def ours(
-    network: str, seed: int, budget: Budget, *, pretrained: bool, transfer: bool
-) -> dict[str, Any]:
-    """A search from an empty store, with when it measured what."""
+@dataclass(frozen=True)
+class Searched:
+    """A search that has ended: its job in a store that is there for the `with` block, seconds that
+    it took, and since the epoch, when it began."""
+
+    store: Store
+    job_id: str
+    wall_s: float
+    began: float
+
+
+@contextmanager
+def searched(
+    name: str, tasks: Sequence[Any], budget: Budget, settings: TuneSettings
+) -> Iterator[Searched]:
+    """tunefleet's search of tasks (WeightedTask) on this machine, from an empty store."""
     from tunefleet.compiler.host import device_identity, machine_layout, native_target
     from tunefleet.compiler.toolchain import toolchain_identity
     from tunefleet.core.job import JobSpec
     from tunefleet.core.network import NetworkInfo
-    from tunefleet.core.settings import SHIPPED_MODEL, SearchSettings, TuneSettings
-    from tunefleet.core.stage import StageKind
-    from tunefleet.costmodel.registry import registry_of
     from tunefleet.fleet.local import LocalFleet
 
-    tasks, target = tasks_of(network), native_target()
-    model = registry_of(None).get(SHIPPED_MODEL).card.id if pretrained else ""
-    search = replace(SearchSettings(), seed=seed, pretrained=model)
-    settings = TuneSettings(search=search, transfer=transfer)
+    target = native_target()
     spec = JobSpec(
-        NetworkInfo(network, network, network, (), ()), target, device_identity(),
-        toolchain_identity(), budget, settings,
+        NetworkInfo(name, name, name, (), ()), target, device_identity(), toolchain_identity(),
+        budget, settings,
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as home:
         fleet = LocalFleet(target, settings, machine_layout().layout, Path(home))
-        store = fleet.store
-        job = store.open_job(spec, job_id="0" * 32, now=time.time())
-        store.put_tasks(job.job_id, tasks)
+        job = fleet.store.open_job(spec, job_id="0" * 32, now=time.time())
+        fleet.store.put_tasks(job.job_id, tasks)
         started, began = time.perf_counter(), time.time()
         shell = fleet.shell()
         shell.submit(fleet.search(job, lambda event: None))
         shell.run()
-        wall_s = time.perf_counter() - started
-        runs = store.stages(job.job_id)
-        ended = {
-            (r.key.task_id, r.key.iteration): r.started_at + r.seconds - began
-            for r in runs if r.key.kind is StageKind.PROFILE
-        }  # fmt: skip
-        seconds = {str(k): sum(r.seconds for r in runs if r.key.kind is k) for k in StageKind}
-        points, best = [], {}
-        for w in tasks:
-            for trial in store.trials(job.job_id, w.task.task_id):
-                if trial.latency_s is None:
-                    continue
-                key = (w.task.task_id, trial.iteration)
-                points.append([ended[key], w.task.task_id, trial.latency_s])
-                if trial.latency_s < best.get(w.task.task_id, (float("inf"), ""))[0]:
-                    best[w.task.task_id] = (trial.latency_s, trial.candidate.trace)
-        count = len(store.trials(job.job_id))
+        yield Searched(fleet.store, job.job_id, time.perf_counter() - started, began)
         fleet.close()
-    return {
-        "wall_s": wall_s, "trials": count, "points": sorted(points), "stages_s": seconds,
-        "best": {task_id: trace for task_id, (_, trace) in best.items()},
+
+
+def ours(
+    network: str, seed: int, budget: Budget, *, pretrained: bool, transfer: bool
+) -> dict[str, Any]:
+    """A search of a network, with when it measured what."""
+    from tunefleet.core.settings import SHIPPED_MODEL, SearchSettings, TuneSettings
+    from tunefleet.core.stage import StageKind
+    from tunefleet.costmodel.registry import registry_of
+
+    tasks = tasks_of(network)
+    model = registry_of(None).get(SHIPPED_MODEL).card.id if pretrained else ""
+    search = replace(SearchSettings(), seed=seed, pretrained=model)
+    with searched(network, tasks, budget, TuneSettings(search=search, transfer=transfer)) as done:
+        runs = done.store.stages(done.job_id)
+        found = {w.task.task_id: done.store.trials(done.job_id, w.task.task_id) for w in tasks}
+    ended = {
+        (r.key.task_id, r.key.iteration): r.started_at + r.seconds - done.began
+        for r in runs if r.key.kind is StageKind.PROFILE
     }  # fmt: skip
+    points, best = [], {}
+    for task_id, trials in found.items():
+        for trial in trials:
+            if trial.latency_s is None:
+                continue
+            points.append([ended[task_id, trial.iteration], task_id, trial.latency_s])
+            if trial.latency_s < best.get(task_id, (float("inf"), ""))[0]:
+                best[task_id] = (trial.latency_s, trial.candidate.trace)
+    return {
+        "wall_s": done.wall_s,
+        "trials": sum(map(len, found.values())),
+        "points": sorted(points),
+        "stages_s": {str(k): sum(r.seconds for r in runs if r.key.kind is k) for k in StageKind},
+        "best": {task_id: trace for task_id, (_, trace) in best.items()},
+    }
 
 
 def remeasured(network: str, winners: dict[str, dict[str, str]]) -> dict[str, dict[str, float]]:
@@ -113,11 +146,47 @@ def remeasured(network: str, winners: dict[str, dict[str, str]]) -> dict[str, di
     return found
 
 
-def in_process(script: str, what: str, *words: str) -> Any:
+def compare(
+    script: str,
+    own: dict[str, Any],
+    network: str,
+    sides: Sequence[str],
+    words: Callable[[str], Sequence[Any]],
+    keep: Callable[[], None],
+) -> None:
+    """Make the runs of all sides that `own` lacks and measure their winners as "final".
+
+    The benchmark `script` makes a run when it is called with `--worker search` and the `words` of
+    a side (`work`); `keep` is called after each.
+    """
+    for side in sides:
+        if side not in own:
+            own[side] = _in_process(script, "search", *map(str, words(side)))
+            print(f"{network} {side}: {own[side]['wall_s']:.0f} s", flush=True)
+            keep()
+    if set(own.get("final", {})) != set(sides):
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump({side: own[side]["best"] for side in sides}, file)
+            file.flush()
+            own["final"] = _in_process(script, "measure", network, file.name)
+        keep()
+
+
+def work(search: Callable[..., dict[str, Any]], what: str, *words: str) -> None:
+    """What a benchmark does with the words after `--worker`: the last one is a file to write."""
+    if what == "search":
+        found: Any = search(*words[:-1])
+    else:
+        network, winners = words[:-1]
+        found = remeasured(network, json.loads(Path(winners).read_text()))
+    Path(words[-1]).write_text(json.dumps(found))
+
+
+def _in_process(script: str, what: str, *words: str) -> Any:
     """What a benchmark's worker writes, in a fresh process; for stock a slow import is stubbed."""
     with tempfile.TemporaryDirectory() as folder:
         environment, out = dict(os.environ), Path(folder, "out.json")
-        if words[2:] and words[2] == "stock":
+        if "stock" in words:
             from tunefleet.compiler.host import native_target
 
             Path(folder, "sitecustomize.py").write_text(STUB)
@@ -134,6 +203,11 @@ def in_process(script: str, what: str, *words: str) -> Any:
         return json.loads(out.read_text())
 
 
+def latency_of(found: dict[str, float], weights: dict[str, int]) -> float:
+    """Seconds of a network whose tasks take so long; infinite where one has no program."""
+    return sum(weight * found.get(task_id, math.inf) for task_id, weight in weights.items())
+
+
 def curve(points: list[Any], weights: dict[str, int]) -> list[tuple[float, int, float]]:
     """(wall seconds, trials so far, latency of the network) from where every task has one."""
     best: dict[str, float] = {}
@@ -141,7 +215,7 @@ def curve(points: list[Any], weights: dict[str, int]) -> list[tuple[float, int, 
     for number, (seconds, task_id, latency_s) in enumerate(points, 1):
         best[task_id] = min(latency_s, best.get(task_id, latency_s))
         if len(best) == len(weights):
-            found.append((seconds, number, sum(weights[t] * s for t, s in best.items())))
+            found.append((seconds, number, latency_of(best, weights)))
     return found
 
 

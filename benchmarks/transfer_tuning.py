@@ -18,16 +18,14 @@ Runs are kept in `--json OUT` as they end, and the same command goes on where it
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import tempfile
 import time
 from collections.abc import Collection
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import common
-from searching import curve, in_process, keep, ours, reached, remeasured, runs_of, tasks_of
+from searching import compare, curve, keep, latency_of, ours, reached, runs_of, tasks_of, work
 
 if TYPE_CHECKING:
     from tunefleet.core.allocation import LaneState
@@ -76,37 +74,26 @@ def _gradient(lane: LaneState) -> float:
     return lane.weight * (_ALPHA * recent + (1 - _ALPHA) * best / rounds)
 
 
-def search(network: str, seed: int, side: str, per_task: int, seconds: float) -> dict[str, Any]:
+def search(network: str, seed: str, side: str, per_task: str, seconds: str) -> dict[str, Any]:
     from tunefleet.core.budget import Budget
     from tunefleet.core.settings import SearchSettings
     from tunefleet.scheduler import tuning_plan
 
     settings = SearchSettings()
-    rounds = 1 + max(0, per_task - settings.first_batch) // settings.batch
+    rounds = 1 + max(0, int(per_task) - settings.first_batch) // settings.batch
     if side == "gradient":
         tuning_plan.next_lane = by_gradient
     elif side != "ours":
-        tuning_plan.next_lane = InOrder(seed, rounds)
+        tuning_plan.next_lane = InOrder(int(seed), rounds)
     # Where the order ends the search, no more trials than it asks for are made.
-    budget = Budget(seconds=seconds) if seconds else Budget(trials=10**6)
+    budget = Budget(seconds=float(seconds)) if float(seconds) else Budget(trials=10**6)
     known = side != "random"
-    return ours(network, seed, budget, pretrained=known, transfer=known)
-
-
-def worker(what: str, *words: str) -> None:
-    out = Path(words[-1])
-    if what == "search":
-        network, seed, side, per_task, seconds = words[:5]
-        found = search(network, int(seed), side, int(per_task), float(seconds))
-        out.write_text(json.dumps(found))
-    else:
-        network, path = words[:2]
-        out.write_text(json.dumps(remeasured(network, json.loads(Path(path).read_text()))))
+    return ours(network, int(seed), budget, pretrained=known, transfer=known)
 
 
 def main(options: argparse.Namespace) -> int:
     if options.worker:
-        worker(*options.worker)
+        work(search, *options.worker)
         return 0
     started = time.time()
     kept = runs_of(options.json)
@@ -116,31 +103,30 @@ def main(options: argparse.Namespace) -> int:
         weights = {w.task.task_id: w.weight for w in tasks_of(network)}
         for seed in range(options.seeds):
             own = kept.setdefault(f"{network} {seed} {per_task} {options.share}", {})
-            for side in options.sides:
-                if side not in own:
-                    ordered = side in ("random", "given")
-                    seconds = 0.0 if ordered else options.share * own["random"]["wall_s"]
-                    words = (network, str(seed), side, str(per_task), str(seconds))
-                    own[side] = in_process(__file__, "search", *words)
-                    print(f"{network} seed {seed} {side}: {own[side]['wall_s']:.0f} s", flush=True)
-                    keep(options.json, started, kept)
-            if set(own.get("final", {})) != set(options.sides):
-                winners = {side: own[side]["best"] for side in options.sides}
-                with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-                    json.dump(winners, file)
-                    file.flush()
-                    own["final"] = in_process(__file__, "measure", network, file.name)
-                keep(options.json, started, kept)
+            compare(
+                __file__, own, network, options.sides,
+                partial(_words, network, seed, per_task, options.share, own),
+                partial(keep, options.json, started, kept),
+            )  # fmt: skip
             rows += compared(network, seed, own, weights, options.sides)
             common.table(rows[-len(options.sides) :], list(rows[-1]))
     figures = {"runs": kept, "rows": rows}
     return common.finish("transfer_tuning", started, figures, checks(rows), options.json)
 
 
+def _words(
+    network: str, seed: int, per_task: int, share: float, own: dict[str, Any], side: str
+) -> tuple[Any, ...]:
+    """What `search` is to do for a side: until its order ends, or for a share of the baseline's
+    seconds."""
+    seconds = 0.0 if side in ("random", "given") else share * own["random"]["wall_s"]
+    return network, seed, side, per_task, seconds
+
+
 def compared(
     network: str, seed: int, own: dict[str, Any], weights: dict[str, int], sides: list[str]
 ) -> list[dict[str, Any]]:
-    final = {side: sum(weights[t] * s for t, s in own["final"][side].items()) for side in sides}
+    final = {side: latency_of(own["final"][side], weights) for side in sides}
     base = own["random"]
     rows = []
     for side in sides:

@@ -21,15 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import common
-
-STUB = """
-import importlib.util, os, sys, types
-spec = importlib.util.find_spec("tvm")
-if spec is not None:
-    stub = types.ModuleType("tvm.s_tir.tensor_intrin")
-    stub.__path__ = [os.path.join(os.path.dirname(spec.origin), "s_tir", "tensor_intrin")]
-    sys.modules["tvm.s_tir.tensor_intrin"] = stub
-"""
+from searching import STUB, searched
 
 
 def tasks() -> dict[str, Any]:
@@ -125,50 +117,31 @@ def ours(name: str, trials: int, batch: int) -> dict[str, Any]:
 
 def drive(name: str, budget: Any, search: Any) -> dict[str, Any]:
     """One task, from nothing, until the budget ends."""
-    from tunefleet.compiler.host import device_identity, machine_layout, native_target
-    from tunefleet.compiler.programs import load_program  # noqa: F401 (loads the compiler first)
-    from tunefleet.compiler.toolchain import load_tvm, toolchain_identity
-    from tunefleet.core.job import JobSpec
-    from tunefleet.core.network import NetworkInfo
+    from tunefleet.compiler.toolchain import load_tvm
     from tunefleet.core.settings import TuneSettings
     from tunefleet.core.stage import StageKind
     from tunefleet.core.task import Task, WeightedTask
     from tunefleet.core.trial import Measurement
-    from tunefleet.fleet.local import LocalFleet
 
     tvm = load_tvm()
-    module, target = tasks()[name], native_target()
+    module = tasks()[name]
     flops = float(tvm.s_tir.analysis.estimate_tir_flops(module))
     task = Task(f"bench-{name}", name, name, "", flops, str(tvm.ir.save_json(module)))
     settings = TuneSettings(transfer=False, search=search)
-    spec = JobSpec(
-        NetworkInfo(name, "benchmark", name, (), ()), target, device_identity(),
-        toolchain_identity(), budget, settings,
-    )  # fmt: skip
-    with tempfile.TemporaryDirectory() as home:
-        fleet = LocalFleet(target, settings, machine_layout().layout, Path(home))
-        store = fleet.store
-        job = store.open_job(spec, job_id="0" * 32, now=time.time())
-        store.put_tasks(job.job_id, [WeightedTask(task, 1)])
-        started = time.perf_counter()
-        shell = fleet.shell()
-        shell.submit(fleet.search(job, lambda event: None))
-        shell.run()
-        wall_s = time.perf_counter() - started
+    with searched(name, [WeightedTask(task, 1)], budget, settings) as done:
         seconds = {str(kind): 0.0 for kind in StageKind}
-        for run in store.stages(job.job_id):
+        for run in done.store.stages(done.job_id):
             seconds[str(run.key.kind)] += run.seconds
-        found = store.trials(job.job_id)
-        fleet.close()
+        found = done.store.trials(done.job_id)
     builds = sorted(t.build_s for t in found if t.build_s)
     measured = [t.outcome.latency_s for t in found if isinstance(t.outcome, Measurement)]
     return {
         "trials": len(found),
         "ok": len(measured),
-        "wall_s": wall_s,
+        "wall_s": done.wall_s,
         "best_us": min(measured) * 1e6,
         "build_s": builds[len(builds) // 2],
-        "search_share": (seconds["select"] + seconds["update"]) / wall_s,
+        "search_share": (seconds["select"] + seconds["update"]) / done.wall_s,
         "stages_s": seconds,
     }
 
