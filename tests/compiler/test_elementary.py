@@ -1,0 +1,120 @@
+"""exp, erf and powers in generated code: as exact as they say, for all numbers, without libm."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tunefleet.compiler.host import native_target, to_tvm
+from tunefleet.compiler.toolchain import load_tvm
+
+SIZE = 1 << 16
+SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, 88.7228, -87.5, -103.0, 100.0, -110.0])
+Floats = Any
+
+
+def compiled(function: Callable[[Any], Any], dtype: str = "float32", vector: int = 16) -> Any:
+    """A program that takes and makes an array of SIZE numbers."""
+    tvm = load_tvm()
+    from tvm import te
+
+    given = te.placeholder((SIZE,), dtype=dtype, name="given")
+    made = te.compute((SIZE,), lambda i: function(given[i]), name="made")
+    schedule = tvm.s_tir.Schedule(te.create_prim_func([given, made]))
+    (loop,) = schedule.get_loops(schedule.get_sblock("made"))
+    _, inner = schedule.split(loop, [None, vector])
+    if vector > 1:
+        schedule.vectorize(inner)
+    return tvm.tirx.build(schedule.mod, target=to_tvm(native_target()))
+
+
+def computed(library: Any, x: Floats) -> Floats:
+    tvm = load_tvm()
+    out = tvm.runtime.tensor(np.zeros_like(x))
+    library["main"](tvm.runtime.tensor(x), out)
+    return out.numpy()
+
+
+def function(name: str) -> Callable[[Any], Any]:
+    load_tvm()
+    from tvm import tirx
+
+    found: Callable[[Any], Any] = getattr(tirx, name)
+    return found
+
+
+def exact(name: str, x: Floats) -> Floats:
+    with np.errstate(all="ignore"):
+        return np.exp(x) if name == "exp" else np.array([math.erf(v) for v in x])
+
+
+def numbers(low: float, high: float) -> Floats:
+    spread = np.linspace(low, high, SIZE - 4096 - len(SPECIAL))
+    return np.concatenate([spread, np.geomspace(1e-30, 1, 4096), SPECIAL]).astype(np.float32)
+
+
+@pytest.mark.parametrize("vector", [1, 16, 32])
+@pytest.mark.parametrize(
+    ("name", "low", "high", "units"), [("exp", -87, 88.7, 2), ("erf", -5, 5, 6)]
+)
+def test_a_function_is_as_exact_as_it_says(
+    name: str, low: float, high: float, units: float, vector: int
+) -> None:
+    x = numbers(low, high)
+    made = computed(compiled(function(name), vector=vector), x)
+    expected = exact(name, x.astype(np.float64))
+    with np.errstate(over="ignore"):
+        rounded = expected.astype(np.float32)
+    finite = np.isfinite(rounded)
+    off = np.abs(made[finite] - expected[finite]) / np.spacing(np.abs(rounded[finite]))
+    assert off.max() <= units
+    np.testing.assert_array_equal(made[~finite], rounded[~finite])
+    if name == "erf":
+        assert np.abs(made[np.isfinite(made)]).max() == 1.0
+
+
+@pytest.mark.parametrize(("dtype", "worst"), [("float16", 1e-3), ("float64", 1e-14)])
+@pytest.mark.parametrize("vector", [1, 16])
+@pytest.mark.parametrize("name", ["exp", "erf"])
+def test_other_types_are_as_exact_as_their_width(
+    name: str, vector: int, dtype: str, worst: float
+) -> None:
+    x = np.linspace(-4, 4, SIZE).astype(dtype)
+    made = computed(compiled(function(name), dtype, vector), x)
+    np.testing.assert_allclose(made, exact(name, x.astype(np.float64)), rtol=worst, atol=worst)
+
+
+def test_functions_within_functions() -> None:
+    erf, exp = function("erf"), function("exp")
+    x = np.linspace(-3, 3, SIZE).astype(np.float32)
+    made = computed(compiled(lambda v: erf(exp(erf(v)) * v)), x)
+    inner = exact("exp", exact("erf", x.astype(np.float64)))
+    np.testing.assert_allclose(made, exact("erf", inner * x), atol=1e-6)
+
+
+@pytest.mark.parametrize("exponent", [2.0, 3.0, 7.0, 2.5, -1.0, 0.5])
+def test_powers(exponent: float) -> None:
+    power = function("power")
+    x = np.linspace(0.1, 3, SIZE).astype(np.float32)
+    made = computed(compiled(lambda v: power(v, exponent)), x)
+    np.testing.assert_allclose(made, x.astype(np.float64) ** exponent, rtol=1e-6)
+
+
+def test_cubes_of_negative_numbers() -> None:
+    power = function("power")
+    x = np.linspace(-3, 3, SIZE).astype(np.float32)
+    made = computed(compiled(lambda v: power(v, 3.0)), x)
+    np.testing.assert_allclose(made, x**3, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["exp", "erf", "tanh", "sigmoid"])
+def test_float32_code_does_not_call_libm(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "code.o"
+    compiled(function(name)).write_to_file(str(path))
+    code = path.read_bytes()
+    assert not [symbol for symbol in (b"expf", b"erff", b"tanhf") if symbol in code]
