@@ -137,7 +137,7 @@ def remeasured(network: str, winners: dict[str, dict[str, str]]) -> dict[str, di
         winners = winners | {SHIPPED: winners["stock"]}
     found: dict[str, dict[str, float]] = {side: {} for side in winners}
     alone = ProcessPoolExecutor(
-        1, multiprocessing.get_context("spawn"), initializer=_keep_tvm_as_it_is
+        1, multiprocessing.get_context("spawn"), initializer=keep_tvm_as_it_is
     )
     with Machine(target, settings, machine_layout().layout) as machine, alone:
         for w in tasks_of(network):
@@ -163,7 +163,7 @@ def remeasured(network: str, winners: dict[str, dict[str, str]]) -> dict[str, di
     return found
 
 
-def _keep_tvm_as_it_is() -> None:
+def keep_tvm_as_it_is() -> None:
     """Before anything else loads TVM: this process makes code by its rules alone."""
     from tunefleet.compiler import toolchain
 

@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from tunefleet.compiler.host import to_tvm
+from tunefleet.compiler.pooling import ChannelsInside
 from tunefleet.compiler.programs import load_program
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.core.target import Target
@@ -55,13 +56,19 @@ def search_space(target: Target, channels: int) -> Any:
         unroll_max_steps=list(_UNROLL_STEPS),
         unroll_explicit=True,
     )
+    # Before the rules that take a reduction apart.
+    rules.insert(_place(rules, ms.schedule_rule.AddRFactor), ChannelsInside(_VECTOR_EXTENT))
     # Where the default set has it: before the compute locations are sampled.
-    rules.insert(len(rules) - 1, unroll)
+    rules.insert(_place(rules, ms.schedule_rule.RandomComputeLocation), unroll)
     return ms.space_generator.PostOrderApply(
         sch_rules=rules,
         postprocs=ms.postproc.Postproc.create("llvm"),
         mutator_probs=ms.mutator.Mutator.create("llvm"),
     )
+
+
+def _place(rules: list[Any], kind: Any) -> int:
+    return next(i for i, rule in enumerate(rules) if isinstance(rule, kind))
 
 
 def tune_context(

@@ -1,0 +1,81 @@
+"""A rule for schedules that MetaSchedule lacks: reductions a vector of channels at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tunefleet.compiler.toolchain import load_tvm
+
+tvm = load_tvm()
+ms = tvm.s_tir.meta_schedule
+
+#: Fewer channels fill no vector.
+_LEAST_CHANNELS = 8
+#: Numbers of TVM for iterators that run in parallel and for those of a reduction.
+_SPATIAL, _REDUCTION = 0, 2
+
+
+@tvm.ir.utils.derived_object
+class ChannelsInside(ms.schedule_rule.PyScheduleRule):  # type: ignore[name-defined]
+    """Splits the channels of pooling, and of sums and maxima along other dimensions, and takes the
+    inner part inside the reduction: it can be vectorised, its results stay in registers.
+
+    MetaSchedule tiles what reads an input many times over. Where it is read once, the reduction
+    stays innermost and adds number by number, each a row of channels from the last.
+    """
+
+    def __init__(self, vector_extent: int) -> None:
+        super().__init__()
+        self._extent = vector_extent
+
+    def _initialize_with_tune_context(self, context: Any) -> None:
+        pass
+
+    def apply(self, schedule: Any, block: Any) -> list[Any]:
+        channel = _channel(schedule, block)
+        if channel is None:
+            return [schedule]
+        other = schedule.copy()
+        loops = other.get_loops(block)
+        kinds = [int(iterator.iter_type) for iterator in other.get(block).iter_vars]
+        factors = other.sample_perfect_tile(loops[channel], 2, self._extent)
+        outer, inner = other.split(loops[channel], factors)
+        loops[channel] = outer
+        order = sorted(range(len(loops)), key=lambda i: kinds[i])
+        other.reorder(*(loops[i] for i in order), inner)
+        return [schedule, other]
+
+    def clone(self) -> ChannelsInside:
+        return ChannelsInside(self._extent)
+
+
+def _channel(schedule: Any, block_rv: Any) -> int | None:
+    """The loop along which a reduction's results and all that it reads are contiguous.
+
+    None for other blocks, for one that was scheduled before, and for one with an input that several
+    results share, which tiling serves better.
+    """
+    block = schedule.get(block_rv)
+    loops = [schedule.get(loop) for loop in schedule.get_loops(block_rv)]
+    iterators = block.iter_vars
+    kinds = {int(iterator.iter_type) for iterator in iterators}
+    if kinds != {_SPATIAL, _REDUCTION} or len(loops) != len(iterators):
+        return None
+    realize = loops[-1].body
+    if not isinstance(realize, tvm.s_tir.SBlockRealize) or any(
+        not value.same_as(loop.loop_var)
+        for value, loop in zip(realize.iter_values, loops, strict=True)
+    ):
+        return None
+    spatial = [i for i, each in enumerate(iterators) if int(each.iter_type) == _SPATIAL]
+    channel = iterators[spatial[-1]].var
+    if int(loops[spatial[-1]].extent) < _LEAST_CHANNELS:
+        return None
+    long = [iterators[i].var for i in spatial if int(loops[i].extent) > 1]
+    for access in [*block.reads, *block.writes]:
+        if not access.region or not access.region[-1].min.same_as(channel):
+            return None
+        used = {v for each in access.region for v in tvm.tirx.analysis.undefined_vars(each.min)}
+        if not used.issuperset(long):
+            return None
+    return spatial[-1]
