@@ -1,0 +1,90 @@
+"""Pooling and averages: random programs with and without channels inside the reduction.
+
+For every such task of the networks, the best of `--programs` random programs of MetaSchedule's
+sketches and of as many of tunefleet's own sketch, all measured in turn by one worker.
+
+    .venv/bin/python benchmarks/pooling.py --json pooling.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from statistics import geometric_mean
+from typing import Any
+
+import numpy as np
+
+import common
+from searching import tasks_of
+
+NETWORKS = ("zoo:squeezenet", "zoo:resnet50", "zoo:inception_v3", "zoo:densenet121")
+
+
+def main(options: argparse.Namespace) -> int:
+    from tunefleet.compiler.host import machine_layout, native_target
+    from tunefleet.core.settings import TuneSettings
+    from tunefleet.fleet.machine import Machine
+
+    started = time.time()
+    count = 4 if options.quick else options.programs
+    rows: dict[str, dict[str, Any]] = {}
+    target = native_target()
+    with Machine(target, TuneSettings(), machine_layout().layout) as machine:
+        for network in NETWORKS[:1] if options.quick else NETWORKS:
+            for w in tasks_of(network):
+                name, key = w.task.name, w.task.task_id
+                if ("pool" in name or name.startswith("mean")) and key not in rows:
+                    rows[key] = _row(machine, target, network, w.task, count)
+    found = [row for row in rows.values() if row["ratio"] is not None]
+    common.table(list(rows.values()), list(next(iter(rows.values()))))
+    for kind in ("pool", "mean"):
+        ratios = [row["ratio"] for row in found if kind in row["task"]]
+        if ratios:
+            print(f"{kind}: {geometric_mean(ratios):.3f} (geometric mean of {len(ratios)} tasks)")
+    return common.finish("pooling", started, {"rows": found}, [], options.json)
+
+
+def _row(machine: Any, target: Any, network: str, task: Any, count: int) -> dict[str, Any]:
+    from tunefleet.compiler.decisions import DecisionSpace
+    from tunefleet.core.settings import TuneSettings
+    from tunefleet.core.trial import Built, Measurement
+    from tunefleet.fleet import work
+
+    space = DecisionSpace.of(task.program, target)
+    rng = np.random.default_rng(0)
+    own = [
+        i for i, sketch in enumerate(space.sketches)
+        if any(each[0] == "Reorder" for each in sketch.instructions)
+    ]  # fmt: skip
+    population = space.sample(100 * count, rng).distinct()
+    mine = np.isin(population.sketch, own)
+    sides = ["MetaSchedule's", "tunefleet's"]
+    built: list[tuple[str, Built]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for side, rows in zip(sides, (~mine, mine), strict=True):
+            for trace in space.traces(population.take(np.flatnonzero(rows)[:count])):
+                made = machine.host.call(
+                    work.build_candidate, task.program, target, f"w-{len(built)}", trace, folder,
+                    timeout_s=60,
+                )  # fmt: skip
+                if isinstance(made, Built):
+                    built.append((side, made))
+        results = machine.device.call(
+            work.profile_interleaved, [b for _, b in built], TuneSettings().measure, timeout_s=600
+        )
+    best: dict[str, float] = {}
+    for (side, _), result in zip(built, results, strict=True):
+        if isinstance(result, Measurement):
+            best[side] = min(result.latency_s, best.get(side, float("inf")))
+    row: dict[str, Any] = {"network": network, "task": task.name, "shapes": task.shapes}
+    row |= {f"{side}, us": 1e6 * best[side] if side in best else None for side in sides}
+    row["ratio"] = best[sides[1]] / best[sides[0]] if len(best) == 2 else None
+    return row
+
+
+if __name__ == "__main__":
+    made = common.parser("Pooling with and without channels inside the reduction.")
+    made.add_argument("--programs", type=int, default=24, help="of each side and task")
+    common.run(main, made)
