@@ -6,8 +6,8 @@ from functools import lru_cache
 from typing import Any
 
 from tunefleet.compiler.host import to_tvm
-from tunefleet.compiler.pooling import ChannelsInside
 from tunefleet.compiler.programs import load_program
+from tunefleet.compiler.reductions import ChannelsInside
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.core.target import Target
 
@@ -57,7 +57,8 @@ def search_space(target: Target, channels: int) -> Any:
         unroll_explicit=True,
     )
     # Before the rules that take a reduction apart.
-    rules.insert(_place(rules, ms.schedule_rule.AddRFactor), ChannelsInside(_VECTOR_EXTENT))
+    inside = ChannelsInside(_VECTOR_EXTENT, max(_UNROLL_STEPS))
+    rules.insert(_place(rules, ms.schedule_rule.AddRFactor), inside)
     # Where the default set has it: before the compute locations are sampled.
     rules.insert(_place(rules, ms.schedule_rule.RandomComputeLocation), unroll)
     return ms.space_generator.PostOrderApply(

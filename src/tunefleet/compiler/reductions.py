@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tunefleet.compiler.toolchain import load_tvm
@@ -17,23 +18,26 @@ _SPATIAL, _REDUCTION = 0, 2
 
 @tvm.ir.utils.derived_object
 class ChannelsInside(ms.schedule_rule.PyScheduleRule):  # type: ignore[name-defined]
-    """Splits the channels of pooling, and of sums and maxima along other dimensions, and takes the
-    inner part inside the reduction: it can be vectorised, its results stay in registers.
+    """Splits the channels of global averages, and of other sums and maxima along all dimensions
+    but theirs, and takes the inner part inside the reduction: it can be vectorised, its results
+    stay in registers.
 
     MetaSchedule tiles what reads an input many times over. Where it is read once, the reduction
-    stays innermost and adds number by number, each a row of channels from the last.
+    stays innermost and adds number by number, each a row of channels from the last. LLVM makes
+    vectors of it when it is unrolled: a reduction of at most `unrolled` steps is left as it is.
     """
 
-    def __init__(self, vector_extent: int) -> None:
+    def __init__(self, vector_extent: int, unrolled: int) -> None:
         super().__init__()
         self._extent = vector_extent
+        self._unrolled = unrolled
 
     def _initialize_with_tune_context(self, context: Any) -> None:
         pass
 
     def apply(self, schedule: Any, block: Any) -> list[Any]:
         channel = _channel(schedule, block)
-        if channel is None:
+        if channel is None or _steps(schedule, block) <= self._unrolled:
             return [schedule]
         other = schedule.copy()
         loops = other.get_loops(block)
@@ -46,7 +50,12 @@ class ChannelsInside(ms.schedule_rule.PyScheduleRule):  # type: ignore[name-defi
         return [schedule, other]
 
     def clone(self) -> ChannelsInside:
-        return ChannelsInside(self._extent)
+        return ChannelsInside(self._extent, self._unrolled)
+
+
+def _steps(schedule: Any, block: Any) -> int:
+    iterators = schedule.get(block).iter_vars
+    return math.prod(int(i.dom.extent) for i in iterators if int(i.iter_type) == _REDUCTION)
 
 
 def _channel(schedule: Any, block_rv: Any) -> int | None:

@@ -1,9 +1,9 @@
-"""Pooling and averages: random programs with and without channels inside the reduction.
+"""Global averages: random programs with and without channels inside the reduction.
 
-For every such task of the networks, the best of `--programs` random programs of MetaSchedule's
-sketches and of as many of tunefleet's own sketch, all measured in turn by one worker.
+For every reduction for which tunefleet has a sketch of its own, the best of `--programs` random
+programs of MetaSchedule's sketches and of as many of that one, all measured in turn by one worker.
 
-    .venv/bin/python benchmarks/pooling.py --json pooling.json
+    .venv/bin/python benchmarks/reductions.py --json reductions.json
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ import numpy as np
 import common
 from searching import tasks_of
 
-NETWORKS = ("zoo:squeezenet", "zoo:resnet50", "zoo:inception_v3", "zoo:densenet121")
+REDUCTIONS = ("mean", "sum", "max")
+NETWORKS = ("zoo:squeezenet", "zoo:efficientnet_b0", "zoo:mobilenet_v3_large")
 
 
 def main(options: argparse.Namespace) -> int:
@@ -34,19 +35,17 @@ def main(options: argparse.Namespace) -> int:
     with Machine(target, TuneSettings(), machine_layout().layout) as machine:
         for network in NETWORKS[:1] if options.quick else NETWORKS:
             for w in tasks_of(network):
-                name, key = w.task.name, w.task.task_id
-                if ("pool" in name or name.startswith("mean")) and key not in rows:
-                    rows[key] = _row(machine, target, network, w.task, count)
-    found = [row for row in rows.values() if row["ratio"] is not None]
-    common.table(list(rows.values()), list(next(iter(rows.values()))))
-    for kind in ("pool", "mean"):
-        ratios = [row["ratio"] for row in found if kind in row["task"]]
-        if ratios:
-            print(f"{kind}: {geometric_mean(ratios):.3f} (geometric mean of {len(ratios)} tasks)")
-    return common.finish("pooling", started, {"rows": found}, [], options.json)
+                if w.task.name.split("+")[0] in REDUCTIONS and w.task.task_id not in rows:
+                    row = _row(machine, target, network, w.task, count)
+                    rows |= {w.task.task_id: row} if row else {}
+    found = list(rows.values())
+    common.table(found, list(found[0]))
+    mean = geometric_mean(row["ratio"] for row in found)
+    print(f"geometric mean of {len(found)} tasks: {mean:.3f}")
+    return common.finish("reductions", started, {"rows": found}, [], options.json)
 
 
-def _row(machine: Any, target: Any, network: str, task: Any, count: int) -> dict[str, Any]:
+def _row(machine: Any, target: Any, network: str, task: Any, count: int) -> dict[str, Any] | None:
     from tunefleet.compiler.decisions import DecisionSpace
     from tunefleet.core.settings import TuneSettings
     from tunefleet.core.trial import Built, Measurement
@@ -58,6 +57,8 @@ def _row(machine: Any, target: Any, network: str, task: Any, count: int) -> dict
         i for i, sketch in enumerate(space.sketches)
         if any(each[0] == "Reorder" for each in sketch.instructions)
     ]  # fmt: skip
+    if not own:
+        return None
     population = space.sample(100 * count, rng).distinct()
     mine = np.isin(population.sketch, own)
     sides = ["MetaSchedule's", "tunefleet's"]
@@ -79,12 +80,11 @@ def _row(machine: Any, target: Any, network: str, task: Any, count: int) -> dict
         if isinstance(result, Measurement):
             best[side] = min(result.latency_s, best.get(side, float("inf")))
     row: dict[str, Any] = {"network": network, "task": task.name, "shapes": task.shapes}
-    row |= {f"{side}, us": 1e6 * best[side] if side in best else None for side in sides}
-    row["ratio"] = best[sides[1]] / best[sides[0]] if len(best) == 2 else None
-    return row
+    row |= {f"{side}, us": 1e6 * best[side] for side in sides}
+    return row | {"ratio": best[sides[1]] / best[sides[0]]}
 
 
 if __name__ == "__main__":
-    made = common.parser("Pooling with and without channels inside the reduction.")
+    made = common.parser("Global averages with and without channels inside the reduction.")
     made.add_argument("--programs", type=int, default=24, help="of each side and task")
     common.run(main, made)

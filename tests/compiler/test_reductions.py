@@ -38,6 +38,12 @@ def total(x: Any) -> Any:
     return topi.sum(x, axis=(1, 2), keepdims=True)
 
 
+def highest(x: Any) -> Any:
+    from tvm import topi
+
+    return topi.max(x, axis=(1, 2))
+
+
 def row_sums(x: Any) -> Any:
     from tvm import topi
 
@@ -65,14 +71,14 @@ def vectors_of(text: str, target: Any) -> tuple[Any, list[int]]:
     return space, [i for i, k in enumerate(kinds) if "Reorder" in k and k.count("Split") == 1]
 
 
-@pytest.mark.parametrize("function", [max_pool, total])
-def test_pooling_computes_the_same(
+@pytest.mark.parametrize("function", [total, highest])
+def test_a_long_reduction_computes_the_same(
     function: Callable[[Any], Any], target: Any, tmp_path: Path
 ) -> None:
     from tunefleet.compiler.build import build_candidate, build_default
     from tunefleet.compiler.profile import check_output
 
-    text = program((1, 8, 8, 48), function, ())
+    text = program((1, 9, 9, 48), function, ())
     space, mine = vectors_of(text, target)
     (sketch,) = mine
     default = build_default(text, target, "default", str(tmp_path))
@@ -88,7 +94,13 @@ def test_pooling_computes_the_same(
 
 @pytest.mark.parametrize(
     ("shape", "function", "weights"),
-    [((64, 64), row_sums, ()), ((1, 8, 8, 32), depthwise, (3, 3, 32)), ((1, 8, 8, 4), total, ())],
+    [
+        ((128, 128), row_sums, ()),
+        ((1, 8, 8, 32), depthwise, (3, 3, 32)),
+        ((1, 9, 9, 4), total, ()),
+        ((1, 8, 8, 48), total, ()),
+        ((1, 8, 8, 48), max_pool, ()),
+    ],
 )
 def test_others_are_scheduled_as_before(
     shape: tuple[int, ...], function: Callable[..., Any], weights: tuple[int, ...], target: Any
