@@ -97,6 +97,13 @@ def test_functions_within_functions() -> None:
     np.testing.assert_allclose(made, exact("erf", inner * x), atol=1e-6)
 
 
+def test_functions_within_functions_do_not_grow(tmp_path: Path) -> None:
+    erf, exp = function("erf"), function("exp")
+    path = tmp_path / "code.o"
+    compiled(lambda v: exp(erf(exp(erf(exp(v)))))).write_to_file(str(path))
+    assert path.stat().st_size < 50_000
+
+
 @pytest.mark.parametrize("exponent", [2.0, 3.0, 7.0, 2.5, -1.0, 0.5])
 def test_powers(exponent: float) -> None:
     power = function("power")

@@ -35,6 +35,11 @@ _ERF_Q = (
     3.889828703613908e-05,
 )  # fmt: skip
 
+#: Functions that become long expressions.
+_LONG = ("tirx.exp", "tirx.erf", "tirx.tanh", "tirx.sigmoid")
+#: Of an expression, besides the arguments of a call.
+_PARTS = ("a", "b", "value", "condition", "true_value", "false_value", "body")
+
 #: The largest exponent for which products are quicker than libm beyond doubt.
 _MOST_POWER = 16
 
@@ -57,15 +62,27 @@ def use_vector_functions() -> None:
 
 def _through_float32(name: str, make: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def lower(call: Any) -> Any:
-        x = call.args[0]
+        (x,) = call.args
         kind, lanes = _kind(call)
         if kind == "float64":
-            return _libm(call, name)
-        if kind == "float32":
-            return make(x)
-        return make(x.astype(f"float32{lanes}")).astype(str(call.ty))
+            return _libm(name, x)
+        wide = x if kind == "float32" else x.astype(f"float32{lanes}")
+        found = _libm(name, wide) if _calls_functions(x) else make(wide)
+        return found if kind == "float32" else found.astype(str(call.ty))
 
     return lower
+
+
+def _calls_functions(x: Any) -> bool:
+    """Whether `x` is made by one of these: it stands two dozen times in what becomes of the outer
+    function, which LLVM sorts out, but not two dozen times two dozen times.
+
+    TVM's own binding of a value to a name (Let) does not nest: its LLVM code generator fails.
+    """
+    if getattr(getattr(x, "op", None), "name", "") in _LONG:
+        return True
+    parts = [getattr(x, name) for name in _PARTS if hasattr(x, name)]
+    return any(_calls_functions(part) for part in [*parts, *getattr(x, "args", ())])
 
 
 def _exp(x: Any) -> Any:
@@ -98,8 +115,8 @@ def _pow(call: Any) -> Any:
     x, exponent = call.args
     known = getattr(exponent, "value", exponent)  # the one value of all lanes
     times = getattr(known, "value", 0)
-    if times not in range(2, _MOST_POWER + 1):
-        return _libm(call, "pow")
+    if times not in range(2, _MOST_POWER + 1) or _calls_functions(x):
+        return _libm("pow", x, exponent)
     return _product(x, int(times))
 
 
@@ -110,18 +127,19 @@ def _product(x: Any, times: int) -> Any:
     return half * half * x if times % 2 else half * half
 
 
-def _libm(call: Any, name: str) -> Any:
+def _libm(name: str, *arguments: Any) -> Any:
     """What TVM does itself. LLVM knows exp and pow of vectors, and nothing of erf."""
     from tvm import tirx
 
+    x = arguments[0]
     if name != "erf":
-        return tirx.call_llvm_pure_intrin(call.ty, f"llvm.{name}", *call.args)
-    (x,) = call.args
+        return tirx.call_llvm_pure_intrin(x.ty, f"llvm.{name}", *arguments)
     kind, lanes = _kind(x)
+    symbol = "erff" if kind == "float32" else "erf"
     if not lanes:
-        return tirx.call_pure_extern(kind, name, x)
+        return tirx.call_pure_extern(kind, symbol, x)
     numbers = range(int(lanes[1:]))
-    each = [tirx.call_pure_extern(kind, name, tirx.Shuffle([x], [n])) for n in numbers]
+    each = [tirx.call_pure_extern(kind, symbol, tirx.Shuffle([x], [n])) for n in numbers]
     return tirx.Shuffle(each, list(numbers))
 
 
