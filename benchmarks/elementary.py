@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import os
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -46,7 +47,7 @@ def built(name: str, folder: str) -> str:
     schedule = tvm.s_tir.Schedule(te.create_prim_func([given, out]))
     (loop,) = schedule.get_loops(schedule.get_sblock("out"))
     schedule.vectorize(schedule.split(loop, [None, 16])[1])
-    path = tempfile.mktemp(".so", dir=folder)
+    path = f"{folder}/{FUNCTIONS.index(name)}-{os.getpid()}.so"
     tvm.tirx.build(schedule.mod, target=to_tvm(native_target())).export_library(path)
     return path
 

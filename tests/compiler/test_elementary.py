@@ -40,11 +40,11 @@ def computed(library: Any, x: Floats) -> Floats:
     return out.numpy()
 
 
-def function(name: str) -> Callable[[Any], Any]:
+def function(name: str) -> Callable[..., Any]:
     load_tvm()
     from tvm import tirx
 
-    found: Callable[[Any], Any] = getattr(tirx, name)
+    found: Callable[..., Any] = getattr(tirx, name)
     return found
 
 
@@ -110,6 +110,14 @@ def test_powers(exponent: float) -> None:
     x = np.linspace(0.1, 3, SIZE).astype(np.float32)
     made = computed(compiled(lambda v: power(v, exponent)), x)
     np.testing.assert_allclose(made, x.astype(np.float64) ** exponent, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("dtype", "worst"), [("float16", 1e-3), ("float64", 1e-14)])
+def test_powers_of_other_types(dtype: str, worst: float) -> None:
+    power, const = function("power"), function("const")
+    x = np.linspace(0.5, 1.5, SIZE).astype(dtype)
+    made = computed(compiled(lambda v: power(v, const(7.0, dtype)), dtype), x)
+    np.testing.assert_allclose(made, x.astype(np.float64) ** 7, rtol=worst)
 
 
 def test_cubes_of_negative_numbers() -> None:

@@ -2,7 +2,8 @@
 
 libm's `erff` takes another way for every range of its argument: the latency of a product with GELU
 would depend, threefold, on the numbers that it is measured with. The functions here take one way
-for all numbers. They are for float32, and for narrower types through it; float64 stays with libm.
+for all numbers. They are for float32, exp and erf for narrower types through it; float64 stays with
+libm.
 
 The coefficients are fits of ours: least squares, reweighted towards the largest relative error.
 """
@@ -111,11 +112,13 @@ def _erf(x: Any) -> Any:
 
 
 def _pow(call: Any) -> Any:
-    """Products for a small whole exponent that is known; libm else."""
+    """Products of float32 for a small whole exponent that is known; libm else."""
     x, exponent = call.args
+    if _kind(x)[0] != "float32" or _calls_functions(x):
+        return _libm("pow", x, exponent)
     known = getattr(exponent, "value", exponent)  # the one value of all lanes
     times = getattr(known, "value", 0)
-    if times not in range(2, _MOST_POWER + 1) or _calls_functions(x):
+    if times not in range(2, _MOST_POWER + 1):
         return _libm("pow", x, exponent)
     return _product(x, int(times))
 
