@@ -117,18 +117,34 @@ def test_a_model_says_which_donor_comes_first_but_the_tasks_own_programs_precede
     from tunefleet.compiler.guide import Guide
     from tunefleet.compiler.select import select
 
-    guide = Guide(LongInner(), None)
-    donors = tuple(c.trace for c in candidates)
-    found = select(request(conv_task, target, donors=donors), guide).candidates
+    guide, number = Guide(LongInner(), None), len(candidates)
+    asked = request(
+        conv_task, target, donors=tuple(c.trace for c in candidates), batch=2 * number
+    )  # fmt: skip
+    found = select(asked, guide).candidates[:number]
     assert {c.candidate_id for c in found} == {c.candidate_id for c in candidates}
     scores = [c.score for c in found]
     assert scores == sorted(scores, reverse=True)
     last = found[-1]
-    asked = request(conv_task, target, donors=donors, elsewhere=(last.trace,))
-    again = select(asked, guide).candidates
+    again = select(replace(asked, elsewhere=(last.trace,)), guide).candidates[:number]
     assert [c.candidate_id for c in again] == [
         last.candidate_id, *(c.candidate_id for c in found[:-1])
     ]  # fmt: skip
+
+
+def test_donors_take_half_a_batch_of_a_model(
+    candidates: tuple[Candidate, ...], conv_task: Any, target: Any
+) -> None:
+    from tunefleet.compiler.guide import Guide
+    from tunefleet.compiler.select import select
+
+    settings = replace(SETTINGS, random_share=0.0)
+    asked = request(
+        conv_task, target, settings=settings, donors=tuple(c.trace for c in candidates), batch=2
+    )  # fmt: skip
+    first, second = select(asked, Guide(LongInner(), None)).candidates
+    assert first.candidate_id in {c.candidate_id for c in candidates}
+    assert second.score > first.score
 
 
 def test_a_donor_that_does_not_fit_is_passed_over(conv_task: Any, target: Any) -> None:

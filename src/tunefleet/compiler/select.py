@@ -43,9 +43,10 @@ class SelectRequest:
     """`known` are measured programs of the task as (candidate id, trace, latency in seconds),
     best first, from this job and from earlier ones; `tried` are ids that must not come again.
     `elsewhere` are traces of this task on other devices, best first, `donors` those of similar
-    tasks, the most similar first: adapted to this task they come before what a search finds, donors
-    in the order of a cost model where there is one. `device` is what a cost model is told of it
-    (`features.context.device_numbers`).
+    tasks, the most similar first: adapted to this task they come before what a search finds, and it
+    starts from them. Where there is a cost model, only half a batch is donors', those it scores
+    best: what they were tuned with may have been a handful of trials. `device` is what a cost model
+    is told of it (`features.context.device_numbers`).
     """
 
     program: str
@@ -79,7 +80,13 @@ class _TaskSpace:
 
     def read(self, traces: Iterable[str]) -> Population:
         """The programs of measured traces; one that is none of this space's becomes its like."""
-        found = [self._read(trace) for trace in traces]
+        return self._joined(map(self._read, traces))
+
+    def adapted(self, traces: Iterable[str]) -> Population:
+        """Programs of this task after traces of others."""
+        return self._joined(map(self.decisions.adapt, traces))
+
+    def _joined(self, found: Iterable[Population]) -> Population:
         return Population.concat([Population.empty(self.decisions.choices), *found])
 
     def _parsed(self, trace: str) -> Population:
@@ -137,22 +144,16 @@ class _Selection:
 
     def _sources(self, known: Population) -> Iterator[Population]:
         """Programs to try, the most promising first."""
-        donated = self._donated()
-        yield donated
+        elsewhere = self._space.adapted(self._request.elsewhere)
+        donated = self._space.adapted(self._request.donors).distinct()
+        yield elsewhere
         if self._guide is None:
+            yield donated
             yield self._space.decisions.sample(max(4 * self._request.batch, 64), self._rng)
         else:
-            yield from self._searched(known, donated)
-
-    def _donated(self) -> Population:
-        donated = self._adapted(self._request.donors)
-        if self._guide is not None:
-            donated = donated.take(np.argsort(-self._score(donated), kind="stable"))
-        return Population.concat([self._adapted(self._request.elsewhere), donated]).distinct()
-
-    def _adapted(self, traces: Iterable[str]) -> Population:
-        found = [self._space.decisions.adapt(trace) for trace in traces]
-        return Population.concat([Population.empty(self._space.decisions.choices), *found])
+            best = np.argsort(-self._score(donated), kind="stable")
+            yield donated.take(best[: (self._request.batch + 1) // 2])
+            yield from self._searched(known, Population.concat([elsewhere, donated]).distinct())
 
     def _searched(self, known: Population, donated: Population) -> list[Population]:
         """Of the best found and of random programs, in the proportion that the settings say."""
