@@ -22,7 +22,6 @@ same command goes on where it stopped.
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import statistics
 import tempfile
@@ -175,7 +174,7 @@ def compared(
     final = {side: latency_of(found, weights) for side, found in own["final"].items()}
     rows = []
     for side in sides:
-        points = curve(in_turn(own[side]["points"], own["final"][side]), weights)
+        points = curve(own[side]["points"], weights, own["final"][side])
         row: dict[str, Any] = {
             "network": network, "seed": seed, "side": side, "trials": own[side]["trials"],
             "wall_s": own[side]["wall_s"], "final_ms": 1e3 * final[side],
@@ -198,14 +197,6 @@ def compared(
             for row in rows]  # fmt: skip
 
 
-def in_turn(points: list[Any], final: dict[str, float]) -> list[Any]:
-    """Points of a search whose best of each task is what its winner took in turn with others'."""
-    best: dict[str, float] = {}
-    for _, task_id, latency_s in points:
-        best[task_id] = min(latency_s, best.get(task_id, latency_s))
-    return [[s, t, latency_s * final.get(t, math.inf) / best[t]] for s, t, latency_s in points]
-
-
 def draw(path: Path, kept: dict[str, Any], networks: list[str], sides: list[str]) -> None:
     """Latency over wall time and over trials, a row for each network, a line for each seed."""
     from matplotlib.figure import Figure
@@ -214,12 +205,11 @@ def draw(path: Path, kept: dict[str, Any], networks: list[str], sides: list[str]
     panels = figure.subplots(len(networks), 2, squeeze=False, sharey="row")
     for network, row in zip(networks, panels, strict=True):
         weights = {w.task.task_id: w.weight for w in tasks_of(network)}
-        for name, own in kept.items():
-            if name.split()[0] != network or "final" not in own:
-                continue
+        ended = [o for name, o in kept.items() if name.split()[0] == network and "final" in o]
+        for own in ended:
             for number, side in enumerate(s for s in sides if s in own):
-                points = curve(in_turn(own[side]["points"], own["final"][side]), weights)
-                label = side if name == next(k for k in kept if k.split()[0] == network) else None
+                points = curve(own[side]["points"], weights, own["final"][side])
+                label = side if own is ended[0] else None
                 for axes, place in zip(row, (0, 1), strict=True):
                     axes.step(
                         [p[place] for p in points], [1e3 * p[2] for p in points],

@@ -247,12 +247,23 @@ def latency_of(found: dict[str, float], weights: dict[str, int]) -> float:
     return sum(weight * found.get(task_id, math.inf) for task_id, weight in weights.items())
 
 
-def curve(points: list[Any], weights: dict[str, int]) -> list[tuple[float, int, float]]:
-    """(wall seconds, trials so far, latency of the network) from where every task has one."""
+def curve(
+    points: list[Any], weights: dict[str, int], final: dict[str, float]
+) -> list[tuple[float, int, float]]:
+    """(wall seconds, trials so far, latency of the network) from where every task has one.
+
+    A search's own readings of a task are taken in the proportion of what its winner took in turn
+    with the other sides' (`final`): the machine is not as fast in every minute, and the best of
+    many readings is a lucky one.
+    """
+    read: dict[str, float] = {}
+    for _, task_id, latency_s in points:
+        read[task_id] = min(latency_s, read.get(task_id, latency_s))
+    scale = {task_id: final.get(task_id, math.inf) / seconds for task_id, seconds in read.items()}
     best: dict[str, float] = {}
     found = []
     for number, (seconds, task_id, latency_s) in enumerate(points, 1):
-        best[task_id] = min(latency_s, best.get(task_id, latency_s))
+        best[task_id] = min(latency_s * scale[task_id], best.get(task_id, math.inf))
         if len(best) == len(weights):
             found.append((seconds, number, latency_of(best, weights)))
     return found

@@ -130,7 +130,8 @@ def compared(
     base = own["random"]
     rows = []
     for side in sides:
-        hit = reached(curve(own[side]["points"], weights), final["random"])
+        points = curve(own[side]["points"], weights, own["final"][side])
+        hit = reached(points, final["random"])
         rows.append(
             {
                 "network": network, "seed": seed, "side": side, "tasks": len(weights),
