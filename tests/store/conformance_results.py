@@ -239,6 +239,18 @@ class Champions:
         v.commit_measured(store, {"d": 4e-3}, task_id="u")
         assert self.found(store) == [("t", 1e-3), ("u", 4e-3)]
 
+    def test_trials_of_all_jobs_count_for_a_champion_failures_do_not(
+        self, store: Any, job: str
+    ) -> None:
+        v.open_with_task(store, "other")
+        v.commit_measured(store, {"a": 2e-3})
+        v.commit_measured(store, {"c": 1e-3}, job_id="other")
+        v.commit_measured(store, {"d": 4e-3}, task_id="u")
+        v.commit_failed(store, "bad", v.CRASH, task_id="u")
+        found = store.champions("conv2d", v.DEVICE, v.TOOLCHAIN, measured=2)
+        assert [(c.task_id, c.latency_s) for c in found] == [("t", 1e-3)]
+        assert store.champions("conv2d", v.DEVICE, v.TOOLCHAIN, measured=3) == []
+
     def test_a_champion_says_what_its_task_is(self, store: Any, job: str) -> None:
         v.commit_measured(store, {"a": 2e-3})
         expected = Champion("t", "1x3x8x8", 1e6, v.cand("a").trace, 2e-3)

@@ -112,10 +112,16 @@ class Store(Protocol):
         """
 
     def champions(
-        self, operator: str, device: DeviceIdentity, toolchain: ToolchainIdentity
+        self,
+        operator: str,
+        device: DeviceIdentity,
+        toolchain: ToolchainIdentity,
+        *,
+        measured: int = 1,
     ) -> list[Champion]:
-        """Of every task with this operator its fastest measured trial over all jobs, ordered by
-        task id; of equals the earliest. Both tiers: what it decides is verified before use."""
+        """Of every task with this operator and at least so many `measured` trials the fastest of
+        them over all jobs, ordered by task id; of equals the earliest. Both tiers: what it decides
+        is verified before use."""
 
     def crown(
         self,

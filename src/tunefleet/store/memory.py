@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
@@ -176,20 +177,27 @@ class MemoryStore:
         return list(fastest.values())[:limit]
 
     def champions(
-        self, operator: str, device: DeviceIdentity, toolchain: ToolchainIdentity
+        self,
+        operator: str,
+        device: DeviceIdentity,
+        toolchain: ToolchainIdentity,
+        *,
+        measured: int = 1,
     ) -> list[Champion]:
         fastest: dict[str, Champion] = {}
+        count: Counter[str] = Counter()
         with self._verb():
             for entry, task_id, trial in self._trials:
                 task = self._tasks[task_id]
                 here = any(entry.is_of(tier, device, toolchain) for tier in Tier)
                 if task.operator != operator or trial.latency_s is None or not here:
                     continue
+                count[task_id] += 1
                 trace, latency_s = trial.candidate.trace, trial.latency_s
                 known = fastest.get(task_id)
                 if known is None or latency_s < known.latency_s:
                     fastest[task_id] = Champion(task_id, task.shapes, task.flops, trace, latency_s)
-        return [fastest[task_id] for task_id in sorted(fastest)]
+        return [fastest[task_id] for task_id in sorted(fastest) if count[task_id] >= measured]
 
     def crown(
         self,

@@ -92,12 +92,16 @@ def fastest_trials(
     )
 
 
-def fastest_of_tasks(operator: str, device: DeviceIdentity, toolchain: ToolchainIdentity) -> Any:
-    """(task, shapes, FLOPs, trace, latency) of the fastest trial of each task, by task id."""
+def fastest_of_tasks(
+    operator: str, device: DeviceIdentity, toolchain: ToolchainIdentity, measured: int
+) -> Any:
+    """(task, shapes, FLOPs, trace, latency) of the fastest trial of each task with at least so
+    many, by task id."""
     order = (trials.c.latency_s, trials.c.seq)
     place = func.row_number().over(partition_by=trials.c.task_id, order_by=order)
+    count = func.count().over(partition_by=trials.c.task_id)
     fastest = (
-        select(trials.c.seq, place.label("place"))
+        select(trials.c.seq, place.label("place"), count.label("measured"))
         .join_from(trials, jobs)
         .join(tasks, tasks.c.task_id == trials.c.task_id)
         .where(
@@ -115,7 +119,7 @@ def fastest_of_tasks(operator: str, device: DeviceIdentity, toolchain: Toolchain
         .join_from(fastest, trials, fastest.c.seq == trials.c.seq)
         .join(candidates, candidates.c.key == trials.c.candidate)
         .join(tasks, tasks.c.task_id == trials.c.task_id)
-        .where(fastest.c.place == 1)
+        .where(fastest.c.place == 1, fastest.c.measured >= measured)
         .order_by(tasks.c.task_id)
     )
 

@@ -206,10 +206,15 @@ class SqlStore:
             return reuse.records(connection, task_id, connection.execute(query).all())
 
     def champions(
-        self, operator: str, device: DeviceIdentity, toolchain: ToolchainIdentity
+        self,
+        operator: str,
+        device: DeviceIdentity,
+        toolchain: ToolchainIdentity,
+        *,
+        measured: int = 1,
     ) -> list[Champion]:
         with self._database.reading() as connection:
-            query = reuse.fastest_of_tasks(operator, device, toolchain)
+            query = reuse.fastest_of_tasks(operator, device, toolchain, measured)
             return [Champion(*row) for row in connection.execute(query)]
 
     def crown(
