@@ -147,24 +147,6 @@ def test_donors_take_half_a_batch_of_a_model(
     assert second.score > first.score
 
 
-def test_later_batches_explore_with_donors_first(
-    candidates: tuple[Candidate, ...], conv_task: Any, target: Any
-) -> None:
-    from tunefleet.compiler.guide import Guide
-    from tunefleet.compiler.select import select
-
-    settings = replace(SETTINGS, random_share=1.0)
-    known, *others = candidates
-    asked = request(
-        conv_task, target, settings=settings, donors=tuple(c.trace for c in candidates),
-        known=((known.candidate_id, known.trace, 1e-3),), batch=len(others) + 2,
-    )  # fmt: skip
-    found = [c.candidate_id for c in select(asked, Guide(LongInner(), None)).candidates]
-    assert found[: len(others)] == [c.candidate_id for c in others]
-    assert known.candidate_id not in found
-    assert len(set(found)) == len(others) + 2
-
-
 def test_a_donor_that_does_not_fit_is_passed_over(conv_task: Any, target: Any) -> None:
     from tunefleet.compiler.select import select
 

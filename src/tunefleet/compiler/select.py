@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tunefleet.compiler.decisions import DecisionSpace
-from tunefleet.compiler.evolve import Effort, evolve
+from tunefleet.compiler.evolve import Effort, Ranked, evolve
 from tunefleet.compiler.guide import Guide
 from tunefleet.compiler.population import Population
 from tunefleet.compiler.programs import load_program
@@ -43,11 +43,10 @@ class SelectRequest:
     """`known` are measured programs of the task as (candidate id, trace, latency in seconds),
     best first, from this job and from earlier ones; `tried` are ids that must not come again.
     `elsewhere` are traces of this task on other devices, best first, `donors` those of similar
-    tasks, the most similar first, both adapted to this task. In a task's first batch `elsewhere`
-    comes before what a search finds, which starts from both; without a cost model all donors come
-    before it too, with one half a batch, those it scores best. Later batches explore with a donor's
-    program where there is one that is new, and with a random one otherwise. `device` is what a cost
-    model is told of it (`features.context.device_numbers`).
+    tasks, the most similar first: adapted to this task they come before what a search finds, and it
+    starts from them. Where there is a cost model, only half a batch is donors', those it scores
+    best: what it finds itself is as good. `device` is what a cost model is told of it
+    (`features.context.device_numbers`).
     """
 
     program: str
@@ -151,32 +150,31 @@ class _Selection:
         if self._guide is None:
             yield donated
             yield self._space.decisions.sample(max(4 * self._request.batch, 64), self._rng)
-            return
-        if len(known):
-            size = int(self._request.settings.population * _ELITE_SHARE)
-            starts, others = known.take(np.arange(min(len(known), size))), donated
         else:
             best = np.argsort(-self._score(donated), kind="stable")
             yield donated.take(best[: (self._request.batch + 1) // 2])
-            starts, others = Population.concat([elsewhere, donated]).distinct(), known
-        yield from self._searched(known, starts, others)
+            yield from self._searched(known, Population.concat([elsewhere, donated]).distinct())
 
-    def _searched(
-        self, known: Population, starts: Population, others: Population
-    ) -> list[Population]:
-        """The best that evolution finds from `starts`; as many as the settings say are of `others`
-        instead, and random where these are known."""
-        settings, decisions = self._request.settings, self._space.decisions
+    def _searched(self, known: Population, donated: Population) -> list[Population]:
+        """Of the best found and of random programs, in the proportion that the settings say."""
+        settings = self._request.settings
+        elites = known.take(np.arange(min(len(known), int(settings.population * _ELITE_SHARE))))
         effort = Effort(settings.population, settings.generations, settings.mutate_probability)
-        found = evolve(decisions, starts, self._score, effort, self._rng).population
-        # Of a small batch one now and then.
-        count = int(self._request.batch * settings.random_share + self._rng.random())
-        unknown = others.take(others.not_in(known))
-        fresh = Population.concat([unknown, decisions.sample(count, self._rng)])
-        found = found.take(found.not_in(known))
-        chosen = _spread(found, self._request.batch - count)
-        rest = np.setdiff1d(np.arange(len(found)), chosen)
-        return [found.take(chosen), fresh.take(np.arange(count)), found.take(rest)]
+        found = evolve(
+            self._space.decisions,
+            Population.concat([elites, donated]),
+            self._score,
+            effort,
+            self._rng,
+        )
+        # Of a small batch a random one now and then.
+        random_count = int(self._request.batch * settings.random_share + self._rng.random())
+        fresh = self._space.decisions.sample(random_count, self._rng)
+        new = found.population.not_in(known)
+        ranked = Ranked(found.population.take(new), found.scores[new])
+        chosen = _spread(ranked.population, self._request.batch - random_count)
+        rest = np.setdiff1d(np.arange(len(ranked.population)), chosen)
+        return [ranked.population.take(chosen), fresh, ranked.population.take(rest)]
 
     def _score(self, population: Population) -> NDArray[np.float64]:
         assert self._guide is not None

@@ -46,11 +46,9 @@ _KNOWN_RECORDS = 64
 _REFERENCE_READINGS = 3
 #: Programs of merely compatible devices that a task starts from.
 _ELSEWHERE = 8
-#: Similar tasks whose schedules it may take over, in its first round and in later ones, and trials
-#: that these must have: the best of fewer is no better than what the model finds by itself
-#: (docs/benchmarks.md, search).
+#: Similar tasks whose schedules it may take over, and trials that these must have: the best of
+#: fewer is no better than what the model finds by itself (docs/benchmarks.md, search).
 _DONORS = 32
-_LATER_DONORS = 4
 _DONOR_TRIALS = 16
 
 #: Seconds for which records of other jobs are taken as they were.
@@ -138,7 +136,7 @@ class StageRunner:
             | {t.candidate.candidate_id for t in trials}
             | self._in_flight(key),
             elsewhere=self._elsewhere(lane) if starts else (),
-            donors=self._donors(lane, _DONORS if starts else _LATER_DONORS),
+            donors=self._donors(lane) if starts else (),
             operator=lane.task.operator,
             flops=lane.task.flops,
             device=Place.of_job(self._machine.target, lane.job.spec.device).numbers(),
@@ -159,8 +157,8 @@ class StageRunner:
         """Traces of the task on compatible devices, best first."""
         return tuple(r.candidate.trace for r in self._known(lane, Tier.COMPATIBLE, _ELSEWHERE))
 
-    def _donors(self, lane: Lane, count: int) -> tuple[str, ...]:
-        """The fastest traces of the `count` tasks most like it that have been tuned."""
+    def _donors(self, lane: Lane) -> tuple[str, ...]:
+        """The fastest traces of the tasks most like it that have been tuned."""
         spec, task = lane.job.spec, lane.task
         if not spec.settings.transfer:
             return ()
@@ -168,7 +166,7 @@ class StageRunner:
             task.operator, spec.device, spec.toolchain, measured=_DONOR_TRIALS
         )
         others = [c for c in champions if c.task_id != task.task_id]
-        return tuple(c.trace for c in similarity.nearest(task, others, count))
+        return tuple(c.trace for c in similarity.nearest(task, others, _DONORS))
 
     def _known(self, lane: Lane, tier: Tier, limit: int = _KNOWN_RECORDS) -> list[Record]:
         """`known_records`, looked up anew when they are older than `_KNOWN_FOR_S`: an update asks
