@@ -6,7 +6,8 @@ Latency over trials and over wall time of four searches of the same tasks, from 
                  tensor intrinsics stubbed (as shipped it takes longer still)
     cold         tunefleet without a pretrained model and without transfer between tasks
     pretrained   the shipped cost model steers from the first trial
-    transfer     and programs of tuned tasks are adapted to similar ones before any search
+    transfer     and programs of tuned tasks are adapted to similar ones before any search: none
+                 within one network from nothing, whose tasks all begin before one is tuned
 
 The networks are not in the training data of the shipped model. The latency of a network is the sum
 of its tasks' best ones by their occurrences. What is compared at the end are the winners of all
@@ -27,6 +28,7 @@ import statistics
 import tempfile
 import time
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -225,13 +227,16 @@ def draw(path: Path, kept: dict[str, Any], networks: list[str], sides: list[str]
 
 def checks(rows: list[dict[str, Any]]) -> list[common.Check]:
     found = []
-    mine = [r for r in rows if r["side"] == "transfer"]
-    for name in _STOCKS.values() if mine and "stock" in {r["side"] for r in rows} else ():
+    sides = {r["side"] for r in rows}
+    for side, name in product(sorted(sides & {"pretrained", "transfer"}), _STOCKS.values()):
+        if "stock" not in sides:
+            break
+        mine = [r for r in rows if r["side"] == side]
         for what, bound in (("fewer trials", 9.3), ("less wall", 30.0)):
             middle = statistics.median(r[f"{what}, {name}"] or 0.0 for r in mine)
-            found.append(common.at_least(f"transfer: {what}, {name}, median", middle, bound, "aim"))
+            found.append(common.at_least(f"{side}: {what}, {name}, median", middle, bound, "aim"))
         middle = statistics.median(r[f"final / {name}"] for r in mine)
-        found.append(common.at_most(f"transfer: final / {name}, median", middle, 1 / 1.1, "aim"))
+        found.append(common.at_most(f"{side}: final / {name}, median", middle, 1 / 1.1, "aim"))
     shares = [r["select+update"] for r in rows if r.get("select+update")]
     if shares:
         found.append(common.at_most("select + update, worst", max(shares), 0.15, "aim"))
