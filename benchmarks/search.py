@@ -228,9 +228,8 @@ def draw(path: Path, kept: dict[str, Any], networks: list[str], sides: list[str]
 def checks(rows: list[dict[str, Any]]) -> list[common.Check]:
     found = []
     sides = {r["side"] for r in rows}
-    for side, name in product(sorted(sides & {"pretrained", "transfer"}), _STOCKS.values()):
-        if "stock" not in sides:
-            break
+    guided = sorted(sides & {"pretrained", "transfer"}) if "stock" in sides else []
+    for side, name in product(guided, _STOCKS.values()):
         mine = [r for r in rows if r["side"] == side]
         for what, bound in (("fewer trials", 9.3), ("less wall", 30.0)):
             middle = statistics.median(r[f"{what}, {name}"] or 0.0 for r in mine)
