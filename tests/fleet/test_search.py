@@ -2,15 +2,18 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.fleet.jobs import SETTINGS, open_job, search
+from tests.store.values import cand, commit_measured
 from tunefleet.core.events import LaneUpdated, StageFinished
 from tunefleet.core.identity import Tier
-from tunefleet.core.stage import StageKind
+from tunefleet.core.stage import SelectResult, StageKey, StageKind
 from tunefleet.core.trial import Failure, FailureKind, Measurement
+from tunefleet.costmodel.registry import registry_of
 from tunefleet.fleet import stages, work
 from tunefleet.fleet.finalists import Finalists
 from tunefleet.fleet.pool import CallEnd, CallFailure
@@ -111,6 +114,32 @@ def test_without_transfer_nothing_is_known(done: Any, tiny: Any, machine: Any) -
     job = open_job(store, tiny, 9, replace(SETTINGS, transfer=False))
     events = drive(store, machine, job)
     assert all(e.known_s is None for e in events if isinstance(e, LaneUpdated))
+
+
+@pytest.mark.parametrize(("trials", "lent"), [(15, 0), (16, 1)])
+def test_only_a_task_that_has_been_tuned_lends_its_schedule(
+    tiny: Any, trials: int, lent: int
+) -> None:
+    store = MemoryStore()
+    settings = replace(SETTINGS, search=replace(SETTINGS.search, pretrained=""))
+    job = open_job(store, tiny, 99, settings)
+    tasks = [w.task for w in store.tasks(job.job_id)]
+    donor, task = next(
+        (a, b) for a, b in itertools.permutations(tasks, 2)
+        if a.operator == b.operator and a.shapes.count("x") == b.shapes.count("x")
+    )  # fmt: skip
+    latencies = {str(n): 1e-3 + n for n in range(trials)}
+    commit_measured(store, latencies, job_id=job.job_id, task_id=donor.task_id)
+    asked: list[Any] = []
+
+    def call(function: Any, request: Any, *rest: Any) -> SelectResult:
+        asked.append(request)
+        return SelectResult(())
+
+    machine: Any = SimpleNamespace(target=job.spec.target, lead=SimpleNamespace(call=call))
+    key = StageKey(job.job_id, task.task_id, 0, StageKind.SELECT)
+    stages.StageRunner(store, machine, registry_of(None)).run(stages.Lane(job, task), key, 4)
+    assert asked[0].donors == (cand("0").trace,) * lent
 
 
 def test_records_of_another_device_are_not_reused_as_they_are(done: Any) -> None:

@@ -246,7 +246,8 @@ class Champions:
         v.commit_measured(store, {"a": 2e-3})
         v.commit_measured(store, {"c": 1e-3}, job_id="other")
         v.commit_measured(store, {"d": 4e-3}, task_id="u")
-        v.commit_failed(store, "bad", v.CRASH, task_id="u")
+        v.commit_failed(store, "bad", v.CRASH, task_id="u", iteration=1)
+        assert [t.latency_s for t in store.trials(job, "u")] == [4e-3, None]
         found = store.champions("conv2d", v.DEVICE, v.TOOLCHAIN, measured=2)
         assert [(c.task_id, c.latency_s) for c in found] == [("t", 1e-3)]
         assert store.champions("conv2d", v.DEVICE, v.TOOLCHAIN, measured=3) == []
