@@ -1,13 +1,16 @@
 """What a pretrained cost model and schedule transfer save, beside stock MetaSchedule.
 
-Latency over trials and over wall time of four searches of the same tasks, from nothing each:
+Latency over trials and over wall time of four searches of the same tasks:
 
     stock        meta_schedule.tune_tasks with its own settings, 64 trials per task, its import of
                  tensor intrinsics stubbed (as shipped it takes longer still)
     cold         tunefleet without a pretrained model and without transfer between tasks
     pretrained   the shipped cost model steers from the first trial
-    transfer     and programs of tuned tasks are adapted to similar ones before any search: none
-                 within one network from nothing, whose tasks all begin before one is tuned
+    transfer     and programs of tuned tasks are adapted to similar ones before any search: of a
+                 seed's networks one after the other in one home, where each finds the schedules of
+                 those before it (the first none); the next seed begins with the next network
+
+All but the last start from nothing each.
 
 The networks are not in the training data of the shipped model. The latency of a network is the sum
 of its tasks' best ones by their occurrences. What is compared at the end are the winners of all
@@ -24,9 +27,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import statistics
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -127,15 +133,24 @@ class _Watch:
         return Callback()
 
 
-def search(network: str, seed: str, side: str, trials: str) -> dict[str, Any]:
+def search(network: str, seed: str, side: str, trials: str, *homes: str) -> dict[str, Any]:
+    """`homes` of the side with transfer: the one that it leaves, and of the network before."""
     from tunefleet.core.budget import Budget
 
     if side == "stock":
         return stock(network, int(seed), int(trials))
-    return ours(
-        network, int(seed), Budget(trials=int(trials)),
-        pretrained=side != "cold", transfer=side == "transfer",
-    )  # fmt: skip
+    budget = Budget(trials=int(trials))
+    if side != "transfer":
+        return ours(network, int(seed), budget, pretrained=side == "pretrained", transfer=False)
+    after, *before = map(Path, homes)
+    with tempfile.TemporaryDirectory() as folder:
+        # A copy: of a search that is killed half-way the same command finds no records.
+        home = Path(folder, "home")
+        if before:
+            shutil.copytree(before[0], home)
+        found = ours(network, int(seed), budget, pretrained=True, transfer=True, home=home)
+        shutil.copytree(home, after, dirs_exist_ok=True)
+    return found
 
 
 def main(options: argparse.Namespace) -> int:
@@ -145,28 +160,46 @@ def main(options: argparse.Namespace) -> int:
     started = time.time()
     kept = runs_of(options.json)
     rows: list[dict[str, Any]] = []
-    for network in options.networks:
-        tasks = tasks_of(network)
-        weights = {w.task.task_id: w.weight for w in tasks}
-        trials = (4 if options.quick else options.per_task) * len(tasks)
+    with _homes(options.json) as homes:
         for seed in range(options.seeds):
-            own = kept.setdefault(f"{network} {seed} {trials}", {})
-            compare(
-                __file__, own, network, options.sides,
-                partial(_words, network, seed, trials, options.share),
-                partial(keep, options.json, started, kept),
-            )  # fmt: skip
-            rows += compared(network, seed, own, weights, options.sides)
-            common.table(rows[-len(options.sides) :], list(rows[-1]))
+            first = seed % len(options.networks)
+            before: list[str] = []
+            for network in options.networks[first:] + options.networks[:first]:
+                tasks = tasks_of(network)
+                weights = {w.task.task_id: w.weight for w in tasks}
+                trials = (4 if options.quick else options.per_task) * len(tasks)
+                own = kept.setdefault(f"{network} {seed} {trials}", {})
+                home = str(homes / f"seed-{seed}-{len(before)}")
+                compare(
+                    __file__, own, network, options.sides,
+                    partial(_words, network, seed, trials, options.share, [home, *before[-1:]]),
+                    partial(keep, options.json, started, kept),
+                )  # fmt: skip
+                before.append(home)
+                rows += compared(network, seed, own, weights, options.sides)
+                common.table(rows[-len(options.sides) :], list(rows[-1]))
     if options.plot:
         draw(options.plot, kept, options.networks, options.sides)
     figures = {"runs": kept, "rows": rows}
     return common.finish("search", started, figures, checks(rows), options.json)
 
 
-def _words(network: str, seed: int, trials: int, share: float, side: str) -> tuple[Any, ...]:
+@contextmanager
+def _homes(path: Path | None) -> Iterator[Path]:
+    """A folder for the homes of searches with transfer; it stays beside the file of figures."""
+    if path is not None:
+        yield path.with_suffix(".homes")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+def _words(
+    network: str, seed: int, trials: int, share: float, homes: list[str], side: str
+) -> tuple[Any, ...]:
     """What `search` is to do for a side."""
-    return network, seed, side, trials if side == "stock" else int(share * trials)
+    budget = trials if side == "stock" else int(share * trials)
+    return network, seed, side, budget, *(homes if side == "transfer" else [])
 
 
 def compared(

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tunefleet.core.budget import Budget
+    from tunefleet.core.job import Job
     from tunefleet.core.settings import TuneSettings
     from tunefleet.store import Store
 
@@ -58,16 +60,21 @@ class Searched:
     it took, and since the epoch, when it began."""
 
     store: Store
-    job_id: str
+    job: Job
     wall_s: float
     began: float
 
 
 @contextmanager
 def searched(
-    name: str, tasks: Sequence[Any], budget: Budget, settings: TuneSettings
+    name: str,
+    tasks: Sequence[Any],
+    budget: Budget,
+    settings: TuneSettings,
+    home: Path | None = None,
 ) -> Iterator[Searched]:
-    """tunefleet's search of tasks (WeightedTask) on this machine, from an empty store."""
+    """tunefleet's search of tasks (WeightedTask) on this machine, with a home's store or an empty
+    one."""
     from tunefleet.compiler.host import device_identity, machine_layout, native_target
     from tunefleet.compiler.toolchain import toolchain_identity
     from tunefleet.core.job import JobSpec
@@ -79,37 +86,55 @@ def searched(
         NetworkInfo(name, name, name, (), ()), target, device_identity(), toolchain_identity(),
         budget, settings,
     )  # fmt: skip
-    with tempfile.TemporaryDirectory() as home:
-        fleet = LocalFleet(target, settings, machine_layout().layout, Path(home))
-        job = fleet.store.open_job(spec, job_id="0" * 32, now=time.time())
+    with tempfile.TemporaryDirectory() as empty:
+        fleet = LocalFleet(target, settings, machine_layout().layout, home or Path(empty))
+        job = fleet.store.open_job(spec, job_id=uuid.uuid4().hex, now=time.time())
         fleet.store.put_tasks(job.job_id, tasks)
         started, began = time.perf_counter(), time.time()
         shell = fleet.shell()
         shell.submit(fleet.search(job, lambda event: None))
         shell.run()
-        yield Searched(fleet.store, job.job_id, time.perf_counter() - started, began)
+        yield Searched(fleet.store, job, time.perf_counter() - started, began)
         fleet.close()
 
 
 def ours(
-    network: str, seed: int, budget: Budget, *, pretrained: bool, transfer: bool
+    network: str,
+    seed: int,
+    budget: Budget,
+    *,
+    pretrained: bool,
+    transfer: bool,
+    home: Path | None = None,
 ) -> dict[str, Any]:
-    """A search of a network, with when it measured what."""
+    """A search of a network, with when it measured what; what the home knew comes first."""
+    from tunefleet.core.identity import Tier
     from tunefleet.core.settings import SHIPPED_MODEL, SearchSettings, TuneSettings
     from tunefleet.core.stage import StageKind
     from tunefleet.costmodel.registry import registry_of
+    from tunefleet.fleet.stages import Lane, known_records
 
     tasks = tasks_of(network)
     model = registry_of(None).get(SHIPPED_MODEL).card.id if pretrained else ""
     search = replace(SearchSettings(), seed=seed, pretrained=model)
-    with searched(network, tasks, budget, TuneSettings(search=search, transfer=transfer)) as done:
-        runs = done.store.stages(done.job_id)
-        found = {w.task.task_id: done.store.trials(done.job_id, w.task.task_id) for w in tasks}
+    settings = TuneSettings(search=search, transfer=transfer)
+    with searched(network, tasks, budget, settings, home) as done:
+        job_id = done.job.job_id
+        runs = done.store.stages(job_id)
+        found = {w.task.task_id: done.store.trials(job_id, w.task.task_id) for w in tasks}
+        known = {
+            w.task.task_id: known_records(done.store, Lane(done.job, w.task), Tier.EXACT, 1)
+            for w in tasks
+        }
     ended = {
         (r.key.task_id, r.key.iteration): r.started_at + r.seconds - done.began
         for r in runs if r.key.kind is StageKind.PROFILE
     }  # fmt: skip
     points, best = [], {}
+    for task_id, records in known.items():
+        for record in records:
+            points.append([0.0, task_id, record.measurement.latency_s])
+            best[task_id] = (record.measurement.latency_s, record.candidate.trace)
     for task_id, trials in found.items():
         for trial in trials:
             if trial.latency_s is None:
