@@ -34,7 +34,7 @@ import common
 from recorded_devices import ANSOR, CPU, DEVICES, Fleet, evenly
 from tunefleet.core.statistics import median
 from tunefleet.costmodel import AttentionModel, LGBMModel, Measured, MLPModel, XGBModel, metrics
-from tunefleet.dataset.rows import Codes
+from tunefleet.dataset.rows import Codes, Rows
 
 Scores = Any
 
@@ -290,7 +290,8 @@ class _Fixed(Bench):
 
 
 def rmse(options: argparse.Namespace) -> tuple[dict[str, Any], list[common.Check]]:
-    """Error and accuracy over training: epochs of attention, rounds of trees."""
+    """Error and accuracy over training: epochs of attention, rounds of trees; and the error that is
+    left to one who knows all other measurements of a program."""
     fleet = Fleet.of(["2080ti"], options.records, options.test)
     part = fleet.parts["2080ti"]
     of = {"train": part.train, "test": part.test}
@@ -326,7 +327,20 @@ def rmse(options: argparse.Namespace) -> tuple[dict[str, Any], list[common.Check
         for name in of
         for kind in trees
     ]  # fmt: skip
-    return {"curves": curves}, compared
+    noise, repeated = _repeated(fleet.records.rows)
+    print(f"labels of {repeated:,} records of programs measured more than once: {noise:.3f}")
+    return {"curves": curves, "noise": noise, "repeated": repeated}, compared
+
+
+def _repeated(rows: Rows) -> tuple[float, int]:
+    """Root of the mean variance of a program's label from one measurement to the next, and of how
+    many records: no model's RMSE can be less on these."""
+    count = np.bincount(rows.program)
+    mean = np.bincount(rows.program, rows.labels) / count
+    several = count[rows.program] > 1
+    squares = (rows.labels - mean[rows.program])[several] ** 2
+    size = count[rows.program][several]
+    return float(np.sqrt(np.mean(squares * size / (size - 1)))), int(several.sum())
 
 
 def _errors(seen: Measured, model: Any) -> dict[str, float]:
