@@ -4,6 +4,8 @@ Table 10 and Figures 2 and 3 of Verma et al., Applied Sciences 14(2):513, 2024, 
 (`recorded_devices.py`). Every row of a device is tested on the same valid records of it, which are
 of its tasks but of no program that trains.
 
+measured again
+               no model, but a program's other measurements: what the noise of a log leaves to know
 native         trained on records of the device
 zero-shot      trained on the other devices that write programs of the same format: those of the
                same kind ("gpu", "cpu"), of a CPU also those of either ("all")
@@ -34,13 +36,15 @@ import common
 from recorded_devices import ANSOR, CPU, DEVICES, Fleet, evenly
 from tunefleet.core.statistics import median
 from tunefleet.costmodel import AttentionModel, LGBMModel, Measured, MLPModel, XGBModel, metrics
-from tunefleet.dataset.rows import Codes, Rows
+from tunefleet.dataset.rows import Codes
 
 Scores = Any
 
 #: Records of a task among few.
 _TOGETHER = 10
 FEW = (50, 100, 200)
+#: Fewer records of programs measured more than once say nothing of a device.
+_ENOUGH_AGAIN = 1_000
 COLUMNS = ["device", "data", "model", "records", "top1", "top1_range", "top5", "top5_range", "pca",
            "rmse", "train_s"]  # fmt: skip
 #: Aims: native top-1 and top-5; of an unseen device top-5, and how far below native XGB's.
@@ -82,11 +86,22 @@ class Bench:
         self, data: str, model: str, records: int, runs: Sequence[Scores], seconds: float = 0.0
     ) -> dict[str, Any]:
         """Medians and ranges of runs that differ in their seed; CPU seconds of training one."""
-        rows, test = self.fleet.records.rows, self.test
+        return self._row(data, model, records, [(self.test, run) for run in runs], seconds)
+
+    def _row(
+        self,
+        data: str,
+        model: str,
+        records: int,
+        runs: Sequence[tuple[Codes, Scores]],
+        seconds: float = 0.0,
+    ) -> dict[str, Any]:
+        """Of scores and the records that they are of."""
+        rows = self.fleet.records.rows
         found = [
             {**asdict(metrics.ranking(rows.labels[test], scores, rows.task[test])),
              "rmse": metrics.rmse(rows.labels[test], scores)}
-            for scores in runs
+            for test, scores in runs
         ]  # fmt: skip
         head = {"device": self.name, "data": data, "model": model, "records": records}
         values = {name: [each[name] for each in found] for name in found[0]}
@@ -99,6 +114,7 @@ class Bench:
 
     def rows(self) -> Iterator[dict[str, Any]]:
         yield self.random()
+        yield from self.again()
         part, generator = self.fleet.parts[self.name], np.random.default_rng(0)
         own = evenly(part.train, self.fleet.records.rows.task, self.options.records, generator)
         yield from self.compared("native", own, part.validation)
@@ -115,6 +131,24 @@ class Bench:
         rows, test = self.fleet.records.rows, self.test
         chance = asdict(metrics.random_ranking(rows.labels[test], rows.task[test]))
         return {"device": self.name, "data": "-", "model": "random", **chance}
+
+    def again(self) -> Iterator[dict[str, Any]]:
+        """Programs that were measured more than once, ranked by their other measurements: about
+        what one who knew them all could do. Three draws of as many as there are to test."""
+        rows = self.fleet.records.rows
+        of_device = np.isin(rows.task, rows.task[self.fleet.parts[self.name].test])
+        count, total = np.bincount(rows.program), np.bincount(rows.program, rows.labels)
+        several = np.flatnonzero(of_device & rows.valid & (count[rows.program] > 1))
+        if len(several) < _ENOUGH_AGAIN:
+            return
+        runs = []
+        for seed in range(3):
+            generator = np.random.default_rng(seed)
+            size = min(self.options.test, len(several))
+            drawn = np.sort(generator.choice(several, size, replace=False))
+            program = rows.program[drawn]
+            runs.append((drawn, (total[program] - rows.labels[drawn]) / (count[program] - 1)))
+        yield self._row("-", "measured again", len(several), runs)
 
     def train(self, kind: str, train: Codes, held: Codes) -> tuple[list[Any], float]:
         """Models of each seed and the CPU seconds of one."""
@@ -290,8 +324,8 @@ class _Fixed(Bench):
 
 
 def rmse(options: argparse.Namespace) -> tuple[dict[str, Any], list[common.Check]]:
-    """Error and accuracy over training: epochs of attention, rounds of trees; and the error that is
-    left to one who knows all other measurements of a program."""
+    """Error and accuracy over training: epochs of attention, rounds of trees; and the error of
+    measuring again."""
     fleet = Fleet.of(["2080ti"], options.records, options.test)
     part = fleet.parts["2080ti"]
     of = {"train": part.train, "test": part.test}
@@ -327,20 +361,9 @@ def rmse(options: argparse.Namespace) -> tuple[dict[str, Any], list[common.Check
         for name in of
         for kind in trees
     ]  # fmt: skip
-    noise, repeated = _repeated(fleet.records.rows)
-    print(f"labels of {repeated:,} records of programs measured more than once: {noise:.3f}")
-    return {"curves": curves, "noise": noise, "repeated": repeated}, compared
-
-
-def _repeated(rows: Rows) -> tuple[float, int]:
-    """Root of the mean variance of a program's label from one measurement to the next, and of how
-    many records: no model's RMSE can be less on these."""
-    count = np.bincount(rows.program)
-    mean = np.bincount(rows.program, rows.labels) / count
-    several = count[rows.program] > 1
-    squares = (rows.labels - mean[rows.program])[several] ** 2
-    size = count[rows.program][several]
-    return float(np.sqrt(np.mean(squares * size / (size - 1)))), int(several.sum())
+    again = list(Bench(fleet, "2080ti", options).again())
+    common.table(again, COLUMNS)
+    return {"curves": curves, "rows": again}, compared
 
 
 def _errors(seen: Measured, model: Any) -> dict[str, float]:
