@@ -394,7 +394,9 @@ if __name__ == "__main__":
     usual = [name for name, device in DEVICES.items() if device.family == ANSOR]
     made.add_argument("--devices", nargs="+", choices=DEVICES, default=usual)
     made.add_argument("--native", action="store_true", help="models of the device itself only")
-    made.add_argument("--records", type=int, default=20_000, help="of a device to train on, at most")
+    made.add_argument(
+        "--records", type=int, default=20_000, help="of a device to train on, at most"
+    )
     made.add_argument("--sources", type=int, default=6_000, help="of other devices, together")
     made.add_argument("--test", type=int, default=4_000, help="records to test on, at most")
     made.add_argument("--epochs", type=int, default=50)
