@@ -125,6 +125,37 @@ class TestModel:
         found = model.predict_distinct([row, empty], np.zeros((1, 1), int))
         np.testing.assert_allclose(model.predict([row]), found, rtol=1e-6)
 
+    def test_a_table_is_embedded_once_while_it_is_there(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        model, embedded = AttentionModel.load(fitted()), []
+        real = AttentionModel._embedded
+        monkeypatch.setattr(
+            AttentionModel,
+            "_embedded",
+            lambda self, rows: embedded.append(len(rows)) or real(self, rows),
+        )
+        table, local = np.concatenate(programs(5, seed=4)), np.zeros((1, 2), int)
+        first = model.predict_distinct([np.ones((1, COLUMNS), np.float32), table], local)
+        again = model.predict_distinct([np.ones((1, COLUMNS), np.float32), table], local)
+        assert embedded == [1, len(table), 1]
+        np.testing.assert_array_equal(first, again)
+        assert len(model._tables) == 1  # those of one row are gone
+        for _ in range(3):
+            many = [np.ones((1, COLUMNS), np.float32) for _ in range(50)]
+            model.predict_distinct(many, local)
+        assert len(model._tables) <= 64
+
+    def test_a_table_is_embedded_anew_by_other_weights(self) -> None:
+        model, table = AttentionModel.load(fitted()), np.concatenate(programs(5, seed=4))
+        local = np.arange(len(table))[:, None]
+        before = model.predict_distinct([table], local)
+        given = programs(40, seed=3)
+        model.partial_fit(given, np.linspace(0.1, 1, 40), ["a"] * 40, epochs=2)
+        after = model.predict_distinct([table], local)
+        assert not np.allclose(before, after)
+        np.testing.assert_allclose(model.predict([row[None] for row in table]), after, rtol=1e-4)
+
     def test_distinct_rows_of_another_schema_are_refused(self) -> None:
         own, other = np.ones((2, COLUMNS), np.float32), np.ones((2, 3), np.float32)
         with pytest.raises(ValueError, match="columns"):

@@ -9,6 +9,7 @@ PyTorch trains it, on a GPU when asked to; NumPy predicts, so that a search need
 from __future__ import annotations
 
 import json
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
@@ -43,6 +44,8 @@ _LIST, _LISTS = 64, 8
 _AT_ONCE = 128
 #: Rows embedded at once, and programs whose rows are.
 _ROWS, _PROGRAMS = 2048, 8192
+#: Embedded tables that are kept, of some hundred kilobytes each.
+_TABLES = 64
 
 Weights = dict[str, NDArray[Any]]
 
@@ -90,6 +93,8 @@ class AttentionModel:
         #: Of the last `fit` or `partial_fit`.
         self.history: tuple[Epoch, ...] = ()
         self._weights: Weights = {}
+        #: Embedded tables by weights and rows, with the former and a reference to the latter.
+        self._tables: dict[tuple[int, int], tuple[Weights, Any, NDArray[np.float32]]] = {}
 
     def fit(
         self,
@@ -198,7 +203,7 @@ class AttentionModel:
         """`predict` of programs of one length, `local` (programs, length) numbers of rows.
 
         They number `distinct`, tables of rows that follow each other; quickest when the columns
-        that differ within a table are few.
+        that differ within a table are few. A table must not change: it is embedded once.
         """
         if not self._weights:
             raise ValueError("predict before fit")
@@ -206,8 +211,19 @@ class AttentionModel:
             self._refuse_others([rows])
         if len(local) == 0:
             return np.zeros(0)
-        embedded = [self._embedded(rows) for rows in distinct if len(rows)]
+        embedded = [self._table(rows) for rows in distinct if len(rows)]
         return self._scores(np.concatenate(embedded), local)
+
+    def _table(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        """`_embedded`, kept while there are `rows`: a search asks with one table again and again,
+        which took a tenth of its selections."""
+        key, tables = (id(self._weights), id(rows)), self._tables
+        if key not in tables:
+            if len(tables) == _TABLES:
+                del tables[next(iter(tables))]
+            gone = weakref.ref(rows, lambda _: tables.pop(key, None))
+            tables[key] = (self._weights, gone, self._embedded(rows))
+        return tables[key][2]
 
     def _embedded(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
         parts = [rows[start : start + _ROWS] for start in range(0, len(rows), _ROWS)]
