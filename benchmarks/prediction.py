@@ -113,9 +113,11 @@ class _Attention(_Side):
 
     def round(self, rng: np.random.Generator) -> list[tuple[str, int, float]]:
         population = self.space.sample(POPULATION, rng)
+        # Tables of this round's own: the model keeps what it has embedded of those it knows.
+        tokens = [encoder.tokens.copy() for encoder in self.encoders]
         features, features_s = timed(
             lambda: [
-                (self.encoders[number].tokens, *self.encoders[number].programs(picks, self.context))
+                (tokens[number], *self.encoders[number].programs(picks, self.context))
                 for number, picks in self._picks(population)
             ]
         )
