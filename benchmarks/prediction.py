@@ -3,10 +3,10 @@
     OMP_NUM_THREADS=1 .venv/bin/python benchmarks/prediction.py --json out.json
 
 Populations of a 3x3 convolution, on one core. Attention on primitives: decisions become rows
-(`features/tilings.py`), rows scores; no program is built. The same of whole rows: as models score
-programs that come from anywhere. Trees on stores: each program is replayed and lowered to see its
-stores, for fewer programs, as that takes a thousand times as long. Times are CPU seconds, the sides
-in turn.
+(`features/tilings.py`), rows scores; no program is built. The same by the shipped model, which is
+narrower, and of whole rows: as models score programs that come from anywhere. Trees on stores: each
+program is replayed and lowered to see its stores, for fewer programs, as that takes a thousand
+times as long. Times are CPU seconds, the sides in turn.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def main(options: argparse.Namespace) -> int:
     rounds = 2 if options.quick else options.rounds
     stages: dict[tuple[str, str], tuple[int, list[float]]] = {}
     attention, lowering = _Attention(), _Lowering(options.lowered)
-    whole = _WholeRows()
+    others = (_Shipped(), _WholeRows(), lowering)
     for number in range(rounds + 1):
-        for side in (attention, whole, lowering):
+        for side in (attention, *others):
             for stage, count, seconds in side.round(np.random.default_rng(number)):
                 stages.setdefault((side.name, stage), (count, []))[1].append(seconds)
     # The first round is warm-up.
@@ -95,14 +95,16 @@ class _Attention(_Side):
             for sketch in self.space.sketches
         ]
         rng = np.random.default_rng(0)
-        known = self.space.sample(512, rng)
-        rows = [
-            program
-            for number, picks in self._picks(known)
-            for program in self.encoders[number].rows(picks, self.context)
-        ]
+        rows = self._rows(self.space.sample(512, rng))
         self.model = AttentionModel(epochs=1).fit(rows, rng.random(len(rows)), ["t"] * len(rows))
         self.shape = f"rows of a program by sketch: {sorted({len(program) for program in rows})}"
+
+    def _rows(self, population: Any) -> list[Any]:
+        return [
+            program
+            for number, picks in self._picks(population)
+            for program in self.encoders[number].rows(picks, self.context)
+        ]
 
     def _picks(self, population: Any) -> list[tuple[int, Any]]:
         found = []
@@ -134,18 +136,25 @@ class _Attention(_Side):
         return self.model.predict_distinct([first, tokens], local)
 
 
+class _Shipped(_Attention):
+    name = "shipped model on primitives"
+
+    def __init__(self) -> None:
+        super().__init__()
+        from tunefleet.core.settings import SHIPPED_MODEL
+        from tunefleet.costmodel import AttentionModel
+        from tunefleet.costmodel.registry import registry_of
+
+        (member,) = registry_of(None).get(SHIPPED_MODEL).data()
+        self.model = AttentionModel.load(member)
+
+
 class _WholeRows(_Attention):
     name = "attention on whole rows"
 
     def round(self, rng: np.random.Generator) -> list[tuple[str, int, float]]:
         population = self.space.sample(POPULATION, rng)
-        rows, features_s = timed(
-            lambda: [
-                program
-                for number, picks in self._picks(population)
-                for program in self.encoders[number].rows(picks, self.context)
-            ]
-        )
+        rows, features_s = timed(lambda: self._rows(population))
         _, predict_s = timed(lambda: self.model.predict(rows))
         return [
             ("features", POPULATION, features_s),

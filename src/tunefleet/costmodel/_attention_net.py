@@ -177,11 +177,15 @@ def _encoded(xp: Any, weights: Weights, rows: Any) -> Any:
 
 
 def _dense(weights: Weights, name: str, x: Any) -> Any:
-    x = x @ weights[f"w_{name}"]
+    # One product of all rows: of three dimensions NumPy makes one for each program, which takes
+    # three times as long.
+    layer = weights[f"w_{name}"]
+    found = x.reshape(math.prod(x.shape[:-1]), len(layer)) @ layer
     # Into the array that was just made: a third less memory to go through.
-    x += weights[f"b_{name}"]
-    return x
+    found += weights[f"b_{name}"]
+    return found.reshape(*x.shape[:-1], layer.shape[1])
 
 
 def _relu(x: Any) -> Any:
-    return x.clip(0)
+    # With one bound alone, NumPy takes three times as long.
+    return x.clip(0, math.inf)
