@@ -161,7 +161,7 @@ def main(options: argparse.Namespace) -> int:
     kept = runs_of(options.json)
     rows: list[dict[str, Any]] = []
     with _homes(options.json) as homes:
-        for seed in range(options.seeds):
+        for seed in range(options.first_seed, options.first_seed + options.seeds):
             first = seed % len(options.networks)
             before: list[str] = []
             for network in options.networks[first:] + options.networks[:first]:
@@ -280,6 +280,7 @@ if __name__ == "__main__":
     made.add_argument("--networks", nargs="+", default=list(NETWORKS))
     made.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
     made.add_argument("--seeds", type=int, default=3)
+    made.add_argument("--first-seed", type=int, default=0, help="where others were run before")
     made.add_argument("--per-task", type=int, default=PER_TASK, help="trials of each task")
     made.add_argument("--plot", type=Path, help="draw the curves into this file")
     made.add_argument("--share", type=float, default=1.0, help="of stock's trials for ours")

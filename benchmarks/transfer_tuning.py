@@ -101,7 +101,7 @@ def main(options: argparse.Namespace) -> int:
     rows: list[dict[str, Any]] = []
     for network in options.networks:
         weights = {w.task.task_id: w.weight for w in tasks_of(network)}
-        for seed in range(options.seeds):
+        for seed in range(options.first_seed, options.first_seed + options.seeds):
             own = kept.setdefault(f"{network} {seed} {per_task} {options.share}", {})
             compare(
                 __file__, own, network, options.sides,
@@ -167,6 +167,7 @@ if __name__ == "__main__":
     made.add_argument("--networks", nargs="+", default=list(NETWORKS))
     made.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
     made.add_argument("--seeds", type=int, default=3)
+    made.add_argument("--first-seed", type=int, default=0, help="where others were run before")
     made.add_argument("--per-task", type=int, default=PER_TASK, help="trials of each task")
     made.add_argument("--share", type=float, default=0.28, help="of the baseline's tuning time")
     made.add_argument("--worker", nargs="+", help=argparse.SUPPRESS)
