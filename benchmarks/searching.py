@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from tunefleet.core.budget import Budget
     from tunefleet.core.job import Job
     from tunefleet.core.settings import TuneSettings
+    from tunefleet.core.stage import StageRun
+    from tunefleet.core.trial import Trial
     from tunefleet.store import Store
 
 #: Stock's winners, built by TVM alone.
@@ -107,7 +109,11 @@ def ours(
     transfer: bool,
     home: Path | None = None,
 ) -> dict[str, Any]:
-    """A search of a network, with when it measured what; what the home knew comes first."""
+    """A search of a network, with when it measured what; what the home knew comes first.
+
+    "rounds" of a task: seconds of each one's stages, and what it found that was better than all
+    before, as [seconds, latency, trace] or [seconds].
+    """
     from tunefleet.core.identity import Tier
     from tunefleet.core.settings import SHIPPED_MODEL, SearchSettings, TuneSettings
     from tunefleet.core.stage import StageKind
@@ -146,9 +152,28 @@ def ours(
         "wall_s": done.wall_s,
         "trials": sum(map(len, found.values())),
         "points": sorted(points),
+        "rounds": {task_id: rounds_of(task_id, runs, trials) for task_id, trials in found.items()},
         "stages_s": {str(k): sum(r.seconds for r in runs if r.key.kind is k) for k in StageKind},
         "best": {task_id: trace for task_id, (_, trace) in best.items()},
     }
+
+
+def rounds_of(task_id: str, runs: Sequence[StageRun], trials: Sequence[Trial]) -> list[list[Any]]:
+    """As `ours` says."""
+    seconds: dict[int, float] = defaultdict(float)
+    for run in runs:
+        if run.key.task_id == task_id and run.key.iteration >= 0:
+            seconds[run.key.iteration] += run.seconds
+    best = math.inf
+    found: list[list[Any]] = []
+    for iteration in sorted(seconds):
+        found.append([seconds[iteration]])
+        for trial in trials:
+            latency_s = trial.latency_s
+            if trial.iteration == iteration and latency_s is not None and latency_s < best:
+                best = latency_s
+                found[-1] = [seconds[iteration], best, trial.candidate.trace]
+    return found
 
 
 def remeasured(network: str, winners: dict[str, dict[str, str]]) -> dict[str, dict[str, float]]:
@@ -225,15 +250,23 @@ def compare(
     """
     for side in sides:
         if side not in own:
-            own[side] = _in_process(script, "search", *map(str, words(side)))
+            own[side] = in_process(script, "search", *map(str, words(side)))
             print(f"{network} {side}: {own[side]['wall_s']:.0f} s", flush=True)
             keep()
     if set(own.get("final", {})) - {SHIPPED} != set(sides):
-        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-            json.dump({side: own[side]["best"] for side in sides}, file)
-            file.flush()
-            own["final"] = _in_process(script, "measure", network, file.name)
+        own["final"] = measured(script, network, {side: own[side]["best"] for side in sides})
         keep()
+
+
+def measured(
+    script: str, network: str, winners: dict[str, dict[str, str]]
+) -> dict[str, dict[str, float]]:
+    """`remeasured` in a fresh process."""
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(winners, file)
+        file.flush()
+        found: dict[str, dict[str, float]] = in_process(script, "measure", network, file.name)
+        return found
 
 
 def work(search: Callable[..., dict[str, Any]], what: str, *words: str) -> None:
@@ -246,7 +279,7 @@ def work(search: Callable[..., dict[str, Any]], what: str, *words: str) -> None:
     Path(words[-1]).write_text(json.dumps(found))
 
 
-def _in_process(script: str, what: str, *words: str) -> Any:
+def in_process(script: str, what: str, *words: str) -> Any:
     """What a benchmark's worker writes, in a fresh process; for stock a slow import is stubbed."""
     with tempfile.TemporaryDirectory() as folder:
         environment, out = dict(os.environ), Path(folder, "out.json")
