@@ -37,10 +37,20 @@ def test_the_lane_with_more_of_the_networks_time_goes_first() -> None:
     assert next_lane(lanes) == lanes[1]
 
 
-def test_a_lane_that_stopped_improving_yields_to_one_that_improves() -> None:
-    stale = lane("a", history=(1e-3,) * 6, seconds=30.0)
-    rising = lane("b", history=(2e-3, 1.5e-3, 1.2e-3, 1e-3, 9e-4, 8e-4), seconds=30.0)
-    assert next_lane([stale, rising]) == rising
+def test_of_equal_lanes_the_one_with_fewer_rounds_goes_first() -> None:
+    lanes = [
+        lane("a", history=(4e-3, 2e-3, 1e-3), seconds=15.0),
+        lane("b", history=(1e-3, 1e-3), seconds=10.0),
+    ]
+    assert next_lane(lanes) == lanes[1]
+
+
+def test_the_lane_further_from_the_best_throughput_goes_first() -> None:
+    lanes = [
+        lane("a", history=(1e-3,), seconds=5.0, flops=1e9),
+        lane("b", history=(1e-3,), seconds=5.0, flops=1e8),
+    ]
+    assert next_lane(lanes) == lanes[1]
 
 
 def test_cheap_rounds_are_preferred_at_equal_gain() -> None:

@@ -1,9 +1,11 @@
 """Which task of a job gets the next round, and how large it is.
 
-Every task gets a first, small, random round in the order of its FLOPs. After that the round goes
-where it is expected to take most time off the network per second of tuning: the task's share of
-the network's latency, times how much a round of it has lately been worth, over what a round
-costs. Compare Ansor's gradient (OSDI 2020, section 6), which counts trials and not seconds.
+Every task gets a first, small round in the order of its FLOPs. After that the round goes where it
+is expected to take most time off the network per second of tuning: the task's share of the
+network's latency, times what a round of so many is worth, over what its rounds cost. What a task's
+own last rounds brought is left out: it says little of the next one and costs more in luck than it
+tells (docs/benchmarks.md, allocation of rounds). Compare Ansor's gradient (OSDI 2020, section 6),
+which counts trials and not seconds.
 """
 
 from __future__ import annotations
@@ -17,12 +19,11 @@ from tunefleet.core.settings import SearchSettings
 _MINOR_SHARE = 0.002
 _MINOR_BATCH = 2
 
-#: What a round is worth before there is a history: a guided round after the random one cuts the
-#: latency by some 30 % on average, later ones by less and less.
-_FIRST_GAIN = 0.3
+#: The round after so many cuts a task's latency by this over their number, on average.
+_GAIN = 0.1
 
-#: Throughput of the best task, as a share, that no task of a network is expected to exceed.
-_MEMORY = 0.5
+#: Of that, what is left where a task is as fast as the best of the network.
+_LEAST_HEADROOM = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +70,10 @@ def expected_gain(lane: LaneState, best_throughput: float) -> float:
     best = lane.best_s
     if best is None:  # every trial failed so far: try again, but less and less
         return 1.0 / (1 + rounds) ** 3
-    recent = 0.0
-    for before, after in zip(lane.history, lane.history[1:], strict=False):
-        gain = 0.0 if before is None or after is None else max(0.0, 1 - after / before)
-        recent = _MEMORY * recent + (1 - _MEMORY) * gain
     headroom = 1.0
     if best_throughput and lane.flops:
-        headroom = max(0.1, 1 - lane.flops / best / best_throughput)
-    worth = 0.5 * recent + 0.5 * headroom * _FIRST_GAIN / rounds
+        headroom = max(_LEAST_HEADROOM, 1 - lane.flops / best / best_throughput)
+    worth = headroom * _GAIN / rounds
     cost = max(lane.seconds / rounds, 1e-3)
     return lane.weight * best * worth / cost
 
