@@ -27,7 +27,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import common
-from searching import in_process, keep, measured, ours, runs_of, tasks_of, work
+from searching import (
+    in_process,
+    keep,
+    measured,
+    ours,
+    parser,
+    run,
+    runs_of,
+    seeds_of,
+    tasks_of,
+)
 from transfer_tuning import InOrder, by_gradient
 
 if TYPE_CHECKING:
@@ -76,15 +86,12 @@ def search(network: str, seed: str, rounds: str) -> dict[str, Any]:
 
 
 def main(options: argparse.Namespace) -> int:
-    if options.worker:
-        work(search, *options.worker)
-        return 0
     started = time.time()
     kept = runs_of(options.json)
     rounds = 2 if options.quick else options.rounds
     rows: list[dict[str, Any]] = []
     for network in options.networks:
-        for seed in range(options.first_seed, options.first_seed + options.seeds):
+        for seed in seeds_of(options):
             own = kept.setdefault(f"{network} {seed} {rounds}", {})
             record(own, network, seed, rounds, partial(keep, options.json, started, kept))
             rows += replayed(network, seed, lanes_of(network, own))
@@ -206,10 +213,6 @@ def checks(rows: list[dict[str, Any]]) -> list[common.Check]:
 
 
 if __name__ == "__main__":
-    made = common.parser("Allocations of rounds to tasks, replayed on recorded rounds.")
-    made.add_argument("--networks", nargs="+", default=list(NETWORKS))
-    made.add_argument("--seeds", type=int, default=1)
-    made.add_argument("--first-seed", type=int, default=0, help="where others were run before")
+    made = parser("Allocations of rounds to tasks, replayed on recorded rounds.", NETWORKS, 1)
     made.add_argument("--rounds", type=int, default=8, help="of each task")
-    made.add_argument("--worker", nargs="+", help=argparse.SUPPRESS)
-    common.run(main, made)
+    run(main, search, made)

@@ -46,10 +46,12 @@ from searching import (
     keep,
     latency_of,
     ours,
+    parser,
     reached,
+    run,
     runs_of,
+    seeds_of,
     tasks_of,
-    work,
 )
 
 NETWORKS = ("zoo:squeezenet", "zoo:shufflenet_v2", "zoo:vit_tiny")
@@ -154,14 +156,11 @@ def search(network: str, seed: str, side: str, trials: str, *homes: str) -> dict
 
 
 def main(options: argparse.Namespace) -> int:
-    if options.worker:
-        work(search, *options.worker)
-        return 0
     started = time.time()
     kept = runs_of(options.json)
     rows: list[dict[str, Any]] = []
     with _homes(options.json) as homes:
-        for seed in range(options.first_seed, options.first_seed + options.seeds):
+        for seed in seeds_of(options):
             first = seed % len(options.networks)
             before: list[str] = []
             for network in options.networks[first:] + options.networks[:first]:
@@ -276,13 +275,9 @@ def checks(rows: list[dict[str, Any]]) -> list[common.Check]:
 
 
 if __name__ == "__main__":
-    made = common.parser("Whole networks, from nothing: stock MetaSchedule and tunefleet.")
-    made.add_argument("--networks", nargs="+", default=list(NETWORKS))
+    made = parser("Whole networks, from nothing: stock MetaSchedule and tunefleet.", NETWORKS, 3)
     made.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
-    made.add_argument("--seeds", type=int, default=3)
-    made.add_argument("--first-seed", type=int, default=0, help="where others were run before")
     made.add_argument("--per-task", type=int, default=PER_TASK, help="trials of each task")
     made.add_argument("--plot", type=Path, help="draw the curves into this file")
     made.add_argument("--share", type=float, default=1.0, help="of stock's trials for ours")
-    made.add_argument("--worker", nargs="+", help=argparse.SUPPRESS)
-    common.run(main, made)
+    run(main, search, made)

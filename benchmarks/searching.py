@@ -3,6 +3,7 @@ processes, and files that say how far a benchmark has come."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import multiprocessing
@@ -20,6 +21,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import common
 
 if TYPE_CHECKING:
     from tunefleet.core.budget import Budget
@@ -267,6 +270,33 @@ def measured(
         file.flush()
         found: dict[str, dict[str, float]] = in_process(script, "measure", network, file.name)
         return found
+
+
+def parser(description: str, networks: Sequence[str], seeds: int) -> argparse.ArgumentParser:
+    """Options of every benchmark that searches networks; `run` takes it."""
+    made = common.parser(description)
+    made.add_argument("--networks", nargs="+", default=list(networks))
+    made.add_argument("--seeds", type=int, default=seeds)
+    made.add_argument("--first-seed", type=int, default=0, help="where others were run before")
+    made.add_argument("--worker", nargs="+", help=argparse.SUPPRESS)
+    return made
+
+
+def seeds_of(options: argparse.Namespace) -> range:
+    return range(options.first_seed, options.first_seed + options.seeds)
+
+
+def run(
+    main: Callable[[argparse.Namespace], int],
+    search: Callable[..., dict[str, Any]],
+    made: argparse.ArgumentParser,
+) -> None:
+    """The benchmark, or in a process that it started (`in_process`) the worker's part."""
+    words = made.parse_args().worker
+    if words:
+        work(search, *words)
+    else:
+        common.run(main, made)
 
 
 def work(search: Callable[..., dict[str, Any]], what: str, *words: str) -> None:

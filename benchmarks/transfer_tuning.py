@@ -25,7 +25,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import common
-from searching import compare, curve, keep, latency_of, ours, reached, runs_of, tasks_of, work
+from searching import (
+    compare,
+    curve,
+    keep,
+    latency_of,
+    ours,
+    parser,
+    reached,
+    run,
+    runs_of,
+    seeds_of,
+    tasks_of,
+)
 
 if TYPE_CHECKING:
     from tunefleet.core.allocation import LaneState
@@ -92,16 +104,13 @@ def search(network: str, seed: str, side: str, per_task: str, seconds: str) -> d
 
 
 def main(options: argparse.Namespace) -> int:
-    if options.worker:
-        work(search, *options.worker)
-        return 0
     started = time.time()
     kept = runs_of(options.json)
     per_task = 4 if options.quick else options.per_task
     rows: list[dict[str, Any]] = []
     for network in options.networks:
         weights = {w.task.task_id: w.weight for w in tasks_of(network)}
-        for seed in range(options.first_seed, options.first_seed + options.seeds):
+        for seed in seeds_of(options):
             own = kept.setdefault(f"{network} {seed} {per_task} {options.share}", {})
             compare(
                 __file__, own, network, options.sides,
@@ -163,12 +172,10 @@ def _median(values: list[float]) -> float:
 
 
 if __name__ == "__main__":
-    made = common.parser("All tasks in random order, and transfer tuning in a share of the time.")
-    made.add_argument("--networks", nargs="+", default=list(NETWORKS))
+    made = parser(
+        "All tasks in random order, and transfer tuning in a share of the time.", NETWORKS, 3
+    )
     made.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
-    made.add_argument("--seeds", type=int, default=3)
-    made.add_argument("--first-seed", type=int, default=0, help="where others were run before")
     made.add_argument("--per-task", type=int, default=PER_TASK, help="trials of each task")
     made.add_argument("--share", type=float, default=0.28, help="of the baseline's tuning time")
-    made.add_argument("--worker", nargs="+", help=argparse.SUPPRESS)
-    common.run(main, made)
+    run(main, search, made)
