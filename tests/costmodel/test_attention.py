@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tunefleet.costmodel import AttentionModel, Measured, metrics
 from tunefleet.costmodel._attention_net import FIXED, embed, forward, initial, intervals, narrowed
+from tunefleet.costmodel._calibration import UNCHANGED, calibrated, is_line, line_through
 from tunefleet.costmodel._rows import DistinctRows
 from tunefleet.costmodel._tensors import FORMAT, dumps, loads
 from tunefleet.costmodel._torch import torch
@@ -264,6 +265,55 @@ class TestStopping:
 def pca_by_task(model: AttentionModel, held: Measured) -> float:
     numbers = np.unique(held.tasks, return_inverse=True)[1]
     return metrics.ranking(held.labels, model.predict(held.programs), numbers).pca
+
+
+class TestCalibration:
+    def test_scores_become_the_labels_to_expect_of_them(self) -> None:
+        generator = np.random.default_rng(0)
+        scores, fresh = generator.random(600), generator.random(600)
+        line = line_through(scores, scores**3 + generator.normal(0, 0.1, 600))
+        found = calibrated(fresh, line)
+        assert metrics.rmse(fresh**3, found) < 0.05 < 0.2 < metrics.rmse(fresh**3, fresh)
+
+    @settings(max_examples=50, deadline=None)
+    @given(st.integers(0, 400), st.integers(0, 2**32 - 1))
+    def test_the_order_stays(self, count: int, seed: int) -> None:
+        generator = np.random.default_rng(seed)
+        line = line_through(generator.random(count), generator.random(count).round())
+        scores = np.sort(generator.random(50))
+        assert is_line(line)
+        assert (np.diff(calibrated(scores, line)) > 0).all()
+
+    def test_few_records_leave_scores_as_they_are(self) -> None:
+        assert line_through(np.linspace(0, 1, 31), np.ones(31)) is UNCHANGED
+        assert calibrated(np.array([0.3]), UNCHANGED) == [0.3]
+
+    def test_what_did_not_train_calibrates(self) -> None:
+        train, held = measured(60), measured(200, seed=3)
+        half = Measured(held.programs, held.labels / 2, held.tasks)
+        model = fit(small(), train, half)
+        plain = fit(small(), train, held.take(np.arange(20)))
+        assert metrics.rmse(half.labels, model.predict(half.programs)) < 0.13
+        assert metrics.rmse(half.labels, plain.predict(half.programs)) > 0.2
+        np.testing.assert_array_equal(
+            AttentionModel.load(model.save()).predict(half.programs), model.predict(half.programs)
+        )
+
+    def test_going_on_without_validation_keeps_it(self) -> None:
+        model = fit(small(), measured(60), measured(100, seed=3))
+        new = measured(40, seed=8)
+        model.partial_fit(new.programs, new.labels, new.tasks, epochs=1, learning_rate=0.0)
+        other = AttentionModel.load(model.save())
+        assert loads(other.save(), FORMAT_NAME)[0]["calibration"].shape == (2, 6)
+
+    @pytest.mark.parametrize(
+        "line", [np.zeros((2, 3)), np.zeros(3, np.float32), np.zeros((3, 3), np.float32),
+                 np.array([[0, 1], [1, 0]], np.float32), np.full((2, 2), np.nan, np.float32)],
+    )  # fmt: skip
+    def test_what_is_no_rising_line_is_refused(self, line: np.ndarray) -> None:
+        arrays, header = loads(fitted(), FORMAT_NAME)
+        with pytest.raises(ValueError, match="not an attention cost model"):
+            AttentionModel.load(dumps(arrays | {"calibration": line}, header))
 
 
 class TestGoingOn:

@@ -2,7 +2,8 @@
 
 The network is in `_attention_net.py`. The loss is a ranking loss of each task's list
 (`_ranking_loss.py`) plus the squared error of the predicted label, `error_weight` times and more
-for fast programs, so that scores are labels too.
+for fast programs; what it was not trained on calibrates the scores (`_calibration.py`), so that
+they are labels too.
 PyTorch trains it, on a GPU when asked to; NumPy predicts, so that a search needs no PyTorch.
 """
 
@@ -28,6 +29,7 @@ from tunefleet.costmodel._attention_net import (
     narrowed,
 )
 from tunefleet.costmodel._base import Measured, Program, Scores
+from tunefleet.costmodel._calibration import UNCHANGED, calibrated, is_line, line_through
 from tunefleet.costmodel._lists import batches, groups_of, numbers_of, pairs_ordered, set_aside
 from tunefleet.costmodel._ranking_loss import LOSSES, ranking_loss
 from tunefleet.costmodel._rows import DistinctRows
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _FORMAT = "tunefleet-attention/1"
+#: The array of a file that is no weight of the network; models without it are not calibrated.
+_LINE = "calibration"
 #: Records of one task in a batch, and tasks (or parts of one) in it.
 _LIST, _LISTS = 64, 8
 #: Programs predicted at once: their rows stay within the caches.
@@ -52,7 +56,7 @@ Weights = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Epoch:
-    """What an epoch came to, on the validation part."""
+    """What an epoch came to on the validation part, its scores not calibrated."""
 
     pca: float
     rmse: float
@@ -93,6 +97,7 @@ class AttentionModel:
         #: Of the last `fit` or `partial_fit`.
         self.history: tuple[Epoch, ...] = ()
         self._weights: Weights = {}
+        self._line = UNCHANGED
         #: Embedded tables by weights and rows, with the former and a reference to the latter.
         self._tables: dict[tuple[int, int], tuple[Weights, Any, NDArray[np.float32]]] = {}
 
@@ -130,7 +135,8 @@ class AttentionModel:
     ) -> Self:
         """Go on from the weights there are: fine-tuning on the records of a new device or task.
 
-        Without `validation` the last epoch is kept: few records cannot spare any.
+        Without `validation` the last epoch is kept, and the calibration: few records cannot spare
+        any.
         """
         if not self._weights:
             raise ValueError("partial_fit before fit")
@@ -158,6 +164,8 @@ class AttentionModel:
             steps = epochs * sum(1 for _ in batches(groups, np.random.default_rng(), _LIST, _LISTS))
             training.schedule(steps)
             self._weights = start
+            if held is not None:
+                self._line = UNCHANGED
             history: list[Epoch] = []
             best, since = start, 0
             for _ in range(epochs):
@@ -176,6 +184,8 @@ class AttentionModel:
                 if since > self.patience:
                     break
             self._weights, self.history = best, tuple(history)
+            if held is not None:
+                self._line = line_through(self.predict(held.programs), held.labels)
 
     def _epoch(self, held: Measured) -> Epoch:
         scores = self.predict(held.programs)
@@ -240,7 +250,7 @@ class AttentionModel:
             part = slice(start, start + _AT_ONCE)
             there = None if inside is None else inside[part]
             found[part] = forward(np, self._weights, self.heads, embedded, local[part], there)
-        return 1.0 / (1.0 + np.exp(-found))
+        return calibrated(1.0 / (1.0 + np.exp(-found)), self._line)
 
     def _refuse_others(self, programs: Sequence[Program]) -> None:
         columns, known = programs[0].shape[1], len(self._weights["mean"])
@@ -253,19 +263,21 @@ class AttentionModel:
         settings = {"hidden": self.hidden, "heads": self.heads, "layers": self.layers,
                     "bins": self.bins, "loss": self.loss, "error_weight": self.error_weight,
                     "seed": self.seed}  # fmt: skip
-        return dumps(self._weights, {FORMAT: _FORMAT, "settings": json.dumps(settings)})
+        line = {_LINE: self._line} if self._line.size else {}
+        return dumps(self._weights | line, {FORMAT: _FORMAT, "settings": json.dumps(settings)})
 
     @classmethod
     def load(cls, data: bytes) -> Self:
         arrays, header = loads(data, _FORMAT)
+        line = arrays.pop(_LINE, UNCHANGED)
         try:
             model = cls(**json.loads(header["settings"]))
-            fits = are_weights(arrays, model.hidden, model.layers)
+            fits = are_weights(arrays, model.hidden, model.layers) and is_line(line)
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError("not an attention cost model") from error
         if not fits:
             raise ValueError("not an attention cost model: arrays of another network")
-        model._weights = arrays
+        model._weights, model._line = arrays, line
         return model
 
 
