@@ -44,6 +44,8 @@ COLUMNS = ["device", "data", "model", "records", "top1", "top1_range", "top5", "
 NATIVE, UNSEEN_TOP5, BEHIND = (0.92, 0.97), 0.90, 0.03
 #: Sets on which a random ranking scores least.
 DISCRIMINATING = ("2080ti", "a72", "autotvm-")
+#: The attention model as it is used: the epoch that ranks best, calibrated.
+CALIBRATED = "attention, calibrated"
 
 
 def devices(options: argparse.Namespace) -> tuple[dict[str, Any], list[common.Check]]:
@@ -132,10 +134,11 @@ def rmse(options: argparse.Namespace) -> tuple[dict[str, Any], list[common.Check
     part = fleet.parts["2080ti"]
     of = {"train": part.train, "test": part.test}
     curves: list[dict[str, Any]] = []
+    given = fleet.measured("attention", part.train)
     for name in of:
-        given, seen = (fleet.measured("attention", n) for n in (part.train, of[name]))
+        seen = fleet.measured("attention", of[name])
         model = AttentionModel(epochs=options.epochs, patience=options.epochs)
-        # What it is watched on decides which epoch is kept, and nothing else: none is kept here.
+        # What it is watched on decides which epoch is kept, and calibrates: neither is used here.
         model.fit(given.programs, given.labels, given.tasks, seen)
         curves += [
             {"model": "attention", "part": name, "step": step + 1, **asdict(epoch)}
@@ -194,9 +197,6 @@ def _rmse_of_order(labels: np.ndarray, scores: np.ndarray, tasks: np.ndarray) ->
         best[order] = isotonic_regression(labels[order]).x
     return metrics.rmse(labels, best)
 
-
-#: The attention model as it is used: the epoch that ranks best, calibrated.
-CALIBRATED = "attention, calibrated"
 
 #: Options that decide figures.
 _SAID = ("records", "sources", "test", "epochs", "patience", "hidden", "seeds")
