@@ -37,7 +37,7 @@ class DecisionSpace:
 
     @classmethod
     def of(cls, program: str, target: Target) -> DecisionSpace:
-        """Takes half a second for a convolution with padding: keep it.
+        """Takes half a second for the first convolution with padding of its kind: keep it.
 
         Raises InternalError for a sampling instruction that CPU schedules do not have.
         """
