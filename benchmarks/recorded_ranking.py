@@ -33,7 +33,11 @@ def _models(kind: str, options: argparse.Namespace) -> list[Any]:
         return [XGBModel(rounds=300)]
     make = {
         "attention": lambda seed: AttentionModel(
-            options.hidden, epochs=options.epochs, patience=options.patience, seed=seed
+            options.hidden,
+            epochs=options.epochs,
+            patience=options.patience,
+            seed=seed,
+            device=options.device,
         ),
         "mlp": lambda seed: MLPModel(epochs=50, seed=seed),
     }
@@ -172,6 +176,7 @@ class Bench:
             numbers, labels = self._drawn(count, seed)
             given = self.fleet.measured(model.name, numbers, labels)
             tuned = AttentionModel.load(model.save())
+            tuned.device = model.device
             tuned.partial_fit(
                 given.programs, given.labels, given.tasks, epochs=30, learning_rate=5e-4
             )

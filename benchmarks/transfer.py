@@ -137,7 +137,9 @@ def rmse(options: argparse.Namespace) -> tuple[dict[str, Any], list[common.Check
     given = fleet.measured("attention", part.train)
     for name in of:
         seen = fleet.measured("attention", of[name])
-        model = AttentionModel(epochs=options.epochs, patience=options.epochs)
+        model = AttentionModel(
+            epochs=options.epochs, patience=options.epochs, device=options.device
+        )
         # What it is watched on decides which epoch is kept, and calibrates: neither is used here.
         model.fit(given.programs, given.labels, given.tasks, seen)
         curves += [
@@ -145,7 +147,7 @@ def rmse(options: argparse.Namespace) -> tuple[dict[str, Any], list[common.Check
             for step, epoch in enumerate(model.history)
         ]
     kept = fleet.measured("attention", part.validation)
-    whole = AttentionModel(epochs=options.epochs, patience=options.epochs)
+    whole = AttentionModel(epochs=options.epochs, patience=options.epochs, device=options.device)
     whole.fit(given.programs, given.labels, given.tasks, kept)
     curves += [
         {"model": CALIBRATED, "part": name, "step": options.epochs,
@@ -199,7 +201,7 @@ def _rmse_of_order(labels: np.ndarray, scores: np.ndarray, tasks: np.ndarray) ->
 
 
 #: Options that decide figures.
-_SAID = ("records", "sources", "test", "epochs", "patience", "hidden", "seeds")
+_SAID = ("records", "sources", "test", "epochs", "patience", "hidden", "seeds", "device")
 PARTS = {"devices": devices, "by_task": by_task, "rmse": rmse}
 
 
@@ -228,4 +230,5 @@ if __name__ == "__main__":
     made.add_argument("--patience", type=int, default=30)
     made.add_argument("--hidden", type=int, default=128)
     made.add_argument("--seeds", type=int, default=3)
+    made.add_argument("--device", default="cpu", help="where attention learns, cpu or cuda")
     common.run(main, made)

@@ -8,6 +8,7 @@ import pytest
 import typer
 
 from tunefleet.cli import options
+from tunefleet.cli.app import app
 from tunefleet.cli.outcome import guard
 from tunefleet.scheduler import policies
 
@@ -53,6 +54,18 @@ def test_options_come_between_networks() -> None:
     assert (got["policy"], got["look_ahead"]) == ("sequential", True)
     assert options.core_numbers(got["host_cores"]) == (0, 2)
     assert options.core_numbers(got["device_cores"]) is None
+
+
+def flags(command: Any) -> set[str]:
+    found = {flag for parameter in command.params for flag in parameter.opts}
+    return found.union(*map(flags, getattr(command, "commands", {}).values()))
+
+
+def test_flags_are_lower_case_with_any_version_of_typer() -> None:
+    # typer 0.27 took the case of a metavar that is the name: `--TARGET TARGET`.
+    found = {flag for flag in flags(typer.main.get_command(app)) if flag.startswith("-")}
+    assert {"--target", "--name"} <= found
+    assert found == {flag.lower() for flag in found}
 
 
 def test_every_policy_of_the_scheduler_can_be_named() -> None:

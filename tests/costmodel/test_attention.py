@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tunefleet.costmodel import AttentionModel, Measured, metrics
+from tunefleet.costmodel import AttentionModel, Measured, has_cuda, metrics
 from tunefleet.costmodel._attention_net import FIXED, embed, forward, initial, intervals, narrowed
 from tunefleet.costmodel._calibration import UNCHANGED, calibrated, is_line, line_through
 from tunefleet.costmodel._rows import DistinctRows
@@ -351,3 +351,35 @@ def test_distinct_rows_are_the_rows(count: int, seed: int) -> None:
     rows = DistinctRows.of(found).padded(np.arange(count))
     for program, local, inside in zip(found, rows.local, rows.inside, strict=True):
         np.testing.assert_array_equal(program, rows.distinct[local[inside]])
+
+
+@pytest.fixture
+def gpu() -> str:
+    if not has_cuda():
+        pytest.skip("needs a GPU that PyTorch can use")
+    return "cuda"
+
+
+class TestOnAGpu:
+    @pytest.mark.parametrize("loss", ["gap", "lambdarank"])
+    def test_learns_what_it_learns_on_the_cpu(self, gpu: str, loss: str) -> None:
+        train, held, test = measured(200), measured(60, seed=3), measured(60, seed=7)
+        settings = {"loss": loss, "epochs": 40, "learning_rate": 3e-3, "dropout": 0.0}
+        here = fit(small(**settings), train, held)
+        there = fit(small(**settings, device=gpu), train, held)
+        assert pca(here, test) == pytest.approx(pca(there, test), abs=0.03)
+        # The first epoch differs by rounding alone; later ones by what rounding became.
+        assert there.history[0].rmse == pytest.approx(here.history[0].rmse, abs=1e-3)
+
+    def test_what_it_learned_needs_no_gpu(self, gpu: str) -> None:
+        model, test = fit(small(device=gpu), measured(60)), programs(9, seed=5)
+        loaded = AttentionModel.load(model.save())
+        assert loaded.device == "cpu"
+        np.testing.assert_array_equal(loaded.predict(test), model.predict(test))
+
+    def test_goes_on_from_what_the_cpu_learned(self, gpu: str) -> None:
+        model, new = AttentionModel.load(fitted()), measured(60, seed=8, column=5)
+        before = pca(model, new)
+        model.device = gpu
+        model.partial_fit(new.programs, new.labels, new.tasks, epochs=40, learning_rate=5e-3)
+        assert pca(model, new) > before

@@ -128,7 +128,11 @@ Artifact = Annotated[
     ),
 ]
 Target = Annotated[
-    str, typer.Option(metavar="TARGET", help="A TVM target; native is this machine's processor.")
+    str,
+    # Named: some versions of typer take the case of a metavar that is the name.
+    typer.Option(
+        "--target", metavar="TARGET", help="A TVM target; native is this machine's processor."
+    ),
 ]
 Threads = Annotated[
     int | None,

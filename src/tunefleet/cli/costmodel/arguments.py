@@ -122,7 +122,9 @@ Seeds = Annotated[
 Device = Annotated[
     str,
     typer.Option(
-        metavar="|".join(DEVICES), callback=_device, help="Where neural models learn and predict."
+        metavar="|".join(DEVICES),
+        callback=_device,
+        help="Where attention learns; cuda is a GPU. Scores are worked out on the CPU.",
     ),
 ]
 Epochs = Annotated[

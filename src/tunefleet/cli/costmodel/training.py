@@ -27,7 +27,7 @@ def _name(value: str) -> str:
 def train(
     records: dataset.Files,
     name: Annotated[
-        str, typer.Option(metavar="NAME", callback=_name, help="What to call the model.")
+        str, typer.Option("--name", metavar="NAME", callback=_name, help="What to call the model.")
     ],
     model: Annotated[
         str, typer.Option(metavar="KIND", help="attention, mlp, xgb, lgbm or random.")
