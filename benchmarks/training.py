@@ -19,10 +19,11 @@ from typing import Any
 
 import common
 from tunefleet.costmodel import AttentionModel, has_cuda, metrics
-from tunefleet.costmodel._torch import torch
 from tunefleet.dataset.splits import Shares
+from tunefleet.features import tilings
 from tunefleet.learning import inputs, records
 from tunefleet.learning.division import Division
+from tunefleet.learning.training import DEVICES
 
 DATASETS = Path(__file__).resolve().parents[1] / "datasets"
 COLUMNS = ["device", "seed", "train_s", "epochs", "top1", "top5", "pca", "rmse"]
@@ -37,12 +38,12 @@ def main(options: argparse.Namespace) -> int:
     most = 400 if options.quick else options.max_records
     division = Division("within_task", None, 0, Shares(test=0.1, validation=0.1), most)
     found = division.of(table.rows)
-    drawn = inputs.Inputs.of(table, inputs.all_rows(found), options.features, quiet)
+    drawn = inputs.Inputs.of(table, inputs.all_rows(found), tilings.SCHEMA, quiet)
     parts = drawn.parts(AttentionModel.name, found)
-    devices = ["cpu", "cuda"] if has_cuda() else ["cpu"]
+    devices = DEVICES if has_cuda() else DEVICES[:1]
     print(f"{len(parts.train.labels):,} records train, {len(parts.test.labels):,} test")
-    if "cuda" in devices:
-        print(f"GPU: {torch().cuda.get_device_name()}")
+    gpu = gpu_name() if "cuda" in devices else None
+    print(f"GPU: {gpu}")
     first = {}
     for device in devices:
         first[device] = learned(parts, AttentionModel(options.hidden, epochs=1, device=device))[1]
@@ -59,7 +60,14 @@ def main(options: argparse.Namespace) -> int:
     print()
     common.table(rows, COLUMNS)
     checks = compared(rows) if "cuda" in devices else []
-    return common.finish("training", started, {"rows": rows, "first": first}, checks, options.json)
+    figures = {"gpu": gpu, "rows": rows, "first": first}
+    return common.finish("training", started, figures, checks, options.json)
+
+
+def gpu_name() -> str:
+    import torch
+
+    return torch.cuda.get_device_name()
 
 
 def quiet(text: str) -> None:
@@ -100,7 +108,6 @@ if __name__ == "__main__":
     parser = common.parser(__doc__ or "")
     parser.add_argument("records", nargs="*", type=Path, help="instead of those of `datasets/`")
     parser.add_argument("--measured-on", default="", help="the device of logs, which do not say it")
-    parser.add_argument("--features", default="tilings/1")
     parser.add_argument("--max-records", type=int, default=20_000, help="to train on, at most")
     parser.add_argument("--hidden", type=int, default=128)
     parser.add_argument("--epochs", type=int, default=50)

@@ -37,6 +37,7 @@ import common
 from recorded_devices import ANSOR, DEVICES, Fleet, evenly
 from recorded_ranking import Bench, Fixed
 from tunefleet.costmodel import AttentionModel, LGBMModel, Measured, XGBModel, metrics
+from tunefleet.learning.training import DEVICES as TRAINED_ON
 
 COLUMNS = ["device", "data", "model", "records", "top1", "top1_range", "top5", "top5_range", "pca",
            "rmse", "train_s"]  # fmt: skip
@@ -230,5 +231,5 @@ if __name__ == "__main__":
     made.add_argument("--patience", type=int, default=30)
     made.add_argument("--hidden", type=int, default=128)
     made.add_argument("--seeds", type=int, default=3)
-    made.add_argument("--device", default="cpu", help="where attention learns, cpu or cuda")
+    made.add_argument("--device", choices=TRAINED_ON, default="cpu", help="where attention learns")
     common.run(main, made)

@@ -147,6 +147,18 @@ def test_kinds_are_compared_on_one_split(invoke: Invoke, records: str) -> None:
         assert text in shown
 
 
+def test_each_kind_that_is_compared_takes_the_options_it_knows(
+    invoke: Invoke, records: str
+) -> None:
+    ended = costmodel(invoke, "compare", records, "--models", "xgb,mlp,random", "--seeds", "1",
+                      "--epochs", "1", "--hidden", "8", "--json", "-", "--quiet")  # fmt: skip
+    assert ended.code == 0
+    assert [m["model"] for m in json.loads(ended.out)["models"]] == ["xgb", "mlp", "random"]
+    none = costmodel(invoke, "compare", records, "--models", "xgb,random", "--epochs", "1")
+    assert none.code == 2
+    assert "xgb, random does not learn in epochs" in none.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "reason"),
     [

@@ -8,8 +8,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
 
 from tunefleet.costmodel import MODELS, AttentionModel, CostModel, Measured, has_cuda
 from tunefleet.costmodel.card import Setting
@@ -54,14 +53,18 @@ class Options:
                 cure="use --device cpu, or install PyTorch with CUDA on a machine that has a GPU",
             )
 
+    def of(self, kind: str) -> Options:
+        """What a kind of model takes of them, of several that are trained alike."""
+        known = _parameters(kind)
+        return Options(**{name: value for name, value in asdict(self).items() if name in known})
+
     def model(self, kind: str, seed: int) -> CostModel:
         """A model that has learned nothing yet."""
         known = _parameters(kind)
-        given: dict[str, Any] = {"seed": seed, "device": self.device}
-        for name in ("epochs", "hidden"):
-            if getattr(self, name) is not None:
-                given[name] = getattr(self, name)
-        return MODELS[kind](**{name: value for name, value in given.items() if name in known})
+        given = {"seed": seed, **asdict(self)}
+        return MODELS[kind](
+            **{name: value for name, value in given.items() if name in known and value is not None}
+        )
 
 
 def _parameters(kind: str) -> Collection[str]:

@@ -62,8 +62,9 @@ def compare(
     for kind in kinds:
         parts = drawn.parts(kind, found)
         trained = training.train(
-            kind, parts.train, parts.validation, seeds=seeds, options=how, progress=progress
-        )
+            kind, parts.train, parts.validation, seeds=seeds, options=how.of(kind),
+            progress=progress,
+        )  # fmt: skip
         tested = evaluation.evaluate(trained.members, parts.test)
         results.append(
             {
