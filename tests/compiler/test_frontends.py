@@ -238,3 +238,23 @@ def test_names_and_digests_need_no_framework():
         "sys.exit(bool({'tvm', 'torch', 'onnx'} & sys.modules.keys()))"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.tvm
+def test_an_addition_of_zeros_is_left_out(tmp_path):
+    import onnx
+    from onnx import helper
+
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2, 4])
+    y = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2, 4])
+    zeros = helper.make_tensor("zeros", onnx.TensorProto.FLOAT, [4], [0.0] * 4)
+    nodes = [
+        helper.make_node("Add", ["x", "zeros"], ["sum"]),
+        helper.make_node("Relu", ["sum"], ["y"]),
+    ]
+    graph = helper.make_graph(nodes, "g", [x], [y], [zeros])
+    opset = [helper.make_opsetid("", 18)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), tmp_path / "a.onnx")
+    network = load_network(tmp_path / "a.onnx")
+    assert "add" not in _operators(network.mod)
+    _check(network)

@@ -7,35 +7,88 @@ write to corrects both.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import onnx
 from numpy.typing import NDArray
 
+from tunefleet.compiler.frontends.onnx_operators import OPERATORS, Node, Rule
 from tunefleet.compiler.toolchain import load_tvm
 
 tvm = load_tvm()
 relax = tvm.relax
 
+from tvm.relax.frontend.onnx import onnx_frontend  # noqa: E402  (TVM is loaded our way first)
+
 
 def convert(model: Any) -> Any:
-    """A Relax module from a model of standard operators; raises what TVM raises."""
-    from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
-
-    importer = ONNXGraphImporter(shape_dict={}, dtype_dict=None)
-    importer.bb = _Builder()
-    opset = next(o.version for o in model.opset_import if o.domain in ("", "ai.onnx"))
-    return importer.from_onnx(model.graph, opset)
+    """A Relax module from a model with static shapes; raises what TVM raises."""
+    importer = _Importer({o.domain.removeprefix("ai.onnx"): o.version for o in model.opset_import})
+    return importer.from_onnx(model.graph, importer.opsets[""])
 
 
 def known_operators() -> frozenset[str]:
-    """The ONNX operators that can be converted."""
-    # The table is private to TVM, which otherwise names what it misses one level at a time.
-    from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map
-
+    """The operators of the ONNX standard that can be converted."""
     built_in = {"Constant", "If"}
-    return frozenset({*built_in, *(name for name, rule in _get_convert_map().items() if rule)})
+    ours = {operator for domain, operator in OPERATORS if not domain}
+    # The table is private to TVM, which otherwise names what it misses one level at a time.
+    theirs = {name for name, rule in onnx_frontend._get_convert_map().items() if rule}
+    return frozenset(built_in | ours | theirs)
+
+
+class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
+    """TVM's importer with conversions of ours before its own."""
+
+    def __init__(self, opsets: dict[str, int]) -> None:
+        super().__init__(shape_dict={}, dtype_dict=None)
+        self.opsets = opsets
+        self.bb = _Builder()
+
+    def _check_for_unsupported_ops(self, graph: Any) -> None:
+        pass  # the frontend has looked
+
+    def _construct_nodes(self, graph: Any) -> None:
+        for node in graph.node:
+            rule = OPERATORS.get((node.domain.removeprefix("ai.onnx"), node.op_type))
+            if rule is None:
+                super()._construct_nodes(onnx.GraphProto(node=[node]))
+            else:
+                self._bind(node, rule)
+
+    def _bind(self, node: Any, rule: Rule) -> None:
+        """Converts `node` by a rule of ours."""
+        domain = node.domain.removeprefix("ai.onnx")
+        results = rule(
+            Node(
+                operator=node.op_type,
+                domain=domain,
+                name=node.name,
+                inputs=tuple(self._nodes[name] if name else None for name in node.input),
+                attrs={a.name: _attribute(a) for a in node.attribute},
+                outputs=tuple(node.output),
+                opset=self.opsets.get(domain, 1),
+                builder=self.bb,
+            )
+        )
+        if not isinstance(results, tuple | list):
+            results = (results,)
+        for name, expr in zip(node.output, results, strict=False):
+            if name and expr is not None:
+                self._nodes[name] = self.bb.normalize(expr)
+
+
+def _attribute(attribute: Any) -> Any:
+    """The Python value of an attribute: text as str, tensors as arrays, graphs as they are."""
+    value = onnx.helper.get_attribute_value(attribute)
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, onnx.TensorProto):
+        return onnx.numpy_helper.to_array(value)
+    if attribute.type == onnx.AttributeProto.STRINGS:
+        return [text.decode() for text in value]
+    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
 
 
 class _Builder(relax.BlockBuilder):  # type: ignore[name-defined]

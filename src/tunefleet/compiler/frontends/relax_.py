@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import tvm_ffi
+
 from tunefleet.compiler.frontends.examples import NUMPY_DTYPES
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.core.network import TensorSpec
@@ -35,7 +37,7 @@ class _Tidy(relax.PyExprMutator):  # type: ignore[name-defined]
         if call.op == tvm.ir.Op.get("relax.power"):
             return _product(call)
         if call.op == tvm.ir.Op.get("relax.add") and _is_all(call.args[1], 0):
-            unchanged = tvm.ir.structural_equal(call.ty, call.args[0].ty)
+            unchanged = tvm_ffi.structural_equal(call.ty, call.args[0].ty)
             return call.args[0] if unchanged else call
         return call
 

@@ -1,0 +1,14 @@
+"""Conversions of ONNX operators into Relax that TVM's importer lacks, or makes wrong or slow.
+
+`OPERATORS` is asked before TVM's own table. A module of this package holds the operators of one
+family and a table `RULES` of them.
+"""
+
+from __future__ import annotations
+
+from tunefleet.compiler.frontends.onnx_operators.node import Node, Rule
+
+__all__ = ["OPERATORS", "Node", "Rule"]
+
+#: (domain, operator) -> rule; the standard domain is "".
+OPERATORS: dict[tuple[str, str], Rule] = {}
