@@ -38,7 +38,7 @@ def known_operators() -> frozenset[str]:
     return frozenset(built_in | ours | theirs)
 
 
-class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
+class _Importer(onnx_frontend.ONNXGraphImporter):
     """TVM's importer with conversions of ours before its own."""
 
     def __init__(self, opsets: dict[str, int]) -> None:
