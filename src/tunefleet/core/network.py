@@ -5,25 +5,39 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+#: The extent of an output's dimension that depends on the values of the inputs.
+UNKNOWN = -1
+
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """Name, static shape and NumPy dtype name of one input or output."""
+    """Name, shape and NumPy dtype name of one input or output. Only an output's extent may be
+    `UNKNOWN`."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str
 
     def __post_init__(self) -> None:
-        if any(d <= 0 for d in self.shape):
-            raise ValueError(f"{self.name}: shape {self.shape} is not static and positive")
+        if any(d < UNKNOWN for d in self.shape):
+            raise ValueError(f"{self.name}: shape {self.shape} has a negative extent")
 
     @property
     def size(self) -> int:
+        """How many elements it has, if its shape is known."""
         return prod(self.shape)
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+        extents = ("?" if d == UNKNOWN else str(d) for d in self.shape)
+        return f"{self.name}: {self.dtype}[{', '.join(extents)}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """The inputs that a network takes at one choice of its free dimensions, and its outputs."""
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +45,9 @@ class NetworkInfo:
     """A network as the store and an artifact know it.
 
     `digest` identifies its content: the SHA-256 of the file, or of the zoo specification together
-    with the version of the zoo. Two jobs are the same job only when it agrees.
+    with the version of the zoo, and of the shapes that were chosen. Two jobs are the same job only
+    when it agrees. `inputs` and `outputs` are those of the first shape, `others` those of the
+    further shapes that one artifact takes.
     """
 
     name: str
@@ -39,3 +55,8 @@ class NetworkInfo:
     digest: str
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    others: tuple[Signature, ...] = ()
+
+    @property
+    def signatures(self) -> tuple[Signature, ...]:
+        return (Signature(self.inputs, self.outputs), *self.others)

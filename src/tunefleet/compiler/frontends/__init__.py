@@ -6,19 +6,34 @@ Importing this package imports neither TVM nor torch: loading a network does.
 from __future__ import annotations
 
 import os
+import tempfile
+from dataclasses import replace
+from pathlib import Path
 
-from tunefleet.compiler.frontends.imported import Frontend, ImportedNetwork, Reference
+from tunefleet.compiler.frontends.imported import (
+    Frontend,
+    ImportedNetwork,
+    ImportRequest,
+    Reference,
+    Segment,
+)
 from tunefleet.compiler.frontends.onnx_ import OnnxFrontend
 from tunefleet.compiler.frontends.spec import network_digest, network_name, source_path
 from tunefleet.compiler.frontends.torch_ import TorchFrontend
 from tunefleet.compiler.frontends.zoo_ import ZooFrontend
+from tunefleet.core.ids import digest
+from tunefleet.core.shapes import MOST_VARIANTS, ShapeRequest
+from tunefleet.errors import InputError
 
 __all__ = [
     "FRONTENDS",
     "Frontend",
+    "ImportRequest",
     "ImportedNetwork",
     "Reference",
+    "Segment",
     "load_network",
+    "load_networks",
     "network_digest",
     "network_name",
 ]
@@ -26,15 +41,38 @@ __all__ = [
 FRONTENDS: tuple[Frontend, ...] = (ZooFrontend(), OnnxFrontend(), TorchFrontend())
 
 
-def load_network(spec: str | os.PathLike[str]) -> ImportedNetwork:
-    """Loads ``zoo:NAME?key=value``, an ``.onnx`` file or a ``.pt2`` file.
+def load_network(
+    spec: str | os.PathLike[str], request: ImportRequest | None = None
+) -> ImportedNetwork:
+    """Loads ``zoo:NAME?key=value``, an ``.onnx`` file or a ``.pt2`` file at one choice of shapes.
 
-    Raises InputError when the source is wrong or uses what TVM cannot import, and SetupError when
-    a package that reads it is not installed.
+    Without a `request`, files of segments go to a temporary folder. Raises InputError when the
+    source is wrong, and SetupError when a package that reads it is not installed.
     """
     text = os.fspath(spec)
+    request = request or ImportRequest(Path(tempfile.mkdtemp(prefix="tunefleet-import-")))
     for frontend in FRONTENDS:
         if frontend.accepts(text):
-            return frontend.load(text)
+            imported = frontend.load(text, request)
+            if not request.shapes:
+                return imported
+            # The same file at other shapes is another network.
+            shapes = [str(spec) for spec in imported.info.inputs]
+            own = digest([imported.info.digest, shapes], len(imported.info.digest))
+            return replace(imported, info=replace(imported.info, digest=own))
     source_path(text)
     raise AssertionError(f"{text}: a suffix without a frontend")
+
+
+def load_networks(
+    spec: str | os.PathLike[str], folder: Path, shapes: ShapeRequest, *, whole: bool = False
+) -> list[ImportedNetwork]:
+    """The network at every combination of the shapes that were asked for."""
+    variants = shapes.variants()
+    if len(variants) > MOST_VARIANTS:
+        raise InputError(
+            f"{spec}: {len(variants)} combinations of shapes were asked for, at most "
+            f"{MOST_VARIANTS} make one artifact",
+            cure="give fewer values, or tune them apart",
+        )
+    return [load_network(spec, ImportRequest(folder, each, whole)) for each in variants]

@@ -4,25 +4,50 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from tunefleet.core.network import NetworkInfo
+from tunefleet.core.shapes import ShapeRequest
 
 if TYPE_CHECKING:
     import tvm
 
 
 class Reference(Protocol):
-    """Runs the source framework: the outputs that a compiled network must reproduce.
+    """Runs the source framework: the outputs that a compiled network must reproduce, and the
+    latency that it has to beat.
 
-    Inputs are in the order of `NetworkInfo.inputs`, outputs in the order of its outputs.
-    `threads` is set for the call, whatever the process uses otherwise. Not thread-safe.
+    Inputs are in the order of `NetworkInfo.inputs`, outputs in the order of its outputs. `threads`
+    is set for the call, whatever the process uses otherwise. Not thread-safe. It travels between
+    processes by pickle, and what it opened stays behind: the first call in a process opens the
+    network.
     """
 
+    @property
+    def framework(self) -> str:
+        """What runs it, as people call it: ONNX Runtime, PyTorch."""
+
     def __call__(self, inputs: Sequence[np.ndarray], threads: int = 1) -> list[np.ndarray]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A part of a network that stays in its source framework.
+
+    `name` is the function that the module calls (`tunefleet.compiler.segments`), `framework` what
+    runs it, `nodes` are its operators as `Operator name`, `reason` says why they are not compiled,
+    `flops` is an estimate of what it computes, 0 where nothing is known.
+    """
+
+    name: str
+    framework: str
+    nodes: tuple[str, ...]
+    reason: str
+    flops: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -30,13 +55,29 @@ class ImportedNetwork:
     """A network as Relax, beside the means to check it.
 
     `mod` has one function, `main`, with static shapes and the weights bound as constants; it
-    returns a tensor or a tuple of tensors. `example_inputs` are the same in every process.
+    returns a tensor or a tuple of tensors, and calls the function of each of `segments`.
+    `example_inputs` are the same in every process. `notes` are what the user should know.
     """
 
     info: NetworkInfo
     mod: tvm.IRModule
     reference: Reference
     example_inputs: tuple[np.ndarray, ...]
+    segments: tuple[Segment, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ImportRequest:
+    """How a network is to be imported.
+
+    `shapes` has one value for each name. `folder` is where the module will lie: files of segments
+    go below it (`segments.segment_file`). `whole`: refuse what would need segments.
+    """
+
+    folder: Path
+    shapes: ShapeRequest = field(default_factory=ShapeRequest)
+    whole: bool = False
 
 
 class Frontend(Protocol):
@@ -51,7 +92,7 @@ class Frontend(Protocol):
 
     def accepts(self, spec: str) -> bool: ...
 
-    def load(self, spec: str) -> ImportedNetwork: ...
+    def load(self, spec: str, request: ImportRequest) -> ImportedNetwork: ...
 
 
 Spec = str | os.PathLike[str]

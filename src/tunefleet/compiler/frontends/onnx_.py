@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tunefleet.compiler.frontends.examples import NUMPY_DTYPES, seeded_inputs
-from tunefleet.compiler.frontends.imported import ImportedNetwork
+from tunefleet.compiler.frontends.imported import ImportedNetwork, ImportRequest
 from tunefleet.compiler.frontends.spec import (
     ONNX_SUFFIX,
     listed,
@@ -38,7 +38,7 @@ class OnnxFrontend:
     def accepts(self, spec: str) -> bool:
         return spec.lower().endswith(ONNX_SUFFIX)
 
-    def load(self, spec: str) -> ImportedNetwork:
+    def load(self, spec: str, request: ImportRequest) -> ImportedNetwork:
         path = source_path(spec)
         what = shown(path)
         _require(what)
@@ -63,10 +63,15 @@ class OnnxFrontend:
 class OnnxReference:
     """Runs an ONNX file in ONNX Runtime; a session is made for each number of threads."""
 
+    framework = "ONNX Runtime"
+
     def __init__(self, path: Path, inputs: Sequence[TensorSpec]) -> None:
         self._path = path
         self._names = [spec.name for spec in inputs]
         self._sessions: dict[int, Any] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_sessions": {}}
 
     def __call__(self, inputs: Sequence[np.ndarray], threads: int = 1) -> list[np.ndarray]:
         session = self._sessions.get(threads) or self._session(threads)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tunefleet.compiler.frontends.examples import NUMPY_DTYPES, seeded_inputs
-from tunefleet.compiler.frontends.imported import ImportedNetwork
+from tunefleet.compiler.frontends.imported import ImportedNetwork, ImportRequest
 from tunefleet.compiler.frontends.spec import (
     TORCH_SUFFIX,
     listed,
@@ -36,7 +37,7 @@ class TorchFrontend:
     def accepts(self, spec: str) -> bool:
         return spec.lower().endswith(TORCH_SUFFIX)
 
-    def load(self, spec: str) -> ImportedNetwork:
+    def load(self, spec: str, request: ImportRequest) -> ImportedNetwork:
         path = source_path(spec)
         what = shown(path)
         require_torch(what)
@@ -52,6 +53,7 @@ class TorchFrontend:
                 ) from exc
             return import_program(
                 program,
+                TorchReference(partial(torch.export.load, path)),
                 what=what,
                 name=network_name(path),
                 source=self.name,
@@ -60,23 +62,33 @@ class TorchFrontend:
 
 
 class TorchReference:
-    """Runs an exported program eagerly."""
+    """Runs an exported program eagerly. `open_program` is called once in each process that runs
+    it, so it must be fit to be pickled."""
 
-    def __init__(self, program: ExportedProgram) -> None:
-        self._module = program.module()
-        self._in_spec = program.call_spec.in_spec
+    framework = "PyTorch"
+
+    def __init__(self, open_program: Callable[[], ExportedProgram]) -> None:
+        self._open_program = open_program
+        self._opened: tuple[Any, Any] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_opened": None}
 
     def __call__(self, inputs: Sequence[np.ndarray], threads: int = 1) -> list[np.ndarray]:
         import torch
         from torch.utils import _pytree as pytree
 
         tensors = [torch.from_numpy(np.array(array)) for array in inputs]
-        args, kwargs = pytree.tree_unflatten(tensors, self._in_spec)
+        if self._opened is None:
+            program = self._open_program()
+            self._opened = program.module(), program.call_spec.in_spec
+        module, in_spec = self._opened
+        args, kwargs = pytree.tree_unflatten(tensors, in_spec)
         before = torch.get_num_threads()
         torch.set_num_threads(threads)
         try:
             with torch.no_grad():
-                outputs = pytree.tree_leaves(self._module(*args, **kwargs))
+                outputs = pytree.tree_leaves(module(*args, **kwargs))
         finally:
             torch.set_num_threads(before)
         return [output.numpy() for output in outputs]
@@ -94,6 +106,7 @@ def require_torch(what: str) -> None:
 
 def import_program(
     program: ExportedProgram,
+    reference: TorchReference,
     *,
     what: str,
     name: str,
@@ -110,7 +123,6 @@ def import_program(
     if input_names:
         inputs = tuple(replace(i, name=n) for i, n in zip(inputs, input_names, strict=True))
     outputs = _output_names(program, what)
-    reference = TorchReference(program)
     saved = _saved_inputs(program, inputs)
     mod = _convert(program, what)
     from tunefleet.compiler.frontends.relax_ import output_specs

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from tunefleet.compiler.frontends.imported import ImportedNetwork
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tunefleet.compiler.frontends.imported import ImportedNetwork, ImportRequest
 from tunefleet.compiler.frontends.spec import is_zoo, network_digest
-from tunefleet.compiler.frontends.torch_ import import_program
+from tunefleet.compiler.frontends.torch_ import TorchReference, import_program
 from tunefleet.compiler.quiet import quiet
-from tunefleet.zoo import build, parse
+from tunefleet.errors import InputError
+from tunefleet.zoo import ZooNetwork, ZooSpec, build, parse
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
 
 
 class ZooFrontend:
@@ -17,19 +24,33 @@ class ZooFrontend:
     def accepts(self, spec: str) -> bool:
         return is_zoo(spec)
 
-    def load(self, spec: str) -> ImportedNetwork:
+    def load(self, spec: str, request: ImportRequest) -> ImportedNetwork:
         zoo_spec = parse(spec)
+        if request.shapes:
+            raise InputError(
+                f"{spec}: the shapes of a zoo network are parameters of its name",
+                cure=f"such as zoo:{zoo_spec.name}?batch=2; see `tunefleet networks`",
+            )
         with quiet():
-            network = build(zoo_spec)
-            import torch
-
-            with torch.no_grad():
-                program = torch.export.export(network.module, network.example_inputs)
+            network, program = _exported(zoo_spec)
             return import_program(
                 program,
+                TorchReference(partial(_program, zoo_spec)),
                 what=str(zoo_spec),
                 name=zoo_spec.label,
                 source=self.name,
                 digest=network_digest(spec),
                 input_names=network.input_names,
             )
+
+
+def _exported(spec: ZooSpec) -> tuple[ZooNetwork, ExportedProgram]:
+    network = build(spec)
+    import torch
+
+    with torch.no_grad():
+        return network, torch.export.export(network.module, network.example_inputs)
+
+
+def _program(spec: ZooSpec) -> ExportedProgram:
+    return _exported(spec)[1]

@@ -1,0 +1,76 @@
+"""What a user fixes of the dimensions that a network leaves free."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+#: So many shapes are one artifact at most: each adds the time of its tasks to a search.
+MOST_VARIANTS = 16
+
+Extents = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeRequest:
+    """Values for free dimensions, by the names of inputs and of dimensions.
+
+    `shapes` are whole shapes of inputs, `dims` values of single dimensions; an unnamed dimension is
+    called `INPUT.AXIS`. Several values of one name ask for one artifact that takes all of them.
+    """
+
+    shapes: tuple[tuple[str, tuple[Extents, ...]], ...] = ()
+    dims: tuple[tuple[str, tuple[int, ...]], ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, alternatives in self.shapes:
+            if not alternatives or any(e < 0 for extents in alternatives for e in extents):
+                raise ValueError(f"shape of {name}: extents are not negative, and there is one")
+        for name, values in self.dims:
+            if not values or min(values) < 0:
+                raise ValueError(f"dimension {name}: values are not negative, and there is one")
+        for names in ([n for n, _ in self.shapes], [n for n, _ in self.dims]):
+            if len(set(names)) != len(names):
+                raise ValueError("a name is given twice")
+
+    def __bool__(self) -> bool:
+        return bool(self.shapes or self.dims)
+
+    @classmethod
+    def of(
+        cls,
+        shapes: Iterable[tuple[str, Extents]] = (),
+        dims: Iterable[tuple[str, Iterable[int]]] = (),
+    ) -> ShapeRequest:
+        """From pairs in which a name may come again with another value."""
+        by_input: dict[str, list[Extents]] = {}
+        for name, extents in shapes:
+            alternatives = by_input.setdefault(name, [])
+            if tuple(extents) not in alternatives:
+                alternatives.append(tuple(extents))
+        by_dim: dict[str, list[int]] = {}
+        for name, values in dims:
+            by_dim[name] = list(dict.fromkeys([*by_dim.get(name, []), *values]))
+        return cls(
+            tuple((name, tuple(found)) for name, found in by_input.items()),
+            tuple((name, tuple(found)) for name, found in by_dim.items()),
+        )
+
+    def variants(self) -> list[ShapeRequest]:
+        """Every combination of the values, each a request with one value for each name."""
+        by_input = [[(name, (value,)) for value in values] for name, values in self.shapes]
+        by_dim = [[(name, (value,)) for value in values] for name, values in self.dims]
+        return [
+            ShapeRequest(shapes, dims)
+            for shapes in itertools.product(*by_input)
+            for dims in itertools.product(*by_dim)
+        ]
+
+    def shape_of(self, name: str) -> Extents | None:
+        """The only shape of an input, None where it is not given."""
+        return next((found[0] for n, found in self.shapes if n == name), None)
+
+    def value_of(self, name: str) -> int | None:
+        """The only value of a dimension, None where it is not given."""
+        return next((found[0] for n, found in self.dims if n == name), None)
