@@ -52,7 +52,7 @@ def _network(network: str, programs: int) -> dict[str, Any]:
     from tunefleet.fleet.network_work import import_network
 
     target = native_target(1)
-    tasks = import_network(network, target)[2]
+    tasks = import_network(network, target).tasks
     found = [_task(weighted.task.program, target, programs) for weighted in tasks]
     totals = {key: sum(row[key] for row in found) for key in found[0]}
     return {

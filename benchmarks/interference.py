@@ -34,7 +34,7 @@ def programs(machine: Any, count: int) -> list[Any]:
     from tunefleet.fleet import work
     from tunefleet.fleet.network_work import import_network
 
-    tasks = [w.task for name in NETWORKS for w in import_network(name, machine.target)[2]]
+    tasks = [w.task for name in NETWORKS for w in import_network(name, machine.target).tasks]
     tasks = sorted({t.task_id: t for t in tasks}.values(), key=lambda t: -t.flops)[: 2 * count]
     each = -(-3 * count // (2 * len(tasks)))
     settings = SearchSettings(population=24, generations=0)

@@ -66,12 +66,12 @@ class Bench:
         from tunefleet.core.budget import Budget
         from tunefleet.core.job import JobSpec
 
-        imported, _, tasks = self.networks[name]
+        network = self.networks[name]
         settings = replace(self.settings, search=replace(self.settings.search, seed=seed))
-        spec = JobSpec(imported.info, self.target, device_identity(), toolchain_identity(),
+        spec = JobSpec(network.info, self.target, device_identity(), toolchain_identity(),
                        Budget(trials=trials), settings)  # fmt: skip
         job = fleet.store.open_job(spec, job_id=f"{name}-{seed}", now=time.time())
-        fleet.store.put_tasks(job.job_id, tasks)
+        fleet.store.put_tasks(job.job_id, network.tasks)
         return job
 
     def under(
@@ -104,19 +104,20 @@ class Bench:
         crowned = fleet.store.winners(job.job_id)
         traces = {t: w.candidate.trace for t, (w, _) in crowned.items() if w is not None}
         path = modules / file_name(name)
-        compile_to(path, self.networks[name][1], self.target, traces)
+        compile_to(path, self.networks[name].module, self.target, traces)
 
     def latencies(self, name: str, directories: list[Path], rounds: int) -> list[list[float]]:
         """Seconds of a network's modules, measured in turn on the device."""
         from tunefleet.fleet import work
 
-        imported = self.networks[name][0]
+        imported = self.networks[name].variants[0]
         paths = [str(d / file_name(name)) for d in directories]
         with tempfile.TemporaryDirectory() as home:
             fleet = self.fleet(home)
             found: list[list[float]] = fleet.machine.device.call(
-                work.time_networks, paths, list(imported.example_inputs), rounds, 0.25
-            )
+                work.time_networks, paths, "main", list(imported.example_inputs),
+                self.target.threads, rounds, 0.25,
+            )[0]  # fmt: skip
             fleet.close()
         return found
 

@@ -56,7 +56,7 @@ def tasks_of(network: str) -> list[Any]:
     load_tvm()
     from tunefleet.fleet.network_work import import_network
 
-    return import_network(network, native_target())[2]
+    return import_network(network, native_target()).tasks
 
 
 @dataclass(frozen=True)

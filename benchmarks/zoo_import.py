@@ -122,7 +122,7 @@ def imported(configuration: str) -> dict[str, Any]:
 
     target = native_target(1)
     started, cpu_before = time.perf_counter(), time.process_time()
-    _, _, tasks = import_network(configuration, target)
+    tasks = import_network(configuration, target).tasks
     return {
         "import_s": time.perf_counter() - started,
         "cpu_s": time.process_time() - cpu_before,

@@ -197,7 +197,7 @@ class _Network:
         from tunefleet.fleet.network_work import import_network
 
         target = self._target
-        _, _, tasks = import_network(self._name, target.target)
+        tasks = import_network(self._name, target.target).tasks
         own = [w for w in tasks if w.task.task_id not in target.seen]
         target.seen.update(w.task.task_id for w in own)
         job = target.store.open_job(spec, job_id=uuid.uuid4().hex, now=time.time())

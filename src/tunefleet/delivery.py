@@ -43,15 +43,16 @@ def artifact_of(
 
     return Artifact(
         path=context.artifact_path,
-        network=prepared.imported.info,
+        network=prepared.info,
         target=context.target,
         device=device_identity(context.device_key),
         toolchain=toolchain_identity(),
         result=result,
+        spec=str(context.values.get("spec", "")),
     )
 
 
-def publish(artifact: Artifact, module: Path, untuned: Path, records: list[Any]) -> None:
+def publish(artifact: Artifact, module: Path, untuned: Path | None, records: list[Any]) -> None:
     """Write an artifact with its report, whole or not at all."""
     from tunefleet.compiler.artifact import write_artifact
     from tunefleet.report import render_html

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import Any
+
+from tunefleet.core.shapes import ShapeRequest
 
 
 def list_tasks(
-    spec: str, target_text: str = "native", threads: int | None = None
+    spec: str,
+    target_text: str = "native",
+    threads: int | None = None,
+    shapes: ShapeRequest | None = None,
+    *,
+    whole: bool = False,
 ) -> dict[str, Any]:
     """The tasks of a network on a target, ranked by their share of its FLOPs; tunes nothing."""
     from tunefleet.compiler.host import parse_target
     from tunefleet.fleet.network_work import import_network
 
     target = parse_target(target_text, threads)
-    imported, _, tasks = import_network(spec, target)
-    total = sum(t.total_flops for t in tasks) or 1.0
+    with tempfile.TemporaryDirectory(prefix="tunefleet-tasks-") as folder:
+        tasked = import_network(spec, target, Path(folder), shapes, whole=whole)
+    total = tasked.flops or 1.0
     return {
-        "network": imported.info.name,
+        "network": tasked.info.name,
         "target": str(target),
+        "inputs": [[str(t) for t in s.inputs] for s in tasked.info.signatures],
+        "notes": list(dict.fromkeys(n for each in tasked.variants for n in each.notes)),
+        "outside": tasked.outside({}),
         "tasks": [
             {
                 "task_id": t.task.task_id,
@@ -27,6 +40,6 @@ def list_tasks(
                 "flops": t.task.flops,
                 "share": t.total_flops / total,
             }
-            for t in tasks
+            for t in tasked.tasks
         ],
     }

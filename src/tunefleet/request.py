@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from tunefleet.core.identity import DeviceIdentity
 from tunefleet.core.job import JobSpec
 from tunefleet.core.network import NetworkInfo
 from tunefleet.core.settings import SHIPPED_MODEL, SearchSettings, TuneSettings
+from tunefleet.core.shapes import ShapeRequest
 from tunefleet.errors import InputError
 
 if TYPE_CHECKING:
@@ -113,3 +115,25 @@ def pretrained_model(name: str, home: Path) -> Entry:
             cure=f"train one with --features {SCHEMA}",
         )
     return found
+
+
+def shape_request(
+    shapes: Mapping[str, Sequence[int] | Sequence[Sequence[int]]] | None = None,
+    dims: Mapping[str, int | Sequence[int]] | None = None,
+) -> ShapeRequest:
+    """What is asked of free dimensions: a shape or several by input, a value or several by
+    dimension. Raises InputError."""
+    try:
+        return ShapeRequest.of(
+            [(name, shape) for name, given in (shapes or {}).items() for shape in _shapes(given)],
+            [(n, [v] if isinstance(v, int) else list(v)) for n, v in (dims or {}).items()],
+        )
+    except ValueError as error:
+        cure = "such as shapes={'x': [1, 3, 224, 224]}, dims={'width': [160, 320]}"
+        raise InputError(str(error), cure=cure) from error
+
+
+def _shapes(given: Sequence[int] | Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
+    if all(isinstance(extent, int) for extent in given):
+        return [tuple(given)]  # type: ignore[arg-type]
+    return [tuple(shape) for shape in given]  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +14,11 @@ from tunefleet.core.trial import Failure, Trial
 
 if TYPE_CHECKING:
     from tunefleet.context import BenchmarkContext
-    from tunefleet.fleet.network_work import Comparison, PreparedNetwork
+    from tunefleet.fleet.comparison import Comparison
+    from tunefleet.fleet.network_work import PreparedNetwork
     from tunefleet.store import Store
 
-SCHEMA = "tunefleet-result/1"
+SCHEMA = "tunefleet-result/2"
 
 
 def build_result(
@@ -29,9 +31,9 @@ def build_result(
     resumed: bool,
     stopped: str,
     delivered: str,
-    why_untuned: str,
+    why_plain: str,
     difference: float | None,
-    comparison: Comparison | None,
+    comparisons: Sequence[Comparison],
     kernels: dict[str, float],
     peak_gflops: float | None,
     artifact: Path | None,
@@ -40,7 +42,7 @@ def build_result(
     from tunefleet.compiler.host import device_identity
     from tunefleet.compiler.toolchain import toolchain_identity
 
-    info = prepared.imported.info
+    info = prepared.info
     trials = store.trials(job.job_id) if store and job else []
     wall = _wall(context, store, job)
     value: dict[str, Any] = {
@@ -67,23 +69,33 @@ def build_result(
         "wall": wall,
         "errands": [errand.to_json() for errand in context.errands],
         "delivered": delivered or None,
-        "why_untuned": why_untuned or None,
+        "why_plain": why_plain or None,
         "verified": difference is not None and delivered == "tuned",
-        "difference": {"untuned": prepared.difference, "tuned": difference},
+        "difference": {"plain": prepared.difference, "tuned": difference},
         "peak_gflops": peak_gflops,
         "kernels_ms": sum(kernels.values()) * 1e3 if kernels else None,
-        "untuned_ms": None,
         "tuned_ms": None,
         "speedup": None,
+        "baselines": [],
+        "warnings": [],
+        "outside": prepared.tasked.outside(kernels),
         "artifact": str(artifact) if artifact else None,
         "report": str(artifact / "report.html") if artifact else None,
     }
-    if comparison is not None:
-        value["untuned_ms"] = comparison.untuned.scaled(1e3).to_json()
-        value["tuned_ms"] = comparison.tuned.scaled(1e3).to_json()
-        value["speedup"] = comparison.speedup.to_json()
+    if comparisons:
+        from tunefleet.fleet.comparison import told
+
+        framework = prepared.tasked.variants[0].reference.framework
+        shapes = [
+            told(comparison, framework, [str(t) for t in signature.inputs])
+            for comparison, signature in zip(comparisons, info.signatures, strict=True)
+        ]
+        value |= shapes[0]
+        value["warnings"] = list(dict.fromkeys(w for s in shapes for w in s["warnings"]))
+        if len(shapes) > 1:
+            value["shapes"] = shapes
     if store and job:
-        rows = _task_rows(prepared.tasks, store, job, peak_gflops)
+        rows = _task_rows(prepared.tasked.tasks, store, job, peak_gflops)
         value["tasks"] = rows
         value["reused"] = sum(1 for row in rows if row["source"] == "reused")
         value["curve"] = tuning_curve(store, job)
@@ -150,10 +162,14 @@ def _task_rows(
                 "failed": sum(isinstance(t.outcome, Failure) for t in trials),
                 "latency_us": latency * 1e6 if latency else None,
                 "gflops": gflops,
-                "peak_share": gflops / peak_gflops if gflops and peak_gflops else None,
                 "source": source,
             }
         )
+    # A kernel that is faster than the measured peak shows that the peak was measured too low.
+    peak = max([peak_gflops or 0.0, *(r["gflops"] or 0.0 for r in rows)])
+    for row in rows:
+        known = peak_gflops and row["gflops"]
+        row["peak_share"] = row["gflops"] / peak if known else None
     total = sum((r["latency_us"] or 0.0) * r["weight"] for r in rows) or 1.0
     for row in rows:
         row["network_share"] = (row["latency_us"] or 0.0) * row["weight"] / total

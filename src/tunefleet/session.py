@@ -6,6 +6,7 @@ Everything the command line does to a network is a call of this module.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -17,17 +18,19 @@ from tunefleet.core.budget import Budget
 from tunefleet.core.events import Event, JobOpened, Note, Observer, PhaseStarted
 from tunefleet.core.job import Job, JobSpec, JobState
 from tunefleet.core.settings import TuneSettings
+from tunefleet.core.shapes import ShapeRequest
 from tunefleet.errors import JobError, StepOrderError
-from tunefleet.request import SearchRequest, job_spec, search_request
+from tunefleet.request import SearchRequest, job_spec, search_request, shape_request
 from tunefleet.scheduler.values import JobEnd, Role
 
 if TYPE_CHECKING:
     from tunefleet.compiler.artifact import Artifact
+    from tunefleet.fleet.comparison import Comparison, Contender
     from tunefleet.fleet.finalists import Finalists
     from tunefleet.fleet.live import Ending
     from tunefleet.fleet.local import LocalFleet
     from tunefleet.fleet.machine import Machine
-    from tunefleet.fleet.network_work import Comparison, PreparedNetwork
+    from tunefleet.fleet.network_work import PreparedNetwork
     from tunefleet.store import Store
 
 __all__ = ["BenchmarkContext", "Session"]
@@ -70,9 +73,9 @@ class Session:
         self._resumed = False
         self._tuned: Path | None = None
         self._delivered = ""
-        self._why_untuned = ""
+        self._why_plain = ""
         self._difference = 0.0
-        self._comparison: Comparison | None = None
+        self._comparisons: list[Comparison] = []
         self._kernels: dict[str, float] = {}
         self._peak: float | None = None
         self._artifact: Artifact | None = None
@@ -100,21 +103,41 @@ class Session:
 
     # The steps
 
-    def from_network(self, spec: str | Path) -> Self:
-        """Import a network, check it against its source framework, split it into tasks."""
-        self.import_network(spec)
+    def from_network(
+        self,
+        spec: str | Path,
+        *,
+        shapes: Mapping[str, Sequence[int] | Sequence[Sequence[int]]] | None = None,
+        dims: Mapping[str, int | Sequence[int]] | None = None,
+        whole: bool = False,
+    ) -> Self:
+        """Import a network, check it against its source framework, split it into tasks.
+
+        `shapes` fixes shapes of inputs by name, `dims` free dimensions by name; several values of
+        a dimension make one module for all of them. `whole`: refuse a network of which a part
+        would stay in its source framework.
+        """
+        self.import_network(spec, shape_request(shapes, dims), whole=whole)
         self.check_import()
         return self
 
-    def import_network(self, spec: str | Path) -> None:
+    def import_network(
+        self, spec: str | Path, shapes: ShapeRequest | None = None, *, whole: bool = False
+    ) -> None:
         """The part of `from_network` that the device has no part in."""
-        from tunefleet.fleet.network_work import prepare_network
+        from tunefleet.fleet.network_work import import_network, prepare_network
 
         self._phase("import")
-        target = self.context.target
+        target, folder = self.context.target, self._scratch_path()
         with self.context.timed("import", Role.HOST):
-            self._prepared = prepare_network(str(spec), target, self._scratch_path())
-        self.context.values["network"] = self._prepared.imported.info.name
+            tasked = import_network(str(spec), target, folder, shapes, whole=whole)
+            for note in dict.fromkeys(n for each in tasked.variants for n in each.notes):
+                self._observer(Note(note))
+            self._prepared = prepare_network(tasked, target, folder)
+        self.context.values["network"] = tasked.info.name
+        # Where it is found again to be measured beside its artifact.
+        is_file = Path(spec).exists()
+        self.context.values["spec"] = str(Path(spec).resolve()) if is_file else str(spec)
 
     def check_import(self) -> None:
         """The part of `from_network` that runs on the device."""
@@ -163,7 +186,7 @@ class Session:
         from tunefleet.fleet.locks import job_lock
 
         self._settings = request.settings
-        spec = job_spec(self.context, prepared.imported.info, request.budget, request.settings)
+        spec = job_spec(self.context, prepared.info, request.budget, request.settings)
         self._locks.enter_context(job_lock(self.context.directory("locks"), spec.fingerprint))
         self._job = self._open_job(self._open_store(), spec, prepared, request.new_job)
         return self._job
@@ -191,7 +214,7 @@ class Session:
             finalists.crown()
 
     def build(self) -> Self:
-        """Compile with the best verified records; keep the untuned module if that is faster.
+        """Compile with the best verified records; keep the plain module if that is faster.
 
         Without `autotune` before, the records are those that earlier jobs verified on this
         device.
@@ -209,28 +232,29 @@ class Session:
         self._phase("compile")
         with self.context.timed("compile", Role.HOST):
             traces = self._traces(prepared)
-            compile_to(tuned, prepared.module, self.context.target, traces)
-        self._tuned, self._delivered, self._why_untuned = tuned, "tuned", ""
+            compile_to(tuned, prepared.tasked.module, self.context.target, traces)
+        self._tuned, self._delivered, self._why_plain = tuned, "tuned", ""
 
     def verify(self) -> None:
         """The part of `build` that runs on the device."""
         tuned = self._need(self._tuned, "verify", "compile")
         prepared = self._need(self._prepared, "verify", "from_network")
-        from tunefleet.fleet.network_work import TOLERANCE, compare, difference_from
+        from tunefleet.fleet.comparison import Contender, compare
+        from tunefleet.fleet.network_work import TOLERANCE, difference_of
 
         machine = self._start_machine()
         self._phase("measure")
         with self.context.timed("evaluate", Role.DEVICE):
-            self._difference = difference_from(prepared.expected, tuned, prepared.imported, machine)
+            self._difference = difference_of(prepared, tuned, machine)
             if not self._difference <= TOLERANCE:
-                self._deliver_untuned(
+                self._deliver_plain(
                     f"the tuned module differs from the source framework by {self._difference:.1e}"
                 )
                 return
-            inputs = prepared.imported.example_inputs
-            self._comparison = compare(prepared.untuned, tuned, inputs, machine, _DECISION_ROUNDS)
-        if self._comparison.speedup.median <= 1.0:
-            self._deliver_untuned("the tuned module is not faster than the untuned one")
+            both = [Contender("plain", prepared.plain), Contender("tuned", tuned)]
+            found = compare(both, prepared, machine, _DECISION_ROUNDS)
+        if found.ratio("plain", "tuned").median <= 1.0:
+            self._deliver_plain("the tuned module is not faster than the plain one")
 
     def save(self) -> Self:
         """Publish the artifact directory `home/artifacts/RUN_ID`."""
@@ -241,25 +265,27 @@ class Session:
         return self
 
     def evaluate(self, rounds: int | None = None) -> Self:
-        """Measure untuned and tuned end to end, in turn; adds to a saved artifact's report."""
-        tuned = self._need(self._tuned, "evaluate", "build")
+        """Measure the source framework, untuned TVM where that can be waited for, and what is
+        delivered end to end, in turn; adds to a saved artifact's report."""
+        self._need(self._tuned, "evaluate", "build")
         prepared = self._need(self._prepared, "evaluate", "from_network")
-        from tunefleet.fleet.network_work import compare, kernel_times
-        from tunefleet.fleet.pool import CallFailure
+        from tunefleet.fleet.comparison import compare, kernel_times
 
         machine = self._start_machine()
         self._phase("measure")
         with self.context.timed("evaluate", Role.DEVICE):
-            inputs = prepared.imported.example_inputs
             count = rounds or self._settings.measure.end_to_end_rounds
-            self._comparison = compare(prepared.untuned, tuned, inputs, machine, count)
-            kernels = kernel_times(self.module_path, inputs, machine)
-            if isinstance(kernels, CallFailure):
-                self._observer(Note(f"kernels were not timed one by one: {kernels.text}", True))
-            else:
-                self._kernels = kernels
-        if self._delivered == "tuned" and self._comparison.speedup.median <= 1.0:
-            self._deliver_untuned("the tuned module is not faster than the untuned one")
+            self._comparisons = [
+                compare(self._contenders(prepared, index), prepared, machine, count, index)
+                for index in range(len(prepared.info.signatures))
+            ]
+            for warning in dict.fromkeys(each.warning for each in self._comparisons):
+                if warning:
+                    self._observer(Note(warning, warning=True))
+            try:
+                self._kernels = kernel_times(self.module_path, prepared, machine)
+            except JobError as error:
+                self._observer(Note(str(error), warning=True))
         if self._artifact is not None:
             self._publish()
         if self._job is not None and self._store is not None:
@@ -292,7 +318,7 @@ class Session:
         """The shared library that is delivered."""
         prepared = self._need(self._prepared, "module_path", "from_network")
         tuned = self._need(self._tuned, "module_path", "build")
-        chosen: Path = tuned if self._delivered == "tuned" else prepared.untuned
+        chosen: Path = tuned if self._delivered == "tuned" else prepared.plain
         return chosen
 
     @property
@@ -316,9 +342,9 @@ class Session:
             resumed=self._resumed,
             stopped=self._stopped,
             delivered=self._delivered,
-            why_untuned=self._why_untuned,
+            why_plain=self._why_plain,
             difference=self._difference if self._tuned else None,
-            comparison=self._comparison,
+            comparisons=self._comparisons,
             kernels=self._kernels,
             peak_gflops=self._peak,
             artifact=self._artifact.path if self._artifact else None,
@@ -366,7 +392,7 @@ class Session:
                     store.finish(old.job_id, JobState.FAILED, {"stopped": "replaced by a new job"})
         job = store.open_job(spec, job_id=self.context.run_id, now=self.context.created_at)
         self._resumed = job.job_id != self.context.run_id
-        store.put_tasks(job.job_id, prepared.tasks)
+        store.put_tasks(job.job_id, prepared.tasked.tasks)
         self._observer(JobOpened(job.job_id, self._resumed, spec.budget, job.elapsed_s))
         return job
 
@@ -377,16 +403,24 @@ class Session:
         store = self._open_store()
         if self._job is not None:
             return winning_traces(store, self._job)
-        info, budget = prepared.imported.info, Budget(trials=1)  # no search, it is not looked at
+        info, budget = prepared.info, Budget(trials=1)  # no search, it is not looked at
         spec = job_spec(self.context, info, budget, self._settings)
-        found = best_traces(store, spec, prepared.tasks)
+        found = best_traces(store, spec, prepared.tasked.tasks)
         if not found:
-            self._observer(Note("no verified record fits this device: the module is untuned"))
+            self._observer(Note("no verified record fits this device: the module is plain"))
         return found
 
-    def _deliver_untuned(self, why: str) -> None:
-        self._delivered, self._why_untuned = "untuned", why
-        self._observer(Note(f"{why}: the untuned module is delivered", warning=True))
+    def _deliver_plain(self, why: str) -> None:
+        self._delivered, self._why_plain = "plain", why
+        self._observer(Note(f"{why}: the plain module is delivered", warning=True))
+
+    def _contenders(self, prepared: PreparedNetwork, variant: int) -> list[Contender]:
+        from tunefleet.fleet.comparison import SOURCE, TUNED, UNTUNED, Contender
+
+        found = [Contender(SOURCE, prepared.tasked.variants[variant].reference)]
+        if prepared.untuned is not None:
+            found.append(Contender(UNTUNED, prepared.untuned))
+        return [*found, Contender(TUNED, self.module_path)]
 
     def _publish(self) -> None:
         from tunefleet.delivery import artifact_of, publish

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from tunefleet.context import BenchmarkContext
 from tunefleet.core.events import JobEnded, Observer
+from tunefleet.core.shapes import ShapeRequest
 from tunefleet.errors import InputError, JobError, TunefleetError
-from tunefleet.request import SearchRequest, search_request
+from tunefleet.request import SearchRequest, search_request, shape_request
 from tunefleet.scheduler.values import Role
 from tunefleet.session import Session
 
@@ -42,6 +43,9 @@ def tune(
     priorities: Mapping[str, int] | None = None,
     deadlines_s: Mapping[str, float] | None = None,
     observer: Callable[[int], Observer] = _unwatched,
+    shapes: Mapping[str, Sequence[int] | Sequence[Sequence[int]]] | None = None,
+    dims: Mapping[str, int | Sequence[int]] | None = None,
+    whole: bool = False,
     **request: Any,
 ) -> list[Tuned]:
     """Tune networks at once under a policy: sequential, synchronous, interleaved, predictive.
@@ -50,8 +54,9 @@ def tune(
     Each is a job of its own with the budget and settings of `search_request` (`trials`,
     `minutes`, ...) and a run of its own in the home of `context`. `priorities` and `deadlines_s`
     are by network, higher goes first and seconds from now; only the predictive policy minds them.
-    `observer(i)` is told what happens to the i-th network. Called again after an interruption, all
-    jobs go on.
+    `shapes` and `dims` fix free dimensions of all of them, `whole` refuses networks of which a
+    part would stay in its source framework. `observer(i)` is told what happens to the i-th
+    network. Called again after an interruption, all jobs go on.
     """
     from tunefleet.fleet.local import LocalFleet, Wanted
 
@@ -69,6 +74,8 @@ def tune(
             Session(base.another(), observer(index), fleet),
             observer(index),
             wanted,
+            shape_request(shapes, dims),
+            whole,
             Wanted((priorities or {}).get(name, 0), (deadlines_s or {}).get(name), look_ahead),
         )
         for index, name in enumerate(names)
@@ -95,6 +102,8 @@ class _Run:
         session: Session,
         observer: Observer,
         request: SearchRequest,
+        shapes: ShapeRequest,
+        whole: bool,
         wanted: Wanted,
     ) -> None:
         self.session = session
@@ -102,6 +111,8 @@ class _Run:
         self._name = name
         self._observer = observer
         self._request = request
+        self._shapes = shapes
+        self._whole = whole
         self._wanted = wanted
         self._job: Job | None = None
         self._result: dict[str, Any] | None = None
@@ -112,11 +123,14 @@ class _Run:
 
         session = self.session
         steps = [
-            (Role.HOST, lambda: session.import_network(self._name)),
+            (Role.HOST, self._import),
             (Role.DEVICE, session.check_import),
             (Role.HOST, self._open_job),
         ]
         return Errands(f"import of {self._name}", steps, self._searching)
+
+    def _import(self) -> None:
+        self.session.import_network(self._name, self._shapes, whole=self._whole)
 
     def _open_job(self) -> None:
         self._job = self.session.open_job(self._request)

@@ -54,8 +54,8 @@ class FakeSession:
     def __exit__(self, *error: object) -> None:
         self.closed = True
 
-    def from_network(self, spec: str) -> FakeSession:
-        self.calls.append(("from_network", {"spec": spec}))
+    def from_network(self, spec: str, **importing: Any) -> FakeSession:
+        self.calls.append(("from_network", {"spec": spec} | importing))
         return self
 
     def autotune(self, **request: Any) -> FakeSession:

@@ -21,6 +21,8 @@ Modules = Callable[..., None]
 LISTING = {
     "network": "tiny_cnn",
     "target": "llvm -mcpu=znver3 -num-cores=2",
+    "notes": ["the batch dimension n is 1"],
+    "outside": None,
     "tasks": [
         {
             "task_id": "0" * 32,
@@ -61,7 +63,7 @@ def array(tmp_path: Path) -> Path:
 
 
 def test_tasks_lists_ranks_and_shares(invoke: Invoke, modules: Modules) -> None:
-    modules("tunefleet.listing", list_tasks=lambda spec, target, threads: LISTING)
+    modules("tunefleet.listing", list_tasks=lambda spec, target, threads, shapes, whole: LISTING)
     assert "conv2d+add" in invoke("tasks", "zoo:tiny_cnn").out
     assert json.loads(invoke("tasks", "zoo:tiny_cnn", "--json").out) == LISTING
 

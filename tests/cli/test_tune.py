@@ -43,11 +43,17 @@ def test_every_option_reaches_the_session(
         "--target znver3 --threads 2 --trials 64 --minutes 3 --target-latency-ms 1.5 --batch 8 "
         "--first-batch 4 --profile-timeout 5 --build-timeout 6 --population 32 --generations 0 "
         "--seed 7 --cost-model random --no-transfer --device-key lab --new-job --quiet "
-        "--policy interleaved --look-ahead --host-cores 0,2-3 --device-cores 1"
+        "--policy interleaved --look-ahead --host-cores 0,2-3 --device-cores 1 "
+        "--shape x=1,8 --shape x=1,16 --dim a=1 --dim b=2 --dim b=3 --whole"
     )
     home = str(tmp_path)
     assert invoke("tune", "zoo:tiny_cnn?batch=4", *options.split(), "--home", home).code == 0
-    assert session.asked("from_network") == {"spec": "zoo:tiny_cnn?batch=4"}
+    assert session.asked("from_network") == {
+        "spec": "zoo:tiny_cnn?batch=4",
+        "shapes": {"x": [(1, 8), (1, 16)]},
+        "dims": {"a": [1], "b": [2, 3]},
+        "whole": True,
+    }
     assert session.context == {
         "target": "znver3",
         "device_key": "lab",

@@ -25,4 +25,4 @@ def tiny(target: Any) -> Any:
 @pytest.fixture(scope="session")
 def conv_task(tiny: Any) -> Any:
     """The task with the most FLOPs."""
-    return tiny[2][0].task
+    return tiny.tasks[0].task

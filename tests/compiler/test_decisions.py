@@ -17,7 +17,7 @@ pytestmark = pytest.mark.tvm
 def tasks(tiny: Any) -> dict[str, Any]:
     """One task of each kind, smallest first where there are several."""
     found = {}
-    for weighted in tiny[2]:
+    for weighted in tiny.tasks:
         kernel = weighted.task.shapes.split()[1]
         found[f"{weighted.task.name} {kernel}"] = weighted.task
     return {

@@ -228,11 +228,11 @@ def test_constants_are_folded() -> None:
 
 
 def test_prepared_network_has_no_transposes_between_convolutions(tiny: Any) -> None:
-    names = [t.task.name for t in tiny[2]]
+    names = [t.task.name for t in tiny.tasks]
     assert sum("transpose" in n for n in names) <= 2  # the input's and the classifier's
 
 
 def test_elementwise_operators_are_fused(tiny: Any) -> None:
-    names = [t.task.name for t in tiny[2]]
+    names = [t.task.name for t in tiny.tasks]
     assert "conv2d+add+relu" in names
     assert not {"add", "relu", "maximum", "minimum"} & set(names)

@@ -19,7 +19,7 @@ def padded(tiny: Any, target: Any) -> list[tuple[Any, Any]]:
     from tunefleet.fleet.network_work import import_network
 
     found = []
-    for tasks in (tiny[2], import_network("zoo:tiny_cnn?size=14", target)[2]):
+    for tasks in (tiny.tasks, import_network("zoo:tiny_cnn?size=14", target).tasks):
         (program,) = (w.task.program for w in tasks if "3x3x1x16" in w.task.shapes)
         for schedule in design_space(program, target):
             trace = schedule.trace.simplified(remove_postproc=True)

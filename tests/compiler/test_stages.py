@@ -164,7 +164,7 @@ def test_a_trace_that_does_not_fit_is_a_failed_trial(
 ) -> None:
     from tunefleet.compiler.build import build_candidate
 
-    other = tiny[2][-1].task
+    other = tiny.tasks[-1].task
     found = build_candidate(other.program, target, "x", candidates[0].trace, str(tmp_path))
     assert isinstance(found, Failure)
     assert found.kind is FailureKind.INSTANTIATE

@@ -10,21 +10,21 @@ pytestmark = pytest.mark.tvm
 
 
 def test_flops_of_a_convolution_are_exact(tiny: Any) -> None:
-    conv = next(t.task for t in tiny[2] if t.task.shapes.startswith("1x16x16x3 3x3x3x16"))
+    conv = next(t.task for t in tiny.tasks if t.task.shapes.startswith("1x16x16x3 3x3x3x16"))
     outputs = 16 * 16 * 16
     # Multiply and add per tap, then bias and relu.
     assert conv.flops == outputs * (2 * 3 * 3 * 3) + 2 * outputs
 
 
 def test_tasks_are_ranked_by_total_flops(tiny: Any) -> None:
-    totals = [t.total_flops for t in tiny[2]]
+    totals = [t.total_flops for t in tiny.tasks]
     assert totals == sorted(totals, reverse=True)
 
 
 def test_equal_programs_are_one_task_with_a_weight(target: Any) -> None:
     from tunefleet.fleet.network_work import import_network
 
-    _, _, tasks = import_network("zoo:bert_2l?size=16", target)
+    tasks = import_network("zoo:bert_2l?size=16", target).tasks
     assert max(t.weight for t in tasks if "matmul" in t.task.name) >= 6
     assert len({t.task.task_id for t in tasks}) == len(tasks)
 
@@ -33,19 +33,19 @@ def test_task_ids_are_the_same_in_every_process(tiny: Any) -> None:
     code = (
         "from tunefleet.fleet.network_work import import_network\n"
         "from tunefleet.compiler.host import native_target\n"
-        "tasks = import_network('zoo:tiny_cnn', native_target(1))[2]\n"
+        "tasks = import_network('zoo:tiny_cnn', native_target(1)).tasks\n"
         "print(*[t.task.task_id for t in tasks])"
     )
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert other.stdout.split() == [t.task.task_id for t in tiny[2]]
+    assert other.stdout.split() == [t.task.task_id for t in tiny.tasks]
 
 
 def test_another_target_makes_other_tasks(tiny: Any) -> None:
     from tunefleet.compiler.tasks import extract_tasks
     from tunefleet.core.target import Target
 
-    other = extract_tasks(tiny[1], Target("x86-64", 1))
-    assert not {t.task.task_id for t in other} & {t.task.task_id for t in tiny[2]}
+    other = extract_tasks(tiny.module, Target("x86-64", 1))
+    assert not {t.task.task_id for t in other} & {t.task.task_id for t in tiny.tasks}
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,7 @@ def _import(block: Callable[[], Any], target: Any) -> Any:
     """(imported, prepared module)."""
     import torch
 
-    from tunefleet.compiler.frontends.torch_ import import_program
+    from tunefleet.compiler.frontends.torch_ import TorchReference, import_program
     from tunefleet.compiler.graph import prepare
     from tunefleet.compiler.host import to_tvm
 
@@ -134,7 +134,10 @@ def _import(block: Callable[[], Any], target: Any) -> Any:
         torch.manual_seed(0)
         module, example = block()
         program = torch.export.export(module.eval(), (example,))
-    imported = import_program(program, what="a block", name="block", source="pt2", digest="d")
+    reference = TorchReference(lambda: program)
+    imported = import_program(
+        program, reference, what="a block", name="block", source="pt2", digest="d"
+    )
     return imported, prepare(imported.mod, to_tvm(target))
 
 
@@ -145,13 +148,13 @@ def test_a_block_computes_what_torch_does(
     from tunefleet.compiler.executable import (
         LoadedNetwork,
         compile_network,
-        save_executable,
+        save_network,
         worst_difference,
     )
 
     imported, module = _import(block, target)
     path = str(tmp_path / "block.so")
-    save_executable(compile_network(module, target, {}), path)
+    save_network(compile_network(module, target, {}), path)
     expected = imported.reference(imported.example_inputs)
     actual = LoadedNetwork(path).run(imported.example_inputs)
     assert worst_difference(expected, actual) < 1e-4

@@ -38,10 +38,9 @@ def spec_of(imported: Any, trials: int, settings: TuneSettings = SETTINGS) -> Jo
 
 
 def open_job(store: Any, tiny: Any, trials: int, settings: TuneSettings = SETTINGS) -> Job:
-    imported, _, tasks = tiny
-    spec = spec_of(imported, trials, settings)
+    spec = spec_of(tiny, trials, settings)
     job = store.open_job(spec, job_id=f"{len(store.jobs()):032d}", now=time.time())
-    store.put_tasks(job.job_id, tasks)
+    store.put_tasks(job.job_id, tiny.tasks)
     return job
 
 

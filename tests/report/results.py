@@ -1,4 +1,4 @@
-"""Made-up results of schema tunefleet-result/1."""
+"""Made-up results of schema tunefleet-result/2."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def a_result(tasks: int = 12, rounds: int = 60, start_ms: float = 9.5) -> dict[s
     generator = random.Random(0)
     weights = [1 / (1 + i) for i in range(tasks)]
     return {
-        "schema": "tunefleet-result/1",
+        "schema": "tunefleet-result/2",
         "run": "a" * 32,
         "job": "b" * 32,
         "resumed": False,
@@ -94,12 +94,27 @@ def a_result(tasks: int = 12, rounds: int = 60, start_ms: float = 9.5) -> dict[s
             "evaluate": 6.0,
             "other": 0.2,
         },
-        "untuned_ms": interval(61.3, 0.03),
         "tuned_ms": interval(4.12, 0.015),
-        "speedup": interval(14.9, 0.025),
+        "speedup": interval(1.21, 0.025),
+        "baselines": [
+            {
+                "name": "PyTorch",
+                "kind": "source",
+                "latency_ms": interval(4.99, 0.03),
+                "speedup": interval(1.21, 0.025),
+            },
+            {
+                "name": "untuned TVM",
+                "kind": "untuned",
+                "latency_ms": interval(61.3, 0.03),
+                "speedup": interval(14.9, 0.025),
+            },
+        ],
+        "warnings": [],
+        "outside": None,
         "delivered": "tuned",
         "verified": True,
-        "difference": {"untuned": 1.1e-6, "tuned": 2.4e-6},
+        "difference": {"plain": 1.1e-6, "tuned": 2.4e-6},
         "peak_gflops": 218.0,
         "kernels_ms": 3.95,
         "tasks": [a_task(i, w / sum(weights), generator) for i, w in enumerate(weights)],

@@ -63,7 +63,7 @@ def evaluate(
     json: options.Json = False,
     traceback: options.Traceback = False,
 ) -> None:
-    """Measure a tuned network again, beside the untuned one."""
+    """Measure a tuned network again, beside the framework it comes from and untuned TVM."""
     from tunefleet.inference import evaluate_artifact
 
     result = evaluate_artifact(artifact, home, rounds)
@@ -75,6 +75,8 @@ def evaluate(
     console = output.console()
     if result.get("kernels"):
         console.print(kernels_table(result))
+    for warning in result["warnings"]:
+        console.print(f"warning: {warning}", style="yellow", soft_wrap=True, markup=False)
     console.print(evaluation_table(result))
 
 

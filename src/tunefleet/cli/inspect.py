@@ -20,6 +20,9 @@ def tasks(
     network: options.Network,
     target: options.Target = "native",
     threads: options.Threads = None,
+    shape: options.Shape = None,
+    dim: options.Dim = None,
+    whole: options.Whole = False,
     json: options.Json = False,
     traceback: options.Traceback = False,
 ) -> None:
@@ -28,14 +31,19 @@ def tasks(
 
     network_name(network)
     from tunefleet.listing import list_tasks
+    from tunefleet.request import shape_request
 
-    listing = list_tasks(network, target, threads)
+    shapes = shape_request(options.by_input(shape), options.by_dimension(dim))
+    listing = list_tasks(network, target, threads, shapes, whole=whole)
     if json:
         output.print_json(listing)
         return
-    from tunefleet.report.text import listing_table
+    from tunefleet.report.text import listing_table, outside_lines
 
-    output.console().print(listing_table(listing))
+    console = output.console()
+    console.print(listing_table(listing))
+    for line in [*listing["notes"], *outside_lines(listing["outside"])]:
+        console.print(line, soft_wrap=True, markup=False)
 
 
 def networks(json: options.Json = False, traceback: options.Traceback = False) -> None:

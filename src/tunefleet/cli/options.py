@@ -77,6 +77,50 @@ def core_numbers(value: str | None) -> tuple[int, ...] | None:
     return None if value is None else parse_cores(value)
 
 
+def shapes(value: list[str] | None) -> list[str] | None:
+    """Refuse what is not a name and extents."""
+    for text in value or ():
+        _named_numbers(text, "x=1,3,224,224")
+    return value
+
+
+def dims(value: list[str] | None) -> list[str] | None:
+    """Refuse what is not a name and values."""
+    for text in value or ():
+        if not _named_numbers(text, "width=320")[1]:
+            raise typer.BadParameter(f"{text!r} has no value, such as width=320")
+    return value
+
+
+def _named_numbers(text: str, example: str) -> tuple[str, tuple[int, ...]]:
+    name, equals, numbers = text.rpartition("=")
+    try:
+        found = tuple(int(number) for number in numbers.split(",") if number.strip())
+    except ValueError:
+        found = (-1,)
+    if not name or not equals or any(number < 0 for number in found):
+        raise typer.BadParameter(f"{text!r} is not a name and numbers, such as {example}")
+    return name, found
+
+
+def by_input(value: list[str] | None) -> dict[str, list[tuple[int, ...]]]:
+    """The shapes that were given, by input."""
+    found: dict[str, list[tuple[int, ...]]] = {}
+    for text in value or ():
+        name, extents = _named_numbers(text, "")
+        found.setdefault(name, []).append(extents)
+    return found
+
+
+def by_dimension(value: list[str] | None) -> dict[str, list[int]]:
+    """The values that were given, by dimension."""
+    found: dict[str, list[int]] = {}
+    for text in value or ():
+        name, values = _named_numbers(text, "")
+        found.setdefault(name, []).extend(values)
+    return found
+
+
 def directory(value: Path | None) -> Path | None:
     """Refuse a file where a directory is meant."""
     if value is not None and value.exists() and not value.is_dir():
@@ -140,6 +184,31 @@ Threads = Annotated[
         metavar="N",
         callback=positive,
         help="Threads that the code will use; the default is one per physical core.",
+    ),
+]
+Shape = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shape",
+        metavar="INPUT=N,N,...",
+        callback=shapes,
+        help="The shape of an input; repeat for others, or for more shapes of one.",
+    ),
+]
+Dim = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dim",
+        metavar="NAME=N[,N...]",
+        callback=dims,
+        help="The value of a free dimension; several make one artifact that takes all of them.",
+    ),
+]
+Whole = Annotated[
+    bool,
+    typer.Option(
+        "--whole",
+        help="Refuse a network of which a part would stay in its source framework.",
     ),
 ]
 Policy = Annotated[

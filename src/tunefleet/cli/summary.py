@@ -21,6 +21,8 @@ def show(result: dict[str, Any], *, tasks: int | None) -> None:
     if result.get("wall"):
         console.print(wall_table(result))
         console.print()
+    for warning in result.get("warnings") or []:
+        console.print(f"warning: {warning}", style="yellow", soft_wrap=True, markup=False)
     console.print(summary_table(result))
     for name in ("report", "artifact"):
         if result.get(name):

@@ -29,6 +29,9 @@ def tune(
     networks: options.Networks,
     target: options.Target = "native",
     threads: options.Threads = None,
+    shape: options.Shape = None,
+    dim: options.Dim = None,
+    whole: options.Whole = False,
     trials: Annotated[
         int | None, _number("N", f"Stop after N trials; {DEFAULT_TRIALS} when no budget is given.")
     ] = None,
@@ -127,10 +130,15 @@ def tune(
         "policy": policy,
         "look_ahead": look_ahead,
     }
+    importing = {
+        "shapes": options.by_input(shape),
+        "dims": options.by_dimension(dim),
+        "whole": whole,
+    }
     if len(networks) == 1:
-        _tune_one(networks[0], context, request, json, quiet=quiet)
+        _tune_one(networks[0], context, importing, request, json, quiet=quiet)
     else:
-        _tune_all(networks, context, request, json, quiet=quiet)
+        _tune_all(networks, context, importing | request, json, quiet=quiet)
 
 
 def _settings(given: dict[str, dict[str, Any]], *, transfer: bool) -> Any:
@@ -189,6 +197,7 @@ def _watched(networks: list[str], *, quiet: bool) -> Iterator[View]:
 def _tune_one(
     network: str,
     context: dict[str, Any],
+    importing: dict[str, Any],
     request: dict[str, Any],
     json: str | None,
     *,
@@ -198,7 +207,7 @@ def _tune_one(
         from tunefleet.session import BenchmarkContext, Session
 
         with Session(BenchmarkContext(**context), observer=view.observer(0)) as session:
-            session.from_network(network)
+            session.from_network(network, **importing)
             view.overview.jobs[0].peak_gflops = session.peak_gflops
             result = session.autotune(**request).build().save().evaluate().result()
     if json != options.STDOUT:

@@ -1,7 +1,10 @@
 """An artifact: a directory with everything needed to run a tuned network and to trust it.
 
-module.so       code, byte code and weights of what is delivered
-untuned.so      the same network without schedules, for comparison
+module.so       code and byte code of what is delivered, a function for each shape it takes
+module.safetensors  its weights
+segments/       what stays in the source framework, if anything does
+untuned.so      the same network as TVM alone compiles it, for comparison, unless that would take
+                seconds to run; with its weights
 artifact.json   schema, network, target, device, toolchain, threads, result
 records.jsonl   the records used, one per tuned task
 report.html     for people
@@ -18,11 +21,15 @@ from pathlib import Path
 from typing import Any
 
 from tunefleet.core.identity import DeviceIdentity, ToolchainIdentity
-from tunefleet.core.network import NetworkInfo, TensorSpec
+from tunefleet.core.network import NetworkInfo, Signature, TensorSpec
 from tunefleet.core.target import Target
 from tunefleet.errors import InputError, SetupError
 
 SCHEMA = "tunefleet-artifact/1"
+
+#: The folder of segments beside a module, and the ending of its weights.
+FOLDER = "segments"
+WEIGHTS_SUFFIX = ".safetensors"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +40,8 @@ class Artifact:
     device: DeviceIdentity
     toolchain: ToolchainIdentity
     result: dict[str, Any]
+    #: What the network was imported from: a path, or a name of the zoo.
+    spec: str = ""
 
     @property
     def module(self) -> Path:
@@ -44,7 +53,12 @@ class Artifact:
 
 
 def write_artifact(
-    artifact: Artifact, *, module: Path, untuned: Path, records: list[dict[str, Any]], report: str
+    artifact: Artifact,
+    *,
+    module: Path,
+    untuned: Path | None,
+    records: list[dict[str, Any]],
+    report: str,
 ) -> None:
     """Publish under `artifact.path` in one step: a reader sees all of it or nothing."""
     parent = artifact.path.parent
@@ -56,8 +70,12 @@ def write_artifact(
             f"cannot write artifacts to {parent}: {error.strerror}", cure="use --home DIR"
         ) from error
     try:
-        shutil.copy(module, draft / "module.so")
-        shutil.copy(untuned, draft / "untuned.so")
+        _copy_module(module, draft / "module.so")
+        if untuned is not None:
+            _copy_module(untuned, draft / "untuned.so")
+        segments = module.parent / FOLDER
+        if segments.is_dir():
+            shutil.copytree(segments, draft / FOLDER)
         lines = [json.dumps(record, sort_keys=True) for record in records]
         (draft / "records.jsonl").write_text("".join(line + "\n" for line in lines))
         (draft / "report.html").write_text(report)
@@ -71,6 +89,13 @@ def write_artifact(
         raise SetupError(
             f"cannot write artifact {artifact.path}: {error.strerror}", cure="free some disk space"
         ) from error
+
+
+def _copy_module(module: Path, place: Path) -> None:
+    shutil.copy(module, place)
+    weights = module.with_suffix(WEIGHTS_SUFFIX)
+    if weights.is_file():
+        shutil.copy(weights, place.with_suffix(WEIGHTS_SUFFIX))
 
 
 def update_result(artifact: Artifact, report: str) -> None:
@@ -110,11 +135,16 @@ def read_artifact(path: Path) -> Artifact:
                 digest=network["digest"],
                 inputs=_tensors(network["inputs"]),
                 outputs=_tensors(network["outputs"]),
+                others=tuple(
+                    Signature(_tensors(inputs), _tensors(outputs))
+                    for inputs, outputs in network.get("others", ())
+                ),
             ),
             target=Target.from_json(value["target"]),
             device=DeviceIdentity.from_json(value["device"]),
             toolchain=ToolchainIdentity.from_json(value["toolchain"]),
             result=value["result"],
+            spec=value.get("spec", ""),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path}/artifact.json is damaged: {error!r}", cure=cure) from error
@@ -131,14 +161,20 @@ def _to_json(artifact: Artifact) -> dict[str, Any]:
             "name": network.name,
             "source": network.source,
             "digest": network.digest,
-            "inputs": [[t.name, list(t.shape), t.dtype] for t in network.inputs],
-            "outputs": [[t.name, list(t.shape), t.dtype] for t in network.outputs],
+            "inputs": _listed(network.inputs),
+            "outputs": _listed(network.outputs),
+            "others": [[_listed(s.inputs), _listed(s.outputs)] for s in network.others],
         },
+        "spec": artifact.spec,
         "target": artifact.target.to_json(),
         "device": artifact.device.to_json(),
         "toolchain": artifact.toolchain.to_json(),
         "result": artifact.result,
     }
+
+
+def _listed(specs: tuple[TensorSpec, ...]) -> list[Any]:
+    return [[t.name, list(t.shape), t.dtype] for t in specs]
 
 
 def _tensors(values: list[Any]) -> tuple[TensorSpec, ...]:

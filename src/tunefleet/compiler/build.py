@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tunefleet.compiler.host import to_tvm
+from tunefleet.compiler.plain import plainly_scheduled
 from tunefleet.compiler.programs import load_program
 from tunefleet.compiler.replay import replay
 from tunefleet.compiler.toolchain import load_tvm
@@ -56,8 +57,8 @@ def build_candidate(
 
 
 def build_default(program: str, target: Target, name: str, directory: str) -> Built | Failure:
-    """Compile a task as it is, without a schedule."""
-    return compile_module(load_program(program), target, name, directory)
+    """Compile a task with the plain schedule: what a network runs where no program was found."""
+    return compile_module(plainly_scheduled(load_program(program)), target, name, directory)
 
 
 def build_checked(

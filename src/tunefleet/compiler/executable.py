@@ -5,16 +5,22 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tunefleet.compiler.artifact import WEIGHTS_SUFFIX
 from tunefleet.compiler.build import lowering
 from tunefleet.compiler.host import to_tvm
+from tunefleet.compiler.plain import plainly_scheduled
 from tunefleet.compiler.replay import replay
+from tunefleet.compiler.segments import register_segments
 from tunefleet.compiler.tasks import call_counts, normalized, task_id_of
 from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.compiler.weights import Lifted, read_weights, write_weights
 from tunefleet.core.target import Target
 
 tvm = load_tvm()
@@ -28,14 +34,25 @@ _LONGEST_S = 40.0
 _LONG_RUN_S = 0.5
 
 
-def compile_network(mod: Any, target: Target, traces: Mapping[str, str]) -> Any:
-    """A prepared module -> Relax executable; `traces` are by task id, other tasks stay as they are.
+@dataclass(frozen=True, slots=True)
+class CompiledNetwork:
+    """Code and byte code, and the weights that they are called with."""
 
-    The lookup is by task id, which holds the target: a trace is never applied elsewhere.
+    executable: Any
+    weights: Lifted
+
+
+def compile_network(
+    mod: Any, target: Target, traces: Mapping[str, str], *, plain: bool = True
+) -> CompiledNetwork:
+    """Compile a prepared module; `traces` are by task id, other tasks get the plain schedule.
+
+    The lookup is by task id, which holds the target: a trace is never applied elsewhere. Without
+    `plain`, other tasks stay as TVM writes them.
     """
     tvm_target = to_tvm(target)
     with tvm_target, lowering():
-        scheduled = _apply(mod, target, traces)
+        scheduled = _apply(mod, target, traces, plain=plain)
         folded = tvm.transform.Sequential(
             [
                 relax.transform.SplitLayoutRewritePreproc(),
@@ -47,10 +64,12 @@ def compile_network(mod: Any, target: Target, traces: Mapping[str, str]) -> Any:
         lower = tvm.transform.Sequential(
             pipeline.dataflow_lower_passes(tvm_target) + pipeline.finalize_passes(tvm_target)
         )
-        return relax.build(folded, target=tvm_target, relax_pipeline=lower)
+        lifted = Lifted(folded)
+        executable = relax.build(lifted.mod, target=tvm_target, relax_pipeline=lower)
+        return CompiledNetwork(executable, lifted)
 
 
-def _apply(mod: Any, target: Target, traces: Mapping[str, str]) -> Any:
+def _apply(mod: Any, target: Target, traces: Mapping[str, str], *, plain: bool) -> Any:
     """`mod` with each task's PrimFunc replaced by its scheduled form."""
     called = call_counts(mod)
     replaced = tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs)
@@ -59,40 +78,54 @@ def _apply(mod: Any, target: Target, traces: Mapping[str, str]) -> Any:
         if name not in called or not isinstance(function, tvm.tirx.PrimFunc):
             continue
         trace = traces.get(task_id_of(function, target))
-        if trace is None:
+        if trace is not None:
+            module = replay(normalized(function), target, trace).mod
+        elif plain:
+            module = plainly_scheduled(normalized(function))
+        else:
             continue
-        schedule = replay(normalized(function), target, trace)
-        tuned = schedule.mod["main"].with_attr("global_symbol", name)
-        replaced.update_func(gvar, tuned.with_attr("tirx.is_scheduled", True))
+        scheduled = module["main"].with_attr("global_symbol", name)
+        replaced.update_func(gvar, scheduled.with_attr("tirx.is_scheduled", True))
     return replaced
 
 
-def save_executable(executable: Any, path: str) -> None:
-    """Write one shared library: code, byte code and weights."""
-    executable.export_library(path)
+def weights_path(module: str | Path) -> Path:
+    """Where the weights of a module lie: beside it."""
+    return Path(module).with_suffix(WEIGHTS_SUFFIX)
+
+
+def save_network(network: CompiledNetwork, path: str | Path) -> None:
+    """Write the code as one shared library and the weights beside it."""
+    network.executable.export_library(str(path))
+    write_weights(weights_path(path), network.weights)
 
 
 class LoadedNetwork:
-    """A module on this machine's CPU. Set the threads (toolchain.set_threads) before."""
+    """A module on this machine's CPU, at one of the shapes that it takes (`variants.entry_name`).
 
-    def __init__(self, path: str) -> None:
+    Set the threads (toolchain.set_threads) before.
+    """
+
+    def __init__(self, path: str, entry: str = "main") -> None:
+        register_segments(Path(path).parent)
         self._machine = relax.VirtualMachine(tvm.runtime.load_module(path), tvm.cpu())
-        self._main = self._machine["main"]
+        self._weights = read_weights(weights_path(path), entry)
+        self._main = self._machine[entry]
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
-        result = self._main(*[tvm.runtime.tensor(np.ascontiguousarray(x)) for x in inputs])
+        result = self._main(*_tensors(inputs), *self._weights)
         if hasattr(result, "numpy"):
             return [result.numpy()]
         return [field.numpy() for field in result]
 
     def bound(self, inputs: Sequence[Array]) -> Callable[[], Any]:
         """One inference per call, inputs already in place."""
-        tensors = [tvm.runtime.tensor(np.ascontiguousarray(x)) for x in inputs]
+        tensors = [*_tensors(inputs), *self._weights]
         return lambda: self._main(*tensors)
 
     def kernel_times(self, inputs: Sequence[Array], repeats: int) -> dict[str, float]:
         """Seconds per inference spent in each kernel, by the kernel's name: median of repeats."""
-        tensors = [tvm.runtime.tensor(np.ascontiguousarray(x)) for x in inputs]
+        tensors = [*_tensors(inputs), *self._weights]
         runs: list[dict[str, float]] = []
         starts: list[float] = []
 
@@ -113,15 +146,19 @@ class LoadedNetwork:
         return {n: float(np.median([r.get(n, 0.0) for r in runs[1:]])) for n in names}
 
 
-def time_interleaved(
-    paths: Sequence[str], inputs: Sequence[Array], rounds: int, round_s: float
-) -> list[list[float]]:
-    """Seconds per inference of several modules, A B A B ..., `round_s` seconds each per round.
+def _tensors(inputs: Sequence[Array]) -> list[Any]:
+    """Inputs as TVM's tensors. (NumPy makes contiguous arrays of one dimension at least.)"""
+    return [tvm.runtime.tensor(np.ascontiguousarray(x).reshape(np.shape(x))) for x in inputs]
 
-    Each round gives one number per module, its fastest quarter's median: the noise of a shared
+
+def time_interleaved(
+    runs: Sequence[Callable[[], Any]], rounds: int, round_s: float
+) -> list[list[float]]:
+    """Seconds per inference of several networks, A B A B ..., `round_s` seconds each per round.
+
+    Each round gives one number per network, its fastest quarter's median: the noise of a shared
     machine only ever adds.
     """
-    runs = [LoadedNetwork(path).bound(inputs) for path in paths]
     estimates = [_estimate(run) for run in runs]
     fitting = int(_LONGEST_S / sum(max(round_s, e) for e in estimates))
     rounds = min(rounds, max(3, fitting))
@@ -129,7 +166,7 @@ def time_interleaved(
     for _ in range(rounds):
         for index, run in enumerate(runs):
             if estimates[index] < _LONG_RUN_S:
-                run()  # what the other module left in the caches is not this one's
+                run()  # what another left in the caches is not this one's
             repeats = max(1, math.ceil(round_s / estimates[index]))
             times = sorted(_seconds(run) for _ in range(repeats))
             found[index].append(float(np.median(times[: max(1, len(times) // 4)])))

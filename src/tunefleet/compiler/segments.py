@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from tunefleet.compiler.artifact import FOLDER
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.core.ids import digest
+from tunefleet.core.network import SEGMENT_PREFIX
 from tunefleet.errors import SetupError
 
 tvm = load_tvm()
 
-FOLDER = "segments"
-_PREFIX = "tunefleet.segment."
 
 Array = np.ndarray[Any, Any]
 Run = Callable[[Sequence[Array]], Sequence[Array]]
@@ -28,19 +28,14 @@ Run = Callable[[Sequence[Array]], Sequence[Array]]
 
 def segment_name(content: bytes | str) -> str:
     """The name of the function of a segment, from its content or what identifies it."""
-    return _PREFIX + digest(content, 16)
+    return SEGMENT_PREFIX + digest(content, 16)
 
 
 def segment_file(folder: Path, name: str, suffix: str) -> Path:
     """Where the file of a segment lies in the folder of a module; the folder is made."""
     directory = folder / FOLDER
     directory.mkdir(parents=True, exist_ok=True)
-    return directory / (name.removeprefix(_PREFIX) + suffix)
-
-
-def is_segment(kernel: str) -> bool:
-    """Whether a name that a running module calls is that of a segment."""
-    return kernel.startswith(_PREFIX)
+    return directory / (name.removeprefix(SEGMENT_PREFIX) + suffix)
 
 
 def register_segments(folder: Path) -> None:
@@ -49,7 +44,9 @@ def register_segments(folder: Path) -> None:
     for path in sorted((folder / FOLDER).glob("*")):
         opener = _OPENERS.get(path.suffix)
         if opener is not None:
-            tvm.register_global_func(_PREFIX + path.stem, _Segment(path, opener), override=True)
+            tvm.register_global_func(
+                SEGMENT_PREFIX + path.stem, _Segment(path, opener), override=True
+            )
 
 
 class _Segment:

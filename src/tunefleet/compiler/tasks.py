@@ -32,15 +32,18 @@ def extract_tasks(mod: Any, target: Target) -> list[WeightedTask]:
 
 
 def call_counts(mod: Any) -> dict[str, int]:
-    """How often `main` calls each PrimFunc, by name."""
+    """How often the functions of the network call each PrimFunc, by name."""
     counts: dict[str, int] = {}
     call_tir = tvm.ir.Op.get("relax.call_tir")
-    for block in mod["main"].body.blocks:
-        for binding in block.bindings:
-            call = binding.value
-            if isinstance(call, relax.Call) and call.op == call_tir:
-                name = str(call.args[0].name_hint)
-                counts[name] = counts.get(name, 0) + 1
+    for _, function in mod.functions_items():
+        if not isinstance(function, relax.Function):
+            continue
+        for block in function.body.blocks:
+            for binding in block.bindings:
+                call = binding.value
+                if isinstance(call, relax.Call) and call.op == call_tir:
+                    name = str(call.args[0].name_hint)
+                    counts[name] = counts.get(name, 0) + 1
     return counts
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+#: Names of the functions that a module calls for what stays in its source framework begin so.
+SEGMENT_PREFIX = "tunefleet.segment."
+
 #: The extent of an output's dimension that depends on the values of the inputs.
 UNKNOWN = -1
 

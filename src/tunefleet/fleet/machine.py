@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
@@ -56,6 +57,17 @@ class Machine:
         """float32 GFLOP/s that the device's threads reach at best, measured."""
         outcome = self.device.call(work.peak_gflops, self.target, str(self.scratch), timeout_s=60)
         return None if isinstance(outcome, CallFailure) else outcome
+
+    @property
+    def memory_gib(self) -> float:
+        """What this machine has in all."""
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+
+    def lift_memory_limit(self) -> None:
+        """Let the device's worker, a fresh one, take all of this machine's memory."""
+        # It maps address space beyond what it uses: libraries, weights, the kernel's own pools.
+        self.device.config = replace(self.device.config, memory_gib=2 * self.memory_gib)
+        self.device.restart()
 
     def close(self) -> None:
         for pool in (self.lead, self.host, self.device):

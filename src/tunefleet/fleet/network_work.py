@@ -1,148 +1,209 @@
-"""Work on a whole network around the loop: import and check before, compile and measure after."""
+"""Work on a whole network around the loop: import and check before, compile and verify after."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from tunefleet.compiler.frontends import ImportedNetwork, load_network
+from tunefleet.compiler.frontends import ImportedNetwork, load_networks
 from tunefleet.compiler.quiet import quiet
-from tunefleet.core.statistics import Interval, interval
+from tunefleet.core.ids import digest
+from tunefleet.core.network import SEGMENT_PREFIX, NetworkInfo, Signature
+from tunefleet.core.shapes import ShapeRequest
 from tunefleet.core.target import Target
 from tunefleet.core.task import WeightedTask
 from tunefleet.errors import JobError
 from tunefleet.fleet import work
 from tunefleet.fleet.machine import Machine
-from tunefleet.fleet.pool import CallFailure
+from tunefleet.fleet.pool import CallEnd, CallFailure
+
+T = TypeVar("T")
 
 #: Largest accepted difference from the source framework, relative to the largest output: float32
 #: sums in another order through hundreds of layers.
 TOLERANCE = 1e-3
 
 _NETWORK_TIMEOUT_S = 900.0
-_ROUND_S = 0.25
+
+#: A network with more work than this is not run as TVM alone compiles it: at half a GFLOP/s one
+#: inference would take longer than a few seconds, and tells a user nothing.
+MOST_UNTUNED_FLOPS = 2e9
+
+
+@dataclass(frozen=True, slots=True)
+class TaskedNetwork:
+    """A network after the graph pipeline: one module for all its shapes, split into tasks.
+
+    `variants` are its imports, one for each signature of `info`.
+    """
+
+    info: NetworkInfo
+    variants: tuple[ImportedNetwork, ...]
+    module: Any
+    tasks: list[WeightedTask]
+
+    @property
+    def flops(self) -> float:
+        return sum(weighted.total_flops for weighted in self.tasks)
+
+    def outside(self, kernels: Mapping[str, float]) -> dict[str, Any] | None:
+        """What stays in the source framework, with its share of FLOPs and, where `kernels` were
+        timed, of the time; None where nothing does."""
+        segments = self.variants[0].segments
+        if not segments:
+            return None
+        flops = sum(segment.flops for segment in segments)
+        every, spent = flops + self.flops, sum(kernels.values())
+        in_segments = sum(s for name, s in kernels.items() if name.startswith(SEGMENT_PREFIX))
+        return {
+            "framework": segments[0].framework,
+            "segments": [
+                {"nodes": list(s.nodes), "reason": s.reason, "flops": s.flops} for s in segments
+            ],
+            "share_of_flops": flops / every if every else None,
+            "share_of_time": in_segments / spent if spent else None,
+        }
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedNetwork:
-    """A network after the graph pipeline, with its untuned module compiled. `difference` of that
-    from the source framework's outputs is what `check` finds."""
+    """A network with its plain module compiled: scheduled without a search.
 
-    imported: ImportedNetwork
-    module: Any
-    tasks: list[WeightedTask]
-    untuned: Path
-    expected: list[Any]
+    `untuned` is the module as TVM alone would make it, for comparison; None where running it would
+    take too long. `difference` of the plain module's outputs from the source framework's
+    (`expected`, for each signature) is what `check` finds.
+    """
+
+    tasked: TaskedNetwork
+    plain: Path
+    untuned: Path | None
+    expected: tuple[list[Any], ...] = ()
     difference: float = math.nan
 
+    @property
+    def info(self) -> NetworkInfo:
+        return self.tasked.info
 
-def import_network(spec: str, target: Target) -> tuple[ImportedNetwork, Any, list[WeightedTask]]:
-    """Import, optimise the graph, extract the tasks."""
+
+def import_network(
+    spec: str,
+    target: Target,
+    folder: Path | None = None,
+    shapes: ShapeRequest | None = None,
+    *,
+    whole: bool = False,
+) -> TaskedNetwork:
+    """Import, optimise the graph, extract the tasks. Files of segments go below `folder`."""
+    import tempfile
+
     from tunefleet.compiler.graph import prepare
     from tunefleet.compiler.host import to_tvm
     from tunefleet.compiler.tasks import extract_tasks
+    from tunefleet.compiler.variants import merged
 
-    imported = load_network(spec)
+    place = folder or Path(tempfile.mkdtemp(prefix="tunefleet-import-"))
+    variants = tuple(load_networks(spec, place, shapes or ShapeRequest(), whole=whole))
     with quiet():
-        module = prepare(imported.mod, to_tvm(target))
-        return imported, module, extract_tasks(module, target)
+        module = merged([prepare(each.mod, to_tvm(target)) for each in variants])
+        tasks = extract_tasks(module, target)
+    return TaskedNetwork(_info(variants), variants, module, tasks)
 
 
-def prepare_network(spec: str, target: Target, directory: Path) -> PreparedNetwork:
-    """Import a network and compile its untuned module into `directory`."""
-    imported, module, tasks = import_network(spec, target)
-    untuned = directory / "untuned.so"
-    compile_to(untuned, module, target, {})
-    expected = imported.reference(imported.example_inputs, target.threads)
-    return PreparedNetwork(imported, module, tasks, untuned, expected)
+def _info(variants: Sequence[ImportedNetwork]) -> NetworkInfo:
+    first, *others = [each.info for each in variants]
+    if not others:
+        return first
+    whole = digest([first.digest, *(info.digest for info in others)], len(first.digest))
+    signatures = tuple(Signature(info.inputs, info.outputs) for info in others)
+    return replace(first, digest=whole, others=signatures)
+
+
+def prepare_network(tasked: TaskedNetwork, target: Target, folder: Path) -> PreparedNetwork:
+    """Compile a network's plain module into `folder`, and the untuned one if it can be run."""
+    plain, untuned = folder / "plain.so", None
+    compile_to(plain, tasked.module, target, {})
+    if tasked.flops <= MOST_UNTUNED_FLOPS:
+        untuned = folder / "untuned.so"
+        compile_to(untuned, tasked.module, target, {}, plain=False)
+    return PreparedNetwork(tasked, plain, untuned)
 
 
 def check(prepared: PreparedNetwork, machine: Machine) -> PreparedNetwork:
-    """Compare the untuned module with the source framework, on the device.
+    """Compare the plain module with the source framework, on the device.
 
     Raises JobError when they disagree: whatever tuning made of it would be wrong too.
     """
-    imported = prepared.imported
-    difference = difference_from(prepared.expected, prepared.untuned, imported, machine)
+    name, threads = prepared.info.name, machine.target.threads
+    expected = tuple(
+        on_device(
+            machine,
+            f"{name}: the source framework failed",
+            work.run_reference,
+            each.reference,
+            list(each.example_inputs),
+            threads,
+        )
+        for each in prepared.tasked.variants
+    )
+    prepared = replace(prepared, expected=expected)
+    difference = difference_of(prepared, prepared.plain, machine)
     if not difference <= TOLERANCE:
         raise JobError(
-            f"{imported.info.name}: the imported network differs from its source framework by "
+            f"{name}: the imported network differs from its source framework by "
             f"{difference:.1e} of the largest output",
             cure="report the network; its import is wrong and tuning it would be too",
         )
     return replace(prepared, difference=difference)
 
 
-def compile_to(path: Path, module: Any, target: Target, traces: Mapping[str, str]) -> None:
+def compile_to(
+    path: Path, module: Any, target: Target, traces: Mapping[str, str], *, plain: bool = True
+) -> None:
     """Compile a prepared module with the given traces into one shared library."""
-    from tunefleet.compiler.executable import compile_network, save_executable
+    from tunefleet.compiler.executable import compile_network, save_network
 
     with quiet():
-        save_executable(compile_network(module, target, traces), str(path))
+        save_network(compile_network(module, target, traces, plain=plain), path)
 
 
-def difference_from(
-    expected: Sequence[Any], path: Path, imported: ImportedNetwork, machine: Machine
-) -> float:
-    """How far a module's outputs are from `expected`; it runs in the device worker."""
+def difference_of(prepared: PreparedNetwork, path: Path, machine: Machine) -> float:
+    """How far a module's outputs are from the source framework's at any of its shapes; it runs in
+    the device worker."""
     from tunefleet.compiler.executable import worst_difference
+    from tunefleet.compiler.variants import entry_name
 
-    outcome = machine.device.call(
-        work.run_network, str(path), list(imported.example_inputs), timeout_s=_NETWORK_TIMEOUT_S
-    )
-    if isinstance(outcome, CallFailure):
-        raise JobError(
-            f"{imported.info.name}: the compiled module failed: {outcome.text}",
-            cure="check the memory of this machine, then report the network",
+    worst = 0.0
+    for index, (each, expected) in enumerate(
+        zip(prepared.tasked.variants, prepared.expected, strict=True)
+    ):
+        actual = on_device(
+            machine,
+            f"{prepared.info.name}: the compiled module failed",
+            work.run_network,
+            str(path),
+            entry_name(index),
+            list(each.example_inputs),
         )
-    return worst_difference(expected, outcome)
+        worst = max(worst, worst_difference(expected, actual))
+    return worst
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Latencies in seconds, measured in turn; the speed-up is of each round's pair."""
-
-    untuned: Interval
-    tuned: Interval
-    speedup: Interval
-
-
-def compare(
-    untuned: Path, tuned: Path, inputs: Sequence[Any], machine: Machine, rounds: int
-) -> Comparison:
-    """Measure two modules end to end, A B A B ..., on the device."""
-    found = _timed([untuned, tuned], inputs, machine, rounds)
-    ratios = [a / b for a, b in zip(*found, strict=True)]
-    return Comparison(interval(found[0]), interval(found[1]), interval(ratios))
-
-
-def measure(path: Path, inputs: Sequence[Any], machine: Machine, rounds: int) -> Interval:
-    return interval(_timed([path], inputs, machine, rounds)[0])
-
-
-def _timed(
-    paths: list[Path], inputs: Sequence[Any], machine: Machine, rounds: int
-) -> list[list[float]]:
-    outcome = machine.device.call(
-        work.time_networks,
-        [str(p) for p in paths],
-        list(inputs),
-        rounds,
-        _ROUND_S,
-        timeout_s=_NETWORK_TIMEOUT_S,
-    )
+def on_device(machine: Machine, what: str, function: Callable[..., T], *args: Any) -> T:
+    """Call a function of `work` in the device worker; once more with all of the machine's memory
+    where the worker's limit was met. Raises JobError beginning with `what`."""
+    outcome = machine.device.call(function, *args, timeout_s=_NETWORK_TIMEOUT_S)
+    if isinstance(outcome, CallFailure) and outcome.end in (CallEnd.MEMORY, CallEnd.CRASH):
+        machine.lift_memory_limit()
+        outcome = machine.device.call(function, *args, timeout_s=_NETWORK_TIMEOUT_S)
     if isinstance(outcome, CallFailure):
-        raise JobError(f"measuring the network failed: {outcome.text}", cure="try again")
+        short = outcome.end is CallEnd.MEMORY
+        raise JobError(
+            f"{what}: {outcome.text}",
+            cure=f"it needs more than the {machine.memory_gib:.0f} GiB of this machine"
+            if short
+            else "try again, then report the network",
+        )
     return outcome
-
-
-def kernel_times(
-    path: Path, inputs: Sequence[Any], machine: Machine
-) -> dict[str, float] | CallFailure:
-    """Seconds per inference by kernel."""
-    return machine.device.call(
-        work.kernel_times, str(path), list(inputs), 20, timeout_s=_NETWORK_TIMEOUT_S
-    )

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from tunefleet.compiler import build, executable, profile, programs, reference
+from tunefleet.compiler.frontends import Reference
 from tunefleet.compiler.guide import Guide, Pretrained
 from tunefleet.compiler.select import SelectRequest, select
 from tunefleet.core.stage import SelectResult
 from tunefleet.core.target import Target
 from tunefleet.features import unpack
+from tunefleet.fleet import disturbance
 
 _guide = lru_cache(maxsize=4)(Guide.load)
 
@@ -58,13 +60,32 @@ def measure_reference(target: Target, directory: str) -> float:
 
 
 def time_networks(
-    paths: list[str], inputs: list[Any], rounds: int, round_s: float
-) -> list[list[float]]:
-    return executable.time_interleaved(paths, inputs, rounds, round_s)
+    contenders: list[str | Reference],
+    entry: str,
+    inputs: list[Any],
+    threads: int,
+    rounds: int,
+    round_s: float,
+) -> tuple[list[list[float]], float]:
+    """Latencies of modules (by path) and source frameworks in turn, and the share of the cores
+    that other processes took."""
+    runs = [
+        executable.LoadedNetwork(c, entry).bound(inputs)
+        if isinstance(c, str)
+        else c.bound(inputs, threads)
+        for c in contenders
+    ]
+    with disturbance.watched() as watch:
+        latencies = executable.time_interleaved(runs, rounds, round_s)
+    return latencies, watch.share
 
 
-def run_network(path: str, inputs: list[Any]) -> list[Any]:
-    return executable.LoadedNetwork(path).run(inputs)
+def run_network(path: str, entry: str, inputs: list[Any]) -> list[Any]:
+    return executable.LoadedNetwork(path, entry).run(inputs)
+
+
+def run_reference(reference: Reference, inputs: list[Any], threads: int) -> list[Any]:
+    return reference(inputs, threads)
 
 
 def kernel_times(path: str, inputs: list[Any], repeats: int) -> dict[str, float]:

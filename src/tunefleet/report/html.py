@@ -26,8 +26,10 @@ from tunefleet.report.units import (
 from tunefleet.report.words import (
     HOW_MEASURED,
     STAGE_NAMES,
+    baselines,
     caches_text,
     device_text,
+    outside_lines,
     toolchain_text,
     verdict,
 )
@@ -65,19 +67,22 @@ def _place(result: Result) -> str:
 
 
 def _headline(result: Result) -> str:
-    untuned, tuned = result.get("untuned_ms"), result.get("tuned_ms")
+    tuned, beside = result.get("tuned_ms"), baselines(result)
     figures = []
-    if untuned:
-        figures.append(_figure("untuned", untuned, " ms"))
-    if untuned and tuned:
+    for each in beside[:1]:
+        figures.append(_figure(each["name"], each["latency_ms"], " ms"))
         figures.append('<span class="arrow">→</span>')
     if tuned:
         figures.append(_figure("tuned", tuned, " ms"))
     if result.get("speedup"):
         figures.append(_figure("speed-up", result["speedup"], TIMES, "main"))
     content = f'<div class="headline">{"".join(figures)}</div>' if figures else ""
-    if untuned and tuned:
-        rows = [("untuned", "untuned", untuned), ("tuned", "tuned", tuned)]
+    content += "".join(
+        f'<p class="warning">{escape(text)}</p>' for text in result.get("warnings") or []
+    )
+    if beside and tuned:
+        rows = [(str(b["name"]), "untuned", b["latency_ms"]) for b in beside]
+        rows.append(("tuned", "tuned", tuned))
         content += svg.interval_bars([(n, k, i, format_interval(i, "ms")) for n, k, i in rows])
     if result.get("delivered"):
         good, text = verdict(result)
@@ -213,6 +218,7 @@ def _conditions(result: Result) -> str:
         ("stopped", _stopped(result)),
         ("reused", _reused(result)),
         ("difference", _difference(result)),
+        ("outside", "; ".join(line.strip() for line in outside_lines(result.get("outside")))),
     ]
     return section("Conditions", pairs((n, v) for n, v in rows if v))
 
@@ -229,7 +235,7 @@ def _reused(result: Result) -> str:
 
 def _difference(result: Result) -> str:
     found = result.get("difference") or {}
-    known = [k for k in ("untuned", "tuned") if found.get(k) is not None]
+    known = [k for k in ("untuned", "plain", "tuned") if found.get(k) is not None]
     parts = [f"{k} {format_difference(found[k])}" for k in known]
     return f"{', '.join(parts)} of the largest output of the source framework" if parts else ""
 

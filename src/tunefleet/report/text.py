@@ -22,7 +22,14 @@ from tunefleet.report.units import (
     format_seconds,
     format_share,
 )
-from tunefleet.report.words import SHARE_OF_PEAK, STAGE_NAMES, device_text, verdict
+from tunefleet.report.words import (
+    SHARE_OF_PEAK,
+    STAGE_NAMES,
+    baselines,
+    device_text,
+    outside_lines,
+    verdict,
+)
 
 Result = Mapping[str, Any]
 
@@ -70,18 +77,29 @@ def summary_table(result: Result) -> Table:
         rows.append(("trials", _trials_text(result)))
     if result.get("wall_s") is not None:
         rows.append(("wall time", format_seconds(result["wall_s"])))
+    for line in outside_lines(result.get("outside")):
+        rows.append(("outside" if not line.startswith(" ") else "", line.strip()))
     return pairs(rows)
 
 
 def _latency_rows(result: Result) -> list[tuple[str, str | Text]]:
     rows: list[tuple[str, str | Text]] = []
-    for name, key in (("untuned", "untuned_ms"), ("tuned", "tuned_ms")):
-        if result.get(key):
-            rows.append((name, format_interval(result[key], "ms")))
-    if result.get("speedup"):
-        rows.append(("speed-up", Text(format_interval(result["speedup"], TIMES), style="bold")))
+    if result.get("tuned_ms"):
+        rows.append(("latency", format_interval(result["tuned_ms"], "ms")))
+    rows += _baseline_rows(result)
     if result.get("kernels_ms") is not None:
         rows.append(("in kernels", format_latency(result["kernels_ms"] / 1e3)))
+    return rows
+
+
+def _baseline_rows(result: Result) -> list[tuple[str, str | Text]]:
+    """The gain over each baseline, the first in bold: it is what the user has today."""
+    rows: list[tuple[str, str | Text]] = []
+    for index, each in enumerate(baselines(result)):
+        gain, latency = each.get("speedup"), format_interval(each["latency_ms"], "ms")
+        times = f"{format_interval(gain, TIMES)} as fast, " if gain else ""
+        style = "bold" if index == 0 else ""
+        rows.append((f"beside {each['name']}", Text(f"{times}{latency}", style=style)))
     return rows
 
 
@@ -100,7 +118,7 @@ def networks_table(networks: Sequence[str], outcomes: Sequence[Result | str]) ->
     """A row per network: what came of it, or nothing where its outcome is an error's text."""
     table = grid("Networks")
     table.add_column("network", no_wrap=True, overflow="ellipsis", min_width=8)
-    for heading in ("untuned", "tuned", "speed-up", "trials"):
+    for heading in ("beside", "tuned", "speed-up", "trials"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("delivered", no_wrap=True)
     for network, outcome in zip(networks, outcomes, strict=True):
@@ -110,7 +128,7 @@ def networks_table(networks: Sequence[str], outcomes: Sequence[Result | str]) ->
             continue
         table.add_row(
             Text(network),
-            _median_ms(outcome.get("untuned_ms")),
+            _median_ms(next((b["latency_ms"] for b in baselines(outcome)), None)),
             _median_ms(outcome.get("tuned_ms")),
             Text(format_interval(outcome.get("speedup"), TIMES), style="bold"),
             format_count(outcome.get("trials")),
@@ -123,12 +141,20 @@ def _median_ms(interval: Mapping[str, Any] | None) -> str:
     return format_latency(interval["median"] / 1e3 if interval else None)
 
 
+def _task_name(task: Mapping[str, Any]) -> Text:
+    """Operators and shapes: many tasks of a network differ in nothing but their shapes."""
+    name = Text(str(task.get("name", UNKNOWN)))
+    if task.get("shapes"):
+        name.append(f" {task['shapes']}", style="dim")
+    return name
+
+
 def tasks_table(result: Result, *, limit: int | None = None) -> Table:
     """The tasks by their share of the network's latency, largest first."""
     tasks = sorted(result.get("tasks") or [], key=lambda t: -(t.get("network_share") or 0.0))
     shown = tasks if limit is None else tasks[:limit]
     table = grid("Tasks")
-    table.add_column("task", no_wrap=True, overflow="ellipsis", ratio=1, min_width=12)
+    table.add_column("task", overflow="fold", ratio=1, min_width=24)
     for heading in (TIMES, "trials", "failed", "latency", "GFLOP/s", SHARE_OF_PEAK, "share", "Σ"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("from", no_wrap=True)
@@ -138,7 +164,7 @@ def tasks_table(result: Result, *, limit: int | None = None) -> Table:
         total += share or 0.0
         latency = task.get("latency_us")
         table.add_row(
-            Text(str(task.get("name", UNKNOWN))),
+            _task_name(task),
             format_count(task.get("weight")),
             format_count(task.get("trials")),
             format_count(task.get("failed")),
@@ -181,12 +207,9 @@ def evaluation_table(evaluation: Result) -> Table:
     rows: list[tuple[str, str | Text]] = [
         ("network", Text(str(evaluation.get("network", UNKNOWN)), style="bold")),
         ("target", str(evaluation.get("target", UNKNOWN))),
-        ("latency", format_interval(evaluation.get("latency_ms"), "ms")),
+        ("latency", format_interval(evaluation.get("tuned_ms"), "ms")),
     ]
-    if evaluation.get("untuned_ms"):
-        rows.append(("untuned", format_interval(evaluation["untuned_ms"], "ms")))
-    if evaluation.get("speedup"):
-        rows.append(("speed-up", Text(format_interval(evaluation["speedup"], TIMES), style="bold")))
+    rows += _baseline_rows(evaluation)
     return pairs(rows)
 
 

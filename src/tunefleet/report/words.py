@@ -31,10 +31,11 @@ HOW_MEASURED = (
     "because the noise of a shared machine only ever adds; one far behind the best gets few "
     "repeats. A reference kernel runs before and after each batch, and a batch over which it "
     "drifts is measured again. The best candidates of each task are measured once more, longer "
-    "and in turn, and their outputs are checked against the unscheduled program. The whole "
-    "network is measured untuned and tuned in turn (A B A B …) in one session; latencies and "
-    "speed-up are medians over the rounds with distribution-free 95 % intervals. Its outputs are "
-    "compared with those of the source framework."
+    "and in turn, and their outputs are checked against the plainly scheduled program. The whole "
+    "network is measured in turn (A B C A B C …) with the framework it comes from and, where that "
+    "takes no more than seconds, with what TVM alone makes of it, with the same threads; latencies "
+    "and speed-ups are medians over the rounds with distribution-free 95 % intervals. Its outputs "
+    "are compared with those of the source framework."
 )
 
 
@@ -44,9 +45,9 @@ def verdict(result: Mapping[str, Any]) -> tuple[bool, str]:
     off = ""
     if difference is not None:
         off = f", differs by {format_difference(difference)} of the largest output"
-    if result.get("delivered") == "untuned":
-        why = result.get("why_untuned") or "tuning gave nothing better"
-        return False, f"the untuned network: {why}"
+    if result.get("delivered") in ("plain", "untuned"):
+        why = result.get("why_plain") or result.get("why_untuned") or "tuning gave nothing better"
+        return False, f"the network without what the search found: {why}"
     if result.get("verified"):
         return True, f"the tuned network, verified against the source framework{off}"
     return False, f"the tuned network, not verified{off}"
@@ -81,3 +82,37 @@ def toolchain_text(toolchain: Mapping[str, Any] | None) -> str:
     if toolchain.get("measure_version") is not None:
         parts.append(f"measuring rules {toolchain['measure_version']}")
     return ", ".join(parts) or UNKNOWN
+
+
+def baselines(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What a network was measured beside: the first is what its user has today. Results of schema
+    1 were measured beside untuned TVM only."""
+    found: list[Mapping[str, Any]] | None = result.get("baselines")
+    if found is None and result.get("untuned_ms"):
+        untuned = {"name": "untuned TVM", "kind": "untuned"}
+        found = [
+            untuned | {"latency_ms": result["untuned_ms"], "speedup": result.get("speedup")},
+        ]
+    return found or []
+
+
+def outside_lines(outside: Mapping[str, Any] | None) -> list[str]:
+    """What of a network stays in its source framework: a line with the shares, and one for each
+    segment."""
+    if not outside:
+        return []
+    segments = outside["segments"]
+    nodes = sum(len(segment["nodes"]) for segment in segments)
+    shares = [
+        f"{outside[key]:.1%} of the {what}"
+        for key, what in (("share_of_flops", "FLOPs"), ("share_of_time", "time"))
+        if outside.get(key) is not None
+    ]
+    told = f"{nodes} node{'' if nodes == 1 else 's'} stay in {outside['framework']}"
+    lines = [f"{told}: {', '.join(shares)}" if shares else told]
+    for segment in segments:
+        shown = ", ".join(segment["nodes"][:4])
+        more = len(segment["nodes"]) - 4
+        rest = f" and {more} more" if more > 0 else ""
+        lines.append(f"  {shown}{rest}: {segment['reason']}")
+    return lines

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -32,6 +32,9 @@ class Reference(Protocol):
         """What runs it, as people call it: ONNX Runtime, PyTorch."""
 
     def __call__(self, inputs: Sequence[np.ndarray], threads: int = 1) -> list[np.ndarray]: ...
+
+    def bound(self, inputs: Sequence[np.ndarray], threads: int) -> Callable[[], object]:
+        """One inference per call, inputs already in place and threads set: for measuring."""
 
 
 @dataclass(frozen=True, slots=True)

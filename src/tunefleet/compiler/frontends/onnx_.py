@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,6 +77,11 @@ class OnnxReference:
         session = self._sessions.get(threads) or self._session(threads)
         feed = dict(zip(self._names, inputs, strict=True))
         return [np.asarray(output) for output in session.run(None, feed)]
+
+    def bound(self, inputs: Sequence[np.ndarray], threads: int) -> Callable[[], object]:
+        session = self._sessions.get(threads) or self._session(threads)
+        feed = dict(zip(self._names, inputs, strict=True))
+        return lambda: session.run(None, feed)
 
     def _session(self, threads: int) -> Any:
         import onnxruntime

@@ -78,20 +78,29 @@ class TorchReference:
         import torch
         from torch.utils import _pytree as pytree
 
-        tensors = [torch.from_numpy(np.array(array)) for array in inputs]
+        before = torch.get_num_threads()
+        try:
+            outputs = self.bound([np.array(array) for array in inputs], threads)()
+        finally:
+            torch.set_num_threads(before)
+        return [output.numpy() for output in pytree.tree_leaves(outputs)]
+
+    def bound(self, inputs: Sequence[np.ndarray], threads: int) -> Callable[[], object]:
+        import torch
+        from torch.utils import _pytree as pytree
+
         if self._opened is None:
             program = self._open_program()
             self._opened = program.module(), program.call_spec.in_spec
         module, in_spec = self._opened
-        args, kwargs = pytree.tree_unflatten(tensors, in_spec)
-        before = torch.get_num_threads()
+        args, kwargs = pytree.tree_unflatten([torch.from_numpy(a) for a in inputs], in_spec)
         torch.set_num_threads(threads)
-        try:
-            with torch.no_grad():
-                outputs = pytree.tree_leaves(module(*args, **kwargs))
-        finally:
-            torch.set_num_threads(before)
-        return [output.numpy() for output in outputs]
+
+        def run() -> object:
+            with torch.inference_mode():
+                return module(*args, **kwargs)
+
+        return run
 
 
 def require_torch(what: str) -> None:

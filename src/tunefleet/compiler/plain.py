@@ -1,0 +1,54 @@
+"""A plain schedule for programs that nobody tuned: no search, no measurement.
+
+TVM leaves loops as they were written, which runs networks hundreds of times slower than they need.
+Checking an import and tasks that a budget did not reach should not cost that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from typing import Any
+
+from tunefleet.compiler.toolchain import load_tvm
+
+tvm = load_tvm()
+
+#: Iterations of a block below which threads cost more than they bring.
+_LEAST_PARALLEL = 1 << 15
+
+_SPATIAL, _REDUCTION = 0, 2  # of tvm.tirx.IterVar
+
+
+def plainly_scheduled(module: Any) -> Any:
+    """`module`, whose only function is `main`, with the last spatial loop of every block inside
+    its reduction and the outer ones in parallel. Sums keep their order.
+
+    Blocks of a form that this does not fit stay as they are.
+    """
+    schedule = tvm.s_tir.Schedule(module, debug_mask="none", error_render_level="none")
+    root = schedule.get_sblock("root", func_name="main")
+    for block in schedule.get_child_blocks(root):
+        # What was applied before a primitive is refused stays: each keeps the meaning.
+        with contextlib.suppress(tvm.s_tir.ScheduleError):
+            _schedule(schedule, block)
+    return schedule.mod
+
+
+def _schedule(schedule: Any, block: Any) -> None:
+    loops = schedule.get_loops(block)
+    kinds = [int(v.iter_type) for v in schedule.get(block).iter_vars]
+    if len(loops) != len(kinds) or not set(kinds) <= {_SPATIAL, _REDUCTION}:
+        return
+    spatial = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == _SPATIAL]
+    reductions = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == _REDUCTION]
+    iterations = math.prod(int(schedule.get(loop).extent) for loop in loops)
+    if not spatial:
+        return
+    *outer, last = spatial
+    if reductions:
+        schedule.reorder(*outer, *reductions, last)
+    if outer and iterations >= _LEAST_PARALLEL:
+        schedule.parallel(schedule.fuse(*outer))
+    if reductions:
+        schedule.decompose_reduction(block, reductions[0])
