@@ -6,9 +6,10 @@ family and a table `RULES` of them.
 
 from __future__ import annotations
 
+from tunefleet.compiler.frontends.onnx_operators import activations, recurrent
 from tunefleet.compiler.frontends.onnx_operators.node import Node, Rule
 
 __all__ = ["OPERATORS", "Node", "Rule"]
 
 #: (domain, operator) -> rule; the standard domain is "".
-OPERATORS: dict[tuple[str, str], Rule] = {}
+OPERATORS: dict[tuple[str, str], Rule] = {**activations.RULES, **recurrent.RULES}
