@@ -6,10 +6,19 @@ family and a table `RULES` of them.
 
 from __future__ import annotations
 
-from tunefleet.compiler.frontends.onnx_operators import activations, recurrent
+from tunefleet.compiler.frontends.onnx_operators import (
+    activations,
+    attention,
+    contrib_attention,
+    recurrent,
+)
 from tunefleet.compiler.frontends.onnx_operators.node import Node, Rule
 
 __all__ = ["OPERATORS", "Node", "Rule"]
 
+_FAMILIES = (activations, attention, contrib_attention, recurrent)
+
 #: (domain, operator) -> rule; the standard domain is "".
-OPERATORS: dict[tuple[str, str], Rule] = {**activations.RULES, **recurrent.RULES}
+OPERATORS: dict[tuple[str, str], Rule] = {
+    operator: rule for family in _FAMILIES for operator, rule in family.RULES.items()
+}

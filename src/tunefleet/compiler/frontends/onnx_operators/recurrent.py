@@ -25,8 +25,7 @@ from tunefleet.compiler.frontends.onnx_operators.node import (
 
 op = relax.op
 
-#: Beyond this many steps, over all directions, preparing the graph takes more than some 20 s: it grows
-#: with the square of the steps.
+#: Over all directions. Preparing the graph takes some 16 s for as many, and grows with the square.
 MAX_STEPS = 512
 #: TVM selects among the inputs of a concatenation for each element, so they are joined in a tree.
 _FAN_IN = 8
@@ -285,12 +284,13 @@ def _weights(node: Node, index: int) -> _Weights:
     weights, recurrent, bias = (None if a is None else a[index] for a in arrays)
     if weights is None or recurrent is None:
         raise NotImplementedError(f"{node.operator} without weights")
-    biases = (None, None) if bias is None else np.split(bias, 2)
+    input_bias, recurrent_bias = (None, None) if bias is None else np.split(bias, 2)
     peepholes = node.constant(7) if node.operator == "LSTM" else None
     return _Weights(
         np.ascontiguousarray(weights.T),
         np.ascontiguousarray(recurrent.T),
-        *biases,
+        input_bias,
+        recurrent_bias,
         None if peepholes is None else peepholes[index],
     )
 
