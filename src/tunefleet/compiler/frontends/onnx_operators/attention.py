@@ -101,8 +101,8 @@ def _rotary(node: Node) -> Any:
         if not heads:
             raise NotImplementedError("RotaryEmbedding of three dimensions without num_heads")
         x = split_heads(node, x, heads)
-    tables = [caches(node, table, node.input(3)) for table in (cos, sin)]
-    x = rotated(node, x, *tables, bool(node.attrs.get("interleaved", 0)))
+    cos, sin = [caches(node, table, node.input(3)) for table in (cos, sin)]
+    x = rotated(node, x, cos, sin, bool(node.attrs.get("interleaved", 0)))
     return join_heads(node, x) if flat else x
 
 
@@ -111,7 +111,7 @@ def caches(node: Node, table: Any, positions: Any) -> Any:
     if positions is not None:
         batch, tokens = shape_of(positions)
         half = shape_of(table)[-1]
-        rows = op.take(table, op.reshape(positions, (batch * tokens,)), 0)
+        rows = op.take(table, op.reshape(positions, (batch * tokens,)), 0, mode="clip")
         table = node.emit(op.reshape(rows, (batch, tokens, half)))
     return node.emit(op.expand_dims(table, 1))
 

@@ -140,7 +140,7 @@ def _grouped(node: Node) -> list[Any]:
     """Causal attention of a prompt; a cache that is filled in place is not converted."""
     attrs = node.attrs
     heads, groups = int(attrs["num_heads"]), int(attrs["kv_num_heads"])
-    batch, tokens, width = node.shape(0)
+    _, tokens, width = node.shape(0)
     lengths = node.constant(5)
     has_past = node.has(3) and 0 not in node.shape(3)
     if has_past or lengths is None or (lengths != tokens - 1).any():
@@ -158,12 +158,12 @@ def _grouped(node: Node) -> list[Any]:
         split_heads(node, part, n) for part, n in zip(parts, (heads, groups, groups), strict=True)
     )
     if attrs.get("do_rotary", 0):
-        tables = [
+        cos, sin = [
             caches(node, node.emit(op.expand_dims(_slice(node.inputs[i], 0, 0, tokens), 0)), None)
             for i in (7, 8)
         ]
         interleaved = bool(attrs.get("rotary_interleaved", 0))
-        query, key = (rotated(node, x, *tables, interleaved) for x in (query, key))
+        query, key = (rotated(node, x, cos, sin, interleaved) for x in (query, key))
     allowed = causal(tokens, tokens, 0)
     window = attrs.get("local_window_size", -1)
     if window > 0:
@@ -190,8 +190,8 @@ def _rotary(node: Node) -> Any:
         steps = constant(np.arange(tokens)[None], node.dtype(1))
         positions = node.emit(positions + steps)
     positions = node.emit(op.reshape(positions, (-1 if node.shape(1) != (1,) else 1, tokens)))
-    tables = [caches(node, table, positions) for table in (cos, sin)]
-    x = rotated(node, x, *tables, bool(attrs.get("interleaved", 0)))
+    cos, sin = [caches(node, table, positions) for table in (cos, sin)]
+    x = rotated(node, x, cos, sin, bool(attrs.get("interleaved", 0)))
     return join_heads(node, x) if flat else x
 
 

@@ -254,7 +254,7 @@ class _Run:
                 continue
             # The rows come as an argument, which makes one program of all steps.
             rows = np.arange(step * self.batch, (step + 1) * self.batch)
-            x = op.take(products, constant(rows, "int64"), 0, mode="fast")
+            x = op.take(products, constant(rows, "int64"), 0, mode="clip")
             after = self.cell.step(self.cell.node.emit(x), state)
             if active is None or active.all():
                 hidden[step], state = after.hidden, after
