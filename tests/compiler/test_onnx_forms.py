@@ -98,3 +98,57 @@ def test_computed_frames_are_refused():
     network = model("STFT", inputs)
     with pytest.raises(NotImplementedError, match="STFT with input 1"):
         compiled(network, feed(network, inputs))
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.8])
+@pytest.mark.parametrize("place", ["half_pixel", "output_half_pixel"])
+def test_regions_on_features_of_another_scale(scale, place):
+    regions = _whole([0, 0, 4, 4], [1, 1, 7, 6], dtype="float32")
+    inputs = [random(1, 2, 8, 8), regions, _whole(0, 0)]
+    form = {"output_height": 3, "output_width": 3, "sampling_ratio": 2, "spatial_scale": scale}
+    check("RoiAlign", inputs, opset=16, coordinate_transformation_mode=place, **form)
+
+
+def test_slices_of_an_old_opset():
+    check("Slice", [random(2, 3, 6)], opset=9, starts=[1, -3], ends=[100, -1], axes=[1, 2])
+
+
+@pytest.mark.parametrize("operator", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize("pad", ["SAME_LOWER", "SAME_UPPER", "VALID"])
+def test_pooling_that_keeps_extents(operator, pad):
+    form = {"kernel_shape": [3, 2], "strides": [2, 2], "auto_pad": pad}
+    check(operator, [random(2, 3, 6, 7)], **form)
+
+
+def test_eye_of_another_type():
+    check("EyeLike", [_whole([1, 2, 3], [4, 5, 6])], dtype=1, k=1)
+
+
+def test_means_of_integers_are_refused():
+    network = model("ReduceMean", [_whole([1, 2])], opset=13, axes=[1])
+    with pytest.raises(NotImplementedError, match="ReduceMean of int64"):
+        compiled(network, feed(network, [_whole([1, 2])]))
+
+
+@pytest.mark.parametrize("shape", [(1,), (3, 8)])
+def test_layer_normalization_with_a_scale_of_another_rank(shape):
+    axis = 3 - max(len(shape), 1)
+    inputs = [random(2, 3, 8), random(*shape), random(*shape, seed=1)]
+    check("LayerNormalization", inputs, opset=17, axis=axis)
+
+
+def test_compute_definitions_survive_the_graph_pipeline(target):
+    """TVM writes a reflecting Pad as a program beside the network."""
+    from tunefleet.compiler.frontends import onnx_graph
+    from tunefleet.compiler.graph import prepare
+    from tunefleet.compiler.host import to_tvm
+
+    inputs = [random(1, 1, 5, 5), _whole(0, 0, 1, 1, 0, 0, 1, 1)]
+    network = model("Pad", inputs, constants={1}, mode="reflect")
+    arrays = feed(network, inputs)
+    tvm = onnx_graph.tvm
+    prepared = prepare(onnx_graph.convert(network), to_tvm(target))
+    machine = tvm.relax.VirtualMachine(tvm.compile(prepared, "llvm"), tvm.cpu())
+    result = machine["main"](tvm.runtime.tensor(arrays["x0"])).numpy()
+    wanted = np.pad(arrays["x0"], ((0, 0), (0, 0), (1, 1), (1, 1)), "reflect")
+    np.testing.assert_array_equal(result, wanted)

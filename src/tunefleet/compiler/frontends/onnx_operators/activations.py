@@ -136,6 +136,7 @@ def _hard_swish(node: Node) -> Any:
 
 RULES: dict[tuple[str, str], Rule] = {
     ("", "Celu"): _celu,
+    ("", "SwiGLU"): _swiglu,
     ("", "Swish"): lambda node: swish(node.inputs[0], float(node.attrs.get("alpha", 1.0))),
     ("", "HardSwish"): _hard_swish,
     ("com.microsoft", "BiasAdd"): lambda node: node.inputs[0] + node.inputs[1] + node.inputs[2],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from onnx import helper
 
 from tunefleet.compiler.frontends.onnx_operators.delegate import by_tvm
 from tunefleet.compiler.frontends.onnx_operators.node import (
@@ -47,6 +48,30 @@ def _pow(node: Node) -> Any:
     return op.astype(power, dtypes[0])
 
 
+def _mean(node: Node) -> Any:
+    """TVM counts means of integers in another type."""
+    if "int" in node.dtype(0):
+        raise NotImplementedError(f"ReduceMean of {node.dtype(0)}")
+    return _reduced(node)
+
+
+def _old_slice(node: Node) -> Any:
+    """Before opset 10 the bounds are attributes, which TVM does not read."""
+    if node.opset >= 10:
+        return NotImplemented
+    starts, ends = node.attrs["starts"], node.attrs["ends"]
+    axes = node.attrs.get("axes") or list(range(len(starts)))
+    bounds = [constant(values, "int64") for values in (starts, ends, axes)]
+    return by_tvm(node, "Slice", [node.inputs[0], *bounds], {})
+
+
+def _eye_like(node: Node) -> Any:
+    number = node.attrs.get("dtype")
+    dtype = node.dtype(0) if number is None else helper.tensor_dtype_to_np_dtype(number).name
+    rows, columns = node.shape(0)
+    return constant(np.eye(rows, columns, int(node.attrs.get("k", 0))), dtype)
+
+
 def _reduced(node: Node) -> Any:
     """TVM gives whatever memory holds for a reduction of nothing, and has no limits of booleans."""
     if 0 in node.shape(0):
@@ -58,10 +83,17 @@ def _reduced(node: Node) -> Any:
 
 
 def _roi_align(node: Node) -> Any:
-    """TVM takes the maximum of interpolated values, ONNX that of the weighted corners."""
+    """TVM takes the maximum of interpolated values, ONNX that of the weighted corners; TVM moves
+    regions by half a pixel of the image, not of the features."""
     if node.attrs.get("mode", "avg") != "avg":
         raise NotImplementedError("RoiAlign with mode max")
-    return NotImplemented
+    place = "half_pixel" if node.opset >= 16 else "output_half_pixel"
+    place = node.attrs.get("coordinate_transformation_mode", place)
+    scale = float(node.attrs.get("spatial_scale", 1.0))
+    if place != "half_pixel" or scale == 1.0:
+        return NotImplemented
+    moved = node.emit(node.inputs[1] + constant(0.5 - 0.5 / scale, node.dtype(1)))
+    return by_tvm(node, "RoiAlign", [node.inputs[0], moved, node.inputs[2]], node.attrs)
 
 
 def _space_to_depth(node: Node) -> Any:
@@ -167,18 +199,21 @@ _REDUCTIONS = [
 RULES: dict[tuple[str, str], Rule] = {
     ("", "CenterCropPad"): _center_crop_pad,
     ("", "Dropout"): _dropout,
+    ("", "EyeLike"): _eye_like,
     ("", "IsInf"): _is_inf,
     ("", "OneHot"): _one_hot,
     ("", "Pow"): _pow,
     ("", "ReverseSequence"): _reverse_sequence,
     ("", "RoiAlign"): _roi_align,
     ("", "SpaceToDepth"): _space_to_depth,
+    ("", "Slice"): _old_slice,
     ("", "Split"): _split,
     ("", "TopK"): _top_k,
     ("com.microsoft", "GatherND"): _same,
     ("com.microsoft", "Range"): _range,
     ("com.microsoft", "Trilu"): _same,
     **{("", operator): _reduced for operator in _REDUCTIONS},
+    ("", "ReduceMean"): _mean,
 }
 
 #: Operators that stay in ONNX Runtime, with the reason.

@@ -39,8 +39,10 @@ def _layer_norm(node: Node, x: Any, axes: list[int], scale: Any, bias: Any, epsi
     scale = constant(np.ones(extents), dtype) if scale is None else scale
     if bias is None:
         bias = constant(np.zeros(extents), dtype)
-    if shape_of(scale) != extents or shape_of(bias) != extents:
-        raise NotImplementedError(f"{node.operator} with a scale that is broadcast")
+    scale, bias = (
+        p if shape_of(p) == extents else node.emit(op.broadcast_to(p, extents))
+        for p in (scale, bias)
+    )
     return node.emit(op.nn.layer_norm(x, scale, bias, axes, epsilon))
 
 

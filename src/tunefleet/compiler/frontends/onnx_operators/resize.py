@@ -127,7 +127,7 @@ def _by_sizes(before: list[int], sizes: list[int], node: Node) -> tuple[list[int
     return [math.floor(n * ratio + 0.5) for n in before], [ratio] * len(before)
 
 
-def _positions(axis: _Axis, place: str) -> NDArray[np.float32]:
+def _positions(axis: _Axis, place: str) -> NDArray[Any]:
     """Where each output lies among the inputs, in the arithmetic of ONNX Runtime."""
     x, scale = np.arange(axis.after, dtype="float32"), np.float32(axis.scale)
     half = np.float32(0.5)
@@ -135,7 +135,7 @@ def _positions(axis: _Axis, place: str) -> NDArray[np.float32]:
         return x / scale
     if place == "half_pixel_symmetric":
         shift = axis.before / 2 * (1 - axis.after / (axis.scale * axis.before))
-        return ((x + half) / scale - half + shift).astype("float32")
+        return (x + half) / scale - half + np.float32(shift)
     if place == "align_corners":
         return x * np.float32(axis.before - 1) / np.float32(max(axis.after - 1, 1))
     if place == "tf_crop_and_resize":
@@ -151,7 +151,7 @@ def _positions(axis: _Axis, place: str) -> NDArray[np.float32]:
     raise NotImplementedError(f"Resize with coordinates {place}")
 
 
-def _rounded(positions: NDArray[np.float32], mode: str) -> NDArray[np.int64]:
+def _rounded(positions: NDArray[Any], mode: str) -> NDArray[np.int64]:
     half = np.float32(0.5)
     rounded = {
         "round_prefer_floor": lambda: np.ceil(positions - half),
@@ -163,7 +163,7 @@ def _rounded(positions: NDArray[np.float32], mode: str) -> NDArray[np.int64]:
 
 
 def _weights(
-    node: Node, axis: _Axis, positions: NDArray[np.float32], mode: str, antialias: bool
+    node: Node, axis: _Axis, positions: NDArray[Any], mode: str, antialias: bool
 ) -> NDArray[np.float64]:
     """The matrix (after, before) of an interpolation."""
     exclude = bool(node.attrs.get("exclude_outside", 0))
