@@ -109,6 +109,15 @@ def test_regions_on_features_of_another_scale(scale, place):
     check("RoiAlign", inputs, opset=16, coordinate_transformation_mode=place, **form)
 
 
+@pytest.mark.parametrize(
+    "value",
+    [{"value_float": 1.5}, {"value_floats": [1.0, 2.0]}, {"value_int": 3}, {"value_ints": [4, 5]}],
+    ids=str,
+)
+def test_constants_that_are_no_tensors(value):
+    check("Constant", [], **value)
+
+
 def test_slices_of_an_old_opset():
     check("Slice", [random(2, 3, 6)], opset=9, starts=[1, -3], ends=[100, -1], axes=[1, 2])
 

@@ -18,6 +18,18 @@ from tunefleet.compiler.frontends.onnx_operators.node import (
 op = relax.op
 
 
+def _literal(node: Node) -> Any:
+    """TVM reads tensors only."""
+    if "value" in node.attrs:
+        return NotImplemented
+    kinds = {"value_float": "float32", "value_floats": "float32", "value_int": "int64"}
+    kinds["value_ints"] = "int64"
+    for name, value in node.attrs.items():
+        if name in kinds:
+            return constant(value, kinds[name])
+    raise NotImplementedError("Constant of texts or of a sparse tensor")
+
+
 def _dropout(node: Node) -> Any:
     """TVM gives the data for the mask."""
     training = node.constant(2)
@@ -44,8 +56,13 @@ def _pow(node: Node) -> Any:
     if dtypes[0] == dtypes[1] and dtypes[0].startswith("float"):
         return NotImplemented
     through = dtypes[0] if dtypes[0].startswith("float") else "float64"
-    power = op.power(*(op.astype(x, through) for x in node.inputs))
-    return op.astype(power, dtypes[0])
+    # Bound, so that a constant exponent stays one.
+    base, exponent = (
+        x if dtype == through else node.emit(op.astype(x, through))
+        for x, dtype in zip(node.inputs, dtypes, strict=True)
+    )
+    power = op.power(base, exponent)
+    return power if dtypes[0] == through else op.astype(power, dtypes[0])
 
 
 def _mean(node: Node) -> Any:
@@ -198,6 +215,7 @@ _REDUCTIONS = [
 
 RULES: dict[tuple[str, str], Rule] = {
     ("", "CenterCropPad"): _center_crop_pad,
+    ("", "Constant"): _literal,
     ("", "Dropout"): _dropout,
     ("", "EyeLike"): _eye_like,
     ("", "IsInf"): _is_inf,
