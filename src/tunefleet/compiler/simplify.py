@@ -56,6 +56,9 @@ def simplify(mod: Any) -> Any:
             output = rewriter.builder.emit_output(rewriter.substitute(function.body.body))
         rewriter.builder.emit_func_output(output)
     simplified = rewriter.builder.finalize()
+    for name, program in mod.functions_items():
+        if name.name_hint != "main":  # what an importer wrote as a compute definition
+            simplified.update_func(name, program)
     return relax.transform.DeadCodeElimination()(simplified)
 
 

@@ -52,13 +52,11 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
     def _construct_nodes(self, graph: Any) -> None:
         for node in graph.node:
             rule = OPERATORS.get((node.domain.removeprefix("ai.onnx"), node.op_type))
-            if rule is None:
+            if rule is None or not self._bind(node, rule):
                 super()._construct_nodes(onnx.GraphProto(node=[node]))
-            else:
-                self._bind(node, rule)
 
-    def _bind(self, node: Any, rule: Rule) -> None:
-        """Converts `node` by a rule of ours."""
+    def _bind(self, node: Any, rule: Rule) -> bool:
+        """Converts `node` by a rule of ours, unless the rule leaves it to TVM's own."""
         domain = node.domain.removeprefix("ai.onnx")
         results = rule(
             Node(
@@ -72,11 +70,14 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
                 builder=self.bb,
             )
         )
+        if results is NotImplemented:
+            return False
         if not isinstance(results, tuple | list):
             results = (results,)
         for name, expr in zip(node.output, results, strict=False):
             if name and expr is not None:
                 self._nodes[name] = self.bb.normalize(expr)
+        return True
 
 
 def _attribute(attribute: Any) -> Any:

@@ -1,0 +1,132 @@
+"""LSTM, GRU and RNN give what ONNX Runtime gives."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx_nodes import check, compiled, feed, model, random
+
+pytestmark = pytest.mark.tvm
+
+STEPS, BATCH, INPUT, HIDDEN = 4, 2, 3, 4
+GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+OUTPUTS = {"RNN": ["y", "h"], "GRU": ["y", "h"], "LSTM": ["y", "h", "c"]}
+
+
+def _inputs(operator, directions=1, bias=True, initial=True, lengths=None, peepholes=False):
+    size, layers = GATES[operator] * HIDDEN, directions
+    inputs = [
+        random(STEPS, BATCH, INPUT),
+        random(layers, size, INPUT, seed=1),
+        random(layers, size, HIDDEN, seed=2),
+        random(layers, 2 * size, seed=3) if bias else None,
+        None if lengths is None else np.array(lengths, "int32"),
+        random(layers, BATCH, HIDDEN, seed=4) if initial else None,
+    ]
+    if operator == "LSTM":
+        inputs.append(random(layers, BATCH, HIDDEN, seed=5) if initial else None)
+        inputs.append(random(layers, 3 * HIDDEN, seed=6) if peepholes else None)
+    return inputs
+
+
+def _check(operator, inputs, **attrs):
+    outputs = OUTPUTS[operator]
+    weights = {1, 2, 3, 4, 7}
+    check(operator, inputs, outputs=outputs, constants=weights, hidden_size=HIDDEN, **attrs)
+
+
+@pytest.mark.parametrize("operator", GATES)
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+def test_every_direction(operator, direction):
+    directions = 2 if direction == "bidirectional" else 1
+    _check(operator, _inputs(operator, directions), direction=direction)
+
+
+@pytest.mark.parametrize("operator", GATES)
+def test_without_bias_and_initial_state(operator):
+    _check(operator, _inputs(operator, bias=False, initial=False))
+
+
+@pytest.mark.parametrize("operator", GATES)
+@pytest.mark.parametrize("initial", [True, False])
+def test_sequences_of_unequal_length(operator, initial):
+    inputs = _inputs(operator, 2, initial=initial, lengths=[2, 4])
+    _check(operator, inputs, direction="bidirectional")
+
+
+@pytest.mark.parametrize("operator", GATES)
+def test_gates_are_clipped(operator):
+    inputs = [None if i is None else 3 * i for i in _inputs(operator)]
+    _check(operator, inputs, clip=0.5)
+
+
+@pytest.mark.parametrize("initial", [True, False])
+@pytest.mark.parametrize("coupled", [0, 1])
+def test_lstm_with_peepholes(initial, coupled):
+    _check("LSTM", _inputs("LSTM", initial=initial, peepholes=True), input_forget=coupled)
+
+
+@pytest.mark.parametrize("initial", [True, False])
+@pytest.mark.parametrize("bias", [True, False])
+def test_gru_that_resets_after_the_product(initial, bias):
+    _check("GRU", _inputs("GRU", initial=initial, bias=bias), linear_before_reset=1)
+
+
+@pytest.mark.parametrize(
+    ("names", "alphas", "betas"),
+    [
+        (["HardSigmoid", "Softsign", "Tanh"], [0.3], [0.4]),
+        (["Sigmoid", "ScaledTanh", "Affine"], [0.7, 0.6], [0.8, 0.1]),
+        (["Sigmoid", "LeakyRelu", "Elu"], [0.2, 0.5], []),
+        (["Sigmoid", "ThresholdedRelu", "Softplus"], [0.3], []),
+        (["Sigmoid", "relu", "tanh"], [], []),
+    ],
+)
+def test_activations_take_their_parameters_in_order(names, alphas, betas):
+    _check(
+        "LSTM",
+        _inputs("LSTM"),
+        activations=names,
+        **({"activation_alpha": alphas} if alphas else {}),
+        **({"activation_beta": betas} if betas else {}),
+    )
+
+
+@pytest.mark.parametrize("operator", GATES)
+def test_batch_may_come_first(operator):
+    """ONNX Runtime has no layout 1: the same layer with layout 0 tells what to expect."""
+    inputs = _inputs(operator, 2)
+    form = {"outputs": OUTPUTS[operator], "constants": {1, 2, 3, 7}, "hidden_size": HIDDEN}
+    form["direction"] = "bidirectional"
+    plain = model(operator, inputs, **form)
+    y, *states = compiled(plain, feed(plain, inputs))
+    swapped = [
+        a if a is None or i in {1, 2, 3, 7} else np.ascontiguousarray(np.swapaxes(a, 0, 1))
+        for i, a in enumerate(inputs)
+    ]
+    first = model(operator, swapped, layout=1, **form)
+    results = compiled(first, feed(first, swapped))
+    wanted = [y.transpose(2, 0, 1, 3), *(np.swapaxes(s, 0, 1) for s in states)]
+    for result, want in zip(results, wanted, strict=True):
+        np.testing.assert_allclose(result, want, rtol=1e-5, atol=1e-6)
+
+
+def test_steps_are_one_program():
+    from tunefleet.compiler.frontends import onnx_graph
+
+    tvm = onnx_graph.tvm
+    inputs = _inputs("LSTM", initial=True)
+    network = model("LSTM", inputs, ["y", "h", "c"], {1, 2, 3}, hidden_size=HIDDEN)
+    mod = tvm.relax.transform.LegalizeOps()(onnx_graph.convert(network))
+    products = [g for g in mod.get_global_vars() if g.name_hint.startswith("matmul")]
+    assert len(products) == 2
+
+
+@pytest.mark.parametrize("position", [1, 4])
+def test_computed_weights_and_lengths_are_refused(position):
+    from tunefleet.compiler.frontends import onnx_graph
+
+    inputs = _inputs("GRU", lengths=[2, 4])
+    network = model("GRU", inputs, ["y"], {1, 2, 3, 4} - {position}, hidden_size=HIDDEN)
+    with pytest.raises(NotImplementedError, match=f"GRU with input {position}"):
+        onnx_graph.convert(network)
