@@ -19,28 +19,28 @@ def _shapes(inputs, request, **more):
 
 
 def test_dimensions_take_the_values_of_their_names():
-    assert [(1, 3, 32, 64)] == _shapes([IMAGE], _dims(("height", 32), ("width", 64)))
+    assert _shapes([IMAGE], _dims(("height", 32), ("width", 64))) == [(1, 3, 32, 64)]
 
 
 def test_an_unnamed_dimension_is_called_by_its_input_and_axis():
-    assert [(1, 3, 8, 9)] == _shapes([UNNAMED], _dims(("x.2", 8), ("x.3", 9)))
+    assert _shapes([UNNAMED], _dims(("x.2", 8), ("x.3", 9))) == [(1, 3, 8, 9)]
 
 
 def test_a_whole_shape_binds_the_names_in_it_everywhere():
     mask = FreeInput("mask", ("batch", "height"), "int64")
     request = ShapeRequest.of(shapes=[("image", (2, 3, 8, 8))])
-    assert [(2, 3, 8, 8), (2, 8)] == _shapes([IMAGE, mask], request)
+    assert _shapes([IMAGE, mask], request) == [(2, 3, 8, 8), (2, 8)]
 
 
 def test_a_leading_batch_dimension_becomes_one_and_is_told():
     fixed = fixed_inputs([IMAGE], _dims(("height", 8), ("width", 8)), "m.onnx")
-    assert (1, 3, 8, 8) == fixed.specs[0].shape
+    assert fixed.specs[0].shape == (1, 3, 8, 8)
     assert "--dim batch=N" in fixed.notes[0]
 
 
 def test_a_batch_that_the_user_names_is_theirs():
     request = _dims(("batch", 4), ("height", 8), ("width", 8))
-    assert [(4, 3, 8, 8)] == _shapes([IMAGE], request)
+    assert _shapes([IMAGE], request) == [(4, 3, 8, 8)]
 
 
 def test_a_leading_dimension_of_another_name_is_no_batch():
@@ -55,7 +55,7 @@ def test_a_vector_of_unknown_length_is_no_batch():
 
 def test_the_networks_own_defaults_come_before_guesses_and_after_the_user():
     defaults = {"height": 48, "width": 320}
-    assert [(1, 3, 48, 99)] == _shapes([IMAGE], _dims(("width", 99)), defaults=defaults)
+    assert _shapes([IMAGE], _dims(("width", 99)), defaults=defaults) == [(1, 3, 48, 99)]
 
 
 def test_one_error_lists_all_that_is_free_with_a_command_to_copy():

@@ -12,13 +12,13 @@ def test_nothing_asked_for_is_one_variant_without_values():
 
 def test_values_of_one_name_come_together():
     request = ShapeRequest.of(dims=[("width", [160]), ("height", [32]), ("width", [320, 160])])
-    assert (("width", (160, 320)), ("height", (32,))) == request.dims
+    assert request.dims == (("width", (160, 320)), ("height", (32,)))
 
 
 def test_variants_are_every_combination():
     request = ShapeRequest.of(shapes=[("x", (1, 8)), ("x", (1, 16))], dims=[("n", [1, 2])])
     found = [(v.shape_of("x"), v.value_of("n")) for v in request.variants()]
-    assert [((1, 8), 1), ((1, 8), 2), ((1, 16), 1), ((1, 16), 2)] == found
+    assert found == [((1, 8), 1), ((1, 8), 2), ((1, 16), 1), ((1, 16), 2)]
 
 
 def test_what_is_not_given_has_no_value():

@@ -7,6 +7,7 @@ from typing import Any
 
 import tvm_ffi
 
+from tunefleet.compiler.frontends.blame import gist
 from tunefleet.compiler.frontends.examples import NUMPY_DTYPES
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.core.network import TensorSpec
@@ -71,11 +72,8 @@ def output_specs(mod: Any, names: Sequence[str], what: str) -> tuple[TensorSpec,
 
 def cannot_import(what: str, exc: BaseException) -> InputError:
     """The error for a network that TVM's importer rejects, with the gist of its reason."""
-    lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
-    gist = next((line for line in lines if not line.startswith(("Traceback", "File "))), "")
-    gist = gist if len(gist) <= 120 else gist[:117] + "..."
     return InputError(
-        f"{what}: TVM cannot import it: {type(exc).__name__}: {gist}",
+        f"{what}: TVM cannot import it: {gist(exc)}",
         cure="replace that operation or export without it",
     )
 
@@ -98,6 +96,4 @@ def _static(field: Any, name: str, what: str) -> TensorSpec:
             cure="export the network with float32 or float16 outputs",
         )
     extents = tuple(int(extent) for extent in shape)
-    if 0 in extents:
-        raise InputError(f"{what}: output {name} is empty: {extents}", cure="choose larger inputs")
     return TensorSpec(name, extents, str(field.dtype))
