@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import onnx
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
 from tunefleet.compiler.frontends.spec import shown
+from tunefleet.core.network import TensorSpec
 from tunefleet.errors import InputError
 
 Array = np.ndarray[Any, Any]
@@ -103,6 +104,26 @@ def array_of(tensor: onnx.TensorProto, folder: Path) -> Array:
 def _bits(kind: int) -> int:
     name = onnx.TensorProto.DataType.Name(kind)
     return 4 if name.endswith("INT4") else 8 * onnx.helper.tensor_dtype_to_np_dtype(kind).itemsize
+
+
+def free_zeros(graph: onnx.GraphProto, inputs: Iterable[TensorSpec]) -> bool:
+    """Frees extents of inputs that are zero in the file and not in `inputs`; whether there are
+    any. Those of outputs go with them."""
+    shapes = {spec.name: spec.shape for spec in inputs}
+    zeros = [
+        dim
+        for value in graph.input
+        for dim, extent in zip(
+            value.type.tensor_type.shape.dim, shapes.get(value.name, ()), strict=False
+        )
+        if dim.HasField("dim_value") and dim.dim_value == 0 and extent
+    ]
+    for dim in zeros:
+        dim.ClearField("dim_value")
+    if zeros:
+        for value in graph.output:
+            value.type.tensor_type.ClearField("shape")
+    return bool(zeros)
 
 
 def graphs_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:

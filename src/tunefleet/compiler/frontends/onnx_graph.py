@@ -31,6 +31,18 @@ from tvm.relax.frontend.onnx import onnx_frontend  # noqa: E402  (TVM is loaded 
 _CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
 #: For some of these TVM returns the largest shape that is possible, which is not what ONNX means.
 _VALUES_MAKE_SHAPES = frozenset({"Compress", "NonMaxSuppression", "NonZero", "Unique"})
+#: A dropout that is still there after preparation is one of training.
+_RANDOM = frozenset(
+    {
+        "Bernoulli",
+        "Dropout",
+        "Multinomial",
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+    }
+)
 _MICROSOFT = "com.microsoft"
 
 
@@ -97,6 +109,8 @@ class Importer(onnx_frontend.ONNXGraphImporter):
                 super()._construct_nodes(onnx.GraphProto(node=[node]))
             else:
                 self._bind(node, rule)
+        except Refusal:
+            raise
         except Exception as exc:
             if is_ours(exc):
                 raise
@@ -140,6 +154,8 @@ class Importer(onnx_frontend.ONNXGraphImporter):
         if node.op_type in _VALUES_MAKE_SHAPES and not domain:
             raise Refusal("the shape of its output depends on values")
         foreign = domain == _MICROSOFT and not onnx.defs.has(node.op_type)
+        if node.op_type in _RANDOM and not domain:
+            raise Refusal("it is random")
         if node.op_type not in self._theirs or (domain and not foreign):
             raise Refusal("TVM has no conversion for it")
         return None
@@ -186,7 +202,9 @@ class Importer(onnx_frontend.ONNXGraphImporter):
                 array = self._weights.array(name)
             else:
                 array = array_of(self._tensors[name], self._weights.folder)
-            self._constants[name] = relax.const(tvm.runtime.tensor(np.ascontiguousarray(array)))
+            self._constants[name] = relax.const(
+                tvm.runtime.tensor(np.require(array, requirements="C"))
+            )
         self._nodes[name] = self._constants[name]
         return self._nodes[name]
 
@@ -256,6 +274,32 @@ def _attribute(attribute: Any) -> Any:
     return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
 
 
+#: Relax has these, but the graph pipeline makes no programs of them.
+_NOT_LOWERED = frozenset(
+    f"relax.{name}"
+    for name in (
+        "argsort", "cumprod", "cumsum", "multinomial_from_uniform", "nonzero", "sort", "topk",
+        "unique",
+    )
+)  # fmt: skip
+
+
+def _check_lowered(expr: Any) -> None:
+    """Raises Refusal for an expression that could be imported, but not compiled."""
+    if isinstance(expr, relax.Tuple):
+        parts = expr.fields
+    elif isinstance(expr, relax.TupleGetItem):
+        parts = [expr.tuple_value]
+    elif isinstance(expr, relax.Call):
+        parts = expr.args
+        if isinstance(expr.op, tvm.ir.Op) and expr.op.name in _NOT_LOWERED:
+            raise Refusal(f"{expr.op.name} cannot be compiled here")
+    else:
+        return
+    for part in parts:
+        _check_lowered(part)
+
+
 class _Builder(relax.BlockBuilder):  # type: ignore[name-defined]
     """Writes operators for compute definitions, and the values of calls on constants."""
 
@@ -266,10 +310,12 @@ class _Builder(relax.BlockBuilder):  # type: ignore[name-defined]
         return self.emit(rule(*args, **kwargs))
 
     def emit(self, expr: Any, name_hint: str = "") -> Any:
+        _check_lowered(expr)
         folded = _folded(expr)
         return super().emit(expr, name_hint) if folded is None else folded
 
     def normalize(self, expr: Any) -> Any:
+        _check_lowered(expr)
         folded = _folded(expr)
         return super().normalize(expr) if folded is None else folded
 

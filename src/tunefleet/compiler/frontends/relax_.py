@@ -24,6 +24,7 @@ def tidy(mod: Any) -> Any:
       process that runs the network. The indices are clipped instead.
     - Squares and the cube of GPT-2's GELU: as powers they call `powf` for each element.
     - An addition of zeros, as of an attention mask that hides nothing.
+    - Stacks, and squeezes of axes counted from the end: TVM's inference of layouts fails on them.
     """
     mod["main"] = _Tidy(mod).visit_expr(mod["main"])
     return mod
@@ -40,7 +41,22 @@ class _Tidy(relax.PyExprMutator):  # type: ignore[name-defined]
         if call.op == tvm.ir.Op.get("relax.add") and _is_all(call.args[1], 0):
             unchanged = tvm_ffi.structural_equal(call.ty, call.args[0].ty)
             return call.args[0] if unchanged else call
+        if call.op == tvm.ir.Op.get("relax.squeeze") and call.attrs.axis is not None:
+            rank = call.args[0].ty.ndim
+            return relax.op.squeeze(call.args[0], [int(axis) % rank for axis in call.attrs.axis])
+        if call.op == tvm.ir.Op.get("relax.stack"):
+            return self._joined(call)
         return call
+
+    def _joined(self, stack: Any) -> Any:
+        """A stack as the concatenation of tensors with one more dimension."""
+        if not isinstance(stack.args[0], relax.Tuple):
+            return stack
+        axis = int(stack.attrs.axis or 0) % stack.ty.ndim
+        parts = [
+            self.builder_.emit(relax.op.expand_dims(part, axis)) for part in stack.args[0].fields
+        ]
+        return relax.op.concat(parts, axis)
 
 
 def _product(power: Any) -> Any:
