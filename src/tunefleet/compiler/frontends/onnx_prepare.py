@@ -7,7 +7,6 @@ ONNX Runtime does the folding, with its own kernels: what it folds is what it wo
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import onnx
 from onnx import version_converter
 
 from tunefleet.compiler.frontends.onnx_file import domain_of, opsets_of, used
+from tunefleet.compiler.frontends.onnx_infer import attempt, with_types
 from tunefleet.compiler.frontends.onnx_loops import unroll
 
 #: Older files are brought to this version, from which on shapes and axes are inputs everywhere.
@@ -50,10 +50,10 @@ def prepare(model: onnx.ModelProto) -> Prepared:
     runs = _written(model) is not None
     for _ in range(_MOST_ROUNDS):
         before = _form(model)
-        model = unroll(_inferred(_optimised(model)))
+        model = unroll(with_types(_optimised(model)))
         if _form(model) == before:
             break
-    return Prepared(_sorted(_inferred(model)), runs)
+    return Prepared(_sorted(with_types(model)), runs)
 
 
 def _form(model: onnx.ModelProto) -> tuple[Any, ...]:
@@ -72,7 +72,7 @@ def _converted(model: onnx.ModelProto) -> onnx.ModelProto:
     foreign = any(domain_of(node) for node in model.graph.node)
     if own >= _OLDEST or foreign:
         return model
-    newer = _attempt(lambda: version_converter.convert_version(model, _OPSET))
+    newer = attempt(lambda: version_converter.convert_version(model, _OPSET))
     if newer is None or _written(newer) is None:
         return model
     return newer
@@ -81,23 +81,6 @@ def _converted(model: onnx.ModelProto) -> onnx.ModelProto:
 def _optimised(model: onnx.ModelProto) -> onnx.ModelProto:
     written = _written(model)
     return model if written is None else written
-
-
-def _inferred(model: onnx.ModelProto) -> onnx.ModelProto:
-    found = _attempt(lambda: onnx.shape_inference.infer_shapes(model, data_prop=True))
-    return model if found is None else found
-
-
-def _attempt(step: Callable[[], onnx.ModelProto]) -> onnx.ModelProto | None:
-    """The result of a step that may be left out, None where it fails.
-
-    The libraries raise plain exceptions of many kinds, for operators that are not in their tables
-    among others; without the step the graph is as correct as before.
-    """
-    try:
-        return step()
-    except Exception:
-        return None
 
 
 def _written(model: onnx.ModelProto) -> onnx.ModelProto | None:
@@ -123,7 +106,7 @@ def _written(model: onnx.ModelProto) -> onnx.ModelProto | None:
             )
             return onnx.load(path)
 
-        return _attempt(optimise)
+        return attempt(optimise)
 
 
 def _sorted(model: onnx.ModelProto) -> onnx.ModelProto:
