@@ -44,6 +44,8 @@ _RANDOM = frozenset(
     }
 )
 _MICROSOFT = "com.microsoft"
+#: Operators of both domains that TVM converts as ONNX Runtime defines them.
+_AS_MICROSOFT = frozenset({"Attention"})
 
 
 class Refusal(Exception):
@@ -153,10 +155,12 @@ class Importer(onnx_frontend.ONNXGraphImporter):
             raise Refusal("what it does depends on values")
         if node.op_type in _VALUES_MAKE_SHAPES and not domain:
             raise Refusal("the shape of its output depends on values")
-        foreign = domain == _MICROSOFT and not onnx.defs.has(node.op_type)
         if node.op_type in _RANDOM and not domain:
             raise Refusal("it is random")
-        if node.op_type not in self._theirs or (domain and not foreign):
+        if any(a.name == "training_mode" and a.i for a in node.attribute):
+            raise Refusal("it is in training mode")
+        microsoft = node.op_type in _AS_MICROSOFT or not onnx.defs.has(node.op_type)
+        if node.op_type not in self._theirs or domain != (_MICROSOFT if microsoft else ""):
             raise Refusal("TVM has no conversion for it")
         return None
 
