@@ -107,10 +107,8 @@ class Importer(onnx_frontend.ONNXGraphImporter):
             if name:
                 self._require(name)
         try:
-            if rule is None:
+            if rule is None or not self._bind(node, rule):
                 super()._construct_nodes(onnx.GraphProto(node=[node]))
-            else:
-                self._bind(node, rule)
         except Refusal:
             raise
         except Exception as exc:
@@ -219,8 +217,8 @@ class Importer(onnx_frontend.ONNXGraphImporter):
             return _constant(np.array([int(extent) for extent in expr], "int64"))
         return expr
 
-    def _bind(self, node: Any, rule: Rule) -> None:
-        """Converts `node` by a rule of ours."""
+    def _bind(self, node: Any, rule: Rule) -> bool:
+        """Converts `node` by a rule of ours, unless the rule leaves it to TVM's own."""
         domain = domain_of(node)
         results = rule(
             Node(
@@ -234,11 +232,14 @@ class Importer(onnx_frontend.ONNXGraphImporter):
                 builder=self.bb,
             )
         )
+        if results is NotImplemented:
+            return False
         if not isinstance(results, tuple | list):
             results = (results,)
         for name, expr in zip(node.output, results, strict=False):
             if name and expr is not None:
                 self._nodes[name] = self.bb.normalize(expr)
+        return True
 
 
 def _tensor_type(known: ValueType) -> Any:
