@@ -280,3 +280,20 @@ def test_a_conversion_to_another_shape_is_not_trusted(tmp_path, monkeypatch):
     network = _load(path, tmp_path)
     assert "ONNX says float32[2]" in network.segments[0].reason
     _check(network, tmp_path)
+
+
+@pytest.mark.parametrize("operator", ["Mish", "Softplus"])
+def test_a_conversion_that_computes_something_else_is_found(tmp_path, monkeypatch, operator):
+    from tunefleet.compiler.frontends.onnx_graph import onnx_frontend, relax
+
+    class Wrong(onnx_frontend.OnnxOpConverter):
+        @classmethod
+        def _impl_v1(cls, bb, inputs, attr, params):
+            return relax.op.nn.relu(inputs[0])
+
+    table = onnx_frontend._get_convert_map() | {"Softplus": Wrong}
+    monkeypatch.setattr(onnx_frontend, "_get_convert_map", lambda: table)
+    path = _save(tmp_path, f"g (float[2,3] x) => (float[2,3] y) {{ y = {operator}(x) }}")
+    network = _load(path, tmp_path)
+    assert (operator == "Softplus") == bool(network.segments)
+    _check(network, tmp_path)

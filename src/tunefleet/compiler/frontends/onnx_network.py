@@ -14,6 +14,7 @@ from tunefleet.compiler.frontends.onnx_cut import Part, Wiring, cut
 from tunefleet.compiler.frontends.onnx_file import Weights, graphs_of, used
 from tunefleet.compiler.frontends.onnx_graph import Importer, Refusal
 from tunefleet.compiler.frontends.onnx_segments import flops, title, write_segment
+from tunefleet.compiler.frontends.onnx_trial import failures
 from tunefleet.compiler.frontends.onnx_types import NOTHING_KNOWN, ValueType, types_of
 from tunefleet.errors import InputError
 
@@ -39,6 +40,8 @@ def build_network(
     """Converts what can be converted. Raises InputError with `whole` where that is not all."""
     builder = _Network(model, weights, folder)
     mod, reasons = builder.survey()
+    converted = [index for index in range(len(model.graph.node)) if index not in reasons]
+    reasons |= failures(model, weights, builder.types, converted)
     if reasons and whole:
         raise _not_whole(what, model, reasons, builder.types)
     if not reasons:
