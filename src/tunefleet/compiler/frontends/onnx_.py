@@ -44,12 +44,16 @@ class OnnxFrontend:
 
 
 class OnnxReference:
-    """Runs an ONNX file in ONNX Runtime; a session is made for each number of threads."""
+    """Runs an ONNX file in ONNX Runtime; a session is made for each number of threads.
+
+    `zeros`: extents of inputs that are zero in the file are not meant.
+    """
 
     framework = "ONNX Runtime"
 
-    def __init__(self, path: Path, inputs: Sequence[TensorSpec]) -> None:
+    def __init__(self, path: Path, inputs: Sequence[TensorSpec], *, zeros: bool = False) -> None:
         self._path = path
+        self._zeros = zeros
         self._inputs = tuple(inputs)
         self._sessions: dict[int, Any] = {}
 
@@ -86,17 +90,16 @@ class OnnxReference:
     def _source(self, options: Any) -> str | bytes:
         """What a session opens: the file, unless ONNX Runtime would take an extent of zero, which
         an exporter writes where it knows none, by its word."""
+        if not self._zeros:
+            return str(self._path)
         import onnx
 
         from tunefleet.compiler.frontends.onnx_file import free_zeros
 
         model = onnx.load(self._path, load_external_data=False)
-        if not free_zeros(model.graph, self._inputs):
-            return str(self._path)
-        folder = str(self._path.parent.absolute())
-        options.add_session_config_entry(
-            "session.model_external_initializers_file_folder_path", folder
-        )
+        free_zeros(model.graph, self._inputs)
+        folder = "session.model_external_initializers_file_folder_path"
+        options.add_session_config_entry(folder, str(self._path.parent.absolute()))
         return bytes(model.SerializeToString())
 
 
@@ -119,7 +122,7 @@ def _require(what: str) -> None:
 
 
 def _load(path: Path, request: ImportRequest, what: str) -> ImportedNetwork:
-    from tunefleet.compiler.frontends.onnx_file import read_file
+    from tunefleet.compiler.frontends.onnx_file import free_zeros, read_file
     from tunefleet.compiler.frontends.onnx_network import build_network
     from tunefleet.compiler.frontends.onnx_prepare import prepare
     from tunefleet.compiler.frontends.onnx_shapes import fix_shapes, with_shapes
@@ -129,8 +132,10 @@ def _load(path: Path, request: ImportRequest, what: str) -> ImportedNetwork:
     fixed = fix_shapes(file, request.shapes)
     for value in file.model.graph.output:
         _check_output(value, what)
-    reference = OnnxReference(path, fixed.specs)
-    prepared = prepare(with_shapes(file, fixed.specs))
+    model = with_shapes(file, fixed.specs)
+    zeros = free_zeros(file.model.graph, fixed.specs)
+    reference = OnnxReference(path, fixed.specs, zeros=zeros)
+    prepared = prepare(model)
     if not prepared.runs:
         _check_valid(path, what)
         reference.open()

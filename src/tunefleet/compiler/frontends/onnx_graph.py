@@ -19,7 +19,6 @@ from tunefleet.compiler.frontends.blame import gist, is_ours
 from tunefleet.compiler.frontends.onnx_file import Weights, array_of, domain_of, opsets_of, used
 from tunefleet.compiler.frontends.onnx_operators import OPERATORS, Node, Rule
 from tunefleet.compiler.frontends.onnx_types import NOTHING_KNOWN, ValueType
-from tunefleet.compiler.quiet import forget_frames
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.core.network import UNKNOWN
 
@@ -28,7 +27,11 @@ relax = tvm.relax
 
 from tvm.relax.frontend.onnx import onnx_frontend  # noqa: E402  (TVM is loaded our way first)
 
-_CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
+_CONTROL_FLOW = {
+    "If": "which branch it takes depends on a value",
+    "Loop": "how often it runs depends on values, or is often",
+    "Scan": "it runs a graph for each element of a sequence",
+}
 #: For some of these TVM returns the largest shape that is possible, which is not what ONNX means.
 _VALUES_MAKE_SHAPES = frozenset({"Compress", "NonMaxSuppression", "NonZero", "Unique"})
 #: A dropout that is still there after preparation is one of training.
@@ -54,6 +57,10 @@ class Refusal(Exception):
     def __init__(self, reason: str, *, follows: bool = False) -> None:
         super().__init__(reason)
         self.follows = follows
+
+    def told(self) -> Refusal:
+        """The same without what was on the stack, to be kept."""
+        return Refusal(str(self), follows=self.follows)
 
 
 class Importer(onnx_frontend.ONNXGraphImporter):
@@ -114,7 +121,6 @@ class Importer(onnx_frontend.ONNXGraphImporter):
         except Exception as exc:
             if is_ours(exc):
                 raise
-            forget_frames(exc)
             said = str(exc) if rule is not None and isinstance(exc, NotImplementedError) else ""
             raise Refusal(said or f"TVM refuses it: {gist(exc)}") from exc
         for name in node.output:
@@ -150,7 +156,7 @@ class Importer(onnx_frontend.ONNXGraphImporter):
         if unsound is not None:
             raise Refusal(unsound)
         if node.op_type in _CONTROL_FLOW and not domain:
-            raise Refusal("what it does depends on values")
+            raise Refusal(_CONTROL_FLOW[node.op_type])
         if node.op_type in _VALUES_MAKE_SHAPES and not domain:
             raise Refusal("the shape of its output depends on values")
         if node.op_type in _RANDOM and not domain:

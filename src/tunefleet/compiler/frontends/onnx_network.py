@@ -74,7 +74,7 @@ class _Network:
                 try:
                     importer.convert(node)
                 except Refusal as refusal:
-                    reasons[index] = refusal
+                    reasons[index] = refusal.told()
                     importer.leave(node)
 
         mod = importer.build(write)
@@ -113,7 +113,7 @@ class _Network:
                     try:
                         importer.convert(self._nodes[index])
                     except Refusal as refusal:
-                        refused[index] = refusal
+                        refused[index] = refusal.told()
                         importer.leave(self._nodes[index])
 
         mod = importer.build(write)

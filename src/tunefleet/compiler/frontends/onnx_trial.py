@@ -237,7 +237,8 @@ def _results(
         return [
             _difference(trial, machine[name]) for name, trial in zip(names, trials, strict=True)
         ]
-    except Refusal:
+    except Refusal as exc:
+        forget_frames(exc)
         return None
     except Exception as exc:
         if is_ours(exc):
