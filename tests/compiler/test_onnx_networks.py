@@ -303,3 +303,37 @@ def test_names_of_segments_stay_the_same(tmp_path):
     path = _save(tmp_path, GRAPHS["boxes"][0])
     first, second = (_load(path, tmp_path).segments[0].name for _ in range(2))
     assert first == second
+
+
+def test_shapes_that_the_graph_was_not_made_for_are_told(tmp_path):
+    graph = """g (float[N,L] x) => (float[N,4] y)
+    { s = Constant<value_ints = [-1, 4]>() r = Reshape(x, s) y = Add(r, x) }"""
+    with pytest.raises(InputError, match="cannot run it with x: float32"):
+        _load(_save(tmp_path, graph), tmp_path, dims=[("L", [8])])
+
+
+def test_weights_that_protobuf_cannot_hold_lie_beside_the_segment(tmp_path, monkeypatch):
+    from tunefleet.compiler.frontends import onnx_segments
+
+    monkeypatch.setattr(onnx_segments, "_MOST_INLINE", 1 << 10)
+    graph = """g (float[200,200] x) => (float[N] y)
+    { i = NonZero(x) t = Transpose(i) y = GatherND(w, t) }"""
+    model = parser.parse_model(_HEAD + graph)
+    weight = np.random.default_rng(0).standard_normal((200, 200)).astype("float32")
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    path = tmp_path / "network.onnx"
+    onnx.save(model, path)
+    network = _load(path, tmp_path)
+    beside = list((tmp_path / "segments").glob("*.weights"))
+    assert [weight.nbytes] == [file.stat().st_size for file in beside]
+    _check(network, tmp_path)
+
+
+def test_a_large_constant_node_is_a_weight(tmp_path):
+    path = _save(tmp_path, "g (float[1,200] x) => (float[1,200] y) { y = MatMul(x, w) }")
+    model = onnx.load(path)
+    weight = np.random.default_rng(0).standard_normal((200, 200)).astype("float32")
+    value = onnx.numpy_helper.from_array(weight)
+    model.graph.node.insert(0, onnx.helper.make_node("Constant", [], ["w"], value=value))
+    onnx.save(model, path)
+    _check(_load(path, tmp_path, whole=True), tmp_path)

@@ -63,7 +63,16 @@ class OnnxReference:
     def __call__(self, inputs: Sequence[np.ndarray], threads: int = 1) -> list[np.ndarray]:
         session = self.open(threads)
         feed = dict(zip((spec.name for spec in self._inputs), inputs, strict=True))
-        return [np.asarray(output) for output in session.run(None, feed)]
+        try:
+            outputs = session.run(None, feed)
+        except Exception as exc:
+            shapes = ", ".join(str(spec) for spec in self._inputs)
+            raise InputError(
+                f"{shown(self._path)}: ONNX Runtime cannot run it with {shapes}: "
+                f"{_said(exc, self._path)}",
+                cure="give shapes that it was exported for: --shape, --dim",
+            ) from exc
+        return [np.asarray(output) for output in outputs]
 
     def open(self, threads: int = 1) -> Any:
         """A session of that many threads; raises InputError where ONNX Runtime has none."""
@@ -109,6 +118,9 @@ def _said(exc: Exception, path: Path) -> str:
     text = text.removeprefix("[ONNXRuntimeError] : ")
     text = re.sub(r"^\d+ : [A-Z_]+ : ", "", text)
     text = text.removeprefix(f"Load model from {path} failed:").strip()
+    text = text.removeprefix("Non-zero status code returned while running ")
+    # The place in its own source, with the signature of a function.
+    text = re.sub(r"Status Message: /\S+:\d+ .*\) (?=\S)", "", text)
     return text if len(text) <= 120 else text[:117] + "..."
 
 
@@ -143,9 +155,11 @@ def _load(path: Path, request: ImportRequest, what: str) -> ImportedNetwork:
     inputs = seeded_inputs(fixed.specs)
     names = [value.name for value in file.model.graph.output]
     known = [built.types[name] for name in names]
+    # A graph that does not fit the shapes that were chosen shows as nodes that do not convert.
+    results = reference(inputs) if built.segments else []
     if any(each.shape is None for each in known):
-        # Not even a rank is known: one run tells.
-        shapes = [(UNKNOWN,) * result.ndim for result in reference(inputs)]
+        # Not even a rank is known: a run tells.
+        shapes = [(UNKNOWN,) * result.ndim for result in results or reference(inputs)]
     else:
         shapes = [each.shape or () for each in known]
     outputs = tuple(
