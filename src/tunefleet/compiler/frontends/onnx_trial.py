@@ -218,33 +218,26 @@ def _trial(
 def _results(
     trials: Sequence[_Trial], weights: Weights, types: Mapping[str, ValueType]
 ) -> list[str] | None:
-    """What is wrong with each trial, "" for nothing; None where they do not compile together."""
-    functions: dict[str, Any] = {}
+    """What is wrong with each trial, "" for nothing; None where several do not compile together."""
+    from tunefleet.compiler.executable import compile_network
+    from tunefleet.compiler.graph import prepare
+    from tunefleet.compiler.host import native_target, to_tvm
+
+    target = native_target(1)
     try:
-        linked = None
-        for position, trial in enumerate(trials):
-            mod = _converted(trial, weights, types)
-            if len(mod.get_global_vars()) > 1 and len(trials) > 1:
-                return None  # its programs have names that others may have as well
-            linked = mod
-            functions[f"trial{position}"] = mod["main"].with_attr(
-                "global_symbol", f"trial{position}"
-            )
-        assert linked is not None
-        together = tvm.IRModule(functions) if len(trials) > 1 else linked
-        machine = relax.VirtualMachine(tvm.compile(together, tvm.target.Target("llvm")), tvm.cpu())
-        names = list(functions) if len(trials) > 1 else ["main"]
-        return [
-            _difference(trial, machine[name]) for name, trial in zip(names, trials, strict=True)
-        ]
-    except Refusal as exc:
-        forget_frames(exc)
-        return None
+        mod = _joined(trials, weights, types)
+        executable = compile_network(prepare(mod, to_tvm(target)), target, {})
+        run = relax.VirtualMachine(executable, tvm.cpu())["main"]
+        inputs = [array for trial in trials for array in trial.inputs]
+        result = run(*[tvm.runtime.tensor(np.require(x, requirements="C")) for x in inputs])
     except Exception as exc:
         if is_ours(exc):
             raise
         forget_frames(exc)
         return None if len(trials) > 1 else [f"TVM cannot compile it: {gist(exc)}"]
+    arrays = [result.numpy()] if hasattr(result, "numpy") else [each.numpy() for each in result]
+    outputs = iter(arrays)
+    return [_difference(trial, [next(outputs) for _ in trial.expected]) for trial in trials]
 
 
 def _alone(trial: _Trial, weights: Weights, types: Mapping[str, ValueType]) -> str:
@@ -252,14 +245,34 @@ def _alone(trial: _Trial, weights: Weights, types: Mapping[str, ValueType]) -> s
     return found[0] if found else ""
 
 
-def _converted(trial: _Trial, weights: Weights, types: Mapping[str, ValueType]) -> Any:
-    importer = Importer(trial.model, weights, types, {})
-    return importer.build(lambda: importer.convert(trial.model.graph.node[0]))
+def _joined(trials: Sequence[_Trial], weights: Weights, types: Mapping[str, ValueType]) -> Any:
+    """All trials side by side in one module, as a network that is compiled like any other."""
+    together = onnx.ModelProto(
+        ir_version=trials[0].model.ir_version, opset_import=trials[0].model.opset_import
+    )
+    renamed: dict[str, ValueType] = {}
+    for position, trial in enumerate(trials):
+        prefix = f"trial{position}/"
+        graph = onnx.GraphProto()
+        graph.CopyFrom(trial.model.graph)
+        for values in (graph.input, graph.output, graph.initializer):
+            for value in values:
+                renamed[prefix + value.name] = types[value.name]
+                value.name = prefix + value.name
+        for names in (graph.node[0].input, graph.node[0].output):
+            names[:] = [prefix + name if name else "" for name in names]
+        graph.node[0].name = prefix + graph.node[0].name
+        together.graph.MergeFrom(graph)
+    importer = Importer(together, Weights(weights.folder, {}), renamed, {})
+
+    def write() -> None:
+        for node in together.graph.node:
+            importer.convert(node)
+
+    return importer.build(write)
 
 
-def _difference(trial: _Trial, run: Any) -> str:
-    result = run(*[tvm.runtime.tensor(np.require(x, requirements="C")) for x in trial.inputs])
-    actual = [result.numpy()] if hasattr(result, "numpy") else [each.numpy() for each in result]
+def _difference(trial: _Trial, actual: Sequence[Array]) -> str:
     for a, e in zip(actual, trial.expected, strict=True):
         tolerance = _TOLERANCES.get(e.dtype.name, _TOLERANCE) if e.dtype.kind == "f" else 0.0
         finite = np.abs(e[np.isfinite(e)]) if e.dtype.kind == "f" else np.zeros(1)
