@@ -75,7 +75,13 @@ def _converted(model: onnx.ModelProto) -> onnx.ModelProto:
     newer = attempt(lambda: version_converter.convert_version(model, _OPSET))
     if newer is None or _written(newer) is None:
         return model
-    return newer
+    # The conversion of `Scan` removes a dimension of inputs.
+    same = _signature(newer) == _signature(model)
+    return newer if same else model
+
+
+def _signature(model: onnx.ModelProto) -> list[tuple[str, bytes]]:
+    return [(value.name, value.type.SerializeToString()) for value in model.graph.input]
 
 
 def _optimised(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -19,6 +19,7 @@ from tunefleet.compiler.frontends.onnx_infer import attempt
 from tunefleet.compiler.frontends.onnx_operators import OPERATORS
 from tunefleet.compiler.frontends.onnx_segments import flops
 from tunefleet.compiler.frontends.onnx_types import NOTHING_KNOWN, ValueType
+from tunefleet.compiler.frontends.relax_ import tidy
 from tunefleet.compiler.quiet import forget_frames
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.core.network import TensorSpec
@@ -269,7 +270,7 @@ def _joined(trials: Sequence[_Trial], weights: Weights, types: Mapping[str, Valu
         for node in together.graph.node:
             importer.convert(node)
 
-    return importer.build(write)
+    return tidy(importer.build(write))
 
 
 def _difference(trial: _Trial, actual: Sequence[Array]) -> str:
