@@ -12,7 +12,8 @@ import onnx
 from tunefleet.compiler.frontends.imported import Segment
 from tunefleet.compiler.frontends.onnx_cut import Part, Wiring, cut
 from tunefleet.compiler.frontends.onnx_file import Weights, graphs_of, used
-from tunefleet.compiler.frontends.onnx_graph import Importer, Refusal
+from tunefleet.compiler.frontends.onnx_graph import Importer
+from tunefleet.compiler.frontends.onnx_refusal import Refusal
 from tunefleet.compiler.frontends.onnx_segments import flops, title, write_segment
 from tunefleet.compiler.frontends.onnx_trial import failures
 from tunefleet.compiler.frontends.onnx_types import NOTHING_KNOWN, ValueType, types_of
@@ -61,6 +62,7 @@ class _Network:
         self._weights = weights
         self._folder = folder
         self._constants: dict[str, Any] = {}
+        self._initial = {tensor.name for tensor in model.graph.initializer}
         self.types = types_of(model, weights)
 
     def survey(self) -> tuple[tvm.IRModule, dict[int, Refusal]]:
@@ -137,10 +139,6 @@ class _Network:
 
     def _is_constant(self, name: str) -> bool:
         return name in self._weights or name in self._initial
-
-    @property
-    def _initial(self) -> set[str]:
-        return {tensor.name for tensor in self._model.graph.initializer}
 
     def _is_cheap(self, node: onnx.NodeProto) -> bool:
         known = [self.types.get(name, NOTHING_KNOWN) for name in node.output if name]

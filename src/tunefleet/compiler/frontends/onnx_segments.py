@@ -13,7 +13,7 @@ from onnx.external_data_helper import uses_external_data
 
 from tunefleet.compiler.frontends.imported import Segment
 from tunefleet.compiler.frontends.onnx_file import Array, Weights, domain_of, used
-from tunefleet.compiler.frontends.onnx_graph import Refusal
+from tunefleet.compiler.frontends.onnx_refusal import Refusal
 from tunefleet.compiler.frontends.onnx_types import NOTHING_KNOWN, ValueType
 from tunefleet.compiler.segments import segment_file, segment_name
 

@@ -14,9 +14,10 @@ import onnx
 from tunefleet.compiler.frontends.blame import gist, is_ours
 from tunefleet.compiler.frontends.examples import seeded_inputs
 from tunefleet.compiler.frontends.onnx_file import Array, Weights, array_of, domain_of, graphs_of
-from tunefleet.compiler.frontends.onnx_graph import Importer, Refusal
+from tunefleet.compiler.frontends.onnx_graph import Importer
 from tunefleet.compiler.frontends.onnx_infer import attempt
 from tunefleet.compiler.frontends.onnx_operators import OPERATORS
+from tunefleet.compiler.frontends.onnx_refusal import Refusal
 from tunefleet.compiler.frontends.onnx_segments import flops
 from tunefleet.compiler.frontends.onnx_types import NOTHING_KNOWN, ValueType
 from tunefleet.compiler.frontends.relax_ import tidy
