@@ -138,6 +138,7 @@ def _load(path: Path, request: ImportRequest, what: str) -> ImportedNetwork:
     from tunefleet.compiler.frontends.onnx_network import build_network
     from tunefleet.compiler.frontends.onnx_prepare import prepare
     from tunefleet.compiler.frontends.onnx_shapes import fix_shapes, with_shapes
+    from tunefleet.compiler.frontends.onnx_types import NOTHING_KNOWN
     from tunefleet.compiler.frontends.relax_ import tidy
 
     file = read_file(path)
@@ -154,7 +155,7 @@ def _load(path: Path, request: ImportRequest, what: str) -> ImportedNetwork:
     built = build_network(prepared.model, file.weights, request.folder, what, whole=request.whole)
     inputs = seeded_inputs(fixed.specs)
     names = [value.name for value in file.model.graph.output]
-    known = [built.types[name] for name in names]
+    known = [built.types.get(name, NOTHING_KNOWN) for name in names]
     # A graph that does not fit the shapes that were chosen shows as nodes that do not convert.
     results = reference(inputs) if built.segments else []
     if any(each.shape is None for each in known):

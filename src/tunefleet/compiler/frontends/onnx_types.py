@@ -48,6 +48,7 @@ def types_of(model: onnx.ModelProto, weights: Weights) -> dict[str, ValueType]:
         value.name: _type(value.type)
         for values in (graph.value_info, graph.input, graph.output)
         for value in values
+        if _is_declared(value.type)
     }
     tensors = {t.name: t for t in graph.initializer}
     for name, tensor in {**tensors, **weights.tensors}.items():
@@ -57,9 +58,15 @@ def types_of(model: onnx.ModelProto, weights: Weights) -> dict[str, ValueType]:
     return types
 
 
+def _is_declared(declared: onnx.TypeProto) -> bool:
+    """Whether it says anything; an output may not."""
+    kind = declared.WhichOneof("value")
+    return kind is not None and (kind != "tensor_type" or bool(declared.tensor_type.elem_type))
+
+
 def _type(declared: onnx.TypeProto) -> ValueType:
     tensor = declared.tensor_type
-    if not declared.HasField("tensor_type") or not tensor.elem_type:
+    if not declared.HasField("tensor_type"):
         return NOTHING_KNOWN
     shape = None
     if tensor.HasField("shape"):
