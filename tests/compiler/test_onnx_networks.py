@@ -337,3 +337,11 @@ def test_a_large_constant_node_is_a_weight(tmp_path):
     model.graph.node.insert(0, onnx.helper.make_node("Constant", [], ["w"], value=value))
     onnx.save(model, path)
     _check(_load(path, tmp_path, whole=True), tmp_path)
+
+
+@pytest.mark.parametrize("case", ["boxes", "half precision", "text in between"])
+def test_a_network_with_segments_and_trials_loads_in_silence(case, tmp_path, capfd):
+    path = _save(tmp_path, GRAPHS[case][0])
+    capfd.readouterr()
+    _load(path, tmp_path)
+    assert tuple(capfd.readouterr()) == ("", "")
