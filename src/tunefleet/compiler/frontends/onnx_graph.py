@@ -64,7 +64,7 @@ class Importer(onnx_frontend.ONNXGraphImporter):
     """TVM's importer with conversions of ours before its own, one node at a time.
 
     `types` are those that ONNX infers; a conversion that disagrees is refused. `constants` may be
-    shared by importers of one graph.
+    shared by importers of one graph. `by_tvm` are the nodes that TVM's own converters took, by name.
     """
 
     def __init__(
@@ -77,6 +77,7 @@ class Importer(onnx_frontend.ONNXGraphImporter):
         super().__init__(shape_dict={}, dtype_dict=None)
         self.bb = Builder()
         self.types = dict(types)
+        self.by_tvm: set[str] = set()
         self._graph = model.graph
         self._weights = weights
         self._constants = constants
@@ -113,6 +114,7 @@ class Importer(onnx_frontend.ONNXGraphImporter):
         try:
             if rule is None or not self._bind(node, rule):
                 super()._construct_nodes(onnx.GraphProto(node=[node]))
+                self.by_tvm.add(node.name)
         except Refusal:
             raise
         except Exception as exc:

@@ -41,8 +41,7 @@ def build_network(
     """Converts what can be converted. Raises InputError with `whole` where that is not all."""
     builder = _Network(model, weights, folder)
     mod, reasons = builder.survey()
-    converted = [index for index in range(len(model.graph.node)) if index not in reasons]
-    reasons |= failures(model, weights, builder.types, converted)
+    reasons |= failures(model, weights, builder.types, builder.by_tvm - reasons.keys())
     if reasons and whole:
         raise _not_whole(what, model, reasons, builder.types)
     if not reasons:
@@ -64,6 +63,7 @@ class _Network:
         self._constants: dict[str, Any] = {}
         self._initial = {tensor.name for tensor in model.graph.initializer}
         self.types = types_of(model, weights)
+        self.by_tvm: set[int] = set()
 
     def survey(self) -> tuple[tvm.IRModule, dict[int, Refusal]]:
         """Tries every node: why those that cannot be converted cannot, by their index, and the
@@ -81,6 +81,7 @@ class _Network:
 
         mod = importer.build(write)
         self.types = importer.types
+        self.by_tvm = {i for i, node in enumerate(self._nodes) if node.name in importer.by_tvm}
         return mod, reasons
 
     def parts(self, reasons: dict[int, Refusal]) -> list[Part]:

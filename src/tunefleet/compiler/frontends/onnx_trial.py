@@ -16,7 +16,6 @@ from tunefleet.compiler.frontends.examples import seeded_inputs
 from tunefleet.compiler.frontends.onnx_file import Array, Weights, array_of, domain_of, graphs_of
 from tunefleet.compiler.frontends.onnx_graph import Importer
 from tunefleet.compiler.frontends.onnx_infer import attempt
-from tunefleet.compiler.frontends.onnx_operators import OPERATORS
 from tunefleet.compiler.frontends.onnx_refusal import Refusal
 from tunefleet.compiler.frontends.onnx_segments import flops
 from tunefleet.compiler.frontends.onnx_types import NOTHING_KNOWN, ValueType
@@ -28,8 +27,7 @@ from tunefleet.core.network import TensorSpec
 tvm = load_tvm()
 relax = tvm.relax
 
-#: Operators whose conversions every network tests. Of the others, those without a rule of ours are
-#: tried.
+#: Operators whose conversions every network tests.
 _TRUSTED = frozenset(
     [
         "Abs",
@@ -114,7 +112,7 @@ def failures(
     types: Mapping[str, ValueType],
     converted: Iterable[int],
 ) -> dict[int, Refusal]:
-    """The nodes, of those that were converted, whose forms compute something else or cannot be
+    """The nodes, of those that TVM converted, whose forms compute something else or cannot be
     compiled."""
     trials = _trials(model, weights, types, converted)
     if not trials:
@@ -136,10 +134,10 @@ def _trials(
 ) -> list[_Trial]:
     forms: dict[tuple[Any, ...], list[int]] = {}
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
-    for index in converted:
+    for index in sorted(converted):
         node = model.graph.node[index]
         key = (domain_of(node), node.op_type)
-        if key in OPERATORS or (not key[0] and node.op_type in _TRUSTED) or any(graphs_of(node)):
+        if (not key[0] and node.op_type in _TRUSTED) or any(graphs_of(node)):
             continue
         forms.setdefault(_form(node, types, constants), []).append(index)
     trials = []
