@@ -64,7 +64,8 @@ class Importer(onnx_frontend.ONNXGraphImporter):
     """TVM's importer with conversions of ours before its own, one node at a time.
 
     `types` are those that ONNX infers; a conversion that disagrees is refused. `constants` may be
-    shared by importers of one graph. `by_tvm` are the nodes that TVM's own converters took, by name.
+    shared by importers of one graph. `by_tvm` are the nodes that TVM's own converters took, by
+    name.
     """
 
     def __init__(
