@@ -61,7 +61,7 @@ class _Segment:
         if self._run is None:
             self._run = self._opener(self._path, _threads())
         outputs = self._run([np.from_dlpack(tensor) for tensor in tensors])
-        found = [tvm.runtime.tensor(np.ascontiguousarray(output)) for output in outputs]
+        found = [tvm.runtime.tensor(np.require(output, requirements="C")) for output in outputs]
         return found[0] if len(found) == 1 else found
 
 

@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tunefleet.compiler.frontends.examples import NUMPY_DTYPES, seeded_inputs
+from tunefleet.compiler.frontends.examples import seeded_inputs
 from tunefleet.compiler.frontends.imported import ImportedNetwork, ImportRequest
 from tunefleet.compiler.frontends.spec import (
     ONNX_SUFFIX,
-    listed,
     network_digest,
     network_name,
     shown,
     source_path,
 )
-from tunefleet.compiler.quiet import forget_frames, quiet
-from tunefleet.core.network import NetworkInfo, TensorSpec
+from tunefleet.compiler.quiet import quiet
+from tunefleet.core.network import UNKNOWN, NetworkInfo, TensorSpec
 from tunefleet.errors import InputError, SetupError
 
 if TYPE_CHECKING:
     import onnx
-    import tvm
-
-_STANDARD_DOMAINS = frozenset({"", "ai.onnx"})
 
 
 class OnnxFrontend:
@@ -43,64 +40,93 @@ class OnnxFrontend:
         what = shown(path)
         _require(what)
         with quiet():
-            model = _read(path, what)
-            inputs = _inputs(model.graph, what)
-            _check_domains(model.graph, what)
-            mod = _convert(model, what)
-            from tunefleet.compiler.frontends.relax_ import output_specs
-
-            names = [output.name for output in model.graph.output]
-            info = NetworkInfo(
-                network_name(path),
-                self.name,
-                network_digest(path),
-                inputs,
-                output_specs(mod, names, what),
-            )
-        return ImportedNetwork(info, mod, OnnxReference(path, inputs), seeded_inputs(inputs))
+            return _load(path, request, what)
 
 
 class OnnxReference:
-    """Runs an ONNX file in ONNX Runtime; a session is made for each number of threads."""
+    """Runs an ONNX file in ONNX Runtime; a session is made for each number of threads.
+
+    `zeros`: extents of inputs that are zero in the file are not meant.
+    """
 
     framework = "ONNX Runtime"
 
-    def __init__(self, path: Path, inputs: Sequence[TensorSpec]) -> None:
+    def __init__(self, path: Path, inputs: Sequence[TensorSpec], *, zeros: bool = False) -> None:
         self._path = path
-        self._names = [spec.name for spec in inputs]
+        self._zeros = zeros
+        self._inputs = tuple(inputs)
         self._sessions: dict[int, Any] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_sessions": {}}
 
     def __call__(self, inputs: Sequence[np.ndarray], threads: int = 1) -> list[np.ndarray]:
-        session = self._sessions.get(threads) or self._session(threads)
-        feed = dict(zip(self._names, inputs, strict=True))
-        return [np.asarray(output) for output in session.run(None, feed)]
+        session = self.open(threads)
+        feed = dict(zip((spec.name for spec in self._inputs), inputs, strict=True))
+        try:
+            outputs = session.run(None, feed)
+        except Exception as exc:
+            shapes = ", ".join(str(spec) for spec in self._inputs)
+            raise InputError(
+                f"{shown(self._path)}: ONNX Runtime cannot run it with {shapes}: "
+                f"{_said(exc, self._path)}",
+                cure="give shapes that it was exported for: --shape, --dim",
+            ) from exc
+        return [np.asarray(output) for output in outputs]
 
     def bound(self, inputs: Sequence[np.ndarray], threads: int) -> Callable[[], object]:
-        session = self._sessions.get(threads) or self._session(threads)
-        feed = dict(zip(self._names, inputs, strict=True))
+        session = self.open(threads)
+        feed = dict(zip((spec.name for spec in self._inputs), inputs, strict=True))
         return lambda: session.run(None, feed)
 
-    def _session(self, threads: int) -> Any:
+    def open(self, threads: int = 1) -> Any:
+        """A session of that many threads; raises InputError where ONNX Runtime has none."""
         import onnxruntime
 
+        if threads in self._sessions:
+            return self._sessions[threads]
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         options.log_severity_level = 4
         try:
             session = onnxruntime.InferenceSession(
-                str(self._path), options, providers=["CPUExecutionProvider"]
+                self._source(options), options, providers=["CPUExecutionProvider"]
             )
         except Exception as exc:
             raise InputError(
-                f"{shown(self._path)}: ONNX Runtime cannot run it: {str(exc)[:120]}",
-                cure="export the network again, with a lower opset if need be",
+                f"{shown(self._path)}: ONNX Runtime cannot run it: {_said(exc, self._path)}",
+                cure="correct the file, or export it again with a lower opset",
             ) from exc
         self._sessions[threads] = session
         return session
+
+    def _source(self, options: Any) -> str | bytes:
+        """What a session opens: the file, unless ONNX Runtime would take an extent of zero, which
+        an exporter writes where it knows none, by its word."""
+        if not self._zeros:
+            return str(self._path)
+        import onnx
+
+        from tunefleet.compiler.frontends.onnx_file import free_zeros
+
+        model = onnx.load(self._path, load_external_data=False)
+        free_zeros(model.graph, self._inputs)
+        folder = "session.model_external_initializers_file_folder_path"
+        options.add_session_config_entry(folder, str(self._path.parent.absolute()))
+        return bytes(model.SerializeToString())
+
+
+def _said(exc: Exception, path: Path) -> str:
+    """What ONNX Runtime says, without what it puts before each of its messages."""
+    text = " ".join(str(exc).split())
+    text = text.removeprefix("[ONNXRuntimeError] : ")
+    text = re.sub(r"^\d+ : [A-Z_]+ : ", "", text)
+    text = text.removeprefix(f"Load model from {path} failed:").strip()
+    text = text.removeprefix("Non-zero status code returned while running ")
+    # The place in its own source, with the signature of a function.
+    text = re.sub(r"Status Message: /\S+:\d+ .*\) (?=\S)", "", text)
+    return text if len(text) <= 120 else text[:117] + "..."
 
 
 def _require(what: str) -> None:
@@ -112,133 +138,73 @@ def _require(what: str) -> None:
         )
 
 
-def _read(path: Path, what: str) -> onnx.ModelProto:
-    import onnx
-    from onnx import inliner
+def _load(path: Path, request: ImportRequest, what: str) -> ImportedNetwork:
+    from tunefleet.compiler.frontends.onnx_file import free_zeros, read_file
+    from tunefleet.compiler.frontends.onnx_network import build_network
+    from tunefleet.compiler.frontends.onnx_prepare import prepare
+    from tunefleet.compiler.frontends.onnx_shapes import fix_shapes, with_shapes
+    from tunefleet.compiler.frontends.onnx_types import NOTHING_KNOWN
+    from tunefleet.compiler.frontends.relax_ import tidy
 
-    try:
-        model = onnx.load(path)
-    except (FileNotFoundError, onnx.checker.ValidationError) as exc:
-        raise InputError(
-            f"{what} keeps its weights in another file, which is missing or unsafe",
-            cure="copy that file beside it, under the name it was exported with",
-        ) from exc
-    except Exception as exc:
-        raise InputError(
-            f"{what} is not a readable ONNX file ({type(exc).__name__})",
-            cure="export or copy it again",
-        ) from exc
-    if not model.graph.node:
-        raise InputError(f"{what} holds no graph", cure="export or copy it again")
-    if not model.graph.output:
-        raise InputError(f"{what}: the graph has no outputs", cure="export it again")
-    return inliner.inline_local_functions(model) if model.functions else model
-
-
-def _inputs(graph: onnx.GraphProto, what: str) -> tuple[TensorSpec, ...]:
-    weights = {tensor.name for tensor in graph.initializer}
-    return tuple(_input(value, what) for value in graph.input if value.name not in weights)
-
-
-def _input(value: onnx.ValueInfoProto, what: str) -> TensorSpec:
-    tensor = value.type.tensor_type
-    if not value.type.HasField("tensor_type") or not tensor.elem_type:
-        raise InputError(
-            f"{what}: input {value.name} is not a tensor",
-            cure="export a network that takes tensors only",
-        )
-    if not tensor.HasField("shape"):
-        raise InputError(
-            f"{what}: input {value.name} has no shape",
-            cure=f"fix it: {_FIX_SHAPE} {value.name} --input_shape 1,... IN OUT",
-        )
-    for axis, dim in enumerate(tensor.shape.dim):
-        if dim.dim_param:
-            raise InputError(
-                f"{what}: input {value.name} has the dynamic dimension {dim.dim_param}",
-                cure=f"fix it: {_FIX} --dim_param {dim.dim_param} --dim_value 1 IN OUT",
-            )
-        if dim.dim_value <= 0:
-            raise InputError(
-                f"{what}: dimension {axis} of input {value.name} is not known",
-                cure=f"fix it: {_FIX_SHAPE} {value.name} --input_shape 1,... IN OUT",
-            )
-    shape = tuple(dim.dim_value for dim in tensor.shape.dim)
-    return TensorSpec(value.name, shape, _dtype(value, what))
-
-
-_FIX = "python -m onnxruntime.tools.make_dynamic_shape_fixed"
-_FIX_SHAPE = f"{_FIX} --input_name"
-
-
-def _dtype(value: onnx.ValueInfoProto, what: str) -> str:
-    import onnx
-
-    dtype = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
-    if dtype.name not in NUMPY_DTYPES:
-        raise InputError(
-            f"{what}: input {value.name} holds {dtype}, which cannot be fed from NumPy",
-            cure="export it with float32, float16 or integer inputs",
-        )
-    return dtype.name
-
-
-def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """Every node, those of branches and loop bodies included."""
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            for body in (attribute.g, *attribute.graphs):
-                yield from _nodes(body)
-
-
-def _check_domains(graph: onnx.GraphProto, what: str) -> None:
-    custom = sorted(
-        {f"{n.domain}.{n.op_type}" for n in _nodes(graph) if n.domain not in _STANDARD_DOMAINS}
+    file = read_file(path)
+    fixed = fix_shapes(file, request.shapes)
+    for value in file.model.graph.output:
+        _check_output(value, what)
+    model = with_shapes(file, fixed.specs)
+    zeros = free_zeros(file.model.graph, fixed.specs)
+    reference = OnnxReference(path, fixed.specs, zeros=zeros)
+    prepared = prepare(model)
+    if not prepared.runs:
+        _check_valid(path, what)
+        reference.open()
+    built = build_network(prepared.model, file.weights, request.folder, what, whole=request.whole)
+    inputs = seeded_inputs(fixed.specs)
+    names = [value.name for value in file.model.graph.output]
+    known = [built.types.get(name, NOTHING_KNOWN) for name in names]
+    # A graph that does not fit the shapes that were chosen shows as nodes that do not convert.
+    results = reference(inputs) if built.segments else []
+    if any(each.shape is None for each in known):
+        # Not even a rank is known: a run tells.
+        shapes = [(UNKNOWN,) * result.ndim for result in results or reference(inputs)]
+    else:
+        shapes = [each.shape or () for each in known]
+    outputs = tuple(
+        TensorSpec(name, shape, _output_dtype(name, each.dtype, what))
+        for name, shape, each in zip(names, shapes, known, strict=True)
     )
-    if custom:
+    info = NetworkInfo(network_name(path), "onnx", network_digest(path), fixed.specs, outputs)
+    return ImportedNetwork(info, tidy(built.mod), reference, inputs, built.segments, fixed.notes)
+
+
+def _output_dtype(name: str, dtype: str | None, what: str) -> str:
+    if dtype is None:
         raise InputError(
-            f"{what} uses operators outside the ONNX standard: {listed(custom)}",
-            cure="export it with standard operators only",
+            f"{what}: output {name} is of a type that NumPy does not have",
+            cure="export the network with float32 or float16 outputs",
+        )
+    return dtype
+
+
+def _check_output(value: onnx.ValueInfoProto, what: str) -> None:
+    import onnx
+
+    tensor = value.type.tensor_type
+    text = tensor.elem_type == onnx.TensorProto.STRING
+    if not value.type.HasField("tensor_type") or text:
+        raise InputError(
+            f"{what}: output {value.name} is {'text' if text else 'not a tensor'}",
+            cure="export a network that returns tensors of numbers",
         )
 
 
-def _check_operators(graph: onnx.GraphProto, what: str) -> None:
-    from tunefleet.compiler.frontends.onnx_graph import known_operators
-
-    missing = sorted({node.op_type for node in _nodes(graph)} - known_operators())
-    if missing:
-        raise InputError(
-            f"{what}: TVM has no conversion for the ONNX operator{'s' * (len(missing) > 1)} "
-            f"{listed(missing)}",
-            cure="replace them in the network and export it again",
-        )
-
-
-def _convert(model: onnx.ModelProto, what: str) -> tvm.IRModule:
-    from tunefleet.compiler.frontends.onnx_graph import convert
-    from tunefleet.compiler.frontends.relax_ import cannot_import, tidy
-
-    _check_operators(model.graph, what)
-    try:
-        return tidy(convert(model))
-    except Exception as exc:
-        forget_frames(exc)
-        _check_valid(model, what)
-        raise cannot_import(what, exc) from exc
-
-
-def _check_valid(model: onnx.ModelProto, what: str) -> None:
+def _check_valid(path: Path, what: str) -> None:
     """Blames the file, where ONNX's own checker does."""
     import onnx
 
     try:
-        onnx.checker.check_model(model)
+        onnx.checker.check_model(str(path))
     except onnx.checker.ValidationError as exc:
         raise InputError(
             f"{what} is not valid ONNX: {str(exc).splitlines()[0][:120]}",
             cure="export it again",
         ) from exc
-    except Exception:
-        # Beyond 2 GB the checker itself gives up, which says nothing of the file.
-        return

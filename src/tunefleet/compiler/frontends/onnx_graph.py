@@ -1,63 +1,231 @@
-"""Imports an ONNX graph with TVM's converters, but into operators that can be optimised.
-
-Some of TVM's converters emit compute definitions where Relax has an operator (Clip, Pad), which
-no later pass sees through, and look up static shapes at run time (Gather). The builder that they
-write to corrects both.
-"""
+"""Imports an ONNX graph node by node: by rules of ours, and by TVM's converters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
 
+from tunefleet.compiler.frontends import onnx_operators
+from tunefleet.compiler.frontends.blame import gist, is_ours
+from tunefleet.compiler.frontends.onnx_builder import Builder, constant
+from tunefleet.compiler.frontends.onnx_file import Weights, array_of, domain_of, opsets_of, used
 from tunefleet.compiler.frontends.onnx_operators import OPERATORS, Node, Rule
+from tunefleet.compiler.frontends.onnx_refusal import Refusal
+from tunefleet.compiler.frontends.onnx_types import NOTHING_KNOWN, ValueType, types_of
 from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.core.network import UNKNOWN
 
 tvm = load_tvm()
 relax = tvm.relax
 
 from tvm.relax.frontend.onnx import onnx_frontend  # noqa: E402  (TVM is loaded our way first)
 
+_CONTROL_FLOW = {
+    "If": "which branch it takes depends on a value",
+    "Loop": "how often it runs depends on values, or is often",
+    "Scan": "it runs a graph for each element of a sequence",
+}
+#: For some of these TVM returns the largest shape that is possible, which is not what ONNX means.
+_VALUES_MAKE_SHAPES = frozenset({"Compress", "NonMaxSuppression", "NonZero", "Unique"})
+#: A dropout that is still there after preparation is one of training.
+_RANDOM = frozenset(
+    {
+        "Bernoulli",
+        "Dropout",
+        "Multinomial",
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+    }
+)
+_MICROSOFT = "com.microsoft"
+#: Operators of both domains that TVM converts as ONNX Runtime defines them.
+_AS_MICROSOFT = frozenset({"Attention"})
 
-def convert(model: Any) -> Any:
-    """A Relax module from a model with static shapes; raises what TVM raises."""
-    importer = _Importer({o.domain.removeprefix("ai.onnx"): o.version for o in model.opset_import})
-    return importer.from_onnx(model.graph, importer.opsets[""])
+
+def convert(model: onnx.ModelProto) -> Any:
+    """A Relax module of a whole model with static shapes and its weights inside; raises Refusal."""
+    weights = Weights(Path(), {})
+    importer = Importer(model, weights, types_of(model, weights), {})
+
+    def write() -> None:
+        for node in model.graph.node:
+            importer.convert(node)
+
+    return importer.build(write)
 
 
-def known_operators() -> frozenset[str]:
-    """The operators of the ONNX standard that can be converted."""
-    built_in = {"Constant", "If"}
-    ours = {operator for domain, operator in OPERATORS if not domain}
-    # The table is private to TVM, which otherwise names what it misses one level at a time.
-    theirs = {name for name, rule in onnx_frontend._get_convert_map().items() if rule}
-    return frozenset(built_in | ours | theirs)
+class Importer(onnx_frontend.ONNXGraphImporter):
+    """TVM's importer with conversions of ours before its own, one node at a time.
 
+    `types` are those that ONNX infers; a conversion that disagrees is refused. `constants` may be
+    shared by importers of one graph. `by_tvm` are the nodes that TVM's own converters took, by
+    name.
+    """
 
-class _Importer(onnx_frontend.ONNXGraphImporter):
-    """TVM's importer with conversions of ours before its own."""
-
-    def __init__(self, opsets: dict[str, int]) -> None:
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        weights: Weights,
+        types: Mapping[str, ValueType],
+        constants: dict[str, Any],
+    ) -> None:
         super().__init__(shape_dict={}, dtype_dict=None)
-        self.opsets = opsets
-        self.bb = _Builder()
+        self.bb = Builder()
+        self.types = dict(types)
+        self.by_tvm: set[str] = set()
+        self._graph = model.graph
+        self._weights = weights
+        self._constants = constants
+        self._opsets = opsets_of(model)
+        self.opset = self._opsets.get("", 1)
+        self._tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+        self._theirs = frozenset(
+            # The table is private to TVM, which otherwise says what it lacks one node at a time.
+            name
+            for name, rule in onnx_frontend._get_convert_map().items()
+            if rule
+        )
 
-    def _check_for_unsupported_ops(self, graph: Any) -> None:
-        pass  # the frontend has looked
+    def build(self, write: Callable[[], None]) -> Any:
+        """The module of which `write` converts the nodes."""
+        inputs = [v for v in self._graph.input if v.name not in self._weights]
+        self._parse_graph_input(onnx.GraphProto(input=inputs))
+        params = [self._inputs[value.name] for value in inputs]
+        with self.bb.function("main", params=params):
+            with self.bb.dataflow():
+                write()
+                found = [self._tensor(value.name) for value in self._graph.output]
+                result = self.bb.emit_output(found[0] if len(found) == 1 else relax.Tuple(found))
+            self.bb.emit_func_output(result)
+        return self.bb.get()
 
-    def _construct_nodes(self, graph: Any) -> None:
-        for node in graph.node:
-            rule = OPERATORS.get((node.domain.removeprefix("ai.onnx"), node.op_type))
+    def convert(self, node: onnx.NodeProto) -> None:
+        """Converts a node; raises Refusal where that is not possible or cannot be trusted."""
+        rule = self._rule(node)
+        self._check_inputs(node)
+        for name in node.input:
+            if name:
+                self._require(name)
+        try:
             if rule is None or not self._bind(node, rule):
                 super()._construct_nodes(onnx.GraphProto(node=[node]))
+                self.by_tvm.add(node.name)
+        except Refusal:
+            raise
+        except Exception as exc:
+            if is_ours(exc):
+                raise
+            said = str(exc) if rule is not None and isinstance(exc, NotImplementedError) else ""
+            raise Refusal(said or f"TVM refuses it: {gist(exc)}") from exc
+        for name in node.output:
+            if name:
+                self._check_output(name)
+
+    def leave(self, node: onnx.NodeProto) -> None:
+        """Stands something in for the outputs of a node that is not converted."""
+        for name in node.output:
+            if name:
+                self._bind_call("tunefleet.left_out", [], [name])
+
+    def call(self, function: str, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+        """Calls a segment."""
+        self._bind_call(function, [self._tensor(name) for name in inputs], outputs)
+
+    def _bind_call(self, function: str, args: Sequence[Any], outputs: Sequence[str]) -> None:
+        types = [_tensor_type(self.types.get(name, NOTHING_KNOWN)) for name in outputs]
+        one = len(types) == 1
+        result = relax.op.call_pure_packed(
+            function, *args, ty_args=types[0] if one else relax.TupleType(types)
+        )
+        value = self.bb.emit(result)
+        for index, name in enumerate(outputs):
+            self._nodes[name] = value if one else self.bb.emit(relax.TupleGetItem(value, index))
+
+    def _rule(self, node: onnx.NodeProto) -> Rule | None:
+        """Our rule for a node, None where TVM's is to be taken; raises Refusal if there is none."""
+        domain = domain_of(node)
+        unsound = getattr(onnx_operators, "UNSOUND", {}).get((domain, node.op_type))
+        if (domain, node.op_type) in OPERATORS:
+            return OPERATORS[domain, node.op_type]
+        if unsound is not None:
+            raise Refusal(unsound)
+        if node.op_type in _CONTROL_FLOW and not domain:
+            raise Refusal(_CONTROL_FLOW[node.op_type])
+        if node.op_type in _VALUES_MAKE_SHAPES and not domain:
+            raise Refusal("the shape of its output depends on values")
+        if node.op_type in _RANDOM and not domain:
+            raise Refusal("it is random")
+        if any(a.name == "training_mode" and a.i for a in node.attribute):
+            raise Refusal("it is in training mode")
+        microsoft = node.op_type in _AS_MICROSOFT or not onnx.defs.has(node.op_type)
+        if node.op_type not in self._theirs or domain != (_MICROSOFT if microsoft else ""):
+            raise Refusal("TVM has no conversion for it")
+        return None
+
+    def _check_inputs(self, node: onnx.NodeProto) -> None:
+        for name in used(node):
+            known = self.types.get(name, NOTHING_KNOWN)
+            if known.dtype is None:
+                raise Refusal(f"its input {name} is no tensor of numbers", follows=True)
+            if not known.static:
+                raise Refusal(f"the shape of its input {name} depends on values", follows=True)
+            if known.size == 0 and not self._is_constant(name):
+                raise Refusal(f"its input {name} is empty", follows=True)
+
+    def _check_output(self, name: str) -> None:
+        """What was converted must be what ONNX says."""
+        expected = self.types.get(name, NOTHING_KNOWN)
+        if expected.dtype is None and name in self.types:
+            raise Refusal(f"its output {name} is no tensor of numbers")
+        found = _found_type(self._nodes[name])
+        if found is None:
+            raise Refusal(f"the shape of its output {name} depends on values")
+        if found.size == 0:
+            raise Refusal(f"its output {name} is empty")
+        differs = expected.dtype is not None and found.dtype != expected.dtype
+        if expected.shape is not None and not differs:
+            differs = len(found.shape or ()) != len(expected.shape) or any(
+                e not in (UNKNOWN, f)
+                for e, f in zip(expected.shape, found.shape or (), strict=True)
+            )
+        if differs:
+            raise Refusal(f"TVM makes its output {name} {found}, ONNX says {expected}")
+        self.types[name] = found
+
+    def _is_constant(self, name: str) -> bool:
+        return name in self._tensors or name in self._weights
+
+    def _require(self, name: str) -> Any:
+        """The expression of a value; a constant is read when it is first needed."""
+        if name in self._nodes:
+            return self._nodes[name]
+        if name not in self._constants:
+            if name in self._weights:
+                array = self._weights.array(name)
+            else:
+                array = array_of(self._tensors[name], self._weights.folder)
+            self._constants[name] = relax.const(
+                tvm.runtime.tensor(np.require(array, requirements="C"))
+            )
+        self._nodes[name] = self._constants[name]
+        return self._nodes[name]
+
+    def _tensor(self, name: str) -> Any:
+        """As `_require`, what the importer keeps as a shape written as a tensor."""
+        expr = self._require(name)
+        if isinstance(expr.ty, relax.ShapeType):
+            return constant(np.array([int(extent) for extent in expr], "int64"))
+        return expr
 
     def _bind(self, node: Any, rule: Rule) -> bool:
         """Converts `node` by a rule of ours, unless the rule leaves it to TVM's own."""
-        domain = node.domain.removeprefix("ai.onnx")
+        domain = domain_of(node)
         results = rule(
             Node(
                 operator=node.op_type,
@@ -66,7 +234,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
                 inputs=tuple(self._nodes[name] if name else None for name in node.input),
                 attrs={a.name: _attribute(a) for a in node.attribute},
                 outputs=tuple(node.output),
-                opset=self.opsets.get(domain, 1),
+                opset=self._opsets.get(domain, 1),
                 builder=self.bb,
             )
         )
@@ -80,6 +248,31 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         return True
 
 
+def _tensor_type(known: ValueType) -> Any:
+    if known.dtype is None:
+        return relax.TensorType()
+    if known.static:
+        return relax.TensorType(known.shape, known.dtype)
+    if known.shape is not None:
+        return relax.TensorType(ndim=len(known.shape), dtype=known.dtype)
+    return relax.TensorType(dtype=known.dtype)
+
+
+def _found_type(expr: Any) -> ValueType | None:
+    """The type of a converted value, None unless it is static."""
+    if isinstance(expr, relax.ShapeExpr):
+        static = all(isinstance(extent, int | tvm.tirx.IntImm) for extent in expr.values)
+        return ValueType("int64", (len(expr.values),)) if static else None
+    declared = getattr(expr, "ty", None)
+    if not isinstance(declared, relax.TensorType):
+        return None
+    if not isinstance(declared.shape, relax.ShapeExpr):
+        return None
+    if not all(isinstance(extent, int | tvm.tirx.IntImm) for extent in declared.shape):
+        return None
+    return ValueType(str(declared.dtype), tuple(int(extent) for extent in declared.shape))
+
+
 def _attribute(attribute: Any) -> Any:
     """The Python value of an attribute: text as str, tensors as arrays, graphs as they are."""
     value = onnx.helper.get_attribute_value(attribute)
@@ -90,93 +283,3 @@ def _attribute(attribute: Any) -> Any:
     if attribute.type == onnx.AttributeProto.STRINGS:
         return [text.decode() for text in value]
     return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
-
-
-class _Builder(relax.BlockBuilder):  # type: ignore[name-defined]
-    """Writes operators for compute definitions, and the values of calls on constants."""
-
-    def emit_te(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        rule = _OPERATORS.get(func)
-        if rule is None:
-            return super().emit_te(func, *args, **kwargs)
-        return self.emit(rule(*args, **kwargs))
-
-    def emit(self, expr: Any, name_hint: str = "") -> Any:
-        folded = _folded(expr)
-        return super().emit(expr, name_hint) if folded is None else folded
-
-    def normalize(self, expr: Any) -> Any:
-        folded = _folded(expr)
-        return super().normalize(expr) if folded is None else folded
-
-
-def _operand(x: Any, like: Any) -> Any:
-    return relax.const(x, str(like.ty.dtype)) if isinstance(x, int | float) else x
-
-
-def _pad(data: Any, before: list[int], after: list[int], value: Any = 0.0) -> Any:
-    widths = [int(width) for pair in zip(before, after, strict=True) for width in pair]
-    return relax.op.nn.pad(data, widths, "constant", float(value))
-
-
-_OPERATORS: dict[Any, Callable[..., Any]] = {
-    tvm.topi.maximum: lambda a, b: relax.op.maximum(a, _operand(b, a)),
-    tvm.topi.minimum: lambda a, b: relax.op.minimum(a, _operand(b, a)),
-    tvm.topi.nn.pad: _pad,
-}
-
-
-def _gather(call: Any, data: NDArray[Any], indices: NDArray[Any]) -> NDArray[Any]:
-    return np.take_along_axis(data, indices, int(call.attrs.axis))
-
-
-def _take(call: Any, data: NDArray[Any], indices: NDArray[Any]) -> NDArray[Any]:
-    return np.asarray(np.take(data, indices, int(call.attrs.axis)))
-
-
-_FOLDS: dict[str, Callable[..., NDArray[Any]]] = {
-    "relax.add": lambda call, a, b: np.add(a, b),
-    "relax.astype": lambda call, x: x.astype(str(call.attrs.dtype)),
-    "relax.gather_elements": _gather,
-    "relax.isnan": lambda call, x: np.isnan(x),
-    "relax.less": lambda call, a, b: np.less(a, b),
-    "relax.take": _take,
-    "relax.where": lambda call, condition, a, b: np.where(condition, a, b),
-}
-
-
-def _folded(expr: Any) -> Any:
-    value = _value(expr)
-    return None if value is None or isinstance(expr, tvm.ir.GenericConst) else _constant(value)
-
-
-def _constant(value: NDArray[Any]) -> Any:
-    return relax.const(np.ascontiguousarray(value).reshape(value.shape), str(value.dtype))
-
-
-def _value(expr: Any) -> NDArray[Any] | None:
-    """What `expr` evaluates to, where that is known."""
-    if isinstance(expr, tvm.ir.GenericConst):
-        value: NDArray[Any] = expr.value.numpy()
-        return value
-    if not isinstance(expr, relax.Call) or not isinstance(expr.op, tvm.ir.Op):
-        return None
-    if expr.op.name == "relax.shape_to_tensor":
-        return _shape(expr.args[0])
-    if expr.op.name not in _FOLDS:
-        return None
-    values = [_value(arg) for arg in expr.args]
-    if any(value is None for value in values):
-        return None
-    return _FOLDS[expr.op.name](expr, *values)
-
-
-def _shape(expr: Any) -> NDArray[Any] | None:
-    if isinstance(expr, relax.Call) and expr.op.name == "relax.shape_of":
-        expr = expr.args[0].ty.shape
-    if not isinstance(expr, relax.ShapeExpr):
-        return None
-    extents = list(expr.values)
-    if not all(isinstance(extent, int | tvm.tirx.IntImm) for extent in extents):
-        return None
-    return np.array([int(extent) for extent in extents], "int64")

@@ -7,6 +7,7 @@ from typing import Any
 
 import tvm_ffi
 
+from tunefleet.compiler.frontends.blame import gist
 from tunefleet.compiler.frontends.examples import NUMPY_DTYPES
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.core.network import TensorSpec
@@ -23,6 +24,7 @@ def tidy(mod: Any) -> Any:
       process that runs the network. The indices are clipped instead.
     - Squares and the cube of GPT-2's GELU: as powers they call `powf` for each element.
     - An addition of zeros, as of an attention mask that hides nothing.
+    - Stacks, and squeezes of axes counted from the end: TVM's inference of layouts fails on them.
     """
     mod["main"] = _Tidy(mod).visit_expr(mod["main"])
     return mod
@@ -39,7 +41,22 @@ class _Tidy(relax.PyExprMutator):  # type: ignore[name-defined]
         if call.op == tvm.ir.Op.get("relax.add") and _is_all(call.args[1], 0):
             unchanged = tvm_ffi.structural_equal(call.ty, call.args[0].ty)
             return call.args[0] if unchanged else call
+        if call.op == tvm.ir.Op.get("relax.squeeze") and call.attrs.axis is not None:
+            rank = call.args[0].ty.ndim
+            return relax.op.squeeze(call.args[0], [int(axis) % rank for axis in call.attrs.axis])
+        if call.op == tvm.ir.Op.get("relax.stack"):
+            return self._joined(call)
         return call
+
+    def _joined(self, stack: Any) -> Any:
+        """A stack as the concatenation of tensors with one more dimension."""
+        if not isinstance(stack.args[0], relax.Tuple):
+            return stack
+        axis = int(stack.attrs.axis or 0) % stack.ty.ndim
+        parts = [
+            self.builder_.emit(relax.op.expand_dims(part, axis)) for part in stack.args[0].fields
+        ]
+        return relax.op.concat(parts, axis)
 
 
 def _product(power: Any) -> Any:
@@ -71,11 +88,8 @@ def output_specs(mod: Any, names: Sequence[str], what: str) -> tuple[TensorSpec,
 
 def cannot_import(what: str, exc: BaseException) -> InputError:
     """The error for a network that TVM's importer rejects, with the gist of its reason."""
-    lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
-    gist = next((line for line in lines if not line.startswith(("Traceback", "File "))), "")
-    gist = gist if len(gist) <= 120 else gist[:117] + "..."
     return InputError(
-        f"{what}: TVM cannot import it: {type(exc).__name__}: {gist}",
+        f"{what}: TVM cannot import it: {gist(exc)}",
         cure="replace that operation or export without it",
     )
 
@@ -98,6 +112,4 @@ def _static(field: Any, name: str, what: str) -> TensorSpec:
             cure="export the network with float32 or float16 outputs",
         )
     extents = tuple(int(extent) for extent in shape)
-    if 0 in extents:
-        raise InputError(f"{what}: output {name} is empty: {extents}", cure="choose larger inputs")
     return TensorSpec(name, extents, str(field.dtype))
