@@ -188,7 +188,7 @@ def _output_names(program: ExportedProgram, what: str) -> dict[int, str]:
             cure="wrap the module so that it does, and export it again",
         )
     out_spec = program.call_spec.out_spec
-    keys = getattr(out_spec, "_context", None)
+    keys: Any = getattr(out_spec, "_context", None)
     children = list(out_spec.children()) if hasattr(out_spec, "children") else []
     flat = len(children) == len(specs) and all(child.is_leaf() for child in children)
     named = isinstance(keys, list | tuple) and all(isinstance(key, str) for key in keys)

@@ -42,6 +42,8 @@ def lower(
     What is left by torch's usual decompositions and cannot be compiled is decomposed further, as
     far as torch knows how to.
     """
+    allow_any_strides(program.graph)
+    program.graph_module.recompile()
     program = program.run_decompositions(_table(program))
     tried: set[Any] = set()
     for _ in range(_MOST_ROUNDS):

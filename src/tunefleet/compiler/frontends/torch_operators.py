@@ -141,7 +141,7 @@ def _resize(method: str, size_at: int = 1) -> Operator:
 
 def _check_scales(t: Any, node: Node, size: list[int]) -> None:
     """Raises where torch would use the scale itself, which is not the quotient of the sizes."""
-    scales = [a for a in node.args[2:] if isinstance(a, float)]
+    scales: list[Any] = [a for a in node.args[2:] if isinstance(a, float)]
     scales += [s for a in node.args[2:] if isinstance(a, tuple | list) for s in a]
     extents = [int(e) for e in t.env[node.args[0]].ty.shape][2:]
     for scale, before, after in zip(scales, extents, size, strict=False):

@@ -180,7 +180,12 @@ def _used(node: Node) -> list[int]:
     """Which of its outputs anybody reads."""
     if not isinstance(node.meta.get("val"), tuple | list):
         return [0]
-    return sorted({int(u.args[1]) for u in node.users if u.target is operator.getitem}) or [0]
+    return sorted({_place(u) for u in node.users if u.target is operator.getitem}) or [0]
+
+
+def _place(getitem: Node) -> int:
+    index: Any = getitem.args[1]
+    return int(index)
 
 
 def _check(result: Any, value: torch.Tensor) -> None:
