@@ -188,7 +188,7 @@ def test_nested_inputs_and_several_outputs(sources):
     network = load_network(sources["pt2"].with_name("two.pt2"))
     _check(network)
     assert len(network.info.inputs) == 3
-    assert tuple(o.name for o in network.info.outputs) == ("output0", "output1")
+    assert tuple(o.name for o in network.info.outputs) == ("sum", "product")
 
 
 @pytest.mark.tvm

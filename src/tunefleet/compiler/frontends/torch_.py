@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,19 +16,16 @@ from tunefleet.compiler.frontends.examples import NUMPY_DTYPES, seeded_inputs
 from tunefleet.compiler.frontends.imported import ImportedNetwork, ImportRequest
 from tunefleet.compiler.frontends.spec import (
     TORCH_SUFFIX,
-    listed,
     network_digest,
     network_name,
     shown,
     source_path,
 )
-from tunefleet.compiler.quiet import forget_frames, quiet
-from tunefleet.core.network import NetworkInfo, TensorSpec
+from tunefleet.compiler.quiet import quiet
+from tunefleet.core.network import UNKNOWN, NetworkInfo, TensorSpec
 from tunefleet.errors import InputError, SetupError
 
 if TYPE_CHECKING:
-    import torch
-    import tvm
     from torch.export import ExportedProgram
 
 
@@ -41,19 +41,11 @@ class TorchFrontend:
         path = source_path(spec)
         what = shown(path)
         require_torch(what)
-        import torch
-
         with quiet():
-            try:
-                program = torch.export.load(path)
-            except Exception as exc:
-                raise InputError(
-                    f"{what} is not a readable exported program ({type(exc).__name__})",
-                    cure=f"write it with torch.export.save of torch {torch.__version__}",
-                ) from exc
             return import_program(
-                program,
-                TorchReference(partial(torch.export.load, path)),
+                _read(path, what),
+                TorchReference(partial(open_program, path)),
+                request,
                 what=what,
                 name=network_name(path),
                 source=self.name,
@@ -61,15 +53,42 @@ class TorchFrontend:
             )
 
 
+def open_program(path: Path) -> ExportedProgram:
+    """The program in a file. The types of its outputs may belong to a package, which is imported
+    then if it is installed."""
+    import torch
+
+    try:
+        return torch.export.load(path)
+    except Exception as exc:
+        named = re.search(r"\b(transformers(?:\.\w+)+)\.\w+", str(exc))
+        if named is None:
+            raise
+        importlib.import_module(named.group(1))
+        return torch.export.load(path)
+
+
+def _read(path: Path, what: str) -> ExportedProgram:
+    import torch
+
+    try:
+        return open_program(path)
+    except Exception as exc:
+        raise InputError(
+            f"{what} is not a readable exported program ({type(exc).__name__})",
+            cure=f"write it with torch.export.save of torch {torch.__version__}",
+        ) from exc
+
+
 class TorchReference:
-    """Runs an exported program eagerly. `open_program` is called once in each process that runs
-    it, so it must be fit to be pickled."""
+    """Runs an exported program eagerly, each time from the state that was saved. `open_program`
+    is called once in each process that runs it, so it must be fit to be pickled."""
 
     framework = "PyTorch"
 
     def __init__(self, open_program: Callable[[], ExportedProgram]) -> None:
         self._open_program = open_program
-        self._opened: tuple[Any, Any] | None = None
+        self._opened: tuple[Any, ExportedProgram, list[tuple[Any, Any]]] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_opened": None}
@@ -78,29 +97,49 @@ class TorchReference:
         import torch
         from torch.utils import _pytree as pytree
 
+        module, args, kwargs, saved = self._prepared(inputs)
         before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        versions = [buffer._version for buffer, _ in saved]
         try:
-            outputs = self.bound([np.array(array) for array in inputs], threads)()
+            with torch.no_grad():
+                outputs = pytree.tree_leaves(module(*args, **kwargs))
+                found = [o.detach().clone() for o in outputs if isinstance(o, torch.Tensor)]
+                for (buffer, value), version in zip(saved, versions, strict=True):
+                    if buffer._version != version:
+                        buffer.copy_(value)
         finally:
             torch.set_num_threads(before)
-        return [output.numpy() for output in pytree.tree_leaves(outputs)]
+        return [output.contiguous().numpy() for output in found]
 
     def bound(self, inputs: Sequence[np.ndarray], threads: int) -> Callable[[], object]:
         import torch
-        from torch.utils import _pytree as pytree
 
-        if self._opened is None:
-            program = self._open_program()
-            self._opened = program.module(), program.call_spec.in_spec
-        module, in_spec = self._opened
-        args, kwargs = pytree.tree_unflatten([torch.from_numpy(a) for a in inputs], in_spec)
+        module, args, kwargs, _ = self._prepared(inputs)
         torch.set_num_threads(threads)
 
         def run() -> object:
-            with torch.inference_mode():
+            with torch.no_grad():
                 return module(*args, **kwargs)
 
         return run
+
+    def _prepared(self, inputs: Sequence[np.ndarray]) -> tuple[Any, Any, Any, Any]:
+        """The module, its arguments, and its buffers with their values before any call."""
+        import torch
+
+        from tunefleet.compiler.frontends.torch_shapes import arguments
+
+        tensors = [torch.from_numpy(np.array(array)) for array in inputs]
+        if self._opened is None:
+            program = self._open_program()
+            module = program.module()
+            saved = [(buffer, buffer.clone()) for buffer in module.buffers()]
+            self._opened = module, program, saved
+        module, program, saved = self._opened
+        args, kwargs = arguments(program, tensors)
+        return module, args, kwargs, saved
+
 
 
 def require_torch(what: str) -> None:
@@ -115,7 +154,8 @@ def require_torch(what: str) -> None:
 
 def import_program(
     program: ExportedProgram,
-    reference: TorchReference,
+    reference: TorchReference | None = None,
+    request: ImportRequest | None = None,
     *,
     what: str,
     name: str,
@@ -123,126 +163,81 @@ def import_program(
     digest: str,
     input_names: Sequence[str] = (),
 ) -> ImportedNetwork:
-    """Converts an exported program with static tensor inputs; raises InputError.
+    """Converts an exported program; raises InputError. Without a `reference` the program itself
+    is one, in this process only.
 
-    `input_names` replaces the names of the arguments. The example inputs are those saved in the
-    program, else seeded ones.
+    `input_names` replaces the names of the arguments. Free dimensions take the values of
+    `request`; without one all shapes must be static and nothing may stay in PyTorch. The example
+    inputs are those saved in the program where they have the shapes, else seeded ones.
     """
-    inputs = _inputs(program, what)
+    from tunefleet.compiler.frontends import torch_shapes
+    from tunefleet.compiler.frontends.torch_import import convert
+
+    request = request or ImportRequest(Path(), whole=True)
+    inputs = torch_shapes.user_inputs(program, what)
     if input_names:
         inputs = tuple(replace(i, name=n) for i, n in zip(inputs, input_names, strict=True))
-    outputs = _output_names(program, what)
-    saved = _saved_inputs(program, inputs)
-    mod = _convert(program, what)
-    from tunefleet.compiler.frontends.relax_ import output_specs
-
-    info = NetworkInfo(name, source, digest, inputs, output_specs(mod, outputs, what))
-    return ImportedNetwork(info, mod, reference, saved or seeded_inputs(inputs))
-
-
-def _convert(program: ExportedProgram, what: str) -> tvm.IRModule:
-    from tvm.relax.frontend.torch import from_exported_program
-
-    from tunefleet.compiler.frontends.relax_ import cannot_import, tidy
-    from tunefleet.compiler.frontends.torch_graph import simplify
-
-    try:
-        program = program.run_decompositions()
-        simplify(program)
-    except Exception as exc:
-        forget_frames(exc)
-        raise cannot_import(what, exc) from exc
-    _check_operators(program, what)
-    try:
-        mod = from_exported_program(
-            program, unwrap_unit_return_tuple=True, run_ep_decomposition=False
-        )
-        return tidy(mod)
-    except Exception as exc:
-        forget_frames(exc)
-        raise cannot_import(what, exc) from exc
-
-
-def _check_operators(program: ExportedProgram, what: str) -> None:
-    from tvm.relax.frontend.torch.exported_program_translator import (
-        ExportedProgramImporter,
+    fixed = torch_shapes.fix(program, inputs, request.shapes, what)
+    saved = torch_shapes.saved_inputs(program, fixed)
+    static = torch_shapes.specialise(program, fixed, inputs, what)
+    reference = reference or TorchReference(lambda: program)
+    names = _output_names(static, what)
+    outputs = _output_specs(static, names, what)
+    converted = convert(static, request, what)
+    info = NetworkInfo(name, source, digest, fixed.specs, outputs)
+    return ImportedNetwork(
+        info,
+        converted.mod,
+        reference,
+        saved or seeded_inputs(fixed.specs),
+        converted.segments,
+        (*fixed.notes, *converted.notes),
     )
 
-    known = ExportedProgramImporter().convert_map
-    used = {
-        str(getattr(node.target, "__name__", node.target)): str(node.target)
-        for node in program.graph.nodes
-        if node.op == "call_function"
-    }
-    missing = sorted(used[operator] for operator in used.keys() - known.keys())
-    if missing:
-        raise InputError(
-            f"{what}: TVM has no conversion for the torch operator{'s' * (len(missing) > 1)} "
-            f"{listed(missing)}",
-            cure="replace them in the module and export it again",
-        )
 
-
-def _inputs(program: ExportedProgram, what: str) -> tuple[TensorSpec, ...]:
-    import torch
-    from torch.export.graph_signature import InputKind, TensorArgument
-
-    values = {n.name: n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"}
-    found = []
-    for spec in program.graph_signature.input_specs:
-        if spec.kind is not InputKind.USER_INPUT:
-            continue
-        name = spec.arg.name
-        value = values.get(name)
-        if not isinstance(spec.arg, TensorArgument) or not isinstance(value, torch.Tensor):
-            raise InputError(
-                f"{what}: input {name} is not a tensor",
-                cure="wrap the module so that it takes tensors only, and export it again",
-            )
-        found.append(_input(name, value, what))
-    return tuple(found)
-
-
-def _input(name: str, value: torch.Tensor, what: str) -> TensorSpec:
-    symbols = [str(extent) for extent in value.shape if not isinstance(extent, int)]
-    if symbols:
-        raise InputError(
-            f"{what}: input {name} has the dynamic dimension {', '.join(symbols)}",
-            cure="export it without dynamic_shapes, one file per shape",
-        )
-    if 0 in value.shape:
-        raise InputError(f"{what}: input {name} is empty", cure="export it with larger inputs")
-    return TensorSpec(name, tuple(value.shape), _dtype(value, name, what))
-
-
-def _dtype(value: torch.Tensor, name: str, what: str) -> str:
-    dtype = str(value.dtype).removeprefix("torch.")
-    if dtype not in NUMPY_DTYPES:
-        raise InputError(
-            f"{what}: input {name} is {dtype}, which NumPy does not have",
-            cure="export the module with float32 or float16 inputs",
-        )
-    return dtype
-
-
-def _output_names(program: ExportedProgram, what: str) -> list[str]:
+def _output_names(program: ExportedProgram, what: str) -> dict[int, str]:
+    """Names of the outputs that are tensors, by their place among all leaves: the keys of a
+    dictionary or of a dataclass, else numbers."""
     from torch.export.graph_signature import OutputKind, TensorArgument
 
     specs = [s for s in program.graph_signature.output_specs if s.kind is OutputKind.USER_OUTPUT]
-    if not specs or not all(isinstance(spec.arg, TensorArgument) for spec in specs):
+    places = [i for i, spec in enumerate(specs) if isinstance(spec.arg, TensorArgument)]
+    if not places:
         raise InputError(
-            f"{what}: the network does not return tensors only",
+            f"{what}: the network returns no tensor",
             cure="wrap the module so that it does, and export it again",
         )
-    return [f"output{index}" for index in range(len(specs))] if len(specs) > 1 else ["output"]
+    out_spec = program.call_spec.out_spec
+    keys: Any = getattr(out_spec, "_context", None)
+    children = list(out_spec.children()) if hasattr(out_spec, "children") else []
+    flat = len(children) == len(specs) and all(child.is_leaf() for child in children)
+    named = isinstance(keys, list | tuple) and all(isinstance(key, str) for key in keys)
+    if flat and named and len(keys) == len(specs):
+        return {place: str(keys[place]) for place in places}
+    if len(places) == 1:
+        return {places[0]: "output"}
+    return {place: f"output{index}" for index, place in enumerate(places)}
 
 
-def _saved_inputs(
-    program: ExportedProgram, specs: tuple[TensorSpec, ...]
-) -> tuple[np.ndarray, ...] | None:
-    from torch.utils import _pytree as pytree
+def _output_specs(
+    program: ExportedProgram, names: dict[int, str], what: str
+) -> tuple[TensorSpec, ...]:
+    from tunefleet.compiler.frontends.torch_import import user_outputs
 
-    leaves: list[Any] = pytree.tree_leaves(program.example_inputs)
-    arrays = tuple(leaf.detach().numpy() for leaf in leaves if hasattr(leaf, "detach"))
-    fits = [(array.shape, array.dtype.name) for array in arrays]
-    return arrays if fits == [(spec.shape, spec.dtype) for spec in specs] else None
+    leaves = user_outputs(program)
+    found = []
+    for place, name in names.items():
+        value = leaves[place].meta["val"]
+        shape = tuple(e if isinstance(e, int) else UNKNOWN for e in value.shape)
+        dtype = str(value.dtype).removeprefix("torch.")
+        if dtype not in NUMPY_DTYPES:
+            raise InputError(
+                f"{what}: output {name} is {dtype}, which NumPy does not have",
+                cure="export the network with float32 or float16 outputs",
+            )
+        if 0 in shape:
+            raise InputError(
+                f"{what}: output {name} is empty: {shape}", cure="choose larger inputs"
+            )
+        found.append(TensorSpec(name, shape, dtype))
+    return tuple(found)

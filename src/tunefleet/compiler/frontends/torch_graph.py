@@ -12,23 +12,21 @@ import torch
 from torch import Tensor
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
-from torch.fx import Node
+from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
-from tunefleet.compiler.toolchain import load_tvm
-
-relax = load_tvm().relax
 aten = torch.ops.aten
 
 #: A folded constant may have this many elements, or as many as the largest of its operands.
 _MOST_ELEMENTS = 1 << 20
-_SHAPE_ONLY = frozenset({aten.expand.default, aten.view.default})
+_SHAPE_ONLY = frozenset({aten.expand.default, aten.view.default, aten.reshape.default})
 _COPIES = frozenset({aten.clone.default, aten.alias.default, aten.detach.default})
 _PRODUCTS = frozenset({aten.bmm.default, aten.mm.default})
 
 
-def simplify(program: ExportedProgram) -> None:
-    """Folds constants and drops operators that do nothing, in place.
+def simplify(program: ExportedProgram) -> dict[Node, Tensor]:
+    """Folds constants and drops operators that do nothing, in place. Returns the constants that
+    are still used, by node: weights and what was folded.
 
     Softmax guards against rows that are masked out altogether go too where the mask is constant
     and has no such row; products are taken to be finite there.
@@ -43,8 +41,16 @@ def simplify(program: ExportedProgram) -> None:
                 node.replace_all_uses_with(same)
             elif (value := _value(node, values)) is not None:
                 values[node] = value
-    _lift(program, values)
     program.graph.eliminate_dead_code()
+    kept = set(program.graph.nodes)
+    return {node: value for node, value in values.items() if node in kept}
+
+
+def allow_any_strides(graph: Graph) -> None:
+    """Makes a reshape of every view: operands may have other strides than when torch chose it."""
+    for node in graph.nodes:
+        if node.target is aten.view.default:
+            node.target = aten.reshape.default
 
 
 def _stored(program: ExportedProgram) -> dict[Node, Any]:
@@ -98,7 +104,9 @@ def _value(node: Node, values: dict[Node, Any]) -> Any:
     if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
         return None
     args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
-    value = node.target(*args, **kwargs)  # type: ignore[operator]
+    # A folded operand may have other strides than torch assumed when it chose `view`.
+    target: Any = aten.reshape.default if node.target is aten.view.default else node.target
+    value = target(*args, **kwargs)
     tensors = [values[operand] for operand in operands]
     limit = max([_MOST_ELEMENTS, *(t.numel() for t in tensors if isinstance(t, Tensor))])
     return None if isinstance(value, Tensor) and value.numel() > limit else value
@@ -128,23 +136,3 @@ def _is_product(node: Any, values: dict[Node, Any]) -> bool:
             return False
         node = node.args[0]
     return isinstance(node, Node) and node.target in _PRODUCTS
-
-
-def _lift(program: ExportedProgram, values: dict[Node, Any]) -> None:
-    """Makes each folded tensor that is still used an attribute of the graph module.
-
-    The attribute is a Relax constant: TVM's importer uses what an attribute node names as it is.
-    """
-    graph, module = program.graph, program.graph_module
-    folded = [node for node in values if node.op == "call_function"]
-    for index, node in enumerate(folded):
-        outside = [user for user in node.users if user not in values]
-        if not outside or not isinstance(values[node], Tensor):
-            continue
-        name = f"_folded{index}"
-        setattr(module, name, relax.const(values[node].detach().contiguous().numpy()))
-        with graph.inserting_before(node):
-            constant = graph.get_attr(name)
-        constant.meta = dict(node.meta)
-        for user in outside:
-            user.replace_input_with(node, constant)

@@ -36,6 +36,7 @@ class ZooFrontend:
             return import_program(
                 program,
                 TorchReference(partial(_program, zoo_spec)),
+                request,
                 what=str(zoo_spec),
                 name=zoo_spec.label,
                 source=self.name,

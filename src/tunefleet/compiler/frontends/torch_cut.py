@@ -1,0 +1,172 @@
+"""Cuts a decomposed program into what is compiled and what stays in PyTorch.
+
+Nodes that nothing converts are grouped into as few segments as possible. Going down from the
+inputs, a node is as deep as the number of changes between the two sides on the way to it: nodes of
+one depth and side form one part, and a part depends on shallower ones only.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.node import map_arg
+
+from tunefleet.compiler.frontends.examples import NUMPY_DTYPES
+from tunefleet.compiler.frontends.imported import Segment
+from tunefleet.compiler.frontends.torch_graph import allow_any_strides
+from tunefleet.compiler.segments import segment_file, segment_name
+
+#: Deeper than any node: where shapes depend on values, which never come back.
+_LAST = 1 << 30
+
+
+@dataclass(frozen=True)
+class Outside:
+    """Nodes that stay in PyTorch together; `inputs` and `outputs` are nodes with tensors."""
+
+    nodes: list[Node]
+    inputs: list[Node]
+    outputs: list[Node]
+    reason: str
+
+
+class CannotCutError(Exception):
+    """A tensor would pass between segments that NumPy cannot hold."""
+
+
+def depths(nodes: Sequence[Node], outside: dict[Node, str]) -> dict[Node, int]:
+    """The depth of every node; odd ones are outside. `outside` gets those that follow from a
+    value-dependent shape."""
+    found: dict[Node, int] = {}
+    for node in nodes:
+        if node.target is operator.getitem and node.all_input_nodes[0] in found:
+            source = node.all_input_nodes[0]
+            found[node] = found[source]
+            if source in outside:
+                outside[node] = outside[source]
+            continue
+        before = [found.get(operand, 0) for operand in node.all_input_nodes]
+        if max(before, default=0) >= _LAST or _unknown(node):
+            found[node] = _LAST + 1
+            outside.setdefault(node, "a shape depends on values")
+            continue
+        side = 1 if node in outside else 0
+        found[node] = max((d if d % 2 == side else d + 1 for d in before), default=side)
+        if found[node] % 2 != side:
+            found[node] += 1
+    _sink(nodes, outside, found)
+    return found
+
+
+def parts(
+    nodes: Sequence[Node], outside: dict[Node, str], results: set[Node], constants: set[Node]
+) -> list[list[Node] | Outside]:
+    """The nodes in an order in which they can run: lists of nodes to compile, and segments."""
+    depth = depths(nodes, outside)
+    by_depth: dict[int, list[Node]] = {}
+    for node in nodes:
+        by_depth.setdefault(depth[node], []).append(node)
+    found: list[list[Node] | Outside] = []
+    for level in sorted(by_depth):
+        group = by_depth[level]
+        found.append(_outside(group, outside, results, constants) if level % 2 else group)
+    return found
+
+
+def save(part: Outside, constants: dict[Node, Any], module: GraphModule, folder: Path) -> Segment:
+    """Writes the segment's file and says what it is."""
+    cut = _module(part, constants, module)
+    examples = tuple(_example(node.meta["val"]) for node in part.inputs)
+    with torch.no_grad():
+        program = torch.export.export(cut, examples, strict=False)
+    content = sha256(cut.code.encode())
+    content.update(str([(e.shape, e.dtype) for e in examples]).encode())
+    for name, tensor in sorted(cut.named_buffers()):
+        content.update(name.encode())
+        content.update(tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    name = segment_name(content.hexdigest())
+    path = segment_file(folder, name, ".pt2")
+    if not path.exists():
+        torch.export.save(program, path)
+    shown = tuple(described(n) for n in part.nodes if n.target is not operator.getitem)
+    return Segment(name, "PyTorch", shown, part.reason)
+
+
+def described(node: Node) -> str:
+    """A node as `operator name`."""
+    return f"{node.target} {node.name}"
+
+
+def _unknown(node: Node) -> bool:
+    value = node.meta.get("val")
+    values = value if isinstance(value, tuple | list) else [value]
+    symbolic = torch.SymInt | torch.SymFloat | torch.SymBool
+    return any(
+        isinstance(v, symbolic)
+        or (isinstance(v, torch.Tensor) and not all(isinstance(e, int) for e in v.shape))
+        for v in values
+    )
+
+
+def _sink(nodes: Sequence[Node], outside: dict[Node, str], depth: dict[Node, int]) -> None:
+    """Outside nodes whose results go to the last segment only are computed there."""
+    for node in reversed(nodes):
+        if node not in outside or not node.users:
+            continue
+        if all(depth.get(user, 0) >= _LAST for user in node.users):
+            depth[node] = _LAST + 1
+
+
+def _outside(
+    group: list[Node], outside: dict[Node, str], results: set[Node], constants: set[Node]
+) -> Outside:
+    inside = set(group)
+    inputs: dict[Node, None] = {}
+    for node in group:
+        for operand in node.all_input_nodes:
+            if operand not in inside and operand not in constants and operand.op != "get_attr":
+                inputs[operand] = None
+    outputs = [n for n in group if n in results or any(u not in inside for u in n.users)]
+    outputs = [n for n in outputs if not isinstance(n.meta.get("val"), tuple | list)]
+    for node in (*inputs, *outputs):
+        value = node.meta.get("val")
+        dtype = str(getattr(value, "dtype", "")).removeprefix("torch.")
+        if dtype not in NUMPY_DTYPES:
+            raise CannotCutError(f"{node.name} is {dtype or type(value).__name__}")
+    reasons = dict.fromkeys(outside[node] for node in group if node in outside)
+    return Outside(group, list(inputs), outputs, "; ".join(list(reasons)[:3]))
+
+
+def _module(part: Outside, constants: dict[Node, Any], module: GraphModule) -> GraphModule:
+    """The nodes of a part as a module of their own: tensors in, a tuple of tensors out."""
+    graph, root = Graph(), torch.nn.Module()
+    copies: dict[Node, Node] = {}
+    for index, node in enumerate(part.inputs):
+        copies[node] = graph.placeholder(f"x{index}")
+    for node in part.nodes:
+        for operand in node.all_input_nodes:
+            if operand in copies:
+                continue
+            name = f"c{len(copies)}"
+            if operand.op == "get_attr" and operand not in constants:
+                value = getattr(module, str(operand.target))
+                setattr(root, name, value)
+            else:
+                value = constants[operand]
+                root.register_buffer(name, value.detach())
+            copies[operand] = graph.get_attr(name)
+        copies[node] = graph.node_copy(node, copies.__getitem__)
+    allow_any_strides(graph)
+    graph.output(tuple(map_arg(node, copies.__getitem__) for node in part.outputs))
+    return GraphModule(root, graph)
+
+
+def _example(value: torch.Tensor) -> torch.Tensor:
+    return torch.zeros([int(e) for e in value.shape], dtype=value.dtype)

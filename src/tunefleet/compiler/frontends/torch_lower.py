@@ -1,0 +1,102 @@
+"""Decompositions: an exported program in the operators that can be compiled."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._decomp import decomposition_table
+from torch.fx import Node
+
+from tunefleet.compiler.frontends.torch_graph import allow_any_strides, simplify
+from tunefleet.compiler.frontends.torch_translate import Trial
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+aten = torch.ops.aten
+
+#: A recurrent layer with more steps stays whole: unrolled, it is a graph of that many copies.
+MOST_STEPS = 512
+_RECURRENT = (
+    aten.lstm.input,
+    aten.gru.input,
+    aten.rnn_tanh.input,
+    aten.rnn_relu.input,
+    aten.lstm.data,
+    aten.gru.data,
+)
+#: TVM has these as one operator; what torch makes of them gathers pixel by pixel.
+_KEPT = (aten.upsample_bilinear2d.vec, aten.upsample_nearest2d.vec)
+#: TVM converts these to something else.
+_WRONG = (aten.celu.default,)
+_MOST_ROUNDS = 3
+
+
+def lower(
+    program: ExportedProgram, trial: Trial
+) -> tuple[ExportedProgram, dict[Node, torch.Tensor], dict[Node, str]]:
+    """The decomposed program, its constants by node, and why each node that cannot be compiled
+    cannot.
+
+    What is left by torch's usual decompositions and cannot be compiled is decomposed further, as
+    far as torch knows how to.
+    """
+    allow_any_strides(program.graph)
+    program.graph_module.recompile()
+    program = program.run_decompositions(_table(program))
+    tried: set[Any] = set()
+    for _ in range(_MOST_ROUNDS):
+        values = simplify(program)
+        refused = refusals(program, values, trial)
+        more = {node.target for node in refused} - tried
+        table = {target: d for target in more if (d := _decomposition(target)) is not None}
+        if not table:
+            return program, values, refused
+        tried |= more
+        allow_any_strides(program.graph)
+        try:
+            program = program.run_decompositions(table)
+        except Exception:
+            # A decomposition that fails on these operands says nothing of the program.
+            return program, values, refused
+    values = simplify(program)
+    return program, values, refusals(program, values, trial)
+
+
+def refusals(
+    program: ExportedProgram, values: dict[Node, torch.Tensor], trial: Trial
+) -> dict[Node, str]:
+    """Why each node that depends on the inputs and cannot be compiled cannot."""
+    found = {}
+    for node in program.graph.nodes:
+        if node.op != "call_function" or node in values:
+            continue
+        refusal = trial.refusal(node, values)
+        if refusal is not None:
+            found[node] = refusal
+    return found
+
+
+def _table(program: ExportedProgram) -> dict[Any, Any]:
+    table = torch.export.default_decompositions()
+    for kept in _KEPT:
+        table.pop(kept, None)
+    for wrong in _WRONG:
+        table[wrong] = decomposition_table[wrong]
+    for node in program.graph.nodes:
+        if node.target in _RECURRENT and _steps(node) > MOST_STEPS:
+            table.pop(node.target, None)
+    return table
+
+
+def _steps(node: Node) -> int:
+    """Steps times layers of a recurrent layer."""
+    first: Any = node.args[0]
+    shape = first.meta["val"].shape
+    time = 1 if node.args[-1] is True else 0
+    return int(shape[time])
+
+
+def _decomposition(target: Any) -> Any:
+    return decomposition_table.get(target)

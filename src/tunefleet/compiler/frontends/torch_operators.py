@@ -1,0 +1,250 @@
+"""Conversions of torch operators that TVM lacks, or converts to something else than torch means.
+
+Each takes the translator, which knows the Relax of every operand, and the node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch.fx import Node
+
+from tunefleet.compiler.toolchain import load_tvm
+
+relax = load_tvm().relax
+op = relax.op
+
+Operator = Callable[[Any, Node], Any]
+
+
+def _arg(node: Node, index: int, name: str, default: Any = None) -> Any:
+    return node.args[index] if len(node.args) > index else node.kwargs.get(name, default)
+
+
+def _dtype(node: Node) -> str:
+    value = node.meta["val"]
+    value = value[0] if isinstance(value, tuple | list) else value
+    return str(value.dtype).removeprefix("torch.")
+
+
+def _matmul(t: Any, node: Node) -> Any:
+    left, right = t.retrieve_args(node)[:2]
+    return t.block_builder.emit(op.matmul(left, right))
+
+
+def _added_matmul(t: Any, node: Node) -> Any:
+    """addmm and baddbmm: beta * input + alpha * (left @ right)."""
+    bias, left, right = t.retrieve_args(node)[:3]
+    product = t.block_builder.emit(op.matmul(left, right))
+    for name, which in (("alpha", 0), ("beta", 1)):
+        factor = node.kwargs.get(name, 1)
+        if factor == 1:
+            continue
+        scale = relax.const(factor, _dtype(node))
+        if which:
+            bias = t.block_builder.emit(op.multiply(bias, scale))
+        else:
+            product = t.block_builder.emit(op.multiply(product, scale))
+    return t.block_builder.emit(op.add(product, bias))
+
+
+def _reduced(function: Any) -> Operator:
+    """A reduction over given axes, or over all of them."""
+
+    def convert(t: Any, node: Node) -> Any:
+        axes = _arg(node, 1, "dim")
+        axes = list(axes) if isinstance(axes, tuple | list) else axes
+        keep = bool(_arg(node, 2, "keepdim", False))
+        return t.block_builder.emit(function(t.env[node.args[0]], axes or None, keep))
+
+    def single(t: Any, node: Node) -> Any:
+        axes = _arg(node, 1, "dim")
+        if axes == 0:
+            keep = bool(_arg(node, 2, "keepdim", False))
+            return t.block_builder.emit(function(t.env[node.args[0]], 0, keep))
+        return convert(t, node)
+
+    return single
+
+
+def _any_or_all(function: Any) -> Operator:
+    """`any` is the maximum of truths as numbers, `all` their minimum."""
+    reduce = _reduced(lambda x, axes, keep: function(op.astype(x, "int8"), axes, keep))
+
+    def convert(t: Any, node: Node) -> Any:
+        if str(t.env[node.args[0]].ty.dtype) != "bool":
+            zero = relax.const(0, str(t.env[node.args[0]].ty.dtype))
+            truth = t.block_builder.emit(op.not_equal(t.env[node.args[0]], zero))
+        else:
+            truth = t.env[node.args[0]]
+        before, t.env[node.args[0]] = t.env[node.args[0]], truth
+        try:
+            found = reduce(t, node)
+        finally:
+            t.env[node.args[0]] = before
+        return t.block_builder.emit(op.astype(found, "bool"))
+
+    return convert
+
+
+def _extreme_with_index(extreme: Any, index: Any) -> Operator:
+    def convert(t: Any, node: Node) -> Any:
+        x, axis = t.env[node.args[0]], node.args[1]
+        keep = bool(_arg(node, 2, "keepdim", False))
+        values = t.block_builder.emit(extreme(x, axis, keep))
+        return [values, t.block_builder.emit(index(x, axis, keep))]
+
+    return convert
+
+
+def _scatter(reduction: str) -> Operator:
+    def convert(t: Any, node: Node) -> Any:
+        x, axis, index, source = t.retrieve_args(node)[:4]
+        extents = [int(e) for e in index.ty.shape]
+        if [int(e) for e in source.ty.shape] != extents:
+            # Torch reads as much of the source as the index covers.
+            axes = list(range(len(extents)))
+            source = t.block_builder.emit(
+                op.strided_slice(source, axes, [0] * len(extents), extents)
+            )
+        return t.block_builder.emit(op.scatter_elements(x, index, source, axis, reduction))
+
+    return convert
+
+
+def _resize(method: str, size_at: int = 1) -> Operator:
+    """upsample_*: torch's nearest takes the pixel at floor(i * scale)."""
+
+    def convert(t: Any, node: Node) -> Any:
+        x, size = t.env[node.args[0]], [int(e) for e in node.meta["val"].shape[2:]]
+        if method == "nearest_neighbor":
+            mode, rounding = "asymmetric", "floor"
+        else:
+            aligned = bool(_arg(node, 2, "align_corners", False))
+            mode, rounding = ("align_corners" if aligned else "half_pixel"), ""
+        _check_scales(t, node, size)
+        return t.block_builder.emit(
+            op.image.resize2d(
+                x,
+                tuple(size),
+                layout="NCHW",
+                method=method,
+                coordinate_transformation_mode=mode,
+                rounding_method=rounding,
+                cubic_alpha=-0.75,
+            )
+        )
+
+    return convert
+
+
+def _check_scales(t: Any, node: Node, size: list[int]) -> None:
+    """Raises where torch would use the scale itself, which is not the quotient of the sizes."""
+    scales: list[Any] = [a for a in node.args[2:] if isinstance(a, float)]
+    scales += [s for a in node.args[2:] if isinstance(a, tuple | list) for s in a]
+    extents = [int(e) for e in t.env[node.args[0]].ty.shape][2:]
+    for scale, before, after in zip(scales, extents, size, strict=False):
+        if scale is not None and abs(before * scale - after) > 1e-6 * after:
+            raise ValueError(f"a scale of {scale} from {before} to {after} pixels")
+
+
+def _index(t: Any, node: Node) -> Any:
+    """Advanced indexing, in which negative indices count from the end."""
+    source, indices = node.args[0], node.args[1]
+    extents = [int(e) for e in t.env[source].ty.shape]
+    before = {}
+    for axis, index in enumerate(indices):  # type: ignore[arg-type]
+        if index is None or not isinstance(index, Node) or index in before:
+            continue
+        expr = before[index] = t.env[index]
+        if str(expr.ty.dtype) == "bool":
+            raise ValueError("a mask as index")
+        t.env[index] = _from_start(t, expr, extents[axis])
+    try:
+        return t.convert_map["index.Tensor"](node)
+    finally:
+        t.env.update(before)
+
+
+def _from_start(t: Any, index: Any, extent: int) -> Any:
+    dtype = str(index.ty.dtype)
+    if hasattr(index, "value"):
+        array = index.value.numpy()
+        return index if (array >= 0).all() else relax.const((array + extent * (array < 0)), dtype)
+    negative = t.block_builder.emit(op.less(index, relax.const(0, dtype)))
+    shifted = t.block_builder.emit(op.add(index, relax.const(extent, dtype)))
+    return t.block_builder.emit(op.where(negative, shifted, index))
+
+
+def _elementwise(function: Any) -> Operator:
+    def convert(t: Any, node: Node) -> Any:
+        return t.block_builder.emit(function(*[_expr(t, a, node) for a in node.args]))
+
+    return convert
+
+
+def _expr(t: Any, arg: Any, node: Node) -> Any:
+    return t.env[arg] if isinstance(arg, Node) else relax.const(arg, _dtype(node))
+
+
+def _where(t: Any, node: Node) -> Any:
+    """Branches of two types take torch's common type."""
+    condition, *branches = t.retrieve_args(node)
+    cast = [
+        b if str(b.ty.dtype) == _dtype(node) else t.block_builder.emit(op.astype(b, _dtype(node)))
+        for b in branches
+    ]
+    return t.block_builder.emit(op.where(condition, *cast))
+
+
+def _fill(t: Any, node: Node) -> Any:
+    value = t.env[node.args[1]]
+    cast = t.block_builder.emit(op.astype(value, _dtype(node)))
+    return t.block_builder.emit(op.broadcast_to(cast, [int(e) for e in node.meta["val"].shape]))
+
+
+def _squeeze(t: Any, node: Node) -> Any:
+    """With axes counted from the start: TVM's layout inference runs out of memory on others."""
+    x = t.env[node.args[0]]
+    extents = [int(e) for e in x.ty.shape]
+    given = _arg(node, 1, "dim", tuple(range(len(extents))))
+    given = given if isinstance(given, tuple | list) else (given,)
+    axes = sorted(a % len(extents) for a in given) if extents else []
+    axes = [a for a in axes if extents[a] == 1]
+    return t.block_builder.emit(op.squeeze(x, axes)) if axes else x
+
+
+#: By the name of the torch operator.
+OPERATORS: dict[str, Operator] = {
+    "mm.default": _matmul,
+    "bmm.default": _matmul,
+    "matmul.default": _matmul,
+    "addmm.default": _added_matmul,
+    "baddbmm.default": _added_matmul,
+    "amax.default": _reduced(op.max),
+    "amin.default": _reduced(op.min),
+    "any.default": _any_or_all(op.max),
+    "any.dim": _any_or_all(op.max),
+    "any.dims": _any_or_all(op.max),
+    "all.default": _any_or_all(op.min),
+    "all.dim": _any_or_all(op.min),
+    "all.dims": _any_or_all(op.min),
+    "max.dim": _extreme_with_index(op.max, op.argmax),
+    "min.dim": _extreme_with_index(op.min, op.argmin),
+    "scatter.src": _scatter("update"),
+    "scatter_add.default": _scatter("add"),
+    "upsample_nearest2d.vec": _resize("nearest_neighbor"),
+    "upsample_nearest2d.default": _resize("nearest_neighbor"),
+    "upsample_bilinear2d.vec": _resize("linear"),
+    "upsample_bilinear2d.default": _resize("linear"),
+    "index.Tensor": _index,
+    "squeeze.default": _squeeze,
+    "squeeze.dim": _squeeze,
+    "squeeze.dims": _squeeze,
+    "where.self": _where,
+    "fill.Tensor": _fill,
+    "exp2.default": _elementwise(
+        lambda x: op.exp(op.multiply(x, relax.const(0.6931471805599453, str(x.ty.dtype))))
+    ),
+}

@@ -1,0 +1,183 @@
+"""Free dimensions of exported programs: what they are called, and the program at fixed shapes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import sympy  # type: ignore[import-untyped]
+import torch
+from torch.export.graph_signature import ConstantArgument, InputKind, TensorArgument
+from torch.utils import _pytree as pytree
+
+from tunefleet.compiler.frontends.examples import NUMPY_DTYPES
+from tunefleet.compiler.frontends.free import FixedInputs, FreeInput, fixed_inputs
+from tunefleet.core.shapes import ShapeRequest
+from tunefleet.errors import InputError
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+
+def leaves_of(program: ExportedProgram) -> list[tuple[str, Any]]:
+    """(name, value) of every leaf of the arguments, in order; the value is None for a tensor, and a
+    one-element tuple of the constant for what the export fixed."""
+    found: list[tuple[str, Any]] = []
+    for spec in program.graph_signature.input_specs:
+        if spec.kind is not InputKind.USER_INPUT:
+            continue
+        constant = isinstance(spec.arg, ConstantArgument)
+        found.append((spec.arg.name, (spec.arg.value,) if constant else None))
+    return found
+
+
+def arguments(program: ExportedProgram, tensors: Sequence[Any]) -> tuple[Any, Any]:
+    """The positional and keyword arguments that hold `tensors` in order, and the constants."""
+    remaining = iter(tensors)
+    leaves = [c[0] if c is not None else next(remaining) for _, c in leaves_of(program)]
+    args, kwargs = pytree.tree_unflatten(leaves, program.call_spec.in_spec)
+    return args, kwargs
+
+
+def user_inputs(program: ExportedProgram, what: str) -> tuple[FreeInput, ...]:
+    """The tensors among the arguments; constants are dropped. Raises InputError for others."""
+    values = {n.name: n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"}
+    found = []
+    for spec in program.graph_signature.input_specs:
+        if spec.kind is not InputKind.USER_INPUT or isinstance(spec.arg, ConstantArgument):
+            continue
+        name, value = spec.arg.name, values.get(spec.arg.name)
+        if not isinstance(spec.arg, TensorArgument) or not isinstance(value, torch.Tensor):
+            raise InputError(
+                f"{what}: input {name} is not a tensor, and its value is not fixed",
+                cure="export it with that number as a constant",
+            )
+        if 0 in value.shape:
+            raise InputError(f"{what}: input {name} is empty", cure="export it with larger inputs")
+        extents = tuple(e if isinstance(e, int) else str(e.node.expr) for e in value.shape)
+        found.append(FreeInput(name, extents, _dtype(value, name, what)))
+    return tuple(found)
+
+
+def fix(
+    program: ExportedProgram, inputs: tuple[FreeInput, ...], request: ShapeRequest, what: str
+) -> FixedInputs:
+    """Values for all free dimensions of the inputs, within the ranges that the export allows.
+
+    Dimensions that are computed from another one (``2*s0``) follow it. Raises InputError.
+    """
+    ranges = _ranges(program)
+    fixed = fixed_inputs(inputs, request, what, _defaults(inputs, request, ranges))
+    known = {sympy.Symbol(n): v for n, v in fixed.dims.items() if n.isidentifier()}
+    for name, value in fixed.dims.items():
+        low, high = ranges.get(name, (1, math.inf))
+        if not low <= value <= high:
+            upper = "" if high == math.inf else f" to {high:.0f}"
+            raise InputError(
+                f"{what}: {name} is {value}, exported for {low}{upper or ' and more'}",
+                cure=f"--dim {name}={max(low, 1)}, or export it with another range",
+            )
+        expected = _expression(name).subs(known)
+        if expected.is_Integer and int(expected) != value:
+            raise InputError(
+                f"{what}: {name} is {value}, but by the other dimensions it is {expected}",
+                cure=f"leave {name} out",
+            )
+    return fixed
+
+
+def specialise(
+    program: ExportedProgram, fixed: FixedInputs, inputs: Sequence[FreeInput], what: str
+) -> ExportedProgram:
+    """The program at the shapes of `fixed`: exported again unless they were static already."""
+    if all(isinstance(extent, int) for spec in inputs for extent in spec.extents):
+        return program
+    examples = [torch.zeros(s.shape, dtype=getattr(torch, s.dtype)) for s in fixed.specs]
+    args, kwargs = arguments(program, examples)
+    try:
+        with torch.no_grad():
+            return torch.export.export(program.module(), args, kwargs, strict=False)
+    except Exception as exc:
+        shapes = ", ".join(str(spec) for spec in fixed.specs)
+        gist = next((line for line in str(exc).splitlines() if line.strip()), type(exc).__name__)
+        raise InputError(
+            f"{what}: PyTorch cannot export it for {shapes[:80]}: {gist.strip()[:100]}",
+            cure="choose other values (--dim), or export the module at these shapes",
+        ) from exc
+
+
+def saved_inputs(program: ExportedProgram, fixed: FixedInputs) -> tuple[np.ndarray, ...] | None:
+    """The example inputs that the program was exported with, if they have the shapes of `fixed`."""
+    if program.example_inputs is None:
+        return None
+    leaves = pytree.tree_leaves(program.example_inputs)
+    tensors = [leaf.detach() for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    fits = [(tuple(t.shape), str(t.dtype).removeprefix("torch.")) for t in tensors]
+    if fits != [(spec.shape, spec.dtype) for spec in fixed.specs]:
+        return None
+    return tuple(np.ascontiguousarray(t.numpy()) for t in tensors)
+
+
+def _ranges(program: ExportedProgram) -> dict[str, tuple[int, float]]:
+    """The smallest and the largest value of each symbol and derived dimension."""
+    found = {}
+    for symbol, values in program.range_constraints.items():
+        high = float(values.upper)
+        found[str(symbol)] = (int(values.lower), high if high < 2**31 else math.inf)
+    return found
+
+
+def _expression(name: str) -> Any:
+    """What a dimension is computed from; an unnamed one stays a symbol."""
+    try:
+        return sympy.sympify(name)
+    except (sympy.SympifyError, TypeError):
+        return sympy.Symbol(name)
+
+
+def _defaults(
+    inputs: Sequence[FreeInput], request: ShapeRequest, ranges: dict[str, tuple[int, float]]
+) -> dict[str, int]:
+    """Values that follow from others: derived dimensions, what they are derived from, and the
+    least batch that the export allows where that is above one."""
+    names = [e for spec in inputs for e in spec.extents if isinstance(e, str)]
+    known = {name: values[0] for name, values in request.dims}
+    for spec in inputs:
+        shape = request.shape_of(spec.name) or ()
+        if len(shape) == len(spec.extents):
+            pairs = zip(spec.extents, shape, strict=True)
+            known |= {extent: value for extent, value in pairs if isinstance(extent, str)}
+    given = set(known)
+    for spec in inputs:
+        batch = spec.extents[0] if len(spec.extents) > 1 else None
+        if isinstance(batch, str) and batch not in known and ranges.get(batch, (0, 0))[0] > 1:
+            known[batch] = ranges[batch][0]
+    for name in dict.fromkeys(names):
+        for other, value in list(known.items()):
+            _follow(name, other, value, known)
+    return {name: value for name, value in known.items() if name not in given}
+
+
+def _follow(name: str, other: str, value: int, known: dict[str, int]) -> None:
+    """Adds what `other` being `value` says of `name` and of the symbol that both depend on."""
+    ours, theirs = _expression(name), _expression(other)
+    symbols = ours.free_symbols | theirs.free_symbols
+    if len(symbols) != 1 or not (ours.free_symbols and theirs.free_symbols):
+        return
+    (symbol,) = symbols
+    for solution in sympy.solve(theirs - value, symbol):
+        result = ours.subs(symbol, solution)
+        if result.is_Integer and int(result) > 0:
+            known.setdefault(name, int(result))
+
+
+def _dtype(value: torch.Tensor, name: str, what: str) -> str:
+    dtype = str(value.dtype).removeprefix("torch.")
+    if dtype not in NUMPY_DTYPES:
+        raise InputError(
+            f"{what}: input {name} is {dtype}, which NumPy does not have",
+            cure="export the module with float32 or float16 inputs",
+        )
+    return dtype

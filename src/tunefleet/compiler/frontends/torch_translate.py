@@ -1,0 +1,246 @@
+"""Nodes of a decomposed program as Relax, one at a time, each checked against what torch says of
+it."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.fx import Node
+from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
+
+import tunefleet
+from tunefleet.compiler.frontends.examples import NUMPY_DTYPES
+from tunefleet.compiler.frontends.torch_operators import OPERATORS
+from tunefleet.compiler.legalize import legalize
+from tunefleet.compiler.toolchain import load_tvm
+
+tvm = load_tvm()
+relax = tvm.relax
+
+_OURS = str(Path(tunefleet.__file__).parent)
+_BUGS = (AttributeError, TypeError, KeyError, IndexError, AssertionError, NameError)
+#: What may be left of Relax's operators once a node is legalised.
+_LEGAL = frozenset({"relax.call_tir", "relax.call_pure_packed", "relax.null_value"})
+
+
+class CannotConvertError(Exception):
+    """Why a node cannot be compiled, in a few words."""
+
+
+def is_our_bug(exc: BaseException) -> bool:
+    """Whether an error says that tunefleet is wrong, rather than TVM, torch or the network."""
+    trace = exc.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    ours = trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS)
+    return ours and isinstance(exc, _BUGS)
+
+
+def relax_constant(tensor: torch.Tensor) -> Any:
+    """A tensor as a Relax constant that shares its memory where the layout allows that."""
+    tensor = tensor.detach()
+    if tensor.layout != torch.strided:
+        tensor = tensor.to_dense()
+    tensor = tensor.resolve_conj().resolve_neg().contiguous()
+    if tensor.dtype is torch.bool or tensor.dim() == 0:
+        return relax.const(tensor.numpy())
+    return relax.const(tvm.runtime.from_dlpack(tensor))
+
+
+def tensor_type(value: torch.Tensor) -> Any:
+    """The Relax type of a tensor; of a shape that depends on values only the rank is known."""
+    dtype = str(value.dtype).removeprefix("torch.")
+    if all(isinstance(extent, int) for extent in value.shape):
+        return relax.TensorType([int(e) for e in value.shape], dtype)
+    return relax.TensorType(ndim=value.dim(), dtype=dtype)
+
+
+class Translator(ExportedProgramImporter):
+    """TVM's converters and ours behind one method; `env` holds what is known of each node."""
+
+    def __init__(self, builder: Any) -> None:
+        super().__init__()
+        self.block_builder = builder
+        self.cast: dict[Node, str] = {}
+
+    def convert(self, node: Node) -> Any:
+        """The Relax of `node`, whose operands are in `env`: an expression, or a list of them for
+        an operator with several outputs. Raises whatever TVM raises."""
+        if node.target is operator.getitem:
+            source, index = node.args
+            return self.env[source][index]
+        name = getattr(node.target, "__name__", str(node.target))
+        ours = OPERATORS.get(name)
+        result = ours(self, node) if ours is not None else self.convert_map[name](node)
+        return self._listed(result, node)
+
+    def _listed(self, result: Any, node: Node) -> Any:
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor):
+            if not isinstance(result, relax.Expr):
+                result = relax.const(result, str(value.dtype).removeprefix("torch."))
+            return result
+        if not isinstance(value, tuple | list):
+            raise CannotConvertError("it gives no tensor")
+        if isinstance(result, relax.Expr):
+            fields = getattr(result.ty, "fields", None)
+            if fields is None:
+                return [result]
+            return [
+                self.block_builder.emit(relax.TupleGetItem(result, i)) for i in range(len(fields))
+            ]
+        return list(result)
+
+
+class Trial:
+    """Tells whether a node can be compiled, by compiling it alone as far as TIR. Nodes that look
+    the same are tried once."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, str | None] = {}
+
+    def refusal(self, node: Node, constants: dict[Node, torch.Tensor]) -> str | None:
+        """Why `node` cannot be compiled, None where it can."""
+        if node.target is operator.getitem:
+            return None
+        if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
+            return "it is control flow or no operator of torch"
+        if torch.Tag.nondeterministic_seeded in node.target.tags:
+            return "it is random"
+        values = [operand.meta.get("val") for operand in node.all_input_nodes]
+        results = [_tensors(node)[index] for index in _used(node)]
+        for value in (*values, *results):
+            if isinstance(value, tuple | list):
+                return "it takes a list that another operator gives"
+            if not isinstance(value, torch.Tensor):
+                return "it takes or gives something else than a tensor"
+            if not all(isinstance(extent, int) for extent in value.shape):
+                return "a shape depends on values"
+            if str(value.dtype).removeprefix("torch.") not in NUMPY_DTYPES:
+                return f"it computes in {str(value.dtype).removeprefix('torch.')}"
+        if any(value.numel() == 0 for value in results):
+            return "its result is empty"
+        key = _key(node, constants)
+        if key not in self._known:
+            self._known[key] = self._try(node, constants)
+        return self._known[key]
+
+    def _try(self, node: Node, constants: dict[Node, torch.Tensor]) -> str | None:
+        name = getattr(node.target, "__name__", "")
+        builder = relax.BlockBuilder()
+        translator = Translator(builder)
+        if name not in OPERATORS and name not in translator.convert_map:
+            return "TVM has no conversion for it"
+        params = []
+        for operand in node.all_input_nodes:
+            if operand in constants:
+                translator.env[operand] = relax_constant(constants[operand])
+            else:
+                variable = relax.Var(operand.name, tensor_type(operand.meta["val"]))
+                translator.env[operand] = variable
+                params.append(variable)
+        try:
+            with builder.function("main", params):
+                with builder.dataflow():
+                    result = translator.convert(node)
+                    results = result if isinstance(result, list) else [result]
+                    used = _used(node)
+                    emitted = [builder.emit(results[index]) for index in used]
+                    whole = builder.emit_output(relax.Tuple(emitted))
+                builder.emit_func_output(whole)
+            for index, output in zip(used, emitted, strict=True):
+                _check(output, _tensors(node)[index])
+            _check_legal(builder.get())
+        except CannotConvertError as exc:
+            return str(exc)
+        except Exception as exc:
+            if is_our_bug(exc):
+                raise
+            return f"TVM's conversion fails: {gist(exc)}"
+        return None
+
+
+def gist(exc: BaseException) -> str:
+    """The first line of an error that says something, shortened."""
+    lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
+    said = [line for line in lines if not line.startswith(("Traceback", "File "))]
+    return f"{type(exc).__name__}: {said[0] if said else ''}"[:120]
+
+
+def _tensors(node: Node) -> list[Any]:
+    value = node.meta.get("val")
+    return list(value) if isinstance(value, tuple | list) else [value]
+
+
+def _used(node: Node) -> list[int]:
+    """Which of its outputs anybody reads."""
+    if not isinstance(node.meta.get("val"), tuple | list):
+        return [0]
+    return sorted({_place(u) for u in node.users if u.target is operator.getitem}) or [0]
+
+
+def _place(getitem: Node) -> int:
+    index: Any = getitem.args[1]
+    return int(index)
+
+
+def _check(result: Any, value: torch.Tensor) -> None:
+    expected = tensor_type(value)
+    if not isinstance(result.ty, relax.TensorType) or not isinstance(
+        result.ty.shape, relax.ShapeExpr
+    ):
+        raise CannotConvertError("TVM does not know the shape of its result")
+    extents = [int(e) if isinstance(e, int | tvm.tirx.IntImm) else None for e in result.ty.shape]
+    found = (extents, str(result.ty.dtype))
+    if found != ([int(e) for e in value.shape], str(expected.dtype)):
+        raise CannotConvertError(
+            f"TVM makes {found[1]}{found[0]} of it, torch {expected.dtype}{list(value.shape)}"
+        )
+
+
+def _check_legal(mod: Any) -> None:
+    """Raises CannotConvertError for an operator that has no definition in TIR."""
+    transform = relax.transform
+    with tvm.transform.PassContext(opt_level=3):
+        mod = transform.DecomposeOpsForInference()(mod)
+        mod = legalize()(mod)
+    left: list[str] = []
+
+    def visit(expr: Any) -> None:
+        if isinstance(expr, relax.Call) and isinstance(expr.op, tvm.ir.Op):
+            left.append(expr.op.name)
+
+    relax.analysis.post_order_visit(mod["main"], visit)
+    unknown = [name for name in left if name.startswith("relax.") and name not in _LEGAL]
+    if unknown:
+        raise CannotConvertError(f"TVM has no definition of {unknown[0]}")
+
+
+def _key(node: Node, constants: dict[Node, torch.Tensor]) -> Any:
+    def of(arg: Any) -> Any:
+        if isinstance(arg, Node):
+            value = arg.meta["val"]
+            return ("tensor", tuple(value.shape), value.dtype, arg in constants)
+        if isinstance(arg, tuple | list):
+            return tuple(of(item) for item in arg)
+        if isinstance(arg, dict):
+            return tuple((k, of(v)) for k, v in sorted(arg.items()))
+        return repr(arg)
+
+    return (node.target, of(node.args), of(node.kwargs), tuple(_used(node)))
+
+
+def emit_segment(
+    builder: Any, name: str, inputs: Sequence[Any], values: Sequence[Any]
+) -> list[Any]:
+    """A call of a segment: its outputs, of the types of `values`."""
+    types = [tensor_type(value) for value in values]
+    whole = types[0] if len(types) == 1 else relax.TupleType(types)
+    result = builder.emit(relax.op.call_pure_packed(name, *inputs, ty_args=whole))
+    if len(types) == 1:
+        return [result]
+    return [builder.emit(relax.TupleGetItem(result, i)) for i in range(len(types))]

@@ -1,0 +1,92 @@
+"""Exported programs with free dimensions, and with parts that stay in PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tunefleet.compiler.frontends import ImportRequest, load_network
+from tunefleet.core.shapes import ShapeRequest
+from tunefleet.errors import InputError
+
+pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore")]
+
+
+def _saved(folder: Any, forward: Any, *inputs: Any, **options: Any) -> Any:
+    import torch
+
+    class Network(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return forward(x)
+
+    torch.export.save(torch.export.export(Network(), inputs, **options), folder / "network.pt2")
+    return folder / "network.pt2"
+
+
+def _outputs(network: Any, folder: Any, target: Any) -> list[Any]:
+    import tvm
+
+    from tunefleet.compiler.executable import compile_network
+    from tunefleet.compiler.graph import prepare
+    from tunefleet.compiler.host import to_tvm
+    from tunefleet.compiler.segments import register_segments
+
+    register_segments(folder)
+    executable = compile_network(prepare(network.mod, to_tvm(target)), target, {})
+    vm = tvm.relax.VirtualMachine(executable, tvm.cpu())
+    result = vm["main"](*[tvm.runtime.tensor(a) for a in network.example_inputs])
+    return [result.numpy()] if hasattr(result, "numpy") else [r.numpy() for r in result]
+
+
+def test_a_free_dimension_takes_the_value_asked_for_within_its_range(tmp_path: Any) -> None:
+    import torch
+
+    shapes = {"x": {0: torch.export.Dim("rows", min=2, max=9)}}
+    path = _saved(tmp_path, lambda x: x + 1, torch.ones(3, 4), dynamic_shapes=shapes)
+    assert load_network(path).info.inputs[0].shape == (2, 4)
+    symbol = str(torch.export.load(path).graph_signature.user_inputs[0])
+    five = ShapeRequest.of(shapes=[(symbol, (5, 4))])
+    assert load_network(path, ImportRequest(tmp_path, five)).info.outputs[0].shape == (5, 4)
+    many = ShapeRequest.of(shapes=[(symbol, (12, 4))])
+    with pytest.raises(InputError, match="2 to 9"):
+        load_network(path, ImportRequest(tmp_path, many))
+
+
+def test_an_operator_without_conversion_stays_in_torch(tmp_path: Any, target: Any) -> None:
+    import torch
+
+    path = _saved(tmp_path, lambda x: torch.special.bessel_j0(x * 2) + x, torch.randn(2, 3))
+    network = load_network(path, ImportRequest(tmp_path))
+    assert [node.split()[0] for segment in network.segments for node in segment.nodes] == [
+        "prims.bessel_j0.default"
+    ]
+    (expected,) = network.reference(network.example_inputs)
+    np.testing.assert_allclose(expected, _outputs(network, tmp_path, target)[0], rtol=1e-5)
+
+
+def test_a_whole_module_is_refused_with_the_operator_that_prevents_it(tmp_path: Any) -> None:
+    import torch
+
+    path = _saved(tmp_path, torch.special.bessel_j0, torch.randn(2, 3))
+    with pytest.raises(InputError, match="bessel_j0"):
+        load_network(path, ImportRequest(tmp_path, whole=True))
+
+
+def test_a_constant_output_is_left_out(tmp_path: Any) -> None:
+    import torch
+
+    path = _saved(tmp_path, lambda x: (x, 1, None, x + 1), torch.ones(2))
+    network = load_network(path)
+    assert 2 == len(network.info.outputs) == len(network.reference(network.example_inputs))
+
+
+def test_a_shape_that_depends_on_values_is_unknown(tmp_path: Any, target: Any) -> None:
+    import torch
+
+    path = _saved(tmp_path, lambda x: torch.nonzero(torch.relu(x)), torch.randn(3, 4))
+    network = load_network(path, ImportRequest(tmp_path))
+    assert network.info.outputs[0].shape == (-1, 2)
+    (expected,) = network.reference(network.example_inputs)
+    np.testing.assert_array_equal(expected, _outputs(network, tmp_path, target)[0])
