@@ -14,6 +14,8 @@ keras = pytest.importorskip("keras", reason="needs tunefleet[keras]")
 pytestmark = [
     pytest.mark.tvm,
     pytest.mark.skipif(keras.config.backend() != "torch", reason="Keras is not on torch here"),
+    # Keras's own, as it saves a model of torch tensors.
+    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
 ]
 
 

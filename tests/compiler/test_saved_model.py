@@ -12,6 +12,7 @@ pytest.importorskip("tflite", reason="needs tunefleet[tensorflow]")
 prefer_torch()
 tf = pytest.importorskip("tensorflow", reason="needs tunefleet[tensorflow]")
 
+# TensorFlow warns of itself as it saves a model.
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore")]
 
 
@@ -79,7 +80,7 @@ def test_a_network_that_touches_files_is_refused(tmp_path):
         tf.io.write_file(str(tmp_path / "written"), tf.strings.as_string(scale))
         return {"y": image * scale}
 
-    with pytest.raises(InputError, match="files.*WriteFile"):
+    with pytest.raises(InputError, match=r"files.*WriteFile"):
         load_network(_saved(tmp_path, serve=serve))
     assert not (tmp_path / "written").exists()
 
