@@ -113,9 +113,10 @@ def _exported(forward, *inputs, **options) -> Callable[[Path], str]:
 BAD: dict[str, tuple[Callable[[Path], str], tuple[str, ...]]] = {
     "missing file": (lambda d: str(d / "none.onnx"), ("none.onnx", "does not exist")),
     "directory": (_directory, ("is a directory", "zoo:NAME")),
-    "unknown suffix": (_file("network.tflite", b"x"), ("'.tflite'", ".onnx", ".pt2")),
+    "unknown suffix": (_file("network.caffemodel", b"x"), ("'.caffemodel'", ".onnx", ".pt2")),
     "no suffix": (lambda d: str(d / "resnet50"), ("no suffix", "zoo:NAME")),
     "state dict .pt": (_file("network.pt", b"x"), ("weights", "torch.export.save")),
+    "old Keras": (_file("network.h5", b"x"), ("old format", "model.save('network.keras')")),
     "state dict .pth": (_file("network.pth", b"x"), ("weights", "network.pt2")),
     "empty onnx": (_file("network.onnx", b""), ("is empty",)),
     "empty pt2": (_file("network.pt2", b""), ("is empty",)),
@@ -227,6 +228,19 @@ def test_unreadable_file_is_told(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="permission denied") as caught:
         load_network(path)
     assert "chmod" in _one_line(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "extra"), [("a.tflite", "tflite"), ("a.keras", "keras"), ("a", "tensorflow")]
+)
+def test_a_missing_extra_is_named(tmp_path, monkeypatch, name, extra):
+    path = tmp_path / name
+    if not path.suffix:
+        path.mkdir()
+    (path if path.suffix else path / "saved_model.pb").write_bytes(b"x")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(SetupError, match=rf"pip install tunefleet\[{extra}\]"):
+        load_network(path)
 
 
 def test_missing_onnx_is_a_matter_of_setup(tmp_path, monkeypatch):

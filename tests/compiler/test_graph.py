@@ -150,6 +150,31 @@ def test_spatial_zero_padding_becomes_the_convolutions() -> None:
     check(build(emit), {"relax.nn.pad"})
 
 
+def test_padding_becomes_the_convolutions_in_nhwc_too() -> None:
+    from tvm import relax
+
+    layouts = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
+
+    def emit(builder: Any, x: Any) -> Any:
+        padded = builder.emit(relax.op.nn.pad(x, [0, 0, 1, 2, 2, 1, 0, 0]))
+        weight = relax.const(array(3, 3, 4, 8))
+        return builder.emit(relax.op.nn.conv2d(padded, weight, strides=2, **layouts))
+
+    check(build(emit, (1, 6, 6, 4)), {"relax.nn.pad"}, (1, 6, 6, 4))
+
+
+def test_padding_of_channels_stays() -> None:
+    from tvm import relax
+
+    from tunefleet.compiler.simplify import simplify
+
+    def emit(builder: Any, x: Any) -> Any:
+        padded = builder.emit(relax.op.nn.pad(x, [0, 0, 2, 2, 0, 0, 0, 0]))
+        return builder.emit(relax.op.nn.conv2d(padded, relax.const(array(8, 8, 3, 3))))
+
+    assert "relax.nn.pad" in relax_names(simplify(build(emit)))
+
+
 def test_padding_with_a_value_stays() -> None:
     from tvm import relax
 

@@ -210,22 +210,25 @@ def _add(rewriter: _Rewriter, call: Any) -> Any:
 def _conv2d(rewriter: _Rewriter, call: Any) -> Any:
     """conv(pad(x)) -> conv with padding, where zeros are padded on spatial axes only."""
     pad, attrs = rewriter.definition(call.args[0]), call.attrs
-    if _op_name(pad) != "relax.nn.pad" or str(attrs.data_layout) != "NCHW":
+    layout = str(attrs.data_layout)
+    if _op_name(pad) != "relax.nn.pad" or layout not in ("NCHW", "NHWC"):
         return None
-    widths = ints(pad.attrs.pad_width)
+    flat = ints(pad.attrs.pad_width)
     if str(pad.attrs.pad_mode) != "constant" or float(pad.attrs.pad_value) != 0.0:
         return None
-    if len(widths) != 8 or any(widths[:4]):
+    widths = dict(zip(layout, zip(flat[::2], flat[1::2], strict=True), strict=True))
+    if any(widths["N"]) or any(widths["C"]):
         return None
+    (above, below), (before, after) = widths["H"], widths["W"]
     top, left, bottom, right = ints(attrs.padding)
     return relax.op.nn.conv2d(
         pad.args[0],
         call.args[1],
         strides=ints(attrs.strides),
-        padding=[top + widths[4], left + widths[6], bottom + widths[5], right + widths[7]],
+        padding=[top + above, left + before, bottom + below, right + after],
         dilation=ints(attrs.dilation),
         groups=int(attrs.groups),
-        data_layout="NCHW",
+        data_layout=layout,
         kernel_layout=str(attrs.kernel_layout),
         out_dtype=attrs.out_dtype,
     )

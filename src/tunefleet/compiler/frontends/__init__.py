@@ -1,4 +1,4 @@
-"""Reads a network from ONNX, PyTorch or the zoo, and hands it over as Relax.
+"""Reads a network from a file, a SavedModel or the zoo, and hands it over as Relax.
 
 Importing this package imports neither TVM nor torch: loading a network does.
 """
@@ -17,8 +17,11 @@ from tunefleet.compiler.frontends.imported import (
     Reference,
     Segment,
 )
+from tunefleet.compiler.frontends.keras_ import KerasFrontend
 from tunefleet.compiler.frontends.onnx_ import OnnxFrontend
 from tunefleet.compiler.frontends.spec import network_digest, network_name, source_path
+from tunefleet.compiler.frontends.tensorflow_ import SavedModelFrontend
+from tunefleet.compiler.frontends.tflite_ import TFLiteFrontend
 from tunefleet.compiler.frontends.torch_ import TorchFrontend
 from tunefleet.compiler.frontends.zoo_ import ZooFrontend
 from tunefleet.core.ids import digest
@@ -38,13 +41,21 @@ __all__ = [
     "network_name",
 ]
 
-FRONTENDS: tuple[Frontend, ...] = (ZooFrontend(), OnnxFrontend(), TorchFrontend())
+FRONTENDS: tuple[Frontend, ...] = (
+    ZooFrontend(),
+    OnnxFrontend(),
+    TorchFrontend(),
+    TFLiteFrontend(),
+    KerasFrontend(),
+    SavedModelFrontend(),
+)
 
 
 def load_network(
     spec: str | os.PathLike[str], request: ImportRequest | None = None
 ) -> ImportedNetwork:
-    """Loads ``zoo:NAME?key=value``, an ``.onnx`` file or a ``.pt2`` file at one choice of shapes.
+    """Loads ``zoo:NAME?key=value``, a SavedModel folder, or an ``.onnx``, ``.pt2``, ``.tflite`` or
+    ``.keras`` file at one choice of shapes.
 
     Without a `request`, files of segments go to a temporary folder. Raises InputError when the
     source is wrong, and SetupError when a package that reads it is not installed.

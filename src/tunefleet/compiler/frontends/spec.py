@@ -17,13 +17,27 @@ from tunefleet.zoo.spec import parse as parse_zoo
 
 ONNX_SUFFIX = ".onnx"
 TORCH_SUFFIX = ".pt2"
+TFLITE_SUFFIX = ".tflite"
+KERAS_SUFFIX = ".keras"
+#: What makes a folder a TensorFlow SavedModel.
+SAVED_MODEL_FILE = "saved_model.pb"
+_FILE_SUFFIXES = frozenset({ONNX_SUFFIX, TORCH_SUFFIX, TFLITE_SUFFIX, KERAS_SUFFIX})
+_HDF5_SUFFIXES = frozenset({".h5", ".hdf5"})
 _STATE_SUFFIXES = frozenset({".pt", ".pth", ".bin", ".ckpt", ".safetensors"})
-_KINDS = f"an {ONNX_SUFFIX} file, a {TORCH_SUFFIX} file or {PREFIX}NAME"
+_KINDS = (
+    f"an {ONNX_SUFFIX}, {TORCH_SUFFIX}, {TFLITE_SUFFIX} or {KERAS_SUFFIX} file, "
+    f"a SavedModel folder or {PREFIX}NAME"
+)
 
 
 def is_zoo(spec: str | os.PathLike[str]) -> bool:
     """Whether `spec` asks for a network of the zoo."""
     return isinstance(spec, str) and spec.startswith(PREFIX)
+
+
+def is_saved_model(spec: str | os.PathLike[str]) -> bool:
+    """Whether `spec` is a folder that TensorFlow saved a model into."""
+    return os.path.isfile(os.path.join(spec, SAVED_MODEL_FILE))
 
 
 def zoo_spec(spec: str | os.PathLike[str]) -> ZooSpec:
@@ -32,7 +46,7 @@ def zoo_spec(spec: str | os.PathLike[str]) -> ZooSpec:
 
 
 def source_path(spec: str | os.PathLike[str]) -> Path:
-    """The readable, non-empty ONNX or PyTorch file that `spec` names; raises InputError."""
+    """The readable, non-empty file or SavedModel folder that `spec` names; raises InputError."""
     path = Path(spec)
     suffix = path.suffix.lower()
     if suffix in _STATE_SUFFIXES:
@@ -41,10 +55,18 @@ def source_path(spec: str | os.PathLike[str]) -> Path:
             cure=f"export the module: torch.export.save(torch.export.export(...), "
             f"'{path.stem[:40]}{TORCH_SUFFIX}')",
         )
+    if suffix in _HDF5_SUFFIXES:
+        raise InputError(
+            f"{shown(path)} is in Keras's old format, which may run code as it is read",
+            cure=f"save the model with Keras 3: model.save('{path.stem[:40]}{KERAS_SUFFIX}')",
+        )
+    if is_saved_model(path):
+        _check_readable(path / SAVED_MODEL_FILE)
+        return path
     # Path.is_dir would raise where a parent folder may not be read.
     if os.path.isdir(path):
         raise InputError(f"{shown(path)} is a directory, not a network", cure=f"give {_KINDS}")
-    if suffix not in (ONNX_SUFFIX, TORCH_SUFFIX):
+    if suffix not in _FILE_SUFFIXES:
         kind = f"the suffix {suffix[:20]!r} is unknown" if suffix else "it has no suffix"
         raise InputError(f"cannot tell what {shown(path)} is: {kind}", cure=f"give {_KINDS}")
     _check_readable(path)
@@ -52,24 +74,36 @@ def source_path(spec: str | os.PathLike[str]) -> Path:
 
 
 def network_name(spec: str | os.PathLike[str]) -> str:
-    """A short name: the stem of the file, or the zoo network with its changed parameters."""
-    return zoo_spec(spec).label if is_zoo(spec) else source_path(spec).stem
+    """A short name: the stem of the file, the name of the folder, or the zoo network with its
+    changed parameters."""
+    if is_zoo(spec):
+        return zoo_spec(spec).label
+    path = source_path(spec)
+    return path.resolve().name if path.is_dir() else path.stem
 
 
 def network_digest(spec: str | os.PathLike[str]) -> str:
     """SHA-256 of the file, or of the complete zoo specification and what it is built with.
 
-    The digest of an ONNX file with external data covers the files beside it as well.
+    The digest of an ONNX file with external data covers the files beside it as well; that of a
+    SavedModel its graph and its variables.
     """
     if is_zoo(spec):
         return hashlib.sha256(content_key(zoo_spec(spec)).encode()).hexdigest()
     path = source_path(spec)
     digest = hashlib.sha256()
-    for part in (path, *_external_data(path)):
+    for part in _parts(path):
         with part.open("rb") as file:
             while block := file.read(1 << 20):
                 digest.update(block)
     return digest.hexdigest()
+
+
+def _parts(path: Path) -> list[Path]:
+    """The files that a network is made of."""
+    if path.is_dir():
+        return [path / SAVED_MODEL_FILE, *sorted((path / "variables").glob("variables.*"))]
+    return [path, *_external_data(path)]
 
 
 def shown(path: str | os.PathLike[str]) -> str:

@@ -141,7 +141,6 @@ class TorchReference:
         return module, args, kwargs, saved
 
 
-
 def require_torch(what: str) -> None:
     """Raises SetupError, naming the extra to install, when torch is missing."""
     try:

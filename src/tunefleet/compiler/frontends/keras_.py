@@ -1,0 +1,170 @@
+"""Keras models, by way of Keras's own torch backend: TensorFlow is not needed."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tunefleet.compiler.frontends.examples import NUMPY_DTYPES, seeded_inputs
+from tunefleet.compiler.frontends.free import FixedInputs, FreeInput, fixed_inputs
+from tunefleet.compiler.frontends.imported import ImportedNetwork, ImportRequest
+from tunefleet.compiler.frontends.spec import (
+    KERAS_SUFFIX,
+    network_digest,
+    network_name,
+    shown,
+    source_path,
+)
+from tunefleet.compiler.frontends.torch_ import TorchReference, import_program
+from tunefleet.compiler.quiet import quiet
+from tunefleet.core.network import TensorSpec
+from tunefleet.core.shapes import ShapeRequest
+from tunefleet.errors import InputError, SetupError
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+
+class KerasFrontend:
+    """Reads ``.keras`` files of functional and sequential models; runs no code from them."""
+
+    name = "keras"
+
+    def accepts(self, spec: str) -> bool:
+        return spec.lower().endswith(KERAS_SUFFIX)
+
+    def load(self, spec: str, request: ImportRequest) -> ImportedNetwork:
+        path = source_path(spec)
+        what = shown(path)
+        with quiet():
+            keras = _keras(what)
+            with keras.device("cpu"):
+                model = _read(keras, path, what)
+                fixed = _inputs(model, request.shapes, what)
+                program = _export(model, fixed.specs, what)
+            imported = import_program(
+                program,
+                TorchReference(partial(_program, path, fixed.specs)),
+                replace(request, shapes=ShapeRequest()),
+                what=what,
+                name=network_name(path),
+                source=self.name,
+                digest=network_digest(path),
+                input_names=[spec.name for spec in fixed.specs],
+            )
+            return replace(imported, notes=(*fixed.notes, *imported.notes))
+
+
+def _program(path: Path, inputs: Sequence[TensorSpec]) -> ExportedProgram:
+    """The model exported again, in a process that measures it."""
+    what = shown(path)
+    keras = _keras(what)
+    with quiet(), keras.device("cpu"):
+        return _export(_read(keras, path, what), inputs, what)
+
+
+def _keras(what: str) -> Any:
+    """Keras on torch; raises SetupError where it is missing, or runs on something else."""
+    missing = [name for name in ("keras", "torch") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise SetupError(
+            f"{what} needs {' and '.join(missing)}, not installed here",
+            cure="pip install tunefleet[keras]",
+        )
+    prefer_torch()
+    import keras
+
+    if keras.config.backend() != "torch":
+        raise SetupError(
+            f"{what} needs Keras on torch, but this process uses it on {keras.config.backend()}",
+            cure="set KERAS_BACKEND=torch before Keras is imported",
+        )
+    return keras
+
+
+def prefer_torch() -> None:
+    """Imports Keras on torch, unless it is imported already, or one of them is missing.
+
+    Keras reads its backend from the environment, once, as it is imported; TensorFlow imports it.
+    """
+    if "keras" in sys.modules or not all(map(importlib.util.find_spec, ("keras", "torch"))):
+        return
+    before = os.environ.get("KERAS_BACKEND")
+    os.environ["KERAS_BACKEND"] = "torch"
+    try:
+        import keras  # noqa: F401  (the import is the point)
+    finally:
+        if before is None:
+            del os.environ["KERAS_BACKEND"]
+        else:
+            os.environ["KERAS_BACKEND"] = before
+
+
+def _read(keras: Any, path: Path, what: str) -> Any:
+    try:
+        return keras.saving.load_model(path, compile=False, safe_mode=True)
+    except Exception as exc:
+        gist = " ".join(str(exc).split())
+        if "Lambda" in gist or "unsafe" in gist.lower():
+            raise InputError(
+                f"{what} holds Python code (a Lambda layer), which is not run",
+                cure="replace it by a layer or an operation of keras.ops, and save the model again",
+            ) from exc
+        raise InputError(
+            f"{what} is not a readable Keras model: {type(exc).__name__}: {gist[:120]}",
+            cure=f"save it again with Keras {keras.__version__}, from layers of Keras alone",
+        ) from exc
+
+
+def _inputs(model: Any, shapes: ShapeRequest, what: str) -> FixedInputs:
+    tensors = getattr(model, "inputs", None)
+    if not tensors:
+        raise InputError(
+            f"{what} is a subclassed model, which does not say what its inputs are",
+            cure="build it from keras.Input with the functional API, and save it again",
+        )
+    free = [FreeInput(t.name, tuple(t.shape), _dtype(t, what)) for t in tensors]
+    return fixed_inputs(free, shapes, what)
+
+
+def _dtype(tensor: Any, what: str) -> str:
+    dtype = str(tensor.dtype)
+    if dtype not in NUMPY_DTYPES:
+        raise InputError(
+            f"{what}: input {tensor.name} holds {dtype}, which NumPy does not have",
+            cure="give it float32, float16 or integer inputs",
+        )
+    return dtype
+
+
+def _export(model: Any, inputs: Sequence[TensorSpec], what: str) -> ExportedProgram:
+    import torch
+
+    class Network(torch.nn.Module):
+        """Takes and returns tensors one by one, whatever structures the model has."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, *tensors: Any) -> Any:
+            given = list(tensors) if len(tensors) > 1 else tensors[0]
+            outputs = torch.utils._pytree.tree_leaves(self.model(given, training=False))
+            return tuple(outputs) if len(outputs) > 1 else outputs[0]
+
+    examples = tuple(torch.from_numpy(array) for array in seeded_inputs(inputs))
+    try:
+        with torch.no_grad():
+            return torch.export.export(Network().eval(), examples, strict=False)
+    except Exception as exc:
+        raise InputError(
+            f"{what}: torch cannot export it: {type(exc).__name__}: "
+            f"{' '.join(str(exc).split())[:120]}",
+            cure="leave out layers whose shapes or branches depend on values",
+        ) from exc

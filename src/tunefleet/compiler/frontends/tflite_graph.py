@@ -1,0 +1,200 @@
+"""A TFLite graph with static shapes and no operator that the inputs do not reach, and its
+conversion into Relax by TVM's converters.
+
+LiteRT itself works out the shapes and what is constant (weights stored as float16 or sparse,
+arithmetic on shapes), so that no kernel of it is written again here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flatbuffers
+import numpy as np
+import tflite
+from ai_edge_litert import schema_py_generated as schema
+
+from tunefleet.compiler.frontends.spec import listed
+from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.errors import InputError
+
+tvm = load_tvm()
+relax = tvm.relax
+
+from tvm.relax.frontend.tflite import from_tflite, tflite_frontend  # noqa: E402  (as above)
+
+#: A folded constant may have this many elements, or as many as the largest of its operands.
+_MOST_ELEMENTS = 1 << 20
+
+#: Known once shapes are static, whatever is in the tensor.
+_SHAPE_ONLY = frozenset({"RANK", "SHAPE"})
+
+#: Their results are as large as they must be: weights that are stored smaller.
+_STORED_SMALLER = frozenset({"DENSIFY", "DEQUANTIZE"})
+
+#: Operators whose results do not follow from their inputs alone.
+_IMPURE = frozenset(
+    {
+        "ASSIGN_VARIABLE",
+        "CALL",
+        "CALL_ONCE",
+        "CUSTOM",
+        "HASHTABLE",
+        "HASHTABLE_FIND",
+        "HASHTABLE_IMPORT",
+        "HASHTABLE_LOOKUP",
+        "HASHTABLE_SIZE",
+        "IF",
+        "MULTINOMIAL",
+        "RANDOM_STANDARD_NORMAL",
+        "RANDOM_UNIFORM",
+        "READ_VARIABLE",
+        "VAR_HANDLE",
+        "WHILE",
+    }
+)
+
+_OPERATORS: dict[int, str] = {
+    code: name for name, code in vars(schema.BuiltinOperator).items() if isinstance(code, int)
+}
+
+
+def operator_name(model: Any, operator: Any) -> str:
+    """As ``CONV_2D``; a custom one by its own name, as ``CUSTOM TransformLandmarks``."""
+    code = model.operatorCodes[operator.opcodeIndex]
+    number = max(code.builtinCode, code.deprecatedBuiltinCode)
+    name = _OPERATORS.get(number, str(number))
+    return f"CUSTOM {code.customCode.decode()}" if name == "CUSTOM" else name
+
+
+def specialise(model: Any, interpreter: Any) -> None:
+    """Gives `model` (a ModelT) the shapes and constants that `interpreter` found, in place.
+
+    The interpreter has run the same model with all tensors preserved. Operators on constants go,
+    their results become buffers, and tensors get names of their own (TVM goes by name).
+    """
+    graph = model.subgraphs[0]
+    known = _constants(graph)
+    kept = []
+    for operator in graph.operators:
+        results = _folded(model, operator, known, interpreter)
+        if results is None:
+            kept.append(operator)
+        for index, value in (results or {}).items():
+            known[index] = value.size
+            _store(model, graph.tensors[index], value)
+    graph.operators = kept
+    shapes = {d["index"]: d["shape"] for d in interpreter.get_tensor_details()}
+    for index, tensor in enumerate(graph.tensors):
+        tensor.name = f"t{index}".encode()
+        if index in shapes:
+            tensor.shape = [int(extent) for extent in shapes[index]]
+        tensor.shapeSignature = None
+
+
+def check_float(model: Any, what: str) -> None:
+    """Raises InputError where a specialised model still computes with quantised numbers."""
+    graph = model.subgraphs[0]
+    used = {index for o in graph.operators for index in (*o.inputs, *o.outputs) if index >= 0}
+    for index in used:
+        quantization = graph.tensors[index].quantization
+        if quantization is not None and quantization.scale is not None and len(quantization.scale):
+            raise InputError(
+                f"{what} is quantised, and only networks in floating point are tuned",
+                cure="convert the network again without quantisation (float16 weights are fine)",
+            )
+
+
+def convert(model: Any, what: str) -> Any:
+    """A Relax module from a specialised model; raises InputError, or what TVM raises."""
+    builder = flatbuffers.Builder(1 << 20)
+    builder.Finish(model.Pack(builder), file_identifier=b"TFL3")
+    packed = tflite.Model.GetRootAsModel(bytes(builder.Output()), 0)
+
+    def converter(*args: Any) -> _Converter:
+        return _Converter(what, *args)
+
+    mod = from_tflite(packed, op_converter=converter)
+    main = mod["main"]
+    for attribute in ("num_input", "params"):
+        main = main.without_attr(attribute)
+    mod["main"] = main
+    return mod
+
+
+def _constants(graph: Any) -> dict[int, int]:
+    """The tensors that the file has the values of (empty ones too), with their sizes."""
+    computed = {int(index) for operator in graph.operators for index in operator.outputs}
+    computed.update(int(index) for index in graph.inputs)
+    return {
+        index: int(np.prod(tensor.shape if tensor.shape is not None else (), dtype=int))
+        for index, tensor in enumerate(graph.tensors)
+        if index not in computed and not tensor.isVariable
+    }
+
+
+def _folded(
+    model: Any, operator: Any, known: dict[int, int], interpreter: Any
+) -> dict[int, np.ndarray] | None:
+    """The results of an operator, where they do not depend on what the network is given."""
+    name = operator_name(model, operator)
+    inputs = [index for index in operator.inputs if index >= 0]
+    if name in _IMPURE or name.startswith("CUSTOM"):
+        return None
+    if name not in _SHAPE_ONLY and not (inputs and all(index in known for index in inputs)):
+        return None
+    results = {int(index): interpreter.get_tensor(int(index)) for index in operator.outputs}
+    limit = max([_MOST_ELEMENTS, *(known.get(index, 0) for index in inputs)])
+    if name not in _STORED_SMALLER and any(value.size > limit for value in results.values()):
+        return None
+    return results
+
+
+def _store(model: Any, tensor: Any, value: np.ndarray) -> None:
+    buffer = schema.BufferT()
+    buffer.data = np.frombuffer(np.ascontiguousarray(value).tobytes(), "uint8")
+    tensor.buffer = len(model.buffers)
+    tensor.sparsity = None
+    tensor.quantization = None
+    model.buffers.append(buffer)
+
+
+class _Converter(tflite_frontend.OperatorConverter):
+    """TVM's converters, with those of ours where they fail or write slow code."""
+
+    def __init__(self, what: str, *args: Any) -> None:
+        super().__init__(*args)
+        self._what = what
+
+    def check_unsupported_ops(self) -> None:
+        codes = (
+            self.get_op_code_str(self.subgraph.Operators(index))
+            for index in range(self.subgraph.OperatorsLength())
+        )
+        missing = sorted(set(codes) - self.convert_map.keys())
+        if missing:
+            raise InputError(
+                f"{self._what}: TVM has no conversion for the TFLite "
+                f"operator{'s' * (len(missing) > 1)} {listed(missing)}",
+                cure="replace them in the network and convert it again",
+            )
+
+    def get_expr(self, input_tensor_idx: int) -> Any:
+        """Also of a constant, which some of TVM's conversions do not expect."""
+        if self.has_expr(input_tensor_idx):
+            return super().get_expr(input_tensor_idx)
+        return self.get_tensor_expr(self.get_tensors([input_tensor_idx])[0])
+
+    def convert_expand_dims(self, op: Any) -> Any:
+        data, axis = self.get_input_tensors(op)
+        return relax.op.expand_dims(
+            self.get_tensor_expr(data), int(self.get_tensor_value(axis).item())
+        )
+
+    def convert_prelu(self, op: Any) -> Any:
+        """Element by element: TVM's flattens the tensor, and a slope for each element."""
+        data, slope = (self.get_tensor_expr(tensor) for tensor in self.get_input_tensors(op))
+        data = self.bb.normalize(data)
+        zero = relax.const(0, str(data.ty.dtype))
+        negative = relax.op.multiply(relax.op.minimum(data, zero), slope)
+        return relax.op.add(relax.op.maximum(data, zero), negative)

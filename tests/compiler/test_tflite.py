@@ -1,0 +1,169 @@
+"""TFLite files: what is constant in them, free dimensions, and what is refused."""
+
+import numpy as np
+import pytest
+
+from tunefleet.compiler.frontends import ImportRequest, load_network
+from tunefleet.core.shapes import ShapeRequest
+from tunefleet.errors import InputError
+
+pytest.importorskip("tflite", reason="needs tunefleet[tflite]")
+schema = pytest.importorskip("ai_edge_litert.schema_py_generated", reason="needs tunefleet[tflite]")
+
+pytestmark = pytest.mark.tvm
+
+_FLOAT16, _FLOAT32, _INT32 = 1, 0, 2
+
+
+class _Graph:
+    """Writes a TFLite model, tensor by tensor."""
+
+    def __init__(self):
+        self.model = schema.ModelT()
+        self.model.version = 3
+        self.model.buffers = [schema.BufferT()]
+        self.model.operatorCodes = []
+        self.graph = schema.SubGraphT()
+        self.graph.tensors, self.graph.operators = [], []
+        self.model.subgraphs = [self.graph]
+
+    def tensor(self, shape, dtype=_FLOAT32, value=None, signature=None):
+        tensor = schema.TensorT()
+        tensor.name = f"tensor{len(self.graph.tensors)}".encode()
+        tensor.shape, tensor.type, tensor.shapeSignature = list(shape), dtype, signature
+        tensor.buffer = 0
+        if value is not None:
+            tensor.buffer = len(self.model.buffers)
+            buffer = schema.BufferT()
+            buffer.data = np.frombuffer(np.ascontiguousarray(value).tobytes(), "uint8")
+            self.model.buffers.append(buffer)
+        self.graph.tensors.append(tensor)
+        return len(self.graph.tensors) - 1
+
+    def operator(self, name, inputs, output, options="", custom=None, **fields):
+        code = schema.OperatorCodeT()
+        code.builtinCode = getattr(schema.BuiltinOperator, name)
+        code.deprecatedBuiltinCode = min(code.builtinCode, 127)
+        code.version, code.customCode = 1, custom
+        operator = schema.OperatorT()
+        operator.opcodeIndex = len(self.model.operatorCodes)
+        operator.inputs, operator.outputs = inputs, [output]
+        if options:
+            operator.builtinOptionsType = getattr(schema.BuiltinOptions, options)
+            operator.builtinOptions = getattr(schema, f"{options}T")()
+            vars(operator.builtinOptions).update(fields)
+        self.model.operatorCodes.append(code)
+        self.graph.operators.append(operator)
+
+    def save(self, path, inputs, outputs):
+        import flatbuffers
+
+        self.graph.inputs, self.graph.outputs = inputs, outputs
+        builder = flatbuffers.Builder()
+        builder.Finish(self.model.Pack(builder), file_identifier=b"TFL3")
+        path.write_bytes(bytes(builder.Output()))
+        return str(path)
+
+
+def _convolution(path, batch=1, rows=8):
+    """Half-precision weights, PReLU, and a flattening by arithmetic on shapes; 0 is free."""
+    rng = np.random.default_rng(0)
+    g = _Graph()
+    signature = [batch or -1, rows or -1, 8, 3]
+    x = g.tensor((batch or 1, rows or 1, 8, 3), signature=signature)
+    half = g.tensor((4, 3, 3, 3), _FLOAT16, rng.standard_normal((4, 3, 3, 3)).astype("float16"))
+    weight, bias = g.tensor((4, 3, 3, 3)), g.tensor((4,), value=np.ones(4, "float32"))
+    y, z = g.tensor((1, 8, 8, 4)), g.tensor((1, 8, 8, 4))
+    slope = g.tensor((1, 1, 4), value=rng.standard_normal((1, 1, 4)).astype("float32"))
+    shape, first = g.tensor((4,), _INT32), g.tensor((1,), _INT32)
+    begin, size = (g.tensor((1,), _INT32, np.array([v], "int32")) for v in (0, 1))
+    rest, flat = g.tensor((1,), _INT32, np.array([-1], "int32")), g.tensor((2,), _INT32)
+    out = g.tensor((1, 256))
+    g.operator("DEQUANTIZE", [half], weight, "DequantizeOptions")
+    g.operator("CONV_2D", [x, weight, bias], y, "Conv2DOptions", strideH=1, strideW=1)
+    g.operator("PRELU", [y, slope], z)
+    g.operator("SHAPE", [z], shape, "ShapeOptions", outType=_INT32)
+    g.operator("SLICE", [shape, begin, size], first, "SliceOptions")
+    g.operator("CONCATENATION", [first, rest], flat, "ConcatenationOptions", axis=0)
+    g.operator("RESHAPE", [z, flat], out, "ReshapeOptions")
+    return g.save(path, [x], [out])
+
+
+def _run(network):
+    from tunefleet.compiler.toolchain import load_tvm
+
+    tvm = load_tvm()
+    machine = tvm.relax.VirtualMachine(tvm.compile(network.mod, "llvm"), tvm.cpu())
+    return machine["main"](*[tvm.runtime.tensor(x) for x in network.example_inputs]).numpy()
+
+
+def test_a_network_computes_what_litert_computes(tmp_path):
+    network = load_network(_convolution(tmp_path / "network.tflite"))
+    (expected,) = network.reference(network.example_inputs)
+    np.testing.assert_allclose(_run(network), expected, rtol=1e-4, atol=1e-4)
+    assert np.abs(expected).max() > 1
+
+
+def test_weights_and_shapes_are_constants_after_the_import(tmp_path):
+    script = load_network(_convolution(tmp_path / "network.tflite")).mod.script()
+    assert "nn.conv2d" in script
+    assert "float16" not in script
+    assert "shape_of" not in script
+
+
+def test_a_free_batch_is_one_and_given_shapes_are_taken(tmp_path):
+    path = _convolution(tmp_path / "network.tflite", batch=0, rows=0)
+    network = load_network(
+        path, ImportRequest(tmp_path, ShapeRequest.of({"tensor0": (2, 6, 8, 3)}.items()))
+    )
+    assert network.info.inputs[0].shape == (2, 6, 8, 3)
+    assert network.info.outputs[0].shape == (2, 192)
+    assert network.reference(network.example_inputs)[0].shape == (2, 192)
+    only_batch = load_network(_convolution(tmp_path / "batch.tflite", batch=0))
+    assert only_batch.info.inputs[0].shape == (1, 8, 8, 3)
+
+
+def test_free_dimensions_are_listed(tmp_path):
+    path = _convolution(tmp_path / "network.tflite", batch=0, rows=0)
+    with pytest.raises(InputError, match=r"free dimensions: tensor0\.1"):
+        load_network(path)
+
+
+def test_a_shape_that_does_not_fit_is_refused(tmp_path):
+    path = _convolution(tmp_path / "network.tflite", batch=0)
+    with pytest.raises(InputError, match="axis 1 of input tensor0 is 8, not 9"):
+        load_network(
+            path, ImportRequest(tmp_path, ShapeRequest.of({"tensor0": (1, 9, 8, 3)}.items()))
+        )
+    with pytest.raises(InputError, match="no input image"):
+        load_network(
+            path, ImportRequest(tmp_path, ShapeRequest.of({"image": (1, 8, 8, 3)}.items()))
+        )
+
+
+def test_custom_operators_are_named(tmp_path):
+    g = _Graph()
+    x, y = g.tensor((1, 4)), g.tensor((1, 4))
+    g.operator("CUSTOM", [x], y, custom=b"Mirror")
+    with pytest.raises(InputError, match="CUSTOM Mirror"):
+        load_network(g.save(tmp_path / "network.tflite", [x], [y]))
+
+
+def test_a_quantised_network_is_refused(tmp_path):
+    g = _Graph()
+    x, y = g.tensor((1, 4), dtype=9), g.tensor((1, 4), dtype=9)
+    for index in (x, y):
+        quantization = schema.QuantizationParametersT()
+        quantization.scale, quantization.zeroPoint = [0.5], [0]
+        g.graph.tensors[index].quantization = quantization
+    g.operator("RELU", [x], y)
+    with pytest.raises(InputError, match="is quantised"):
+        load_network(g.save(tmp_path / "network.tflite", [x], [y]))
+
+
+def test_a_damaged_file_is_refused(tmp_path):
+    path = tmp_path / "network.tflite"
+    _convolution(path)
+    path.write_bytes(path.read_bytes()[:300])
+    with pytest.raises(InputError, match="not a readable TFLite file"):
+        load_network(path)
