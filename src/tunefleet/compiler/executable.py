@@ -113,10 +113,7 @@ class LoadedNetwork:
         self._main = self._machine[entry]
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
-        result = self._main(*_tensors(inputs), *self._weights)
-        if hasattr(result, "numpy"):
-            return [result.numpy()]
-        return [field.numpy() for field in result]
+        return _arrays(self._main(*_tensors(inputs), *self._weights))
 
     def bound(self, inputs: Sequence[Array]) -> Callable[[], Any]:
         """One inference per call, inputs already in place."""
@@ -144,6 +141,18 @@ class LoadedNetwork:
             self._main(*tensors)
         names = sorted(set().union(*runs[1:]))
         return {n: float(np.median([r.get(n, 0.0) for r in runs[1:]])) for n in names}
+
+
+def run_compiled(network: CompiledNetwork, inputs: Sequence[Array]) -> list[Array]:
+    """Outputs of a network that was not saved, at the first of its shapes, in this process."""
+    weights = [network.weights.arrays[number] for number in network.weights.entries["main"]]
+    main = relax.VirtualMachine(network.executable, tvm.cpu())["main"]
+    return _arrays(main(*_tensors([*inputs, *weights])))
+
+
+def _arrays(result: Any) -> list[Array]:
+    fields = [result] if hasattr(result, "numpy") else result
+    return [field.numpy() for field in fields]
 
 
 def _tensors(inputs: Sequence[Array]) -> list[Any]:

@@ -108,7 +108,8 @@ def outside_lines(outside: Mapping[str, Any] | None) -> list[str]:
         for key, what in (("share_of_flops", "FLOPs"), ("share_of_time", "time"))
         if outside.get(key) is not None
     ]
-    told = f"{nodes} node{'' if nodes == 1 else 's'} stay in {outside['framework']}"
+    stay = "1 node stays" if nodes == 1 else f"{nodes} nodes stay"
+    told = f"{stay} in {outside['framework']}"
     lines = [f"{told}: {', '.join(shares)}" if shares else told]
     for segment in segments:
         shown = ", ".join(segment["nodes"][:4])

@@ -219,23 +219,20 @@ def _results(
     trials: Sequence[_Trial], weights: Weights, types: Mapping[str, ValueType]
 ) -> list[str] | None:
     """What is wrong with each trial, "" for nothing; None where several do not compile together."""
-    from tunefleet.compiler.executable import compile_network
+    from tunefleet.compiler.executable import compile_network, run_compiled
     from tunefleet.compiler.graph import prepare
     from tunefleet.compiler.host import native_target, to_tvm
 
     target = native_target(1)
     try:
         mod = _joined(trials, weights, types)
-        executable = compile_network(prepare(mod, to_tvm(target)), target, {})
-        run = relax.VirtualMachine(executable, tvm.cpu())["main"]
-        inputs = [array for trial in trials for array in trial.inputs]
-        result = run(*[tvm.runtime.tensor(np.require(x, requirements="C")) for x in inputs])
+        network = compile_network(prepare(mod, to_tvm(target)), target, {})
+        arrays = run_compiled(network, [array for trial in trials for array in trial.inputs])
     except Exception as exc:
         if is_ours(exc):
             raise
         forget_frames(exc)
         return None if len(trials) > 1 else [f"TVM cannot compile it: {gist(exc)}"]
-    arrays = [result.numpy()] if hasattr(result, "numpy") else [each.numpy() for each in result]
     outputs = iter(arrays)
     return [_difference(trial, [next(outputs) for _ in trial.expected]) for trial in trials]
 
