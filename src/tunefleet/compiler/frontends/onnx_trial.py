@@ -21,11 +21,7 @@ from tunefleet.compiler.frontends.onnx_segments import flops
 from tunefleet.compiler.frontends.onnx_types import NOTHING_KNOWN, ValueType
 from tunefleet.compiler.frontends.relax_ import tidy
 from tunefleet.compiler.quiet import forget_frames
-from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.core.network import TensorSpec
-
-tvm = load_tvm()
-relax = tvm.relax
 
 #: Operators whose conversions every network tests.
 _TRUSTED = frozenset(
