@@ -222,3 +222,56 @@ def test_a_job_is_paused_and_cancelled_while_it_is_delivered(tmp_path: Path) -> 
     store = open_store(tmp_path)
     assert [job.state for job in store.jobs()] == [JobState.CANCELLED]
     store.close()
+
+
+def _free_width(path: Path) -> Path:
+    """A network over images of any width, with an operator that nothing here compiles."""
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    weight = np.random.default_rng(0).standard_normal((4, 3, 3, 3)).astype("float32")
+    graph = helper.make_graph(
+        [
+            helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+            helper.make_node("CumSum", ["c", "axis"], ["y"]),
+        ],
+        "graph",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 8, "width"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4, 8, "width"])],
+        [
+            numpy_helper.from_array(weight, "w"),
+            numpy_helper.from_array(np.array(3, "int64"), "axis"),
+        ],
+    )
+    opset = [helper.make_opsetid("", 18)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), path)
+    return path
+
+
+def test_one_artifact_takes_several_shapes_and_keeps_what_cannot_be_compiled(
+    tmp_path: Path, home: Path
+) -> None:
+    context = BenchmarkContext("cpu", threads=1, home=home)
+    with Session(context) as session:
+        session.from_network(_free_width(tmp_path / "free.onnx"), dims={"width": (8, 12)})
+        result = session.build().save().evaluate(rounds=3).result()
+    assert [shape["inputs"] for shape in result["shapes"]] == [
+        ["x: float32[1, 3, 8, 8]"],
+        ["x: float32[1, 3, 8, 12]"],
+    ]
+    assert result["outside"]["segments"][0]["nodes"]
+    loaded = Session.load(context.run_id, home=home)
+    for width in (8, 12):
+        assert (1, 4, 8, width) == loaded.run(np.ones((1, 3, 8, width), "float32")).shape
+    with pytest.raises(InputError, match="give one of"):
+        loaded.run(np.ones((1, 3, 8, 9), "float32"))
+
+
+def test_a_network_that_must_be_whole_is_refused_with_what_would_stay_outside(
+    tmp_path: Path, home: Path
+) -> None:
+    with (
+        Session(BenchmarkContext("cpu", threads=1, home=home)) as session,
+        pytest.raises(InputError, match="CumSum"),
+    ):
+        session.from_network(_free_width(tmp_path / "free.onnx"), dims={"width": 8}, whole=True)

@@ -12,6 +12,8 @@ from tunefleet.cli.app import app
 from tunefleet.cli.outcome import guard
 from tunefleet.scheduler import policies
 
+from .conftest import Invoke
+
 
 def given(*arguments: str) -> tuple[int, dict[str, Any]]:
     """The exit code, and what the command got."""
@@ -92,3 +94,12 @@ def test_bad_input_is_one_line(
     told = capsys.readouterr().err
     assert text in told
     assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "given", [("--dim", "width"), ("--dim", "width="), ("--dim", "w=x"), ("--shape", "x=1,-2")]
+)
+def test_shapes_that_are_none_are_refused_at_once(invoke: Invoke, given: tuple[str, str]) -> None:
+    ended = invoke("tune", "zoo:tiny_cnn", *given)
+    assert ended.code == 2
+    assert "such as" in ended.err

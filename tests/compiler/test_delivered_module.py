@@ -1,0 +1,78 @@
+"""What is delivered as a module: its weights, its shapes, its plain schedule."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.tvm
+
+
+@pytest.fixture(scope="module")
+def two_sizes(target: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """(networks, path) of one module for two sizes of the same network."""
+    from tunefleet.compiler.executable import compile_network, save_network
+    from tunefleet.compiler.frontends import load_network
+    from tunefleet.compiler.graph import prepare
+    from tunefleet.compiler.host import to_tvm
+    from tunefleet.compiler.variants import merged
+
+    networks = [load_network(f"zoo:tiny_cnn?size={size}") for size in (16, 24)]
+    module = merged([prepare(network.mod, to_tvm(target)) for network in networks])
+    path = tmp_path_factory.mktemp("module") / "module.so"
+    save_network(compile_network(module, target, {}), path)
+    return networks, path
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_module_computes_the_network_at_each_of_its_shapes(two_sizes: Any, index: int) -> None:
+    from tunefleet.compiler.executable import LoadedNetwork, worst_difference
+    from tunefleet.compiler.variants import entry_name
+
+    network, path = two_sizes[0][index], two_sizes[1]
+    actual = LoadedNetwork(str(path), entry_name(index)).run(network.example_inputs)
+    assert worst_difference(network.reference(network.example_inputs), actual) < 1e-4
+
+
+def test_weights_lie_beside_the_module_once_for_all_shapes(two_sizes: Any) -> None:
+    from safetensors import safe_open
+
+    path: Path = two_sizes[1].with_suffix(".safetensors")
+    with safe_open(path, "np") as file:
+        arrays = [file.get_tensor(name) for name in file.keys() if name.isdigit()]  # noqa: SIM118
+    assert arrays
+    contents = [(array.shape, array.tobytes()) for array in arrays]
+    assert len(contents) == len(set(contents))
+
+
+def test_weights_are_aligned_for_vector_instructions(two_sizes: Any) -> None:
+    from tunefleet.compiler.weights import read_weights
+
+    tensors = read_weights(two_sizes[1].with_suffix(".safetensors"), "main")
+    assert tensors
+    assert all(np.from_dlpack(t).ctypes.data % 64 == 0 for t in tensors)
+
+
+def test_the_plain_schedule_keeps_what_every_task_computes(tiny: Any, target: Any) -> None:
+    import tvm
+
+    from tunefleet.compiler.plain import plainly_scheduled
+    from tunefleet.compiler.programs import load_program
+
+    for weighted in tiny.tasks:
+        module = load_program(weighted.task.program)
+        arguments = tvm.s_tir.meta_schedule.arg_info.ArgInfo.from_prim_func(module["main"])
+        generator = np.random.default_rng(0)
+        arrays = [
+            generator.standard_normal([int(d) for d in a.shape]).astype(str(a.dtype))
+            for a in arguments
+        ]
+        outputs = []
+        for each in (module, plainly_scheduled(module)):
+            tensors = [tvm.runtime.tensor(array) for array in arrays]
+            tvm.compile(each, "llvm")["main"](*tensors)
+            outputs.append(tensors[-1].numpy())
+        np.testing.assert_allclose(*outputs, rtol=1e-5, atol=1e-5)
