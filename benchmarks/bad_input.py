@@ -53,7 +53,7 @@ def cases(directory: Path) -> list[tuple[str, list[str]]]:
         ("negative trials", ["tune", "zoo:tiny_cnn", "--trials", "-5"]),
         ("no time", ["tune", "zoo:tiny_cnn", "--minutes", "0"]),
         ("unknown cost model", ["tune", "zoo:tiny_cnn", "--cost-model", "oracle"]),
-        ("unknown pretrained cost model", ["tune", "zoo:tiny_cnn", "--pretrained", "nobody"]),
+        ("unknown pretrained cost model", [*tune, "zoo:tiny_cnn", "--pretrained", "nobody"]),
         ("unknown processor", [*tune, "zoo:tiny_cnn", "--target", "llvm -mcpu=pentium99"]),
         ("a processor this is not", [*tune, "zoo:tiny_cnn", "--target", "sapphirerapids"]),
         ("too many threads", [*tune, "zoo:tiny_cnn", "--threads", "4096"]),
@@ -145,10 +145,12 @@ def _dynamic_onnx(path: Path) -> None:
     import onnx
     from onnx import TensorProto, helper
 
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 4])
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", "width"])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", "width"])
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path
+    )
 
 
 def _unsupported_onnx(path: Path) -> None:
@@ -160,7 +162,7 @@ def _unsupported_onnx(path: Path) -> None:
     node = helper.make_node("Frobnicate", ["x"], ["y"], domain="com.example")
     graph = helper.make_graph([node], "g", [x], [y])
     sets = [helper.make_opsetid("", 17), helper.make_opsetid("com.example", 1)]
-    onnx.save(helper.make_model(graph, opset_imports=sets), path)
+    onnx.save(helper.make_model(graph, opset_imports=sets, ir_version=9), path)
 
 
 def main(options: argparse.Namespace) -> int:

@@ -125,7 +125,7 @@ def _said(exc: Exception, path: Path) -> str:
     text = text.removeprefix(f"Load model from {path} failed:").strip()
     text = text.removeprefix("Non-zero status code returned while running ")
     # The place in its own source, with the signature of a function.
-    text = re.sub(r"Status Message: /\S+:\d+ .*\) (?=\S)", "", text)
+    text = re.sub(r"(Status Message: )?/\S+:\d+ .*\) (?=\S)", "", text)
     return text if len(text) <= 120 else text[:117] + "..."
 
 
