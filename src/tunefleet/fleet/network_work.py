@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tunefleet.compiler.frontends import ImportedNetwork, load_networks
+from tunefleet.compiler.frontends import ImportedNetwork, load_networks, temporary_folder
 from tunefleet.compiler.quiet import quiet
 from tunefleet.core.ids import digest
 from tunefleet.core.network import SEGMENT_PREFIX, NetworkInfo, Signature
@@ -97,14 +97,12 @@ def import_network(
     whole: bool = False,
 ) -> TaskedNetwork:
     """Import, optimise the graph, extract the tasks. Files of segments go below `folder`."""
-    import tempfile
-
     from tunefleet.compiler.graph import prepare
     from tunefleet.compiler.host import to_tvm
     from tunefleet.compiler.tasks import extract_tasks
     from tunefleet.compiler.variants import merged
 
-    place = folder or Path(tempfile.mkdtemp(prefix="tunefleet-import-"))
+    place = folder or temporary_folder()
     variants = tuple(load_networks(spec, place, shapes or ShapeRequest(), whole=whole))
     with quiet():
         module = merged([prepare(each.mod, to_tvm(target)) for each in variants])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import tempfile
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 from tunefleet.compiler.frontends.imported import (
@@ -39,6 +40,7 @@ __all__ = [
     "load_networks",
     "network_digest",
     "network_name",
+    "temporary_folder",
 ]
 
 FRONTENDS: tuple[Frontend, ...] = (
@@ -61,7 +63,7 @@ def load_network(
     source is wrong, and SetupError when a package that reads it is not installed.
     """
     text = os.fspath(spec)
-    request = request or ImportRequest(Path(tempfile.mkdtemp(prefix="tunefleet-import-")))
+    request = request or ImportRequest(temporary_folder())
     for frontend in FRONTENDS:
         if frontend.accepts(text):
             imported = frontend.load(text, request)
@@ -73,6 +75,17 @@ def load_network(
             return replace(imported, info=replace(imported.info, digest=own))
     source_path(text)
     raise AssertionError(f"{text}: a suffix without a frontend")
+
+
+@lru_cache(maxsize=1)
+def _temporary() -> tempfile.TemporaryDirectory[str]:
+    """Removed when the process ends."""
+    return tempfile.TemporaryDirectory(prefix="tunefleet-import-")
+
+
+def temporary_folder() -> Path:
+    """Where files of segments go for those who name no folder; it lives as long as the process."""
+    return Path(_temporary().name)
 
 
 def load_networks(

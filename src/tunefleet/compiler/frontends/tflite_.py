@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tunefleet.compiler.frontends.blame import is_ours
 from tunefleet.compiler.frontends.examples import NUMPY_DTYPES, seeded_inputs
 from tunefleet.compiler.frontends.free import FreeInput, fixed_inputs
 from tunefleet.compiler.frontends.imported import ImportedNetwork, ImportRequest, Reference
@@ -278,6 +279,8 @@ def _convert(
     except InputError:
         raise
     except Exception as exc:
+        if is_ours(exc):
+            raise
         forget_frames(exc)
         raise cannot_import(what, exc) from exc
 
