@@ -263,6 +263,11 @@ def test_one_artifact_takes_several_shapes_and_keeps_what_cannot_be_compiled(
     loaded = Session.load(context.run_id, home=home)
     for width in (8, 12):
         assert (1, 4, 8, width) == loaded.run(np.ones((1, 3, 8, width), "float32")).shape
+    assert "source" in [b["kind"] for b in evaluate_artifact(context.run_id, home, 2)["baselines"]]
+    (tmp_path / "free.onnx").write_bytes(b"another network")
+    changed = evaluate_artifact(context.run_id, home, rounds=2)
+    assert "has changed" in changed["warnings"][0]
+    assert [b["kind"] for b in changed["baselines"]] == ["untuned"]
     with pytest.raises(InputError, match="give one of"):
         loaded.run(np.ones((1, 3, 8, 9), "float32"))
 

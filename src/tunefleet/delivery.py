@@ -49,6 +49,7 @@ def artifact_of(
         toolchain=toolchain_identity(),
         result=result,
         spec=str(context.values.get("spec", "")),
+        spec_digest=str(context.values.get("spec_digest", "")),
     )
 
 

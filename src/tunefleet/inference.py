@@ -105,7 +105,7 @@ def _sources(artifact: Artifact) -> tuple[list[Reference | None], list[str]]:
     """The source framework's network for each shape, and why there is none where there is not."""
     import tempfile
 
-    from tunefleet.compiler.frontends import ImportRequest, load_network
+    from tunefleet.compiler.frontends import ImportRequest, load_network, network_digest
     from tunefleet.core.shapes import ShapeRequest
 
     found: list[Reference | None] = []
@@ -115,6 +115,8 @@ def _sources(artifact: Artifact) -> tuple[list[Reference | None], list[str]]:
         with tempfile.TemporaryDirectory(prefix="tunefleet-evaluate-") as folder:
             request = ImportRequest(Path(folder), ShapeRequest() if is_zoo else shapes)
             try:
+                if network_digest(artifact.spec) != artifact.spec_digest:
+                    raise InputError(f"{artifact.spec} has changed since it was tuned")
                 found.append(load_network(artifact.spec, request).reference)
             except TunefleetError as error:
                 return [None] * len(artifact.network.signatures), [

@@ -125,6 +125,7 @@ class Session:
         self, spec: str | Path, shapes: ShapeRequest | None = None, *, whole: bool = False
     ) -> None:
         """The part of `from_network` that the device has no part in."""
+        from tunefleet.compiler.frontends import network_digest
         from tunefleet.fleet.network_work import import_network, prepare_network
 
         self._phase("import")
@@ -138,6 +139,7 @@ class Session:
         # Where it is found again to be measured beside its artifact.
         is_file = Path(spec).exists()
         self.context.values["spec"] = str(Path(spec).resolve()) if is_file else str(spec)
+        self.context.values["spec_digest"] = network_digest(str(spec))
 
     def check_import(self) -> None:
         """The part of `from_network` that runs on the device."""

@@ -42,6 +42,8 @@ class Artifact:
     result: dict[str, Any]
     #: What the network was imported from: a path, or a name of the zoo.
     spec: str = ""
+    #: Digest of that source, whatever shapes were chosen: it may have changed since.
+    spec_digest: str = ""
 
     @property
     def module(self) -> Path:
@@ -145,6 +147,7 @@ def read_artifact(path: Path) -> Artifact:
             toolchain=ToolchainIdentity.from_json(value["toolchain"]),
             result=value["result"],
             spec=value.get("spec", ""),
+            spec_digest=value.get("spec_digest", ""),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path}/artifact.json is damaged: {error!r}", cure=cure) from error
@@ -166,6 +169,7 @@ def _to_json(artifact: Artifact) -> dict[str, Any]:
             "others": [[_listed(s.inputs), _listed(s.outputs)] for s in network.others],
         },
         "spec": artifact.spec,
+        "spec_digest": artifact.spec_digest,
         "target": artifact.target.to_json(),
         "device": artifact.device.to_json(),
         "toolchain": artifact.toolchain.to_json(),
