@@ -1,0 +1,68 @@
+"""Networks of other packages, made into files as their users make them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+Form = Literal["pt2", "onnx", "onnx-dynamic"]
+FORMS: tuple[Form, ...] = ("pt2", "onnx", "onnx-dynamic")
+
+
+@dataclass(frozen=True)
+class Example:
+    """A module in eval mode with random weights, and what it is called with.
+
+    `names` are the tensors among its arguments in their order, as ONNX inputs are named.
+    `dynamic` gives the free axes of each of them: axis to a name such as `batch` or `sequence`.
+    """
+
+    module: Any
+    inputs: tuple[Any, ...]
+    names: tuple[str, ...]
+    dynamic: dict[str, dict[int, str]]
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """One network of a package. `family` groups variants of one design."""
+
+    package: str
+    name: str
+    family: str
+    build: Callable[[], Example]
+
+
+def architectures(package: str) -> Iterator[Architecture]:
+    """The networks taken from torchvision, timm or transformers."""
+    if package == "torchvision":
+        from corpus_torchvision import networks
+    elif package == "timm":
+        from corpus_timm import networks
+    else:
+        from corpus_transformers import networks
+    return iter(networks())
+
+
+def export(example: Example, form: Form, path: Path) -> None:
+    """Write the network to `path` in the given form. Whatever torch's exporter raises escapes."""
+    import torch
+
+    if form == "pt2":
+        with torch.no_grad():
+            torch.export.save(torch.export.export(example.module, example.inputs), path)
+        return
+    free = example.dynamic if form == "onnx-dynamic" else {}
+    dims = {n: torch.export.Dim(n) for axes in free.values() for n in axes.values()}
+    shapes = tuple({a: dims[n] for a, n in free.get(name, {}).items()} for name in example.names)
+    torch.onnx.export(
+        example.module,
+        example.inputs,
+        str(path),
+        input_names=list(example.names),
+        dynamo=True,
+        dynamic_shapes=shapes if free else None,
+        verbose=False,
+    )
