@@ -242,13 +242,13 @@ class Session:
         tuned = self._need(self._tuned, "verify", "compile")
         prepared = self._need(self._prepared, "verify", "from_network")
         from tunefleet.fleet.comparison import Contender, compare
-        from tunefleet.fleet.network_work import TOLERANCE, difference_of
+        from tunefleet.fleet.network_work import difference_of
 
         machine = self._start_machine()
         self._phase("measure")
         with self.context.timed("evaluate", Role.DEVICE):
             self._difference = difference_of(prepared, tuned, machine)
-            if not self._difference <= TOLERANCE:
+            if not self._difference <= prepared.tolerance:
                 self._deliver_plain(
                     f"the tuned module differs from the source framework by {self._difference:.1e}"
                 )
