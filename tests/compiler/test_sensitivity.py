@@ -15,9 +15,10 @@ def test_the_coarsest_type_is_of_what_is_computed():
     relax = load_tvm().relax
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType([2, 3], "float32"))
-    with builder.function("main", [x]), builder.dataflow():
-        half = builder.emit(relax.op.astype(x, "float16"))
-        out = builder.emit_output(relax.op.astype(relax.op.exp(half), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            half = builder.emit(relax.op.astype(x, "float16"))
+            out = builder.emit_output(relax.op.astype(relax.op.exp(half), "float32"))
         builder.emit_func_output(out)
     assert coarsest_type(builder.get()) == "float16"
 
@@ -27,7 +28,8 @@ def test_floats_move_by_their_last_bit_and_integers_stay():
 
     x, tokens = np.linspace(1, 2, 50, dtype="float32"), np.arange(3)
     moved, same = nudged([x, tokens], "float32")
-    assert moved.dtype == x.dtype and (moved != x).all()
+    assert moved.dtype == x.dtype
+    assert (moved != x).all()
     assert np.allclose(moved, x, rtol=3e-7, atol=0)
     assert same is tokens
 
