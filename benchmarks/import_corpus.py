@@ -58,7 +58,8 @@ def items(name: str, options: argparse.Namespace) -> Iterator[Item]:
     if name == "wheels":
         for file in corpus_wheels.files(options.folder / "wheels"):
             key = f"{file.package}/{file.path.name}/{file.path.parent.name}"
-            yield Item(key, lambda file=file: (file.path, {"shapes": file.shapes}), False)
+            asked = {"shapes": file.shapes, "constants": file.constants}
+            yield Item(key, lambda file=file, asked=asked: (file.path, asked), False)
         return
     for made in corpus.architectures(name):
         for form in corpus.FORMS:

@@ -64,7 +64,8 @@ def imported(path: Path, asked: dict[str, Any]) -> dict[str, Any]:
             clock.append(time.perf_counter())
             return round(clock[-1] - clock[-2], 2)
 
-        shapes = shape_request(asked.get("shapes", {}), asked.get("dims", {}))
+        parts = (asked.get(part, {}) for part in ("shapes", "dims", "constants"))
+        shapes = shape_request(*parts)
         network = import_network(str(path), target, folder, shapes)
         row: dict[str, Any] = {"import_s": lap()}
         (source,) = network.variants
