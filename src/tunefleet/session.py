@@ -109,15 +109,17 @@ class Session:
         *,
         shapes: Mapping[str, Sequence[int] | Sequence[Sequence[int]]] | None = None,
         dims: Mapping[str, int | Sequence[int]] | None = None,
+        constants: Mapping[str, float | Sequence[float]] | None = None,
         whole: bool = False,
     ) -> Self:
         """Import a network, check it against its source framework, split it into tasks.
 
         `shapes` fixes shapes of inputs by name, `dims` free dimensions by name; several values of
-        a dimension make one module for all of them. `whole`: refuse a network of which a part
+        a dimension make one module for all of them. `constants` are inputs that always have these
+        values: the network is tuned without them. `whole`: refuse a network of which a part
         would stay in its source framework.
         """
-        self.import_network(spec, shape_request(shapes, dims), whole=whole)
+        self.import_network(spec, shape_request(shapes, dims, constants), whole=whole)
         self.check_import()
         return self
 
@@ -242,13 +244,13 @@ class Session:
         tuned = self._need(self._tuned, "verify", "compile")
         prepared = self._need(self._prepared, "verify", "from_network")
         from tunefleet.fleet.comparison import Contender, compare
-        from tunefleet.fleet.network_work import TOLERANCE, difference_of
+        from tunefleet.fleet.network_work import difference_of
 
         machine = self._start_machine()
         self._phase("measure")
         with self.context.timed("evaluate", Role.DEVICE):
             self._difference = difference_of(prepared, tuned, machine)
-            if not self._difference <= TOLERANCE:
+            if not self._difference <= prepared.tolerance:
                 self._deliver_plain(
                     f"the tuned module differs from the source framework by {self._difference:.1e}"
                 )

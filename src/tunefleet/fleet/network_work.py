@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from numpy.typing import NDArray
+
 from tunefleet.compiler.frontends import ImportedNetwork, load_networks, temporary_folder
 from tunefleet.compiler.quiet import quiet
 from tunefleet.core.ids import digest
@@ -25,6 +27,11 @@ T = TypeVar("T")
 #: Largest accepted difference from the source framework, relative to the largest output: float32
 #: sums in another order through hundreds of layers.
 TOLERANCE = 1e-3
+#: Where the source framework's own outputs move by more than that when the last bit of its inputs
+#: does, so many times that movement is accepted,
+_TIMES_OWN = 4.0
+#: but never more than this.
+_MOST_TOLERANCE = 0.1
 
 _NETWORK_TIMEOUT_S = 900.0
 
@@ -74,7 +81,7 @@ class PreparedNetwork:
 
     `untuned` is the module as TVM alone would make it, for comparison; None where running it would
     take too long. `difference` of the plain module's outputs from the source framework's
-    (`expected`, for each signature) is what `check` finds.
+    (`expected`, for each signature) is what `check` finds, and `tolerance` what it accepts.
     """
 
     tasked: TaskedNetwork
@@ -82,6 +89,7 @@ class PreparedNetwork:
     untuned: Path | None
     expected: tuple[list[Any], ...] = ()
     difference: float = math.nan
+    tolerance: float = TOLERANCE
 
     @property
     def info(self) -> NetworkInfo:
@@ -134,27 +142,40 @@ def check(prepared: PreparedNetwork, machine: Machine) -> PreparedNetwork:
 
     Raises JobError when they disagree: whatever tuning made of it would be wrong too.
     """
-    name, threads = prepared.info.name, machine.target.threads
-    expected = tuple(
-        on_device(
-            machine,
-            f"{name}: the source framework failed",
-            work.run_reference,
-            each.reference,
-            list(each.example_inputs),
-            threads,
-        )
-        for each in prepared.tasked.variants
-    )
+    from tunefleet.compiler.sensitivity import coarsest_type, nudged
+
+    name, variants = prepared.info.name, prepared.tasked.variants
+    expected = tuple(_reference(each, each.example_inputs, machine) for each in variants)
     prepared = replace(prepared, expected=expected)
     difference = difference_of(prepared, prepared.plain, machine)
-    if not difference <= TOLERANCE:
+    if difference > TOLERANCE:
+        moved = (nudged(each.example_inputs, coarsest_type(each.mod)) for each in variants)
+        again = [_reference(e, inputs, machine) for e, inputs in zip(variants, moved, strict=True)]
+        prepared = replace(prepared, tolerance=accepted_difference(expected, again))
+    if not difference <= prepared.tolerance:
         raise JobError(
             f"{name}: the imported network differs from its source framework by "
             f"{difference:.1e} of the largest output",
             cure="report the network; its import is wrong and tuning it would be too",
         )
     return replace(prepared, difference=difference)
+
+
+def _reference(
+    network: ImportedNetwork, inputs: Sequence[Any], machine: Machine
+) -> list[NDArray[Any]]:
+    what = f"{network.info.name}: the source framework failed"
+    threads = machine.target.threads
+    return on_device(machine, what, work.run_reference, network.reference, list(inputs), threads)
+
+
+def accepted_difference(expected: Sequence[list[Any]], moved: Sequence[list[Any]]) -> float:
+    """What may lie between two right implementations, by how far the outputs of one, `expected`,
+    move when the last bit of its inputs does."""
+    from tunefleet.compiler.executable import worst_difference
+
+    own = max(worst_difference(e, m) for e, m in zip(expected, moved, strict=True))
+    return min(max(TOLERANCE, _TIMES_OWN * own), _MOST_TOLERANCE)
 
 
 def compile_to(

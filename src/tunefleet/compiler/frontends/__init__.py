@@ -71,7 +71,8 @@ def load_network(
                 return imported
             # The same file at other shapes is another network.
             shapes = [str(spec) for spec in imported.info.inputs]
-            own = digest([imported.info.digest, shapes], len(imported.info.digest))
+            told = [imported.info.digest, shapes, imported.info.constants]
+            own = digest(told, len(imported.info.digest))
             return replace(imported, info=replace(imported.info, digest=own))
     source_path(text)
     raise AssertionError(f"{text}: a suffix without a frontend")
