@@ -150,7 +150,6 @@ _NETWORKS: tuple[_Entry, ...] = (
         _SMALL | {"block_size": 8, "num_random_blocks": 1, "attention_type": "block_sparse"},
         partial(text, length=96),
     ),
-    ("longformer", _PLAIN, _SMALL | {"attention_window": 8}, text),
     ("squeezebert", _MASKED, _SMALL | {"embedding_size": 64}, text),
     (
         "mobilebert",
@@ -160,7 +159,12 @@ _NETWORKS: tuple[_Entry, ...] = (
     ),
     ("convbert", _MASKED, _SMALL | {"embedding_size": 64}, text),
     ("fnet", _MASKED, _SMALL, ids_only),
-    ("nystromformer", _MASKED, _SMALL | {"segment_means_seq_len": 24, "num_landmarks": 8}, text),
+    (
+        "nystromformer",
+        _MASKED,
+        _SMALL | {"segment_means_seq_len": 24, "num_landmarks": 8},
+        ids_only,
+    ),
     ("roformer", _MASKED, _SMALL | {"embedding_size": 64}, text),
     (
         "esm",
@@ -234,17 +238,6 @@ _NETWORKS: tuple[_Entry, ...] = (
     ("pegasus", _SEQ2SEQ, _ENCODER_DECODER, translated),
     ("blenderbot", _SEQ2SEQ, _ENCODER_DECODER, translated),
     ("m2m_100", _SEQ2SEQ, _ENCODER_DECODER, translated),
-    (
-        "led",
-        _SEQ2SEQ,
-        _ENCODER_DECODER
-        | {
-            "attention_window": 8,
-            "max_encoder_position_embeddings": 128,
-            "max_decoder_position_embeddings": 128,
-        },
-        translated,
-    ),
     (
         "prophetnet",
         _SEQ2SEQ,

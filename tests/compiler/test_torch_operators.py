@@ -41,6 +41,18 @@ _CASES = {
     "a lookup in inner axes": (lambda x: x[:, [[0], [-1]], [0, 2]], torch.randn(2, 3, 4)),
     "a lookup in separate axes": (lambda x: x[[0, 1], :, [2, -3]], torch.randn(2, 3, 4)),
     "a lookup by an input": (lambda x: _TIES[:, x.remainder(5)], _WHOLE_NUMBERS),
+    "rows put at known places": (
+        lambda x: aten.index_put(x, [torch.tensor([2, 0, 2])], x[:1] + 1),
+        torch.randn(3, 4),
+    ),
+    "overlapping windows added up": (
+        lambda x: torch.nn.functional.fold(x, (4, 4), 3, padding=1),
+        torch.randn(2, 9, 16),
+    ),
+    "rows added at places of an input": (
+        lambda x: aten.index_put(torch.zeros(3, 9), [None, x.remainder(9)], x.float(), True),
+        torch.tensor([7, 1, 7]),
+    ),
     "an empty part": (lambda x: torch.cat([x[:, 2:], x[:, :0]], 1), _TIES),
 }
 

@@ -1,4 +1,4 @@
-"""Conversions of torch operators that pick, order or count elements.
+"""Conversions of torch operators that pick, place, order or count elements.
 
 Each takes the translator, which knows the Relax of every operand, and the node.
 """
@@ -24,32 +24,104 @@ _BLOCK = 256
 _MOST_COMPARED = 2048
 #: Most elements of a view whose places are written out.
 _MOST_PLACES = 1 << 22
+#: A place known here may be added to so often.
+_MOST_TURNS = 64
 
 
 def _index(t: Any, node: Node) -> Any:
-    """Advanced indexing as a lookup in one axis; negative indices count from the end.
+    """Advanced indexing as a lookup in one axis, which the indexed axes become.
 
-    The indexed axes become one. Where they are not neighbours torch puts their result first.
+    Where they are not neighbours torch puts their result first.
     """
-    source, given = node.args[0], node.args[1]
-    shape = [int(e) for e in t.env[source].ty.shape]
-    axes = [axis for axis, index in enumerate(given) if index is not None]  # type: ignore[arg-type]
-    if any(str(t.env[given[axis]].ty.dtype) in ("bool", "uint8") for axis in axes):  # type: ignore[index]
-        raise ValueError("a mask as index")
-    indices = [_from_start(t, t.env[given[axis]], shape[axis]) for axis in axes]  # type: ignore[index]
-    first, x = axes[0], t.env[source]
-    if axes != list(range(first, first + len(axes))):
-        rest = [axis for axis in range(len(shape)) if axis not in axes]
-        x = op.permute_dims(x, axes + rest)
-        shape = [shape[axis] for axis in axes + rest]
-        first = 0
+    x = t.env[node.args[0]]
+    shape = [int(e) for e in x.ty.shape]
+    axes, indices = _indices(t, node, shape)
+    first = axes[0]
+    if not _are_neighbours(axes):
+        order = axes + [axis for axis in range(len(shape)) if axis not in axes]
+        x, shape, first = op.permute_dims(x, order), [shape[axis] for axis in order], 0
     end = first + len(axes)
     flat = op.reshape(x, [*shape[:first], math.prod(shape[first:end]), *shape[end:]])
-    place = indices[0]
-    for extent, index in zip(shape[first + 1 : end], indices[1:], strict=True):
-        step = relax.const(extent, "int64")
-        place = op.add(op.multiply(op.astype(place, "int64"), step), op.astype(index, "int64"))
-    return t.block_builder.emit(op.take(flat, t.block_builder.emit(place), first))
+    places = t.block_builder.emit(_places(indices, shape[first:end]))
+    return t.block_builder.emit(op.take(flat, places, first))
+
+
+def _index_put(t: Any, node: Node) -> Any:
+    """The reverse of a lookup: rows of the indexed axes are replaced or added to."""
+    x, values = t.env[node.args[0]], t.env[node.args[2]]
+    accumulate = bool(argument(node, 3, "accumulate", False))
+    shape = [int(e) for e in x.ty.shape]
+    axes, indices = _indices(t, node, shape)
+    rest = [axis for axis in range(len(shape)) if axis not in axes]
+    chosen = list(np.broadcast_shapes(*(tuple(int(e) for e in i.ty.shape) for i in indices)))
+    before = [a for a in rest if a < axes[0]] if _are_neighbours(axes) else []
+    whole = [shape[a] for a in before] + chosen + [shape[a] for a in rest[len(before) :]]
+    front = list(range(len(before), len(before) + len(chosen)))
+    back = [i for i in range(len(whole)) if i not in front]
+    places, rows = math.prod(shape[a] for a in axes), math.prod(shape[a] for a in rest)
+    new = op.permute_dims(op.broadcast_to(values, whole), front + back)
+    new = t.block_builder.emit(op.reshape(new, [math.prod(chosen), rows]))
+    old = t.block_builder.emit(op.reshape(op.permute_dims(x, axes + rest), [places, rows]))
+    where = _places(indices, [shape[a] for a in axes])
+    if hasattr(where, "value"):
+        numbers = np.broadcast_to(where.value.numpy(), chosen).reshape(-1)
+        put = _put_known(t, old, new, numbers, accumulate)
+    else:
+        numbers = op.reshape(op.broadcast_to(where, chosen), [math.prod(chosen), 1])
+        put = op.scatter_nd(old, numbers, new, "add" if accumulate else "update")
+    order = axes + rest
+    found = op.reshape(put, [shape[a] for a in order])
+    return t.block_builder.emit(op.permute_dims(found, [order.index(a) for a in range(len(shape))]))
+
+
+def _put_known(t: Any, old: Any, new: Any, places: Any, accumulate: bool) -> Any:
+    """Rows of `new` at places known here: a lookup for each time that a place comes again."""
+    sources: list[dict[int, int]] = [{}]
+    for row, place in enumerate(places.tolist()):
+        turn = 0
+        while accumulate and place in sources[turn]:
+            turn += 1
+            if turn == len(sources):
+                sources.append({})
+        sources[turn][place] = row
+    if len(sources) > _MOST_TURNS:
+        raise ValueError(f"{len(sources)} values are added up at one place")
+    extent, dtype = int(old.ty.shape[0]), str(old.ty.dtype)
+    for source in sources:
+        rows = relax.const(np.array([source.get(i, 0) for i in range(extent)]), "int64")
+        hit = relax.const(np.array([[i in source] for i in range(extent)]), "bool")
+        taken = op.take(new, rows, 0)
+        if accumulate:
+            old = t.block_builder.emit(op.add(old, op.where(hit, taken, relax.const(0, dtype))))
+        else:
+            old = t.block_builder.emit(op.where(hit, taken, old))
+    return old
+
+
+def _indices(t: Any, node: Node, shape: list[int]) -> tuple[list[int], list[Any]]:
+    """The indexed axes and their indices, which count from the start."""
+    given: Any = node.args[1]
+    axes = [axis for axis, index in enumerate(given) if index is not None]
+    if any(str(t.env[given[axis]].ty.dtype) in ("bool", "uint8") for axis in axes):
+        raise ValueError("a mask as index")
+    return axes, [_from_start(t, t.env[given[axis]], shape[axis]) for axis in axes]
+
+
+def _are_neighbours(axes: list[int]) -> bool:
+    return axes == list(range(axes[0], axes[0] + len(axes)))
+
+
+def _places(indices: list[Any], extents: list[int]) -> Any:
+    """Where the elements are once the indexed axes are one; a constant if the indices are."""
+    if all(hasattr(index, "value") for index in indices):
+        known = 0
+        for extent, index in zip(extents, indices, strict=True):
+            known = known * extent + index.value.numpy().astype("int64")
+        return relax.const(known, "int64")
+    place, *others = [op.astype(index, "int64") for index in indices]
+    for extent, index in zip(extents[1:], others, strict=True):
+        place = op.add(op.multiply(place, relax.const(extent, "int64")), index)
+    return place
 
 
 def _from_start(t: Any, index: Any, extent: int) -> Any:
@@ -186,6 +258,7 @@ def _histogram(t: Any, node: Node) -> Any:
 #: By the name of the torch operator.
 SELECTING: dict[str, Callable[[Any, Node], Any]] = {
     "index.Tensor": _index,
+    "index_put.default": _index_put,
     "cumsum.default": _cumulative_sum,
     "as_strided.default": _strided,
     "topk.default": _top,
