@@ -47,7 +47,7 @@ def relax_constant(tensor: torch.Tensor) -> Any:
         tensor = tensor.to_dense()
     tensor = tensor.resolve_conj().resolve_neg().contiguous()
     if tensor.dtype is torch.bool or tensor.dim() == 0:
-        return relax.const(tensor.numpy())
+        return relax.const(tensor.numpy(), str(tensor.dtype).removeprefix("torch."))
     return relax.const(tvm.runtime.from_dlpack(tensor))
 
 
