@@ -1,4 +1,4 @@
-"""Reads a network from a file, a SavedModel or the zoo, and hands it over as Relax.
+"""Reads a network from a file, a folder or the zoo, and hands it over as Relax.
 
 Importing this package imports neither TVM nor torch: loading a network does.
 """
@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
+from tunefleet.compiler.frontends.huggingface_ import HuggingFaceFrontend
 from tunefleet.compiler.frontends.imported import (
     Frontend,
     ImportedNetwork,
@@ -50,14 +51,15 @@ FRONTENDS: tuple[Frontend, ...] = (
     TFLiteFrontend(),
     KerasFrontend(),
     SavedModelFrontend(),
+    HuggingFaceFrontend(),
 )
 
 
 def load_network(
     spec: str | os.PathLike[str], request: ImportRequest | None = None
 ) -> ImportedNetwork:
-    """Loads ``zoo:NAME?key=value``, a SavedModel folder, or an ``.onnx``, ``.pt2``, ``.tflite`` or
-    ``.keras`` file at one choice of shapes.
+    """Loads ``zoo:NAME?key=value``, a SavedModel or Hugging Face folder, or an ``.onnx``, ``.pt2``,
+    ``.tflite`` or ``.keras`` file at one choice of shapes.
 
     Without a `request`, files of segments go to a temporary folder. Raises InputError when the
     source is wrong, and SetupError when a package that reads it is not installed.

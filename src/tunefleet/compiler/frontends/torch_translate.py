@@ -26,6 +26,9 @@ _BUGS = (AttributeError, TypeError, KeyError, IndexError, AssertionError, NameEr
 #: What may be left of Relax's operators once a node is legalised.
 _LEGAL = frozenset({"relax.call_tir", "relax.call_pure_packed", "relax.null_value"})
 
+#: Bytes; TVM takes no other memory.
+_ALIGNMENT = 64
+
 
 class CannotConvertError(Exception):
     """Why a node cannot be compiled, in a few words."""
@@ -48,6 +51,9 @@ def relax_constant(tensor: torch.Tensor) -> Any:
     tensor = tensor.resolve_conj().resolve_neg().contiguous()
     if tensor.dtype is torch.bool or tensor.dim() == 0:
         return relax.const(tensor.numpy(), str(tensor.dtype).removeprefix("torch."))
+    if tensor.data_ptr() % _ALIGNMENT:
+        # Such as weights in a mapped file of safetensors.
+        tensor = tensor.clone()
     return relax.const(tvm.runtime.from_dlpack(tensor))
 
 
