@@ -10,6 +10,7 @@ from typing import Any
 
 from torch.fx import Node
 
+from tunefleet.compiler.frontends.torch_recurrent import RECURRENT
 from tunefleet.compiler.toolchain import load_tvm
 
 relax = load_tvm().relax
@@ -217,6 +218,7 @@ def _squeeze(t: Any, node: Node) -> Any:
 
 #: By the name of the torch operator.
 OPERATORS: dict[str, Operator] = {
+    **RECURRENT,
     "mm.default": _matmul,
     "bmm.default": _matmul,
     "matmul.default": _matmul,
