@@ -12,12 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tunefleet.compiler.constants import constant, value_of
 from tunefleet.compiler.toolchain import load_tvm
 
 tvm = load_tvm()
-relax = tvm.relax
-GenericConst = tvm.ir.GenericConst
-
 Array = NDArray[Any]
 
 _ELEMENTWISE: dict[str, Callable[..., Array]] = {
@@ -69,14 +67,6 @@ _SHAPED: dict[str, Callable[[Any, Array], Array]] = {
     "relax.broadcast_to": lambda call, x: np.broadcast_to(x, shape_of(call)),
     "relax.astype": lambda call, x: x.astype(str(call.attrs.dtype)),
 }
-
-
-def value_of(expr: Any) -> Array | None:
-    return expr.value.numpy() if isinstance(expr, GenericConst) else None
-
-
-def constant(value: Array) -> Any:
-    return relax.const(np.ascontiguousarray(value), str(value.dtype))
 
 
 def fold(name: str, call: Any) -> Any:
