@@ -84,11 +84,12 @@ def imported(path: Path, asked: dict[str, Any]) -> dict[str, Any]:
         if difference > TOLERANCE:
             moved = source.reference(nudged(inputs, network.float_type), THREADS)
             tolerance = accepted_difference([expected], [moved])
-        finite = all(bool((abs(e) < float("inf")).all()) for e in expected if e.dtype.kind == "f")
+        # A comparison of outputs that are nothing says nothing.
+        largest = min((float(abs(e).max()) for e in expected if e.size), default=0.0)
         row |= {
             "difference": difference,
             "tolerance": tolerance,
-            "finite": finite,
+            "largest": largest,
             "verified": difference <= tolerance,
         }
     return row
