@@ -71,6 +71,8 @@ class OnnxReference:
         return self.__dict__ | {"_sessions": {}}
 
     def __call__(self, inputs: Sequence[np.ndarray], threads: int = 1) -> list[np.ndarray]:
+        from tunefleet.compiler.frontends.onnx_maps import as_array
+
         session = self.open(threads)
         feed = self._feed(inputs)
         try:
@@ -83,7 +85,7 @@ class OnnxReference:
                 cure="give shapes that it was exported for: --shape, --dim, and values that "
                 "it knows to inputs that choose: --constant",
             ) from exc
-        return [np.asarray(output) for output in outputs]
+        return [as_array(output) for output in outputs]
 
     def bound(self, inputs: Sequence[np.ndarray], threads: int) -> Callable[[], object]:
         session = self.open(threads)
@@ -155,13 +157,15 @@ def _require(what: str) -> None:
 def _load(path: Path, request: ImportRequest, what: str) -> ImportedNetwork:
     from tunefleet.compiler.frontends.onnx_constants import with_constants
     from tunefleet.compiler.frontends.onnx_file import free_zeros, read_file
+    from tunefleet.compiler.frontends.onnx_maps import without_maps
     from tunefleet.compiler.frontends.onnx_network import build_network
     from tunefleet.compiler.frontends.onnx_prepare import prepare
     from tunefleet.compiler.frontends.onnx_shapes import fix_shapes, with_shapes
     from tunefleet.compiler.frontends.onnx_types import NOTHING_KNOWN
     from tunefleet.compiler.frontends.relax_ import tidy
 
-    file, constants = with_constants(read_file(path), request.shapes.constants)
+    file, notes = without_maps(read_file(path))
+    file, constants = with_constants(file, request.shapes.constants)
     fixed = fix_shapes(file, replace(request.shapes, constants=()))
     for value in file.model.graph.output:
         _check_output(value, what)
@@ -195,7 +199,8 @@ def _load(path: Path, request: ImportRequest, what: str) -> ImportedNetwork:
         outputs,
         constants=request.shapes.constants,
     )
-    return ImportedNetwork(info, tidy(built.mod), reference, inputs, built.segments, fixed.notes)
+    notes = (*notes, *fixed.notes)
+    return ImportedNetwork(info, tidy(built.mod), reference, inputs, built.segments, notes)
 
 
 def _output_dtype(name: str, dtype: str | None, what: str) -> str:
