@@ -67,6 +67,7 @@ def test_an_operator_without_conversion_stays_in_torch(tmp_path: Any, target: An
     assert [node.split()[0] for segment in network.segments for node in segment.nodes] == [
         "prims.bessel_j0.default"
     ]
+    assert [segment.flops for segment in network.segments] == [6]
     (expected,) = network.reference(network.example_inputs)
     np.testing.assert_allclose(expected, _outputs(network, tmp_path, target)[0], rtol=1e-5)
 

@@ -9,6 +9,7 @@ from torch._decomp import decomposition_table
 from torch.fx import Node
 
 from tunefleet.compiler.frontends.torch_graph import allow_any_strides, simplify
+from tunefleet.compiler.frontends.torch_nodes import RECURRENT
 from tunefleet.compiler.frontends.torch_translate import Trial
 
 if TYPE_CHECKING:
@@ -18,14 +19,6 @@ aten = torch.ops.aten
 
 #: A recurrent layer with more steps stays whole: unrolled, it is a graph of that many copies.
 MOST_STEPS = 512
-_RECURRENT = (
-    aten.lstm.input,
-    aten.gru.input,
-    aten.rnn_tanh.input,
-    aten.rnn_relu.input,
-    aten.lstm.data,
-    aten.gru.data,
-)
 #: TVM has these as one operator; what torch makes of them gathers pixel by pixel.
 _KEPT = (aten.upsample_bilinear2d.vec, aten.upsample_nearest2d.vec)
 #: TVM converts these to something else.
@@ -86,7 +79,7 @@ def _table(program: ExportedProgram) -> dict[Any, Any]:
     for wrong in _WRONG:
         table[wrong] = decomposition_table[wrong]
     for node in program.graph.nodes:
-        if node.target in _RECURRENT and _steps(node) > MOST_STEPS:
+        if node.target in RECURRENT and _steps(node) > MOST_STEPS:
             table.pop(node.target, None)
     return table
 
