@@ -49,6 +49,16 @@ def test_a_free_dimension_takes_the_value_asked_for_within_its_range(tmp_path: A
         load_network(path, ImportRequest(tmp_path, many))
 
 
+def test_a_free_dimension_is_called_by_where_it_comes_first(tmp_path: Any) -> None:
+    import torch
+
+    size = torch.export.Dim("size", max=64)
+    shapes = {"x": {0: size, 1: 2 * size}}
+    path = _saved(tmp_path, lambda x: x + 1, torch.ones(3, 6), dynamic_shapes=shapes)
+    asked = ShapeRequest.of(dims=[("x.0", [4])])
+    assert load_network(path, ImportRequest(tmp_path, asked)).info.inputs[0].shape == (4, 8)
+
+
 def test_an_operator_without_conversion_stays_in_torch(tmp_path: Any, target: Any) -> None:
     import torch
 
@@ -57,6 +67,7 @@ def test_an_operator_without_conversion_stays_in_torch(tmp_path: Any, target: An
     assert [node.split()[0] for segment in network.segments for node in segment.nodes] == [
         "prims.bessel_j0.default"
     ]
+    assert [segment.flops for segment in network.segments] == [6]
     (expected,) = network.reference(network.example_inputs)
     np.testing.assert_allclose(expected, _outputs(network, tmp_path, target)[0], rtol=1e-5)
 
