@@ -1,10 +1,12 @@
-"""Compute definitions for operators that TVM's own leave slow."""
+"""Compute definitions for operators that TVM's own leave slow, or that it has none for."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from tunefleet.compiler import ordering, scans
 from tunefleet.compiler.folding import ints
+from tunefleet.compiler.loops import with_roots
 from tunefleet.compiler.toolchain import load_tvm
 
 tvm = load_tvm()
@@ -12,8 +14,17 @@ te, topi = tvm.te, tvm.topi
 
 
 def legalize() -> Any:
-    """The LegalizeOps pass with the definitions of this module."""
-    return tvm.relax.transform.LegalizeOps({"relax.nn.conv2d_transpose": _conv2d_transpose})
+    """The LegalizeOps pass with definitions of ours."""
+    definitions = {
+        "relax.argsort": ordering.argsort,
+        "relax.cumprod": scans.cumprod,
+        "relax.cumsum": scans.cumsum,
+        "relax.nn.conv2d_transpose": _conv2d_transpose,
+        "relax.sort": ordering.sort,
+        "relax.topk": ordering.topk,
+    }
+    passes = [tvm.relax.transform.LegalizeOps(definitions), with_roots()]
+    return tvm.transform.Sequential(passes)
 
 
 def _conv2d_transpose(builder: Any, call: Any) -> Any:

@@ -19,6 +19,10 @@ from tunefleet.errors import InputError
 Array = np.ndarray[Any, Any]
 
 STANDARD = ""
+#: Stamps below this are of no use: every runtime knows it.
+_OLDEST_STAMP = 17
+#: The newest format of files that holds nothing graphs of ours lack.
+IR_VERSION = 10
 #: A tensor larger than this is a weight, which nobody needs to see to tell what a graph computes.
 #: Integers and booleans are larger: indices, and masks that are cut to the length of a sequence.
 _MOST_BYTES = 64 << 10
@@ -124,6 +128,32 @@ def free_zeros(graph: onnx.GraphProto, inputs: Iterable[TensorSpec]) -> bool:
         for value in graph.output:
             value.type.tensor_type.ClearField("shape")
     return bool(zeros)
+
+
+def lower_stamps(model: onnx.ModelProto, most_ir: int | None = None) -> bool:
+    """Stamps a model with the oldest version of the standard that has its operators as they are;
+    whether that changes it. Exporters stamp the newest that they know, which a runtime may not.
+    `most_ir` is a limit of the version of the format."""
+    stamped = [opset for opset in model.opset_import if domain_of(opset) == STANDARD]
+    changed = False
+    for opset in stamped:
+        since = [_since(node, opset.version) for node in all_nodes(model.graph)]
+        since += [_since(node, opset.version) for f in model.functions for node in f.node]
+        least = max([_OLDEST_STAMP, *since])
+        if least < opset.version:
+            opset.version = least
+            changed = True
+    if most_ir is not None and model.ir_version > most_ir:
+        model.ir_version = most_ir
+        changed = True
+    return changed
+
+
+def _since(node: onnx.NodeProto, version: int) -> int:
+    """From which version on the operator is what it is at `version`."""
+    if domain_of(node) or not onnx.defs.has(node.op_type):
+        return 1
+    return int(onnx.defs.get_schema(node.op_type, version).since_version)
 
 
 def graphs_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
@@ -233,7 +263,8 @@ def _split(whole: onnx.ModelProto, path: Path) -> OnnxFile:
 
 def _shell(whole: onnx.ModelProto) -> onnx.ModelProto:
     """The model without its graph and functions."""
-    model = onnx.ModelProto(ir_version=max(whole.ir_version, 4), opset_import=whole.opset_import)
+    ir_version = min(max(whole.ir_version, 4), IR_VERSION)
+    model = onnx.ModelProto(ir_version=ir_version, opset_import=whole.opset_import)
     if not model.opset_import:
         model.opset_import.append(onnx.helper.make_opsetid(STANDARD, 1))
     model.metadata_props.extend(whole.metadata_props)

@@ -11,6 +11,7 @@ from typing import Any
 from torch.fx import Node
 
 from tunefleet.compiler.frontends.torch_recurrent import RECURRENT
+from tunefleet.compiler.frontends.torch_sorting import SORTING
 from tunefleet.compiler.toolchain import load_tvm
 
 relax = load_tvm().relax
@@ -219,6 +220,7 @@ def _squeeze(t: Any, node: Node) -> Any:
 #: By the name of the torch operator.
 OPERATORS: dict[str, Operator] = {
     **RECURRENT,
+    **SORTING,
     "mm.default": _matmul,
     "bmm.default": _matmul,
     "matmul.default": _matmul,

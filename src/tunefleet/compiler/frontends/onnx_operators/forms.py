@@ -131,12 +131,6 @@ def _split(node: Node) -> Any:
     return NotImplemented
 
 
-def _top_k(node: Node) -> Any:
-    if node.dtype(0) in ("uint64", "uint32", "uint16", "float16"):
-        raise NotImplementedError(f"TopK of {node.dtype(0)}")
-    return NotImplemented
-
-
 def _one_hot(node: Node) -> Any:
     """TVM wants constant values, and gives nothing for indices from the end."""
     depth = int(_constant(node, 1).reshape(-1)[0])
@@ -226,7 +220,6 @@ RULES: dict[tuple[str, str], Rule] = {
     ("", "SpaceToDepth"): _space_to_depth,
     ("", "Slice"): _old_slice,
     ("", "Split"): _split,
-    ("", "TopK"): _top_k,
     ("com.microsoft", "GatherND"): _same,
     ("com.microsoft", "Range"): _range,
     ("com.microsoft", "Trilu"): _same,
