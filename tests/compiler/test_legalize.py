@@ -157,3 +157,36 @@ def test_programs_that_tvm_writes_as_loops_are_scheduled_and_compiled(target: An
     wanted = x.copy()
     wanted[[1, 0, 2], [0, 1, 2]] += x[0]
     np.testing.assert_allclose(_through_the_pipeline(emit, x, target)[0], wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("axes", "keep"), [(None, False), ([1], True), ([0, -1], False)])
+def test_extremes_of_infinities_are_infinite(axes: Any, keep: bool, target: Any) -> None:
+    from tvm import relax
+
+    x = array(3, 4, 5, seed=1)
+    x[1] = -np.inf
+    x[2, :, 1] = np.inf
+
+    def emit(builder: Any, x: Any) -> Any:
+        found = [builder.emit(f(x, axes, keep)) for f in (relax.op.max, relax.op.min)]
+        negative = builder.emit(relax.op.max(builder.emit(relax.op.negative(x)), axes, keep))
+        return builder.emit(relax.Tuple([*found, negative]))
+
+    places = None if axes is None else tuple(axes)
+    wanted = [f(x, places, keepdims=keep) for f in (np.max, np.min)]
+    wanted.append((-x).max(places, keepdims=keep))
+    for found, each in zip(_through_the_pipeline(emit, x, target), wanted, strict=True):
+        np.testing.assert_array_equal(found, each)
+
+
+def test_an_extreme_is_searched_like_any_reduction(target: Any) -> None:
+    from tvm import relax
+
+    from tunefleet.compiler.graph import prepare
+    from tunefleet.compiler.host import to_tvm
+    from tunefleet.compiler.space import design_space
+    from tunefleet.compiler.tasks import extract_tasks
+
+    mod = build(lambda builder, x: builder.emit(relax.op.max(x, [2, 3])), (1, 64, 56, 56))
+    (task,) = extract_tasks(prepare(mod, to_tvm(target)), target)
+    assert design_space(task.task.program, target)

@@ -35,7 +35,14 @@ def topk(builder: Any, call: Any) -> Any:
     attrs = call.attrs
     results: Results = str(attrs.ret_type)  # type: ignore[assignment]
     return _selection(
-        builder, "topk", call.args[0], attrs.axis, attrs.k, bool(attrs.largest), results, attrs.dtype
+        builder,
+        "topk",
+        call.args[0],
+        attrs.axis,
+        attrs.k,
+        bool(attrs.largest),
+        results,
+        attrs.dtype,
     )
 
 

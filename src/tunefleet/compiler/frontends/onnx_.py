@@ -46,14 +46,23 @@ class OnnxFrontend:
 class OnnxReference:
     """Runs an ONNX file in ONNX Runtime; a session is made for each number of threads.
 
-    `zeros`: extents of inputs that are zero in the file are not meant.
+    `zeros`: extents of inputs that are zero in the file are not meant. `restamped`: the file says
+    that it is of versions that ONNX Runtime does not read.
     """
 
     framework = "ONNX Runtime"
 
-    def __init__(self, path: Path, inputs: Sequence[TensorSpec], *, zeros: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        inputs: Sequence[TensorSpec],
+        *,
+        zeros: bool = False,
+        restamped: bool = False,
+    ) -> None:
         self._path = path
         self._zeros = zeros
+        self._restamped = restamped
         self._inputs = tuple(inputs)
         self._sessions: dict[int, Any] = {}
 
@@ -103,15 +112,18 @@ class OnnxReference:
 
     def _source(self, options: Any) -> str | bytes:
         """What a session opens: the file, unless ONNX Runtime would take an extent of zero, which
-        an exporter writes where it knows none, by its word."""
-        if not self._zeros:
+        an exporter writes where it knows none, by its word, or would not read the version."""
+        if not self._zeros and not self._restamped:
             return str(self._path)
         import onnx
 
         from tunefleet.compiler.frontends.onnx_file import free_zeros
+        from tunefleet.compiler.frontends.onnx_versions import restamp
 
         model = onnx.load(self._path, load_external_data=False)
-        free_zeros(model.graph, self._inputs)
+        restamp(model)
+        if self._zeros:
+            free_zeros(model.graph, self._inputs)
         folder = "session.model_external_initializers_file_folder_path"
         options.add_session_config_entry(folder, str(self._path.parent.absolute()))
         return bytes(model.SerializeToString())
@@ -152,7 +164,8 @@ def _load(path: Path, request: ImportRequest, what: str) -> ImportedNetwork:
         _check_output(value, what)
     model = with_shapes(file, fixed.specs)
     zeros = free_zeros(file.model.graph, fixed.specs)
-    reference = OnnxReference(path, fixed.specs, zeros=zeros)
+    restamped = file.restamped is not None
+    reference = OnnxReference(path, fixed.specs, zeros=zeros, restamped=restamped)
     prepared = prepare(model)
     if not prepared.runs:
         _check_valid(path, what)
@@ -173,7 +186,8 @@ def _load(path: Path, request: ImportRequest, what: str) -> ImportedNetwork:
         for name, shape, each in zip(names, shapes, known, strict=True)
     )
     info = NetworkInfo(network_name(path), "onnx", network_digest(path), fixed.specs, outputs)
-    return ImportedNetwork(info, tidy(built.mod), reference, inputs, built.segments, fixed.notes)
+    notes = (*fixed.notes, file.restamped) if file.restamped else fixed.notes
+    return ImportedNetwork(info, tidy(built.mod), reference, inputs, built.segments, notes)
 
 
 def _output_dtype(name: str, dtype: str | None, what: str) -> str:

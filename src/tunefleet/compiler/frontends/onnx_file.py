@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
+from tunefleet.compiler.frontends.onnx_versions import restamp
 from tunefleet.compiler.frontends.spec import shown
 from tunefleet.core.network import TensorSpec
 from tunefleet.errors import InputError
@@ -19,10 +20,6 @@ from tunefleet.errors import InputError
 Array = np.ndarray[Any, Any]
 
 STANDARD = ""
-#: Stamps below this are of no use: every runtime knows it.
-_OLDEST_STAMP = 17
-#: The newest format of files that holds nothing graphs of ours lack.
-IR_VERSION = 10
 #: A tensor larger than this is a weight, which nobody needs to see to tell what a graph computes.
 #: Integers and booleans are larger: indices, and masks that are cut to the length of a sequence.
 _MOST_BYTES = 64 << 10
@@ -58,11 +55,13 @@ class Weights:
 @dataclass(frozen=True)
 class OnnxFile:
     """A graph without functions and without large tensors: those are inputs of it at the end,
-    by the names that `weights` has."""
+    by the names that `weights` has. `restamped` is what was said of versions that are too new
+    (`onnx_versions.restamp`)."""
 
     path: Path
     model: onnx.ModelProto
     weights: Weights
+    restamped: str | None = None
 
     @property
     def inputs(self) -> list[onnx.ValueInfoProto]:
@@ -85,7 +84,8 @@ def read_file(path: Path) -> OnnxFile:
     if not whole.graph.output:
         raise InputError(f"{what}: the graph has no outputs", cure="export it again")
     _check_external(whole.graph, path.parent, what)
-    return _split(whole, path)
+    note = restamp(whole)
+    return replace(_split(whole, path), restamped=note)
 
 
 def array_of(tensor: onnx.TensorProto, folder: Path) -> Array:
@@ -128,32 +128,6 @@ def free_zeros(graph: onnx.GraphProto, inputs: Iterable[TensorSpec]) -> bool:
         for value in graph.output:
             value.type.tensor_type.ClearField("shape")
     return bool(zeros)
-
-
-def lower_stamps(model: onnx.ModelProto, most_ir: int | None = None) -> bool:
-    """Stamps a model with the oldest version of the standard that has its operators as they are;
-    whether that changes it. Exporters stamp the newest that they know, which a runtime may not.
-    `most_ir` is a limit of the version of the format."""
-    stamped = [opset for opset in model.opset_import if domain_of(opset) == STANDARD]
-    changed = False
-    for opset in stamped:
-        since = [_since(node, opset.version) for node in all_nodes(model.graph)]
-        since += [_since(node, opset.version) for f in model.functions for node in f.node]
-        least = max([_OLDEST_STAMP, *since])
-        if least < opset.version:
-            opset.version = least
-            changed = True
-    if most_ir is not None and model.ir_version > most_ir:
-        model.ir_version = most_ir
-        changed = True
-    return changed
-
-
-def _since(node: onnx.NodeProto, version: int) -> int:
-    """From which version on the operator is what it is at `version`."""
-    if domain_of(node) or not onnx.defs.has(node.op_type):
-        return 1
-    return int(onnx.defs.get_schema(node.op_type, version).since_version)
 
 
 def graphs_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
@@ -263,8 +237,7 @@ def _split(whole: onnx.ModelProto, path: Path) -> OnnxFile:
 
 def _shell(whole: onnx.ModelProto) -> onnx.ModelProto:
     """The model without its graph and functions."""
-    ir_version = min(max(whole.ir_version, 4), IR_VERSION)
-    model = onnx.ModelProto(ir_version=ir_version, opset_import=whole.opset_import)
+    model = onnx.ModelProto(ir_version=max(whole.ir_version, 4), opset_import=whole.opset_import)
     if not model.opset_import:
         model.opset_import.append(onnx.helper.make_opsetid(STANDARD, 1))
     model.metadata_props.extend(whole.metadata_props)
