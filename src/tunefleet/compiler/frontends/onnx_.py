@@ -47,8 +47,8 @@ class OnnxFrontend:
 class OnnxReference:
     """Runs an ONNX file in ONNX Runtime; a session is made for each number of threads.
 
-    `zeros`: extents of inputs that are zero in the file are not meant. `constants` are fed beside
-    the `inputs`.
+    `zeros`: extents of inputs that are zero in the file are not meant. `restamped`: the file says
+    that it is of versions that ONNX Runtime does not read. `constants` are fed beside the `inputs`.
     """
 
     framework = "ONNX Runtime"
@@ -60,9 +60,11 @@ class OnnxReference:
         constants: Mapping[str, np.ndarray],
         *,
         zeros: bool = False,
+        restamped: bool = False,
     ) -> None:
         self._path = path
         self._zeros = zeros
+        self._restamped = restamped
         self._constants = dict(constants)
         self._inputs = tuple(inputs)
         self._sessions: dict[int, Any] = {}
@@ -119,15 +121,18 @@ class OnnxReference:
 
     def _source(self, options: Any) -> str | bytes:
         """What a session opens: the file, unless ONNX Runtime would take an extent of zero, which
-        an exporter writes where it knows none, by its word."""
-        if not self._zeros:
+        an exporter writes where it knows none, by its word, or would not read the version."""
+        if not self._zeros and not self._restamped:
             return str(self._path)
         import onnx
 
         from tunefleet.compiler.frontends.onnx_file import free_zeros
+        from tunefleet.compiler.frontends.onnx_versions import restamp
 
         model = onnx.load(self._path, load_external_data=False)
-        free_zeros(model.graph, self._inputs)
+        restamp(model)
+        if self._zeros:
+            free_zeros(model.graph, self._inputs)
         folder = "session.model_external_initializers_file_folder_path"
         options.add_session_config_entry(folder, str(self._path.parent.absolute()))
         return bytes(model.SerializeToString())
@@ -171,7 +176,8 @@ def _load(path: Path, request: ImportRequest, what: str) -> ImportedNetwork:
         _check_output(value, what)
     model = with_shapes(file, fixed.specs)
     zeros = free_zeros(file.model.graph, fixed.specs)
-    reference = OnnxReference(path, fixed.specs, constants, zeros=zeros)
+    restamped = file.restamped is not None
+    reference = OnnxReference(path, fixed.specs, constants, zeros=zeros, restamped=restamped)
     prepared = prepare(model)
     if not prepared.runs:
         _check_valid(path, what)
@@ -199,7 +205,7 @@ def _load(path: Path, request: ImportRequest, what: str) -> ImportedNetwork:
         outputs,
         constants=request.shapes.constants,
     )
-    notes = (*notes, *fixed.notes)
+    notes = (*notes, *fixed.notes, *([file.restamped] if file.restamped else []))
     return ImportedNetwork(info, tidy(built.mod), reference, inputs, built.segments, notes)
 
 
