@@ -1,9 +1,9 @@
 """Peak memory and seconds of tuning large networks, of all processes of the command together.
 
 A network with random weights, a decoder as Llama's or a ViT-B/32, is written once to a cache
-folder, as `.pt2` or as ONNX with external data, by a process of its own; `tunefleet tune` of it runs
-as the user would run it. Memory is the proportional set size (PSS) of the command's whole process
-tree: a page that several processes share counts once.
+folder, as `.pt2` or as ONNX with external data, by a process of its own; `tunefleet tune` of it
+runs as the user would run it. Memory is the proportional set size (PSS) of the command's whole
+process tree: a page that several processes share counts once.
 """
 
 from __future__ import annotations
