@@ -165,3 +165,20 @@ def test_random_numbers_are_made_once_for_all_shapes() -> None:
     np.testing.assert_array_equal(first.numpy().ravel(), second.numpy().ravel())
     assert np.abs(first.numpy()).max() > 1
     assert len([kind for kind in profile._numbers if kind == "float32"]) == 1
+
+
+def test_finalists_have_their_arguments_in_the_same_memory() -> None:
+    from tunefleet.compiler import profile
+    from tunefleet.core.trial import Built
+
+    kind = "float32"
+    first, second = profile._in_turn(
+        [
+            Built("a", "a.so", (((64, 3), kind), ((3,), kind)), 0.0),
+            Built("b", "b.so", (((8, 4, 8), kind), ((3,), kind)), 0.0),
+        ]
+    )
+    assert [t.data_ptr() for t in first] == [t.data_ptr() for t in second]
+    assert len({t.data_ptr() for t in first}) == 2
+    assert [tuple(t.shape) for t in second] == [(8, 4, 8), (3,)]
+    assert np.abs(second[0].numpy()).max() > 1
