@@ -74,3 +74,22 @@ def test_no_work_is_spent_on_the_zeros_between_pixels() -> None:
     flops = tvm.s_tir.analysis.estimate_tir_flops(tvm.IRModule({"main": mod["deconv2d"]}))
     pixels, channels, taps = 2 * 5 * 7, 4 * 6, 4 * 4
     assert 2 * pixels * channels * taps == flops
+
+
+def test_a_program_of_loops_alone_is_scheduled_and_compiled(target: Any) -> None:
+    from tvm import relax
+
+    from tunefleet.compiler.executable import compile_network, run_compiled
+    from tunefleet.compiler.graph import prepare
+    from tunefleet.compiler.host import to_tvm
+
+    def emit(builder: Any, x: Any) -> Any:
+        index = relax.const(np.array([[2, 0, 2], [1, 1, 1]]))
+        rows = builder.emit(relax.op.strided_slice(x, [0], [0], [2]))
+        return builder.emit(relax.op.scatter_elements(x, index, rows, 0, "add"))
+
+    x = array(4, 3)
+    expected = x.copy()
+    np.add.at(expected, (np.array([[2, 0, 2], [1, 1, 1]]), np.array([[0, 1, 2]] * 2)), x[:2])
+    network = compile_network(prepare(build(emit, (4, 3)), to_tvm(target)), target, {})
+    np.testing.assert_allclose(run_compiled(network, [x])[0], expected, rtol=1e-6)

@@ -53,6 +53,10 @@ _CASES = {
         lambda x: aten.index_put(torch.zeros(3, 9), [None, x.remainder(9)], x.float(), True),
         torch.tensor([7, 1, 7]),
     ),
+    "a number put under a mask": (
+        lambda x: aten.index_put(x * 2, [None, x[0] > 1], torch.tensor(7.0)),
+        _TIES,
+    ),
     "an empty part": (lambda x: torch.cat([x[:, 2:], x[:, :0]], 1), _TIES),
 }
 

@@ -8,12 +8,30 @@ from tunefleet.compiler.folding import ints
 from tunefleet.compiler.toolchain import load_tvm
 
 tvm = load_tvm()
-te, topi = tvm.te, tvm.topi
+s_tir, te, topi = tvm.s_tir, tvm.te, tvm.topi
 
 
 def legalize() -> Any:
-    """The LegalizeOps pass with the definitions of this module."""
-    return tvm.relax.transform.LegalizeOps({"relax.nn.conv2d_transpose": _conv2d_transpose})
+    """The LegalizeOps pass with the definitions of this module. What TVM defines as loops alone,
+    as scatters are, gets the root block that schedules and later passes take for granted."""
+    definitions = {"relax.nn.conv2d_transpose": _conv2d_transpose}
+    return tvm.transform.Sequential([tvm.relax.transform.LegalizeOps(definitions), _rooted()])
+
+
+def _rooted() -> Any:
+    @tvm.tirx.transform.prim_func_pass(opt_level=0, name="Rooted")
+    def rooted(function: Any, _mod: Any, _context: Any) -> Any:
+        body = function.body
+        if not isinstance(body, s_tir.SBlockRealize) or _is_root(body.block):
+            return function
+        root = s_tir.SBlockRealize([], True, s_tir.SBlock([], [], [], "root", body))
+        return function.with_body(root)
+
+    return rooted
+
+
+def _is_root(block: Any) -> bool:
+    return str(block.name_hint) == "root"
 
 
 def _conv2d_transpose(builder: Any, call: Any) -> Any:

@@ -51,6 +51,9 @@ def _index_put(t: Any, node: Node) -> Any:
     x, values = t.env[node.args[0]], t.env[node.args[2]]
     accumulate = bool(argument(node, 3, "accumulate", False))
     shape = [int(e) for e in x.ty.shape]
+    if (mask := _mask(t, node)) is not None and math.prod(values.ty.shape) == 1 and not accumulate:
+        one = op.reshape(values, [1] * len(shape))
+        return t.block_builder.emit(op.where(mask, one, x))
     axes, indices = _indices(t, node, shape)
     rest = [axis for axis in range(len(shape)) if axis not in axes]
     chosen = list(np.broadcast_shapes(*(tuple(int(e) for e in i.ty.shape) for i in indices)))
@@ -72,6 +75,17 @@ def _index_put(t: Any, node: Node) -> Any:
     order = axes + rest
     found = op.reshape(put, [shape[a] for a in order])
     return t.block_builder.emit(op.permute_dims(found, [order.index(a) for a in range(len(shape))]))
+
+
+def _mask(t: Any, node: Node) -> Any:
+    """The mask that is the only index, with as many axes as what it picks from; else None."""
+    given: Any = node.args[1]
+    axes = [axis for axis, index in enumerate(given) if index is not None]
+    if len(axes) != 1 or str((mask := t.env[given[axes[0]]]).ty.dtype) != "bool":
+        return None
+    extents = [int(e) for e in mask.ty.shape]
+    missing = t.env[node.args[0]].ty.ndim - axes[0] - len(extents)
+    return op.reshape(mask, [*extents, *[1] * missing])
 
 
 def _put_known(t: Any, old: Any, new: Any, places: Any, accumulate: bool) -> Any:

@@ -26,6 +26,9 @@ _BUGS = (AttributeError, TypeError, KeyError, IndexError, AssertionError, NameEr
 #: What may be left of Relax's operators once a node is legalised.
 _LEGAL = frozenset({"relax.call_tir", "relax.call_pure_packed", "relax.null_value"})
 
+#: Bytes of what TVM takes without a copy.
+_ALIGNMENT = 64
+
 
 class CannotConvertError(Exception):
     """Why a node cannot be compiled, in a few words."""
@@ -48,6 +51,8 @@ def relax_constant(tensor: torch.Tensor) -> Any:
     tensor = tensor.resolve_conj().resolve_neg().contiguous()
     if tensor.dtype is torch.bool or tensor.dim() == 0:
         return relax.const(tensor.numpy(), str(tensor.dtype).removeprefix("torch."))
+    if tensor.data_ptr() % _ALIGNMENT:
+        tensor = tensor.clone()  # a view into a larger tensor
     return relax.const(tvm.runtime.from_dlpack(tensor))
 
 
