@@ -200,6 +200,23 @@ def _strided(t: Any, node: Node) -> Any:
     return t.block_builder.emit(op.take(flat, relax.const(places, "int64"), 0))
 
 
+def _windows(t: Any, node: Node) -> Any:
+    """Tensor.unfold: windows of an axis, whose elements become the last axis."""
+    x = t.env[node.args[0]]
+    extents = [int(e) for e in x.ty.shape]
+    axis = int(argument(node, 1, "dimension")) % len(extents)
+    size, step = int(argument(node, 2, "size")), int(argument(node, 3, "step"))
+    count = (extents[axis] - size) // step + 1
+    if size == step:
+        whole = op.strided_slice(x, [axis], [0], [count * size])
+        windows = op.reshape(whole, [*extents[:axis], count, size, *extents[axis + 1 :]])
+    else:
+        places = np.arange(count)[:, None] * step + np.arange(size)
+        windows = op.take(x, relax.const(places, "int64"), axis)
+    order = [i for i in range(len(extents) + 1) if i != axis + 1] + [axis + 1]
+    return t.block_builder.emit(op.permute_dims(t.block_builder.emit(windows), order))
+
+
 def _ordered(t: Any, x: Any, axis: int, count: int, *, descending: bool) -> list[Any]:
     """The first `count` values along an axis in order, and where they were; equal ones stay in
     theirs. The rank of an element is the number of those that come before it."""
@@ -275,6 +292,7 @@ SELECTING: dict[str, Callable[[Any, Node], Any]] = {
     "index_put.default": _index_put,
     "cumsum.default": _cumulative_sum,
     "as_strided.default": _strided,
+    "unfold.default": _windows,
     "topk.default": _top,
     "sort.default": _sorted,
     "sort.stable": _sorted,
