@@ -256,7 +256,12 @@ class Session:
                 )
                 return
             both = [Contender("plain", prepared.plain), Contender("tuned", tuned)]
-            found = compare(both, prepared, machine, _DECISION_ROUNDS)
+            try:
+                found = compare(both, prepared, machine, _DECISION_ROUNDS)
+            except JobError as error:
+                # It computes what it should: that it was not timed is no reason to lose a search.
+                self._observer(Note(f"{error}: delivered unmeasured", warning=True))
+                return
         if found.ratio("plain", "tuned").median <= 1.0:
             self._deliver_plain("the tuned module is not faster than the plain one")
 
@@ -273,16 +278,18 @@ class Session:
         delivered end to end, in turn; adds to a saved artifact's report."""
         self._need(self._tuned, "evaluate", "build")
         prepared = self._need(self._prepared, "evaluate", "from_network")
-        from tunefleet.fleet.comparison import compare, kernel_times
+        from tunefleet.fleet.comparison import kernel_times
 
         machine = self._start_machine()
         self._phase("measure")
         with self.context.timed("evaluate", Role.DEVICE):
             count = rounds or self._settings.measure.end_to_end_rounds
-            self._comparisons = [
-                compare(self._contenders(prepared, index), prepared, machine, count, index)
+            found = [
+                self._compared(prepared, machine, count, index)
                 for index in range(len(prepared.info.signatures))
             ]
+            whole = [each for each in found if each is not None]
+            self._comparisons = whole if len(whole) == len(found) else []
             for warning in dict.fromkeys(each.warning for each in self._comparisons):
                 if warning:
                     self._observer(Note(warning, warning=True))
@@ -291,7 +298,7 @@ class Session:
             except JobError as error:
                 self._observer(Note(str(error), warning=True))
         if self._artifact is not None:
-            self._publish()
+            self._tell()
         if self._job is not None and self._store is not None:
             self._store.finish(self._job.job_id, JobState.DONE, self.result())
         return self
@@ -418,6 +425,21 @@ class Session:
         self._delivered, self._why_plain = "plain", why
         self._observer(Note(f"{why}: the plain module is delivered", warning=True))
 
+    def _compared(
+        self, prepared: PreparedNetwork, machine: Machine, rounds: int, variant: int
+    ) -> Comparison | None:
+        """What is delivered beside the baselines; alone where these cannot be measured, and None
+        where nothing can: what was saved stays."""
+        from tunefleet.fleet.comparison import compare
+
+        contenders = self._contenders(prepared, variant)
+        for chosen in (contenders, contenders[-1:]):
+            try:
+                return compare(chosen, prepared, machine, rounds, variant)
+            except JobError as error:
+                self._observer(Note(str(error), warning=True))
+        return None
+
     def _contenders(self, prepared: PreparedNetwork, variant: int) -> list[Contender]:
         from tunefleet.fleet.comparison import SOURCE, TUNED, UNTUNED, Contender
 
@@ -435,3 +457,11 @@ class Session:
         self._artifact = replace(self._artifact, result=self.result())
         records = records_used(self._store, self._job) if self._job else []
         publish(self._artifact, self.module_path, prepared.untuned, records)
+
+    def _tell(self) -> None:
+        """Write the result as it is now to the saved artifact; its modules stay."""
+        from tunefleet.delivery import tell
+
+        assert self._artifact is not None
+        self._artifact = replace(self._artifact, result=self.result())
+        tell(self._artifact)

@@ -38,6 +38,15 @@ class TensorSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Footprint:
+    """What a network takes of memory: bytes of all weights, and of the
+    tensors that live at once where they are most."""
+
+    weights: int
+    activations: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Signature:
     """The inputs that a network takes at one choice of its free dimensions, and its outputs."""
 
