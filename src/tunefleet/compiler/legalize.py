@@ -11,7 +11,7 @@ from tunefleet.compiler.loops import with_roots
 from tunefleet.compiler.toolchain import load_tvm
 
 tvm = load_tvm()
-te, topi = tvm.te, tvm.topi
+s_tir, te, topi = tvm.s_tir, tvm.te, tvm.topi
 
 
 def legalize() -> Any:

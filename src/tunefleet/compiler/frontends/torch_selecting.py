@@ -47,6 +47,9 @@ def _index_put(t: Any, node: Node) -> Any:
     x, values = t.env[node.args[0]], t.env[node.args[2]]
     accumulate = bool(argument(node, 3, "accumulate", False))
     shape = [int(e) for e in x.ty.shape]
+    if (mask := _mask(t, node)) is not None and math.prod(values.ty.shape) == 1 and not accumulate:
+        one = op.reshape(values, [1] * len(shape))
+        return t.block_builder.emit(op.where(mask, one, x))
     axes, indices = _indices(t, node, shape)
     rest = [axis for axis in range(len(shape)) if axis not in axes]
     chosen = list(np.broadcast_shapes(*(tuple(int(e) for e in i.ty.shape) for i in indices)))
@@ -68,6 +71,17 @@ def _index_put(t: Any, node: Node) -> Any:
     order = axes + rest
     found = op.reshape(put, [shape[a] for a in order])
     return t.block_builder.emit(op.permute_dims(found, [order.index(a) for a in range(len(shape))]))
+
+
+def _mask(t: Any, node: Node) -> Any:
+    """The mask that is the only index, with as many axes as what it picks from; else None."""
+    given: Any = node.args[1]
+    axes = [axis for axis, index in enumerate(given) if index is not None]
+    if len(axes) != 1 or str((mask := t.env[given[axes[0]]]).ty.dtype) != "bool":
+        return None
+    extents = [int(e) for e in mask.ty.shape]
+    missing = t.env[node.args[0]].ty.ndim - axes[0] - len(extents)
+    return op.reshape(mask, [*extents, *[1] * missing])
 
 
 def _put_known(t: Any, old: Any, new: Any, places: Any, accumulate: bool) -> Any:
@@ -149,6 +163,23 @@ def _strided(t: Any, node: Node) -> Any:
     return t.block_builder.emit(op.take(flat, relax.const(places, "int64"), 0))
 
 
+def _windows(t: Any, node: Node) -> Any:
+    """Tensor.unfold: windows of an axis, whose elements become the last axis."""
+    x = t.env[node.args[0]]
+    extents = [int(e) for e in x.ty.shape]
+    axis = int(argument(node, 1, "dimension")) % len(extents)
+    size, step = int(argument(node, 2, "size")), int(argument(node, 3, "step"))
+    count = (extents[axis] - size) // step + 1
+    if size == step:
+        whole = op.strided_slice(x, [axis], [0], [count * size])
+        windows = op.reshape(whole, [*extents[:axis], count, size, *extents[axis + 1 :]])
+    else:
+        places = np.arange(count)[:, None] * step + np.arange(size)
+        windows = op.take(x, relax.const(places, "int64"), axis)
+    order = [i for i in range(len(extents) + 1) if i != axis + 1] + [axis + 1]
+    return t.block_builder.emit(op.permute_dims(t.block_builder.emit(windows), order))
+
+
 def _histogram(t: Any, node: Node) -> Any:
     """histc with a given range: what lies outside is not counted."""
     bins = int(argument(node, 1, "bins", 100))
@@ -172,5 +203,6 @@ SELECTING: dict[str, Callable[[Any, Node], Any]] = {
     "index.Tensor": _index,
     "index_put.default": _index_put,
     "as_strided.default": _strided,
+    "unfold.default": _windows,
     "histc.default": _histogram,
 }
