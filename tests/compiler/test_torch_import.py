@@ -96,3 +96,26 @@ def test_a_shape_that_depends_on_values_is_unknown(tmp_path: Any, target: Any) -
     assert network.info.outputs[0].shape == (-1, 2)
     (expected,) = network.reference(network.example_inputs)
     np.testing.assert_array_equal(expected, _outputs(network, tmp_path, target)[0])
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_a_recurrent_layer_is_compiled_whole(kind: str, tmp_path: Any, target: Any) -> None:
+    import torch
+
+    layer = getattr(torch.nn, kind)(4, 6, num_layers=2, bidirectional=True, batch_first=True)
+
+    class Network(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, x: Any) -> Any:
+            output, last = self.layer(x)
+            return output, *(last if isinstance(last, tuple) else [last])
+
+    path = tmp_path / "network.pt2"
+    torch.export.save(torch.export.export(Network().eval(), (torch.randn(3, 5, 4),)), path)
+    network = load_network(path, ImportRequest(tmp_path, whole=True))
+    expected = network.reference(network.example_inputs)
+    for ours, theirs in zip(_outputs(network, tmp_path, target), expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -21,7 +22,12 @@ from tunefleet.compiler.frontends.imported import (
 )
 from tunefleet.compiler.frontends.keras_ import KerasFrontend
 from tunefleet.compiler.frontends.onnx_ import OnnxFrontend
-from tunefleet.compiler.frontends.spec import network_digest, network_name, source_path
+from tunefleet.compiler.frontends.spec import (
+    network_bytes,
+    network_digest,
+    network_name,
+    source_path,
+)
 from tunefleet.compiler.frontends.tensorflow_ import SavedModelFrontend
 from tunefleet.compiler.frontends.tflite_ import TFLiteFrontend
 from tunefleet.compiler.frontends.torch_ import TorchFrontend
@@ -39,6 +45,7 @@ __all__ = [
     "Segment",
     "load_network",
     "load_networks",
+    "network_bytes",
     "network_digest",
     "network_name",
     "temporary_folder",
@@ -73,7 +80,8 @@ def load_network(
                 return imported
             # The same file at other shapes is another network.
             shapes = [str(spec) for spec in imported.info.inputs]
-            own = digest([imported.info.digest, shapes], len(imported.info.digest))
+            told = [imported.info.digest, shapes, imported.info.constants]
+            own = digest(told, len(imported.info.digest))
             return replace(imported, info=replace(imported.info, digest=own))
     source_path(text)
     raise AssertionError(f"{text}: a suffix without a frontend")
@@ -92,8 +100,9 @@ def temporary_folder() -> Path:
 
 def load_networks(
     spec: str | os.PathLike[str], folder: Path, shapes: ShapeRequest, *, whole: bool = False
-) -> list[ImportedNetwork]:
-    """The network at every combination of the shapes that were asked for."""
+) -> Iterator[ImportedNetwork]:
+    """The network at every combination of the shapes that were asked for, one after the other:
+    each may hold all weights."""
     variants = shapes.variants()
     if len(variants) > MOST_VARIANTS:
         raise InputError(
@@ -101,4 +110,4 @@ def load_networks(
             f"{MOST_VARIANTS} make one artifact",
             cure="give fewer values, or tune them apart",
         )
-    return [load_network(spec, ImportRequest(folder, each, whole)) for each in variants]
+    return (load_network(spec, ImportRequest(folder, each, whole)) for each in variants)

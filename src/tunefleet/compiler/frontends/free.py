@@ -56,6 +56,11 @@ def fixed_inputs(
     dimension becomes 1. Raises InputError for names that the network does not have, for values
     that contradict it, and for dimensions that stay free, all of them at once.
     """
+    if request.constants:
+        raise InputError(
+            f"{what}: an input can be made constant in ONNX files only",
+            cure="export the network without it",
+        )
     _check_names(inputs, request, what)
     dims = _given(inputs, request, what)
     notes = []

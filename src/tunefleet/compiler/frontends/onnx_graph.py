@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from tunefleet.compiler.constants import tensor_of
 from tunefleet.compiler.frontends import onnx_operators
 from tunefleet.compiler.frontends.blame import gist, is_ours
 from tunefleet.compiler.frontends.onnx_builder import Builder, constant
@@ -210,9 +211,7 @@ class Importer(onnx_frontend.ONNXGraphImporter):
                 array = self._weights.array(name)
             else:
                 array = array_of(self._tensors[name], self._weights.folder)
-            self._constants[name] = relax.const(
-                tvm.runtime.tensor(np.require(array, requirements="C"))
-            )
+            self._constants[name] = relax.const(tensor_of(array))
         self._nodes[name] = self._constants[name]
         return self._nodes[name]
 
