@@ -159,12 +159,6 @@ _NETWORKS: tuple[_Entry, ...] = (
     ),
     ("convbert", _MASKED, _SMALL | {"embedding_size": 64}, text),
     ("fnet", _MASKED, _SMALL, ids_only),
-    (
-        "nystromformer",
-        _MASKED,
-        _SMALL | {"segment_means_seq_len": 24, "num_landmarks": 8},
-        ids_only,
-    ),
     ("roformer", _MASKED, _SMALL | {"embedding_size": 64}, text),
     (
         "esm",

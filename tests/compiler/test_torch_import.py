@@ -119,3 +119,19 @@ def test_a_recurrent_layer_is_compiled_whole(kind: str, tmp_path: Any, target: A
     expected = network.reference(network.example_inputs)
     for ours, theirs in zip(_outputs(network, tmp_path, target), expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_a_program_that_cannot_be_cut_stays_in_torch_as_a_whole(tmp_path: Any, target: Any) -> None:
+    import torch
+
+    def forward(x: Any) -> Any:
+        # The spectrum is complex and would pass from one segment to another.
+        spectrum = torch.fft.fft(x)
+        return (spectrum * torch.special.bessel_j0(torch.relu(torch.special.bessel_j1(x)))).real
+
+    path = _saved(tmp_path, forward, torch.randn(2, 8))
+    network = load_network(path, ImportRequest(tmp_path))
+    (segment,) = network.segments
+    assert "a part of it cannot be cut out" in segment.reason
+    (expected,) = network.reference(network.example_inputs)
+    np.testing.assert_allclose(expected, _outputs(network, tmp_path, target)[0], rtol=1e-5)

@@ -79,6 +79,11 @@ class _Odd(torch.nn.Module):
         return x, "done"
 
 
+class _Fixed(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x + torch.ones(3)
+
+
 class _Branching(torch.nn.Module):
     def forward(self, x: Any) -> Any:
         return x + 1 if x.sum() > 0 else x
@@ -96,6 +101,7 @@ class _Branching(torch.nn.Module):
         (Scaled().eval(), _EXAMPLES, {"x": {0: "a b"}}, "is no name"),
         (Scaled().eval().to("meta"), _EXAMPLES, None, "lies on meta"),
         (_Odd().eval(), (torch.ones(2),), None, "returns str done"),
+        (_Fixed().eval(), (torch.ones(3),), {"x": {0: "batch"}}, "specialized it to be a constant"),
         (_Branching().eval(), (torch.ones(2),), None, "torch cannot export it"),
         (object(), (), None, "a torch module, not object"),
     ],

@@ -17,6 +17,13 @@ _TIES = torch.tensor([[3.0, 1.0, 3.0, -2.0, 1.0], [0.0, 0.0, 5.0, 4.0, 0.0]])
 _LONG = torch.arange(600.0).remainder(7).reshape(2, 300)
 _WHOLE_NUMBERS = torch.tensor([[-7, -1, 0], [1, 5, 8]])
 
+
+def _assigned(x: Any) -> Any:
+    y = x.clone()
+    y[-1, -2:] = 7
+    return y
+
+
 _CASES = {
     "cumulative sum of truths": (lambda x: (x > 0).cumsum(1), _TIES),
     "cumulative sum beyond one block": (lambda x: x.cumsum(-1), _LONG),
@@ -43,6 +50,20 @@ _CASES = {
     "a lookup in inner axes": (lambda x: x[:, [[0], [-1]], [0, 2]], torch.randn(2, 3, 4)),
     "a lookup in separate axes": (lambda x: x[[0, 1], :, [2, -3]], torch.randn(2, 3, 4)),
     "a lookup by an input": (lambda x: _TIES[:, x.remainder(5)], _WHOLE_NUMBERS),
+    "the last element of an axis": (lambda x: x.select(-1, -1), _TIES),
+    "a part counted from the end": (lambda x: x[:, -3:-1], _TIES),
+    "every second element": (lambda x: x[:, -4::2], _TIES),
+    "the last element replaced": (
+        lambda x: torch.select_scatter(x, x[:, 0] + 9, 1, -1),
+        _TIES,
+    ),
+    "the last elements replaced": (
+        lambda x: torch.slice_scatter(x, x[:, :2] + 9, 1, -2),
+        _TIES,
+    ),
+    "the last element put by an assignment": (lambda x: _assigned(x), _TIES),
+    "elements shifted in a circle": (lambda x: x.roll((-1, 2), (0, 1)), _TIES),
+    "an axis turned round": (lambda x: x.flip(-1), _TIES),
     "rows put at known places": (
         lambda x: aten.index_put(x, [torch.tensor([2, 0, 2])], x[:1] + 1),
         torch.randn(3, 4),

@@ -9,6 +9,7 @@ from torch._decomp import decomposition_table
 from torch.fx import Node
 
 from tunefleet.compiler.frontends.torch_graph import allow_any_strides, simplify
+from tunefleet.compiler.frontends.torch_nodes import PACKED, RECURRENT
 from tunefleet.compiler.frontends.torch_translate import Trial
 
 if TYPE_CHECKING:
@@ -16,11 +17,8 @@ if TYPE_CHECKING:
 
 aten = torch.ops.aten
 
-#: One program for a layer; torch unrolls them, a graph of as many copies as there are steps.
-_RECURRENT = (aten.lstm.input, aten.gru.input, aten.rnn_tanh.input, aten.rnn_relu.input)
-#: Of packed sequences: one of more rows than this stays whole.
+#: A recurrent layer of packed sequences with more rows than this stays whole.
 MOST_ROWS = 512
-_PACKED = (aten.lstm.data, aten.gru.data)
 #: TVM has these as one operator; what torch makes of them gathers pixel by pixel.
 _KEPT = (aten.upsample_bilinear2d.vec, aten.upsample_nearest2d.vec)
 #: TVM converts these to something else.
@@ -76,12 +74,13 @@ def refusals(
 
 def _table(program: ExportedProgram) -> dict[Any, Any]:
     table = torch.export.default_decompositions()
-    for kept in (*_KEPT, *_RECURRENT):
+    # A recurrent layer is one program; torch makes as many copies as there are steps.
+    for kept in (*_KEPT, *RECURRENT):
         table.pop(kept, None)
     for wrong in _WRONG:
         table[wrong] = decomposition_table[wrong]
     for node in program.graph.nodes:
-        if node.target in _PACKED and _rows(node) > MOST_ROWS:
+        if node.target in PACKED and _rows(node) > MOST_ROWS:
             table.pop(node.target, None)
     return table
 

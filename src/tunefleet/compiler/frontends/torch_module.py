@@ -178,9 +178,17 @@ def _export(
         if is_ours(exc):
             raise
         raise InputError(
-            f"{what}: torch cannot export it: {gist(exc, 200)}",
+            f"{what}: torch cannot export it: {_reason(exc)}",
             cure="free axes need examples of 2 and more; what depends on values cannot be exported",
         ) from exc
+
+
+def _reason(exc: Exception) -> str:
+    """The gist of what torch says; of axes that cannot be free, the first one and why."""
+    points = [line.strip(" -") for line in str(exc).splitlines() if line.strip().startswith("- ")]
+    if "Constraints violated" in str(exc) and points:
+        return points[0].split(". ")[0][:200]
+    return gist(exc, 200)
 
 
 def _check_outputs(program: ExportedProgram, what: str) -> None:

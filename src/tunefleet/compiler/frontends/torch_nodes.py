@@ -12,14 +12,9 @@ from torch.utils.flop_counter import flop_registry
 aten = torch.ops.aten
 
 #: Recurrent layers: (input, states, weights, ...).
-RECURRENT = (
-    aten.lstm.input,
-    aten.gru.input,
-    aten.rnn_tanh.input,
-    aten.rnn_relu.input,
-    aten.lstm.data,
-    aten.gru.data,
-)
+RECURRENT = (aten.lstm.input, aten.gru.input, aten.rnn_tanh.input, aten.rnn_relu.input)
+#: Of packed sequences: (rows, rows of each step, states, weights, ...).
+PACKED = (aten.lstm.data, aten.gru.data)
 
 
 def argument(node: Node, index: int, name: str, default: Any = None) -> Any:
@@ -47,8 +42,8 @@ def flops_of(node: Node) -> float:
     values: Any = map_arg((node.args, node.kwargs), lambda operand: operand.meta["val"])
     args, kwargs = values
     result = node.meta["val"]
-    if node.target in RECURRENT:
-        x, weights = args[0], args[2]
+    if node.target in (*RECURRENT, *PACKED):
+        x, weights = args[0], args[2 if node.target in RECURRENT else 3]
         steps = x.numel() / x.shape[-1]
         return 2 * steps * sum(w.numel() for w in weights if w.dim() > 1)
     count = flop_registry.get(getattr(node.target, "overloadpacket", None))

@@ -42,6 +42,14 @@ def _index(t: Any, node: Node) -> Any:
     return t.block_builder.emit(op.take(flat, places, first))
 
 
+def _select(t: Any, node: Node) -> Any:
+    """One element of an axis; it may be counted from the end."""
+    x = t.env[node.args[0]]
+    axis = int(argument(node, 1, "dim")) % x.ty.ndim
+    place = int(argument(node, 2, "index")) % int(x.ty.shape[axis])
+    return t.block_builder.emit(op.take(x, relax.const(place, "int64"), axis))
+
+
 def _index_put(t: Any, node: Node) -> Any:
     """The reverse of a lookup: rows of the indexed axes are replaced or added to."""
     x, values = t.env[node.args[0]], t.env[node.args[2]]
@@ -200,6 +208,7 @@ def _histogram(t: Any, node: Node) -> Any:
 
 #: By the name of the torch operator.
 SELECTING: dict[str, Callable[[Any, Node], Any]] = {
+    "select.int": _select,
     "index.Tensor": _index,
     "index_put.default": _index_put,
     "as_strided.default": _strided,
