@@ -109,15 +109,17 @@ class Session:
         *,
         shapes: Mapping[str, Sequence[int] | Sequence[Sequence[int]]] | None = None,
         dims: Mapping[str, int | Sequence[int]] | None = None,
+        constants: Mapping[str, float | Sequence[float]] | None = None,
         whole: bool = False,
     ) -> Self:
         """Import a network, check it against its source framework, split it into tasks.
 
         `shapes` fixes shapes of inputs by name, `dims` free dimensions by name; several values of
-        a dimension make one module for all of them. `whole`: refuse a network of which a part
+        a dimension make one module for all of them. `constants` are inputs that always have these
+        values: the network is tuned without them. `whole`: refuse a network of which a part
         would stay in its source framework.
         """
-        self.import_network(spec, shape_request(shapes, dims), whole=whole)
+        self.import_network(spec, shape_request(shapes, dims, constants), whole=whole)
         self.check_import()
         return self
 
@@ -242,19 +244,24 @@ class Session:
         tuned = self._need(self._tuned, "verify", "compile")
         prepared = self._need(self._prepared, "verify", "from_network")
         from tunefleet.fleet.comparison import Contender, compare
-        from tunefleet.fleet.network_work import TOLERANCE, difference_of
+        from tunefleet.fleet.network_work import difference_of
 
         machine = self._start_machine()
         self._phase("measure")
         with self.context.timed("evaluate", Role.DEVICE):
             self._difference = difference_of(prepared, tuned, machine)
-            if not self._difference <= TOLERANCE:
+            if not self._difference <= prepared.tolerance:
                 self._deliver_plain(
                     f"the tuned module differs from the source framework by {self._difference:.1e}"
                 )
                 return
             both = [Contender("plain", prepared.plain), Contender("tuned", tuned)]
-            found = compare(both, prepared, machine, _DECISION_ROUNDS)
+            try:
+                found = compare(both, prepared, machine, _DECISION_ROUNDS)
+            except JobError as error:
+                # It computes what it should: that it was not timed is no reason to lose a search.
+                self._observer(Note(f"{error}: delivered unmeasured", warning=True))
+                return
         if found.ratio("plain", "tuned").median <= 1.0:
             self._deliver_plain("the tuned module is not faster than the plain one")
 
@@ -271,16 +278,18 @@ class Session:
         delivered end to end, in turn; adds to a saved artifact's report."""
         self._need(self._tuned, "evaluate", "build")
         prepared = self._need(self._prepared, "evaluate", "from_network")
-        from tunefleet.fleet.comparison import compare, kernel_times
+        from tunefleet.fleet.comparison import kernel_times
 
         machine = self._start_machine()
         self._phase("measure")
         with self.context.timed("evaluate", Role.DEVICE):
             count = rounds or self._settings.measure.end_to_end_rounds
-            self._comparisons = [
-                compare(self._contenders(prepared, index), prepared, machine, count, index)
+            found = [
+                self._compared(prepared, machine, count, index)
                 for index in range(len(prepared.info.signatures))
             ]
+            whole = [each for each in found if each is not None]
+            self._comparisons = whole if len(whole) == len(found) else []
             for warning in dict.fromkeys(each.warning for each in self._comparisons):
                 if warning:
                     self._observer(Note(warning, warning=True))
@@ -289,7 +298,7 @@ class Session:
             except JobError as error:
                 self._observer(Note(str(error), warning=True))
         if self._artifact is not None:
-            self._publish()
+            self._tell()
         if self._job is not None and self._store is not None:
             self._store.finish(self._job.job_id, JobState.DONE, self.result())
         return self
@@ -416,6 +425,21 @@ class Session:
         self._delivered, self._why_plain = "plain", why
         self._observer(Note(f"{why}: the plain module is delivered", warning=True))
 
+    def _compared(
+        self, prepared: PreparedNetwork, machine: Machine, rounds: int, variant: int
+    ) -> Comparison | None:
+        """What is delivered beside the baselines; alone where these cannot be measured, and None
+        where nothing can: what was saved stays."""
+        from tunefleet.fleet.comparison import compare
+
+        contenders = self._contenders(prepared, variant)
+        for chosen in (contenders, contenders[-1:]):
+            try:
+                return compare(chosen, prepared, machine, rounds, variant)
+            except JobError as error:
+                self._observer(Note(str(error), warning=True))
+        return None
+
     def _contenders(self, prepared: PreparedNetwork, variant: int) -> list[Contender]:
         from tunefleet.fleet.comparison import SOURCE, TUNED, UNTUNED, Contender
 
@@ -433,3 +457,11 @@ class Session:
         self._artifact = replace(self._artifact, result=self.result())
         records = records_used(self._store, self._job) if self._job else []
         publish(self._artifact, self.module_path, prepared.untuned, records)
+
+    def _tell(self) -> None:
+        """Write the result as it is now to the saved artifact; its modules stay."""
+        from tunefleet.delivery import tell
+
+        assert self._artifact is not None
+        self._artifact = replace(self._artifact, result=self.result())
+        tell(self._artifact)

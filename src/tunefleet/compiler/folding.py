@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tunefleet.compiler.constants import constant, value_of
 from tunefleet.compiler.toolchain import load_tvm
 
 tvm = load_tvm()
 relax = tvm.relax
-GenericConst = tvm.ir.GenericConst
-
 Array = NDArray[Any]
 
 _ELEMENTWISE: dict[str, Callable[..., Array]] = {
@@ -79,14 +78,6 @@ _SHAPED: dict[str, Callable[[Any, Array], Array]] = {
     "relax.astype": lambda call, x: x.astype(str(call.attrs.dtype)),
     "relax.strided_slice": _slice,
 }
-
-
-def value_of(expr: Any) -> Array | None:
-    return expr.value.numpy() if isinstance(expr, GenericConst) else None
-
-
-def constant(value: Array) -> Any:
-    return relax.const(np.ascontiguousarray(value), str(value.dtype))
 
 
 def fold(name: str, call: Any) -> Any:

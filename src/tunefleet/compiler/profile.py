@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -91,9 +90,7 @@ def profile_interleaved(
 def runner(built: Built) -> Any:
     """run(number, repeat, preprocess) -> seconds per run of each repeat."""
     library = tvm.runtime.load_module(built.path)
-    arguments = [
-        _random_tensor(shape, dtype, seed) for seed, (shape, dtype) in enumerate(built.args)
-    ]
+    arguments = [_random_tensor(shape, dtype) for shape, dtype in built.args]
 
     def run(*, number: int, repeat: int, preprocess: str) -> list[float]:
         evaluator = library.time_evaluator(
@@ -115,9 +112,9 @@ def _cold_runner(built: Built, weights: Sequence[int], between: int) -> Any:
     if size < _COLD_BYTES or copies < 2:
         return None
     function = tvm.runtime.load_module(built.path)["main"]
-    shared = [_random_tensor(shape, dtype, 0) for shape, dtype in built.args]
+    shared = [_random_tensor(shape, dtype) for shape, dtype in built.args]
     sets = [
-        [_random_tensor(*built.args[i], 0) if i in weights else a for i, a in enumerate(shared)]
+        [_random_tensor(*built.args[i]) if i in weights else a for i, a in enumerate(shared)]
         for _ in range(copies)
     ]
     following = itertools.cycle(sets)
@@ -139,20 +136,24 @@ def _cold_runner(built: Built, weights: Sequence[int], between: int) -> Any:
 def _random_array(shape: tuple[int, ...], dtype: str, seed: int) -> Any:
     generator = np.random.default_rng(seed)
     if dtype.startswith("float") or dtype == "bfloat16":
-        return generator.standard_normal(shape, dtype=np.float32).astype(dtype)
+        return generator.standard_normal(shape, dtype=np.float32).astype(dtype, copy=False)
     if dtype == "bool":
         return generator.random(shape) < 0.5
     # Indices must stay inside any table that they look up.
-    return generator.integers(0, 2, shape).astype(dtype)
+    return generator.integers(0, 2, shape, dtype=np.uint8).astype(dtype)
 
 
-@lru_cache(maxsize=256)
-def _pool_array(shape: tuple[int, ...], dtype: str) -> Any:
-    return _random_array(shape, dtype, 0)
+#: Random numbers by type, as many as the largest tensor so far had: shapes of packed weights are as
+#: many as there are programs.
+_numbers: dict[str, Any] = {}
 
 
-def _random_tensor(shape: tuple[int, ...], dtype: str, seed: int) -> Any:
-    return tvm.runtime.tensor(_pool_array(shape, dtype))
+def _random_tensor(shape: tuple[int, ...], dtype: str) -> Any:
+    """A tensor of its own, with numbers that are the same for every tensor of a type."""
+    size = math.prod(shape)
+    if dtype not in _numbers or _numbers[dtype].size < size:
+        _numbers[dtype] = _random_array((size,), dtype, 0)
+    return tvm.runtime.tensor(_numbers[dtype][:size].reshape(shape))
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +189,10 @@ def check_output(default: Built, candidate: Built, seed: int) -> Check:
 def _output(built: Built, seed: int) -> tuple[Any, float]:
     """The last argument of a program on random input, and the seconds of its fastest run."""
     library = tvm.runtime.load_module(built.path)
-    arrays = [_random_array(shape, dtype, seed + i) for i, (shape, dtype) in enumerate(built.args)]
-    arguments = [tvm.runtime.tensor(a) for a in arrays]
+    arguments = [
+        tvm.runtime.tensor(_random_array(shape, dtype, seed + i))
+        for i, (shape, dtype) in enumerate(built.args)
+    ]
     fastest = math.inf
     for _ in range(_CHECK_RUNS):
         started = time.perf_counter()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,8 +47,8 @@ class OnnxFrontend:
 class OnnxReference:
     """Runs an ONNX file in ONNX Runtime; a session is made for each number of threads.
 
-    `zeros`: extents of inputs that are zero in the file are not meant. `restamped`: the file says
-    that it is of versions that ONNX Runtime does not read.
+    `zeros`: extents of inputs that are zero in the file are not meant. `constants` are fed beside
+    the `inputs`. `restamped`: the file says that it is of versions that ONNX Runtime does not read.
     """
 
     framework = "ONNX Runtime"
@@ -56,6 +57,7 @@ class OnnxReference:
         self,
         path: Path,
         inputs: Sequence[TensorSpec],
+        constants: Mapping[str, np.ndarray],
         *,
         zeros: bool = False,
         restamped: bool = False,
@@ -63,6 +65,7 @@ class OnnxReference:
         self._path = path
         self._zeros = zeros
         self._restamped = restamped
+        self._constants = dict(constants)
         self._inputs = tuple(inputs)
         self._sessions: dict[int, Any] = {}
 
@@ -71,7 +74,7 @@ class OnnxReference:
 
     def __call__(self, inputs: Sequence[np.ndarray], threads: int = 1) -> list[np.ndarray]:
         session = self.open(threads)
-        feed = dict(zip((spec.name for spec in self._inputs), inputs, strict=True))
+        feed = self._feed(inputs)
         try:
             outputs = session.run(None, feed)
         except Exception as exc:
@@ -79,14 +82,18 @@ class OnnxReference:
             raise InputError(
                 f"{shown(self._path)}: ONNX Runtime cannot run it with {shapes}: "
                 f"{_said(exc, self._path)}",
-                cure="give shapes that it was exported for: --shape, --dim",
+                cure="give shapes that it was exported for: --shape, --dim, and values that "
+                "it knows to inputs that choose: --constant",
             ) from exc
         return [np.asarray(output) for output in outputs]
 
     def bound(self, inputs: Sequence[np.ndarray], threads: int) -> Callable[[], object]:
         session = self.open(threads)
-        feed = dict(zip((spec.name for spec in self._inputs), inputs, strict=True))
+        feed = self._feed(inputs)
         return lambda: session.run(None, feed)
+
+    def _feed(self, inputs: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+        return self._constants | dict(zip((s.name for s in self._inputs), inputs, strict=True))
 
     def open(self, threads: int = 1) -> Any:
         """A session of that many threads; raises InputError where ONNX Runtime has none."""
@@ -151,6 +158,7 @@ def _require(what: str) -> None:
 
 
 def _load(path: Path, request: ImportRequest, what: str) -> ImportedNetwork:
+    from tunefleet.compiler.frontends.onnx_constants import with_constants
     from tunefleet.compiler.frontends.onnx_file import free_zeros, read_file
     from tunefleet.compiler.frontends.onnx_network import build_network
     from tunefleet.compiler.frontends.onnx_prepare import prepare
@@ -158,14 +166,14 @@ def _load(path: Path, request: ImportRequest, what: str) -> ImportedNetwork:
     from tunefleet.compiler.frontends.onnx_types import NOTHING_KNOWN
     from tunefleet.compiler.frontends.relax_ import tidy
 
-    file = read_file(path)
-    fixed = fix_shapes(file, request.shapes)
+    file, constants = with_constants(read_file(path), request.shapes.constants)
+    fixed = fix_shapes(file, replace(request.shapes, constants=()))
     for value in file.model.graph.output:
         _check_output(value, what)
     model = with_shapes(file, fixed.specs)
     zeros = free_zeros(file.model.graph, fixed.specs)
     restamped = file.restamped is not None
-    reference = OnnxReference(path, fixed.specs, zeros=zeros, restamped=restamped)
+    reference = OnnxReference(path, fixed.specs, constants, zeros=zeros, restamped=restamped)
     prepared = prepare(model)
     if not prepared.runs:
         _check_valid(path, what)
@@ -185,7 +193,14 @@ def _load(path: Path, request: ImportRequest, what: str) -> ImportedNetwork:
         TensorSpec(name, shape, _output_dtype(name, each.dtype, what))
         for name, shape, each in zip(names, shapes, known, strict=True)
     )
-    info = NetworkInfo(network_name(path), "onnx", network_digest(path), fixed.specs, outputs)
+    info = NetworkInfo(
+        network_name(path),
+        "onnx",
+        network_digest(path),
+        fixed.specs,
+        outputs,
+        constants=request.shapes.constants,
+    )
     notes = (*fixed.notes, file.restamped) if file.restamped else fixed.notes
     return ImportedNetwork(info, tidy(built.mod), reference, inputs, built.segments, notes)
 

@@ -97,7 +97,8 @@ def array_of(tensor: onnx.TensorProto, folder: Path) -> Array:
         info = ExternalDataInfo(tensor)
         if plain and 0 not in shape:
             offset = int(info.offset or 0)
-            mapped = np.memmap(folder / info.location, dtype, "r", offset, shape or (1,))
+            # Copied where somebody writes, which nobody does: DLPack has no read-only arrays.
+            mapped = np.memmap(folder / info.location, dtype, "c", offset, shape or (1,))
             return mapped.reshape(shape)
         return np.asarray(onnx.numpy_helper.to_array(tensor, str(folder)))
     if plain and tensor.HasField("raw_data"):

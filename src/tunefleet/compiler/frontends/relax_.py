@@ -7,6 +7,7 @@ from typing import Any
 
 import tvm_ffi
 
+from tunefleet.compiler.constants import value_of
 from tunefleet.compiler.frontends.blame import gist
 from tunefleet.compiler.frontends.examples import NUMPY_DTYPES
 from tunefleet.compiler.toolchain import load_tvm
@@ -70,8 +71,8 @@ def _product(power: Any) -> Any:
 
 
 def _is_all(expr: Any, number: float) -> bool:
-    constant = isinstance(expr, tvm.ir.GenericConst)
-    return constant and bool((expr.value.numpy() == number).all())
+    value = value_of(expr)
+    return value is not None and bool((value == number).all())
 
 
 def output_specs(mod: Any, names: Sequence[str], what: str) -> tuple[TensorSpec, ...]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -54,18 +52,10 @@ class TorchFrontend:
 
 
 def open_program(path: Path) -> ExportedProgram:
-    """The program in a file. The types of its outputs may belong to a package, which is imported
-    then if it is installed."""
-    import torch
+    """The program in a file."""
+    from tunefleet.compiler.frontends import torch_file
 
-    try:
-        return torch.export.load(path)
-    except Exception as exc:
-        named = re.search(r"\b(transformers(?:\.\w+)+)\.\w+", str(exc))
-        if named is None:
-            raise
-        importlib.import_module(named.group(1))
-        return torch.export.load(path)
+    return torch_file.open_program(path)
 
 
 def _read(path: Path, what: str) -> ExportedProgram:

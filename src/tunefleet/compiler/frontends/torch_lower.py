@@ -44,14 +44,15 @@ def lower(
     for _ in range(_MOST_ROUNDS):
         values = simplify(program)
         refused = refusals(program, values, trial)
-        more = {node.target for node in refused} - tried
+        more = {n.target for n in refused if isinstance(n.target, torch._ops.OpOverload)} - tried
         table = {target: d for target in more if (d := _decomposition(target)) is not None}
         if not table:
             return program, values, refused
         tried |= more
         allow_any_strides(program.graph)
         try:
-            program = program.run_decompositions(table)
+            # With the usual ones for what these decompositions are made of.
+            program = program.run_decompositions(_table(program) | table)
         except Exception:
             # A decomposition that fails on these operands says nothing of the program.
             return program, values, refused
@@ -92,4 +93,6 @@ def _rows(node: Node) -> int:
 
 
 def _decomposition(target: Any) -> Any:
-    return decomposition_table.get(target)
+    """How torch decomposes an operator; a view would become as_strided, which says less."""
+    is_view = any(a.alias_info is not None for a in target._schema.arguments)
+    return None if is_view else decomposition_table.get(target)

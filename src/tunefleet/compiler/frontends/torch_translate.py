@@ -13,6 +13,7 @@ from torch.fx import Node
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
 import tunefleet
+from tunefleet.compiler.constants import constant
 from tunefleet.compiler.frontends.examples import NUMPY_DTYPES
 from tunefleet.compiler.frontends.torch_operators import OPERATORS
 from tunefleet.compiler.legalize import legalize
@@ -25,9 +26,6 @@ _OURS = str(Path(tunefleet.__file__).parent)
 _BUGS = (AttributeError, TypeError, KeyError, IndexError, AssertionError, NameError)
 #: What may be left of Relax's operators once a node is legalised.
 _LEGAL = frozenset({"relax.call_tir", "relax.call_pure_packed", "relax.null_value"})
-
-#: Bytes of what TVM takes without a copy.
-_ALIGNMENT = 64
 
 
 class CannotConvertError(Exception):
@@ -49,11 +47,9 @@ def relax_constant(tensor: torch.Tensor) -> Any:
     if tensor.layout != torch.strided:
         tensor = tensor.to_dense()
     tensor = tensor.resolve_conj().resolve_neg().contiguous()
-    if tensor.dtype is torch.bool or tensor.dim() == 0:
-        return relax.const(tensor.numpy())
-    if tensor.data_ptr() % _ALIGNMENT:
-        tensor = tensor.clone()  # a view into a larger tensor
-    return relax.const(tvm.runtime.from_dlpack(tensor))
+    if str(tensor.dtype).removeprefix("torch.") not in NUMPY_DTYPES:
+        return relax.const(tvm.runtime.from_dlpack(tensor))
+    return constant(tensor.numpy())
 
 
 def tensor_type(value: torch.Tensor) -> Any:
