@@ -105,6 +105,18 @@ def _cumulative_product(node: Node) -> Any:
     return op.flip(product, axis) if backward else product
 
 
+def _extreme(function: Any) -> Rule:
+    """TVM joins the inputs first, which takes equal ranks."""
+
+    def convert(node: Node) -> Any:
+        found = node.inputs[0]
+        for x in node.inputs[1:]:
+            found = node.emit(function(found, x))
+        return found
+
+    return convert
+
+
 def _old_slice(node: Node) -> Any:
     """Before opset 10 the bounds are attributes, which TVM does not read."""
     if node.opset >= 10:
@@ -260,6 +272,8 @@ RULES: dict[tuple[str, str], Rule] = {
     ("", "Dropout"): _dropout,
     ("", "EyeLike"): _eye_like,
     ("", "IsInf"): _is_inf,
+    ("", "Max"): _extreme(op.maximum),
+    ("", "Min"): _extreme(op.minimum),
     ("", "OneHot"): _one_hot,
     ("", "Pow"): _pow,
     ("", "PRelu"): _prelu,
