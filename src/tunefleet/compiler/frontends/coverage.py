@@ -77,12 +77,13 @@ def torch_operators() -> Iterator[Operator]:
     from tunefleet.compiler.toolchain import load_tvm
 
     theirs = set(Translator(load_tvm().relax.BlockBuilder()).convert_map)
-    overloads = {}
-    for packet_name in dir(torch.ops.aten):
-        packet = getattr(torch.ops.aten, packet_name)
-        for overload in getattr(packet, "overloads", list)():
-            operator = getattr(packet, overload)
-            overloads[f"{packet_name}.{overload}"] = operator
+    # What a namespace of torch lists are only those that somebody asked for.
+    known = torch._C._dispatch_get_all_op_names()
+    names = {name.removeprefix("aten::") for name in known if name.startswith("aten::")}
+    overloads = {
+        name if "." in name else f"{name}.default": _overload(torch.ops.aten, name)
+        for name in names
+    }
     usual = {str(o).removeprefix("aten.") for o in torch.export.default_decompositions()}
     further = {str(o).removeprefix("aten.") for o in decomposition_table}
     for name, operator in sorted(overloads.items()):
@@ -101,6 +102,11 @@ def torch_operators() -> Iterator[Operator]:
             yield Operator(name, How.WRITTEN_OUT)
         else:
             yield Operator(name, How.STAYS, "TVM has no conversion for it")
+
+
+def _overload(namespace: Any, name: str) -> Any:
+    packet, _, overload = name.partition(".")
+    return getattr(getattr(namespace, packet), overload or "default")
 
 
 def tflite_operators() -> Iterator[Operator]:
