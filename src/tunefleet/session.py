@@ -5,6 +5,7 @@ Everything the command line does to a network is a call of this module.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -19,11 +20,13 @@ from tunefleet.core.events import Event, JobOpened, Note, Observer, PhaseStarted
 from tunefleet.core.job import Job, JobSpec, JobState
 from tunefleet.core.settings import TuneSettings
 from tunefleet.core.shapes import ShapeRequest
-from tunefleet.errors import JobError, StepOrderError
+from tunefleet.errors import InputError, JobError, StepOrderError
 from tunefleet.request import SearchRequest, job_spec, search_request, shape_request
 from tunefleet.scheduler.values import JobEnd, Role
 
 if TYPE_CHECKING:
+    from torch.nn import Module
+
     from tunefleet.compiler.artifact import Artifact
     from tunefleet.fleet.comparison import Comparison, Contender
     from tunefleet.fleet.finalists import Finalists
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
     from tunefleet.fleet.network_work import PreparedNetwork
     from tunefleet.store import Store
 
-__all__ = ["BenchmarkContext", "Session"]
+__all__ = ["BenchmarkContext", "Session", "from_network"]
 
 #: Rounds of the comparison in `build` that decides what is delivered.
 _DECISION_ROUNDS = 3
@@ -41,6 +44,19 @@ _DECISION_ROUNDS = 3
 
 def _ignore(event: Event) -> None:
     """The observer of whoever does not watch."""
+
+
+def from_network(
+    network: str | Path | Module, *, context: BenchmarkContext | None = None, **importing: Any
+) -> Session:
+    """A session with a network imported and checked; `importing` is what
+    `Session.from_network` takes."""
+    session = Session(context)
+    try:
+        return session.from_network(network, **importing)
+    except BaseException:
+        session.close()
+        raise
 
 
 class Session:
@@ -105,21 +121,49 @@ class Session:
 
     def from_network(
         self,
-        spec: str | Path,
+        spec: str | Path | Module,
         *,
+        example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
+        dynamic: Mapping[str, Mapping[int, Any]] | None = None,
         shapes: Mapping[str, Sequence[int] | Sequence[Sequence[int]]] | None = None,
         dims: Mapping[str, int | Sequence[int]] | None = None,
+        constants: Mapping[str, float | Sequence[float]] | None = None,
         whole: bool = False,
     ) -> Self:
         """Import a network, check it against its source framework, split it into tasks.
 
         `shapes` fixes shapes of inputs by name, `dims` free dimensions by name; several values of
-        a dimension make one module for all of them. `whole`: refuse a network of which a part
+        a dimension make one module for all of them. `constants` are inputs that always have these
+        values: the network is tuned without them. `whole`: refuse a network of which a part
         would stay in its source framework.
+
+        A torch module in eval mode is exported with its `example_inputs`, a tuple of tensors, or a
+        dictionary of them by name; `dynamic` names its free axes, such as {"x": {0: "batch"}}. Its
+        file is kept below home, in a place named by its content.
         """
-        self.import_network(spec, shape_request(shapes, dims), whole=whole)
+        spec = self._file_of(spec, example_inputs, dynamic)
+        self.import_network(spec, shape_request(shapes, dims, constants), whole=whole)
         self.check_import()
         return self
+
+    def _file_of(
+        self,
+        network: str | Path | Module,
+        example_inputs: Sequence[Any] | Mapping[str, Any] | None,
+        dynamic: Mapping[str, Mapping[int, Any]] | None,
+    ) -> str | Path:
+        """Where the network is read from: a module is written first."""
+        if not isinstance(network, str | os.PathLike):
+            from tunefleet.compiler.frontends.torch_module import saved_module
+
+            folder = self.context.directory("modules")
+            return saved_module(network, example_inputs, dynamic, folder)
+        if example_inputs is not None or dynamic is not None:
+            raise InputError(
+                f"{network} is no module: it has inputs of its own",
+                cure="leave out example_inputs and dynamic; free dimensions take dims and shapes",
+            )
+        return Path(network) if isinstance(network, os.PathLike) else network
 
     def import_network(
         self, spec: str | Path, shapes: ShapeRequest | None = None, *, whole: bool = False
@@ -250,13 +294,13 @@ class Session:
         tuned = self._need(self._tuned, "verify", "compile")
         prepared = self._need(self._prepared, "verify", "from_network")
         from tunefleet.fleet.comparison import Contender, compare
-        from tunefleet.fleet.network_work import TOLERANCE, difference_of
+        from tunefleet.fleet.network_work import difference_of
 
         machine = self._start_machine()
         self._phase("measure")
         with self.context.timed("evaluate", Role.DEVICE):
             self._difference = difference_of(prepared, tuned, machine)
-            if not self._difference <= TOLERANCE:
+            if not self._difference <= prepared.tolerance:
                 self._deliver_plain(
                     f"the tuned module differs from the source framework by {self._difference:.1e}"
                 )

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from numpy.typing import NDArray
+
 from tunefleet.compiler.footprint import footprint
 from tunefleet.compiler.frontends import (
     ImportedNetwork,
@@ -36,6 +38,11 @@ T = TypeVar("T")
 #: Largest accepted difference from the source framework, relative to the largest output: float32
 #: sums in another order through hundreds of layers.
 TOLERANCE = 1e-3
+#: Where the source framework's own outputs move by more than that when the last bit of its inputs
+#: does, so many times that movement is accepted,
+_TIMES_OWN = 4.0
+#: but never more than this.
+_MOST_TOLERANCE = 0.1
 
 _NETWORK_TIMEOUT_S = 900.0
 
@@ -49,6 +56,7 @@ class TaskedNetwork:
     """A network after the graph pipeline: one module for all its shapes, split into tasks.
 
     `variants` are its imports, one for each signature of `info`, without their modules.
+    `float_type` is the one of fewest digits that it computes in.
     """
 
     info: NetworkInfo
@@ -56,6 +64,7 @@ class TaskedNetwork:
     module: Any
     tasks: list[WeightedTask]
     footprint: Footprint
+    float_type: str
 
     @property
     def flops(self) -> float:
@@ -86,7 +95,7 @@ class PreparedNetwork:
 
     `untuned` is the module as TVM alone would make it, for comparison; None where running it would
     take too long. `difference` of the plain module's outputs from the source framework's
-    (`expected`, for each signature) is what `check` finds.
+    (`expected`, for each signature) is what `check` finds, and `tolerance` what it accepts.
     """
 
     tasked: TaskedNetwork
@@ -94,6 +103,7 @@ class PreparedNetwork:
     untuned: Path | None
     expected: tuple[list[Any], ...] = ()
     difference: float = math.nan
+    tolerance: float = TOLERANCE
 
     @property
     def info(self) -> NetworkInfo:
@@ -114,6 +124,7 @@ def import_network(
     """
     from tunefleet.compiler.graph import prepare
     from tunefleet.compiler.host import to_tvm
+    from tunefleet.compiler.sensitivity import coarsest_type
     from tunefleet.compiler.tasks import extract_tasks
     from tunefleet.compiler.variants import merged
     from tunefleet.compiler.weights import SharedConstants
@@ -125,6 +136,7 @@ def import_network(
     request = shapes or ShapeRequest()
     several, constants = len(request.variants()) > 1, SharedConstants()
     for each in load_networks(spec, place, request, whole=whole):
+        float_type = coarsest_type(each.mod)
         with quiet():
             module = prepare(each.mod, to_tvm(target))
         modules.append(constants.shared(module) if several else module)
@@ -135,7 +147,8 @@ def import_network(
         module = merged(modules)
         tasks = extract_tasks(module, target)
     give_back()
-    return TaskedNetwork(_info(variants), tuple(variants), module, tasks, footprint(module))
+    info = _info(variants)
+    return TaskedNetwork(info, tuple(variants), module, tasks, footprint(module), float_type)
 
 
 def _info(variants: Sequence[ImportedNetwork]) -> NetworkInfo:
@@ -169,29 +182,43 @@ def check(prepared: PreparedNetwork, machine: Machine) -> PreparedNetwork:
     Raises JobError when they disagree, whatever tuning made of it would be wrong too, and before
     when this machine has not the memory for it.
     """
-    name, threads = prepared.info.name, machine.target.threads
+    from tunefleet.compiler.sensitivity import nudged
+
+    name, variants = prepared.info.name, prepared.tasked.variants
     check_fits(name, prepared.tasked.footprint, machine_memory())
     machine.grant(prepared.tasked.footprint)
-    expected = tuple(
-        on_device(
-            machine,
-            f"{name}: the source framework failed",
-            work.run_reference,
-            each.reference,
-            list(each.example_inputs),
-            threads,
-        )
-        for each in prepared.tasked.variants
-    )
+    expected = tuple(_reference(each, each.example_inputs, machine) for each in variants)
     prepared = replace(prepared, expected=expected)
     difference = difference_of(prepared, prepared.plain, machine)
-    if not difference <= TOLERANCE:
+    if difference > TOLERANCE:
+        kind = prepared.tasked.float_type
+        moved = (nudged(each.example_inputs, kind) for each in variants)
+        again = [_reference(e, inputs, machine) for e, inputs in zip(variants, moved, strict=True)]
+        prepared = replace(prepared, tolerance=accepted_difference(expected, again))
+    if not difference <= prepared.tolerance:
         raise JobError(
             f"{name}: the imported network differs from its source framework by "
             f"{difference:.1e} of the largest output",
             cure="report the network; its import is wrong and tuning it would be too",
         )
     return replace(prepared, difference=difference)
+
+
+def _reference(
+    network: ImportedNetwork, inputs: Sequence[Any], machine: Machine
+) -> list[NDArray[Any]]:
+    what = f"{network.info.name}: the source framework failed"
+    threads = machine.target.threads
+    return on_device(machine, what, work.run_reference, network.reference, list(inputs), threads)
+
+
+def accepted_difference(expected: Sequence[list[Any]], moved: Sequence[list[Any]]) -> float:
+    """What may lie between two right implementations, by how far the outputs of one, `expected`,
+    move when the last bit of its inputs does."""
+    from tunefleet.compiler.executable import worst_difference
+
+    own = max(worst_difference(e, m) for e, m in zip(expected, moved, strict=True))
+    return min(max(TOLERANCE, _TIMES_OWN * own), _MOST_TOLERANCE)
 
 
 def compile_to(

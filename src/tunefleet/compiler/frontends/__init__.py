@@ -1,4 +1,4 @@
-"""Reads a network from a file, a SavedModel or the zoo, and hands it over as Relax.
+"""Reads a network from a file, a folder or the zoo, and hands it over as Relax.
 
 Importing this package imports neither TVM nor torch: loading a network does.
 """
@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
+from tunefleet.compiler.frontends.huggingface_ import HuggingFaceFrontend
 from tunefleet.compiler.frontends.imported import (
     Frontend,
     ImportedNetwork,
@@ -57,14 +58,15 @@ FRONTENDS: tuple[Frontend, ...] = (
     TFLiteFrontend(),
     KerasFrontend(),
     SavedModelFrontend(),
+    HuggingFaceFrontend(),
 )
 
 
 def load_network(
     spec: str | os.PathLike[str], request: ImportRequest | None = None
 ) -> ImportedNetwork:
-    """Loads ``zoo:NAME?key=value``, a SavedModel folder, or an ``.onnx``, ``.pt2``, ``.tflite`` or
-    ``.keras`` file at one choice of shapes.
+    """Loads ``zoo:NAME?key=value``, a SavedModel or Hugging Face folder, or an ``.onnx``, ``.pt2``,
+    ``.tflite`` or ``.keras`` file at one choice of shapes.
 
     Without a `request`, files of segments go to a temporary folder. Raises InputError when the
     source is wrong, and SetupError when a package that reads it is not installed.
@@ -78,7 +80,8 @@ def load_network(
                 return imported
             # The same file at other shapes is another network.
             shapes = [str(spec) for spec in imported.info.inputs]
-            own = digest([imported.info.digest, shapes], len(imported.info.digest))
+            told = [imported.info.digest, shapes, imported.info.constants]
+            own = digest(told, len(imported.info.digest))
             return replace(imported, info=replace(imported.info, digest=own))
     source_path(text)
     raise AssertionError(f"{text}: a suffix without a frontend")
