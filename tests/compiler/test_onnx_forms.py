@@ -197,3 +197,21 @@ def test_slopes_of_channels_of_an_old_opset():
 @pytest.mark.parametrize("sort", [{}, {"axis": 0, "largest": 0}], ids=str)
 def test_the_largest_and_smallest(sort):
     check("TopK", [random(6, 7), _whole(3)], outputs=["values", "indices"], constants={1}, **sort)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [{}, {"strides": [2, 1], "pads": [1, 0, 2, 1]}, {"dilations": [2, 1], "pads": [1, 1, 1, 1]}],
+    ids=lambda form: "-".join(form) or "plain",
+)
+def test_windows_are_added_up_to_an_image(form):
+    image, block, ones = [7, 6], [3, 2], [1, 1]
+    pads, strides = form.get("pads", [0] * 4), form.get("strides", ones)
+    counts = [
+        (image[i] + pads[i] + pads[i + 2] - form.get("dilations", ones)[i] * (block[i] - 1) - 1)
+        // strides[i]
+        + 1
+        for i in range(2)
+    ]
+    inputs = [random(2, 3 * 6, counts[0] * counts[1]), _whole(*image), _whole(*block)]
+    check("Col2Im", inputs, constants={1, 2}, **form)
