@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from tunefleet.compiler.build import is_memory, one_line
-from tunefleet.compiler.programs import nbytes
+from tunefleet.compiler.runners import random_array, runner, runner_in_network
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.core.settings import MeasureSettings
+from tunefleet.core.task import TaskWeights
 from tunefleet.core.trial import Built, Failure, FailureKind, Measurement
 
 tvm = load_tvm()
@@ -23,23 +22,21 @@ tvm = load_tvm()
 _TOLERANCE = 1e-4
 _CHECK_RUNS = 5
 _LONG_RUN_S = 0.02
-
-#: Weights smaller than this are measured warm: fetching them takes a microsecond or two.
-_COLD_BYTES = 64 * 2**10
-#: More than caches hold: beyond it weights come from memory however many others there are.
-_NO_CACHE_BYTES = 128 * 2**20
-_MOST_COPIES = 256
+_NO_WEIGHTS = TaskWeights()
 
 
 def profile_candidate(
-    built: Built, settings: MeasureSettings, best_s: float | None
+    built: Built,
+    settings: MeasureSettings,
+    best_s: float | None,
+    weights: TaskWeights = _NO_WEIGHTS,
 ) -> Measurement | Failure:
-    """Measure one candidate: warm-up, then short repeats.
+    """Measure one candidate: warm-up, then short repeats, with `weights` as cold as in the network.
 
     `best_s` is the best latency of the task so far; a candidate far behind it is cut short.
     """
     try:
-        run = runner(built)
+        run = runner(built) if settings.flush_cache else runner_in_network(built, weights)
         flush = "cache_flush_cpu_non_first_arg" if settings.flush_cache else ""
         warm = run(number=1, repeat=settings.slow_repeats, preprocess=flush)
         estimate = min(warm)
@@ -59,18 +56,14 @@ def profile_candidate(
 def profile_interleaved(
     candidates: Sequence[Built],
     settings: MeasureSettings,
-    weights: Sequence[int] = (),
-    between: int = 0,
+    weights: TaskWeights = _NO_WEIGHTS,
 ) -> list[Measurement | Failure]:
-    """Measure finalists in turn, A B C A B C ..., so that a slow minute hits all of them alike.
-
-    Where `weights` (argument indices) are given, they are as cold as they are in the network, in
-    which `between` bytes of weights pass through the caches from one run to the next.
-    """
+    """Measure finalists in turn, A B C A B C ..., so that a slow minute hits all of them alike;
+    `weights` are as cold as in the network."""
     prepared: list[Any] = []
     for built in candidates:
         try:
-            run = _cold_runner(built, weights, between) or runner(built)
+            run = runner_in_network(built, weights)
             estimate = min(run(number=1, repeat=3, preprocess=""))
             prepared.append((run, max(1, math.ceil(settings.min_repeat_ms * 1e-3 / estimate))))
         except Exception as error:
@@ -86,73 +79,6 @@ def profile_interleaved(
         entry if isinstance(entry, Failure) else Measurement(tuple(values))
         for entry, values in zip(prepared, latencies, strict=True)
     ]
-
-
-def runner(built: Built) -> Any:
-    """run(number, repeat, preprocess) -> seconds per run of each repeat."""
-    library = tvm.runtime.load_module(built.path)
-    arguments = [
-        _random_tensor(shape, dtype, seed) for seed, (shape, dtype) in enumerate(built.args)
-    ]
-
-    def run(*, number: int, repeat: int, preprocess: str) -> list[float]:
-        evaluator = library.time_evaluator(
-            "main", tvm.cpu(), number=number, repeat=repeat, f_preproc=preprocess
-        )
-        return [float(s) for s in evaluator(*arguments).results]
-
-    return run
-
-
-def _cold_runner(built: Built, weights: Sequence[int], between: int) -> Any:
-    """Like `runner`, with another copy of the weights in each run; None where that tells nothing.
-
-    Inputs stay warm, as what the kernel before has just written. The copies together are what the
-    whole network's weights are, up to a size that no cache holds.
-    """
-    size = sum(nbytes(*built.args[i]) for i in weights)
-    copies = min(_MOST_COPIES, math.ceil(min(between, _NO_CACHE_BYTES) / size)) if size else 0
-    if size < _COLD_BYTES or copies < 2:
-        return None
-    function = tvm.runtime.load_module(built.path)["main"]
-    shared = [_random_tensor(shape, dtype, 0) for shape, dtype in built.args]
-    sets = [
-        [_random_tensor(*built.args[i], 0) if i in weights else a for i, a in enumerate(shared)]
-        for _ in range(copies)
-    ]
-    following = itertools.cycle(sets)
-    function(*next(following))
-
-    def run(*, number: int, repeat: int, preprocess: str) -> list[float]:
-        found = []
-        for _ in range(repeat):
-            arguments = [next(following) for _ in range(number)]
-            started = time.perf_counter()
-            for each in arguments:
-                function(*each)
-            found.append((time.perf_counter() - started) / number)
-        return found
-
-    return run
-
-
-def _random_array(shape: tuple[int, ...], dtype: str, seed: int) -> Any:
-    generator = np.random.default_rng(seed)
-    if dtype.startswith("float") or dtype == "bfloat16":
-        return generator.standard_normal(shape, dtype=np.float32).astype(dtype)
-    if dtype == "bool":
-        return generator.random(shape) < 0.5
-    # Indices must stay inside any table that they look up.
-    return generator.integers(0, 2, shape).astype(dtype)
-
-
-@lru_cache(maxsize=256)
-def _pool_array(shape: tuple[int, ...], dtype: str) -> Any:
-    return _random_array(shape, dtype, 0)
-
-
-def _random_tensor(shape: tuple[int, ...], dtype: str, seed: int) -> Any:
-    return tvm.runtime.tensor(_pool_array(shape, dtype))
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +114,7 @@ def check_output(default: Built, candidate: Built, seed: int) -> Check:
 def _output(built: Built, seed: int) -> tuple[Any, float]:
     """The last argument of a program on random input, and the seconds of its fastest run."""
     library = tvm.runtime.load_module(built.path)
-    arrays = [_random_array(shape, dtype, seed + i) for i, (shape, dtype) in enumerate(built.args)]
+    arrays = [random_array(shape, dtype, seed + i) for i, (shape, dtype) in enumerate(built.args)]
     arguments = [tvm.runtime.tensor(a) for a in arrays]
     fastest = math.inf
     for _ in range(_CHECK_RUNS):
