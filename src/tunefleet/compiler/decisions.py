@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from tunefleet.compiler.adapt import Donor, adapted, build_of
 from tunefleet.compiler.choices import Ints
 from tunefleet.compiler.population import Population
-from tunefleet.compiler.programs import load_program
 from tunefleet.compiler.sketch import Sketch
 from tunefleet.compiler.sketching import open_sketch
 from tunefleet.compiler.space import design_space
@@ -41,13 +40,11 @@ class DecisionSpace:
 
         Raises InternalError for a sampling instruction that CPU schedules do not have.
         """
-        module = load_program(program)
         # MetaSchedule's search drops instructions without effect too: its traces have none.
-        traces = tuple(
-            schedule.trace.simplified(remove_postproc=True)
-            for schedule in design_space(program, target)
+        sketches = tuple(
+            open_sketch(form, schedule.trace.simplified(remove_postproc=True))
+            for form, schedule in design_space(program, target)
         )
-        sketches = tuple(open_sketch(module, trace) for trace in traces)
         texts = tuple(canonical_json(sketch.instructions) for sketch in sketches)
         return cls(sketches, texts, tuple(build_of(sketch.instructions) for sketch in sketches))
 

@@ -4,16 +4,39 @@ from __future__ import annotations
 
 from typing import Any
 
+from tunefleet.compiler import winograd
 from tunefleet.compiler.folding import ints
 from tunefleet.compiler.toolchain import load_tvm
 
 tvm = load_tvm()
-te, topi = tvm.te, tvm.topi
+relax, te, topi = tvm.relax, tvm.te, tvm.topi
+
+#: TVM's number for operators that take elementwise ones after them.
+_FUSABLE = 4
 
 
-def legalize() -> Any:
-    """The LegalizeOps pass with the definitions of this module."""
-    return tvm.relax.transform.LegalizeOps({"relax.nn.conv2d_transpose": _conv2d_transpose})
+def legalize(*, fewer_products: bool = False) -> Any:
+    """The LegalizeOps pass with the definitions of this module; with `fewer_products`, convolutions
+    for which that pays are Winograd's."""
+    own = {"relax.nn.conv2d_transpose": _conv2d_transpose}
+    if fewer_products:
+        own["relax.nn.conv2d"] = _conv2d_winograd
+    return tvm.relax.transform.LegalizeOps(own)
+
+
+def _conv2d_winograd(builder: Any, call: Any) -> Any:
+    if not winograd.pays(call):
+        return tvm.ir.Op.get("relax.nn.conv2d").get_attr("FLegalize")(builder, call)
+    data, weight = call.args
+    return builder.call_te(
+        winograd.convolution,
+        data,
+        relax.const(winograd.transformed(weight.value.numpy())),
+        ints(call.attrs.padding),
+        primfunc_name_hint="conv2d",
+        # What follows is fused into it, as into any convolution.
+        primfunc_attrs={"op_pattern": _FUSABLE},
+    )
 
 
 def _conv2d_transpose(builder: Any, call: Any) -> Any:

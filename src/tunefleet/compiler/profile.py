@@ -13,6 +13,7 @@ import numpy as np
 from tunefleet.compiler.build import is_memory, one_line
 from tunefleet.compiler.runners import random_array, runner, runner_in_network
 from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.compiler.winograd import fitting
 from tunefleet.core.settings import MeasureSettings
 from tunefleet.core.task import TaskWeights
 from tunefleet.core.trial import Built, Failure, FailureKind, Measurement
@@ -94,12 +95,13 @@ class Check:
 
 
 def check_output(default: Built, candidate: Built, seed: int) -> Check:
-    """Run both programs on the same random input.
+    """Run both programs on the same random input, the candidate in whatever form it is.
 
     The tolerance follows from float32 sums in another order: relative to the largest output.
     """
-    expected, default_s = _output(default, seed)
-    actual, _ = _output(candidate, seed)
+    arrays = [random_array(*types, seed + i) for i, types in enumerate(default.args)]
+    expected, default_s = _output(default, arrays)
+    actual, _ = _output(candidate, arrays)
     if expected.dtype.kind != "f":
         same = np.array_equal(expected, actual)
         return Check("" if same else "integer outputs differ", default_s)
@@ -111,11 +113,11 @@ def check_output(default: Built, candidate: Built, seed: int) -> Check:
     return Check(text, default_s)
 
 
-def _output(built: Built, seed: int) -> tuple[Any, float]:
-    """The last argument of a program on random input, and the seconds of its fastest run."""
+def _output(built: Built, arrays: Sequence[Any]) -> tuple[Any, float]:
+    """The last argument of a program on given ones, and the seconds of its fastest run."""
     library = tvm.runtime.load_module(built.path)
-    arrays = [random_array(shape, dtype, seed + i) for i, (shape, dtype) in enumerate(built.args)]
-    arguments = [tvm.runtime.tensor(a) for a in arrays]
+    pairs = zip(arrays, built.args, strict=True)
+    arguments = [tvm.runtime.tensor(fitting(a, shape)) for a, (shape, _) in pairs]
     fastest = math.inf
     for _ in range(_CHECK_RUNS):
         started = time.perf_counter()
