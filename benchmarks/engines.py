@@ -183,18 +183,21 @@ def engine_process(engine: str, name: str, folder: Path, threads: int) -> None:
     """One engine: prepares, compares its outputs, then measures when it is told to."""
     from tunefleet.compiler.executable import worst_difference
 
-    run, outputs = _ENGINES[engine](name, folder, threads, _arrays(folder / "inputs.npz"))
+    # Engines that share memory do not keep it alive.
+    inputs = _arrays(folder / "inputs.npz")
+    run, outputs = _ENGINES[engine](name, folder, threads, inputs)
     difference = worst_difference(_arrays(folder / "expected.npz"), outputs())
     serve(run, {"difference": difference})
 
 
-def tune(name: str, folder: Path, minutes: float) -> dict[str, Any]:
+def tune(name: str, folder: Path, minutes: float, threads: int | None) -> dict[str, Any]:
     """`tunefleet tune` as a user calls it; a search that was interrupted goes on."""
     output = folder / "tuned.json"
     file = folder / ("network.pt2" if name in _AS_PT2 else "network.onnx")
     command = [str(Path(sys.executable).parent / "tunefleet"), "tune", str(file),
                "--minutes", str(minutes), "--home", str(folder / "home"),
                "--json", str(output)]  # fmt: skip
+    command += ["--threads", str(threads)] if threads else []
     subprocess.run(command, check=True, stdout=sys.stderr)
     found: dict[str, Any] = json.loads(output.read_text())
     return found
@@ -309,7 +312,9 @@ def main(options: argparse.Namespace) -> int:
         files = step(folder / "files.json", False, lambda n=name, f=folder: _in_process(n, f))
         minutes = 0.5 if options.quick else options.minutes
         tuned = step(
-            folder / "tuned.json", False, lambda n=name, f=folder, m=minutes: tune(n, f, m)
+            folder / "tuned.json",
+            False,
+            lambda n=name, f=folder, m=minutes: tune(n, f, m, options.threads),
         )
         measured = step(
             folder / "measured.json",
@@ -341,6 +346,7 @@ if __name__ == "__main__":
     made.add_argument("--folder", type=Path, default=Path("engines"), help="files, homes, figures")
     made.add_argument("--network", action="append", help="by default all")
     made.add_argument("--minutes", type=float, default=12.0, help="budget of each search")
+    made.add_argument("--threads", type=int, help="by default one for each physical core")
     made.add_argument("--rounds", type=int, default=12)
     made.add_argument("--measure", action="store_true", help="measure again what was measured")
     made.add_argument("--files", nargs=2, help=argparse.SUPPRESS)

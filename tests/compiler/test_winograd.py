@@ -173,3 +173,39 @@ def test_delivered_modules_hold_the_weights_of_the_form(
     assert 36 * 64 * 64 in sizes
     assert 9 * 64 * 64 not in sizes
     assert worst_difference(expected, run_compiled(network, [data])) < 1e-5
+
+
+def test_a_form_of_which_little_is_known_is_tried_whatever_its_score(
+    traces: dict[str, tuple[Any, str]], target: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tunefleet.compiler import select
+    from tunefleet.compiler.decisions import DecisionSpace
+    from tunefleet.core.settings import SearchSettings
+
+    def direct_first(selection: Any, population: Any) -> Any:
+        return 1.0 - selection._space.decisions.forms[population.sketch]
+
+    def chosen(known: list[str]) -> int:
+        request = select.SelectRequest(
+            task.program,
+            target,
+            SearchSettings(population=64, generations=1, random_share=0.0),
+            batch=8,
+            seed=1,
+            known=tuple((str(i), trace, 1e-3) for i, trace in enumerate(known)),
+        )
+        found = select.select(request, Indifferent()).candidates
+        return sum(is_winograd(candidate.trace) for candidate in found)
+
+    class Indifferent:
+        def predict(self, programs: Any) -> Any:
+            return np.zeros(len(programs))
+
+    monkeypatch.setattr(select._Selection, "_score", direct_first)
+    task, _ = next(iter(traces.values()))
+    space = DecisionSpace.of(task.program, target)
+    random = space.traces(space.sample(80, np.random.default_rng(3)))
+    tried = [trace for trace in random if is_winograd(trace)]
+    assert len(tried) >= select._FORM_TRIALS
+    assert chosen([]) == 2
+    assert chosen(tried) == 0
