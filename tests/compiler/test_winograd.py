@@ -209,3 +209,12 @@ def test_a_form_of_which_little_is_known_is_tried_whatever_its_score(
     assert len(tried) >= select._FORM_TRIALS
     assert chosen([]) == 2
     assert chosen(tried) == 0
+
+
+def test_networks_that_were_fused_in_another_way_keep_the_direct_form(target: Any) -> None:
+    from tunefleet.compiler.forms import with_forms
+    from tunefleet.compiler.graph import prepare
+    from tunefleet.compiler.host import to_tvm
+
+    mod, other = (prepare(network(size=size)[0], to_tvm(target)) for size in (4, 6))
+    assert with_forms(mod, other) is mod

@@ -44,18 +44,29 @@ def form_of(module: Any, trace: str) -> Any:
 def with_forms(mod: Any, other: Any) -> Any:
     """`mod` with the programs of `other`, the same network in Winograd's form, as their other form.
 
-    Both are prepared alike, so their calls come in the same order.
+    Both are prepared alike, so their calls come in the same order; where fusion made something else
+    of them, there are no other forms. Neither is there one of a program that is called with weights
+    that are not constant.
     """
+    calls, counterparts = list(_calls(mod)), list(_calls(other))
+    if [_signature(call) for call in calls] != [_signature(call) for call in counterparts]:
+        return mod
+    chosen: dict[Any, Any] = {}
+    for call, counterpart in zip(calls, counterparts, strict=True):
+        gvar, theirs = call.args[0], other[counterpart.args[0]]
+        weights = [call.args[1].fields[i] for i in _changed(mod[gvar], theirs)]
+        constant = all(isinstance(weight, tvm.ir.GenericConst) for weight in weights)
+        chosen[gvar] = theirs if weights and constant and chosen.get(gvar, theirs) else None
     found = mod.clone()
-    for call, counterpart in zip(_calls(mod), _calls(other), strict=True):
-        gvar = call.args[0]
-        ours, theirs = found[gvar], other[counterpart.args[0]]
-        changed = _changed(ours, theirs)
-        if changed and all(
-            isinstance(call.args[1].fields[i], tvm.ir.GenericConst) for i in changed
-        ):
-            found.update_func(gvar, ours.with_attr(_OTHER, theirs.with_attr("tirx.noalias", True)))
+    for gvar, theirs in chosen.items():
+        if theirs is not None:
+            attribute = theirs.with_attr("tirx.noalias", True)
+            found.update_func(gvar, mod[gvar].with_attr(_OTHER, attribute))
     return found
+
+
+def _signature(call: Any) -> tuple[int, str]:
+    return len(call.args[1].fields), str(call.ty)
 
 
 def _calls(mod: Any) -> Iterator[Any]:
