@@ -67,7 +67,7 @@ def items(name: str, options: argparse.Namespace) -> Iterator[Item]:
             yield Item(test.name, partial(_tested, test))
     else:
         for made in corpus.architectures(name):
-            for form in corpus.FORMS:
+            for form in made.forms:
                 key = f"{name}/{made.name}/{form}"
                 yield Item(key, partial(_exported, made, form, options))
 
