@@ -1,9 +1,9 @@
-"""Peak memory and seconds of tuning large decoders, of all processes of the command together.
+"""Peak memory and seconds of tuning large networks, of all processes of the command together.
 
-A decoder as Llama's with random weights is written once to a cache folder, as `.pt2` or as ONNX
-with external data, by a process of its own; `tunefleet tune` of it runs as the user would run it.
-Memory is the proportional set size (PSS) of the command's whole process tree: a page that several
-processes share counts once.
+A network with random weights, a decoder as Llama's or a ViT-B/32, is written once to a cache
+folder, as `.pt2` or as ONNX with external data, by a process of its own; `tunefleet tune` of it
+runs as the user would run it. Memory is the proportional set size (PSS) of the command's whole
+process tree: a page that several processes share counts once.
 """
 
 from __future__ import annotations
@@ -55,15 +55,36 @@ DECODERS = {
     # The widths of the largest in few layers: for a look at what does not depend on depth.
     "1100m-2": Decoder(2048, 5632, 2, 32, 4),
 }
+VIT = "vit-b32"
 FORMS = ("pt2", "onnx")
 
 
-def write(decoder: Decoder, form: str, path: Path) -> None:
-    """Make the decoder with seeded weights and export it to `path`."""
+def write(name: str, form: str, path: Path) -> None:
+    """Make the network with seeded weights and export it to `path`."""
+    import torch
+
+    torch.manual_seed(0)
+    module, example = _vit() if name == VIT else _decoder(DECODERS[name])
+    with torch.no_grad():
+        if form == "pt2":
+            torch.export.save(torch.export.export(module.eval(), (example,)), path)
+            return
+        torch.onnx.export(
+            module.eval(),
+            (example,),
+            str(path),
+            input_names=["input"],
+            dynamo=True,
+            external_data=True,
+            optimize=True,
+            verbose=False,
+        )
+
+
+def _decoder(decoder: Decoder) -> tuple[Any, Any]:
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=decoder.vocabulary,
         hidden_size=decoder.hidden,
@@ -74,29 +95,21 @@ def write(decoder: Decoder, form: str, path: Path) -> None:
         tie_word_embeddings=False,
         use_cache=False,
     )
-    module = LlamaForCausalLM(config).eval()
     tokens = torch.arange(decoder.tokens)[None] * 97 % decoder.vocabulary
-    with torch.no_grad():
-        if form == "pt2":
-            torch.export.save(torch.export.export(module, (tokens,)), path)
-            return
-        torch.onnx.export(
-            module,
-            (tokens,),
-            str(path),
-            input_names=["input_ids"],
-            output_names=["logits"],
-            dynamo=True,
-            external_data=True,
-            optimize=True,
-            verbose=False,
-        )
+    return LlamaForCausalLM(config), tokens
+
+
+def _vit() -> tuple[Any, Any]:
+    import torch
+    from transformers import ViTConfig, ViTForImageClassification
+
+    return ViTForImageClassification(ViTConfig(patch_size=32)), torch.randn(1, 3, 224, 224)
 
 
 def written(name: str, form: str, cache: Path) -> Path:
-    """The decoder's file; made by a child process unless it is there."""
-    folder = cache / f"decoder-{name}-{form}"
-    path = folder / f"decoder{name.replace('-', '_')}.{form}"
+    """The network's file; made by a child process unless it is there."""
+    folder = cache / f"{name}-{form}"
+    path = folder / f"network-{name}.{form}"
     if not path.is_file():
         with tempfile.TemporaryDirectory(dir=cache) as draft:
             command = [sys.executable, __file__, "--write", name, form, f"{draft}/{path.name}"]
@@ -258,10 +271,10 @@ def main(options: argparse.Namespace) -> int:
     started = time.time()
     if options.write:
         name, form, path = options.write
-        write(DECODERS[name], form, Path(path))
+        write(name, form, Path(path))
         return 0
     options.cache.mkdir(parents=True, exist_ok=True)
-    names = ["60m"] if options.quick else options.decoders.split(",")
+    names = ["60m"] if options.quick else options.networks.split(",")
     figures: list[dict[str, Any]] = []
     checks: list[common.Check] = []
     for name in names:
@@ -270,17 +283,20 @@ def main(options: argparse.Namespace) -> int:
             weights = weight_bytes(path)
             with tempfile.TemporaryDirectory(dir=options.cache, prefix="home-") as home:
                 run = tune(path, Path(home), options.minutes, options.keep_free)
-            figures.append({"decoder": name, "form": form, "weights": weights, **run})
+            figures.append({"network": name, "form": form, "weights": weights, **run})
             checks += report(name, form, weights, run)
     return common.finish("large_networks", started, {"runs": figures}, checks, options.json)
 
 
 if __name__ == "__main__":
     options = common.parser(__doc__ or "")
-    options.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "decoders")
-    options.add_argument("--decoders", default="350m,1100m", help="of " + ", ".join(DECODERS))
+    options.add_argument(
+        "--cache", type=Path, default=Path(tempfile.gettempdir()) / "large-networks"
+    )
+    known = ", ".join((*DECODERS, VIT))
+    options.add_argument("--networks", default=f"{VIT},350m,1100m", help=f"of {known}")
     options.add_argument("--forms", default=",".join(FORMS))
     options.add_argument("--minutes", type=float, default=5.0)
     options.add_argument("--keep-free", type=float, default=2.0, help="GiB: ends a run below it")
-    options.add_argument("--write", nargs=3, metavar=("DECODER", "FORM", "PATH"))
+    options.add_argument("--write", nargs=3, metavar=("NETWORK", "FORM", "PATH"))
     common.run(main, options)

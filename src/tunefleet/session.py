@@ -170,6 +170,7 @@ class Session:
     ) -> None:
         """The part of `from_network` that the device has no part in."""
         from tunefleet.compiler.frontends import network_digest
+        from tunefleet.fleet.memory import give_back
         from tunefleet.fleet.network_work import import_network, prepare_network
 
         self._phase("import")
@@ -179,7 +180,9 @@ class Session:
             for note in dict.fromkeys(n for each in tasked.variants for n in each.notes):
                 self._observer(Note(note))
             self._prepared = prepare_network(tasked, target, folder)
-        self.context.values["network"] = tasked.info.name
+            del tasked  # with weights that are in the module's file by now
+            give_back()
+        self.context.values["network"] = self._prepared.info.name
         # Where it is found again to be measured beside its artifact.
         is_file = Path(spec).exists()
         self.context.values["spec"] = str(Path(spec).resolve()) if is_file else str(spec)
@@ -272,6 +275,9 @@ class Session:
     def compile(self) -> None:
         """The part of `build` that the device has no part in."""
         prepared = self._need(self._prepared, "build", "from_network")
+        from tunefleet.compiler.executable import weights_path
+        from tunefleet.compiler.weights import drop_pages
+        from tunefleet.fleet.memory import give_back
         from tunefleet.fleet.network_work import compile_to
 
         tuned = self._scratch_path() / "tuned.so"
@@ -279,6 +285,8 @@ class Session:
         with self.context.timed("compile", Role.HOST):
             traces = self._traces(prepared)
             compile_to(tuned, prepared.tasked.module, self.context.target, traces)
+            drop_pages(weights_path(prepared.plain))
+            give_back()
         self._tuned, self._delivered, self._why_plain = tuned, "tuned", ""
 
     def verify(self) -> None:

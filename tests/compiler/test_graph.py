@@ -15,13 +15,13 @@ def relax_names(mod: Any) -> list[str]:
     return [str(c.op.name) for c in calls if isinstance(getattr(c, "op", None), tvm.ir.Op)]
 
 
-def build(emit: Any, shape: tuple[int, ...] = (1, 4, 6, 6)) -> Any:
+def build(emit: Any, shape: tuple[int, ...] = (1, 4, 6, 6), dtype: str = "float32") -> Any:
     """A one-input Relax module from `emit(builder, x) -> output`."""
     from tunefleet.compiler.toolchain import load_tvm
 
     relax = load_tvm().relax
     builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType(shape, "float32"))
+    x = relax.Var("x", relax.TensorType(shape, dtype))
     with builder.function("main", [x]):
         with builder.dataflow():
             output = builder.emit_output(emit(builder, x))

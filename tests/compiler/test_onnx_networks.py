@@ -201,6 +201,16 @@ def test_constants_that_do_not_fit_are_refused(name, values, text, tmp_path):
         _load(_save(tmp_path, _CHOOSES), tmp_path, constants=[(name, values)])
 
 
+def test_maps_from_classes_to_values_become_arrays(tmp_path):
+    graph = """g (float[3,2] x) => (seq(map(int64, float)) y)
+    { r = Sigmoid(x) y = ai.onnx.ml.ZipMap <classlabels_int64s = [4, 7]> (r) }"""
+    head = '<ir_version: 9, opset_import: ["":18, "ai.onnx.ml":3]>\n'
+    network = _load(_save(tmp_path, graph, head), tmp_path)
+    assert not network.segments
+    assert network.notes == ("output y is an array with a column for each class",)
+    _check(network, tmp_path)
+
+
 def test_shape_arithmetic_is_gone_once_shapes_are_fixed(tmp_path):
     graph = """g (float[N,C,H,W] x) => (float[N,K] y)
     { s = Shape(x) two = Constant<value_ints = [2]>() z = Constant<value_ints = [0]>()

@@ -45,6 +45,8 @@ _CASES = {
     "an order from the top": (lambda x: torch.argsort(x, 0, True), _WHOLE_NUMBERS),
     "a histogram": (lambda x: torch.histc(x, 4, 0, 3), _TIES),
     "a view of overlapping windows": (lambda x: (x * 2).as_strided((3, 4), (2, 1), 1), _TIES),
+    "windows that overlap": (lambda x: x.unfold(1, 3, 2).unfold(2, 2, 1), torch.randn(2, 7, 4)),
+    "windows side by side": (lambda x: x.unfold(-2, 3, 3), torch.randn(2, 7, 4)),
     "a lookup in inner axes": (lambda x: x[:, [[0], [-1]], [0, 2]], torch.randn(2, 3, 4)),
     "a lookup in separate axes": (lambda x: x[[0, 1], :, [2, -3]], torch.randn(2, 3, 4)),
     "a lookup by an input": (lambda x: _TIES[:, x.remainder(5)], _WHOLE_NUMBERS),
@@ -73,6 +75,10 @@ _CASES = {
     "rows added at places of an input": (
         lambda x: aten.index_put(torch.zeros(3, 9), [None, x.remainder(9)], x.float(), True),
         torch.tensor([7, 1, 7]),
+    ),
+    "a number put under a mask": (
+        lambda x: aten.index_put(x * 2, [None, x[0] > 1], torch.tensor(7.0)),
+        _TIES,
     ),
     "an empty part": (lambda x: torch.cat([x[:, 2:], x[:, :0]], 1), _TIES),
 }

@@ -33,6 +33,7 @@ _LONGEST_S = 40.0
 #: An output that stays below this is compared as if it reached it: a sigmoid far from its middle is
 #: the last digits of numbers near 1, and frameworks differ there by some 1e-7.
 _LEAST_SCALE = 1e-3
+_LEAST_REPEATS = 3
 #: A run as long as this is not warmed up again.
 _LONG_RUN_S = 0.5
 
@@ -124,7 +125,8 @@ class LoadedNetwork:
         return lambda: self._main(*tensors)
 
     def kernel_times(self, inputs: Sequence[Array], repeats: int) -> dict[str, float]:
-        """Seconds per inference spent in each kernel, by the kernel's name: median of repeats."""
+        """Seconds per inference spent in each kernel, by the kernel's name: median of repeats, of
+        fewer where these would take long."""
         tensors = [*_tensors(inputs), *self._weights]
         runs: list[dict[str, float]] = []
         starts: list[float] = []
@@ -139,7 +141,10 @@ class LoadedNetwork:
             return 0
 
         self._machine.set_instrument(instrument)
-        for _ in range(repeats + 1):
+        runs.append({})
+        first = _seconds(lambda: self._main(*tensors))
+        fitting = max(_LEAST_REPEATS, int(_LONGEST_S / first))
+        for _ in range(min(repeats, fitting)):
             runs.append({})
             self._main(*tensors)
         names = sorted(set().union(*runs[1:]))

@@ -49,6 +49,30 @@ def call_loops(
     return relax.call_tir(variable, list(inputs), list(outputs) if len(outputs) > 1 else outputs[0])
 
 
+def with_roots() -> Any:
+    """A pass that gives every program a root block. TVM writes some of its own definitions as loops
+    (scatter), in one block, which later passes and schedules take for a root without blocks."""
+
+    def transform(mod: Any, _: Any) -> Any:
+        result = tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs)
+        for variable, function in mod.functions_items():
+            if isinstance(function, tvm.tirx.PrimFunc) and _is_one_block(function):
+                result.update_func(variable, _rooted(function))
+        return result
+
+    return tvm.transform.module_pass(transform, opt_level=0, name="with_roots")
+
+
+def _is_one_block(function: Any) -> bool:
+    body = function.body
+    return isinstance(body, tvm.s_tir.SBlockRealize) and body.block.name_hint != "root"
+
+
+def _rooted(function: Any) -> Any:
+    root = tvm.s_tir.SBlock([], [], [], "root", function.body)
+    return function.with_body(tvm.s_tir.SBlockRealize([], True, root))
+
+
 def _argument(name: str, declared: Any) -> Any:
     shape = [int(extent) for extent in declared.shape.values]
     return T.arg(name, T.buffer(shape, str(declared.dtype)))

@@ -67,9 +67,10 @@ def profile_interleaved(
     which `between` bytes of weights pass through the caches from one run to the next.
     """
     prepared: list[Any] = []
-    for built in candidates:
+    arguments = _in_turn(candidates)
+    for built, own in zip(candidates, arguments, strict=True):
         try:
-            run = _cold_runner(built, weights, between) or runner(built)
+            run = _cold_runner(built, weights, between) or runner(built, own)
             estimate = min(run(number=1, repeat=3, preprocess=""))
             prepared.append((run, max(1, math.ceil(settings.min_repeat_ms * 1e-3 / estimate))))
         except Exception as error:
@@ -87,10 +88,11 @@ def profile_interleaved(
     ]
 
 
-def runner(built: Built) -> Any:
-    """run(number, repeat, preprocess) -> seconds per run of each repeat."""
+def runner(built: Built, arguments: Sequence[Any] = ()) -> Any:
+    """run(number, repeat, preprocess) -> seconds per run of each repeat, on random numbers unless
+    there are `arguments`."""
     library = tvm.runtime.load_module(built.path)
-    arguments = [_random_tensor(shape, dtype) for shape, dtype in built.args]
+    arguments = arguments or [_random_tensor(shape, dtype) for shape, dtype in built.args]
 
     def run(*, number: int, repeat: int, preprocess: str) -> list[float]:
         evaluator = library.time_evaluator(
@@ -146,6 +148,24 @@ def _random_array(shape: tuple[int, ...], dtype: str, seed: int) -> Any:
 #: Random numbers by type, as many as the largest tensor so far had: shapes of packed weights are as
 #: many as there are programs.
 _numbers: dict[str, Any] = {}
+
+
+def _in_turn(candidates: Sequence[Built]) -> list[list[Any]]:
+    """Arguments of programs that never run at once: the first arguments of all are in one piece of
+    memory, and so are the second ones, ..., each in its own shape."""
+    largest: dict[tuple[int, str], int] = {}
+    for built in candidates:
+        for index, (shape, dtype) in enumerate(built.args):
+            key = (index, dtype)
+            largest[key] = max(largest.get(key, 0), math.prod(shape))
+    pieces = {key: _random_tensor((size,), key[1]) for key, size in largest.items()}
+    return [
+        [
+            pieces[index, dtype]._create_view(shape, dtype)
+            for index, (shape, dtype) in enumerate(built.args)
+        ]
+        for built in candidates
+    ]
 
 
 def _random_tensor(shape: tuple[int, ...], dtype: str) -> Any:

@@ -10,9 +10,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import mmap
 import struct
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -207,15 +209,27 @@ class _Weights:
             )
         self.entries: dict[str, list[int]] = json.loads(metadata["entries"])
         # Copied where somebody writes, which nobody does: DLPack has no read-only tensors.
-        some = len(self._header) > 1
-        self._data = np.memmap(path, "uint8", "c", offset=8 + length) if some else None
+        with path.open("rb") as file:
+            self._pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        _mapped.setdefault(path, WeakSet()).add(self._pages)
+        self._data = np.frombuffer(self._pages, "uint8", offset=8 + length)
 
     def tensor(self, number: int) -> Any:
         described = self._header[str(number)]
         start, end = described["data_offsets"]
-        assert self._data is not None
         array = self._data[start:end].view(_DTYPES[described["dtype"]])
         return tvm.runtime.from_dlpack(array.reshape(described["shape"]))
+
+
+#: What is mapped of each file in this process.
+_mapped: dict[Path, WeakSet[mmap.mmap]] = {}
+
+
+def drop_pages(path: Path) -> None:
+    """Give back the memory in which this process looked at a file of weights; whoever looks again
+    gets it again."""
+    for pages in _mapped.get(path, ()):
+        pages.madvise(mmap.MADV_DONTNEED)
 
 
 def read_weights(path: Path, entry: str) -> list[Any]:

@@ -5,6 +5,8 @@ A network that does not fit is to be told so at its import, not after its search
 
 from __future__ import annotations
 
+import ctypes
+import gc
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,6 +115,18 @@ def check_fits(name: str, footprint: Footprint, memory: Memory) -> None:
         has = f"this machine has {gib(memory.total)}"
         cure = "use a machine or a container with more, or export the network smaller"
     raise JobError(f"{name} needs {gib(need)} of memory ({parts}), {has}", cure=cure)
+
+
+def give_back() -> None:
+    """Give the memory of what is not used any more back to the machine.
+
+    Graphs of source frameworks refer to themselves, and to their weights: they go when the
+    collector comes. What C's allocator has free it keeps until it is told to.
+    """
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:  # glibc
+        trim(0)
 
 
 def gib(size: float) -> str:

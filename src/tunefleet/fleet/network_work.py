@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +27,7 @@ from tunefleet.core.task import WeightedTask
 from tunefleet.errors import JobError
 from tunefleet.fleet import work
 from tunefleet.fleet.machine import Machine
-from tunefleet.fleet.memory import check_fits, gib, machine_memory
+from tunefleet.fleet.memory import check_fits, gib, give_back, machine_memory
 from tunefleet.fleet.pool import CallEnd, CallFailure
 
 if TYPE_CHECKING:
@@ -147,8 +146,7 @@ def import_network(
     with quiet():
         module = merged(modules)
         tasks = extract_tasks(module, target)
-    # Graphs of source frameworks refer to themselves, and to the weights that they were read with.
-    gc.collect()
+    give_back()
     info = _info(variants)
     return TaskedNetwork(info, tuple(variants), module, tasks, footprint(module), float_type)
 

@@ -1,4 +1,4 @@
-"""Conversions of torch operators that pick, place, order or count elements.
+"""Conversions of torch operators that pick, place or count elements.
 
 Each takes the translator, which knows the Relax of every operand, and the node.
 """
@@ -18,10 +18,6 @@ from tunefleet.compiler.toolchain import load_tvm
 relax = load_tvm().relax
 op = relax.op
 
-#: Up to this length a cumulative sum is one product with a triangle of ones.
-_BLOCK = 256
-#: An axis up to this length is ordered by comparing every pair of its elements.
-_MOST_COMPARED = 2048
 #: Most elements of a view whose places are written out.
 _MOST_PLACES = 1 << 22
 #: A place known here may be added to so often.
@@ -59,6 +55,9 @@ def _index_put(t: Any, node: Node) -> Any:
     x, values = t.env[node.args[0]], t.env[node.args[2]]
     accumulate = bool(argument(node, 3, "accumulate", False))
     shape = [int(e) for e in x.ty.shape]
+    if (mask := _mask(t, node)) is not None and math.prod(values.ty.shape) == 1 and not accumulate:
+        one = op.reshape(values, [1] * len(shape))
+        return t.block_builder.emit(op.where(mask, one, x))
     axes, indices = _indices(t, node, shape)
     rest = [axis for axis in range(len(shape)) if axis not in axes]
     chosen = list(np.broadcast_shapes(*(tuple(int(e) for e in i.ty.shape) for i in indices)))
@@ -80,6 +79,17 @@ def _index_put(t: Any, node: Node) -> Any:
     order = axes + rest
     found = op.reshape(put, [shape[a] for a in order])
     return t.block_builder.emit(op.permute_dims(found, [order.index(a) for a in range(len(shape))]))
+
+
+def _mask(t: Any, node: Node) -> Any:
+    """The mask that is the only index, with as many axes as what it picks from; else None."""
+    given: Any = node.args[1]
+    axes = [axis for axis, index in enumerate(given) if index is not None]
+    if len(axes) != 1 or str((mask := t.env[given[axes[0]]]).ty.dtype) != "bool":
+        return None
+    extents = [int(e) for e in mask.ty.shape]
+    missing = t.env[node.args[0]].ty.ndim - axes[0] - len(extents)
+    return op.reshape(mask, [*extents, *[1] * missing])
 
 
 def _put_known(t: Any, old: Any, new: Any, places: Any, accumulate: bool) -> Any:
@@ -142,39 +152,6 @@ def _from_start(t: Any, index: Any, extent: int) -> Any:
     return t.block_builder.emit(op.where(negative, shifted, index))
 
 
-def _cumulative_sum(t: Any, node: Node) -> Any:
-    """In the type that torch gives the sum: that of integers is int64."""
-    shape = shape_of(node)
-    axis = int(argument(node, 1, "dim")) % max(len(shape), 1)
-    order = [i for i in range(len(shape)) if i != axis] + [axis]
-    x = op.astype(t.env[node.args[0]], dtype_of(node))
-    if not shape:
-        return t.block_builder.emit(x)
-    last = op.permute_dims(x, order)
-    summed = _summed(last, [shape[i] for i in order], dtype_of(node))
-    back = [order.index(i) for i in range(len(shape))]
-    return t.block_builder.emit(op.permute_dims(summed, back))
-
-
-def _summed(x: Any, shape: list[int], dtype: str) -> Any:
-    """The cumulative sum along the last axis: within blocks, and of the blocks before each."""
-    *lead, length = shape
-    if length <= _BLOCK:
-        return op.matmul(x, _triangle(length, dtype))
-    blocks = -(-length // _BLOCK)
-    padded = op.nn.pad(x, [0] * (2 * len(lead) + 1) + [blocks * _BLOCK - length])
-    within = op.matmul(op.reshape(padded, [*lead, blocks, _BLOCK]), _triangle(_BLOCK, dtype))
-    totals = op.reshape(op.take(within, relax.const(_BLOCK - 1, "int64"), -1), [*lead, blocks])
-    before = op.subtract(_summed(totals, [*lead, blocks], dtype), totals)
-    found = op.add(within, op.reshape(before, [*lead, blocks, 1]))
-    flat = op.reshape(found, [*lead, blocks * _BLOCK])
-    return op.strided_slice(flat, [len(lead)], [0], [length])
-
-
-def _triangle(length: int, dtype: str) -> Any:
-    return relax.const(np.triu(np.ones((length, length), dtype)), dtype)
-
-
 def _strided(t: Any, node: Node) -> Any:
     """as_strided of a tensor that fills its memory: a lookup of places that are known here."""
     x: Any = node.args[0]
@@ -194,55 +171,21 @@ def _strided(t: Any, node: Node) -> Any:
     return t.block_builder.emit(op.take(flat, relax.const(places, "int64"), 0))
 
 
-def _ordered(t: Any, x: Any, axis: int, count: int, *, descending: bool) -> list[Any]:
-    """The first `count` values along an axis in order, and where they were; equal ones stay in
-    theirs. The rank of an element is the number of those that come before it."""
-    extents = [int(e) for e in x.ty.shape]
-    length, dtype = extents[axis], str(x.ty.dtype)
-    if length > _MOST_COMPARED:
-        raise ValueError(f"{length} elements to order")
-    order = [i for i in range(len(extents)) if i != axis] + [axis]
-    back = [order.index(i) for i in range(len(extents))]
-    emit = t.block_builder.emit
-    last = emit(op.permute_dims(x, order))
-    this, other = op.expand_dims(last, -1), op.expand_dims(last, -2)
-    before = op.greater(other, this) if descending else op.less(other, this)
-    earlier = relax.const(np.tri(length, k=-1, dtype="bool"), "bool")
-    first = op.logical_or(before, op.logical_and(op.equal(other, this), earlier))
-    rank = emit(op.sum(op.astype(first, "int32"), -1))
-    # One row for each place in the order: which element has it.
-    wanted = relax.const(np.arange(count).reshape(count, 1), "int32")
-    chosen = op.equal(op.expand_dims(rank, -2), wanted)
-    numbers = relax.const(np.arange(length), "int64")
-    places = emit(op.sum(op.where(chosen, numbers, relax.const(0, "int64")), -1))
-    if dtype == "bool":
-        last = op.astype(last, "int8")
-    values = emit(op.gather_elements(last, places, len(extents) - 1))
-    values = op.astype(values, dtype) if dtype == "bool" else values
-    return [emit(op.permute_dims(values, back)), emit(op.permute_dims(places, back))]
-
-
-def _top(t: Any, node: Node) -> Any:
-    """topk: in order, whether that is asked for or not."""
-    x, count = t.env[node.args[0]], int(node.args[1])  # type: ignore[arg-type]
-    axis = int(argument(node, 2, "dim", -1)) % max(x.ty.ndim, 1)
-    return _ordered(t, x, axis, count, descending=bool(argument(node, 3, "largest", True)))
-
-
-def _sorted(t: Any, node: Node) -> Any:
-    """sort.default (x, dim, descending) and sort.stable, which names them."""
-    stable = "stable" in node.target.__name__  # type: ignore[union-attr]
-    x, start = t.env[node.args[0]], 2 if stable else 1
-    axis = int(argument(node, start, "dim", -1)) % max(x.ty.ndim, 1)
-    descending = bool(argument(node, start + 1, "descending", False))
-    return _ordered(t, x, axis, int(x.ty.shape[axis]), descending=descending)
-
-
-def _argsorted(t: Any, node: Node) -> Any:
+def _windows(t: Any, node: Node) -> Any:
+    """Tensor.unfold: windows of an axis, whose elements become the last axis."""
     x = t.env[node.args[0]]
-    axis = int(argument(node, 1, "dim", -1)) % max(x.ty.ndim, 1)
-    descending = bool(argument(node, 2, "descending", False))
-    return _ordered(t, x, axis, int(x.ty.shape[axis]), descending=descending)[1]
+    extents = [int(e) for e in x.ty.shape]
+    axis = int(argument(node, 1, "dimension")) % len(extents)
+    size, step = int(argument(node, 2, "size")), int(argument(node, 3, "step"))
+    count = (extents[axis] - size) // step + 1
+    if size == step:
+        whole = op.strided_slice(x, [axis], [0], [count * size])
+        windows = op.reshape(whole, [*extents[:axis], count, size, *extents[axis + 1 :]])
+    else:
+        places = np.arange(count)[:, None] * step + np.arange(size)
+        windows = op.take(x, relax.const(places, "int64"), axis)
+    order = [i for i in range(len(extents) + 1) if i != axis + 1] + [axis + 1]
+    return t.block_builder.emit(op.permute_dims(t.block_builder.emit(windows), order))
 
 
 def _histogram(t: Any, node: Node) -> Any:
@@ -268,11 +211,7 @@ SELECTING: dict[str, Callable[[Any, Node], Any]] = {
     "select.int": _select,
     "index.Tensor": _index,
     "index_put.default": _index_put,
-    "cumsum.default": _cumulative_sum,
     "as_strided.default": _strided,
-    "topk.default": _top,
-    "sort.default": _sorted,
-    "sort.stable": _sorted,
-    "argsort.default": _argsorted,
+    "unfold.default": _windows,
     "histc.default": _histogram,
 }

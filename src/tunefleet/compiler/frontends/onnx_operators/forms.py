@@ -12,6 +12,7 @@ from tunefleet.compiler.frontends.onnx_operators.node import (
     Node,
     Rule,
     constant,
+    constant_value,
     relax,
 )
 
@@ -72,6 +73,28 @@ def _mean(node: Node) -> Any:
     return _reduced(node)
 
 
+def _bit_shift(node: Node) -> Any:
+    """TVM leaves a shift by more bits than there are to the processor, which shifts by the rest."""
+    x, distance = node.inputs[:2]
+    bits = int(node.dtype(0).removeprefix("uint").removeprefix("int"))
+    known = constant_value(distance)
+    if known is not None and (known < bits).all():
+        return NotImplemented
+    shift = op.left_shift if node.attrs["direction"] == "LEFT" else op.right_shift
+    shifted = node.emit(shift(x, distance))
+    inside = op.less(distance, constant(bits, node.dtype(1)))
+    return op.where(inside, shifted, constant(0, node.dtype(0)))
+
+
+def _prelu(node: Node) -> Any:
+    """Before opset 7 slopes were those of channels; TVM looks for them along the last axis."""
+    slope, shape = node.shape(1), node.shape(0)
+    if len(slope) != 1 or len(shape) < 3 or slope[0] in (1, shape[-1]):
+        return NotImplemented
+    channels = node.emit(op.reshape(node.inputs[1], (*slope, *[1] * (len(shape) - 2))))
+    return by_tvm(node, "PRelu", [node.inputs[0], channels], {})
+
+
 def _old_slice(node: Node) -> Any:
     """Before opset 10 the bounds are attributes, which TVM does not read."""
     if node.opset >= 10:
@@ -128,12 +151,6 @@ def _split(node: Node) -> Any:
     sizes = node.attrs.get("split") if node.opset < 13 else node.constant(1)
     if sizes is not None and not np.all(sizes):
         raise NotImplementedError("Split into empty tensors")
-    return NotImplemented
-
-
-def _top_k(node: Node) -> Any:
-    if node.dtype(0) in ("uint64", "uint32", "uint16", "float16"):
-        raise NotImplementedError(f"TopK of {node.dtype(0)}")
     return NotImplemented
 
 
@@ -214,6 +231,7 @@ _REDUCTIONS = [
 ]
 
 RULES: dict[tuple[str, str], Rule] = {
+    ("", "BitShift"): _bit_shift,
     ("", "CenterCropPad"): _center_crop_pad,
     ("", "Constant"): _literal,
     ("", "Dropout"): _dropout,
@@ -221,12 +239,12 @@ RULES: dict[tuple[str, str], Rule] = {
     ("", "IsInf"): _is_inf,
     ("", "OneHot"): _one_hot,
     ("", "Pow"): _pow,
+    ("", "PRelu"): _prelu,
     ("", "ReverseSequence"): _reverse_sequence,
     ("", "RoiAlign"): _roi_align,
     ("", "SpaceToDepth"): _space_to_depth,
     ("", "Slice"): _old_slice,
     ("", "Split"): _split,
-    ("", "TopK"): _top_k,
     ("com.microsoft", "GatherND"): _same,
     ("com.microsoft", "Range"): _range,
     ("com.microsoft", "Trilu"): _same,
