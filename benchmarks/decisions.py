@@ -102,10 +102,10 @@ def _task(program: str, target: Any, programs: int) -> dict[str, Any]:
 
 def _of_metaschedule(program: str, target: Any, count: int) -> list[tuple[Any, str]]:
     """Modules and traces of MetaSchedule's own random search."""
-    from tunefleet.compiler.programs import trace_text
+    from tunefleet.compiler.programs import load_program, trace_text
     from tunefleet.compiler.space import tune_context
 
-    context = tune_context(program, target, "replay-trace", seed=3)
+    context = tune_context(load_program(program), target, "replay-trace", seed=3)
     strategy = context.search_strategy
     strategy.pre_tuning(count, count, context.generate_design_space(), None, None)
     found = strategy.generate_measure_candidates()

@@ -24,26 +24,13 @@ from pathlib import Path
 from typing import Any
 
 import common
+from turns import in_turn, serve
 
 NETWORKS = ("zoo:mobilenet_v2", "zoo:resnet50", "zoo:bert_2l")
-ROUND_S = 1.0
-SLOW_ROUNDS = 3
 
 
 def side_process(side: str, spec: str, threads: int, extra: str) -> None:
-    """One side: prepares, then measures one round for every line it reads."""
-    run = _SIDES[side](spec, threads, extra)
-    for _ in range(3):
-        run()
-    print("ready", flush=True)
-    for _ in sys.stdin:
-        times: list[float] = []
-        while sum(times) < ROUND_S or (len(times) < 5 and sum(times) < 5 * ROUND_S):
-            started = time.perf_counter()
-            run()
-            times.append(time.perf_counter() - started)
-        fastest = sorted(times)[: max(1, math.ceil(len(times) / 4))]
-        print(fastest[len(fastest) // 2], flush=True)
+    serve(_SIDES[side](spec, threads, extra))
 
 
 def _module(spec: str, threads: int, path: str) -> Callable[[], Any]:
@@ -121,35 +108,15 @@ def measure(spec: str, result: dict[str, Any], rounds: int) -> dict[str, list[fl
     """Seconds of each side, by round; the sides take turns and none runs beside another."""
     artifact = Path(result["artifact"])
     extras = {"tunefleet": str(artifact / "module.so"), "untuned": str(artifact / "untuned.so")}
-    processes: dict[str, subprocess.Popen[str]] = {}
-    found: dict[str, list[float]] = {}
-    for side in _SIDES:
-        command = [sys.executable, __file__, "--side", side, spec, str(result["threads"]),
-                   extras.get(side, "")]  # fmt: skip
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True,
-        )  # fmt: skip
-        assert process.stdout is not None
-        for line in process.stdout:  # other libraries print, too
-            if line == "ready\n":
-                processes[side], found[side] = process, []
-                break
-        else:
-            assert process.stderr is not None
-            print(f"{side} failed: {process.stderr.read()[-500:]}", file=sys.stderr)
-    for index in range(rounds):
-        for side, process in processes.items():
-            if index >= SLOW_ROUNDS and found[side][-1] > ROUND_S:
-                continue  # seconds per inference: a few rounds tell enough
-            assert process.stdin is not None
-            assert process.stdout is not None
-            process.stdin.write("go\n")
-            process.stdin.flush()
-            found[side].append(float(process.stdout.readline()))
-    for process in processes.values():
-        process.communicate()
-    return found
+    commands = {
+        side: [sys.executable, __file__, "--side", side, spec, str(result["threads"]),
+               extras.get(side, "")]
+        for side in _SIDES
+    }  # fmt: skip
+    found = in_turn(commands, rounds)
+    for side, error in found.failed.items():
+        print(f"{side} failed: {error}", file=sys.stderr)
+    return found.rounds
 
 
 def main(options: argparse.Namespace) -> int:

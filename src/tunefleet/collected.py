@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tunefleet.core.forms import is_winograd
 from tunefleet.core.job import Job
 from tunefleet.core.stage import StageKind
 from tunefleet.core.trial import Failure, FailureKind
@@ -60,15 +61,17 @@ def batches_of(store: Store, jobs: Iterable[Job]) -> Iterator[pa.RecordBatch]:
 
 
 def _rows(store: Store, job: Job, index: int, task: Task, weight: int) -> Iterator[Any]:
+    from tunefleet.compiler.forms import forms
     from tunefleet.compiler.host import target_json
-    from tunefleet.compiler.programs import database_entry
+    from tunefleet.compiler.programs import database_entry, load_program
     from tunefleet.dataset.codecs.metaschedule import steps_of
     from tunefleet.dataset.codecs.rows import Row
 
     trials = store.trials(job.job_id, task.task_id)
     if not trials:
         return
-    shash, definition, arguments = database_entry(task.program)
+    # Winograd's form of a convolution is a workload of its own there.
+    entries = [database_entry(form) for form in forms(load_program(task.program))]
     target = json.dumps(target_json(job.spec.target), separators=(",", ":"), sort_keys=True)
     ended = {
         run.key.iteration: run.started_at + run.seconds
@@ -77,7 +80,6 @@ def _rows(store: Store, job: Job, index: int, task: Task, weight: int) -> Iterat
     }
     known = {
         "workload_index": index,
-        "args_info": arguments,
         "task_id": task.task_id,
         "task": task.name,
         "operator": task.operator,
@@ -87,7 +89,9 @@ def _rows(store: Store, job: Job, index: int, task: Task, weight: int) -> Iterat
         "toolchain": job.spec.toolchain.to_json(),
     }
     for number, trial in enumerate(trials, 1):
+        shash, definition, arguments = entries[is_winograd(trial.candidate.trace)]
         failure = trial.outcome if isinstance(trial.outcome, Failure) else None
+        told = {"args_info": arguments} | known | _told(failure)
         yield Row(
             line=number,
             version=_VERSION,
@@ -98,7 +102,7 @@ def _rows(store: Store, job: Job, index: int, task: Task, weight: int) -> Iterat
             error_no=0 if failure is None else ERROR_NO[failure.kind],
             all_cost_s=trial.build_s + trial.profile_s,
             timestamp=ended.get(trial.iteration),
-            extra=json.dumps(known | _told(failure), separators=(",", ":"), sort_keys=True),
+            extra=json.dumps(told, separators=(",", ":"), sort_keys=True),
             definition=definition,
         )
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tunefleet.core.forms import is_winograd
 from tunefleet.core.job import Job
 from tunefleet.core.stage import ProfileResult, StageKind
 from tunefleet.core.target import Target
@@ -164,12 +165,15 @@ def _task_rows(
                 "latency_us": latency * 1e6 if latency else None,
                 "gflops": gflops,
                 "source": source,
+                "winograd": winner is not None and is_winograd(winner.candidate.trace),
             }
         )
-    # A kernel that is faster than the measured peak shows that the peak was measured too low.
-    peak = max([peak_gflops or 0.0, *(r["gflops"] or 0.0 for r in rows)])
+    # A kernel that is faster than the measured peak shows that the peak was measured too low, but
+    # Winograd's does fewer operations than its task counts.
+    every = [row for row in rows if not row["winograd"]]
+    peak = max([peak_gflops or 0.0, *(r["gflops"] or 0.0 for r in every)])
     for row in rows:
-        known = peak_gflops and row["gflops"]
+        known = peak_gflops and row["gflops"] and not row["winograd"]
         row["peak_share"] = row["gflops"] / peak if known else None
     total = sum((r["latency_us"] or 0.0) * r["weight"] for r in rows) or 1.0
     for row in rows:

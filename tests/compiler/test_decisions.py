@@ -95,7 +95,7 @@ def test_programs_of_metaschedules_search_are_programs_of_the_space(
     from tunefleet.compiler.space import tune_context
 
     program = tasks[name].program
-    context = tune_context(program, target, "replay-trace", seed=3)
+    context = tune_context(load_program(program), target, "replay-trace", seed=3)
     strategy = context.search_strategy
     strategy.pre_tuning(8, 8, context.generate_design_space(), None, None)
     found = strategy.generate_measure_candidates()

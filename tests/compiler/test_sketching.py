@@ -14,16 +14,14 @@ pytestmark = pytest.mark.tvm
 def padded(tiny: Any, target: Any) -> list[tuple[Any, Any]]:
     """(module, trace) of each sketch of two depthwise convolutions, of 8 x 8 and of 7 x 7: of a
     prime number of steps all parts of a tile but one are 1."""
-    from tunefleet.compiler.programs import load_program
     from tunefleet.compiler.space import design_space
     from tunefleet.fleet.network_work import import_network
 
     found = []
     for tasks in (tiny.tasks, import_network("zoo:tiny_cnn?size=14", target).tasks):
         (program,) = (w.task.program for w in tasks if "3x3x1x16" in w.task.shapes)
-        for schedule in design_space(program, target):
-            trace = schedule.trace.simplified(remove_postproc=True)
-            found.append((load_program(program), trace))
+        for module, schedule in design_space(program, target):
+            found.append((module, schedule.trace.simplified(remove_postproc=True)))
     return found
 
 

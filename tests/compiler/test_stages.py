@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tunefleet.core.settings import MeasureSettings, SearchSettings
+from tunefleet.core.task import TaskWeights
 from tunefleet.core.trial import Built, Candidate, Failure, FailureKind, Measurement
 from tunefleet.features.tilings import PROGRAM, WIDTH
 
@@ -243,24 +244,40 @@ def test_a_program_that_computes_something_else_is_found_out(target: Any, tmp_pa
     assert "differ" in check_output(right, wrong, seed=1).difference
 
 
-def test_finalists_are_measured_with_cold_weights(built: Built, conv_task: Any) -> None:
-    """Every run takes the next copy of the weights; without weights, or few, none is made."""
-    from tunefleet.compiler import profile
+def test_runs_of_a_network_with_many_weights_take_other_copies(
+    built: Built, conv_task: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tunefleet.compiler import runners
+    from tunefleet.compiler.profile import profile_candidate, profile_interleaved
     from tunefleet.compiler.programs import nbytes, weights
 
     indices, size = weights(conv_task.program)
     assert sum(nbytes(*built.args[i]) for i in indices) == size > 0
-    assert profile._cold_runner(built, (), 2**30) is None
-    assert profile._cold_runner(built, indices, size) is None  # the network has no other weights
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(profile, "_COLD_BYTES", 0)
-        made: list[Any] = []
-        tensor = profile._random_tensor
-        patch.setattr(profile, "_random_tensor", lambda *a: made.append(a) or tensor(*a))
-        run = profile._cold_runner(built, indices, 5 * size)
-        assert len(made) == len(built.args) + 5 * len(indices)
-        found = run(number=2, repeat=3, preprocess="")
-        assert len(found) == 3
-        assert min(found) > 0
-        both = profile.profile_interleaved([built, built], MEASURE, indices, 5 * size)
-        assert [type(f) for f in both] == [Measurement, Measurement]
+    made: list[int] = []
+    rotation = runners._rotation
+    monkeypatch.setattr(runners, "_rotation", lambda *a: made.append(a[2]) or rotation(*a))
+    monkeypatch.setattr(runners, "_COLD_BYTES", 0)
+    cold = TaskWeights(indices, 5 * size)
+    assert isinstance(profile_candidate(built, MEASURE, None, cold), Measurement)
+    assert [type(f) for f in profile_interleaved([built], MEASURE, cold)] == [Measurement]
+    assert made == [5, 5]
+    for warm in (TaskWeights(), TaskWeights(indices, size)):  # no weights, no other weights
+        assert isinstance(profile_candidate(built, MEASURE, None, warm), Measurement)
+    assert made == [5, 5]
+
+
+def test_copies_of_weights_are_aligned_and_apart(built: Built, conv_task: Any) -> None:
+    from tunefleet.compiler import runners
+    from tunefleet.compiler.programs import nbytes, weights
+
+    indices, _ = weights(conv_task.program)
+    sets = runners._rotation(built, indices, 3)
+    assert len(sets) == 3
+    for i, (shape, dtype) in enumerate(built.args):
+        places = [np.from_dlpack(arguments[i]).ctypes.data for arguments in sets]
+        assert [(shape, dtype)] * 3 == [(a[i].shape, str(a[i].dtype)) for a in sets]
+        if i in indices:
+            assert all(place % 64 == 0 for place in places)
+            assert min(np.diff(places)) >= nbytes(shape, dtype)
+        else:
+            assert len(set(places)) == 1

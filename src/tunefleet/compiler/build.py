@@ -10,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from tunefleet.compiler.forms import forms
 from tunefleet.compiler.host import to_tvm
 from tunefleet.compiler.plain import plainly_scheduled
 from tunefleet.compiler.programs import load_program
@@ -58,7 +59,8 @@ def build_candidate(
 
 def build_default(program: str, target: Target, name: str, directory: str) -> Built | Failure:
     """Compile a task with the plain schedule: what a network runs where no program was found."""
-    return compile_module(plainly_scheduled(load_program(program)), target, name, directory)
+    direct, *_ = forms(load_program(program))
+    return compile_module(plainly_scheduled(direct), target, name, directory)
 
 
 def build_checked(

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from tunefleet.compiler.adapt import Donor, adapted, build_of
 from tunefleet.compiler.choices import Ints
 from tunefleet.compiler.population import Population
-from tunefleet.compiler.programs import load_program
 from tunefleet.compiler.sketch import Sketch
 from tunefleet.compiler.sketching import open_sketch
 from tunefleet.compiler.space import design_space
+from tunefleet.core.forms import is_winograd
 from tunefleet.core.ids import canonical_json
 from tunefleet.core.target import Target
 
@@ -31,6 +31,8 @@ class DecisionSpace:
     """
 
     sketches: tuple[Sketch, ...]
+    #: Of each, the number of the task's form that it schedules (`forms.py`).
+    forms: NDArray[np.int64]
     #: Their instructions as canonical JSON, and what donors of schedules must have in common.
     _texts: tuple[str, ...]
     _builds: tuple[list[Any] | None, ...]
@@ -41,15 +43,16 @@ class DecisionSpace:
 
         Raises InternalError for a sampling instruction that CPU schedules do not have.
         """
-        module = load_program(program)
         # MetaSchedule's search drops instructions without effect too: its traces have none.
-        traces = tuple(
-            schedule.trace.simplified(remove_postproc=True)
-            for schedule in design_space(program, target)
+        sketches = tuple(
+            open_sketch(form, schedule.trace.simplified(remove_postproc=True))
+            for form, schedule in design_space(program, target)
         )
-        sketches = tuple(open_sketch(module, trace) for trace in traces)
         texts = tuple(canonical_json(sketch.instructions) for sketch in sketches)
-        return cls(sketches, texts, tuple(build_of(sketch.instructions) for sketch in sketches))
+        forms = np.array([is_winograd(text) for text in texts], dtype=np.int64)
+        return cls(
+            sketches, forms, texts, tuple(build_of(sketch.instructions) for sketch in sketches)
+        )
 
     @property
     def choices(self) -> int:

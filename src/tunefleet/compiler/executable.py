@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from tunefleet.compiler.artifact import WEIGHTS_SUFFIX
 from tunefleet.compiler.build import lowering
+from tunefleet.compiler.forms import direct, with_transformed_weights
 from tunefleet.compiler.host import to_tvm
 from tunefleet.compiler.plain import plainly_scheduled
 from tunefleet.compiler.replay import replay
@@ -76,6 +77,7 @@ def compile_network(
 def _apply(mod: Any, target: Target, traces: Mapping[str, str], *, plain: bool) -> Any:
     """`mod` with each task's PrimFunc replaced by its scheduled form."""
     called = call_counts(mod)
+    programs: dict[str, Any] = {}
     replaced = tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs)
     for gvar, function in mod.functions_items():
         name = str(gvar.name_hint)
@@ -85,12 +87,14 @@ def _apply(mod: Any, target: Target, traces: Mapping[str, str], *, plain: bool) 
         if trace is not None:
             module = replay(normalized(function), target, trace).mod
         elif plain:
-            module = plainly_scheduled(normalized(function))
+            module = plainly_scheduled(normalized(direct(function)))
         else:
+            replaced.update_func(gvar, direct(function))
             continue
         scheduled = module["main"].with_attr("global_symbol", name)
         replaced.update_func(gvar, scheduled.with_attr("tirx.is_scheduled", True))
-    return replaced
+        programs[name] = function
+    return with_transformed_weights(replaced, programs)
 
 
 def weights_path(module: str | Path) -> Path:

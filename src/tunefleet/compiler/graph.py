@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+from tunefleet.compiler import winograd
+from tunefleet.compiler.forms import with_forms
 from tunefleet.compiler.legalize import legalize
 from tunefleet.compiler.simplify import simplify
 from tunefleet.compiler.toolchain import load_tvm
@@ -33,15 +36,31 @@ def prepare(mod: Any, target: Any) -> Any:
         mod = transform.ConvertLayout(_LAYOUT)(mod)
         mod = transform.CanonicalizeBindings()(mod)
         mod = simplify(mod)
-        fuse = [
-            legalize(),
-            transform.AnnotateTIROpPattern(),
-            transform.FoldConstant(),
-            transform.FuseOps(),
-            transform.FuseTIR(),
-            transform.DeadCodeElimination(),
-            transform.RewriteDataflowReshape(),
-            transform.DeadCodeElimination(),
-            transform.AttachAttrLayoutFreeBuffers(),
-        ]
-        return tvm.transform.Sequential(fuse)(mod)
+        found = _fused(mod, legalize())
+        if any(winograd.pays(call) for call in _convolutions(mod)):
+            found = with_forms(found, _fused(mod, legalize(fewer_products=True)))
+        return found
+
+
+def _fused(mod: Any, legalized: Any) -> Any:
+    transform = relax.transform
+    passes = [
+        legalized,
+        transform.AnnotateTIROpPattern(),
+        transform.FoldConstant(),
+        transform.FuseOps(),
+        transform.FuseTIR(),
+        transform.DeadCodeElimination(),
+        transform.RewriteDataflowReshape(),
+        transform.DeadCodeElimination(),
+        transform.AttachAttrLayoutFreeBuffers(),
+    ]
+    return tvm.transform.Sequential(passes)(mod)
+
+
+def _convolutions(mod: Any) -> Iterator[Any]:
+    operator = tvm.ir.Op.get("relax.nn.conv2d")
+    for block in mod["main"].body.blocks:
+        for binding in block.bindings:
+            if isinstance(binding.value, relax.Call) and binding.value.op == operator:
+                yield binding.value

@@ -5,17 +5,21 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tunefleet.compiler import ordering, scans
+from tunefleet.compiler import ordering, scans, winograd
 from tunefleet.compiler.folding import ints
 from tunefleet.compiler.loops import with_roots
 from tunefleet.compiler.toolchain import load_tvm
 
 tvm = load_tvm()
-s_tir, te, topi = tvm.s_tir, tvm.te, tvm.topi
+relax, te, topi = tvm.relax, tvm.te, tvm.topi
+
+#: TVM's number for operators that take elementwise ones after them.
+_FUSABLE = 4
 
 
-def legalize() -> Any:
-    """The LegalizeOps pass with definitions of ours."""
+def legalize(*, fewer_products: bool = False) -> Any:
+    """The LegalizeOps pass with definitions of ours; with `fewer_products`, convolutions for which
+    that pays are Winograd's."""
     definitions = {
         "relax.argsort": ordering.argsort,
         "relax.cumprod": scans.cumprod,
@@ -26,6 +30,8 @@ def legalize() -> Any:
         "relax.sort": ordering.sort,
         "relax.topk": ordering.topk,
     }
+    if fewer_products:
+        definitions["relax.nn.conv2d"] = _conv2d_winograd
     passes = [tvm.relax.transform.LegalizeOps(definitions), with_roots()]
     return tvm.transform.Sequential(passes)
 
@@ -65,6 +71,21 @@ def _extreme(builder: Any, call: Any, name: str, combine: Any, start: float) -> 
         return te.compute(after, element, name=f"x_{name}")
 
     return builder.call_te(compute, x, primfunc_name_hint=name)
+
+
+def _conv2d_winograd(builder: Any, call: Any) -> Any:
+    if not winograd.pays(call):
+        return tvm.ir.Op.get("relax.nn.conv2d").get_attr("FLegalize")(builder, call)
+    data, weight = call.args
+    return builder.call_te(
+        winograd.convolution,
+        data,
+        relax.const(winograd.transformed(weight.value.numpy())),
+        ints(call.attrs.padding),
+        primfunc_name_hint="conv2d",
+        # What follows is fused into it, as into any convolution.
+        primfunc_attrs={"op_pattern": _FUSABLE},
+    )
 
 
 def _conv2d_transpose(builder: Any, call: Any) -> Any:

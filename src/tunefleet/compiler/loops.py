@@ -69,7 +69,13 @@ def _is_one_block(function: Any) -> bool:
 
 
 def _rooted(function: Any) -> Any:
-    root = tvm.s_tir.SBlock([], [], [], "root", function.body)
+    block = function.body.block
+    body = block.body
+    if isinstance(body, tvm.tirx.AttrStmt) and body.attr_key == "pragma_scope":
+        # It says nothing to the code generator but makes it warn.
+        body = body.body
+    inner = tvm.s_tir.SBlock([], block.reads, block.writes, block.name_hint, body)
+    root = tvm.s_tir.SBlock([], [], [], "root", tvm.s_tir.SBlockRealize([], True, inner))
     return function.with_body(tvm.s_tir.SBlockRealize([], True, root))
 
 

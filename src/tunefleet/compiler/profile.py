@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections.abc import Sequence
@@ -12,9 +11,11 @@ from typing import Any
 import numpy as np
 
 from tunefleet.compiler.build import is_memory, one_line
-from tunefleet.compiler.programs import nbytes
+from tunefleet.compiler.runners import in_turn, random_array, runner, runner_in_network
 from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.compiler.winograd import fitting
 from tunefleet.core.settings import MeasureSettings
+from tunefleet.core.task import TaskWeights
 from tunefleet.core.trial import Built, Failure, FailureKind, Measurement
 
 tvm = load_tvm()
@@ -22,23 +23,21 @@ tvm = load_tvm()
 _TOLERANCE = 1e-4
 _CHECK_RUNS = 5
 _LONG_RUN_S = 0.02
-
-#: Weights smaller than this are measured warm: fetching them takes a microsecond or two.
-_COLD_BYTES = 64 * 2**10
-#: More than caches hold: beyond it weights come from memory however many others there are.
-_NO_CACHE_BYTES = 128 * 2**20
-_MOST_COPIES = 256
+_NO_WEIGHTS = TaskWeights()
 
 
 def profile_candidate(
-    built: Built, settings: MeasureSettings, best_s: float | None
+    built: Built,
+    settings: MeasureSettings,
+    best_s: float | None,
+    weights: TaskWeights = _NO_WEIGHTS,
 ) -> Measurement | Failure:
-    """Measure one candidate: warm-up, then short repeats.
+    """Measure one candidate: warm-up, then short repeats, with `weights` as cold as in the network.
 
     `best_s` is the best latency of the task so far; a candidate far behind it is cut short.
     """
     try:
-        run = runner(built)
+        run = runner(built) if settings.flush_cache else runner_in_network(built, weights)
         flush = "cache_flush_cpu_non_first_arg" if settings.flush_cache else ""
         warm = run(number=1, repeat=settings.slow_repeats, preprocess=flush)
         estimate = min(warm)
@@ -58,19 +57,15 @@ def profile_candidate(
 def profile_interleaved(
     candidates: Sequence[Built],
     settings: MeasureSettings,
-    weights: Sequence[int] = (),
-    between: int = 0,
+    weights: TaskWeights = _NO_WEIGHTS,
 ) -> list[Measurement | Failure]:
-    """Measure finalists in turn, A B C A B C ..., so that a slow minute hits all of them alike.
-
-    Where `weights` (argument indices) are given, they are as cold as they are in the network, in
-    which `between` bytes of weights pass through the caches from one run to the next.
-    """
+    """Measure finalists in turn, A B C A B C ..., so that a slow minute hits all of them alike;
+    `weights` are as cold as in the network."""
     prepared: list[Any] = []
-    arguments = _in_turn(candidates)
+    arguments = in_turn(candidates)
     for built, own in zip(candidates, arguments, strict=True):
         try:
-            run = _cold_runner(built, weights, between) or runner(built, own)
+            run = runner_in_network(built, weights, own)
             estimate = min(run(number=1, repeat=3, preprocess=""))
             prepared.append((run, max(1, math.ceil(settings.min_repeat_ms * 1e-3 / estimate))))
         except Exception as error:
@@ -88,94 +83,6 @@ def profile_interleaved(
     ]
 
 
-def runner(built: Built, arguments: Sequence[Any] = ()) -> Any:
-    """run(number, repeat, preprocess) -> seconds per run of each repeat, on random numbers unless
-    there are `arguments`."""
-    library = tvm.runtime.load_module(built.path)
-    arguments = arguments or [_random_tensor(shape, dtype) for shape, dtype in built.args]
-
-    def run(*, number: int, repeat: int, preprocess: str) -> list[float]:
-        evaluator = library.time_evaluator(
-            "main", tvm.cpu(), number=number, repeat=repeat, f_preproc=preprocess
-        )
-        return [float(s) for s in evaluator(*arguments).results]
-
-    return run
-
-
-def _cold_runner(built: Built, weights: Sequence[int], between: int) -> Any:
-    """Like `runner`, with another copy of the weights in each run; None where that tells nothing.
-
-    Inputs stay warm, as what the kernel before has just written. The copies together are what the
-    whole network's weights are, up to a size that no cache holds.
-    """
-    size = sum(nbytes(*built.args[i]) for i in weights)
-    copies = min(_MOST_COPIES, math.ceil(min(between, _NO_CACHE_BYTES) / size)) if size else 0
-    if size < _COLD_BYTES or copies < 2:
-        return None
-    function = tvm.runtime.load_module(built.path)["main"]
-    shared = [_random_tensor(shape, dtype) for shape, dtype in built.args]
-    sets = [
-        [_random_tensor(*built.args[i]) if i in weights else a for i, a in enumerate(shared)]
-        for _ in range(copies)
-    ]
-    following = itertools.cycle(sets)
-    function(*next(following))
-
-    def run(*, number: int, repeat: int, preprocess: str) -> list[float]:
-        found = []
-        for _ in range(repeat):
-            arguments = [next(following) for _ in range(number)]
-            started = time.perf_counter()
-            for each in arguments:
-                function(*each)
-            found.append((time.perf_counter() - started) / number)
-        return found
-
-    return run
-
-
-def _random_array(shape: tuple[int, ...], dtype: str, seed: int) -> Any:
-    generator = np.random.default_rng(seed)
-    if dtype.startswith("float") or dtype == "bfloat16":
-        return generator.standard_normal(shape, dtype=np.float32).astype(dtype, copy=False)
-    if dtype == "bool":
-        return generator.random(shape) < 0.5
-    # Indices must stay inside any table that they look up.
-    return generator.integers(0, 2, shape, dtype=np.uint8).astype(dtype)
-
-
-#: Random numbers by type, as many as the largest tensor so far had: shapes of packed weights are as
-#: many as there are programs.
-_numbers: dict[str, Any] = {}
-
-
-def _in_turn(candidates: Sequence[Built]) -> list[list[Any]]:
-    """Arguments of programs that never run at once: the first arguments of all are in one piece of
-    memory, and so are the second ones, ..., each in its own shape."""
-    largest: dict[tuple[int, str], int] = {}
-    for built in candidates:
-        for index, (shape, dtype) in enumerate(built.args):
-            key = (index, dtype)
-            largest[key] = max(largest.get(key, 0), math.prod(shape))
-    pieces = {key: _random_tensor((size,), key[1]) for key, size in largest.items()}
-    return [
-        [
-            pieces[index, dtype]._create_view(shape, dtype)
-            for index, (shape, dtype) in enumerate(built.args)
-        ]
-        for built in candidates
-    ]
-
-
-def _random_tensor(shape: tuple[int, ...], dtype: str) -> Any:
-    """A tensor of its own, with numbers that are the same for every tensor of a type."""
-    size = math.prod(shape)
-    if dtype not in _numbers or _numbers[dtype].size < size:
-        _numbers[dtype] = _random_array((size,), dtype, 0)
-    return tvm.runtime.tensor(_numbers[dtype][:size].reshape(shape))
-
-
 @dataclass(frozen=True, slots=True)
 class Check:
     """How a candidate's output compares with the default schedule's on random input.
@@ -189,12 +96,13 @@ class Check:
 
 
 def check_output(default: Built, candidate: Built, seed: int) -> Check:
-    """Run both programs on the same random input.
+    """Run both programs on the same random input, the candidate in whatever form it is.
 
     The tolerance follows from float32 sums in another order: relative to the largest output.
     """
-    expected, default_s = _output(default, seed)
-    actual, _ = _output(candidate, seed)
+    arrays = [random_array(*types, seed + i) for i, types in enumerate(default.args)]
+    expected, default_s = _output(default, arrays)
+    actual, _ = _output(candidate, arrays)
     if expected.dtype.kind != "f":
         same = np.array_equal(expected, actual)
         return Check("" if same else "integer outputs differ", default_s)
@@ -206,13 +114,11 @@ def check_output(default: Built, candidate: Built, seed: int) -> Check:
     return Check(text, default_s)
 
 
-def _output(built: Built, seed: int) -> tuple[Any, float]:
-    """The last argument of a program on random input, and the seconds of its fastest run."""
+def _output(built: Built, arrays: Sequence[Any]) -> tuple[Any, float]:
+    """The last argument of a program on given ones, and the seconds of its fastest run."""
     library = tvm.runtime.load_module(built.path)
-    arguments = [
-        tvm.runtime.tensor(_random_array(shape, dtype, seed + i))
-        for i, (shape, dtype) in enumerate(built.args)
-    ]
+    pairs = zip(arrays, built.args, strict=True)
+    arguments = [tvm.runtime.tensor(fitting(a, shape)) for a, (shape, _) in pairs]
     fastest = math.inf
     for _ in range(_CHECK_RUNS):
         started = time.perf_counter()

@@ -54,10 +54,9 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
-def database_entry(program: str) -> tuple[str, str, list[Any]]:
-    """A task as MetaSchedule's database writes it: structural hash, module in base64, and what
-    its records say of its arguments."""
-    module = load_program(program)
+def database_entry(module: Any) -> tuple[str, str, list[Any]]:
+    """A form of a task as MetaSchedule's database writes it: structural hash, module in base64, and
+    what its records say of its arguments."""
     shash, encoded = tvm.s_tir.meta_schedule.database.Workload(module).as_json()
     arguments = tvm.s_tir.meta_schedule.arg_info.ArgInfo.from_prim_func(module["main"])
     return str(shash), str(encoded), plain([argument.as_json() for argument in arguments])

@@ -12,6 +12,7 @@ import json
 from functools import lru_cache
 from typing import Any
 
+from tunefleet.compiler.forms import form_of
 from tunefleet.compiler.programs import load_program, trace_text
 from tunefleet.compiler.space import postprocessing
 from tunefleet.compiler.toolchain import load_tvm
@@ -24,13 +25,14 @@ _POSTPROCESSED = "EnterPostproc"
 
 
 def replay(module: Any, target: Target, trace: str) -> Any:
-    """The schedule of a module whose only function is `main`, ready to be built.
+    """The schedule of a module whose only function is `main`, in the form that the trace is of,
+    ready to be built.
 
     Raises whatever TVM raises when the trace does not fit, ValueError when postprocessing rejects
     the program.
     """
     parsed = json.loads(trace)
-    schedule = tvm.s_tir.Schedule(module)
+    schedule = tvm.s_tir.Schedule(form_of(module, trace))
     tvm.s_tir.schedule.Trace.apply_json_to_schedule(parsed, schedule)
     if all(instruction[0] != _POSTPROCESSED for instruction in parsed[0]):
         schedule.enter_postproc()

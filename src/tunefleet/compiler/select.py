@@ -34,6 +34,10 @@ tvm = load_tvm()
 
 #: Share of the population that starts from the best known programs.
 _ELITE_SHARE = 0.25
+#: Programs that each form of a task is measured with at least, and the share of a batch that one
+#: with fewer gets.
+_FORM_TRIALS = 8
+_FORM_SHARE = 0.25
 #: Programs that are written as traces together.
 _PART = 8
 
@@ -172,9 +176,29 @@ class _Selection:
         fresh = self._space.decisions.sample(random_count, self._rng)
         new = found.population.not_in(known)
         ranked = Ranked(found.population.take(new), found.scores[new])
-        chosen = _spread(ranked.population, self._request.batch - random_count)
+        unknown = self._of_unknown_forms(known, ranked.population)
+        chosen = _spread(ranked.population, self._request.batch - random_count - len(unknown))
         rest = np.setdiff1d(np.arange(len(ranked.population)), chosen)
-        return [ranked.population.take(chosen), fresh, ranked.population.take(rest)]
+        return [
+            *(ranked.population.take(part) for part in (unknown, chosen)),
+            fresh,
+            ranked.population.take(rest),
+        ]
+
+    def _of_unknown_forms(self, known: Population, ranked: Population) -> NDArray[np.int64]:
+        """The best programs of forms of which few were measured: a score compares the programs of
+        one form, and says little of which form is faster."""
+        forms = self._space.decisions.forms
+        measured = np.bincount(forms[known.sketch], minlength=forms.max() + 1)
+        count = max(1, int(self._request.batch * _FORM_SHARE))
+        return np.concatenate(
+            [np.zeros(0, np.int64)]
+            + [
+                np.flatnonzero(forms[ranked.sketch] == form)[:count]
+                for form in np.unique(forms)
+                if len(np.unique(forms)) > 1 and measured[form] < _FORM_TRIALS
+            ]
+        )
 
     def _score(self, population: Population) -> NDArray[np.float64]:
         assert self._guide is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+from tunefleet.compiler.forms import forms
 from tunefleet.compiler.host import to_tvm
 from tunefleet.compiler.programs import load_program
 from tunefleet.compiler.reductions import ChannelsInside
@@ -73,10 +74,9 @@ def _place(rules: list[Any], kind: Any) -> int:
 
 
 def tune_context(
-    program: str, target: Target, strategy: Any = None, *, seed: int = 1, threads: int = 1
+    module: Any, target: Target, strategy: Any = None, *, seed: int = 1, threads: int = 1
 ) -> Any:
-    """A task with its search space, and the strategy that is to search it, if any."""
-    module = load_program(program)
+    """A form of a task with its search space, and the strategy that is to search it, if any."""
     return ms.TuneContext(
         module,
         target=to_tvm(target),
@@ -95,9 +95,14 @@ def postprocessing(target: Target) -> Any:
 
 
 @lru_cache(maxsize=512)
-def design_space(program: str, target: Target) -> Any:
-    """The design spaces of a task: schedules whose decisions are still open."""
-    return tune_context(program, target).generate_design_space()
+def design_space(program: str, target: Target) -> tuple[tuple[Any, Any], ...]:
+    """The design spaces of a task: its forms (a module), each with schedules whose decisions are
+    still open."""
+    return tuple(
+        (form, schedule)
+        for form in forms(load_program(program))
+        for schedule in tune_context(form, target).generate_design_space()
+    )
 
 
 def _innermost_extent(module: Any) -> int:

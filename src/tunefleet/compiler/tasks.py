@@ -7,6 +7,7 @@ from typing import Any
 
 import tvm_ffi
 
+from tunefleet.compiler.forms import direct
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.core.ids import digest
 from tunefleet.core.target import Target
@@ -54,12 +55,12 @@ def normalized(function: Any) -> Any:
 
 
 def task_id_of(function: Any, target: Target) -> str:
-    """Digest of the program's structural hash and the target.
+    """Digest of the program's structural hash, in its direct form, and the target.
 
     TVM's hash ignores names of variables and is the same in every process.
     """
     return digest(
-        [f"{tvm_ffi.structural_hash(normalized(function)) & (2**64 - 1):016x}", str(target)]
+        [f"{tvm_ffi.structural_hash(normalized(direct(function))) & (2**64 - 1):016x}", str(target)]
     )
 
 
@@ -71,7 +72,7 @@ def _task(name: str, function: Any, target: Target) -> Task:
         name=_readable(name),
         operator=_readable(name).split("+")[0],
         shapes=f"{' '.join(shapes[:-1])} -> {shapes[-1]}",
-        flops=float(tvm.s_tir.analysis.estimate_tir_flops(module)),
+        flops=float(tvm.s_tir.analysis.estimate_tir_flops(normalized(direct(function)))),
         program=str(tvm.ir.save_json(module)),
     )
 

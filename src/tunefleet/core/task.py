@@ -41,6 +41,18 @@ class WeightedTask:
         return self.task.flops * self.weight
 
 
+@dataclass(frozen=True, slots=True)
+class TaskWeights:
+    """What a task reads of the network's weights: `arguments` are their indices.
+
+    From one run of the task to the next `between` bytes of weights, those of the whole network,
+    pass through the caches.
+    """
+
+    arguments: tuple[int, ...] = ()
+    between: int = 0
+
+
 def rank(tasks: list[WeightedTask]) -> list[WeightedTask]:
     """By share of the network's FLOPs, largest first; names break ties, so order is stable."""
     return sorted(tasks, key=lambda t: (-t.total_flops, t.task.name, t.task.task_id))

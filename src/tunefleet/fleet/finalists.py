@@ -8,12 +8,13 @@ from typing import Any
 from tunefleet.core.events import Note, Observer, Progressed
 from tunefleet.core.identity import Tier
 from tunefleet.core.job import Job
-from tunefleet.core.task import WeightedTask
+from tunefleet.core.task import TaskWeights, WeightedTask
 from tunefleet.core.trial import Built, Failure, FailureKind, Measurement, Trial
 from tunefleet.fleet import work
 from tunefleet.fleet.machine import Machine
 from tunefleet.fleet.pool import CallFailure
 from tunefleet.fleet.stages import Lane, known_records
+from tunefleet.fleet.weights import weights_of
 from tunefleet.store import Store
 
 #: Candidates within this factor of the best may truly be faster; others are not worth the time.
@@ -47,8 +48,8 @@ class Finalists:
         """Build every task's finalists, with the host's workers."""
         crowned = self._store.winners(self._job.job_id)
         every = self._store.tasks(self._job.job_id)
-        self._weights_of = self._weights(every)
-        self._between = sum(t.weight * self._weights_of[t.task.task_id][1] for t in every)
+        timeout = self._job.spec.settings.build.timeout_s
+        self._weights = weights_of(every, self._machine.host, timeout)
         tasks = [t for t in every if t.task.task_id not in crowned]
         self._contests = list(self._built([(w, self._finalists(w)) for w in tasks]))
 
@@ -57,17 +58,7 @@ class Finalists:
         for index, contest in enumerate(self._contests):
             task = contest.weighted.task
             self._observer(Progressed(index + 1, len(self._contests), task.name))
-            self._crown(contest, self._weights_of[task.task_id][0], self._between)
-
-    def _weights(self, tasks: list[WeightedTask]) -> dict[str, tuple[tuple[int, ...], int]]:
-        """By task: which arguments are weights of the network, and their bytes."""
-        timeout = self._job.spec.settings.build.timeout_s
-        arguments = [(t.task.program,) for t in tasks]
-        found = self._machine.host.map(work.weights, arguments, timeout)
-        return {
-            t.task.task_id: ((), 0) if isinstance(f, CallFailure) else f
-            for t, f in zip(tasks, found, strict=True)
-        }
+            self._crown(contest, self._weights[task.task_id])
 
     def _finalists(self, weighted: WeightedTask) -> list[Trial]:
         """The fastest trials of this job and of earlier ones that are close to the best."""
@@ -106,7 +97,7 @@ class Finalists:
             built.append(_Contest(weighted, finalists, packed, checked, default))
         return built
 
-    def _crown(self, contest: _Contest, weights: tuple[int, ...], between: int) -> None:
+    def _crown(self, contest: _Contest, weights: TaskWeights) -> None:
         entries = [
             (trial, packed, checked)
             for trial, packed, checked in zip(
@@ -114,7 +105,7 @@ class Finalists:
             )
             if packed is not None and checked is not None
         ]
-        latencies = self._measured([p for _, p, _ in entries], weights, between)
+        latencies = self._measured([p for _, p, _ in entries], weights)
         order = sorted(range(len(entries)), key=lambda i: latencies[i] or float("inf"))
         rejected: list[tuple[str, Failure]] = []
         winner: Trial | None = None
@@ -140,7 +131,7 @@ class Finalists:
                 continue
             checks |= {"latency_s": latency, "default_s": check.default_s, "verified": True}
             if check.default_s < latency * _DEFAULT_IN_REACH:
-                both = self._measured([packed, contest.default], weights, between)
+                both = self._measured([packed, contest.default], weights)
                 checks["default_s"] = both[1]
                 if both[0] is None or (both[1] is not None and both[1] <= both[0]):
                     break  # the default schedule is at least as fast
@@ -149,9 +140,7 @@ class Finalists:
         checks["rejected"] = [[i, f.text] for i, f in rejected]
         self._store.crown(self._job.job_id, contest.weighted.task.task_id, winner, checks, rejected)
 
-    def _measured(
-        self, built: list[Built], weights: tuple[int, ...], between: int
-    ) -> list[float | None]:
+    def _measured(self, built: list[Built], weights: TaskWeights) -> list[float | None]:
         """Latencies of programs measured long and in turn; None for one that failed."""
         if not built:
             return []
@@ -161,7 +150,6 @@ class Finalists:
             built,
             settings,
             weights,
-            between,
             timeout_s=settings.timeout_s * (1 + len(built)),
         )
         if isinstance(outcome, CallFailure):

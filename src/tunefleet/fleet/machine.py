@@ -29,14 +29,18 @@ class Machine:
     def __init__(self, target: Target, settings: TuneSettings, layout: MachineLayout) -> None:
         self.target = target
         self.layout = layout
-        self._settings = settings
         self._cores = os.sched_getaffinity(0)
         os.sched_setaffinity(0, layout.host_cores)
         self._scratch = tempfile.TemporaryDirectory(prefix="tunefleet-")
         self.scratch = Path(self._scratch.name)
         log = str(self.scratch / "workers.log")
-        host = WorkerConfig(1, settings.build.memory_gib, log, layout.host_cores)
-        device = WorkerConfig(target.threads, settings.measure.memory_gib, log, layout.device_cores)
+        # A program that takes more than there is would end other processes than its worker.
+        most = machine_memory().total / 2**30
+        building, self._measuring_gib = (
+            min(each.memory_gib, most) for each in (settings.build, settings.measure)
+        )
+        host = WorkerConfig(1, building, log, layout.host_cores)
+        device = WorkerConfig(target.threads, self._measuring_gib, log, layout.device_cores)
         #: Selects and updates: its caches of tune contexts stay warm in one process.
         self.lead = WorkerPool(1, host)
         self.host = WorkerPool(layout.builders, host)
@@ -67,8 +71,7 @@ class Machine:
     def grant(self, footprint: Footprint) -> None:
         """Let the device's worker take what a network of this footprint needs: a fresh worker,
         unless it may already."""
-        base = int(self._settings.measure.memory_gib * 2**30)
-        gib = worker_bytes(base, footprint) / 2**30
+        gib = worker_bytes(int(self._measuring_gib * 2**30), footprint) / 2**30
         if gib > self.device.config.memory_gib + _SMALL_GIB:
             self._let_take(gib)
 

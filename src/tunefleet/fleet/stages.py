@@ -29,7 +29,7 @@ from tunefleet.core.stage import (
     StageRun,
     UpdateResult,
 )
-from tunefleet.core.task import Task
+from tunefleet.core.task import Task, TaskWeights
 from tunefleet.core.trial import Built, Failure, FailureKind, Measurement
 from tunefleet.costmodel.registry import Registry
 from tunefleet.errors import InternalError
@@ -38,6 +38,7 @@ from tunefleet.features.devices import Place
 from tunefleet.fleet import similarity, work
 from tunefleet.fleet.machine import Machine
 from tunefleet.fleet.pool import CallEnd, CallFailure
+from tunefleet.fleet.weights import weights_of
 from tunefleet.store import Record, Store
 
 #: Records of earlier jobs that a task starts from, and that the first cost model learns from.
@@ -93,6 +94,7 @@ class StageRunner:
         self._progress = progress
         self._pretrained = lru_cache(maxsize=4)(self._loaded)
         self._tasks = lru_cache(maxsize=16)(self._tasks_of)
+        self._weights = lru_cache(maxsize=16)(self._weights_of)
         self._known_records: dict[tuple[str, str, Tier, int], tuple[float, list[Record]]] = {}
 
     def run(self, lane: Lane, key: StageKey, batch: int) -> StageRun:
@@ -182,6 +184,10 @@ class StageRunner:
     def _tasks_of(self, job_id: str) -> tuple[Task, ...]:
         return tuple(weighted.task for weighted in self._store.tasks(job_id))
 
+    def _weights_of(self, job_id: str, timeout_s: float) -> dict[str, TaskWeights]:
+        # In the device's worker, which is idle: the host's may be building another task's batch.
+        return weights_of(self._store.tasks(job_id), self._machine.device, timeout_s)
+
     def _loaded(self, model_id: str) -> Pretrained | None:
         if not model_id:
             return None
@@ -258,10 +264,16 @@ class StageRunner:
         self, built: Sequence[Built], settings: MeasureSettings, best: float | None, key: StageKey
     ) -> list[Measurement | CallFailure | Failure]:
         """One after the other: what is known of the best cuts the hopeless ones short."""
+        weights = self._weights(key.job_id, settings.timeout_s)[key.task_id]
         outcomes: list[Measurement | CallFailure | Failure] = []
         for candidate in built:
             outcome = self._machine.device.call(
-                work.profile_candidate, candidate, settings, best, timeout_s=settings.timeout_s
+                work.profile_candidate,
+                candidate,
+                settings,
+                best,
+                weights,
+                timeout_s=settings.timeout_s,
             )
             if isinstance(outcome, Measurement):
                 best = min(outcome.latency_s, best or outcome.latency_s)

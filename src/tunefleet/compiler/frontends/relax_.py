@@ -25,7 +25,8 @@ def tidy(mod: Any) -> Any:
       process that runs the network. The indices are clipped instead.
     - Squares and the cube of GPT-2's GELU: as powers they call `powf` for each element.
     - An addition of zeros, as of an attention mask that hides nothing.
-    - Stacks, and squeezes of axes counted from the end: TVM's inference of layouts fails on them.
+    - Stacks, squeezes of axes counted from the end, and splits into one part: TVM's inference of
+      layouts fails on them.
     """
     mod["main"] = _Tidy(mod).visit_expr(mod["main"])
     return mod
@@ -45,6 +46,8 @@ class _Tidy(relax.PyExprMutator):  # type: ignore[name-defined]
         if call.op == tvm.ir.Op.get("relax.squeeze") and call.attrs.axis is not None:
             rank = call.args[0].ty.ndim
             return relax.op.squeeze(call.args[0], [int(axis) % rank for axis in call.attrs.axis])
+        if call.op == tvm.ir.Op.get("relax.split") and isinstance(call.ty, relax.TensorType):
+            return call.args[0]
         if call.op == tvm.ir.Op.get("relax.stack"):
             return self._joined(call)
         return call

@@ -14,7 +14,6 @@ from torch.fx import Node
 from tunefleet.compiler.frontends.torch_nodes import argument, dtype_of, shape_of
 from tunefleet.compiler.frontends.torch_recurrent import RECURRENT
 from tunefleet.compiler.frontends.torch_selecting import SELECTING
-from tunefleet.compiler.frontends.torch_sorting import SORTING
 from tunefleet.compiler.toolchain import load_tvm
 
 relax = load_tvm().relax
@@ -256,7 +255,6 @@ OPERATORS: dict[str, Operator] = {
         for overload in ("Tensor", "Scalar", "default")
     },
     **RECURRENT,
-    **SORTING,
     "mm.default": _matmul,
     "bmm.default": _matmul,
     "matmul.default": _matmul,

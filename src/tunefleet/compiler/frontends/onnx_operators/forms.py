@@ -95,6 +95,28 @@ def _prelu(node: Node) -> Any:
     return by_tvm(node, "PRelu", [node.inputs[0], channels], {})
 
 
+def _cumulative_product(node: Node) -> Any:
+    axis = int(_constant(node, 1).reshape(-1)[0]) % len(node.shape(0))
+    backward, exclusive = bool(node.attrs.get("reverse", 0)), bool(node.attrs.get("exclusive", 0))
+    x = node.inputs[0]
+    if backward:
+        x = node.emit(op.flip(x, axis))
+    product = node.emit(op.cumprod(x, axis, exclusive=exclusive))
+    return op.flip(product, axis) if backward else product
+
+
+def _extreme(function: Any) -> Rule:
+    """TVM joins the inputs first, which takes equal ranks."""
+
+    def convert(node: Node) -> Any:
+        found = node.inputs[0]
+        for x in node.inputs[1:]:
+            found = node.emit(function(found, x))
+        return found
+
+    return convert
+
+
 def _old_slice(node: Node) -> Any:
     """Before opset 10 the bounds are attributes, which TVM does not read."""
     if node.opset >= 10:
@@ -152,6 +174,18 @@ def _split(node: Node) -> Any:
     if sizes is not None and not np.all(sizes):
         raise NotImplementedError("Split into empty tensors")
     return NotImplemented
+
+
+def _top_k(node: Node) -> Any:
+    """What is not sorted comes in an order of ONNX Runtime's own."""
+    if not node.attrs.get("sorted", 1):
+        raise NotImplementedError("TopK in no order")
+    count = node.attrs["k"] if node.opset < 10 else int(_constant(node, 1).reshape(-1)[0])
+    axis, largest = int(node.attrs.get("axis", -1)), bool(node.attrs.get("largest", 1))
+    if not count:
+        raise NotImplementedError("TopK of no elements")
+    found = node.emit(op.topk(node.inputs[0], count, axis, "both", largest, "int64"))
+    return [node.emit(relax.TupleGetItem(found, i)) for i in range(2)]
 
 
 def _one_hot(node: Node) -> Any:
@@ -234,9 +268,12 @@ RULES: dict[tuple[str, str], Rule] = {
     ("", "BitShift"): _bit_shift,
     ("", "CenterCropPad"): _center_crop_pad,
     ("", "Constant"): _literal,
+    ("", "CumProd"): _cumulative_product,
     ("", "Dropout"): _dropout,
     ("", "EyeLike"): _eye_like,
     ("", "IsInf"): _is_inf,
+    ("", "Max"): _extreme(op.maximum),
+    ("", "Min"): _extreme(op.minimum),
     ("", "OneHot"): _one_hot,
     ("", "Pow"): _pow,
     ("", "PRelu"): _prelu,
@@ -245,6 +282,7 @@ RULES: dict[tuple[str, str], Rule] = {
     ("", "SpaceToDepth"): _space_to_depth,
     ("", "Slice"): _old_slice,
     ("", "Split"): _split,
+    ("", "TopK"): _top_k,
     ("com.microsoft", "GatherND"): _same,
     ("com.microsoft", "Range"): _range,
     ("com.microsoft", "Trilu"): _same,

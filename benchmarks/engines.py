@@ -1,0 +1,354 @@
+"""Tuned networks beside the engines that people run them in: the fastest of each is the bar.
+
+Files of other packages' networks, made by their exporters with seeded random weights
+(`engines_networks.py`), are tuned by `tunefleet tune` from nothing. Then ONNX Runtime, OpenVINO,
+PyTorch eager, torch.compile, LiteRT and the tuned module are measured in one session: each in a
+process of its own, in turn, with the same number of threads set explicitly, inputs in place, in
+float32. A round is the median of the fastest quarter of a second's inferences; ratios are of each
+round's pair, with their 95 % interval. Every engine's outputs are compared with PyTorch's.
+
+Each step leaves a JSON in `--folder`: the same command goes on where it stopped.
+
+    pip install -e ".[test,engines]"
+    python benchmarks/engines.py --folder engines --json engines.json
+    python benchmarks/engines.py --folder engines --network crnn --measure
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import common
+from turns import in_turn, serve
+
+if TYPE_CHECKING:
+    import numpy as np
+
+#: Those that are given to tunefleet as .pt2; the others as .onnx.
+_AS_PT2 = frozenset({"mobilenet_v2", "resnet50", "bert_base", "vit_small", "swin_tiny", "unet"})
+#: Largest difference from PyTorch's outputs, relative to the largest output.
+_TOLERANCE = 1e-3
+#: Other processes' share of the cores above which a round says little.
+_DISTURBED = 0.05
+
+
+def make_files(name: str, folder: Path) -> dict[str, Any]:
+    """The network in every form, its inputs and what PyTorch makes of them."""
+    import numpy as np
+    import torch
+
+    from corpus import export
+    from engines_networks import build
+
+    example = build(name)
+    with torch.no_grad():
+        outputs = example.module(*example.inputs)
+    for kind, tensors in (("inputs", example.inputs), ("expected", outputs)):
+        np.savez(folder / f"{kind}.npz", *(t.numpy() for t in tensors))
+    for form in ("onnx", "pt2"):
+        export(example, form, folder / f"network.{form}")
+    parameters = sum(p.numel() for p in example.module.parameters())
+    return {"parameters": parameters, "litert": _make_tflite(example, folder / "network.tflite")}
+
+
+def _make_tflite(example: Any, path: Path) -> str:
+    """Why there is no TFLite file, or ""."""
+    try:
+        import litert_torch
+    except ImportError as error:
+        return f"litert-torch is not installed: {error}"
+    try:
+        litert_torch.convert(example.module, example.inputs).export(str(path))
+    except Exception as error:  # whatever the converter says of this network
+        return f"litert-torch does not convert it: {' '.join(str(error).split())[:300]}"
+    return ""
+
+
+def _arrays(path: Path) -> list[np.ndarray]:
+    import numpy as np
+
+    with np.load(path) as found:
+        return [found[f"arr_{i}"] for i in range(len(found.files))]
+
+
+#: One inference, and the outputs of one.
+Runs = tuple[Callable[[], Any], Callable[[], Sequence[Any]]]
+
+
+def _tunefleet(name: str, folder: Path, threads: int, inputs: list[np.ndarray]) -> Runs:
+    from tunefleet.compiler.executable import LoadedNetwork
+    from tunefleet.compiler.toolchain import set_threads
+
+    set_threads(threads)
+    artifact = Path(json.loads((folder / "tuned.json").read_text())["artifact"])
+    network = LoadedNetwork(str(artifact / "module.so"))
+    return network.bound(inputs), lambda: network.run(inputs)
+
+
+def _onnxruntime(name: str, folder: Path, threads: int, inputs: list[np.ndarray]) -> Runs:
+    from tunefleet.compiler.frontends.onnx_ import OnnxReference
+    from tunefleet.core.network import TensorSpec
+
+    specs = [TensorSpec(f"input{i}", x.shape, str(x.dtype)) for i, x in enumerate(inputs)]
+    session = OnnxReference(folder / "network.onnx", specs)
+    return session.bound(inputs, threads), lambda: session(inputs, threads)
+
+
+def _openvino(name: str, folder: Path, threads: int, inputs: list[np.ndarray]) -> Runs:
+    import openvino
+
+    settings = {
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_NUM_THREADS": threads,
+        # It would take bfloat16 on a processor that has it.
+        "INFERENCE_PRECISION_HINT": "f32",
+    }
+    core = openvino.Core()
+    compiled = core.compile_model(core.read_model(folder / "network.onnx"), "CPU", settings)
+    request = compiled.create_infer_request()
+    for i, each in enumerate(inputs):
+        request.set_input_tensor(i, openvino.Tensor(each, shared_memory=True))
+
+    def run() -> Any:
+        return request.infer(share_outputs=True)
+
+    def outputs() -> list[Any]:
+        run()
+        return [request.get_output_tensor(i).data.copy() for i in range(len(compiled.outputs))]
+
+    return run, outputs
+
+
+def _eager(name: str, folder: Path, threads: int, inputs: list[np.ndarray]) -> Runs:
+    return _torch(name, threads, inputs, lambda module: module)
+
+
+def _compiled(name: str, folder: Path, threads: int, inputs: list[np.ndarray]) -> Runs:
+    import torch
+
+    return _torch(name, threads, inputs, torch.compile)
+
+
+def _torch(name: str, threads: int, inputs: list[np.ndarray], make: Callable[[Any], Any]) -> Runs:
+    import torch
+
+    from engines_networks import build
+
+    torch.set_num_threads(threads)
+    module = make(build(name).module)
+    tensors = [torch.from_numpy(each) for each in inputs]
+
+    def run() -> Any:
+        with torch.inference_mode():
+            return module(*tensors)
+
+    return run, lambda: [output.numpy() for output in run()]
+
+
+def _litert(name: str, folder: Path, threads: int, inputs: list[np.ndarray]) -> Runs:
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreter = Interpreter(str(folder / "network.tflite"), num_threads=threads)
+    interpreter.allocate_tensors()
+    for described, each in zip(interpreter.get_input_details(), inputs, strict=True):
+        interpreter.set_tensor(described["index"], each)
+
+    def outputs() -> list[Any]:
+        interpreter.invoke()
+        return [interpreter.get_tensor(d["index"]) for d in interpreter.get_output_details()]
+
+    return interpreter.invoke, outputs
+
+
+_TUNEFLEET = "tunefleet"
+_ENGINES: dict[str, Callable[[str, Path, int, list[Any]], Runs]] = {
+    _TUNEFLEET: _tunefleet,
+    "onnxruntime": _onnxruntime,
+    "openvino": _openvino,
+    "eager": _eager,
+    "compile": _compiled,
+    "litert": _litert,
+}
+
+
+def engine_process(engine: str, name: str, folder: Path, threads: int) -> None:
+    """One engine: prepares, compares its outputs, then measures when it is told to."""
+    from tunefleet.compiler.executable import worst_difference
+
+    # Engines that share memory do not keep it alive.
+    inputs = _arrays(folder / "inputs.npz")
+    run, outputs = _ENGINES[engine](name, folder, threads, inputs)
+    difference = worst_difference(_arrays(folder / "expected.npz"), outputs())
+    serve(run, {"difference": difference})
+
+
+def tune(name: str, folder: Path, minutes: float, threads: int | None) -> dict[str, Any]:
+    """`tunefleet tune` as a user calls it; a search that was interrupted goes on."""
+    output = folder / "tuned.json"
+    file = folder / ("network.pt2" if name in _AS_PT2 else "network.onnx")
+    command = [str(Path(sys.executable).parent / "tunefleet"), "tune", str(file),
+               "--minutes", str(minutes), "--home", str(folder / "home"),
+               "--json", str(output)]  # fmt: skip
+    command += ["--threads", str(threads)] if threads else []
+    subprocess.run(command, check=True, stdout=sys.stderr)
+    found: dict[str, Any] = json.loads(output.read_text())
+    return found
+
+
+def measure(name: str, folder: Path, threads: int, rounds: int) -> dict[str, Any]:
+    """Seconds of each engine by round, and how far its outputs are from PyTorch's."""
+    missing = {} if (folder / "network.tflite").exists() else {"litert"}
+    commands = {
+        engine: [sys.executable, __file__, "--engine", engine, name, str(folder), str(threads)]
+        for engine in _ENGINES
+        if engine not in missing
+    }
+    turns = in_turn(commands, rounds)
+    return {
+        "threads": threads,
+        "rounds": turns.rounds,
+        "differences": {engine: told["difference"] for engine, told in turns.told.items()},
+        "failed": turns.failed,
+        "disturbed": turns.disturbed,
+    }
+
+
+def step(path: Path, again: bool, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What `make` gives, kept in a file that the next call reads instead."""
+    if path.exists() and not again:
+        kept: dict[str, Any] = json.loads(path.read_text())
+        return kept
+    made = make()
+    draft = path.with_suffix(".draft")
+    draft.write_text(json.dumps(made, indent=1))
+    draft.replace(path)
+    return made
+
+
+def _in_process(name: str, folder: Path) -> dict[str, Any]:
+    """Exporters leave gigabytes behind in the process that calls them."""
+    command = [sys.executable, __file__, "--files", name, str(folder)]
+    said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    found: dict[str, Any] = json.loads(said.splitlines()[-1])
+    return found
+
+
+def rows_of(name: str, measured: dict[str, Any]) -> list[dict[str, Any]]:
+    """A row for each engine: latency, and tunefleet's as a multiple of it by round."""
+    from tunefleet.core.statistics import interval
+
+    rounds = measured["rounds"]
+    ours = rounds.get(_TUNEFLEET)
+    rows = []
+    for engine, seconds in rounds.items():
+        latency = interval(seconds).scaled(1e3)
+        row = {"network": name, "engine": engine, "ms": latency.median, "low": latency.low,
+               "high": latency.high, "difference": measured["differences"][engine],
+               "ours/this": None, "from": None, "to": None}  # fmt: skip
+        if ours is not None and engine != _TUNEFLEET:
+            ratio = interval([a / b for a, b in zip(ours, seconds, strict=False)])
+            row |= {"ours/this": ratio.median, "from": ratio.low, "to": ratio.high}
+        rows.append(row)
+    return rows
+
+
+def anchor_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The row of the fastest engine but ours whose outputs are right."""
+    others = [r for r in rows if r["engine"] != _TUNEFLEET and r["difference"] <= _TOLERANCE]
+    return min(others, key=lambda row: float(row["ms"]))
+
+
+def checks_of(figures: dict[str, Any]) -> list[common.Check]:
+    checks = []
+    ratios = []
+    for name, figure in figures.items():
+        anchor = anchor_of(figure["rows"])
+        ours = next((r for r in figure["rows"] if r["engine"] == _TUNEFLEET), None)
+        against = f"{name}: / {anchor['engine']}"
+        if ours is None:
+            checks.append(common.Check(against, None, "<= 1.1", "condition", False))
+            continue
+        ratios.append(float(anchor["ours/this"]))
+        checks += [
+            common.at_most(against, ratios[-1], 1.10, "condition"),
+            common.at_most(against, ratios[-1], 1.0, "aim"),
+            common.at_most(f"{name}: difference", ours["difference"], _TOLERANCE, "condition"),
+            common.at_most(f"{name}: tuning, minutes", figure["minutes"], 15.0, "condition"),
+        ]
+        if figure["disturbed"] > _DISTURBED:
+            print(f"{name}: other processes took {figure['disturbed']:.0%} of the cores")
+    if ratios:
+        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+        checks.append(common.at_most("geometric mean", mean, 0.87, "aim"))
+    return checks
+
+
+def main(options: argparse.Namespace) -> int:
+    if options.files:
+        name, folder = options.files
+        print("\n" + json.dumps(make_files(name, Path(folder))))
+        return 0
+    if options.engine:
+        engine, name, folder, threads = options.engine
+        engine_process(engine, name, Path(folder), int(threads))
+        return 0
+    from engines_networks import NETWORKS
+    from tunefleet.core.statistics import median
+
+    started = time.time()
+    figures: dict[str, Any] = {}
+    names = ["crnn"] if options.quick else (options.network or list(NETWORKS))
+    for name in names:
+        folder = (options.folder / name).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        files = step(folder / "files.json", False, lambda n=name, f=folder: _in_process(n, f))
+        minutes = 0.5 if options.quick else options.minutes
+        tuned = step(
+            folder / "tuned.json",
+            False,
+            lambda n=name, f=folder, m=minutes: tune(n, f, m, options.threads),
+        )
+        measured = step(
+            folder / "measured.json",
+            options.measure,
+            lambda n=name, f=folder, t=tuned["threads"]: measure(
+                n, f, t, 3 if options.quick else options.rounds
+            ),
+        )
+        rows = rows_of(name, measured)
+        if files["litert"]:
+            measured["failed"]["litert"] = files["litert"]
+        figures[name] = {
+            "rows": rows,
+            "failed": measured["failed"],
+            "disturbed": median(measured["disturbed"]),
+            "minutes": tuned["wall_s"] / 60,
+            "trials": tuned["trials"],
+            "parameters": files["parameters"],
+        }
+        common.table(rows, list(rows[0]))
+        for engine, reason in measured["failed"].items():
+            print(f"{engine}: {reason}")
+        print(f"tuned {tuned['wall_s'] / 60:.1f} min, {tuned['trials']} trials\n", flush=True)
+    return common.finish("engines", started, figures, checks_of(figures), options.json)
+
+
+if __name__ == "__main__":
+    made = common.parser("Tuned networks beside the engines that people run them in.")
+    made.add_argument("--folder", type=Path, default=Path("engines"), help="files, homes, figures")
+    made.add_argument("--network", action="append", help="by default all")
+    made.add_argument("--minutes", type=float, default=12.0, help="budget of each search")
+    made.add_argument("--threads", type=int, help="by default one for each physical core")
+    made.add_argument("--rounds", type=int, default=12)
+    made.add_argument("--measure", action="store_true", help="measure again what was measured")
+    made.add_argument("--files", nargs=2, help=argparse.SUPPRESS)
+    made.add_argument("--engine", nargs=4, help=argparse.SUPPRESS)
+    common.run(main, made)
