@@ -14,6 +14,7 @@ from torch.fx import Node
 from tunefleet.compiler.frontends.torch_nodes import argument, dtype_of, shape_of
 from tunefleet.compiler.frontends.torch_recurrent import RECURRENT
 from tunefleet.compiler.frontends.torch_selecting import SELECTING
+from tunefleet.compiler.frontends.torch_sorting import SORTING
 from tunefleet.compiler.toolchain import load_tvm
 
 relax = load_tvm().relax
@@ -288,6 +289,7 @@ OPERATORS: dict[str, Operator] = {
     "div.Scalar_mode": _rounded_quotient,
     "_unsafe_view.default": _reshape,
     **SELECTING,
+    **SORTING,
     "exp2.default": _elementwise(
         lambda x: op.exp(op.multiply(x, relax.const(0.6931471805599453, str(x.ty.dtype))))
     ),
