@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -17,22 +17,26 @@ class Example:
 
     `names` are the tensors among its arguments in their order, as ONNX inputs are named.
     `dynamic` gives the free axes of each of them: axis to a name such as `batch` or `sequence`.
+    `traced` networks become ONNX through TorchScript, where `torch.export` is known to fail.
     """
 
     module: Any
     inputs: tuple[Any, ...]
     names: tuple[str, ...]
     dynamic: dict[str, dict[int, str]]
+    traced: bool = False
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """One network of a package. `family` groups variants of one design."""
+    """One network of a package. `family` groups variants of one design; torch itself can export
+    it in `forms`."""
 
     package: str
     name: str
     family: str
     build: Callable[[], Example]
+    forms: tuple[Form, ...] = FORMS
 
 
 def architectures(package: str) -> Iterator[Architecture]:
@@ -47,7 +51,9 @@ def architectures(package: str) -> Iterator[Architecture]:
 
 
 def export(example: Example, form: Form, path: Path) -> None:
-    """Write the network to `path` in the given form. Whatever torch's exporter raises escapes."""
+    """Write the network to `path` in the given form. Whatever torch's exporter raises escapes.
+
+    What torch's newer ONNX exporter fails on is written by the older one, as its users do."""
     import torch
 
     if form == "pt2":
@@ -57,12 +63,25 @@ def export(example: Example, form: Form, path: Path) -> None:
     free = example.dynamic if form == "onnx-dynamic" else {}
     dims = {n: torch.export.Dim(n) for axes in free.values() for n in axes.values()}
     shapes = tuple({a: dims[n] for a, n in free.get(name, {}).items()} for name in example.names)
+    inputs = tuple(_several(x, axes) for x, axes in zip(example.inputs, shapes, strict=True))
+    common: dict[str, Any] = {"input_names": list(example.names), "verbose": False}
+    if not example.traced:
+        dynamic = shapes if free else None
+        try:
+            torch.onnx.export(
+                example.module, inputs, str(path), dynamo=True, dynamic_shapes=dynamic, **common
+            )
+            return
+        except torch.onnx.errors.OnnxExporterError as exc:
+            print(f"{path.name}: traced instead: {str(exc).splitlines()[-1][:200]}")
     torch.onnx.export(
-        example.module,
-        example.inputs,
-        str(path),
-        input_names=list(example.names),
-        dynamo=True,
-        dynamic_shapes=shapes if free else None,
-        verbose=False,
+        example.module, inputs, str(path), dynamo=False, dynamic_axes=free or None, **common
     )
+
+
+def _several(x: Any, axes: Iterable[int]) -> Any:
+    """An input with two of each free axis that it has one of: torch takes ones to be fixed."""
+    for axis in axes:
+        if x.shape[axis] == 1:
+            x = x.repeat_interleave(2, axis)
+    return x

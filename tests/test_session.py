@@ -280,3 +280,28 @@ def test_a_network_that_must_be_whole_is_refused_with_what_would_stay_outside(
         pytest.raises(InputError, match="CumSum"),
     ):
         session.from_network(_free_width(tmp_path / "free.onnx"), dims={"width": 8}, whole=True)
+
+
+@pytest.mark.parametrize("measured", [1, 0])
+def test_what_cannot_be_measured_is_delivered_all_the_same(
+    home: Path, monkeypatch: pytest.MonkeyPatch, measured: int
+) -> None:
+    """Baselines are left out first: `measured` contenders can be measured."""
+    from tunefleet.fleet import comparison
+
+    compare, notes = comparison.compare, []
+
+    def limited(contenders: Any, *args: Any) -> Any:
+        if len(contenders) > measured:
+            raise JobError("measuring the network failed: out of memory", cure="free some")
+        return compare(contenders, *args)
+
+    monkeypatch.setattr(comparison, "compare", limited)
+    with Session(BenchmarkContext("cpu", threads=1, home=home), notes.append) as session:
+        session.from_network("zoo:tiny_cnn?size=20").build().save().evaluate(rounds=3)
+        result = session.result()
+    assert result["delivered"] == "tuned"
+    assert (result["tuned_ms"] is not None) == (measured == 1)
+    assert result["baselines"] == []
+    assert (Path(result["artifact"]) / "module.so").is_file()
+    assert any("out of memory" in str(note) for note in notes)

@@ -65,3 +65,11 @@ def publish(artifact: Artifact, module: Path, untuned: Path | None, records: lis
         records=records,
         report=render_html(artifact.result),
     )
+
+
+def tell(artifact: Artifact) -> None:
+    """Write the result and the report of a published artifact anew."""
+    from tunefleet.compiler.artifact import update_result
+    from tunefleet.report import render_html
+
+    update_result(artifact, render_html(artifact.result))

@@ -110,7 +110,10 @@ def _sources(artifact: Artifact) -> tuple[list[Reference | None], list[str]]:
 
     found: list[Reference | None] = []
     for signature in artifact.network.signatures:
-        shapes = ShapeRequest.of([(spec.name, spec.shape) for spec in signature.inputs])
+        shapes = ShapeRequest.of(
+            [(spec.name, spec.shape) for spec in signature.inputs],
+            constants=artifact.network.constants,
+        )
         is_zoo = artifact.network.source == "zoo"
         with tempfile.TemporaryDirectory(prefix="tunefleet-evaluate-") as folder:
             request = ImportRequest(Path(folder), ShapeRequest() if is_zoo else shapes)

@@ -120,13 +120,15 @@ def pretrained_model(name: str, home: Path) -> Entry:
 def shape_request(
     shapes: Mapping[str, Sequence[int] | Sequence[Sequence[int]]] | None = None,
     dims: Mapping[str, int | Sequence[int]] | None = None,
+    constants: Mapping[str, float | Sequence[float]] | None = None,
 ) -> ShapeRequest:
     """What is asked of free dimensions: a shape or several by input, a value or several by
-    dimension. Raises InputError."""
+    dimension; and the values of inputs that are always the same. Raises InputError."""
     try:
         return ShapeRequest.of(
             [(name, shape) for name, given in (shapes or {}).items() for shape in _shapes(given)],
             [(n, [v] if isinstance(v, int) else list(v)) for n, v in (dims or {}).items()],
+            [(n, [v] if isinstance(v, int | float) else v) for n, v in (constants or {}).items()],
         )
     except ValueError as error:
         cure = "such as shapes={'x': [1, 3, 224, 224]}, dims={'width': [160, 320]}"

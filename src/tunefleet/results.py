@@ -73,6 +73,7 @@ def build_result(
         "why_plain": why_plain or None,
         "verified": difference is not None and delivered == "tuned",
         "difference": {"plain": prepared.difference, "tuned": difference},
+        "tolerance": prepared.tolerance,
         "peak_gflops": peak_gflops,
         "kernels_ms": sum(kernels.values()) * 1e3 if kernels else None,
         "tuned_ms": None,

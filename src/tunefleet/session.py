@@ -5,6 +5,7 @@ Everything the command line does to a network is a call of this module.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -19,11 +20,13 @@ from tunefleet.core.events import Event, JobOpened, Note, Observer, PhaseStarted
 from tunefleet.core.job import Job, JobSpec, JobState
 from tunefleet.core.settings import TuneSettings
 from tunefleet.core.shapes import ShapeRequest
-from tunefleet.errors import JobError, StepOrderError
+from tunefleet.errors import InputError, JobError, StepOrderError
 from tunefleet.request import SearchRequest, job_spec, search_request, shape_request
 from tunefleet.scheduler.values import JobEnd, Role
 
 if TYPE_CHECKING:
+    from torch.nn import Module
+
     from tunefleet.compiler.artifact import Artifact
     from tunefleet.fleet.comparison import Comparison, Contender
     from tunefleet.fleet.finalists import Finalists
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
     from tunefleet.fleet.network_work import PreparedNetwork
     from tunefleet.store import Store
 
-__all__ = ["BenchmarkContext", "Session"]
+__all__ = ["BenchmarkContext", "Session", "from_network"]
 
 #: Rounds of the comparison in `build` that decides what is delivered.
 _DECISION_ROUNDS = 3
@@ -41,6 +44,19 @@ _DECISION_ROUNDS = 3
 
 def _ignore(event: Event) -> None:
     """The observer of whoever does not watch."""
+
+
+def from_network(
+    network: str | Path | Module, *, context: BenchmarkContext | None = None, **importing: Any
+) -> Session:
+    """A session with a network imported and checked; `importing` is what
+    `Session.from_network` takes."""
+    session = Session(context)
+    try:
+        return session.from_network(network, **importing)
+    except BaseException:
+        session.close()
+        raise
 
 
 class Session:
@@ -105,27 +121,56 @@ class Session:
 
     def from_network(
         self,
-        spec: str | Path,
+        spec: str | Path | Module,
         *,
+        example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
+        dynamic: Mapping[str, Mapping[int, Any]] | None = None,
         shapes: Mapping[str, Sequence[int] | Sequence[Sequence[int]]] | None = None,
         dims: Mapping[str, int | Sequence[int]] | None = None,
+        constants: Mapping[str, float | Sequence[float]] | None = None,
         whole: bool = False,
     ) -> Self:
         """Import a network, check it against its source framework, split it into tasks.
 
         `shapes` fixes shapes of inputs by name, `dims` free dimensions by name; several values of
-        a dimension make one module for all of them. `whole`: refuse a network of which a part
+        a dimension make one module for all of them. `constants` are inputs that always have these
+        values: the network is tuned without them. `whole`: refuse a network of which a part
         would stay in its source framework.
+
+        A torch module in eval mode is exported with its `example_inputs`, a tuple of tensors, or a
+        dictionary of them by name; `dynamic` names its free axes, such as {"x": {0: "batch"}}. Its
+        file is kept below home, in a place named by its content.
         """
-        self.import_network(spec, shape_request(shapes, dims), whole=whole)
+        spec = self._file_of(spec, example_inputs, dynamic)
+        self.import_network(spec, shape_request(shapes, dims, constants), whole=whole)
         self.check_import()
         return self
+
+    def _file_of(
+        self,
+        network: str | Path | Module,
+        example_inputs: Sequence[Any] | Mapping[str, Any] | None,
+        dynamic: Mapping[str, Mapping[int, Any]] | None,
+    ) -> str | Path:
+        """Where the network is read from: a module is written first."""
+        if not isinstance(network, str | os.PathLike):
+            from tunefleet.compiler.frontends.torch_module import saved_module
+
+            folder = self.context.directory("modules")
+            return saved_module(network, example_inputs, dynamic, folder)
+        if example_inputs is not None or dynamic is not None:
+            raise InputError(
+                f"{network} is no module: it has inputs of its own",
+                cure="leave out example_inputs and dynamic; free dimensions take dims and shapes",
+            )
+        return Path(network) if isinstance(network, os.PathLike) else network
 
     def import_network(
         self, spec: str | Path, shapes: ShapeRequest | None = None, *, whole: bool = False
     ) -> None:
         """The part of `from_network` that the device has no part in."""
         from tunefleet.compiler.frontends import network_digest
+        from tunefleet.fleet.memory import give_back
         from tunefleet.fleet.network_work import import_network, prepare_network
 
         self._phase("import")
@@ -135,7 +180,9 @@ class Session:
             for note in dict.fromkeys(n for each in tasked.variants for n in each.notes):
                 self._observer(Note(note))
             self._prepared = prepare_network(tasked, target, folder)
-        self.context.values["network"] = tasked.info.name
+            del tasked  # with weights that are in the module's file by now
+            give_back()
+        self.context.values["network"] = self._prepared.info.name
         # Where it is found again to be measured beside its artifact.
         is_file = Path(spec).exists()
         self.context.values["spec"] = str(Path(spec).resolve()) if is_file else str(spec)
@@ -228,6 +275,9 @@ class Session:
     def compile(self) -> None:
         """The part of `build` that the device has no part in."""
         prepared = self._need(self._prepared, "build", "from_network")
+        from tunefleet.compiler.executable import weights_path
+        from tunefleet.compiler.weights import drop_pages
+        from tunefleet.fleet.memory import give_back
         from tunefleet.fleet.network_work import compile_to
 
         tuned = self._scratch_path() / "tuned.so"
@@ -235,6 +285,8 @@ class Session:
         with self.context.timed("compile", Role.HOST):
             traces = self._traces(prepared)
             compile_to(tuned, prepared.tasked.module, self.context.target, traces)
+            drop_pages(weights_path(prepared.plain))
+            give_back()
         self._tuned, self._delivered, self._why_plain = tuned, "tuned", ""
 
     def verify(self) -> None:
@@ -242,19 +294,24 @@ class Session:
         tuned = self._need(self._tuned, "verify", "compile")
         prepared = self._need(self._prepared, "verify", "from_network")
         from tunefleet.fleet.comparison import Contender, compare
-        from tunefleet.fleet.network_work import TOLERANCE, difference_of
+        from tunefleet.fleet.network_work import difference_of
 
         machine = self._start_machine()
         self._phase("measure")
         with self.context.timed("evaluate", Role.DEVICE):
             self._difference = difference_of(prepared, tuned, machine)
-            if not self._difference <= TOLERANCE:
+            if not self._difference <= prepared.tolerance:
                 self._deliver_plain(
                     f"the tuned module differs from the source framework by {self._difference:.1e}"
                 )
                 return
             both = [Contender("plain", prepared.plain), Contender("tuned", tuned)]
-            found = compare(both, prepared, machine, _DECISION_ROUNDS)
+            try:
+                found = compare(both, prepared, machine, _DECISION_ROUNDS)
+            except JobError as error:
+                # It computes what it should: that it was not timed is no reason to lose a search.
+                self._observer(Note(f"{error}: delivered unmeasured", warning=True))
+                return
         if found.ratio("plain", "tuned").median <= 1.0:
             self._deliver_plain("the tuned module is not faster than the plain one")
 
@@ -271,16 +328,18 @@ class Session:
         delivered end to end, in turn; adds to a saved artifact's report."""
         self._need(self._tuned, "evaluate", "build")
         prepared = self._need(self._prepared, "evaluate", "from_network")
-        from tunefleet.fleet.comparison import compare, kernel_times
+        from tunefleet.fleet.comparison import kernel_times
 
         machine = self._start_machine()
         self._phase("measure")
         with self.context.timed("evaluate", Role.DEVICE):
             count = rounds or self._settings.measure.end_to_end_rounds
-            self._comparisons = [
-                compare(self._contenders(prepared, index), prepared, machine, count, index)
+            found = [
+                self._compared(prepared, machine, count, index)
                 for index in range(len(prepared.info.signatures))
             ]
+            whole = [each for each in found if each is not None]
+            self._comparisons = whole if len(whole) == len(found) else []
             for warning in dict.fromkeys(each.warning for each in self._comparisons):
                 if warning:
                     self._observer(Note(warning, warning=True))
@@ -289,7 +348,7 @@ class Session:
             except JobError as error:
                 self._observer(Note(str(error), warning=True))
         if self._artifact is not None:
-            self._publish()
+            self._tell()
         if self._job is not None and self._store is not None:
             self._store.finish(self._job.job_id, JobState.DONE, self.result())
         return self
@@ -416,6 +475,21 @@ class Session:
         self._delivered, self._why_plain = "plain", why
         self._observer(Note(f"{why}: the plain module is delivered", warning=True))
 
+    def _compared(
+        self, prepared: PreparedNetwork, machine: Machine, rounds: int, variant: int
+    ) -> Comparison | None:
+        """What is delivered beside the baselines; alone where these cannot be measured, and None
+        where nothing can: what was saved stays."""
+        from tunefleet.fleet.comparison import compare
+
+        contenders = self._contenders(prepared, variant)
+        for chosen in (contenders, contenders[-1:]):
+            try:
+                return compare(chosen, prepared, machine, rounds, variant)
+            except JobError as error:
+                self._observer(Note(str(error), warning=True))
+        return None
+
     def _contenders(self, prepared: PreparedNetwork, variant: int) -> list[Contender]:
         from tunefleet.fleet.comparison import SOURCE, TUNED, UNTUNED, Contender
 
@@ -433,3 +507,11 @@ class Session:
         self._artifact = replace(self._artifact, result=self.result())
         records = records_used(self._store, self._job) if self._job else []
         publish(self._artifact, self.module_path, prepared.untuned, records)
+
+    def _tell(self) -> None:
+        """Write the result as it is now to the saved artifact; its modules stay."""
+        from tunefleet.delivery import tell
+
+        assert self._artifact is not None
+        self._artifact = replace(self._artifact, result=self.result())
+        tell(self._artifact)

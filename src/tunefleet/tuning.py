@@ -45,6 +45,7 @@ def tune(
     observer: Callable[[int], Observer] = _unwatched,
     shapes: Mapping[str, Sequence[int] | Sequence[Sequence[int]]] | None = None,
     dims: Mapping[str, int | Sequence[int]] | None = None,
+    constants: Mapping[str, float | Sequence[float]] | None = None,
     whole: bool = False,
     **request: Any,
 ) -> list[Tuned]:
@@ -54,9 +55,9 @@ def tune(
     Each is a job of its own with the budget and settings of `search_request` (`trials`,
     `minutes`, ...) and a run of its own in the home of `context`. `priorities` and `deadlines_s`
     are by network, higher goes first and seconds from now; only the predictive policy minds them.
-    `shapes` and `dims` fix free dimensions of all of them, `whole` refuses networks of which a
-    part would stay in its source framework. `observer(i)` is told what happens to the i-th
-    network. Called again after an interruption, all jobs go on.
+    `shapes`, `dims` and `constants` fix what all of them leave free (`Session.from_network`),
+    `whole` refuses networks of which a part would stay in its source framework. `observer(i)` is
+    told what happens to the i-th network. Called again after an interruption, all jobs go on.
     """
     from tunefleet.fleet.local import LocalFleet, Wanted
 
@@ -74,7 +75,7 @@ def tune(
             Session(base.another(), observer(index), fleet),
             observer(index),
             wanted,
-            shape_request(shapes, dims),
+            shape_request(shapes, dims, constants),
             whole,
             Wanted((priorities or {}).get(name, 0), (deadlines_s or {}).get(name), look_ahead),
         )

@@ -78,3 +78,20 @@ def test_one_error_lists_all_that_is_free_with_a_command_to_copy():
 def test_what_contradicts_the_network_is_refused(request_, text):
     with pytest.raises(InputError, match=text):
         _shapes([IMAGE], request_)
+
+
+def test_two_dimensions_called_unknown_are_not_the_same(tmp_path):
+    import onnx
+
+    from tunefleet.compiler.frontends.onnx_file import read_file
+    from tunefleet.compiler.frontends.onnx_shapes import fix_shapes
+
+    text = """<ir_version: 9, opset_import: ["":18]>
+    g (float[1,3,X,X] x) => (float[1,3,X,X] y) { y = Relu(x) }"""
+    model = onnx.parser.parse_model(text)
+    for dim in model.graph.input[0].type.tensor_type.shape.dim[2:]:
+        dim.dim_param = "?"
+    onnx.save(model, tmp_path / "m.onnx")
+    request = ShapeRequest.of(shapes=[("x", (1, 3, 4, 8))])
+    fixed = fix_shapes(read_file(tmp_path / "m.onnx"), request)
+    assert fixed.specs[0].shape == (1, 3, 4, 8)

@@ -15,13 +15,13 @@ def relax_names(mod: Any) -> list[str]:
     return [str(c.op.name) for c in calls if isinstance(getattr(c, "op", None), tvm.ir.Op)]
 
 
-def build(emit: Any, shape: tuple[int, ...] = (1, 4, 6, 6)) -> Any:
+def build(emit: Any, shape: tuple[int, ...] = (1, 4, 6, 6), dtype: str = "float32") -> Any:
     """A one-input Relax module from `emit(builder, x) -> output`."""
     from tunefleet.compiler.toolchain import load_tvm
 
     relax = load_tvm().relax
     builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType(shape, "float32"))
+    x = relax.Var("x", relax.TensorType(shape, dtype))
     with builder.function("main", [x]):
         with builder.dataflow():
             output = builder.emit_output(emit(builder, x))
@@ -261,3 +261,19 @@ def test_elementwise_operators_are_fused(tiny: Any) -> None:
     names = [t.task.name for t in tiny.tasks]
     assert "conv2d+add+relu" in names
     assert not {"add", "relu", "maximum", "minimum"} & set(names)
+
+
+def test_a_split_into_one_part_is_what_it_splits(target: Any) -> None:
+    from tvm import relax
+
+    from tunefleet.compiler.frontends.relax_ import tidy
+    from tunefleet.compiler.graph import prepare
+    from tunefleet.compiler.host import to_tvm
+
+    def emit(builder: Any, x: Any) -> Any:
+        scaled = builder.emit(relax.op.nn.conv2d(x, relax.const(array(3, 2, 1, 1))))
+        return builder.emit(relax.op.split(scaled, 1, 1))
+
+    x = array(1, 2, 4, 4)
+    mod = build(emit, (1, 2, 4, 4))
+    np.testing.assert_allclose(run(prepare(tidy(mod), to_tvm(target)), x), run(mod, x), rtol=1e-5)

@@ -74,3 +74,119 @@ def test_no_work_is_spent_on_the_zeros_between_pixels() -> None:
     flops = tvm.s_tir.analysis.estimate_tir_flops(tvm.IRModule({"main": mod["deconv2d"]}))
     pixels, channels, taps = 2 * 5 * 7, 4 * 6, 4 * 4
     assert 2 * pixels * channels * taps == flops
+
+
+def _through_the_pipeline(emit: Any, x: np.ndarray, target: Any) -> list[np.ndarray]:
+    """Outputs as of a network that is delivered: prepared, plainly scheduled, compiled."""
+    from tunefleet.compiler.executable import compile_network, run_compiled
+    from tunefleet.compiler.graph import prepare
+    from tunefleet.compiler.host import to_tvm
+
+    mod = build(emit, x.shape, str(x.dtype))
+    return run_compiled(compile_network(prepare(mod, to_tvm(target)), target, {}), [x])
+
+
+@pytest.mark.parametrize("axis", [0, 2])
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("dtype", ["float32", "int8", "float16"])
+def test_the_first_of_equal_elements_come_first(
+    axis: int, largest: bool, dtype: str, target: Any
+) -> None:
+    from tvm import relax
+
+    x = np.random.default_rng(0).integers(-5, 5, (40, 3, 50)).astype(dtype)
+
+    def emit(builder: Any, x: Any) -> Any:
+        return builder.emit(relax.op.topk(x, 7, axis, "both", largest, "int64"))
+
+    values, indices = _through_the_pipeline(emit, x, target)
+    order = np.argsort(-x.astype("float64") if largest else x, axis, kind="stable")
+    wanted = np.take(order, range(7), axis)
+    np.testing.assert_array_equal(wanted, indices)
+    np.testing.assert_array_equal(np.take_along_axis(x, wanted, axis), values)
+
+
+@pytest.mark.parametrize("descending", [True, False])
+def test_what_is_not_a_number_is_sorted_as_the_greatest(descending: bool, target: Any) -> None:
+    from tvm import relax
+
+    x = np.array([[3, np.nan, -np.inf, 1, np.inf, np.nan, 0]], "float32")
+
+    def emit(builder: Any, x: Any) -> Any:
+        found = builder.emit(relax.op.argsort(x, 1, descending, "int32"))
+        values = builder.emit(relax.op.sort(x, 1, descending))
+        return builder.emit(relax.Tuple([found, values]))
+
+    indices, values = _through_the_pipeline(emit, x, target)
+    order = [1, 5, 4, 0, 3, 6, 2] if descending else [2, 6, 3, 0, 4, 1, 5]
+    np.testing.assert_array_equal([order], indices)
+    np.testing.assert_array_equal(x[:, order], values)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("exclusive", [True, False])
+def test_sums_and_products_up_to_each_element(axis: int, exclusive: bool, target: Any) -> None:
+    from tvm import relax
+
+    x = array(3, 5, 7, seed=1)
+
+    def emit(builder: Any, x: Any) -> Any:
+        scans = [f(x, axis, exclusive=exclusive) for f in (relax.op.cumsum, relax.op.cumprod)]
+        return builder.emit(relax.Tuple([builder.emit(scan) for scan in scans]))
+
+    for found, scan, start in zip(
+        _through_the_pipeline(emit, x, target), (np.cumsum, np.cumprod), (0, 1), strict=True
+    ):
+        wanted = scan(x, axis)
+        if exclusive:
+            first = np.full_like(np.take(x, [0], axis), start)
+            wanted = np.concatenate([first, np.delete(wanted, -1, axis)], axis)
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_programs_that_tvm_writes_as_loops_are_scheduled_and_compiled(target: Any) -> None:
+    from tvm import relax
+
+    x = array(4, 3, seed=1)
+    places = relax.const(np.array([[1, 0, 2]]))
+
+    def emit(builder: Any, x: Any) -> Any:
+        added = relax.op.strided_slice(x, [0], [0], [1])
+        return builder.emit(relax.op.scatter_elements(x, places, builder.emit(added), 0, "add"))
+
+    wanted = x.copy()
+    wanted[[1, 0, 2], [0, 1, 2]] += x[0]
+    np.testing.assert_allclose(_through_the_pipeline(emit, x, target)[0], wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("axes", "keep"), [(None, False), ([1], True), ([0, -1], False)])
+def test_extremes_of_infinities_are_infinite(axes: Any, keep: bool, target: Any) -> None:
+    from tvm import relax
+
+    x = array(3, 4, 5, seed=1)
+    x[1] = -np.inf
+    x[2, :, 1] = np.inf
+
+    def emit(builder: Any, x: Any) -> Any:
+        found = [builder.emit(f(x, axes, keep)) for f in (relax.op.max, relax.op.min)]
+        negative = builder.emit(relax.op.max(builder.emit(relax.op.negative(x)), axes, keep))
+        return builder.emit(relax.Tuple([*found, negative]))
+
+    places = None if axes is None else tuple(axes)
+    wanted = [f(x, places, keepdims=keep) for f in (np.max, np.min)]
+    wanted.append((-x).max(places, keepdims=keep))
+    for found, each in zip(_through_the_pipeline(emit, x, target), wanted, strict=True):
+        np.testing.assert_array_equal(found, each)
+
+
+def test_an_extreme_is_searched_like_any_reduction(target: Any) -> None:
+    from tvm import relax
+
+    from tunefleet.compiler.graph import prepare
+    from tunefleet.compiler.host import to_tvm
+    from tunefleet.compiler.space import design_space
+    from tunefleet.compiler.tasks import extract_tasks
+
+    mod = build(lambda builder, x: builder.emit(relax.op.max(x, [2, 3])), (1, 64, 56, 56))
+    (task,) = extract_tasks(prepare(mod, to_tvm(target)), target)
+    assert design_space(task.task.program, target)

@@ -161,3 +161,57 @@ def test_compute_definitions_survive_the_graph_pipeline(target):
     result = machine["main"](tvm.runtime.tensor(arrays["x0"])).numpy()
     wanted = np.pad(arrays["x0"], ((0, 0), (0, 0), (1, 1), (1, 1)), "reflect")
     np.testing.assert_array_equal(result, wanted)
+
+
+@pytest.mark.parametrize("operator", ["CumSum", "CumProd"])
+@pytest.mark.parametrize("form", [{}, {"reverse": 1}, {"exclusive": 1, "reverse": 1}], ids=str)
+def test_sums_and_products_up_to_each_element(operator, form):
+    if operator == "CumProd":
+        x = random(3, 4)
+        network = model(operator, [x, _whole(1).reshape(())], constants={1}, opset=26, **form)
+        (found,) = compiled(network, {"x0": x})
+        turned = x[:, ::-1] if "reverse" in form else x
+        wanted = np.cumprod(turned, 1)
+        if "exclusive" in form:
+            wanted = np.concatenate([np.ones((3, 1), "float32"), wanted[:, :-1]], 1)
+        wanted = wanted[:, ::-1] if "reverse" in form else wanted
+        np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    else:
+        check(operator, [random(3, 4), _whole(1).reshape(())], constants={1}, **form)
+
+
+def test_shifts_by_more_bits_than_there_are():
+    x, distance = _whole(255, 7, 1, dtype="uint8"), _whole(9, 1, 8, dtype="uint8")
+    network = model("BitShift", [x, distance], direction="LEFT")
+    (shifted,) = compiled(network, {"x0": x, "x1": distance})
+    np.testing.assert_array_equal([0, 14, 0], shifted)
+
+
+def test_slopes_of_channels_of_an_old_opset():
+    x, slope = random(2, 3, 4, 5), random(3)
+    network = model("PRelu", [x, slope], constants={1}, opset=6)
+    (found,) = compiled(network, {"x0": x})
+    np.testing.assert_allclose(np.where(x < 0, x * slope[:, None, None], x), found, rtol=1e-6)
+
+
+@pytest.mark.parametrize("sort", [{}, {"axis": 0, "largest": 0}], ids=str)
+def test_the_largest_and_smallest(sort):
+    check("TopK", [random(6, 7), _whole(3)], outputs=["values", "indices"], constants={1}, **sort)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [{}, {"strides": [2, 1], "pads": [1, 0, 2, 1]}, {"dilations": [2, 1], "pads": [1, 1, 1, 1]}],
+    ids=lambda form: "-".join(form) or "plain",
+)
+def test_windows_are_added_up_to_an_image(form):
+    image, block, ones = [7, 6], [3, 2], [1, 1]
+    pads, strides = form.get("pads", [0] * 4), form.get("strides", ones)
+    counts = [
+        (image[i] + pads[i] + pads[i + 2] - form.get("dilations", ones)[i] * (block[i] - 1) - 1)
+        // strides[i]
+        + 1
+        for i in range(2)
+    ]
+    inputs = [random(2, 3 * 6, counts[0] * counts[1]), _whole(*image), _whole(*block)]
+    check("Col2Im", inputs, constants={1, 2}, **form)

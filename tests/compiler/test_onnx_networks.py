@@ -36,6 +36,32 @@ GRAPHS = {
                     else_branch = e () => (p) { p = Neg(x) }> }""",
         [],
     ),
+    "a branch within a branch": (
+        """g (float[N,3] x) => (float[N,3] y)
+        { s = Size(x) k = Constant<value_int = 3>() c = Equal(s, k)
+        y = If (c) <then_branch = t () => (o) { a = Exp(x) m = Constant<value_int = 2>()
+            d = Less(m, k) r = If (d) <then_branch = u () => (v) { v = Sin(a) },
+                                       else_branch = w () => (z) { z = Cos(a) }>
+            o = Add(r, a) },
+                    else_branch = e () => (p) { p = Neg(x) }> }""",
+        [],
+    ),
+    "a scan from both ends": (
+        """g (float[2,5] x) => (float[2] z, float[5,2] y)
+        { a = Constant<value_floats = [0.5, 2.0]>() k = Constant<value_int = 0>()
+        z, y = Scan <num_scan_inputs = 1, scan_input_axes = [1], scan_input_directions = [1],
+                     scan_output_axes = [0], scan_output_directions = [1],
+            body = b (float[2] v, float[2] e) => (vo, sc)
+            { f = Mul(v, e) vo = Tanh(f) sc = Add(vo, e) }> (a, x) }""",
+        [],
+    ),
+    "spectra that are one-sided by default": (
+        """g (float[1,64] x) => (float[1,7,9] y)
+        { step = Constant<value_int = 8>() w = Constant<value_int = 16>()
+        a = Constant<value_ints = [-1]>() t = Constant<value_ints = [2]>() r = Unsqueeze(x, t)
+        s = STFT(r, step, "", w) y = ReduceL2 <keepdims = 0> (s, a) }""",
+        [],
+    ),
     "a loop that is known": (
         """g (float[2,3] x) => (float[2,3] y, float[4,2,3] z)
         { n = Constant<value_int = 4>() t = Constant<value_int = 1>() c = Cast<to = 9>(t)
@@ -68,7 +94,7 @@ GRAPHS = {
     "sorting": (
         """g (float[1,16] x) => (float[1,4] y, int64[1,4] i)
         { k = Constant<value_ints = [4]>() r = Relu(x) a, i = TopK(r, k) y = Exp(a) }""",
-        [1],
+        [],
     ),
     "boxes": (
         """g (float[1,20,4] b, float[1,2,20] c) => (int64[K,3] i)
@@ -141,6 +167,47 @@ def test_it_computes_what_onnx_runtime_does(case, tmp_path):
     network = _load(_save(tmp_path, graph), tmp_path)
     assert sizes == [len(segment.nodes) for segment in network.segments]
     assert all(s.reason and s.framework == "ONNX Runtime" for s in network.segments)
+    _check(network, tmp_path)
+
+
+_CHOOSES = """g (float[2,3] x, int64 rate, bool[1] flag) => (float[2,3] y)
+{ k = Constant<value_int = 16000>() c = Equal(rate, k)
+a = If (c) <then_branch = t () => (o) { o = Exp(x) }, else_branch = e () => (p) { p = Neg(x) }>
+y = Where(flag, a, x) }"""
+
+
+def test_a_constant_input_is_gone_with_what_hangs_on_it(tmp_path):
+    path = _save(tmp_path, _CHOOSES)
+    constants = [("rate", [16000]), ("flag", [1])]
+    network = _load(path, tmp_path, constants=constants)
+    assert [spec.name for spec in network.info.inputs] == ["x"]
+    assert not network.segments
+    _check(network, tmp_path)
+    assert np.allclose(network.reference(network.example_inputs)[0], np.exp(network.example_inputs))
+    other = _load(path, tmp_path, constants=[("rate", [8000]), ("flag", [1])])
+    assert network.info.digest != other.info.digest
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "text"),
+    [
+        ("speed", [1], "no input speed; its inputs: x, rate, flag"),
+        ("rate", [0.5], "holds int64, not 0.5"),
+        ("x", [1, 2], "shape 2,3, 2 values do not fit"),
+    ],
+)
+def test_constants_that_do_not_fit_are_refused(name, values, text, tmp_path):
+    with pytest.raises(InputError, match=text):
+        _load(_save(tmp_path, _CHOOSES), tmp_path, constants=[(name, values)])
+
+
+def test_maps_from_classes_to_values_become_arrays(tmp_path):
+    graph = """g (float[3,2] x) => (seq(map(int64, float)) y)
+    { r = Sigmoid(x) y = ai.onnx.ml.ZipMap <classlabels_int64s = [4, 7]> (r) }"""
+    head = '<ir_version: 9, opset_import: ["":18, "ai.onnx.ml":3]>\n'
+    network = _load(_save(tmp_path, graph, head), tmp_path)
+    assert not network.segments
+    assert network.notes == ("output y is an array with a column for each class",)
     _check(network, tmp_path)
 
 

@@ -49,6 +49,16 @@ def test_a_free_dimension_takes_the_value_asked_for_within_its_range(tmp_path: A
         load_network(path, ImportRequest(tmp_path, many))
 
 
+def test_a_free_dimension_is_called_by_where_it_comes_first(tmp_path: Any) -> None:
+    import torch
+
+    size = torch.export.Dim("size", max=64)
+    shapes = {"x": {0: size, 1: 2 * size}}
+    path = _saved(tmp_path, lambda x: x + 1, torch.ones(3, 6), dynamic_shapes=shapes)
+    asked = ShapeRequest.of(dims=[("x.0", [4])])
+    assert load_network(path, ImportRequest(tmp_path, asked)).info.inputs[0].shape == (4, 8)
+
+
 def test_an_operator_without_conversion_stays_in_torch(tmp_path: Any, target: Any) -> None:
     import torch
 
@@ -57,6 +67,7 @@ def test_an_operator_without_conversion_stays_in_torch(tmp_path: Any, target: An
     assert [node.split()[0] for segment in network.segments for node in segment.nodes] == [
         "prims.bessel_j0.default"
     ]
+    assert [segment.flops for segment in network.segments] == [6]
     (expected,) = network.reference(network.example_inputs)
     np.testing.assert_allclose(expected, _outputs(network, tmp_path, target)[0], rtol=1e-5)
 
@@ -85,3 +96,42 @@ def test_a_shape_that_depends_on_values_is_unknown(tmp_path: Any, target: Any) -
     assert network.info.outputs[0].shape == (-1, 2)
     (expected,) = network.reference(network.example_inputs)
     np.testing.assert_array_equal(expected, _outputs(network, tmp_path, target)[0])
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_a_recurrent_layer_is_compiled_whole(kind: str, tmp_path: Any, target: Any) -> None:
+    import torch
+
+    layer = getattr(torch.nn, kind)(4, 6, num_layers=2, bidirectional=True, batch_first=True)
+
+    class Network(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, x: Any) -> Any:
+            output, last = self.layer(x)
+            return output, *(last if isinstance(last, tuple) else [last])
+
+    path = tmp_path / "network.pt2"
+    torch.export.save(torch.export.export(Network().eval(), (torch.randn(3, 5, 4),)), path)
+    network = load_network(path, ImportRequest(tmp_path, whole=True))
+    expected = network.reference(network.example_inputs)
+    for ours, theirs in zip(_outputs(network, tmp_path, target), expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_a_program_that_cannot_be_cut_stays_in_torch_as_a_whole(tmp_path: Any, target: Any) -> None:
+    import torch
+
+    def forward(x: Any) -> Any:
+        # The spectrum is complex and would pass from one segment to another.
+        spectrum = torch.fft.fft(x)
+        return (spectrum * torch.special.bessel_j0(torch.relu(torch.special.bessel_j1(x)))).real
+
+    path = _saved(tmp_path, forward, torch.randn(2, 8))
+    network = load_network(path, ImportRequest(tmp_path))
+    (segment,) = network.segments
+    assert "a part of it cannot be cut out" in segment.reason
+    (expected,) = network.reference(network.example_inputs)
+    np.testing.assert_allclose(expected, _outputs(network, tmp_path, target)[0], rtol=1e-5)

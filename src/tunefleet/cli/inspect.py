@@ -22,6 +22,7 @@ def tasks(
     threads: options.Threads = None,
     shape: options.Shape = None,
     dim: options.Dim = None,
+    constant: options.Constant = None,
     whole: options.Whole = False,
     json: options.Json = False,
     traceback: options.Traceback = False,
@@ -33,7 +34,9 @@ def tasks(
     from tunefleet.listing import list_tasks
     from tunefleet.request import shape_request
 
-    shapes = shape_request(options.by_input(shape), options.by_dimension(dim))
+    shapes = shape_request(
+        options.by_input(shape), options.by_dimension(dim), options.by_constant(constant)
+    )
     listing = list_tasks(network, target, threads, shapes, whole=whole)
     if json:
         output.print_json(listing)

@@ -92,6 +92,42 @@ def dims(value: list[str] | None) -> list[str] | None:
     return value
 
 
+def constants(value: list[str] | None) -> list[str] | None:
+    """Refuse what is not a name and numbers, and a name that comes again."""
+    names = [_named_values(text)[0] for text in value or ()]
+    for name in names:
+        if names.count(name) > 1:
+            raise typer.BadParameter(f"{name} is given twice")
+    return value
+
+
+def by_constant(value: list[str] | None) -> dict[str, list[float]]:
+    """The values that were given, by input."""
+    return dict(_named_values(text) for text in value or ())
+
+
+def _named_values(text: str) -> tuple[str, list[float]]:
+    name, _, numbers = text.rpartition("=")
+    try:
+        found = [_number(number) for number in numbers.split(",")]
+    except ValueError:
+        found = []
+    if not name or not found:
+        raise typer.BadParameter(f"{text!r} is not a name and numbers, such as sr=16000")
+    return name, found
+
+
+def _number(text: str) -> float:
+    """A whole number stays one: an index may have more digits than a float."""
+    truth = {"true": 1, "false": 0}.get(text.strip().lower())
+    if truth is not None:
+        return truth
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
+
+
 def _named_numbers(text: str, example: str) -> tuple[str, tuple[int, ...]]:
     name, equals, numbers = text.rpartition("=")
     try:
@@ -202,6 +238,15 @@ Dim = Annotated[
         metavar="NAME=N[,N...]",
         callback=dims,
         help="The value of a free dimension; several make one artifact that takes all of them.",
+    ),
+]
+Constant = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--constant",
+        metavar="INPUT=V[,V...]",
+        callback=constants,
+        help="An input that always has this value: the network is tuned without it.",
     ),
 ]
 Whole = Annotated[

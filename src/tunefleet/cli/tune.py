@@ -31,6 +31,7 @@ def tune(
     threads: options.Threads = None,
     shape: options.Shape = None,
     dim: options.Dim = None,
+    constant: options.Constant = None,
     whole: options.Whole = False,
     trials: Annotated[
         int | None, _number("N", f"Stop after N trials; {DEFAULT_TRIALS} when no budget is given.")
@@ -133,6 +134,7 @@ def tune(
     importing = {
         "shapes": options.by_input(shape),
         "dims": options.by_dimension(dim),
+        "constants": options.by_constant(constant),
         "whole": whole,
     }
     if len(networks) == 1:

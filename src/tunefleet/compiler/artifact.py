@@ -141,6 +141,7 @@ def read_artifact(path: Path) -> Artifact:
                     Signature(_tensors(inputs), _tensors(outputs))
                     for inputs, outputs in network.get("others", ())
                 ),
+                constants=tuple((n, tuple(v)) for n, v in network.get("constants", ())),
             ),
             target=Target.from_json(value["target"]),
             device=DeviceIdentity.from_json(value["device"]),
@@ -167,6 +168,7 @@ def _to_json(artifact: Artifact) -> dict[str, Any]:
             "inputs": _listed(network.inputs),
             "outputs": _listed(network.outputs),
             "others": [[_listed(s.inputs), _listed(s.outputs)] for s in network.others],
+            "constants": [[name, list(values)] for name, values in network.constants],
         },
         "spec": artifact.spec,
         "spec_digest": artifact.spec_digest,

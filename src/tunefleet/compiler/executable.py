@@ -31,6 +31,10 @@ Array = NDArray[Any]
 
 #: What a comparison of modules may take in all.
 _LONGEST_S = 40.0
+#: An output that stays below this is compared as if it reached it: a sigmoid far from its middle is
+#: the last digits of numbers near 1, and frameworks differ there by some 1e-7.
+_LEAST_SCALE = 1e-3
+_LEAST_REPEATS = 3
 #: A run as long as this is not warmed up again.
 _LONG_RUN_S = 0.5
 
@@ -125,7 +129,8 @@ class LoadedNetwork:
         return lambda: self._main(*tensors)
 
     def kernel_times(self, inputs: Sequence[Array], repeats: int) -> dict[str, float]:
-        """Seconds per inference spent in each kernel, by the kernel's name: median of repeats."""
+        """Seconds per inference spent in each kernel, by the kernel's name: median of repeats, of
+        fewer where these would take long."""
         tensors = [*_tensors(inputs), *self._weights]
         runs: list[dict[str, float]] = []
         starts: list[float] = []
@@ -140,7 +145,10 @@ class LoadedNetwork:
             return 0
 
         self._machine.set_instrument(instrument)
-        for _ in range(repeats + 1):
+        runs.append({})
+        first = _seconds(lambda: self._main(*tensors))
+        fitting = max(_LEAST_REPEATS, int(_LONGEST_S / first))
+        for _ in range(min(repeats, fitting)):
             runs.append({})
             self._main(*tensors)
         names = sorted(set().union(*runs[1:]))
@@ -199,17 +207,27 @@ def _seconds(run: Callable[[], Any]) -> float:
 
 
 def worst_difference(expected: Sequence[Array], actual: Sequence[Array]) -> float:
-    """The largest difference of two networks' outputs, relative to each output's largest value.
+    """The largest difference of two networks' outputs, relative to each output's largest value,
+    or to 1e-3 where that is smaller.
 
-    infinity where shapes differ or a value is not finite.
+    infinity where shapes differ, or where one has an infinity or NaN that the other has not.
     """
     if len(expected) != len(actual):
         return math.inf
-    worst = 0.0
-    for e, a in zip(expected, actual, strict=True):
-        if e.shape != a.shape or not np.isfinite(a).all():
-            return math.inf
-        scale = float(np.abs(e).max()) if e.size else 0.0
-        difference = float(np.abs(e.astype(np.float64) - a).max()) if e.size else 0.0
-        worst = max(worst, difference / scale if scale else difference)
-    return worst
+    return max((_difference(e, a) for e, a in zip(expected, actual, strict=True)), default=0.0)
+
+
+def _difference(expected: Array, actual: Array) -> float:
+    if expected.shape != actual.shape:
+        return math.inf
+    finite = np.isfinite(expected)
+    others = expected[~finite]
+    if not np.array_equal(others, actual[~finite], equal_nan=others.dtype.kind in "fc"):
+        return math.inf
+    e, a = expected[finite], actual[finite]
+    if not np.isfinite(a).all():
+        return math.inf
+    if not e.size:
+        return 0.0
+    scale = max(float(np.abs(e).max()), _LEAST_SCALE)
+    return float(np.abs(e.astype(np.float64) - a).max()) / scale

@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tunefleet.compiler.constants import constant, value_of
 from tunefleet.compiler.toolchain import load_tvm
 
 tvm = load_tvm()
 relax = tvm.relax
-GenericConst = tvm.ir.GenericConst
-
 Array = NDArray[Any]
 
 _ELEMENTWISE: dict[str, Callable[..., Array]] = {
@@ -57,6 +56,15 @@ def _squeeze(call: Any, x: Array) -> Array:
     return np.squeeze(x, None if axes is None else tuple(ints(axes)))
 
 
+def _slice(call: Any, x: Array) -> Array:
+    axes, starts, ends = (ints(values) for values in call.args[1:4])
+    steps = ints(call.args[4]) if len(call.args) > 4 else [1] * len(axes)
+    cut = [slice(None)] * x.ndim
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        cut[axis] = slice(start, end, step)
+    return x[tuple(cut)]
+
+
 def shape_of(call: Any) -> list[int]:
     return ints(call.args[1].values)
 
@@ -68,15 +76,8 @@ _SHAPED: dict[str, Callable[[Any, Array], Array]] = {
     "relax.reshape": lambda call, x: np.reshape(x, shape_of(call)),
     "relax.broadcast_to": lambda call, x: np.broadcast_to(x, shape_of(call)),
     "relax.astype": lambda call, x: x.astype(str(call.attrs.dtype)),
+    "relax.strided_slice": _slice,
 }
-
-
-def value_of(expr: Any) -> Array | None:
-    return expr.value.numpy() if isinstance(expr, GenericConst) else None
-
-
-def constant(value: Array) -> Any:
-    return relax.const(np.ascontiguousarray(value), str(value.dtype))
 
 
 def fold(name: str, call: Any) -> Any:
@@ -94,6 +95,12 @@ def fold(name: str, call: Any) -> Any:
         if value is None:
             return None
         result, limit = _SHAPED[name](call, value), _MAX_GROWTH * value.size
+    elif name == "relax.concat" and isinstance(call.args[0], relax.Tuple):
+        parts = [value_of(part) for part in call.args[0].fields]
+        if any(part is None for part in parts):
+            return None
+        result = np.concatenate([part for part in parts if part is not None], int(call.attrs.axis))
+        limit = result.size
     else:
         return None
     return constant(result) if result.size <= limit else None

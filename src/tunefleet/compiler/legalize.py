@@ -1,11 +1,13 @@
-"""Compute definitions for operators that TVM's own leave slow."""
+"""Compute definitions for operators that TVM's own leave slow, or that it has none for."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from tunefleet.compiler import winograd
+from tunefleet.compiler import ordering, scans, winograd
 from tunefleet.compiler.folding import ints
+from tunefleet.compiler.loops import with_roots
 from tunefleet.compiler.toolchain import load_tvm
 
 tvm = load_tvm()
@@ -16,12 +18,59 @@ _FUSABLE = 4
 
 
 def legalize(*, fewer_products: bool = False) -> Any:
-    """The LegalizeOps pass with the definitions of this module; with `fewer_products`, convolutions
-    for which that pays are Winograd's."""
-    own = {"relax.nn.conv2d_transpose": _conv2d_transpose}
+    """The LegalizeOps pass with definitions of ours; with `fewer_products`, convolutions for which
+    that pays are Winograd's."""
+    definitions = {
+        "relax.argsort": ordering.argsort,
+        "relax.cumprod": scans.cumprod,
+        "relax.cumsum": scans.cumsum,
+        "relax.max": _max,
+        "relax.min": _min,
+        "relax.nn.conv2d_transpose": _conv2d_transpose,
+        "relax.sort": ordering.sort,
+        "relax.topk": ordering.topk,
+    }
     if fewer_products:
-        own["relax.nn.conv2d"] = _conv2d_winograd
-    return tvm.relax.transform.LegalizeOps(own)
+        definitions["relax.nn.conv2d"] = _conv2d_winograd
+    passes = [tvm.relax.transform.LegalizeOps(definitions), with_roots()]
+    return tvm.transform.Sequential(passes)
+
+
+def _max(builder: Any, call: Any) -> Any:
+    return _extreme(builder, call, "max", tvm.tirx.max, -math.inf)
+
+
+def _min(builder: Any, call: Any) -> Any:
+    return _extreme(builder, call, "min", tvm.tirx.min, math.inf)
+
+
+def _extreme(builder: Any, call: Any, name: str, combine: Any, start: float) -> Any:
+    """A reduction that starts from infinity: from its largest number, as TVM does, the smallest of
+    nothing but infinities would be that."""
+    (x,), attrs = call.args, call.attrs
+    if not str(x.ty.dtype).startswith("float"):
+        return builder.call_te(
+            getattr(topi, name), x, attrs.axis, attrs.keepdims, primfunc_name_hint=name
+        )
+    shape = ints(x.ty.shape.values)
+    axes = range(len(shape)) if attrs.axis is None else [a % len(shape) for a in ints(attrs.axis)]
+    reducer = te.comm_reducer(
+        lambda a, b: combine(a, b), lambda dtype: tvm.tirx.const(start, dtype), name
+    )
+
+    def compute(x: Any) -> Any:
+        reduced = {axis: te.reduce_axis((0, shape[axis]), f"k{axis}") for axis in sorted(set(axes))}
+        kept = [axis for axis in range(len(shape)) if attrs.keepdims or axis not in reduced]
+
+        def element(*place: Any) -> Any:
+            at = dict(zip(kept, place, strict=True)) | reduced
+            element = x[tuple(at[axis] for axis in range(len(shape)))]
+            return reducer(element, axis=list(reduced.values()))
+
+        after = [1 if axis in reduced else shape[axis] for axis in kept]
+        return te.compute(after, element, name=f"x_{name}")
+
+    return builder.call_te(compute, x, primfunc_name_hint=name)
 
 
 def _conv2d_winograd(builder: Any, call: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tunefleet.compiler.build import is_memory, one_line
-from tunefleet.compiler.runners import random_array, runner, runner_in_network
+from tunefleet.compiler.runners import in_turn, random_array, runner, runner_in_network
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.winograd import fitting
 from tunefleet.core.settings import MeasureSettings
@@ -62,9 +62,10 @@ def profile_interleaved(
     """Measure finalists in turn, A B C A B C ..., so that a slow minute hits all of them alike;
     `weights` are as cold as in the network."""
     prepared: list[Any] = []
-    for built in candidates:
+    arguments = in_turn(candidates)
+    for built, own in zip(candidates, arguments, strict=True):
         try:
-            run = runner_in_network(built, weights)
+            run = runner_in_network(built, weights, own)
             estimate = min(run(number=1, repeat=3, preprocess=""))
             prepared.append((run, max(1, math.ceil(settings.min_repeat_ms * 1e-3 / estimate))))
         except Exception as error:

@@ -30,10 +30,11 @@ _ALIGNMENT = 64
 _RANDOM_BYTES = 2**20
 
 
-def runner(built: Built) -> Any:
-    """run(number, repeat, preprocess) -> seconds per run of each repeat."""
+def runner(built: Built, arguments: Sequence[Any] = ()) -> Any:
+    """run(number, repeat, preprocess) -> seconds per run of each repeat, on random numbers unless
+    there are `arguments`."""
     library = tvm.runtime.load_module(built.path)
-    arguments = [tvm.runtime.tensor(_pool_array(shape, dtype)) for shape, dtype in built.args]
+    arguments = arguments or [_random_tensor(shape, dtype) for shape, dtype in built.args]
 
     def run(*, number: int, repeat: int, preprocess: str) -> list[float]:
         evaluator = library.time_evaluator(
@@ -44,7 +45,7 @@ def runner(built: Built) -> Any:
     return run
 
 
-def runner_in_network(built: Built, weights: TaskWeights) -> Any:
+def runner_in_network(built: Built, weights: TaskWeights, arguments: Sequence[Any] = ()) -> Any:
     """Like `runner`, with another copy of the weights in each run where warm ones would tell
     something else than the network's do.
 
@@ -55,7 +56,7 @@ def runner_in_network(built: Built, weights: TaskWeights) -> Any:
     between = min(weights.between, _NO_CACHE_BYTES)
     copies = min(_MOST_COPIES, math.ceil(between / size)) if size else 0
     if size < _COLD_BYTES or copies < 2:
-        return runner(built)
+        return runner(built, arguments)
     function = tvm.runtime.load_module(built.path)["main"]
     following = itertools.cycle(_rotation(built, weights.arguments, copies))
     function(*next(following))
@@ -84,7 +85,7 @@ def _rotation(built: Built, weights: Sequence[int], copies: int) -> list[list[An
     whole = 1 << (copies * step - 1).bit_length()
     memory = {i: _memory(built.args[i][1], whole) for i in weights}
     shared = [
-        None if i in begins else tvm.runtime.tensor(_pool_array(shape, dtype))
+        None if i in begins else _random_tensor(shape, dtype)
         for i, (shape, dtype) in enumerate(built.args)
     ]
     return [
@@ -116,13 +117,39 @@ def random_array(shape: tuple[int, ...], dtype: str, seed: int) -> Any:
     """Numbers of a normal distribution, and integers that may be indices."""
     generator = np.random.default_rng(seed)
     if dtype.startswith("float") or dtype == "bfloat16":
-        return generator.standard_normal(shape, dtype=np.float32).astype(dtype)
+        return generator.standard_normal(shape, dtype=np.float32).astype(dtype, copy=False)
     if dtype == "bool":
         return generator.random(shape) < 0.5
     # Indices must stay inside any table that they look up.
-    return generator.integers(0, 2, shape).astype(dtype)
+    return generator.integers(0, 2, shape, dtype=np.uint8).astype(dtype)
 
 
-@lru_cache(maxsize=256)
-def _pool_array(shape: tuple[int, ...], dtype: str) -> Any:
-    return random_array(shape, dtype, 0)
+def in_turn(candidates: Sequence[Built]) -> list[list[Any]]:
+    """Arguments of programs that never run at once: the first arguments of all are in one piece of
+    memory, and so are the second ones, ..., each in its own shape."""
+    largest: dict[tuple[int, str], int] = {}
+    for built in candidates:
+        for index, (shape, dtype) in enumerate(built.args):
+            key = (index, dtype)
+            largest[key] = max(largest.get(key, 0), math.prod(shape))
+    pieces = {key: _random_tensor((size,), key[1]) for key, size in largest.items()}
+    return [
+        [
+            pieces[index, dtype]._create_view(shape, dtype)
+            for index, (shape, dtype) in enumerate(built.args)
+        ]
+        for built in candidates
+    ]
+
+
+#: Random numbers by type, as many as the largest tensor so far had: shapes of packed weights are as
+#: many as there are programs.
+_numbers: dict[str, Any] = {}
+
+
+def _random_tensor(shape: tuple[int, ...], dtype: str) -> Any:
+    """A tensor of its own, with numbers that are the same for every tensor of a type."""
+    size = math.prod(shape)
+    if dtype not in _numbers or _numbers[dtype].size < size:
+        _numbers[dtype] = random_array((size,), dtype, 0)
+    return tvm.runtime.tensor(_numbers[dtype][:size].reshape(shape))

@@ -102,7 +102,9 @@ def _open_torch(path: Path, threads: int) -> Run:
             "a part of this network runs in PyTorch, which is not installed here",
             cure="pip install tunefleet[torch]",
         ) from exc
-    module = torch.export.load(path).module()
+    from tunefleet.compiler.frontends.torch_file import open_program
+
+    module = open_program(path).module()
 
     def run(arrays: Sequence[Array]) -> Sequence[Array]:
         torch.set_num_threads(threads)

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from tunefleet.compiler.folding import Array, constant, fold, ints, shape_of, value_of
+from tunefleet.compiler.constants import constant, value_of
+from tunefleet.compiler.folding import Array, fold, ints, shape_of
 from tunefleet.compiler.toolchain import load_tvm
 
 tvm = load_tvm()

@@ -10,12 +10,15 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import mmap
 import struct
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
+from tunefleet.compiler.constants import array_of
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.errors import InputError
 
@@ -47,7 +50,8 @@ class Lifted:
     def __init__(self, mod: Any) -> None:
         self.arrays: list[Array] = []
         self.entries: dict[str, list[int]] = {}
-        self._numbers: dict[str, int] = {}
+        self._of_content: dict[str, int] = {}
+        self._of_place: dict[Any, int] = {}
         self.mod = mod.clone()
         for gvar, function in mod.functions_items():
             if isinstance(function, relax.Function):
@@ -57,12 +61,59 @@ class Lifted:
 
     def number(self, array: Array) -> int:
         """The place of an array among those that differ."""
-        content = hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view("uint8").data)
-        key = f"{array.dtype.name} {array.shape} {content.hexdigest()}"
-        if key not in self._numbers:
-            self._numbers[key] = len(self.arrays)
-            self.arrays.append(array)
-        return self._numbers[key]
+        place = _place(array)
+        if place not in self._of_place:
+            number = self._of_content.setdefault(_content(array), len(self.arrays))
+            if number == len(self.arrays):
+                self.arrays.append(array)
+            self._of_place[place] = number
+        return self._of_place[place]
+
+    def known(self, array: Array) -> int | None:
+        """As `number`, of an array that was in the module and still is where it was."""
+        return self._of_place.get(_place(array))
+
+
+class SharedConstants:
+    """Makes modules of one network hold equal constants once."""
+
+    def __init__(self) -> None:
+        self.of_content: dict[str, Any] = {}
+
+    def shared(self, mod: Any) -> Any:
+        """`mod`, with constants of the modules before it where they are equal."""
+        result = mod.clone()
+        for gvar, function in mod.functions_items():
+            if isinstance(function, relax.Function):
+                result.update_func(gvar, _Sharer(self).visit_expr(function))
+        return result
+
+
+@relax.expr_functor.mutator
+class _Sharer(relax.PyExprMutator):  # type: ignore[name-defined]
+    def __init__(self, constants: SharedConstants) -> None:
+        super().__init__()
+        self._constants = constants
+
+    def visit_generic_const_(self, op: Any) -> Any:
+        array = _large(op)
+        return op if array is None else self._constants.of_content.setdefault(_content(array), op)
+
+
+def _content(array: Array) -> str:
+    """Equal for equal arrays alone."""
+    values = np.ascontiguousarray(array).reshape(-1).view("uint8").data
+    return f"{array.dtype.name} {array.shape} {hashlib.sha256(values).hexdigest()}"
+
+
+def _place(array: Array) -> Any:
+    return array.ctypes.data, array.dtype, array.shape
+
+
+def _large(constant: Any) -> Array | None:
+    """The values of a constant that does not stay inside a module."""
+    array = array_of(constant.value) if str(constant.value.dtype) in _NAMES else None
+    return None if array is None or array.nbytes < _LEAST_BYTES else array
 
 
 @relax.expr_functor.mutator
@@ -79,14 +130,38 @@ class _Lifter(relax.PyExprMutator):  # type: ignore[name-defined]
         return relax.Function(params, body, function.ret_ty, function.is_pure, function.attrs)
 
     def visit_generic_const_(self, op: Any) -> Any:
-        array = op.value.numpy() if str(op.value.dtype) in _NAMES else None
-        if array is None or array.nbytes < _LEAST_BYTES:
+        array = _large(op)
+        if array is None:
             return op
         number = self._module.number(array)
         if number not in self._params:
             self.numbers.append(number)
             self._params[number] = relax.Var(f"weight{number}", op.ty)
         return self._params[number]
+
+
+def on_file(mod: Any, lifted: Lifted, path: Path) -> Any:
+    """`mod`, with the constants that `lifted` has of it taken from the file that they were written
+    to: pages that processes share and that the kernel drops when it needs memory."""
+    tensors = _Weights(path)
+    mapped = mod.clone()
+    for gvar, function in mod.functions_items():
+        if isinstance(function, relax.Function):
+            mapped.update_func(gvar, _Mapper(lifted, tensors).visit_expr(function))
+    return mapped
+
+
+@relax.expr_functor.mutator
+class _Mapper(relax.PyExprMutator):  # type: ignore[name-defined]
+    def __init__(self, lifted: Lifted, tensors: _Weights) -> None:
+        super().__init__()
+        self._lifted = lifted
+        self._tensors = tensors
+
+    def visit_generic_const_(self, op: Any) -> Any:
+        array = _large(op)
+        number = None if array is None else self._lifted.known(array)
+        return op if number is None else relax.const(self._tensors.tensor(number))
 
 
 def write_weights(path: Path, lifted: Lifted) -> None:
@@ -118,6 +193,45 @@ def _described(dtype: str, shape: tuple[int, ...], start: int) -> dict[str, Any]
     return {"dtype": _NAMES[dtype], "shape": list(shape), "data_offsets": [start, end]}
 
 
+class _Weights:
+    """The tensors of a file, mapped from it."""
+
+    def __init__(self, path: Path) -> None:
+        with path.open("rb") as file:
+            (length,) = struct.unpack("<Q", file.read(8))
+            self._header = json.loads(file.read(length))
+        metadata = self._header["__metadata__"]
+        if metadata.get("format") != _FORMAT:
+            raise InputError(
+                f"{path} has the format {metadata.get('format')!r}, this tunefleet reads "
+                f"{_FORMAT!r}",
+                cure="use the tunefleet that wrote it, or tune again",
+            )
+        self.entries: dict[str, list[int]] = json.loads(metadata["entries"])
+        # Copied where somebody writes, which nobody does: DLPack has no read-only tensors.
+        with path.open("rb") as file:
+            self._pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        _mapped.setdefault(path, WeakSet()).add(self._pages)
+        self._data = np.frombuffer(self._pages, "uint8", offset=8 + length)
+
+    def tensor(self, number: int) -> Any:
+        described = self._header[str(number)]
+        start, end = described["data_offsets"]
+        array = self._data[start:end].view(_DTYPES[described["dtype"]])
+        return tvm.runtime.from_dlpack(array.reshape(described["shape"]))
+
+
+#: What is mapped of each file in this process.
+_mapped: dict[Path, WeakSet[mmap.mmap]] = {}
+
+
+def drop_pages(path: Path) -> None:
+    """Give back the memory in which this process looked at a file of weights; whoever looks again
+    gets it again."""
+    for pages in _mapped.get(path, ()):
+        pages.madvise(mmap.MADV_DONTNEED)
+
+
 def read_weights(path: Path, entry: str) -> list[Any]:
     """The tensors that a function takes behind its inputs, mapped from the file.
 
@@ -125,22 +239,5 @@ def read_weights(path: Path, entry: str) -> list[Any]:
     """
     if not path.is_file():
         return []
-    with path.open("rb") as file:
-        (length,) = struct.unpack("<Q", file.read(8))
-        header = json.loads(file.read(length))
-    metadata = header["__metadata__"]
-    if metadata.get("format") != _FORMAT:
-        raise InputError(
-            f"{path} has the format {metadata.get('format')!r}, this tunefleet reads {_FORMAT!r}",
-            cure="use the tunefleet that wrote it, or tune again",
-        )
-    # Copied where somebody writes, which nobody does: DLPack has no read-only tensors.
-    data = np.memmap(path, "uint8", "c", offset=8 + length) if len(header) > 1 else None
-    found = []
-    for number in json.loads(metadata["entries"])[entry]:
-        described = header[str(number)]
-        start, end = described["data_offsets"]
-        assert data is not None
-        array = data[start:end].view(_DTYPES[described["dtype"]]).reshape(described["shape"])
-        found.append(tvm.runtime.from_dlpack(array))
-    return found
+    weights = _Weights(path)
+    return [weights.tensor(number) for number in weights.entries[entry]]

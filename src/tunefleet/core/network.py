@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+from tunefleet.core.shapes import Constants
+
 #: Names of the functions that a module calls for what stays in its source framework begin so.
 SEGMENT_PREFIX = "tunefleet.segment."
 
@@ -36,6 +38,15 @@ class TensorSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Footprint:
+    """What a network takes of memory: bytes of all weights, and of the
+    tensors that live at once where they are most."""
+
+    weights: int
+    activations: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Signature:
     """The inputs that a network takes at one choice of its free dimensions, and its outputs."""
 
@@ -50,7 +61,8 @@ class NetworkInfo:
     `digest` identifies its content: the SHA-256 of the file, or of the zoo specification together
     with the version of the zoo, and of the shapes that were chosen. Two jobs are the same job only
     when it agrees. `inputs` and `outputs` are those of the first shape, `others` those of the
-    further shapes that one artifact takes.
+    further shapes that one artifact takes. `constants` are inputs of the source that always have
+    these values.
     """
 
     name: str
@@ -59,6 +71,7 @@ class NetworkInfo:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     others: tuple[Signature, ...] = ()
+    constants: Constants = ()
 
     @property
     def signatures(self) -> tuple[Signature, ...]:

@@ -1,4 +1,4 @@
-"""What a user fixes of the dimensions that a network leaves free."""
+"""What a user fixes of what a network leaves free: dimensions, and whole inputs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from dataclasses import dataclass
 MOST_VARIANTS = 16
 
 Extents = tuple[int, ...]
+#: An input that is always the same: its values, row by row.
+Constants = tuple[tuple[str, tuple[float, ...]], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +20,12 @@ class ShapeRequest:
 
     `shapes` are whole shapes of inputs, `dims` values of single dimensions; an unnamed dimension is
     called `INPUT.AXIS`. Several values of one name ask for one artifact that takes all of them.
+    `constants` are inputs that the network is not to have: their values, by name.
     """
 
     shapes: tuple[tuple[str, tuple[Extents, ...]], ...] = ()
     dims: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    constants: Constants = ()
 
     def __post_init__(self) -> None:
         for name, alternatives in self.shapes:
@@ -30,18 +34,22 @@ class ShapeRequest:
         for name, values in self.dims:
             if not values or min(values) < 0:
                 raise ValueError(f"dimension {name}: values are not negative, and there is one")
-        for names in ([n for n, _ in self.shapes], [n for n, _ in self.dims]):
+        if any(not values for _, values in self.constants):
+            raise ValueError("a constant has a value")
+        for given in (self.shapes, self.dims, self.constants):
+            names = [name for name, _ in given]
             if len(set(names)) != len(names):
                 raise ValueError("a name is given twice")
 
     def __bool__(self) -> bool:
-        return bool(self.shapes or self.dims)
+        return bool(self.shapes or self.dims or self.constants)
 
     @classmethod
     def of(
         cls,
         shapes: Iterable[tuple[str, Extents]] = (),
         dims: Iterable[tuple[str, Iterable[int]]] = (),
+        constants: Iterable[tuple[str, Iterable[float]]] = (),
     ) -> ShapeRequest:
         """From pairs in which a name may come again with another value."""
         by_input: dict[str, list[Extents]] = {}
@@ -55,6 +63,7 @@ class ShapeRequest:
         return cls(
             tuple((name, tuple(found)) for name, found in by_input.items()),
             tuple((name, tuple(found)) for name, found in by_dim.items()),
+            tuple((name, tuple(values)) for name, values in constants),
         )
 
     def variants(self) -> list[ShapeRequest]:
@@ -62,7 +71,7 @@ class ShapeRequest:
         by_input = [[(name, (value,)) for value in values] for name, values in self.shapes]
         by_dim = [[(name, (value,)) for value in values] for name, values in self.dims]
         return [
-            ShapeRequest(shapes, dims)
+            ShapeRequest(shapes, dims, self.constants)
             for shapes in itertools.product(*by_input)
             for dims in itertools.product(*by_dim)
         ]

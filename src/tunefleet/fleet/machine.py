@@ -9,10 +9,15 @@ from pathlib import Path
 from types import TracebackType
 
 from tunefleet.core.layout import MachineLayout
+from tunefleet.core.network import Footprint
 from tunefleet.core.settings import TuneSettings
 from tunefleet.core.target import Target
 from tunefleet.fleet import work
+from tunefleet.fleet.memory import machine_memory, worker_bytes
 from tunefleet.fleet.pool import CallFailure, WorkerConfig, WorkerPool
+
+#: Less than this need not be granted: limits have room for it.
+_SMALL_GIB = 1.0
 
 
 class Machine:
@@ -29,8 +34,13 @@ class Machine:
         self._scratch = tempfile.TemporaryDirectory(prefix="tunefleet-")
         self.scratch = Path(self._scratch.name)
         log = str(self.scratch / "workers.log")
-        host = WorkerConfig(1, settings.build.memory_gib, log, layout.host_cores)
-        device = WorkerConfig(target.threads, settings.measure.memory_gib, log, layout.device_cores)
+        # A program that takes more than there is would end other processes than its worker.
+        most = machine_memory().total / 2**30
+        building, self._measuring_gib = (
+            min(each.memory_gib, most) for each in (settings.build, settings.measure)
+        )
+        host = WorkerConfig(1, building, log, layout.host_cores)
+        device = WorkerConfig(target.threads, self._measuring_gib, log, layout.device_cores)
         #: Selects and updates: its caches of tune contexts stay warm in one process.
         self.lead = WorkerPool(1, host)
         self.host = WorkerPool(layout.builders, host)
@@ -58,15 +68,20 @@ class Machine:
         outcome = self.device.call(work.peak_gflops, self.target, str(self.scratch), timeout_s=60)
         return None if isinstance(outcome, CallFailure) else outcome
 
-    @property
-    def memory_gib(self) -> float:
-        """What this machine has in all."""
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    def grant(self, footprint: Footprint) -> None:
+        """Let the device's worker take what a network of this footprint needs: a fresh worker,
+        unless it may already."""
+        gib = worker_bytes(int(self._measuring_gib * 2**30), footprint) / 2**30
+        if gib > self.device.config.memory_gib + _SMALL_GIB:
+            self._let_take(gib)
 
-    def lift_memory_limit(self) -> None:
+    def grant_all(self) -> None:
         """Let the device's worker, a fresh one, take all of this machine's memory."""
-        # It maps address space beyond what it uses: libraries, weights, the kernel's own pools.
-        self.device.config = replace(self.device.config, memory_gib=2 * self.memory_gib)
+        # Address space is more than memory: it maps libraries, files, the kernel's own pools.
+        self._let_take(4 * machine_memory().total / 2**30)
+
+    def _let_take(self, gib: float) -> None:
+        self.device.config = replace(self.device.config, memory_gib=gib)
         self.device.restart()
 
     def close(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -16,6 +16,7 @@ from tunefleet.core.stage import SelectResult
 from tunefleet.core.target import Target
 from tunefleet.features import unpack
 from tunefleet.fleet import disturbance
+from tunefleet.fleet.memory import give_back
 
 _guide = lru_cache(maxsize=4)(Guide.load)
 
@@ -77,6 +78,8 @@ def time_networks(
     ]
     with disturbance.watched() as watch:
         latencies = executable.time_interleaved(runs, rounds, round_s)
+    runs.clear()
+    _close(contenders)
     return latencies, watch.share
 
 
@@ -85,7 +88,19 @@ def run_network(path: str, entry: str, inputs: list[Any]) -> list[Any]:
 
 
 def run_reference(reference: Reference, inputs: list[Any], threads: int) -> list[Any]:
-    return reference(inputs, threads)
+    outputs = reference(inputs, threads)
+    _close([reference])
+    return outputs
+
+
+def _close(contenders: Sequence[str | Reference]) -> None:
+    """Let go of what source frameworks opened: it is as large as the network."""
+    for each in contenders:
+        # What travels between processes is all but what was opened.
+        state = None if isinstance(each, str) else each.__getstate__()
+        if isinstance(state, dict):
+            each.__dict__.update(state)
+    give_back()
 
 
 def kernel_times(path: str, inputs: list[Any], repeats: int) -> dict[str, float]:

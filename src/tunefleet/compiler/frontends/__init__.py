@@ -1,4 +1,4 @@
-"""Reads a network from a file, a SavedModel or the zoo, and hands it over as Relax.
+"""Reads a network from a file, a folder or the zoo, and hands it over as Relax.
 
 Importing this package imports neither TVM nor torch: loading a network does.
 """
@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
+from tunefleet.compiler.frontends.huggingface_ import HuggingFaceFrontend
 from tunefleet.compiler.frontends.imported import (
     Frontend,
     ImportedNetwork,
@@ -20,7 +22,12 @@ from tunefleet.compiler.frontends.imported import (
 )
 from tunefleet.compiler.frontends.keras_ import KerasFrontend
 from tunefleet.compiler.frontends.onnx_ import OnnxFrontend
-from tunefleet.compiler.frontends.spec import network_digest, network_name, source_path
+from tunefleet.compiler.frontends.spec import (
+    network_bytes,
+    network_digest,
+    network_name,
+    source_path,
+)
 from tunefleet.compiler.frontends.tensorflow_ import SavedModelFrontend
 from tunefleet.compiler.frontends.tflite_ import TFLiteFrontend
 from tunefleet.compiler.frontends.torch_ import TorchFrontend
@@ -38,6 +45,7 @@ __all__ = [
     "Segment",
     "load_network",
     "load_networks",
+    "network_bytes",
     "network_digest",
     "network_name",
     "temporary_folder",
@@ -50,14 +58,15 @@ FRONTENDS: tuple[Frontend, ...] = (
     TFLiteFrontend(),
     KerasFrontend(),
     SavedModelFrontend(),
+    HuggingFaceFrontend(),
 )
 
 
 def load_network(
     spec: str | os.PathLike[str], request: ImportRequest | None = None
 ) -> ImportedNetwork:
-    """Loads ``zoo:NAME?key=value``, a SavedModel folder, or an ``.onnx``, ``.pt2``, ``.tflite`` or
-    ``.keras`` file at one choice of shapes.
+    """Loads ``zoo:NAME?key=value``, a SavedModel or Hugging Face folder, or an ``.onnx``, ``.pt2``,
+    ``.tflite`` or ``.keras`` file at one choice of shapes.
 
     Without a `request`, files of segments go to a temporary folder. Raises InputError when the
     source is wrong, and SetupError when a package that reads it is not installed.
@@ -71,7 +80,8 @@ def load_network(
                 return imported
             # The same file at other shapes is another network.
             shapes = [str(spec) for spec in imported.info.inputs]
-            own = digest([imported.info.digest, shapes], len(imported.info.digest))
+            told = [imported.info.digest, shapes, imported.info.constants]
+            own = digest(told, len(imported.info.digest))
             return replace(imported, info=replace(imported.info, digest=own))
     source_path(text)
     raise AssertionError(f"{text}: a suffix without a frontend")
@@ -90,8 +100,9 @@ def temporary_folder() -> Path:
 
 def load_networks(
     spec: str | os.PathLike[str], folder: Path, shapes: ShapeRequest, *, whole: bool = False
-) -> list[ImportedNetwork]:
-    """The network at every combination of the shapes that were asked for."""
+) -> Iterator[ImportedNetwork]:
+    """The network at every combination of the shapes that were asked for, one after the other:
+    each may hold all weights."""
     variants = shapes.variants()
     if len(variants) > MOST_VARIANTS:
         raise InputError(
@@ -99,4 +110,4 @@ def load_networks(
             f"{MOST_VARIANTS} make one artifact",
             cure="give fewer values, or tune them apart",
         )
-    return [load_network(spec, ImportRequest(folder, each, whole)) for each in variants]
+    return (load_network(spec, ImportRequest(folder, each, whole)) for each in variants)

@@ -16,7 +16,7 @@ from tunefleet.errors import InputError
 #: Names that people and exporters give to the number of samples.
 _BATCH = re.compile(r"(?i)^(n|b|bs|bsz|batch.*|.*batch(_?size)?|num_samples)$")
 #: Names that exporters make up: they say nothing of what a dimension is.
-_MADE_UP = re.compile(r"^(s\d+|unk__\d+|dynamic_axes_\w+|\?|-1|None|dim_?\d*|d\d+)$")
+_MADE_UP = re.compile(r"^(s\d+|unk__\d+|dynamic_axes_\w+|\?|-1|None|dim_?\d*|d\d+|.+\.\d+)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,11 @@ def fixed_inputs(
     dimension becomes 1. Raises InputError for names that the network does not have, for values
     that contradict it, and for dimensions that stay free, all of them at once.
     """
+    if request.constants:
+        raise InputError(
+            f"{what}: an input can be made constant in ONNX files only",
+            cure="export the network without it",
+        )
     _check_names(inputs, request, what)
     dims = _given(inputs, request, what)
     notes = []

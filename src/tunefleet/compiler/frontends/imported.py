@@ -58,12 +58,13 @@ class ImportedNetwork:
     """A network as Relax, beside the means to check it.
 
     `mod` has one function, `main`, with static shapes and the weights bound as constants; it
-    returns a tensor or a tuple of tensors, and calls the function of each of `segments`.
+    returns a tensor or a tuple of tensors, and calls the function of each of `segments`. It is None
+    where it has been used up: it holds all weights.
     `example_inputs` are the same in every process. `notes` are what the user should know.
     """
 
     info: NetworkInfo
-    mod: tvm.IRModule
+    mod: tvm.IRModule | None
     reference: Reference
     example_inputs: tuple[np.ndarray, ...]
     segments: tuple[Segment, ...] = ()

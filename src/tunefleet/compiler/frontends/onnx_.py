@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,14 +47,25 @@ class OnnxFrontend:
 class OnnxReference:
     """Runs an ONNX file in ONNX Runtime; a session is made for each number of threads.
 
-    `zeros`: extents of inputs that are zero in the file are not meant.
+    `zeros`: extents of inputs that are zero in the file are not meant. `restamped`: the file says
+    that it is of versions that ONNX Runtime does not read. `constants` are fed beside the `inputs`.
     """
 
     framework = "ONNX Runtime"
 
-    def __init__(self, path: Path, inputs: Sequence[TensorSpec], *, zeros: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        inputs: Sequence[TensorSpec],
+        constants: Mapping[str, np.ndarray],
+        *,
+        zeros: bool = False,
+        restamped: bool = False,
+    ) -> None:
         self._path = path
         self._zeros = zeros
+        self._restamped = restamped
+        self._constants = dict(constants)
         self._inputs = tuple(inputs)
         self._sessions: dict[int, Any] = {}
 
@@ -61,8 +73,10 @@ class OnnxReference:
         return self.__dict__ | {"_sessions": {}}
 
     def __call__(self, inputs: Sequence[np.ndarray], threads: int = 1) -> list[np.ndarray]:
+        from tunefleet.compiler.frontends.onnx_maps import as_array
+
         session = self.open(threads)
-        feed = dict(zip((spec.name for spec in self._inputs), inputs, strict=True))
+        feed = self._feed(inputs)
         try:
             outputs = session.run(None, feed)
         except Exception as exc:
@@ -70,14 +84,18 @@ class OnnxReference:
             raise InputError(
                 f"{shown(self._path)}: ONNX Runtime cannot run it with {shapes}: "
                 f"{_said(exc, self._path)}",
-                cure="give shapes that it was exported for: --shape, --dim",
+                cure="give shapes that it was exported for: --shape, --dim, and values that "
+                "it knows to inputs that choose: --constant",
             ) from exc
-        return [np.asarray(output) for output in outputs]
+        return [as_array(output) for output in outputs]
 
     def bound(self, inputs: Sequence[np.ndarray], threads: int) -> Callable[[], object]:
         session = self.open(threads)
-        feed = dict(zip((spec.name for spec in self._inputs), inputs, strict=True))
+        feed = self._feed(inputs)
         return lambda: session.run(None, feed)
+
+    def _feed(self, inputs: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+        return self._constants | dict(zip((s.name for s in self._inputs), inputs, strict=True))
 
     def open(self, threads: int = 1) -> Any:
         """A session of that many threads; raises InputError where ONNX Runtime has none."""
@@ -103,15 +121,18 @@ class OnnxReference:
 
     def _source(self, options: Any) -> str | bytes:
         """What a session opens: the file, unless ONNX Runtime would take an extent of zero, which
-        an exporter writes where it knows none, by its word."""
-        if not self._zeros:
+        an exporter writes where it knows none, by its word, or would not read the version."""
+        if not self._zeros and not self._restamped:
             return str(self._path)
         import onnx
 
         from tunefleet.compiler.frontends.onnx_file import free_zeros
+        from tunefleet.compiler.frontends.onnx_versions import restamp
 
         model = onnx.load(self._path, load_external_data=False)
-        free_zeros(model.graph, self._inputs)
+        restamp(model)
+        if self._zeros:
+            free_zeros(model.graph, self._inputs)
         folder = "session.model_external_initializers_file_folder_path"
         options.add_session_config_entry(folder, str(self._path.parent.absolute()))
         return bytes(model.SerializeToString())
@@ -139,20 +160,24 @@ def _require(what: str) -> None:
 
 
 def _load(path: Path, request: ImportRequest, what: str) -> ImportedNetwork:
+    from tunefleet.compiler.frontends.onnx_constants import with_constants
     from tunefleet.compiler.frontends.onnx_file import free_zeros, read_file
+    from tunefleet.compiler.frontends.onnx_maps import without_maps
     from tunefleet.compiler.frontends.onnx_network import build_network
     from tunefleet.compiler.frontends.onnx_prepare import prepare
     from tunefleet.compiler.frontends.onnx_shapes import fix_shapes, with_shapes
     from tunefleet.compiler.frontends.onnx_types import NOTHING_KNOWN
     from tunefleet.compiler.frontends.relax_ import tidy
 
-    file = read_file(path)
-    fixed = fix_shapes(file, request.shapes)
+    file, notes = without_maps(read_file(path))
+    file, constants = with_constants(file, request.shapes.constants)
+    fixed = fix_shapes(file, replace(request.shapes, constants=()))
     for value in file.model.graph.output:
         _check_output(value, what)
     model = with_shapes(file, fixed.specs)
     zeros = free_zeros(file.model.graph, fixed.specs)
-    reference = OnnxReference(path, fixed.specs, zeros=zeros)
+    restamped = file.restamped is not None
+    reference = OnnxReference(path, fixed.specs, constants, zeros=zeros, restamped=restamped)
     prepared = prepare(model)
     if not prepared.runs:
         _check_valid(path, what)
@@ -172,8 +197,16 @@ def _load(path: Path, request: ImportRequest, what: str) -> ImportedNetwork:
         TensorSpec(name, shape, _output_dtype(name, each.dtype, what))
         for name, shape, each in zip(names, shapes, known, strict=True)
     )
-    info = NetworkInfo(network_name(path), "onnx", network_digest(path), fixed.specs, outputs)
-    return ImportedNetwork(info, tidy(built.mod), reference, inputs, built.segments, fixed.notes)
+    info = NetworkInfo(
+        network_name(path),
+        "onnx",
+        network_digest(path),
+        fixed.specs,
+        outputs,
+        constants=request.shapes.constants,
+    )
+    notes = (*notes, *fixed.notes, *([file.restamped] if file.restamped else []))
+    return ImportedNetwork(info, tidy(built.mod), reference, inputs, built.segments, notes)
 
 
 def _output_dtype(name: str, dtype: str | None, what: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tunefleet.compiler.constants import array_of, constant
 from tunefleet.compiler.frontends.onnx_refusal import Refusal
 from tunefleet.compiler.toolchain import load_tvm
 
@@ -20,12 +21,8 @@ relax = tvm.relax
 
 #: Relax has these, but the graph pipeline makes no programs of them.
 _NOT_LOWERED = frozenset(
-    f"relax.{name}"
-    for name in (
-        "argsort", "cumprod", "cumsum", "multinomial_from_uniform", "nonzero", "sort", "topk",
-        "unique",
-    )
-)  # fmt: skip
+    f"relax.{name}" for name in ("multinomial_from_uniform", "nonzero", "unique")
+)
 
 
 def _check_lowered(expr: Any) -> None:
@@ -104,15 +101,10 @@ def _folded(expr: Any) -> Any:
     return None if value is None or isinstance(expr, tvm.ir.GenericConst) else constant(value)
 
 
-def constant(value: NDArray[Any]) -> Any:
-    return relax.const(np.ascontiguousarray(value).reshape(value.shape), str(value.dtype))
-
-
 def _value(expr: Any) -> NDArray[Any] | None:
     """What `expr` evaluates to, where that is known."""
     if isinstance(expr, tvm.ir.GenericConst):
-        value: NDArray[Any] = expr.value.numpy()
-        return value
+        return array_of(expr.value)
     if not isinstance(expr, relax.Call) or not isinstance(expr.op, tvm.ir.Op):
         return None
     if expr.op.name == "relax.shape_to_tensor":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
+from tunefleet.compiler.frontends.onnx_versions import restamp
 from tunefleet.compiler.frontends.spec import shown
 from tunefleet.core.network import TensorSpec
 from tunefleet.errors import InputError
@@ -54,11 +55,13 @@ class Weights:
 @dataclass(frozen=True)
 class OnnxFile:
     """A graph without functions and without large tensors: those are inputs of it at the end,
-    by the names that `weights` has."""
+    by the names that `weights` has. `restamped` is what was said of versions that are too new
+    (`onnx_versions.restamp`)."""
 
     path: Path
     model: onnx.ModelProto
     weights: Weights
+    restamped: str | None = None
 
     @property
     def inputs(self) -> list[onnx.ValueInfoProto]:
@@ -81,7 +84,8 @@ def read_file(path: Path) -> OnnxFile:
     if not whole.graph.output:
         raise InputError(f"{what}: the graph has no outputs", cure="export it again")
     _check_external(whole.graph, path.parent, what)
-    return _split(whole, path)
+    note = restamp(whole)
+    return replace(_split(whole, path), restamped=note)
 
 
 def array_of(tensor: onnx.TensorProto, folder: Path) -> Array:
@@ -93,7 +97,8 @@ def array_of(tensor: onnx.TensorProto, folder: Path) -> Array:
         info = ExternalDataInfo(tensor)
         if plain and 0 not in shape:
             offset = int(info.offset or 0)
-            mapped = np.memmap(folder / info.location, dtype, "r", offset, shape or (1,))
+            # Copied where somebody writes, which nobody does: DLPack has no read-only arrays.
+            mapped = np.memmap(folder / info.location, dtype, "c", offset, shape or (1,))
             return mapped.reshape(shape)
         return np.asarray(onnx.numpy_helper.to_array(tensor, str(folder)))
     if plain and tensor.HasField("raw_data"):

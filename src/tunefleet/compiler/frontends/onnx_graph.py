@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 
-from tunefleet.compiler.frontends import onnx_operators
+from tunefleet.compiler.constants import tensor_of
 from tunefleet.compiler.frontends.blame import gist, is_ours
 from tunefleet.compiler.frontends.onnx_builder import Builder, constant
 from tunefleet.compiler.frontends.onnx_file import Weights, array_of, domain_of, opsets_of, used
-from tunefleet.compiler.frontends.onnx_operators import OPERATORS, Node, Rule
+from tunefleet.compiler.frontends.onnx_operators import OPERATORS, UNSOUND, Node, Rule
 from tunefleet.compiler.frontends.onnx_refusal import Refusal
 from tunefleet.compiler.frontends.onnx_types import NOTHING_KNOWN, ValueType, types_of
 from tunefleet.compiler.toolchain import load_tvm
@@ -32,7 +33,7 @@ _CONTROL_FLOW = {
 #: For some of these TVM returns the largest shape that is possible, which is not what ONNX means.
 _VALUES_MAKE_SHAPES = frozenset({"Compress", "NonMaxSuppression", "NonZero", "Unique"})
 #: A dropout that is still there after preparation is one of training.
-_RANDOM = frozenset(
+RANDOM = frozenset(
     {
         "Bernoulli",
         "Dropout",
@@ -46,6 +47,32 @@ _RANDOM = frozenset(
 _MICROSOFT = "com.microsoft"
 #: Operators of both domains that TVM converts as ONNX Runtime defines them.
 _AS_MICROSOFT = frozenset({"Attention"})
+
+
+@lru_cache(maxsize=1)
+def _converted_by_tvm() -> frozenset[str]:
+    # The table is private to TVM, which otherwise says what it lacks one node at a time.
+    return frozenset(name for name, rule in onnx_frontend._get_convert_map().items() if rule)
+
+
+def rule_of(domain: str, operator: str) -> Rule | None:
+    """Our rule for an operator, None where TVM's is to be taken; raises Refusal if there is
+    none. A rule may refuse some forms of a node."""
+    if (domain, operator) in OPERATORS:
+        return OPERATORS[domain, operator]
+    if (domain, operator) in UNSOUND:
+        raise Refusal(UNSOUND[domain, operator])
+    if not domain:
+        if operator in _CONTROL_FLOW:
+            raise Refusal(_CONTROL_FLOW[operator])
+        if operator in _VALUES_MAKE_SHAPES:
+            raise Refusal("the shape of its output depends on values")
+        if operator in RANDOM:
+            raise Refusal("it is random")
+    microsoft = operator in _AS_MICROSOFT or not onnx.defs.has(operator)
+    if operator not in _converted_by_tvm() or domain != (_MICROSOFT if microsoft else ""):
+        raise Refusal("TVM has no conversion for it")
+    return None
 
 
 def convert(model: onnx.ModelProto) -> Any:
@@ -85,12 +112,6 @@ class Importer(onnx_frontend.ONNXGraphImporter):
         self._opsets = opsets_of(model)
         self.opset = self._opsets.get("", 1)
         self._tensors = {tensor.name: tensor for tensor in model.graph.initializer}
-        self._theirs = frozenset(
-            # The table is private to TVM, which otherwise says what it lacks one node at a time.
-            name
-            for name, rule in onnx_frontend._get_convert_map().items()
-            if rule
-        )
 
     def build(self, write: Callable[[], None]) -> Any:
         """The module of which `write` converts the nodes."""
@@ -149,24 +170,9 @@ class Importer(onnx_frontend.ONNXGraphImporter):
 
     def _rule(self, node: onnx.NodeProto) -> Rule | None:
         """Our rule for a node, None where TVM's is to be taken; raises Refusal if there is none."""
-        domain = domain_of(node)
-        unsound = getattr(onnx_operators, "UNSOUND", {}).get((domain, node.op_type))
-        if (domain, node.op_type) in OPERATORS:
-            return OPERATORS[domain, node.op_type]
-        if unsound is not None:
-            raise Refusal(unsound)
-        if node.op_type in _CONTROL_FLOW and not domain:
-            raise Refusal(_CONTROL_FLOW[node.op_type])
-        if node.op_type in _VALUES_MAKE_SHAPES and not domain:
-            raise Refusal("the shape of its output depends on values")
-        if node.op_type in _RANDOM and not domain:
-            raise Refusal("it is random")
         if any(a.name == "training_mode" and a.i for a in node.attribute):
             raise Refusal("it is in training mode")
-        microsoft = node.op_type in _AS_MICROSOFT or not onnx.defs.has(node.op_type)
-        if node.op_type not in self._theirs or domain != (_MICROSOFT if microsoft else ""):
-            raise Refusal("TVM has no conversion for it")
-        return None
+        return rule_of(domain_of(node), node.op_type)
 
     def _check_inputs(self, node: onnx.NodeProto) -> None:
         for name in used(node):
@@ -210,9 +216,7 @@ class Importer(onnx_frontend.ONNXGraphImporter):
                 array = self._weights.array(name)
             else:
                 array = array_of(self._tensors[name], self._weights.folder)
-            self._constants[name] = relax.const(
-                tvm.runtime.tensor(np.require(array, requirements="C"))
-            )
+            self._constants[name] = relax.const(tensor_of(array))
         self._nodes[name] = self._constants[name]
         return self._nodes[name]
 

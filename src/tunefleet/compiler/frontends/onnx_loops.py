@@ -3,37 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import onnx
 from onnx import helper, numpy_helper
 
-from tunefleet.compiler.frontends.onnx_file import (
-    STANDARD,
-    captured,
-    domain_of,
-    graphs_of,
-    opsets_of,
-)
+from tunefleet.compiler.frontends.onnx_file import STANDARD, domain_of, graphs_of, opsets_of
+from tunefleet.compiler.frontends.onnx_inline import write_body
 
 #: A loop is written out up to so many rounds, and up to so many nodes in all.
 _MOST_ROUNDS = 128
 _MOST_NODES = 20_000
 #: The version of ONNX from which on `Unsqueeze` takes its axes as an input.
 _AXES_ARE_INPUTS = 13
+#: The version from which on a `Scan` has the form that is known here.
+_SCAN_HAS_NO_BATCH = 9
 
 
 def unroll(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with every `Loop` of a constant number of rounds, that nothing ends early, written
-    out."""
+    """The model with every `Loop` of a constant number of rounds, that nothing ends early, and
+    every `Scan` written out. `value_info` tells the lengths of what is scanned."""
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
     for node in model.graph.node:
         for attribute in node.attribute:
             if node.op_type == "Constant" and attribute.name == "value":
                 constants[node.output[0]] = attribute.t
     rounds = {
-        index: _rounds(node, constants)
+        index: _rounds(node, constants) if node.op_type == "Loop" else _scanned(node, model)
         for index, node in enumerate(model.graph.node)
-        if node.op_type == "Loop" and not domain_of(node)
+        if node.op_type in ("Loop", "Scan") and not domain_of(node)
     }
     if not any(rounds.values()):
         return model
@@ -44,7 +42,8 @@ def unroll(model: onnx.ModelProto) -> onnx.ModelProto:
         count = rounds.get(index)
         if count:
             prefix = f"{node.name or node.output[0]}/{index}"
-            _Unrolled(result.graph, node, prefix, opsets_of(model)[STANDARD]).write(count)
+            written = _Unrolled if node.op_type == "Loop" else _UnrolledScan
+            written(result.graph, node, prefix, opsets_of(model)[STANDARD]).write(count)
         else:
             result.graph.node.append(node)
     return result
@@ -66,6 +65,56 @@ def _rounds(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> 
     if len(body.node) * count > _MOST_NODES or not _goes_on(body):
         return None
     return count
+
+
+def _scanned(node: onnx.NodeProto, model: onnx.ModelProto) -> int | None:
+    """How many elements a `Scan` goes through, None where that is not known or too many."""
+    if opsets_of(model)[STANDARD] < _SCAN_HAS_NO_BATCH:
+        return None
+    form, graph = _ScanForm.of(node), model.graph
+    name, axis = node.input[form.carried], form.input_axes[0]
+    shapes = {
+        value.name: value.type.tensor_type.shape.dim
+        for values in (graph.value_info, graph.input)
+        for value in values
+    }
+    dims = shapes.get(name, ())
+    if not dims:
+        return None
+    count = dims[axis % len(dims)].dim_value
+    body = next(iter(graphs_of(node)))
+    fits = 0 < count <= _MOST_ROUNDS and len(body.node) * count <= _MOST_NODES
+    return int(count) if fits else None
+
+
+@dataclass(frozen=True)
+class _ScanForm:
+    """What the attributes of a `Scan` say: how many values are carried from round to round, the
+    axis of each sequence and whether it is read, or written, from its end."""
+
+    carried: int
+    input_axes: tuple[int, ...]
+    input_reversed: tuple[bool, ...]
+    output_axes: tuple[int, ...]
+    output_reversed: tuple[bool, ...]
+
+    @classmethod
+    def of(cls, node: onnx.NodeProto) -> _ScanForm:
+        found = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        sequences = int(found["num_scan_inputs"])
+        carried = len(node.input) - sequences
+        outputs = len(node.output) - carried
+
+        def listed(name: str, count: int) -> tuple[int, ...]:
+            return tuple(found.get(name) or [0] * count)
+
+        return cls(
+            carried,
+            listed("scan_input_axes", sequences),
+            tuple(map(bool, listed("scan_input_directions", sequences))),
+            listed("scan_output_axes", outputs),
+            tuple(map(bool, listed("scan_output_directions", outputs))),
+        )
 
 
 def _goes_on(body: onnx.GraphProto) -> bool:
@@ -104,12 +153,17 @@ class _Unrolled:
             carried = results[: len(carried)]
             for found, result in zip(scans, results[len(carried) :], strict=True):
                 found.append(self._stackable(result, index))
-        for name, source in zip(loop.output, carried, strict=False):
+        self._return(carried, [(found, 0) for found in scans])
+
+    def _return(self, carried: list[str], stacks: list[tuple[list[str], int]]) -> None:
+        """Writes the outputs of the loop: what was carried to its end, and what its rounds made,
+        along an axis."""
+        made = [helper.make_node("Identity", [source], []) for source in carried]
+        made += [helper.make_node("Concat", names, [], axis=axis) for names, axis in stacks]
+        for name, node in zip(self._loop.output, made, strict=False):
             if name:
-                self._graph.node.append(helper.make_node("Identity", [source], [name]))
-        for name, found in zip(loop.output[len(carried) :], scans, strict=False):
-            if name:
-                self._graph.node.append(helper.make_node("Concat", found, [name], axis=0))
+                node.output.append(name)
+                self._graph.node.append(node)
 
     def _round(self, index: int, carried: list[str]) -> list[str]:
         """Writes one round; the names of what the body returns, its condition left out."""
@@ -122,50 +176,57 @@ class _Unrolled:
         names |= {
             value.name: source for value, source in zip(self._body.input[2:], carried, strict=True)
         }
-        names |= {t.name: prefix + t.name for t in self._body.initializer}
-        names |= {n: prefix + n for node in self._body.node for n in node.output if n}
-        for tensor in self._body.initializer:
-            self._graph.initializer.add().CopyFrom(tensor)
-            self._graph.initializer[-1].name = names[tensor.name]
-        for node in self._body.node:
-            copy = self._graph.node.add()
-            copy.CopyFrom(node)
-            copy.name = prefix + (node.name or node.op_type)
-            _rename(copy, names)
-        return [names.get(value.name, value.name) for value in self._body.output[1:]]
+        return write_body(self._graph, self._body, names, prefix)[1:]
 
     def _constant(self, name: str, value: int, kind: int) -> None:
         self._graph.initializer.append(helper.make_tensor(name, kind, [], [value]))
 
-    def _stackable(self, name: str, index: int) -> str:
-        """`name` with a leading dimension of one."""
+    def _stackable(self, name: str, index: int, axis: int = 0) -> str:
+        """`name` with another dimension, of one."""
         result = f"{self._prefix}/{index}/stacked/{name}"
         if self._opset < _AXES_ARE_INPUTS:
-            node = helper.make_node("Unsqueeze", [name], [result], axes=[0])
+            node = helper.make_node("Unsqueeze", [name], [result], axes=[axis])
             self._graph.node.append(node)
             return result
         axes = f"{result}/axes"
-        self._graph.initializer.append(helper.make_tensor(axes, onnx.TensorProto.INT64, [1], [0]))
+        kind = onnx.TensorProto.INT64
+        self._graph.initializer.append(helper.make_tensor(axes, kind, [1], [axis]))
         self._graph.node.append(helper.make_node("Unsqueeze", [name, axes], [result]))
         return result
 
 
-def _rename(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
-    """Renames what a node reads and writes, and what its branches take from around them."""
-    for index, name in enumerate(node.input):
-        node.input[index] = names.get(name, name)
-    for index, name in enumerate(node.output):
-        node.output[index] = names.get(name, name)
-    for graph in graphs_of(node):
-        outer = {name: names[name] for name in captured(graph) if name in names}
-        _rename_captured(graph, outer)
+class _UnrolledScan(_Unrolled):
+    """Writes the rounds of one scan over sequences into a graph."""
 
+    def write(self, count: int) -> None:
+        form, loop = _ScanForm.of(self._loop), self._loop
+        carried = list(loop.input[: form.carried])
+        stacks: list[list[str]] = [[] for _ in form.output_axes]
+        for index in range(count):
+            prefix = f"{self._prefix}/{index}/"
+            elements = [
+                self._element(name, count - 1 - index if last_first else index, axis, prefix)
+                for name, axis, last_first in zip(
+                    loop.input[form.carried :], form.input_axes, form.input_reversed, strict=True
+                )
+            ]
+            inner = (value.name for value in self._body.input)
+            names = dict(zip(inner, [*carried, *elements], strict=True))
+            results = write_body(self._graph, self._body, names, prefix)
+            carried = results[: form.carried]
+            for stack, name, axis in zip(
+                stacks, results[form.carried :], form.output_axes, strict=True
+            ):
+                stack.append(self._stackable(name, index, axis))
+        ordered = [
+            stack[::-1] if last_first else stack
+            for stack, last_first in zip(stacks, form.output_reversed, strict=True)
+        ]
+        self._return(carried, list(zip(ordered, form.output_axes, strict=True)))
 
-def _rename_captured(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
-    for node in graph.node:
-        for index, name in enumerate(node.input):
-            node.input[index] = names.get(name, name)
-        for inner in graphs_of(node):
-            _rename_captured(inner, {n: names[n] for n in captured(inner) if n in names})
-    for value in graph.output:
-        value.name = names.get(value.name, value.name)
+    def _element(self, name: str, place: int, axis: int, prefix: str) -> str:
+        """The element of a sequence at a place of its axis."""
+        result, number = f"{prefix}element/{name}", f"{prefix}place/{name}"
+        self._constant(number, place, onnx.TensorProto.INT64)
+        self._graph.node.append(helper.make_node("Gather", [name, number], [result], axis=axis))
+        return result

@@ -14,6 +14,7 @@ from typing import Any
 import onnx
 from onnx import version_converter
 
+from tunefleet.compiler.frontends.onnx_branches import choose_branches
 from tunefleet.compiler.frontends.onnx_file import domain_of, opsets_of, used
 from tunefleet.compiler.frontends.onnx_infer import attempt, with_types
 from tunefleet.compiler.frontends.onnx_loops import unroll
@@ -46,11 +47,11 @@ class Prepared:
 
 def prepare(model: onnx.ModelProto) -> Prepared:
     """The same graph, as simple as it gets."""
-    model = _converted(model)
+    model = choose_branches(_converted(model))
     runs = _written(model) is not None
     for _ in range(_MOST_ROUNDS):
         before = _form(model)
-        model = unroll(with_types(_optimised(model)))
+        model = unroll(choose_branches(with_types(_optimised(model))))
         if _form(model) == before:
             break
     return Prepared(_sorted(with_types(model)), runs)

@@ -72,11 +72,15 @@ def _free(
     return FreeInput(value.name, (None,) * rank, dtype)
 
 
+#: What exporters write for a dimension that has no name; two of them are not the same one.
+_NO_NAMES = frozenset({"", "?", "-1", "None", "unk", "unknown"})
+
+
 def _extent(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
     # Exporters write 0 and -1 for what they do not know.
     if dim.dim_value > 0:
         return dim.dim_value
-    return dim.dim_param or None
+    return None if dim.dim_param in _NO_NAMES else dim.dim_param
 
 
 def _dtype(value: onnx.ValueInfoProto, what: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import tvm_ffi
 
+from tunefleet.compiler.constants import value_of
 from tunefleet.compiler.frontends.blame import gist
 from tunefleet.compiler.frontends.examples import NUMPY_DTYPES
 from tunefleet.compiler.toolchain import load_tvm
@@ -24,7 +25,8 @@ def tidy(mod: Any) -> Any:
       process that runs the network. The indices are clipped instead.
     - Squares and the cube of GPT-2's GELU: as powers they call `powf` for each element.
     - An addition of zeros, as of an attention mask that hides nothing.
-    - Stacks, and squeezes of axes counted from the end: TVM's inference of layouts fails on them.
+    - Stacks, squeezes of axes counted from the end, and splits into one part: TVM's inference of
+      layouts fails on them.
     """
     mod["main"] = _Tidy(mod).visit_expr(mod["main"])
     return mod
@@ -44,6 +46,8 @@ class _Tidy(relax.PyExprMutator):  # type: ignore[name-defined]
         if call.op == tvm.ir.Op.get("relax.squeeze") and call.attrs.axis is not None:
             rank = call.args[0].ty.ndim
             return relax.op.squeeze(call.args[0], [int(axis) % rank for axis in call.attrs.axis])
+        if call.op == tvm.ir.Op.get("relax.split") and isinstance(call.ty, relax.TensorType):
+            return call.args[0]
         if call.op == tvm.ir.Op.get("relax.stack"):
             return self._joined(call)
         return call
@@ -70,8 +74,8 @@ def _product(power: Any) -> Any:
 
 
 def _is_all(expr: Any, number: float) -> bool:
-    constant = isinstance(expr, tvm.ir.GenericConst)
-    return constant and bool((expr.value.numpy() == number).all())
+    value = value_of(expr)
+    return value is not None and bool((value == number).all())
 
 
 def output_specs(mod: Any, names: Sequence[str], what: str) -> tuple[TensorSpec, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from tunefleet.errors import InputError
@@ -21,12 +22,15 @@ TFLITE_SUFFIX = ".tflite"
 KERAS_SUFFIX = ".keras"
 #: What makes a folder a TensorFlow SavedModel.
 SAVED_MODEL_FILE = "saved_model.pb"
+#: What makes a folder a Hugging Face model, beside weights.
+CONFIG_FILE = "config.json"
+_WEIGHTS_SUFFIX = ".safetensors"
 _FILE_SUFFIXES = frozenset({ONNX_SUFFIX, TORCH_SUFFIX, TFLITE_SUFFIX, KERAS_SUFFIX})
 _HDF5_SUFFIXES = frozenset({".h5", ".hdf5"})
 _STATE_SUFFIXES = frozenset({".pt", ".pth", ".bin", ".ckpt", ".safetensors"})
 _KINDS = (
     f"an {ONNX_SUFFIX}, {TORCH_SUFFIX}, {TFLITE_SUFFIX} or {KERAS_SUFFIX} file, "
-    f"a SavedModel folder or {PREFIX}NAME"
+    f"a SavedModel or Hugging Face folder or {PREFIX}NAME"
 )
 
 
@@ -40,13 +44,18 @@ def is_saved_model(spec: str | os.PathLike[str]) -> bool:
     return os.path.isfile(os.path.join(spec, SAVED_MODEL_FILE))
 
 
+def is_huggingface(spec: str | os.PathLike[str]) -> bool:
+    """Whether `spec` is a folder with a model's configuration, as `save_pretrained` writes it."""
+    return os.path.isfile(os.path.join(spec, CONFIG_FILE)) and not is_saved_model(spec)
+
+
 def zoo_spec(spec: str | os.PathLike[str]) -> ZooSpec:
     """The specification behind ``zoo:...``; raises InputError."""
     return parse_zoo(os.fspath(spec))
 
 
 def source_path(spec: str | os.PathLike[str]) -> Path:
-    """The readable, non-empty file or SavedModel folder that `spec` names; raises InputError."""
+    """The readable, non-empty file or the model's folder that `spec` names; raises InputError."""
     path = Path(spec)
     suffix = path.suffix.lower()
     if suffix in _STATE_SUFFIXES:
@@ -63,8 +72,17 @@ def source_path(spec: str | os.PathLike[str]) -> Path:
     if is_saved_model(path):
         _check_readable(path / SAVED_MODEL_FILE)
         return path
+    if is_huggingface(path):
+        _check_readable(path / CONFIG_FILE)
+        _check_weights(path)
+        return path
     # Path.is_dir would raise where a parent folder may not be read.
     if os.path.isdir(path):
+        if _weights(path):
+            raise InputError(
+                f"{shown(path)} holds weights without {CONFIG_FILE}",
+                cure="save the whole model with save_pretrained",
+            )
         raise InputError(f"{shown(path)} is a directory, not a network", cure=f"give {_KINDS}")
     if suffix not in _FILE_SUFFIXES:
         kind = f"the suffix {suffix[:20]!r} is unknown" if suffix else "it has no suffix"
@@ -86,21 +104,39 @@ def network_digest(spec: str | os.PathLike[str]) -> str:
     """SHA-256 of the file, or of the complete zoo specification and what it is built with.
 
     The digest of an ONNX file with external data covers the files beside it as well; that of a
-    SavedModel its graph and its variables.
+    SavedModel its graph and its variables, that of a Hugging Face folder its configuration and
+    all its weights.
     """
     if is_zoo(spec):
         return hashlib.sha256(content_key(zoo_spec(spec)).encode()).hexdigest()
-    path = source_path(spec)
+    parts = []
+    for part in _parts(source_path(spec)):
+        state = part.stat()
+        parts.append((part, state.st_size, state.st_mtime_ns, state.st_ino))
+    return _digest_of(tuple(parts))
+
+
+@lru_cache(maxsize=8)
+def _digest_of(parts: tuple[tuple[Path, int, int, int], ...]) -> str:
+    """The SHA-256 of files, which are read once as long as their sizes and times stay."""
     digest = hashlib.sha256()
-    for part in _parts(path):
+    for part, *_ in parts:
         with part.open("rb") as file:
             while block := file.read(1 << 20):
                 digest.update(block)
     return digest.hexdigest()
 
 
+def network_bytes(spec: str | os.PathLike[str]) -> int:
+    """Bytes of the files of a network, which are little more than its weights; 0 for the zoo."""
+    return 0 if is_zoo(spec) else sum(part.stat().st_size for part in _parts(source_path(spec)))
+
+
 def _parts(path: Path) -> list[Path]:
     """The files that a network is made of."""
+    if is_huggingface(path):
+        index = sorted(path.glob(f"*{_WEIGHTS_SUFFIX}.index.json"))
+        return [path / CONFIG_FILE, *index, *_weights(path)]
     if path.is_dir():
         return [path / SAVED_MODEL_FILE, *sorted((path / "variables").glob("variables.*"))]
     return [path, *_external_data(path)]
@@ -116,6 +152,25 @@ def listed(names: Sequence[str], most: int = 5) -> str:
     """The first `most` names, and how many more there are."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def _weights(folder: Path) -> list[Path]:
+    """The safetensors of a folder; none where it may not be read."""
+    try:
+        return sorted(p for p in folder.iterdir() if p.suffix == _WEIGHTS_SUFFIX)
+    except OSError:
+        return []
+
+
+def _check_weights(folder: Path) -> None:
+    weights = _weights(folder)
+    if not weights:
+        raise InputError(
+            f"{shown(folder)} has a {CONFIG_FILE} but no {_WEIGHTS_SUFFIX}",
+            cure="save the model with save_pretrained; weights as pickle are not read",
+        )
+    for path in weights:
+        _check_readable(path)
 
 
 def _check_readable(path: Path) -> None:

@@ -67,6 +67,21 @@ def operator_name(model: Any, operator: Any) -> str:
     return f"CUSTOM {code.customCode.decode()}" if name == "CUSTOM" else name
 
 
+def operators() -> dict[str, bool | None]:
+    """TFLite's builtin operators: whether we convert them ourselves, None where nobody does."""
+    converters = _Converter("", None, None, None, None).convert_map
+    return {
+        name: _is_ours(converters[name]) if name in converters.keys() - _IMPURE else None
+        for name in sorted(_OPERATORS.values())
+        if name not in ("CUSTOM", "DELEGATE") and not name.startswith("PLACEHOLDER")
+    }
+
+
+def _is_ours(converter: Any) -> bool:
+    function = getattr(converter, "func", converter)  # a partial, or a method
+    return str(function.__qualname__).startswith(_Converter.__name__)
+
+
 def specialise(model: Any, interpreter: Any) -> None:
     """Gives `model` (a ModelT) the shapes and constants that `interpreter` found, in place.
 

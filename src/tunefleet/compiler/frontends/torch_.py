@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -38,6 +36,8 @@ class TorchFrontend:
         return spec.lower().endswith(TORCH_SUFFIX)
 
     def load(self, spec: str, request: ImportRequest) -> ImportedNetwork:
+        from tunefleet.compiler.frontends.torch_module import saved_dims
+
         path = source_path(spec)
         what = shown(path)
         require_torch(what)
@@ -50,22 +50,15 @@ class TorchFrontend:
                 name=network_name(path),
                 source=self.name,
                 digest=network_digest(path),
+                dim_names=saved_dims(path),
             )
 
 
 def open_program(path: Path) -> ExportedProgram:
-    """The program in a file. The types of its outputs may belong to a package, which is imported
-    then if it is installed."""
-    import torch
+    """The program in a file."""
+    from tunefleet.compiler.frontends import torch_file
 
-    try:
-        return torch.export.load(path)
-    except Exception as exc:
-        named = re.search(r"\b(transformers(?:\.\w+)+)\.\w+", str(exc))
-        if named is None:
-            raise
-        importlib.import_module(named.group(1))
-        return torch.export.load(path)
+    return torch_file.open_program(path)
 
 
 def _read(path: Path, what: str) -> ExportedProgram:
@@ -161,22 +154,25 @@ def import_program(
     source: str,
     digest: str,
     input_names: Sequence[str] = (),
+    dim_names: Mapping[str, str] | None = None,
 ) -> ImportedNetwork:
     """Converts an exported program; raises InputError. Without a `reference` the program itself
     is one, in this process only.
 
-    `input_names` replaces the names of the arguments. Free dimensions take the values of
-    `request`; without one all shapes must be static and nothing may stay in PyTorch. The example
-    inputs are those saved in the program where they have the shapes, else seeded ones.
+    `input_names` replaces the names of the arguments, `dim_names` those of symbols. Free
+    dimensions take the values of `request`; without one all shapes must be static and nothing may
+    stay in PyTorch. The example inputs are those saved in the program where they have the shapes,
+    else seeded ones.
     """
     from tunefleet.compiler.frontends import torch_shapes
     from tunefleet.compiler.frontends.torch_import import convert
 
     request = request or ImportRequest(Path(), whole=True)
-    inputs = torch_shapes.user_inputs(program, what)
+    dimensions = torch_shapes.Dimensions.of(program, dim_names or {})
+    inputs = torch_shapes.user_inputs(program, dimensions, what)
     if input_names:
         inputs = tuple(replace(i, name=n) for i, n in zip(inputs, input_names, strict=True))
-    fixed = torch_shapes.fix(program, inputs, request.shapes, what)
+    fixed = torch_shapes.fix(program, inputs, dimensions, request.shapes, what)
     saved = torch_shapes.saved_inputs(program, fixed)
     static = torch_shapes.specialise(program, fixed, inputs, what)
     reference = reference or TorchReference(lambda: program)

@@ -21,6 +21,7 @@ from torch.fx.node import map_arg
 from tunefleet.compiler.frontends.examples import NUMPY_DTYPES
 from tunefleet.compiler.frontends.imported import Segment
 from tunefleet.compiler.frontends.torch_graph import allow_any_strides
+from tunefleet.compiler.frontends.torch_nodes import flops_of
 from tunefleet.compiler.segments import segment_file, segment_name
 
 #: Deeper than any node: where shapes depend on values, which never come back.
@@ -95,8 +96,9 @@ def save(part: Outside, constants: dict[Node, Any], module: GraphModule, folder:
     path = segment_file(folder, name, ".pt2")
     if not path.exists():
         torch.export.save(program, path)
-    shown = tuple(described(n) for n in part.nodes if n.target is not operator.getitem)
-    return Segment(name, "PyTorch", shown, part.reason)
+    computed = [n for n in part.nodes if n.target is not operator.getitem]
+    shown = tuple(described(n) for n in computed)
+    return Segment(name, "PyTorch", shown, part.reason, sum(flops_of(n) for n in computed))
 
 
 def described(node: Node) -> str:

@@ -19,7 +19,8 @@ aten = torch.ops.aten
 
 #: A folded constant may have this many elements, or as many as the largest of its operands.
 _MOST_ELEMENTS = 1 << 20
-_SHAPE_ONLY = frozenset({aten.expand.default, aten.view.default, aten.reshape.default})
+_VIEWS = frozenset({aten.view.default, aten._unsafe_view.default})
+_SHAPE_ONLY = frozenset({aten.expand.default, aten.reshape.default, *_VIEWS})
 _COPIES = frozenset({aten.clone.default, aten.alias.default, aten.detach.default})
 _PRODUCTS = frozenset({aten.bmm.default, aten.mm.default})
 
@@ -36,6 +37,7 @@ def simplify(program: ExportedProgram) -> dict[Node, Tensor]:
         for node in list(program.graph.nodes):
             if node.op != "call_function":
                 continue
+            _drop_empty(node)
             same = _same_as(node, values)
             if same is not None:
                 node.replace_all_uses_with(same)
@@ -49,7 +51,7 @@ def simplify(program: ExportedProgram) -> dict[Node, Tensor]:
 def allow_any_strides(graph: Graph) -> None:
     """Makes a reshape of every view: operands may have other strides than when torch chose it."""
     for node in graph.nodes:
-        if node.target is aten.view.default:
+        if node.target in _VIEWS:
             node.target = aten.reshape.default
 
 
@@ -64,6 +66,16 @@ def _stored(program: ExportedProgram) -> dict[Node, Any]:
     }
 
 
+def _drop_empty(node: Node) -> None:
+    """Leaves what is empty out of a concatenation."""
+    if node.target is not aten.cat.default:
+        return
+    operands: Any = node.args[0]
+    full = [o for o in operands if not isinstance(o, Node) or o.meta["val"].numel()]
+    if 0 < len(full) < len(operands):
+        node.args = (full, *node.args[1:])
+
+
 def _same_as(node: Node, values: dict[Node, Any]) -> Node | None:
     """The operand that `node` is always equal to, if there is one."""
     for operand in _equal_operands(node, values):
@@ -73,9 +85,11 @@ def _same_as(node: Node, values: dict[Node, Any]) -> Node | None:
 
 
 def _equal_operands(node: Node, values: dict[Node, Any]) -> list[Any]:
-    args = node.args
+    args: Any = node.args
     if node.target in _SHAPE_ONLY or node.target in _COPIES:
         return [args[0]]
+    if node.target is aten.cat.default and len(args[0]) == 1:
+        return list(args[0])
     if node.target is aten.add.Tensor:
         left, right = args[:2]
         return [a for a, b in ((left, right), (right, left)) if _all_equal(b, values, 0)]
@@ -105,7 +119,7 @@ def _value(node: Node, values: dict[Node, Any]) -> Any:
         return None
     args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
     # A folded operand may have other strides than torch assumed when it chose `view`.
-    target: Any = aten.reshape.default if node.target is aten.view.default else node.target
+    target: Any = aten.reshape.default if node.target in _VIEWS else node.target
     value = target(*args, **kwargs)
     tensors = [values[operand] for operand in operands]
     limit = max([_MOST_ELEMENTS, *(t.numel() for t in tensors if isinstance(t, Tensor))])

@@ -9,6 +9,7 @@ from torch._decomp import decomposition_table
 from torch.fx import Node
 
 from tunefleet.compiler.frontends.torch_graph import allow_any_strides, simplify
+from tunefleet.compiler.frontends.torch_nodes import PACKED, RECURRENT
 from tunefleet.compiler.frontends.torch_translate import Trial
 
 if TYPE_CHECKING:
@@ -16,16 +17,8 @@ if TYPE_CHECKING:
 
 aten = torch.ops.aten
 
-#: A recurrent layer with more steps stays whole: unrolled, it is a graph of that many copies.
-MOST_STEPS = 512
-_RECURRENT = (
-    aten.lstm.input,
-    aten.gru.input,
-    aten.rnn_tanh.input,
-    aten.rnn_relu.input,
-    aten.lstm.data,
-    aten.gru.data,
-)
+#: A recurrent layer of packed sequences with more rows than this stays whole.
+MOST_ROWS = 512
 #: TVM has these as one operator; what torch makes of them gathers pixel by pixel.
 _KEPT = (aten.upsample_bilinear2d.vec, aten.upsample_nearest2d.vec)
 #: TVM converts these to something else.
@@ -49,14 +42,15 @@ def lower(
     for _ in range(_MOST_ROUNDS):
         values = simplify(program)
         refused = refusals(program, values, trial)
-        more = {node.target for node in refused} - tried
+        more = {n.target for n in refused if isinstance(n.target, torch._ops.OpOverload)} - tried
         table = {target: d for target in more if (d := _decomposition(target)) is not None}
         if not table:
             return program, values, refused
         tried |= more
         allow_any_strides(program.graph)
         try:
-            program = program.run_decompositions(table)
+            # With the usual ones for what these decompositions are made of.
+            program = program.run_decompositions(_table(program) | table)
         except Exception:
             # A decomposition that fails on these operands says nothing of the program.
             return program, values, refused
@@ -80,23 +74,24 @@ def refusals(
 
 def _table(program: ExportedProgram) -> dict[Any, Any]:
     table = torch.export.default_decompositions()
-    for kept in _KEPT:
+    # A recurrent layer is one program; torch makes as many copies as there are steps.
+    for kept in (*_KEPT, *RECURRENT):
         table.pop(kept, None)
     for wrong in _WRONG:
         table[wrong] = decomposition_table[wrong]
     for node in program.graph.nodes:
-        if node.target in _RECURRENT and _steps(node) > MOST_STEPS:
+        if node.target in PACKED and _rows(node) > MOST_ROWS:
             table.pop(node.target, None)
     return table
 
 
-def _steps(node: Node) -> int:
-    """Steps times layers of a recurrent layer."""
-    first: Any = node.args[0]
-    shape = first.meta["val"].shape
-    time = 1 if node.args[-1] is True else 0
-    return int(shape[time])
+def _rows(node: Node) -> int:
+    """Steps of all sequences of a packed batch."""
+    data: Any = node.args[0]
+    return int(data.meta["val"].shape[0])
 
 
 def _decomposition(target: Any) -> Any:
-    return decomposition_table.get(target)
+    """How torch decomposes an operator; a view would become as_strided, which says less."""
+    is_view = any(a.alias_info is not None for a in target._schema.arguments)
+    return None if is_view else decomposition_table.get(target)

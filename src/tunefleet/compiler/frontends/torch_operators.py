@@ -8,24 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch.fx import Node
 
+from tunefleet.compiler.frontends.torch_nodes import argument, dtype_of, shape_of
+from tunefleet.compiler.frontends.torch_recurrent import RECURRENT
+from tunefleet.compiler.frontends.torch_selecting import SELECTING
 from tunefleet.compiler.toolchain import load_tvm
 
 relax = load_tvm().relax
 op = relax.op
 
 Operator = Callable[[Any, Node], Any]
-
-
-def _arg(node: Node, index: int, name: str, default: Any = None) -> Any:
-    return node.args[index] if len(node.args) > index else node.kwargs.get(name, default)
-
-
-def _dtype(node: Node) -> str:
-    value = node.meta["val"]
-    value = value[0] if isinstance(value, tuple | list) else value
-    return str(value.dtype).removeprefix("torch.")
 
 
 def _matmul(t: Any, node: Node) -> Any:
@@ -41,7 +35,7 @@ def _added_matmul(t: Any, node: Node) -> Any:
         factor = node.kwargs.get(name, 1)
         if factor == 1:
             continue
-        scale = relax.const(factor, _dtype(node))
+        scale = relax.const(factor, dtype_of(node))
         if which:
             bias = t.block_builder.emit(op.multiply(bias, scale))
         else:
@@ -53,15 +47,15 @@ def _reduced(function: Any) -> Operator:
     """A reduction over given axes, or over all of them."""
 
     def convert(t: Any, node: Node) -> Any:
-        axes = _arg(node, 1, "dim")
+        axes = argument(node, 1, "dim")
         axes = list(axes) if isinstance(axes, tuple | list) else axes
-        keep = bool(_arg(node, 2, "keepdim", False))
+        keep = bool(argument(node, 2, "keepdim", False))
         return t.block_builder.emit(function(t.env[node.args[0]], axes or None, keep))
 
     def single(t: Any, node: Node) -> Any:
-        axes = _arg(node, 1, "dim")
+        axes = argument(node, 1, "dim")
         if axes == 0:
-            keep = bool(_arg(node, 2, "keepdim", False))
+            keep = bool(argument(node, 2, "keepdim", False))
             return t.block_builder.emit(function(t.env[node.args[0]], 0, keep))
         return convert(t, node)
 
@@ -91,7 +85,7 @@ def _any_or_all(function: Any) -> Operator:
 def _extreme_with_index(extreme: Any, index: Any) -> Operator:
     def convert(t: Any, node: Node) -> Any:
         x, axis = t.env[node.args[0]], node.args[1]
-        keep = bool(_arg(node, 2, "keepdim", False))
+        keep = bool(argument(node, 2, "keepdim", False))
         values = t.block_builder.emit(extreme(x, axis, keep))
         return [values, t.block_builder.emit(index(x, axis, keep))]
 
@@ -121,7 +115,7 @@ def _resize(method: str, size_at: int = 1) -> Operator:
         if method == "nearest_neighbor":
             mode, rounding = "asymmetric", "floor"
         else:
-            aligned = bool(_arg(node, 2, "align_corners", False))
+            aligned = bool(argument(node, 2, "align_corners", False))
             mode, rounding = ("align_corners" if aligned else "half_pixel"), ""
         _check_scales(t, node, size)
         return t.block_builder.emit(
@@ -149,34 +143,6 @@ def _check_scales(t: Any, node: Node, size: list[int]) -> None:
             raise ValueError(f"a scale of {scale} from {before} to {after} pixels")
 
 
-def _index(t: Any, node: Node) -> Any:
-    """Advanced indexing, in which negative indices count from the end."""
-    source, indices = node.args[0], node.args[1]
-    extents = [int(e) for e in t.env[source].ty.shape]
-    before = {}
-    for axis, index in enumerate(indices):  # type: ignore[arg-type]
-        if index is None or not isinstance(index, Node) or index in before:
-            continue
-        expr = before[index] = t.env[index]
-        if str(expr.ty.dtype) == "bool":
-            raise ValueError("a mask as index")
-        t.env[index] = _from_start(t, expr, extents[axis])
-    try:
-        return t.convert_map["index.Tensor"](node)
-    finally:
-        t.env.update(before)
-
-
-def _from_start(t: Any, index: Any, extent: int) -> Any:
-    dtype = str(index.ty.dtype)
-    if hasattr(index, "value"):
-        array = index.value.numpy()
-        return index if (array >= 0).all() else relax.const((array + extent * (array < 0)), dtype)
-    negative = t.block_builder.emit(op.less(index, relax.const(0, dtype)))
-    shifted = t.block_builder.emit(op.add(index, relax.const(extent, dtype)))
-    return t.block_builder.emit(op.where(negative, shifted, index))
-
-
 def _elementwise(function: Any) -> Operator:
     def convert(t: Any, node: Node) -> Any:
         return t.block_builder.emit(function(*[_expr(t, a, node) for a in node.args]))
@@ -185,22 +151,54 @@ def _elementwise(function: Any) -> Operator:
 
 
 def _expr(t: Any, arg: Any, node: Node) -> Any:
-    return t.env[arg] if isinstance(arg, Node) else relax.const(arg, _dtype(node))
+    return t.env[arg] if isinstance(arg, Node) else relax.const(arg, dtype_of(node))
+
+
+def _arithmetic(function: Any, of_truths: Any = None) -> Operator:
+    """Of operands of two types, numbers among them, in torch's common type."""
+
+    def convert(t: Any, node: Node) -> Any:
+        dtype = dtype_of(node)
+        left, right = (_cast(t, arg, dtype) for arg in node.args[:2])
+        alpha = node.kwargs.get("alpha", 1)
+        if alpha != 1:
+            right = op.multiply(right, relax.const(alpha, dtype))
+        chosen = of_truths if dtype == "bool" and of_truths is not None else function
+        return t.block_builder.emit(chosen(left, right))
+
+    return convert
+
+
+def _compared(function: Any) -> Operator:
+    def convert(t: Any, node: Node) -> Any:
+        operands: Any = node.args[:2]
+        left, right = (a.meta["val"] if isinstance(a, Node) else a for a in operands)
+        dtype = str(torch.result_type(left, right)).removeprefix("torch.")
+        return t.block_builder.emit(function(*(_cast(t, arg, dtype) for arg in node.args[:2])))
+
+    return convert
+
+
+def _cast(t: Any, arg: Any, dtype: str) -> Any:
+    """A tensor or a number in a type."""
+    if not isinstance(arg, Node):
+        return relax.const(arg, dtype)
+    value = t.env[arg]
+    if str(value.ty.dtype) == dtype:
+        return value
+    return t.block_builder.emit(op.astype(value, dtype))
 
 
 def _where(t: Any, node: Node) -> Any:
-    """Branches of two types take torch's common type."""
-    condition, *branches = t.retrieve_args(node)
-    cast = [
-        b if str(b.ty.dtype) == _dtype(node) else t.block_builder.emit(op.astype(b, _dtype(node)))
-        for b in branches
-    ]
-    return t.block_builder.emit(op.where(condition, *cast))
+    """Branches of two types, numbers among them, take torch's common type."""
+    condition, *branches = node.args
+    cast = [_cast(t, branch, dtype_of(node)) for branch in branches]
+    return t.block_builder.emit(op.where(_cast(t, condition, "bool"), *cast))
 
 
 def _fill(t: Any, node: Node) -> Any:
     value = t.env[node.args[1]]
-    cast = t.block_builder.emit(op.astype(value, _dtype(node)))
+    cast = t.block_builder.emit(op.astype(value, dtype_of(node)))
     return t.block_builder.emit(op.broadcast_to(cast, [int(e) for e in node.meta["val"].shape]))
 
 
@@ -208,15 +206,55 @@ def _squeeze(t: Any, node: Node) -> Any:
     """With axes counted from the start: TVM's layout inference runs out of memory on others."""
     x = t.env[node.args[0]]
     extents = [int(e) for e in x.ty.shape]
-    given = _arg(node, 1, "dim", tuple(range(len(extents))))
+    given = argument(node, 1, "dim", tuple(range(len(extents))))
     given = given if isinstance(given, tuple | list) else (given,)
     axes = sorted(a % len(extents) for a in given) if extents else []
     axes = [a for a in axes if extents[a] == 1]
     return t.block_builder.emit(op.squeeze(x, axes)) if axes else x
 
 
+def _rounded_quotient(t: Any, node: Node) -> Any:
+    """floor_divide, and div with a rounding mode."""
+    left, right = (_cast(t, arg, dtype_of(node)) for arg in node.args[:2])
+    mode = node.kwargs.get("rounding_mode", "floor")
+    if mode is None:
+        return t.block_builder.emit(op.divide(left, right))
+    if "int" in dtype_of(node):
+        divide = op.floor_divide if mode == "floor" else op.divide
+        return t.block_builder.emit(divide(left, right))
+    rounded = op.floor if mode == "floor" else op.trunc
+    return t.block_builder.emit(rounded(op.divide(left, right)))
+
+
+def _reshape(t: Any, node: Node) -> Any:
+    return t.block_builder.emit(op.reshape(t.env[node.args[0]], shape_of(node)))
+
+
+_ARITHMETIC = {
+    "add": _arithmetic(op.add, op.logical_or),
+    "sub": _arithmetic(op.subtract),
+    "mul": _arithmetic(op.multiply, op.logical_and),
+    "div": _arithmetic(op.divide),
+    "maximum": _arithmetic(op.maximum, op.logical_or),
+    "minimum": _arithmetic(op.minimum, op.logical_and),
+    "eq": _compared(op.equal),
+    "ne": _compared(op.not_equal),
+    "lt": _compared(op.less),
+    "le": _compared(op.less_equal),
+    "gt": _compared(op.greater),
+    "ge": _compared(op.greater_equal),
+    "where": _where,
+}
+
 #: By the name of the torch operator.
 OPERATORS: dict[str, Operator] = {
+    # The overloads of aten, and `default` for the operators of prims.
+    **{
+        f"{name}.{overload}": convert
+        for name, convert in _ARITHMETIC.items()
+        for overload in ("Tensor", "Scalar", "default")
+    },
+    **RECURRENT,
     "mm.default": _matmul,
     "bmm.default": _matmul,
     "matmul.default": _matmul,
@@ -238,12 +276,18 @@ OPERATORS: dict[str, Operator] = {
     "upsample_nearest2d.default": _resize("nearest_neighbor"),
     "upsample_bilinear2d.vec": _resize("linear"),
     "upsample_bilinear2d.default": _resize("linear"),
-    "index.Tensor": _index,
     "squeeze.default": _squeeze,
     "squeeze.dim": _squeeze,
     "squeeze.dims": _squeeze,
     "where.self": _where,
+    "where.ScalarOther": _where,
+    "where.ScalarSelf": _where,
     "fill.Tensor": _fill,
+    "floor_divide.default": _rounded_quotient,
+    "div.Tensor_mode": _rounded_quotient,
+    "div.Scalar_mode": _rounded_quotient,
+    "_unsafe_view.default": _reshape,
+    **SELECTING,
     "exp2.default": _elementwise(
         lambda x: op.exp(op.multiply(x, relax.const(0.6931471805599453, str(x.ty.dtype))))
     ),

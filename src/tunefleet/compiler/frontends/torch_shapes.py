@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,7 +42,43 @@ def arguments(program: ExportedProgram, tensors: Sequence[Any]) -> tuple[Any, An
     return args, kwargs
 
 
-def user_inputs(program: ExportedProgram, what: str) -> tuple[FreeInput, ...]:
+@dataclass(frozen=True)
+class Dimensions:
+    """Free dimensions: what each expression of symbols is called, and which one a name stands for.
+
+    A symbol has the name that its user gave it, or it is called by where it comes first, as
+    `INPUT.AXIS`: torch itself does not keep names.
+    """
+
+    names: dict[str, str]
+    expressions: dict[str, Any]
+
+    @classmethod
+    def of(cls, program: ExportedProgram, given: Mapping[str, str]) -> Dimensions:
+        """`given`: names by symbol."""
+        places = [
+            (f"{node.name}.{axis}", extent.node.expr)
+            for node in program.graph.nodes
+            if node.op == "placeholder" and isinstance(node.meta.get("val"), torch.Tensor)
+            for axis, extent in enumerate(node.meta["val"].shape)
+            if not isinstance(extent, int)
+        ]
+        called: dict[Any, str] = {}
+        for place, expression in places:
+            if expression.is_Symbol:
+                called.setdefault(expression, given.get(str(expression), place))
+        shown = {symbol: sympy.Symbol(name) for symbol, name in called.items()}
+        names = {str(e): str(e.subs(shown)) for _, e in places}
+        return cls(names, {names[str(e)]: e for _, e in places})
+
+    def expression(self, name: str) -> Any:
+        """What a dimension is computed from."""
+        return self.expressions.get(name, sympy.Symbol(name))
+
+
+def user_inputs(
+    program: ExportedProgram, dimensions: Dimensions, what: str
+) -> tuple[FreeInput, ...]:
     """The tensors among the arguments; constants are dropped. Raises InputError for others."""
     values = {n.name: n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"}
     found = []
@@ -56,21 +93,29 @@ def user_inputs(program: ExportedProgram, what: str) -> tuple[FreeInput, ...]:
             )
         if 0 in value.shape:
             raise InputError(f"{what}: input {name} is empty", cure="export it with larger inputs")
-        extents = tuple(e if isinstance(e, int) else str(e.node.expr) for e in value.shape)
+        extents = tuple(
+            e if isinstance(e, int) else dimensions.names[str(e.node.expr)] for e in value.shape
+        )
         found.append(FreeInput(name, extents, _dtype(value, name, what)))
     return tuple(found)
 
 
 def fix(
-    program: ExportedProgram, inputs: tuple[FreeInput, ...], request: ShapeRequest, what: str
+    program: ExportedProgram,
+    inputs: tuple[FreeInput, ...],
+    dimensions: Dimensions,
+    request: ShapeRequest,
+    what: str,
 ) -> FixedInputs:
     """Values for all free dimensions of the inputs, within the ranges that the export allows.
 
     Dimensions that are computed from another one (``2*s0``) follow it. Raises InputError.
     """
-    ranges = _ranges(program)
-    fixed = fixed_inputs(inputs, request, what, _defaults(inputs, request, ranges))
-    known = {sympy.Symbol(n): v for n, v in fixed.dims.items() if n.isidentifier()}
+    ranges = _ranges(program, dimensions)
+    defaults = _defaults(inputs, request, ranges, dimensions)
+    fixed = fixed_inputs(inputs, request, what, defaults)
+    expressions = {name: dimensions.expression(name) for name in fixed.dims}
+    known = {e: fixed.dims[name] for name, e in expressions.items() if e.is_Symbol}
     for name, value in fixed.dims.items():
         low, high = ranges.get(name, (1, math.inf))
         if not low <= value <= high:
@@ -79,7 +124,7 @@ def fix(
                 f"{what}: {name} is {value}, exported for {low}{upper or ' and more'}",
                 cure=f"--dim {name}={max(low, 1)}, or export it with another range",
             )
-        expected = _expression(name).subs(known)
+        expected = expressions[name].subs(known)
         if expected.is_Integer and int(expected) != value:
             raise InputError(
                 f"{what}: {name} is {value}, but by the other dimensions it is {expected}",
@@ -120,25 +165,23 @@ def saved_inputs(program: ExportedProgram, fixed: FixedInputs) -> tuple[np.ndarr
     return tuple(np.ascontiguousarray(t.numpy()) for t in tensors)
 
 
-def _ranges(program: ExportedProgram) -> dict[str, tuple[int, float]]:
-    """The smallest and the largest value of each symbol and derived dimension."""
+def _ranges(program: ExportedProgram, dimensions: Dimensions) -> dict[str, tuple[int, float]]:
+    """The smallest and the largest value of each symbol and derived dimension, by its name."""
     found = {}
     for symbol, values in program.range_constraints.items():
         high = float(values.upper)
-        found[str(symbol)] = (int(values.lower), high if high < 2**31 else math.inf)
+        found[dimensions.names.get(str(symbol), str(symbol))] = (
+            int(values.lower),
+            high if high < 2**31 else math.inf,
+        )
     return found
 
 
-def _expression(name: str) -> Any:
-    """What a dimension is computed from; an unnamed one stays a symbol."""
-    try:
-        return sympy.sympify(name)
-    except (sympy.SympifyError, TypeError):
-        return sympy.Symbol(name)
-
-
 def _defaults(
-    inputs: Sequence[FreeInput], request: ShapeRequest, ranges: dict[str, tuple[int, float]]
+    inputs: Sequence[FreeInput],
+    request: ShapeRequest,
+    ranges: dict[str, tuple[int, float]],
+    dimensions: Dimensions,
 ) -> dict[str, int]:
     """Values that follow from others: derived dimensions, what they are derived from, and the
     least batch that the export allows where that is above one."""
@@ -156,13 +199,15 @@ def _defaults(
             known[batch] = ranges[batch][0]
     for name in dict.fromkeys(names):
         for other, value in list(known.items()):
-            _follow(name, other, value, known)
+            _follow(name, other, value, known, dimensions)
     return {name: value for name, value in known.items() if name not in given}
 
 
-def _follow(name: str, other: str, value: int, known: dict[str, int]) -> None:
+def _follow(
+    name: str, other: str, value: int, known: dict[str, int], dimensions: Dimensions
+) -> None:
     """Adds what `other` being `value` says of `name` and of the symbol that both depend on."""
-    ours, theirs = _expression(name), _expression(other)
+    ours, theirs = dimensions.expression(name), dimensions.expression(other)
     symbols = ours.free_symbols | theirs.free_symbols
     if len(symbols) != 1 or not (ours.free_symbols and theirs.free_symbols):
         return

@@ -13,6 +13,7 @@ from torch.fx import Node
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
 import tunefleet
+from tunefleet.compiler.constants import ALIGNMENT, constant
 from tunefleet.compiler.frontends.examples import NUMPY_DTYPES
 from tunefleet.compiler.frontends.torch_operators import OPERATORS
 from tunefleet.compiler.legalize import legalize
@@ -46,9 +47,11 @@ def relax_constant(tensor: torch.Tensor) -> Any:
     if tensor.layout != torch.strided:
         tensor = tensor.to_dense()
     tensor = tensor.resolve_conj().resolve_neg().contiguous()
-    if tensor.dtype is torch.bool or tensor.dim() == 0:
-        return relax.const(tensor.numpy())
-    return relax.const(tvm.runtime.from_dlpack(tensor))
+    if str(tensor.dtype).removeprefix("torch.") not in NUMPY_DTYPES:
+        if tensor.data_ptr() % ALIGNMENT:
+            tensor = tensor.clone()  # a view into a larger tensor
+        return relax.const(tvm.runtime.from_dlpack(tensor))
+    return constant(tensor.numpy())
 
 
 def tensor_type(value: torch.Tensor) -> Any:

@@ -19,6 +19,7 @@ from tunefleet.compiler.frontends.onnx_operators import (
     recurrent,
     resize,
     signal,
+    windows,
 )
 from tunefleet.compiler.frontends.onnx_operators.forms import UNSOUND
 from tunefleet.compiler.frontends.onnx_operators.node import Node, Rule
@@ -37,6 +38,7 @@ _FAMILIES = (
     recurrent,
     resize,
     signal,
+    windows,
 )
 
 #: (domain, operator) -> rule; the standard domain is "".

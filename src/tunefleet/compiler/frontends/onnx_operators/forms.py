@@ -12,6 +12,7 @@ from tunefleet.compiler.frontends.onnx_operators.node import (
     Node,
     Rule,
     constant,
+    constant_value,
     relax,
 )
 
@@ -70,6 +71,50 @@ def _mean(node: Node) -> Any:
     if "int" in node.dtype(0):
         raise NotImplementedError(f"ReduceMean of {node.dtype(0)}")
     return _reduced(node)
+
+
+def _bit_shift(node: Node) -> Any:
+    """TVM leaves a shift by more bits than there are to the processor, which shifts by the rest."""
+    x, distance = node.inputs[:2]
+    bits = int(node.dtype(0).removeprefix("uint").removeprefix("int"))
+    known = constant_value(distance)
+    if known is not None and (known < bits).all():
+        return NotImplemented
+    shift = op.left_shift if node.attrs["direction"] == "LEFT" else op.right_shift
+    shifted = node.emit(shift(x, distance))
+    inside = op.less(distance, constant(bits, node.dtype(1)))
+    return op.where(inside, shifted, constant(0, node.dtype(0)))
+
+
+def _prelu(node: Node) -> Any:
+    """Before opset 7 slopes were those of channels; TVM looks for them along the last axis."""
+    slope, shape = node.shape(1), node.shape(0)
+    if len(slope) != 1 or len(shape) < 3 or slope[0] in (1, shape[-1]):
+        return NotImplemented
+    channels = node.emit(op.reshape(node.inputs[1], (*slope, *[1] * (len(shape) - 2))))
+    return by_tvm(node, "PRelu", [node.inputs[0], channels], {})
+
+
+def _cumulative_product(node: Node) -> Any:
+    axis = int(_constant(node, 1).reshape(-1)[0]) % len(node.shape(0))
+    backward, exclusive = bool(node.attrs.get("reverse", 0)), bool(node.attrs.get("exclusive", 0))
+    x = node.inputs[0]
+    if backward:
+        x = node.emit(op.flip(x, axis))
+    product = node.emit(op.cumprod(x, axis, exclusive=exclusive))
+    return op.flip(product, axis) if backward else product
+
+
+def _extreme(function: Any) -> Rule:
+    """TVM joins the inputs first, which takes equal ranks."""
+
+    def convert(node: Node) -> Any:
+        found = node.inputs[0]
+        for x in node.inputs[1:]:
+            found = node.emit(function(found, x))
+        return found
+
+    return convert
 
 
 def _old_slice(node: Node) -> Any:
@@ -132,9 +177,15 @@ def _split(node: Node) -> Any:
 
 
 def _top_k(node: Node) -> Any:
-    if node.dtype(0) in ("uint64", "uint32", "uint16", "float16"):
-        raise NotImplementedError(f"TopK of {node.dtype(0)}")
-    return NotImplemented
+    """What is not sorted comes in an order of ONNX Runtime's own."""
+    if not node.attrs.get("sorted", 1):
+        raise NotImplementedError("TopK in no order")
+    count = node.attrs["k"] if node.opset < 10 else int(_constant(node, 1).reshape(-1)[0])
+    axis, largest = int(node.attrs.get("axis", -1)), bool(node.attrs.get("largest", 1))
+    if not count:
+        raise NotImplementedError("TopK of no elements")
+    found = node.emit(op.topk(node.inputs[0], count, axis, "both", largest, "int64"))
+    return [node.emit(relax.TupleGetItem(found, i)) for i in range(2)]
 
 
 def _one_hot(node: Node) -> Any:
@@ -214,13 +265,18 @@ _REDUCTIONS = [
 ]
 
 RULES: dict[tuple[str, str], Rule] = {
+    ("", "BitShift"): _bit_shift,
     ("", "CenterCropPad"): _center_crop_pad,
     ("", "Constant"): _literal,
+    ("", "CumProd"): _cumulative_product,
     ("", "Dropout"): _dropout,
     ("", "EyeLike"): _eye_like,
     ("", "IsInf"): _is_inf,
+    ("", "Max"): _extreme(op.maximum),
+    ("", "Min"): _extreme(op.minimum),
     ("", "OneHot"): _one_hot,
     ("", "Pow"): _pow,
+    ("", "PRelu"): _prelu,
     ("", "ReverseSequence"): _reverse_sequence,
     ("", "RoiAlign"): _roi_align,
     ("", "SpaceToDepth"): _space_to_depth,

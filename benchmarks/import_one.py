@@ -1,0 +1,116 @@
+"""One network of the corpus, in a process of its own: exported, or imported and verified.
+
+    python benchmarks/import_one.py export PACKAGE NAME FORM FILE
+    python benchmarks/import_one.py import FILE SHAPES-AS-JSON
+
+Prints one line of JSON. `import_corpus.py` calls it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from pathlib import Path
+from typing import Any
+
+THREADS = int(os.environ.get("CORPUS_THREADS", "1"))
+
+
+def exported(package: str, name: str, form: str, path: Path) -> dict[str, Any]:
+    """Writes the file; `dims` are the values of its free dimensions besides the batch."""
+    import torch
+
+    import corpus
+
+    torch.set_num_threads(THREADS)
+    found = next(a for a in corpus.architectures(package) if a.name == name)
+    torch.manual_seed(0)
+    example = found.build()
+    corpus.export(example, form, path)  # type: ignore[arg-type]
+    free: dict[str, int] = {}
+    if form == "onnx-dynamic":
+        for tensor, axes_of in zip(example.inputs, example.names, strict=True):
+            for axis, dim in example.dynamic.get(axes_of, {}).items():
+                free[dim] = int(tensor.shape[axis])
+    return {"dims": {dim: value for dim, value in free.items() if dim != "batch"}}
+
+
+def imported(path: Path, asked: dict[str, Any]) -> dict[str, Any]:
+    """Imports, compiles with the plain schedule, runs and compares with the source framework."""
+    from tunefleet.compiler.executable import LoadedNetwork, worst_difference
+    from tunefleet.compiler.host import native_target
+    from tunefleet.compiler.sensitivity import nudged
+    from tunefleet.compiler.toolchain import set_threads
+    from tunefleet.fleet.network_work import (
+        TOLERANCE,
+        accepted_difference,
+        compile_to,
+        import_network,
+    )
+    from tunefleet.request import shape_request
+
+    target = native_target(THREADS)
+    set_threads(THREADS)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder, clock = Path(temporary), [time.perf_counter()]
+
+        def lap() -> float:
+            clock.append(time.perf_counter())
+            return round(clock[-1] - clock[-2], 2)
+
+        parts = (asked.get(part, {}) for part in ("shapes", "dims", "constants"))
+        shapes = shape_request(*parts)
+        network = import_network(str(path), target, folder, shapes)
+        row: dict[str, Any] = {"import_s": lap()}
+        (source,) = network.variants
+        row |= {
+            "tasks": len(network.tasks),
+            "segments": [list(s.nodes) for s in source.segments],
+            "reasons": sorted({s.reason for s in source.segments}),
+        }
+        compile_to(folder / "plain.so", network.module, target, {})
+        row["compile_s"] = lap()
+        inputs = list(source.example_inputs)
+        expected = source.reference(inputs, THREADS)
+        actual = LoadedNetwork(str(folder / "plain.so")).run(inputs)
+        row["run_s"] = lap()
+        difference, tolerance = worst_difference(expected, actual), TOLERANCE
+        if difference > TOLERANCE:
+            moved = source.reference(nudged(inputs, network.float_type), THREADS)
+            tolerance = accepted_difference([expected], [moved])
+        # A comparison of outputs that are nothing says nothing.
+        largest = min((float(abs(e).max()) for e in expected if e.size), default=0.0)
+        row |= {
+            "difference": difference,
+            "tolerance": tolerance,
+            "largest": largest,
+            "verified": difference <= tolerance,
+        }
+    return row
+
+
+def main(arguments: list[str]) -> int:
+    warnings.simplefilter("ignore")
+    try:
+        if arguments[0] == "export":
+            package, name, form, path = arguments[1:]
+            row = exported(package, name, form, Path(path))
+        else:
+            row = imported(Path(arguments[1]), json.loads(arguments[2]))
+    except BaseException as error:
+        traceback.print_exc()
+        text = str(error).strip().splitlines() or [""]
+        row = {"error": f"{type(error).__name__}: {text[0][:300]}"}
+    row["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps(row))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

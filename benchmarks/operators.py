@@ -1,0 +1,83 @@
+"""Writes docs/operators.md: which operators of each framework are compiled."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tunefleet.compiler.frontends.coverage import (
+    How,
+    Operator,
+    onnx_operators,
+    tflite_operators,
+    torch_operators,
+)
+
+_PAGE = Path(__file__).parent.parent / "docs" / "operators.md"
+_INTRODUCTION = """# Operators
+
+Written by `python benchmarks/operators.py --write docs/operators.md` from the tables that imports
+go by. An operator that is compiled may have forms that are not, such as shapes that depend on
+values: `tunefleet tasks NETWORK` says which nodes of a network stay in its source framework, and
+why. They run there inside the same artifact. Of TFLite nothing can stay.
+"""
+
+_FRAMEWORKS: tuple[tuple[str, str, Callable[[], Iterator[Operator]]], ...] = (
+    (
+        "ONNX",
+        "The newest opset of `ai.onnx`, and operators of ONNX Runtime's own that exporters write. "
+        "Functions of a file are inlined first, and what is constant is folded.",
+        onnx_operators,
+    ),
+    (
+        "PyTorch",
+        "ATen's core, and other operators of `.pt2` files that are known. What is not among them "
+        "is written out by torch's decompositions, or stays in PyTorch.",
+        torch_operators,
+    ),
+    ("TFLite", "Builtin operators, of networks in floating point.", tflite_operators),
+)
+
+
+def page() -> str:
+    """The whole page."""
+    return "\n".join([_INTRODUCTION, *(_section(*each) for each in _FRAMEWORKS)])
+
+
+def _section(title: str, text: str, operators: Callable[[], Iterator[Operator]]) -> str:
+    found = list(operators())
+    counts = Counter(operator.how for operator in found)
+    lines = [f"## {title}", "", text, "", "| | operators |", "|---|---|"]
+    lines += [f"| {how.value} | {counts[how]} |" for how in How if counts[how]]
+    for how in How:
+        if counts[how]:
+            lines += ["", f"### {title}: {how.value}", ""]
+            lines += _listed([operator for operator in found if operator.how is how])
+    return "\n".join(lines) + "\n"
+
+
+def _listed(operators: list[Operator]) -> list[str]:
+    """A line for each note, with the operators that it is said of."""
+    groups: dict[str, list[str]] = {}
+    for operator in operators:
+        groups.setdefault(operator.note, []).append(f"`{operator.name}`")
+    return [
+        f"- {note}: {', '.join(names)}" if note else f"{', '.join(names)}"
+        for note, names in groups.items()
+    ]
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--write", type=Path, metavar="FILE", help="write the page to this file")
+    given = options.parse_args()
+    if given.write is None:
+        print(page())
+    else:
+        given.write.write_text(page())
+
+
+if __name__ == "__main__":
+    main()

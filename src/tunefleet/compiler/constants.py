@@ -1,0 +1,51 @@
+"""Constants of Relax and arrays, without copies of either: weights may be gigabytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunefleet.compiler.toolchain import load_tvm
+
+tvm = load_tvm()
+relax = tvm.relax
+
+Array = NDArray[Any]
+
+#: Kernels read whole vectors: TVM refuses tensors that begin elsewhere.
+ALIGNMENT = 64
+#: A copy of less costs nothing, and DLPack has its exceptions (empty tensors, scalars).
+_LEAST_BYTES = 256
+
+
+def tensor_of(array: Array) -> Any:
+    """A TVM tensor with the values of an array, in its memory where TVM can read them there.
+
+    Nobody may write to either from then on.
+    """
+    array = np.require(array, requirements="C")
+    aligned = array.ctypes.data % ALIGNMENT == 0
+    if array.nbytes < _LEAST_BYTES or not aligned or not array.flags.writeable:
+        return tvm.runtime.tensor(array)
+    return tvm.runtime.from_dlpack(array)
+
+
+def array_of(tensor: Any) -> Array:
+    """The values of a TVM tensor on the CPU, in its own memory where NumPy has its type; to be
+    read only."""
+    if str(tensor.dtype) not in np.sctypeDict:  # bfloat16, float8: ml_dtypes has them
+        copied: Array = tensor.numpy()
+        return copied
+    return np.from_dlpack(tensor)
+
+
+def constant(array: Array) -> Any:
+    """A Relax constant with the values of an array, as `tensor_of`."""
+    return relax.const(tensor_of(array), str(array.dtype))
+
+
+def value_of(expr: Any) -> Array | None:
+    """The values of a constant, as `array_of`; None for any other expression."""
+    return array_of(expr.value) if isinstance(expr, tvm.ir.GenericConst) else None

@@ -1,0 +1,202 @@
+"""Hugging Face folders: `config.json` and safetensors, the model exported here."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tunefleet.compiler.frontends.blame import gist, is_ours
+from tunefleet.compiler.frontends.free import fixed_inputs
+from tunefleet.compiler.frontends.huggingface_inputs import check_inputs, examples, inputs_of
+from tunefleet.compiler.frontends.imported import ImportedNetwork, ImportRequest
+from tunefleet.compiler.frontends.spec import (
+    CONFIG_FILE,
+    is_huggingface,
+    listed,
+    network_digest,
+    network_name,
+    shown,
+    source_path,
+)
+from tunefleet.compiler.frontends.torch_ import TorchReference, import_program
+from tunefleet.compiler.quiet import quiet
+from tunefleet.core.network import TensorSpec
+from tunefleet.core.shapes import ShapeRequest
+from tunefleet.errors import InputError, SetupError
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+
+class HuggingFaceFrontend:
+    """Reads folders as `from_pretrained` does; runs no code from them and never asks a network.
+
+    Weights are computed in float32 whatever they are stored in.
+    """
+
+    name = "huggingface"
+
+    def accepts(self, spec: str) -> bool:
+        return is_huggingface(spec)
+
+    def load(self, spec: str, request: ImportRequest) -> ImportedNetwork:
+        path = source_path(spec)
+        what = shown(path)
+        _check_installed(what)
+        with quiet(), _offline():
+            model, notes = _read(path, what)
+            inputs, defaults = inputs_of(model, path, what)
+            fixed = fixed_inputs(inputs, request.shapes, what, defaults)
+            check_inputs(model.config, fixed.dims, what)
+            program = _export(model, fixed.specs, what)
+            imported = import_program(
+                program,
+                TorchReference(partial(_program, path, fixed.specs)),
+                replace(request, shapes=ShapeRequest()),
+                what=what,
+                name=network_name(path),
+                source=self.name,
+                digest=network_digest(path),
+                input_names=[each.name for each in fixed.specs],
+            )
+        return replace(imported, notes=(*notes, *fixed.notes, *imported.notes))
+
+
+def _program(path: Path, inputs: Sequence[TensorSpec]) -> ExportedProgram:
+    """The model exported again, in a process that measures it."""
+    what = shown(path)
+    with quiet(), _offline():
+        return _export(_read(path, what)[0], inputs, what)
+
+
+def _check_installed(what: str) -> None:
+    missing = [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise SetupError(
+            f"{what} needs {' and '.join(missing)}, not installed here",
+            cure="pip install tunefleet[huggingface]",
+        )
+
+
+@contextlib.contextmanager
+def _offline() -> Iterator[None]:
+    """Nothing is asked of the hub, such as the weights of a backbone that a configuration names."""
+    from huggingface_hub import constants
+
+    before = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
+
+
+def _read(path: Path, what: str) -> tuple[Any, tuple[str, ...]]:
+    """The model in eval mode, and what the user should know of its weights."""
+    import torch
+    from transformers import AutoConfig
+
+    try:
+        config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+    except Exception as exc:
+        raise InputError(
+            f"{what}: transformers cannot read its {CONFIG_FILE}: {gist(exc)}",
+            cure="save the model again with save_pretrained",
+        ) from exc
+    stored = getattr(config, "dtype", None)
+    if getattr(config, "quantization_config", None) is not None:
+        raise InputError(
+            f"{what} holds quantised weights", cure="save the model in float32 or a half type"
+        )
+    model_class = _class(config, what)
+    try:
+        model, report = model_class.from_pretrained(
+            path,
+            config=config,
+            dtype=torch.float32,
+            local_files_only=True,
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+        )
+    except Exception as exc:
+        if is_ours(exc):
+            raise
+        raise InputError(
+            f"{what}: transformers cannot load {model_class.__name__}: {gist(exc, 160)}",
+            cure="save the model again with save_pretrained",
+        ) from exc
+    absent = sorted(map(str, report["missing_keys"]))
+    if absent:
+        raise InputError(
+            f"{what} lacks weights of {model_class.__name__}: {listed(absent, 3)}",
+            cure=f"save the whole model with save_pretrained, or name the class that it is in "
+            f"architectures of {CONFIG_FILE}",
+        )
+    return model.eval(), _notes(stored, report, model_class)
+
+
+def _class(config: Any, what: str) -> Any:
+    """The class that `architectures` names, among those of transformers itself."""
+    import transformers
+
+    names = list(getattr(config, "architectures", None) or [])
+    if not names:
+        raise InputError(
+            f"{what}: its {CONFIG_FILE} names no class in architectures",
+            cure='add the class that it was saved from, such as "architectures": ["BertModel"]',
+        )
+    found = getattr(transformers, str(names[0]), None)
+    if isinstance(found, type) and issubclass(found, transformers.PreTrainedModel):
+        return found
+    raise InputError(
+        f"{what} is a {str(names[0])[:60]}, which transformers {transformers.__version__} does "
+        "not have; code that comes with a model is not run",
+        cure="export the module with torch.export and give the .pt2 file",
+    )
+
+
+def _notes(stored: Any, report: Mapping[str, Any], model_class: type) -> tuple[str, ...]:
+    notes = []
+    dtype = str(stored).removeprefix("torch.")
+    if dtype in ("float16", "bfloat16", "float64"):
+        notes.append(f"its weights are stored as {dtype} and computed in float32")
+    unused = sorted(map(str, report["unexpected_keys"]))
+    if unused:
+        notes.append(f"weights that {model_class.__name__} does not use: {listed(unused, 3)}")
+    return tuple(notes)
+
+
+def _export(model: Any, inputs: Sequence[TensorSpec], what: str) -> ExportedProgram:
+    import torch
+
+    names = [spec.name for spec in inputs]
+
+    class Network(torch.nn.Module):
+        """Takes tensors one by one, and returns those among the outputs by name."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, *tensors: Any) -> Any:
+            outputs = self.model(**dict(zip(names, tensors, strict=True)), return_dict=True)
+            return {k: v for k, v in outputs.items() if isinstance(v, torch.Tensor)}
+
+    try:
+        with torch.no_grad():
+            tensors = tuple(torch.from_numpy(array) for array in examples(inputs, model.config))
+            return torch.export.export(Network().eval(), tensors, strict=False)
+    except Exception as exc:
+        if is_ours(exc):
+            raise
+        raise InputError(
+            f"{what}: torch cannot export {type(model).__name__} for "
+            f"{listed([str(spec) for spec in inputs], 3)}: {gist(exc)}",
+            cure="try other shapes (--dim), or export the module yourself and give the .pt2 file",
+        ) from exc

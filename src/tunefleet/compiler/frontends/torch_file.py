@@ -1,0 +1,106 @@
+"""Opens a `.pt2` file with its weights mapped from it, so that processes share them."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.export.pt2_archive import _package
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+#: Types of arguments and outputs that are defined in modules of these packages are imported with
+#: the program; what else a file names is not: importing runs code.
+_PACKAGES = ("transformers",)
+
+
+def open_program(path: Path) -> ExportedProgram:
+    """The program in a file. Its weights are pages of the file, private where somebody writes."""
+    _register_types(path)
+    with _mapped(path):
+        return torch.export.load(path)
+
+
+def _register_types(path: Path) -> None:
+    """Imports the modules that define the types of the program's arguments and outputs, where they
+    are installed. torch only logs what it lacks of them."""
+    try:
+        reader: Any = torch._C.PyTorchFileReader(str(path))
+        names = [n for n in reader.get_all_records() if n.startswith("models/")]
+        programs = [json.loads(reader.get_record(name)) for name in names]
+    except (RuntimeError, ValueError):
+        return  # an older format, or damaged: loading says so
+    modules = {
+        named.rpartition(".")[0]
+        for program in programs
+        for named in _types(program)
+        if named.partition(".")[0] in _PACKAGES
+    }
+    for module in sorted(modules):
+        try:
+            importlib.import_module(module)
+        except ImportError:
+            continue
+
+
+def _types(program: Any) -> Iterator[str]:
+    """Names of the types in the signatures of a program as it is saved."""
+    calls = program["graph_module"]["module_call_graph"]
+    for call in calls:
+        signature = call.get("signature") or {}
+        for key in ("in_spec", "out_spec"):
+            if signature.get(key):
+                yield from _names(json.loads(signature[key]))
+
+
+def _names(tree: Any) -> Iterator[str]:
+    if isinstance(tree, list):
+        for each in tree:
+            yield from _names(each)
+    elif isinstance(tree, dict):
+        if isinstance(tree.get("type"), str):
+            yield tree["type"]
+        yield from _names(tree.get("children_spec", []))
+
+
+@contextmanager
+def _mapped(path: Path) -> Iterator[None]:
+    """Lets torch take weights from a mapping of the file where it would copy each to memory of its
+    own. (`torch.load` can be asked to, `torch.export.load` cannot.)"""
+    package: Any = _package
+    original = package.PT2ArchiveReader
+
+    def reader(source: Any) -> Any:
+        opened = original(source)
+        opened.archive_file = _MappedFile(opened.archive_file, path)
+        return opened
+
+    package.PT2ArchiveReader = reader
+    try:
+        yield
+    finally:
+        package.PT2ArchiveReader = original
+
+
+class _MappedFile:
+    """An archive's reader that gives out parts of one mapping of the file."""
+
+    def __init__(self, reader: Any, path: Path) -> None:
+        self._reader = reader
+        self._whole = torch.UntypedStorage.from_file(str(path), False, path.stat().st_size)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reader, name)
+
+    def get_storage_from_record(self, name: str, elements: int, dtype: torch.dtype) -> Any:
+        start = self._reader.get_record_offset(name)
+        size = elements * dtype.itemsize
+        if start % dtype.itemsize:
+            return self._reader.get_storage_from_record(name, elements, dtype)
+        return torch.empty(0, dtype=dtype).set_(self._whole[start : start + size])

@@ -1,0 +1,88 @@
+"""Programs that are written as loops: what TE has no words for, such as steps that depend on one
+another.
+
+They are fused with nothing, and MetaSchedule has nothing to choose in them: they run as written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tunefleet.compiler.toolchain import load_tvm
+
+tvm = load_tvm()
+relax = tvm.relax
+
+from tvm.script.ir_builder import IRBuilder  # noqa: E402  (TVM is loaded our way first)
+from tvm.script.ir_builder import tirx as T  # noqa: E402
+
+#: Of TVM's patterns of operators, the one that is fused with nothing.
+_OPAQUE = 8
+
+Write = Callable[[list[Any], list[Any]], None]
+
+
+def call_loops(
+    builder: Any, name: str, inputs: Sequence[Any], outputs: Sequence[Any], write: Write
+) -> Any:
+    """A call of a program that `write` writes, given the buffers of inputs and outputs.
+
+    `inputs` are Relax expressions of static shape, `outputs` tensor types; the result is a tuple
+    unless there is one output. In `write` the IRBuilder of TVM is open; buffers take one index for
+    each dimension, or one for all of them.
+    """
+    with IRBuilder() as script:
+        with T.prim_func(s_tir=True):
+            T.func_name(name)
+            T.func_attr({"tirx.noalias": True, "op_pattern": _OPAQUE})
+            types = [x.ty for x in inputs]
+            sources = [_argument(f"x{i}", each) for i, each in enumerate(types)]
+            targets = [_argument(f"y{i}", each) for i, each in enumerate(outputs)]
+            with T.sblock("root"), T.sblock(name):
+                T.reads(*map(_whole, sources))
+                T.writes(*map(_whole, targets))
+                write([T.buffer_proxy(s) for s in sources], [T.buffer_proxy(t) for t in targets])
+        # The module names it: equal programs are one.
+        function = script.get().without_attr("global_symbol")
+    variable = builder.add_func(function, name)
+    return relax.call_tir(variable, list(inputs), list(outputs) if len(outputs) > 1 else outputs[0])
+
+
+def with_roots() -> Any:
+    """A pass that gives every program a root block. TVM writes some of its own definitions as loops
+    (scatter), in one block, which later passes and schedules take for a root without blocks."""
+
+    def transform(mod: Any, _: Any) -> Any:
+        result = tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs)
+        for variable, function in mod.functions_items():
+            if isinstance(function, tvm.tirx.PrimFunc) and _is_one_block(function):
+                result.update_func(variable, _rooted(function))
+        return result
+
+    return tvm.transform.module_pass(transform, opt_level=0, name="with_roots")
+
+
+def _is_one_block(function: Any) -> bool:
+    body = function.body
+    return isinstance(body, tvm.s_tir.SBlockRealize) and body.block.name_hint != "root"
+
+
+def _rooted(function: Any) -> Any:
+    block = function.body.block
+    body = block.body
+    if isinstance(body, tvm.tirx.AttrStmt) and body.attr_key == "pragma_scope":
+        # It says nothing to the code generator but makes it warn.
+        body = body.body
+    inner = tvm.s_tir.SBlock([], block.reads, block.writes, block.name_hint, body)
+    root = tvm.s_tir.SBlock([], [], [], "root", tvm.s_tir.SBlockRealize([], True, inner))
+    return function.with_body(tvm.s_tir.SBlockRealize([], True, root))
+
+
+def _argument(name: str, declared: Any) -> Any:
+    shape = [int(extent) for extent in declared.shape.values]
+    return T.arg(name, T.buffer(shape, str(declared.dtype)))
+
+
+def _whole(buffer: Any) -> Any:
+    return buffer[tuple(slice(0, int(extent)) for extent in buffer.shape)]

@@ -1,0 +1,51 @@
+"""What two right implementations of one network may differ by."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.tvm
+
+
+def test_the_coarsest_type_is_of_what_is_computed():
+    from tunefleet.compiler.sensitivity import coarsest_type
+    from tunefleet.compiler.toolchain import load_tvm
+
+    relax = load_tvm().relax
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType([2, 3], "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            half = builder.emit(relax.op.astype(x, "float16"))
+            out = builder.emit_output(relax.op.astype(relax.op.exp(half), "float32"))
+        builder.emit_func_output(out)
+    assert coarsest_type(builder.get()) == "float16"
+
+
+def test_floats_move_by_their_last_bit_and_integers_stay():
+    from tunefleet.compiler.sensitivity import nudged
+
+    x, tokens = np.linspace(1, 2, 50, dtype="float32"), np.arange(3)
+    moved, same = nudged([x, tokens], "float32")
+    assert moved.dtype == x.dtype
+    assert (moved != x).all()
+    assert np.allclose(moved, x, rtol=3e-7, atol=0)
+    assert same is tokens
+
+
+def test_the_accepted_difference_follows_the_source_frameworks_own():
+    from tunefleet.fleet.network_work import TOLERANCE, accepted_difference
+
+    sure, unsure = np.ones(4, "float32"), np.array([1.0, 1.01], "float32")
+    assert accepted_difference([[sure]], [[sure]]) == TOLERANCE
+    assert accepted_difference([[unsure]], [[unsure[::-1]]]) == pytest.approx(0.04, rel=0.05)
+    assert accepted_difference([[sure]], [[-sure]]) == pytest.approx(0.1)
+
+
+def test_an_infinity_that_both_have_is_no_difference():
+    from tunefleet.compiler.executable import worst_difference
+
+    x = np.array([1.0, -np.inf, np.nan], "float32")
+    assert worst_difference([x], [x.copy()]) == 0.0
+    assert worst_difference([x], [np.array([1.0, 5.0, np.nan], "float32")]) == np.inf

@@ -1,0 +1,114 @@
+"""Torch modules given from Python: the file that is made of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tunefleet.compiler.frontends import ImportRequest, load_network, network_digest
+from tunefleet.core.shapes import ShapeRequest
+from tunefleet.errors import InputError
+
+torch = pytest.importorskip("torch")
+
+from tunefleet.compiler.frontends.torch_module import saved_module  # noqa: E402
+
+pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore")]
+
+
+class Scaled(torch.nn.Module):
+    def __init__(self, factor: float = 2.0) -> None:
+        super().__init__()
+        self.factor = torch.nn.Parameter(torch.tensor([factor]))
+
+    def forward(self, x: Any, y: Any) -> Any:
+        return {"scaled": x * self.factor + y.sum(-1)}
+
+
+_EXAMPLES = (torch.ones(2, 3), torch.ones(2, 3, 4))
+_DYNAMIC = {"x": {0: "batch", 1: "width"}, "y": {0: "batch", 1: "width", 2: "depth"}}
+
+
+def test_equal_modules_have_one_file_and_others_another(tmp_path: Path) -> None:
+    first = saved_module(Scaled().eval(), _EXAMPLES, None, tmp_path)
+    digest = network_digest(first)
+    assert first == saved_module(Scaled().eval(), _EXAMPLES, None, tmp_path)
+    assert digest == network_digest(first)
+    others = [
+        saved_module(Scaled(3.0).eval(), _EXAMPLES, None, tmp_path),
+        saved_module(Scaled().eval(), _EXAMPLES, _DYNAMIC, tmp_path),
+        saved_module(Scaled().eval(), (torch.ones(3), torch.ones(3, 4)), None, tmp_path),
+    ]
+    assert len({first, *others}) == 4
+    assert [first] == list(first.parent.iterdir())
+
+
+def test_free_axes_keep_their_names(tmp_path: Path) -> None:
+    path = saved_module(Scaled().eval(), _EXAMPLES, _DYNAMIC, tmp_path)
+    with pytest.raises(InputError, match=r"free dimensions: width \(axis 1 of x, axis 1 of y\), "):
+        load_network(path)
+    asked = ShapeRequest.of((), [("width", [5]), ("depth", [2])])
+    network = load_network(path, ImportRequest(tmp_path, asked))
+    assert [i.shape for i in network.info.inputs] == [(1, 5), (1, 5, 2)]
+    assert [o.name for o in network.info.outputs] == ["scaled"]
+    x, y = network.example_inputs
+    np.testing.assert_allclose(network.reference([x, y])[0], 2 * x + y.sum(-1), rtol=1e-5)
+
+
+def test_inputs_are_given_by_name_and_dims_of_torch_are_taken(tmp_path: Path) -> None:
+    rows = torch.export.Dim("rows", min=2, max=64)
+    examples = {"y": torch.ones(5, 3, 4), "x": torch.ones(5, 3)}
+    dynamic = {"x": {0: rows}, "y": {0: rows}}
+    path = saved_module(Scaled().eval(), examples, dynamic, tmp_path)
+    asked = ShapeRequest.of((), [("rows", [65])])
+    with pytest.raises(InputError, match="rows is 65, exported for 2 to 64"):
+        load_network(path, ImportRequest(tmp_path, asked))
+
+
+def test_an_exported_program_is_taken_as_it_is(tmp_path: Path) -> None:
+    program = torch.export.export(Scaled().eval(), _EXAMPLES)
+    path = saved_module(program, None, None, tmp_path)
+    assert [i.shape for i in load_network(path).info.inputs] == [(2, 3), (2, 3, 4)]
+
+
+class _Odd(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x, "done"
+
+
+class _Fixed(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x + torch.ones(3)
+
+
+class _Branching(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x + 1 if x.sum() > 0 else x
+
+
+@pytest.mark.parametrize(
+    ("module", "inputs", "dynamic", "said"),
+    [
+        (Scaled(), _EXAMPLES, None, "training mode"),
+        (Scaled().eval(), None, None, "inputs are not known"),
+        (Scaled().eval(), (torch.ones(2),), None, "do not fit its forward"),
+        (Scaled().eval(), (torch.ones(2), 3), None, "hold int"),
+        (Scaled().eval(), _EXAMPLES, {"z": {0: "batch"}}, "no input z"),
+        (Scaled().eval(), _EXAMPLES, {"x": {2: "batch"}}, "has 2 axes"),
+        (Scaled().eval(), _EXAMPLES, {"x": {0: "a b"}}, "is no name"),
+        (Scaled().eval().to("meta"), _EXAMPLES, None, "lies on meta"),
+        (_Odd().eval(), (torch.ones(2),), None, "returns str done"),
+        (_Fixed().eval(), (torch.ones(3),), {"x": {0: "batch"}}, "specialized it to be a constant"),
+        (_Branching().eval(), (torch.ones(2),), None, "torch cannot export it"),
+        (object(), (), None, "a torch module, not object"),
+    ],
+)
+def test_what_cannot_be_exported_is_refused(
+    module: Any, inputs: Any, dynamic: Any, said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=said) as error:
+        saved_module(module, inputs, dynamic, tmp_path)
+    assert "\n" not in str(error.value)

@@ -1,0 +1,105 @@
+"""Torch operators that are converted here: small modules against PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tunefleet.compiler.frontends import ImportRequest, load_network
+
+torch = pytest.importorskip("torch")
+pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore")]
+
+aten = torch.ops.aten
+_TIES = torch.tensor([[3.0, 1.0, 3.0, -2.0, 1.0], [0.0, 0.0, 5.0, 4.0, 0.0]])
+_LONG = torch.arange(600.0).remainder(7).reshape(2, 300)
+_WHOLE_NUMBERS = torch.tensor([[-7, -1, 0], [1, 5, 8]])
+
+
+def _assigned(x: Any) -> Any:
+    y = x.clone()
+    y[-1, -2:] = 7
+    return y
+
+
+_CASES = {
+    "cumulative sum of truths": (lambda x: (x > 0).cumsum(1), _TIES),
+    "cumulative sum beyond one block": (lambda x: x.cumsum(-1), _LONG),
+    "cumulative sum of another axis": (lambda x: x.cumsum(0), _WHOLE_NUMBERS),
+    "a number less whole numbers": (lambda x: 1.5 - x, _WHOLE_NUMBERS),
+    "whole numbers and floats compared": (lambda x: x < 0.5, _WHOLE_NUMBERS),
+    "a sum of truths": (lambda x: (x > 1) + (x < 0), _TIES),
+    "a scaled sum": (lambda x: torch.add(x, x, alpha=3), _TIES),
+    "a choice of two types": (lambda x: torch.where(x > 1, x, 0), _WHOLE_NUMBERS),
+    "quotients rounded down": (lambda x: x // 3, _WHOLE_NUMBERS),
+    "quotients rounded to zero": (lambda x: torch.div(x, 3, rounding_mode="trunc"), _WHOLE_NUMBERS),
+    "floats rounded down": (lambda x: torch.div(x, 0.7, rounding_mode="floor"), _TIES),
+    "the largest ones": (lambda x: tuple(torch.topk(x, 2)), _TIES + torch.arange(5) / 10),
+    "the smallest ones of an axis": (
+        lambda x: tuple(torch.topk(x, 1, 0, largest=False)),
+        _TIES + _TIES,
+    ),
+    "an order that keeps ties": (lambda x: tuple(torch.sort(x, stable=True)), _TIES),
+    "an order from the top": (lambda x: torch.argsort(x, 0, True), _WHOLE_NUMBERS),
+    "a histogram": (lambda x: torch.histc(x, 4, 0, 3), _TIES),
+    "a view of overlapping windows": (lambda x: (x * 2).as_strided((3, 4), (2, 1), 1), _TIES),
+    "windows that overlap": (lambda x: x.unfold(1, 3, 2).unfold(2, 2, 1), torch.randn(2, 7, 4)),
+    "windows side by side": (lambda x: x.unfold(-2, 3, 3), torch.randn(2, 7, 4)),
+    "a lookup in inner axes": (lambda x: x[:, [[0], [-1]], [0, 2]], torch.randn(2, 3, 4)),
+    "a lookup in separate axes": (lambda x: x[[0, 1], :, [2, -3]], torch.randn(2, 3, 4)),
+    "a lookup by an input": (lambda x: _TIES[:, x.remainder(5)], _WHOLE_NUMBERS),
+    "the last element of an axis": (lambda x: x.select(-1, -1), _TIES),
+    "a part counted from the end": (lambda x: x[:, -3:-1], _TIES),
+    "every second element": (lambda x: x[:, -4::2], _TIES),
+    "the last element replaced": (
+        lambda x: torch.select_scatter(x, x[:, 0] + 9, 1, -1),
+        _TIES,
+    ),
+    "the last elements replaced": (
+        lambda x: torch.slice_scatter(x, x[:, :2] + 9, 1, -2),
+        _TIES,
+    ),
+    "the last element put by an assignment": (lambda x: _assigned(x), _TIES),
+    "elements shifted in a circle": (lambda x: x.roll((-1, 2), (0, 1)), _TIES),
+    "an axis turned round": (lambda x: x.flip(-1), _TIES),
+    "rows put at known places": (
+        lambda x: aten.index_put(x, [torch.tensor([2, 0, 2])], x[:1] + 1),
+        torch.randn(3, 4),
+    ),
+    "overlapping windows added up": (
+        lambda x: torch.nn.functional.fold(x, (4, 4), 3, padding=1),
+        torch.randn(2, 9, 16),
+    ),
+    "rows added at places of an input": (
+        lambda x: aten.index_put(torch.zeros(3, 9), [None, x.remainder(9)], x.float(), True),
+        torch.tensor([7, 1, 7]),
+    ),
+    "a number put under a mask": (
+        lambda x: aten.index_put(x * 2, [None, x[0] > 1], torch.tensor(7.0)),
+        _TIES,
+    ),
+    "an empty part": (lambda x: torch.cat([x[:, 2:], x[:, :0]], 1), _TIES),
+}
+
+
+@pytest.mark.parametrize("name", _CASES)
+def test_an_operator_computes_what_torch_computes(name: str, tmp_path: Any) -> None:
+    from tunefleet.compiler.toolchain import load_tvm
+
+    forward, x = _CASES[name]
+
+    class Network(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return forward(x)
+
+    torch.export.save(torch.export.export(Network(), (x,)), tmp_path / "network.pt2")
+    network = load_network(tmp_path / "network.pt2", ImportRequest(tmp_path, whole=True))
+    tvm = load_tvm()
+    machine = tvm.relax.VirtualMachine(tvm.compile(network.mod, "llvm"), tvm.cpu())
+    found = machine["main"](tvm.runtime.tensor(np.ascontiguousarray(x.numpy())))
+    expected = network.reference(network.example_inputs)
+    outputs = [found] if len(expected) == 1 else list(found)
+    for actual, wanted in zip(outputs, expected, strict=True):
+        np.testing.assert_allclose(actual.numpy(), wanted, rtol=1e-6, atol=1e-6)
