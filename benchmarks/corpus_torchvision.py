@@ -213,6 +213,8 @@ def _flow(name: str) -> Example:
 def _detector(name: str, extent: int) -> Example:
     import torch
 
+    from corpus_weights import calibrated
+
     class Detector(torch.nn.Module):
         """Takes one image, and returns the tensors of what was found in it."""
 
@@ -227,4 +229,5 @@ def _detector(name: str, extent: int) -> Example:
     options = {"min_size": extent, "max_size": extent} if extent == 128 else {}
     network = load().models.get_model(name, weights=None, weights_backbone=None, **options)
     image = _image(extent, extent)[0]
-    return Example(Detector(network).eval(), (image,), ("image",), {}, traced=True)
+    module = calibrated(Detector(network), (image,))
+    return Example(module, (image,), ("image",), {}, traced=True)

@@ -49,10 +49,10 @@ def _spread(name: str, parameter: torch.Tensor) -> None:
         return
     value = float(parameter.reshape(-1)[0])
     last = name.rpartition(".")[2]
-    if abs(value) > _SMALL:
-        parameter.mul_(torch.empty_like(parameter).uniform_(0.8, 1.2))
-    elif last == "bias":
+    if last == "bias":
         parameter.normal_(0.0, 0.1)
+    elif abs(value) > _SMALL:
+        parameter.mul_(torch.empty_like(parameter).uniform_(0.8, 1.2))
     elif value == 0.0 and parameter.dim() > 1 and last == "weight":
         nn.init.kaiming_normal_(parameter)
     elif value == 0.0 and last != "weight":

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -67,7 +68,7 @@ def items(name: str, options: argparse.Namespace) -> Iterator[Item]:
             yield Item(test.name, partial(_tested, test))
     else:
         for made in corpus.architectures(name):
-            for form in corpus.FORMS:
+            for form in made.forms:
                 key = f"{name}/{made.name}/{form}"
                 yield Item(key, partial(_exported, made, form, options))
 
@@ -152,8 +153,10 @@ def run(name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
         and (not options.form or item.key.endswith(f"/{options.form}"))
         and (item.key not in done or done[item.key]["outcome"] in options.again)
     ]
+    # What is done of it by any time is a fair sample.
+    random.Random(0).shuffle(waiting)
     if options.quick:
-        waiting = waiting[:: -(-len(waiting) // QUICK[name])]
+        waiting = waiting[: QUICK[name]]
     lock = threading.Lock()
 
     def one(item: Item) -> None:

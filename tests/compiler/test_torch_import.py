@@ -98,7 +98,7 @@ def test_a_shape_that_depends_on_values_is_unknown(tmp_path: Any, target: Any) -
     np.testing.assert_array_equal(expected, _outputs(network, tmp_path, target)[0])
 
 
-@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
 def test_a_recurrent_layer_is_compiled_whole(kind: str, tmp_path: Any, target: Any) -> None:
     import torch
 
@@ -116,6 +116,7 @@ def test_a_recurrent_layer_is_compiled_whole(kind: str, tmp_path: Any, target: A
     path = tmp_path / "network.pt2"
     torch.export.save(torch.export.export(Network().eval(), (torch.randn(3, 5, 4),)), path)
     network = load_network(path, ImportRequest(tmp_path, whole=True))
+    assert kind.lower() in [var.name_hint for var in network.mod.get_global_vars()]
     expected = network.reference(network.example_inputs)
     for ours, theirs in zip(_outputs(network, tmp_path, target), expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)

@@ -64,8 +64,9 @@ def _layers(
         steps, batch, inputs = (int(extent) for extent in x.ty.shape)
         hidden = int(parts[0][1].ty.shape[1])
         backward = (False, True)[:directions]
+        resets = operator == "GRU"
         layer = Layer(
-            operator, steps, batch, inputs, hidden, backward, activations, resets_product=True
+            operator, steps, batch, inputs, hidden, backward, activations, resets_product=resets
         )
         of_inputs, of_state, *shifts = (
             _joined(builder, operator, [part[i] for part in parts], hidden) for i in range(each)

@@ -15,6 +15,7 @@ from tvm.relax.frontend.torch.exported_program_translator import ExportedProgram
 import tunefleet
 from tunefleet.compiler.constants import ALIGNMENT, constant
 from tunefleet.compiler.frontends.examples import NUMPY_DTYPES
+from tunefleet.compiler.frontends.torch_nodes import argument
 from tunefleet.compiler.frontends.torch_operators import OPERATORS
 from tunefleet.compiler.legalize import legalize
 from tunefleet.compiler.toolchain import load_tvm
@@ -112,7 +113,7 @@ class Trial:
             return None
         if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
             return "it is control flow or no operator of torch"
-        if torch.Tag.nondeterministic_seeded in node.target.tags:
+        if _is_random(node):
             return "it is random"
         values = [operand.meta.get("val") for operand in node.all_input_nodes]
         results = [_tensors(node)[index] for index in _used(node)]
@@ -165,6 +166,18 @@ class Trial:
                 raise
             return f"TVM's conversion fails: {gist(exc)}"
         return None
+
+
+def _is_random(node: Node) -> bool:
+    """Layers that drop something out as they learn are random only then."""
+    target: Any = node.target
+    if torch.Tag.nondeterministic_seeded not in target.tags:
+        return False
+    for index, declared in enumerate(target._schema.arguments):
+        if declared.name in ("train", "dropout_p"):
+            given = argument(node, index, declared.name, declared.default_value)
+            return bool(given)
+    return True
 
 
 def gist(exc: BaseException) -> str:
