@@ -244,6 +244,28 @@ def test_a_program_that_computes_something_else_is_found_out(target: Any, tmp_pa
     assert "differ" in check_output(right, wrong, seed=1).difference
 
 
+def test_roots_are_checked_with_what_has_one(target: Any, tmp_path: Path) -> None:
+    """Random arguments may be negative: the squares of a norm, computed elsewhere, are not."""
+    from tunefleet.compiler.build import compile_module
+    from tunefleet.compiler.profile import check_output
+    from tunefleet.compiler.tasks import normalized
+    from tunefleet.compiler.toolchain import load_tvm
+
+    tvm = load_tvm()
+    a = tvm.te.placeholder((8, 8), name="a")
+
+    def root(factor: float) -> Built:
+        b = tvm.te.compute((8, 8), lambda i, j: tvm.tirx.sqrt(a[i, j]) * factor, name="b")
+        program = normalized(tvm.te.create_prim_func([a, b]))
+        found = compile_module(program, target, f"root{factor}", str(tmp_path))
+        assert isinstance(found, Built)
+        return found
+
+    assert check_output(root(1.0), root(1.0), seed=1).difference == ""
+    assert "differ" in check_output(root(1.0), root(1.01), seed=1).difference
+    assert "finite" in check_output(root(1.0), root(float("inf")), seed=1).difference
+
+
 def test_runs_of_a_network_with_many_weights_take_other_copies(
     built: Built, conv_task: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
