@@ -158,21 +158,21 @@ def test_shapes_of_a_network_hold_equal_weights_once(target: Any) -> None:
 
 
 def test_random_numbers_are_made_once_for_all_shapes() -> None:
-    from tunefleet.compiler import profile
+    from tunefleet.compiler import runners
 
-    first, second = (profile._random_tensor(shape, "float32") for shape in ((64, 3), (3, 64)))
+    first, second = (runners._random_tensor(shape, "float32") for shape in ((64, 3), (3, 64)))
     assert first.data_ptr() != second.data_ptr()
     np.testing.assert_array_equal(first.numpy().ravel(), second.numpy().ravel())
     assert np.abs(first.numpy()).max() > 1
-    assert len([kind for kind in profile._numbers if kind == "float32"]) == 1
+    assert len([kind for kind in runners._numbers if kind == "float32"]) == 1
 
 
 def test_finalists_have_their_arguments_in_the_same_memory() -> None:
-    from tunefleet.compiler import profile
+    from tunefleet.compiler import runners
     from tunefleet.core.trial import Built
 
     kind = "float32"
-    first, second = profile._in_turn(
+    first, second = runners.in_turn(
         [
             Built("a", "a.so", (((64, 3), kind), ((3,), kind)), 0.0),
             Built("b", "b.so", (((8, 4, 8), kind), ((3,), kind)), 0.0),
