@@ -35,8 +35,11 @@ def faults(machine: Machine, seed: int) -> Iterator[list[str]]:
     """Kill or stop a random worker again and again; yields what was done."""
     generator, ended, done = random.Random(seed), threading.Event(), []
 
+    # On a busy machine all takes longer: a second fault would hit what the first had repeated.
+    busy = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
     def strike() -> None:
-        while not ended.wait(generator.uniform(0.1, PAUSE_S)):
+        while not ended.wait(busy * generator.uniform(0.1, PAUSE_S)):
             pool = generator.choice([machine.lead, machine.host, machine.device])
             pids = sorted(pool._pids())
             if not pids:
