@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tunefleet.compiler.frontends.blame import is_ours
 from tunefleet.compiler.frontends.examples import NUMPY_DTYPES, seeded_inputs
 from tunefleet.compiler.frontends.free import FixedInputs, FreeInput, fixed_inputs
 from tunefleet.compiler.frontends.imported import ImportedNetwork, ImportRequest
@@ -110,6 +111,8 @@ def _read(keras: Any, path: Path, what: str) -> Any:
     try:
         return keras.saving.load_model(path, compile=False, safe_mode=True)
     except Exception as exc:
+        if is_ours(exc):
+            raise
         gist = " ".join(str(exc).split())
         if "Lambda" in gist or "unsafe" in gist.lower():
             raise InputError(
@@ -163,6 +166,8 @@ def _export(model: Any, inputs: Sequence[TensorSpec], what: str) -> ExportedProg
         with torch.no_grad():
             return torch.export.export(Network().eval(), examples, strict=False)
     except Exception as exc:
+        if is_ours(exc):
+            raise
         raise InputError(
             f"{what}: torch cannot export it: {type(exc).__name__}: "
             f"{' '.join(str(exc).split())[:120]}",

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tunefleet.compiler.frontends.blame import is_ours
 from tunefleet.compiler.frontends.examples import NUMPY_DTYPES
 from tunefleet.compiler.frontends.free import FreeInput, fixed_inputs
 from tunefleet.compiler.frontends.imported import ImportedNetwork, ImportRequest
@@ -231,6 +232,8 @@ def _to_tflite(frozen: _Frozen, shapes: Mapping[str, tuple[int, ...]], what: str
         function = v1.wrap_function(network, specs)
         content: bytes = tf.lite.TFLiteConverter.from_concrete_functions([function]).convert()
     except Exception as exc:
+        if is_ours(exc):
+            raise
         raise InputError(
             f"{what}: TensorFlow cannot convert it to TFLite: {' '.join(str(exc).split())[:160]}",
             cure="leave such operations out of the signature, and save it again",

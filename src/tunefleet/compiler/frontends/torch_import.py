@@ -11,6 +11,7 @@ import torch
 from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
 from torch.fx import Node
 
+from tunefleet.compiler.frontends.blame import is_ours
 from tunefleet.compiler.frontends.imported import ImportRequest, Segment
 from tunefleet.compiler.frontends.relax_ import cannot_import, tidy
 from tunefleet.compiler.frontends.spec import listed
@@ -26,7 +27,6 @@ from tunefleet.compiler.frontends.torch_translate import (
     Translator,
     Trial,
     emit_segment,
-    is_our_bug,
     relax_constant,
     tensor_type,
 )
@@ -78,7 +78,7 @@ def convert(program: ExportedProgram, request: ImportRequest, what: str) -> Conv
     try:
         program, constants, refused = lower(program, trial)
     except Exception as exc:
-        if is_our_bug(exc):
+        if is_ours(exc):
             raise
         forget_frames(exc)
         raise cannot_import(what, exc) from exc

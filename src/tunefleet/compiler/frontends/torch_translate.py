@@ -5,15 +5,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch.fx import Node
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
-import tunefleet
 from tunefleet.compiler.constants import ALIGNMENT, constant
+from tunefleet.compiler.frontends.blame import is_ours
 from tunefleet.compiler.frontends.examples import NUMPY_DTYPES
 from tunefleet.compiler.frontends.torch_nodes import argument
 from tunefleet.compiler.frontends.torch_operators import OPERATORS
@@ -23,23 +22,12 @@ from tunefleet.compiler.toolchain import load_tvm
 tvm = load_tvm()
 relax = tvm.relax
 
-_OURS = str(Path(tunefleet.__file__).parent)
-_BUGS = (AttributeError, TypeError, KeyError, IndexError, AssertionError, NameError)
 #: What may be left of Relax's operators once a node is legalised.
 _LEGAL = frozenset({"relax.call_tir", "relax.call_pure_packed", "relax.null_value"})
 
 
 class CannotConvertError(Exception):
     """Why a node cannot be compiled, in a few words."""
-
-
-def is_our_bug(exc: BaseException) -> bool:
-    """Whether an error says that tunefleet is wrong, rather than TVM, torch or the network."""
-    trace = exc.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    ours = trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS)
-    return ours and isinstance(exc, _BUGS)
 
 
 def relax_constant(tensor: torch.Tensor) -> Any:
@@ -162,7 +150,7 @@ class Trial:
         except CannotConvertError as exc:
             return str(exc)
         except Exception as exc:
-            if is_our_bug(exc):
+            if is_ours(exc):
                 raise
             return f"TVM's conversion fails: {gist(exc)}"
         return None
