@@ -32,6 +32,10 @@ def cases(directory: Path) -> list[tuple[str, list[str]]]:
     (directory / "half").mkdir()
     (directory / "half" / "artifact.json").write_text('{"schema": "tunefleet-artifact/1"')
     np.save(directory / "x.npy", np.zeros((1, 2), "float32"))
+    (directory / "bert").mkdir()
+    (directory / "bert" / "config.json").write_text(
+        '{"model_type": "bert", "architectures": ["BertModel"]}'
+    )
     _dynamic_onnx(directory / "dynamic.onnx")
     _unsupported_onnx(directory / "unsupported.onnx")
     d = str(directory)
@@ -45,6 +49,9 @@ def cases(directory: Path) -> list[tuple[str, list[str]]]:
         ("a state dictionary", [*tune, f"{d}/weights.pth"]),
         ("unknown suffix", [*tune, f"{d}/text.txt"]),
         ("dynamic shape", [*tune, f"{d}/dynamic.onnx"]),
+        ("a constant of no input", [*tune, f"{d}/dynamic.onnx", "--constant", "speed=1"]),
+        ("a constant that is no number", [*tune, f"{d}/dynamic.onnx", "--constant", "x=fast"]),
+        ("a Hugging Face folder without weights", [*tune, f"{d}/bert"]),
         ("unsupported operator", [*tune, f"{d}/unsupported.onnx"]),
         ("unknown zoo name", [*tune, "zoo:resnet51"]),
         ("unknown zoo parameter", [*tune, "zoo:resnet50?bacth=4"]),
