@@ -187,6 +187,13 @@ def test_shifts_by_more_bits_than_there_are():
     np.testing.assert_array_equal([0, 14, 0], shifted)
 
 
+def test_remainders_have_the_sign_of_the_divisor():
+    x = np.array([1, -1, 5.5, -5.5, 0, -6, 7, -7], "float32")
+    divisor = np.array([np.inf, np.inf, -2, 2, -3, 3, -np.inf, -np.inf], "float32")
+    (found,) = compiled(model("Mod", [x, divisor]), {"x0": x, "x1": divisor})
+    np.testing.assert_array_equal(np.mod(x, divisor), found)
+
+
 def test_slopes_of_channels_of_an_old_opset():
     x, slope = random(2, 3, 4, 5), random(3)
     network = model("PRelu", [x, slope], constants={1}, opset=6)

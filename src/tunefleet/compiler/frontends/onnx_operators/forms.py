@@ -51,6 +51,19 @@ def _is_inf(node: Node) -> Any:
     return op.equal(x, constant(np.inf if positive else -np.inf, node.dtype(0)))
 
 
+def _mod(node: Node) -> Any:
+    """The remainder of floats with the sign of the divisor. TVM's is not a number where the divisor
+    is infinite."""
+    dtype = node.dtype(0)
+    if node.attrs.get("fmod", 0) or not dtype.startswith("float"):
+        return NotImplemented
+    zero, divisor = relax.const(0, dtype), node.inputs[1]
+    rest = node.emit(op.mod(node.inputs[0], divisor))
+    wrong = op.not_equal(op.less(rest, zero), op.less(divisor, zero))
+    turned = op.logical_and(op.not_equal(rest, zero), wrong)
+    return op.where(turned, op.add(rest, divisor), rest)
+
+
 def _pow(node: Node) -> Any:
     """TVM takes powers of floats by floats of the same type only."""
     dtypes = node.dtype(0), node.dtype(1)
@@ -274,6 +287,7 @@ RULES: dict[tuple[str, str], Rule] = {
     ("", "IsInf"): _is_inf,
     ("", "Max"): _extreme(op.maximum),
     ("", "Min"): _extreme(op.minimum),
+    ("", "Mod"): _mod,
     ("", "OneHot"): _one_hot,
     ("", "Pow"): _pow,
     ("", "PRelu"): _prelu,
