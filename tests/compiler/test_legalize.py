@@ -179,6 +179,22 @@ def test_extremes_of_infinities_are_infinite(axes: Any, keep: bool, target: Any)
         np.testing.assert_array_equal(found, each)
 
 
+def test_truths_are_compared(target: Any) -> None:
+    from tvm import relax
+
+    x = array(3, 8, seed=1)
+
+    def emit(builder: Any, x: Any) -> Any:
+        zero, one = (relax.const(v, "float32") for v in (0.0, 0.5))
+        a, b = builder.emit(relax.op.greater(x, zero)), builder.emit(relax.op.less(x, one))
+        found = [builder.emit(f(a, b)) for f in (relax.op.equal, relax.op.not_equal)]
+        return builder.emit(relax.Tuple(found))
+
+    same, other = _through_the_pipeline(emit, x, target)
+    np.testing.assert_array_equal((x > 0) == (x < 0.5), same)
+    np.testing.assert_array_equal((x > 0) != (x < 0.5), other)
+
+
 def test_an_extreme_is_searched_like_any_reduction(target: Any) -> None:
     from tvm import relax
 

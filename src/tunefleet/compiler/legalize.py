@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 from tunefleet.compiler import ordering, scans, winograd
@@ -24,9 +25,11 @@ def legalize(*, fewer_products: bool = False) -> Any:
         "relax.argsort": ordering.argsort,
         "relax.cumprod": scans.cumprod,
         "relax.cumsum": scans.cumsum,
+        "relax.equal": partial(_compared, "equal"),
         "relax.max": _max,
         "relax.min": _min,
         "relax.nn.conv2d_transpose": _conv2d_transpose,
+        "relax.not_equal": partial(_compared, "not_equal"),
         "relax.sort": ordering.sort,
         "relax.topk": ordering.topk,
     }
@@ -34,6 +37,19 @@ def legalize(*, fewer_products: bool = False) -> Any:
         definitions["relax.nn.conv2d"] = _conv2d_winograd
     passes = [tvm.relax.transform.LegalizeOps(definitions), with_roots()]
     return tvm.transform.Sequential(passes)
+
+
+def _compared(name: str, builder: Any, call: Any) -> Any:
+    """TVM compares truths as if they were floats, which LLVM refuses."""
+    left, right = call.args
+    if str(left.ty.dtype) != "bool":
+        return tvm.ir.Op.get(f"relax.{name}").get_attr("FLegalize")(builder, call)
+
+    def compute(left: Any, right: Any) -> Any:
+        differs = topi.logical_xor(left, right)
+        return differs if name == "not_equal" else topi.logical_not(differs)
+
+    return builder.call_te(compute, left, right, primfunc_name_hint=name)
 
 
 def _max(builder: Any, call: Any) -> Any:

@@ -59,7 +59,7 @@ def _mod(node: Node) -> Any:
         return NotImplemented
     zero, divisor = relax.const(0, dtype), node.inputs[1]
     rest = node.emit(op.mod(node.inputs[0], divisor))
-    wrong = op.not_equal(op.less(rest, zero), op.less(divisor, zero))
+    wrong = op.logical_xor(op.less(rest, zero), op.less(divisor, zero))
     turned = op.logical_and(op.not_equal(rest, zero), wrong)
     return op.where(turned, op.add(rest, divisor), rest)
 
