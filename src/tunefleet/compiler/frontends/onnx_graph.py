@@ -191,7 +191,7 @@ class Importer(onnx_frontend.ONNXGraphImporter):
             raise Refusal(f"its output {name} is no tensor of numbers")
         found = _found_type(self._nodes[name])
         if found is None:
-            raise Refusal(f"the shape of its output {name} depends on values")
+            raise Refusal("the shape of its output depends on values")
         if found.size == 0:
             raise Refusal(f"its output {name} is empty")
         differs = expected.dtype is not None and found.dtype != expected.dtype
