@@ -3,55 +3,16 @@ designs that these lack (reading text, speech, segmentation), with seeded random
 
 from __future__ import annotations
 
-import ctypes
-import importlib.util
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from corpus import Example
+from corpus_torchvision import load
 
 _SEED = 1
-
-#: Operators of torchvision's compiled library, which must be there for it to be imported at all.
-_TORCHVISION_OPERATORS = (
-    "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-    "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-    "roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, "
-    "SymInt pooled_width, int sampling_ratio, bool aligned) -> Tensor",
-    "ps_roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, "
-    "SymInt pooled_width, int sampling_ratio) -> (Tensor, Tensor)",
-    "roi_pool(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, "
-    "SymInt pooled_width) -> (Tensor, Tensor)",
-    "ps_roi_pool(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, "
-    "SymInt pooled_width) -> (Tensor, Tensor)",
-    "deform_conv2d(Tensor input, Tensor weight, Tensor offset, Tensor mask, Tensor bias, "
-    "SymInt stride_h, SymInt stride_w, SymInt pad_h, SymInt pad_w, SymInt dilation_h, "
-    "SymInt dilation_w, SymInt groups, SymInt offset_groups, bool use_mask) -> Tensor",
-)
-_DECLARED: list[Any] = []
-
-
-def make_torchvision_importable() -> None:
-    """Declares torchvision's own operators where its compiled library is of another torch than the
-    one that is installed: no network here calls them."""
-    spec = importlib.util.find_spec("torchvision")
-    if spec is None or spec.origin is None or _DECLARED:
-        return
-    for library in Path(spec.origin).parent.glob("_C*.so"):
-        try:
-            ctypes.CDLL(str(library))
-        except OSError:
-            continue
-        if hasattr(torch.ops.torchvision, "nms"):
-            return
-    declared = torch.library.Library("torchvision", "DEF")
-    for operator in _TORCHVISION_OPERATORS:
-        declared.define(operator)
-    _DECLARED.append(declared)  # it lives as long as the process
 
 
 class _Flat(nn.Module):
@@ -101,14 +62,14 @@ def _calibrate(network: nn.Module, inputs: tuple[Tensor, ...]) -> None:
 
 
 def _torchvision(name: str, size: int = 224) -> Example:
-    make_torchvision_importable()
+    load()
     import torchvision
 
     return _example(torchvision.models.get_model(name), torch.randn(1, 3, size, size))
 
 
 def _timm(name: str, size: int = 224) -> Example:
-    make_torchvision_importable()
+    load()
     import timm
 
     return _example(timm.create_model(name), torch.randn(1, 3, size, size))
@@ -119,7 +80,7 @@ def _ids(config: Any, length: int) -> Tensor:
 
 
 def _distilbert() -> Example:
-    make_torchvision_importable()
+    load()
     from transformers import DistilBertConfig, DistilBertModel
 
     config = DistilBertConfig()
@@ -127,7 +88,7 @@ def _distilbert() -> Example:
 
 
 def _bert() -> Example:
-    make_torchvision_importable()
+    load()
     from transformers import BertConfig, BertModel
 
     config = BertConfig()
@@ -146,7 +107,7 @@ class _FromEmbeddings(nn.Module):
 
 def _llama() -> Example:
     """One decoder layer, 62 MB of weights, 64 tokens."""
-    make_torchvision_importable()
+    load()
     from transformers import LlamaConfig, LlamaModel
 
     config = LlamaConfig(
@@ -169,7 +130,7 @@ class _Heads(nn.Module):
 
 
 def _ssdlite() -> Example:
-    make_torchvision_importable()
+    load()
     import torchvision
 
     network = torchvision.models.detection.ssdlite320_mobilenet_v3_large(weights_backbone=None)
