@@ -13,7 +13,7 @@ import pytest
 from tests.fleet.jobs import SETTINGS
 from tunefleet import BenchmarkContext, Session, evaluate_artifact, list_tasks, run_artifact
 from tunefleet.compiler import host
-from tunefleet.core.events import JobContinued, JobHeld, JobOpened, PhaseStarted
+from tunefleet.core.events import Event, JobContinued, JobHeld, JobOpened, Note, PhaseStarted
 from tunefleet.core.job import JobState
 from tunefleet.errors import InputError, JobError, StepOrderError, TunefleetError
 from tunefleet.fleet.controls import Controls, Wish
@@ -278,6 +278,21 @@ def test_a_network_that_must_be_whole_is_refused_with_what_would_stay_outside(
         pytest.raises(InputError, match="Cast"),
     ):
         session.from_network(_free_width(tmp_path / "free.onnx"), dims={"width": 8}, whole=True)
+
+
+def test_outputs_that_are_next_to_nothing_are_warned_of(tmp_path: Path, home: Path) -> None:
+    import onnx
+    from onnx import parser
+
+    graph = """<ir_version: 9, opset_import: ["":18]> g (float[2,8] x) => (float[2,8] y)
+    { k = Constant<value_float = 30.0>() d = Sub(x, k) y = Sigmoid(d) }"""
+    onnx.save(parser.parse_model(graph), tmp_path / "far.onnx")
+    told: list[Event] = []
+    with Session(BenchmarkContext("cpu", threads=1, home=home), told.append) as session:
+        session.from_network(tmp_path / "far.onnx")
+        warned = [each.text for each in told if isinstance(each, Note) and each.warning]
+        assert "stays below 0.001" in warned[0]
+        assert session.result()["warnings"] == warned
 
 
 @pytest.mark.parametrize("measured", [1, 0])

@@ -79,7 +79,7 @@ def build_result(
         "tuned_ms": None,
         "speedup": None,
         "baselines": [],
-        "warnings": [],
+        "warnings": list(prepared.caveats),
         "outside": prepared.tasked.outside(kernels),
         "artifact": str(artifact) if artifact else None,
         "report": str(artifact / "report.html") if artifact else None,
@@ -92,8 +92,9 @@ def build_result(
             told(comparison, framework, [str(t) for t in signature.inputs])
             for comparison, signature in zip(comparisons, info.signatures, strict=True)
         ]
+        disturbed = [warning for shape in shapes for warning in shape["warnings"]]
         value |= shapes[0]
-        value["warnings"] = list(dict.fromkeys(w for s in shapes for w in s["warnings"]))
+        value["warnings"] = list(dict.fromkeys([*prepared.caveats, *disturbed]))
         if len(shapes) > 1:
             value["shapes"] = shapes
     if store and job:

@@ -197,6 +197,8 @@ class Session:
         with self.context.timed("check", Role.DEVICE):
             machine = self._start_machine()
             self._prepared = check(prepared, machine)
+            for caveat in self._prepared.caveats:
+                self._observer(Note(caveat, warning=True))
             self._peak = machine.peak_gflops()
 
     def autotune(
@@ -388,7 +390,7 @@ class Session:
         return self._peak
 
     def result(self) -> dict[str, Any]:
-        """Everything there is to tell, as one JSON value (schema tunefleet-result/1)."""
+        """Everything there is to tell, as one JSON value (schema tunefleet-result/2)."""
         if self._artifact is not None and self._prepared is None:
             return self._artifact.result
         prepared = self._need(self._prepared, "result", "from_network")

@@ -112,3 +112,22 @@ def test_a_worker_gets_what_a_large_network_needs(machine: Any) -> None:
     finally:
         machine.device.config = before
         machine.device.restart()
+
+
+def _checked(*outputs: Any, tolerance: float = 1e-3) -> Any:
+    from pathlib import Path
+
+    from tunefleet.fleet.network_work import PreparedNetwork
+
+    tasked: Any = None
+    return PreparedNetwork(tasked, Path("plain.so"), None, (list(outputs),), 0.0, tolerance)
+
+
+def test_a_verification_that_says_little_is_told() -> None:
+    import numpy as np
+
+    assert not _checked(np.ones(3, "float32"), np.zeros(3, "int64")).caveats
+    (small,) = _checked(np.ones(3, "float32"), np.full(3, 2e-4, "float32")).caveats
+    assert "1e-06 are not seen" in small
+    (unsure,) = _checked(np.ones(3, "float32"), tolerance=0.04).caveats
+    assert "4.0e-02 of the largest output is accepted" in unsure

@@ -33,7 +33,7 @@ Array = NDArray[Any]
 _LONGEST_S = 40.0
 #: An output that stays below this is compared as if it reached it: a sigmoid far from its middle is
 #: the last digits of numbers near 1, and frameworks differ there by some 1e-7.
-_LEAST_SCALE = 1e-3
+LEAST_SCALE = 1e-3
 _LEAST_REPEATS = 3
 #: A run as long as this is not warmed up again.
 _LONG_RUN_S = 0.5
@@ -229,5 +229,5 @@ def _difference(expected: Array, actual: Array) -> float:
         return math.inf
     if not e.size:
         return 0.0
-    scale = max(float(np.abs(e).max()), _LEAST_SCALE)
+    scale = max(float(np.abs(e).max()), LEAST_SCALE)
     return float(np.abs(e.astype(np.float64) - a).max()) / scale

@@ -109,6 +109,25 @@ class PreparedNetwork:
     def info(self) -> NetworkInfo:
         return self.tasked.info
 
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """Why its verification says less than that of other networks, for the user to know."""
+        from tunefleet.compiler.executable import LEAST_SCALE
+
+        told = []
+        if self.tolerance > TOLERANCE:
+            told.append(
+                "the source framework's own outputs move with the last bit of the inputs: a "
+                f"difference of {self.tolerance:.1e} of the largest output is accepted"
+            )
+        floats = (a for each in self.expected for a in each if a.size and a.dtype.kind == "f")
+        if any(abs(array).max() < LEAST_SCALE for array in floats):
+            told.append(
+                f"an output stays below {LEAST_SCALE:g} on the example inputs: differences from "
+                f"the source framework of {LEAST_SCALE * TOLERANCE:g} are not seen"
+            )
+        return tuple(told)
+
 
 def import_network(
     spec: str,
