@@ -5,11 +5,11 @@ Everything the command line does to a network is a call of this module.
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -20,7 +20,7 @@ from tunefleet.core.events import Event, JobOpened, Note, Observer, PhaseStarted
 from tunefleet.core.job import Job, JobSpec, JobState
 from tunefleet.core.settings import TuneSettings
 from tunefleet.core.shapes import ShapeRequest
-from tunefleet.errors import InputError, JobError, StepOrderError
+from tunefleet.errors import JobError, StepOrderError
 from tunefleet.request import SearchRequest, job_spec, search_request, shape_request
 from tunefleet.scheduler.values import JobEnd, Role
 
@@ -141,29 +141,13 @@ class Session:
         dictionary of them by name; `dynamic` names its free axes, such as {"x": {0: "batch"}}. Its
         file is kept below home, in a place named by its content.
         """
-        spec = self._file_of(spec, example_inputs, dynamic)
+        from tunefleet.compiler.frontends.torch_module import file_of
+
+        folder = partial(self.context.directory, "modules")
+        spec = file_of(spec, example_inputs, dynamic, folder)
         self.import_network(spec, shape_request(shapes, dims, constants), whole=whole)
         self.check_import()
         return self
-
-    def _file_of(
-        self,
-        network: str | Path | Module,
-        example_inputs: Sequence[Any] | Mapping[str, Any] | None,
-        dynamic: Mapping[str, Mapping[int, Any]] | None,
-    ) -> str | Path:
-        """Where the network is read from: a module is written first."""
-        if not isinstance(network, str | os.PathLike):
-            from tunefleet.compiler.frontends.torch_module import saved_module
-
-            folder = self.context.directory("modules")
-            return saved_module(network, example_inputs, dynamic, folder)
-        if example_inputs is not None or dynamic is not None:
-            raise InputError(
-                f"{network} is no module: it has inputs of its own",
-                cure="leave out example_inputs and dynamic; free dimensions take dims and shapes",
-            )
-        return Path(network) if isinstance(network, os.PathLike) else network
 
     def import_network(
         self, spec: str | Path, shapes: ShapeRequest | None = None, *, whole: bool = False

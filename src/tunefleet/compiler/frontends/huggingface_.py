@@ -18,15 +18,12 @@ from tunefleet.compiler.frontends.spec import (
     CONFIG_FILE,
     is_huggingface,
     listed,
-    network_digest,
-    network_name,
     shown,
     source_path,
 )
-from tunefleet.compiler.frontends.torch_ import TorchReference, import_program
+from tunefleet.compiler.frontends.torch_exported import export_module, import_exported
 from tunefleet.compiler.quiet import quiet
 from tunefleet.core.network import TensorSpec
-from tunefleet.core.shapes import ShapeRequest
 from tunefleet.errors import InputError, SetupError
 
 if TYPE_CHECKING:
@@ -54,17 +51,9 @@ class HuggingFaceFrontend:
             fixed = fixed_inputs(inputs, request.shapes, what, defaults)
             check_inputs(model.config, fixed.dims, what)
             program = _export(model, fixed.specs, what)
-            imported = import_program(
-                program,
-                TorchReference(partial(_program, path, fixed.specs)),
-                replace(request, shapes=ShapeRequest()),
-                what=what,
-                name=network_name(path),
-                source=self.name,
-                digest=network_digest(path),
-                input_names=[each.name for each in fixed.specs],
-            )
-        return replace(imported, notes=(*notes, *fixed.notes, *imported.notes))
+            again = partial(_program, path, fixed.specs)
+            imported = import_exported(program, again, fixed, request, path, self.name)
+        return replace(imported, notes=(*notes, *imported.notes))
 
 
 def _program(path: Path, inputs: Sequence[TensorSpec]) -> ExportedProgram:
@@ -188,15 +177,10 @@ def _export(model: Any, inputs: Sequence[TensorSpec], what: str) -> ExportedProg
             outputs = self.model(**dict(zip(names, tensors, strict=True)), return_dict=True)
             return {k: v for k, v in outputs.items() if isinstance(v, torch.Tensor)}
 
-    try:
-        with torch.no_grad():
-            tensors = tuple(torch.from_numpy(array) for array in examples(inputs, model.config))
-            return torch.export.export(Network().eval(), tensors, strict=False)
-    except Exception as exc:
-        if is_ours(exc):
-            raise
-        raise InputError(
-            f"{what}: torch cannot export {type(model).__name__} for "
-            f"{listed([str(spec) for spec in inputs], 3)}: {gist(exc)}",
-            cure="try other shapes (--dim), or export the module yourself and give the .pt2 file",
-        ) from exc
+    return export_module(
+        Network(),
+        examples(inputs, model.config),
+        f"{what}: torch cannot export {type(model).__name__} for "
+        f"{listed([str(spec) for spec in inputs], 3)}",
+        cure="try other shapes (--dim), or export the module yourself and give the .pt2 file",
+    )

@@ -6,7 +6,6 @@ import importlib.util
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,12 +16,10 @@ from tunefleet.compiler.frontends.free import FixedInputs, FreeInput, fixed_inpu
 from tunefleet.compiler.frontends.imported import ImportedNetwork, ImportRequest
 from tunefleet.compiler.frontends.spec import (
     KERAS_SUFFIX,
-    network_digest,
-    network_name,
     shown,
     source_path,
 )
-from tunefleet.compiler.frontends.torch_ import TorchReference, import_program
+from tunefleet.compiler.frontends.torch_exported import export_module, import_exported
 from tunefleet.compiler.quiet import quiet
 from tunefleet.core.network import TensorSpec
 from tunefleet.core.shapes import ShapeRequest
@@ -49,17 +46,8 @@ class KerasFrontend:
                 model = _read(keras, path, what)
                 fixed = _inputs(model, request.shapes, what)
                 program = _export(model, fixed.specs, what)
-            imported = import_program(
-                program,
-                TorchReference(partial(_program, path, fixed.specs)),
-                replace(request, shapes=ShapeRequest()),
-                what=what,
-                name=network_name(path),
-                source=self.name,
-                digest=network_digest(path),
-                input_names=[spec.name for spec in fixed.specs],
-            )
-            return replace(imported, notes=(*fixed.notes, *imported.notes))
+            again = partial(_program, path, fixed.specs)
+            return import_exported(program, again, fixed, request, path, self.name)
 
 
 def _program(path: Path, inputs: Sequence[TensorSpec]) -> ExportedProgram:
@@ -161,15 +149,9 @@ def _export(model: Any, inputs: Sequence[TensorSpec], what: str) -> ExportedProg
             outputs = torch.utils._pytree.tree_leaves(self.model(given, training=False))
             return tuple(outputs) if len(outputs) > 1 else outputs[0]
 
-    examples = tuple(torch.from_numpy(array) for array in seeded_inputs(inputs))
-    try:
-        with torch.no_grad():
-            return torch.export.export(Network().eval(), examples, strict=False)
-    except Exception as exc:
-        if is_ours(exc):
-            raise
-        raise InputError(
-            f"{what}: torch cannot export it: {type(exc).__name__}: "
-            f"{' '.join(str(exc).split())[:120]}",
-            cure="leave out layers whose shapes or branches depend on values",
-        ) from exc
+    return export_module(
+        Network(),
+        seeded_inputs(inputs),
+        f"{what}: torch cannot export it",
+        cure="leave out layers whose shapes or branches depend on values",
+    )

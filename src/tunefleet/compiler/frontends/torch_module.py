@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import tempfile
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,23 @@ if TYPE_CHECKING:
 _DIMS_FILE = "tunefleet_dims.json"
 
 Dynamic = Mapping[str, Mapping[int, Any]]
+
+
+def file_of(
+    network: Any,
+    example_inputs: Sequence[Any] | Mapping[str, Any] | None,
+    dynamic: Dynamic | None,
+    folder: Callable[[], Path],
+) -> str | Path:
+    """Where a network is read from: what is no path is a module, and saved below `folder` first."""
+    if not isinstance(network, str | os.PathLike):
+        return saved_module(network, example_inputs, dynamic, folder())
+    if example_inputs is not None or dynamic is not None:
+        raise InputError(
+            f"{network} is no module: it has inputs of its own",
+            cure="leave out example_inputs and dynamic; free dimensions take dims and shapes",
+        )
+    return Path(network) if isinstance(network, os.PathLike) else network
 
 
 def saved_module(

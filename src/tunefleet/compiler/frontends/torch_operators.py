@@ -12,7 +12,7 @@ import torch
 from torch.fx import Node
 
 from tunefleet.compiler.frontends.torch_nodes import argument, dtype_of, shape_of
-from tunefleet.compiler.frontends.torch_recurrent import RECURRENT
+from tunefleet.compiler.frontends.torch_recurrent import RECURRENT_RULES
 from tunefleet.compiler.frontends.torch_selecting import SELECTING
 from tunefleet.compiler.frontends.torch_sorting import SORTING
 from tunefleet.compiler.toolchain import load_tvm
@@ -255,7 +255,7 @@ OPERATORS: dict[str, Operator] = {
         for name, convert in _ARITHMETIC.items()
         for overload in ("Tensor", "Scalar", "default")
     },
-    **RECURRENT,
+    **RECURRENT_RULES,
     "mm.default": _matmul,
     "bmm.default": _matmul,
     "matmul.default": _matmul,

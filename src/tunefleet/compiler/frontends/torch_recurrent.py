@@ -105,7 +105,7 @@ def _joined(builder: Any, operator: Operator, parts: Sequence[Any], hidden: int)
 
 
 #: By the name of the torch operator.
-RECURRENT: dict[str, Any] = {
+RECURRENT_RULES: dict[str, Any] = {
     "lstm.input": _lstm,
     "gru.input": _gru,
     "rnn_tanh.input": _rnn(_TANH),
