@@ -11,7 +11,7 @@ from rich.text import Text
 from tunefleet.cli.overview import Overview
 from tunefleet.cli.progress import Progress, Running
 from tunefleet.cli.view import SEPARATOR, sparkline, stage_text
-from tunefleet.report.text import grid
+from tunefleet.report.grid import Grid
 from tunefleet.report.units import format_clock, format_count, format_latency
 
 #: Columns of the table with the width from which there is room for them.
@@ -76,7 +76,7 @@ class Board:
         names = [name for name, least in _COLUMNS.items() if width >= least]
         if ascii_only and "course" in names:
             names.remove("course")
-        table = grid()
+        table = Grid()
         table.expand = True
         table.add_column("network", no_wrap=True, overflow="ellipsis", ratio=2, min_width=6)
         for name in names:
@@ -94,7 +94,6 @@ class Board:
         if hidden:
             networks = "network" if hidden == 1 else "networks"
             table.caption = Text(f"and {hidden} more {networks}", style="dim")
-            table.caption_justify = "left"
         return table
 
     def _cells(self, job: Progress) -> dict[str, Text]:

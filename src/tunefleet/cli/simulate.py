@@ -204,10 +204,10 @@ def _figures(policy: str, found: Simulation) -> dict[str, Any]:
 
 
 def _show(figures: dict[str, Any], gantt: str | None) -> None:
-    from tunefleet.report.text import grid
+    from tunefleet.report.grid import Grid
     from tunefleet.report.units import format_seconds, format_share
 
-    table = grid()
+    table = Grid()
     table.add_column("policy")
     for name in ("makespan", "lower bound", "ratio", "hosts in use", "devices in use",
                  "waited, mean", "95 %"):  # fmt: skip

@@ -9,7 +9,7 @@ from rich.text import Text
 from tunefleet.cli.progress import TREND_ROUNDS, Progress, Running
 from tunefleet.core.events import LaneUpdated
 from tunefleet.core.stage import STAGE_ORDER
-from tunefleet.report.text import grid
+from tunefleet.report.grid import Grid
 from tunefleet.report.units import (
     UNKNOWN,
     format_clock,
@@ -134,7 +134,7 @@ class Panel:
         columns = ["trials", "fail", "best", "GFLOP/s", *(["peak"] if peak else []), "share", "Σ"]
         if width < _NARROW:  # what a narrow terminal can do without
             columns = [c for c in columns if c in ("trials", "best", "share")]
-        table = grid()
+        table = Grid()
         table.expand = True
         table.add_column("task", no_wrap=True, overflow="ellipsis", ratio=2)
         shapes = width >= _WIDE
@@ -154,7 +154,6 @@ class Panel:
             table.add_row(*names, *numbers, style="bold" if active else None)
         if len(ranked) > rows:
             table.caption = Text(f"and {len(ranked) - rows} more tasks", style="dim")
-            table.caption_justify = "left"
         return table
 
 

@@ -10,7 +10,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from tunefleet.report.text import grid, pairs
+from tunefleet.report.grid import Grid
+from tunefleet.report.text import pairs
 from tunefleet.report.units import UNKNOWN, format_count, format_seconds, format_some
 
 #: What is shown of each device, and its heading.
@@ -52,7 +53,7 @@ def _device_table(
         f"{device['device']}: {format_some(device['records'], 'test record')} of "
         f"{format_some(device['tasks'], 'task')}"
     )
-    table = grid()
+    table = Grid()
     table.add_column("model", no_wrap=True)
     for heading in _HEADINGS.values():
         table.add_column(heading, no_wrap=True)
@@ -82,7 +83,7 @@ def _cell(values: Sequence[float], metric: str) -> str:
 
 def models_table(cards: Sequence[Mapping[str, Any]]) -> Table:
     """A row per version, in the order given; records are those that trained it."""
-    table = grid()
+    table = Grid()
     for heading in ("id", "name", "kind", "features"):
         table.add_column(heading, no_wrap=True)
     table.add_column("tested on", overflow="fold")

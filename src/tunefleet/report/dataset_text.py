@@ -10,8 +10,8 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from tunefleet.report.grid import Grid
 from tunefleet.report.palette import short
-from tunefleet.report.text import grid
 from tunefleet.report.units import (
     TIMES,
     UNKNOWN,
@@ -38,7 +38,7 @@ def device_name(device: Stats) -> str:
 
 def devices_table(stats: Stats) -> Table:
     """A row per device: records, failures, duplicates, tasks, lengths and throughput."""
-    table = grid("Devices")
+    table = Grid("Devices")
     table.add_column("device", no_wrap=True, overflow="ellipsis", min_width=6)
     for heading in ("records", "valid", "failed", "programs", "tasks", "length", "median",
                     "best GFLOP/s", "of fp32 peak"):  # fmt: skip
@@ -69,7 +69,7 @@ def share_of_peak(device: Stats, gflops: float | None) -> float | None:
 
 def primitives_table(device: Stats) -> Table:
     """How often each primitive occurs: in all, for each task, in a record."""
-    table = grid(f"Primitives of {device_name(device)}".replace("[", r"\["))
+    table = Grid(f"Primitives of {device_name(device)}".replace("[", r"\["))
     table.add_column("primitive", no_wrap=True)
     table.add_column("", no_wrap=True)
     for heading in ("occurrences", "share", "per task", "median", "in records", "most", "tasks"):
@@ -96,7 +96,7 @@ def lengths_table(device: Stats) -> Table:
     counts = {int(length): count for length, count in device["sequence_lengths"].items()}
     low, high = min(counts), max(counts)
     width = -(-(high - low + 1) // _BINS)
-    table = grid(f"Sequence lengths of {device_name(device)}".replace("[", r"\["))
+    table = Grid(f"Sequence lengths of {device_name(device)}".replace("[", r"\["))
     for heading in ("primitives", "records", "share"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
@@ -115,7 +115,7 @@ def lengths_table(device: Stats) -> Table:
 
 def failures_table(stats: Stats) -> Table:
     """Failures by kind, a column per device."""
-    table = grid("Failures")
+    table = Grid("Failures")
     table.add_column("kind", no_wrap=True)
     devices = [device for device in stats["devices"] if device["failed"]]
     for device in devices:
@@ -129,7 +129,7 @@ def failures_table(stats: Stats) -> Table:
 
 def tasks_table(device: Stats, limit: int) -> Table:
     """The tasks with most records: FLOPs, latency and throughput."""
-    table = grid(f"Tasks of {device_name(device)}".replace("[", r"\["))
+    table = Grid(f"Tasks of {device_name(device)}".replace("[", r"\["))
     table.add_column("workload", no_wrap=True)
     for heading in ("records", "failed", "MFLOP", "", "best", "median", f"{TIMES} best", "GFLOP/s"):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -148,7 +148,6 @@ def tasks_table(device: Stats, limit: int) -> Table:
         )
     if len(tasks) > limit:
         table.caption = Text(f"and {len(tasks) - limit:,} more", style="dim")
-        table.caption_justify = "left"
     return table
 
 

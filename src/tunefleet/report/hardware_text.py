@@ -9,14 +9,15 @@ from rich.table import Table
 from rich.text import Text
 
 from tunefleet.hardware import Hardware, Kind
+from tunefleet.report.grid import Grid
 from tunefleet.report.palette import short
-from tunefleet.report.text import grid, pairs
+from tunefleet.report.text import pairs
 from tunefleet.report.units import UNKNOWN, format_bytes, format_count, format_gflops, significant
 
 
 def hardware_table(rows: Iterable[Hardware]) -> Table:
     """A row per device, its peaks in TFLOP/s; of tensor units that of fp16."""
-    table = grid()
+    table = Grid()
     table.add_column("device", no_wrap=True)
     table.add_column("name", no_wrap=True)
     table.add_column("architecture", no_wrap=True)

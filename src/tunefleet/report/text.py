@@ -6,10 +6,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from tunefleet.report.grid import Grid
 from tunefleet.report.units import (
     TIMES,
     UNKNOWN,
@@ -34,20 +34,6 @@ from tunefleet.report.words import (
 Result = Mapping[str, Any]
 
 _BAR = 24
-
-
-def grid(title: str = "") -> Table:
-    """A table with one rule below its heading: the look of all of them."""
-    return Table(
-        title=title or None,
-        title_justify="left",
-        title_style="bold",
-        box=box.SIMPLE_HEAD,
-        header_style="bold",
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-        show_edge=False,
-    )
 
 
 def pairs(rows: Sequence[tuple[str, str | Text]]) -> Table:
@@ -116,7 +102,7 @@ def _trials_text(result: Result) -> str:
 
 def networks_table(networks: Sequence[str], outcomes: Sequence[Result | str]) -> Table:
     """A row per network: what came of it, or nothing where its outcome is an error's text."""
-    table = grid("Networks")
+    table = Grid("Networks")
     table.add_column("network", no_wrap=True, overflow="ellipsis", min_width=8)
     for heading in ("beside", "tuned", "speed-up", "trials"):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -153,7 +139,7 @@ def tasks_table(result: Result, *, limit: int | None = None) -> Table:
     """The tasks by their share of the network's latency, largest first."""
     tasks = sorted(result.get("tasks") or [], key=lambda t: -(t.get("network_share") or 0.0))
     shown = tasks if limit is None else tasks[:limit]
-    table = grid("Tasks")
+    table = Grid("Tasks", optional=("from", "Σ", "failed", TIMES, "GFLOP/s", "trials"))
     table.add_column("task", overflow="fold", ratio=1, min_width=24)
     for heading in (TIMES, "trials", "failed", "latency", "GFLOP/s", SHARE_OF_PEAK, "share", "Σ"):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -178,7 +164,6 @@ def tasks_table(result: Result, *, limit: int | None = None) -> Table:
     if len(shown) < len(tasks):
         rest = len(tasks) - len(shown)
         table.caption = Text(f"and {rest} more task{'' if rest == 1 else 's'}", style="dim")
-        table.caption_justify = "left"
     return table
 
 
@@ -186,7 +171,7 @@ def wall_table(result: Result) -> Table:
     """Where the wall time went, largest first."""
     wall = {k: v for k, v in (result.get("wall") or {}).items() if v}
     total = sum(wall.values())
-    table = grid("Wall time")
+    table = Grid("Wall time")
     table.add_column("stage", no_wrap=True)
     table.add_column("time", justify="right", no_wrap=True)
     table.add_column("share", justify="right", no_wrap=True)
@@ -217,7 +202,7 @@ def kernels_table(evaluation: Result, *, limit: int = 20) -> Table:
     """The kernels of a network by the time they take in one inference."""
     kernels = evaluation.get("kernels") or []
     total = sum(k["ms"] for k in kernels) or 1.0
-    table = grid("Kernels")
+    table = Grid("Kernels")
     table.add_column("kernel", no_wrap=True, overflow="ellipsis", ratio=1, min_width=12)
     table.add_column("time", justify="right", no_wrap=True)
     table.add_column("share", justify="right", no_wrap=True)
@@ -229,16 +214,16 @@ def kernels_table(evaluation: Result, *, limit: int = 20) -> Table:
         )
     if len(kernels) > limit:
         table.caption = Text(f"and {len(kernels) - limit} more", style="dim")
-        table.caption_justify = "left"
     return table
 
 
 def listing_table(listing: Result) -> Table:
     """The tasks of a network that is not tuned yet, by their share of its FLOPs."""
-    table = grid(f"{listing.get('network', '')} on {listing.get('target', '')}".replace("[", r"\["))
+    title = f"{listing.get('network', '')} on {listing.get('target', '')}".replace("[", r"\[")
+    table = Grid(title, optional=("Σ", "#", "MFLOP", TIMES))
     table.add_column("#", justify="right", no_wrap=True)
-    table.add_column("task", no_wrap=True, overflow="ellipsis", ratio=2, min_width=12)
-    table.add_column("shapes", no_wrap=True, overflow="ellipsis", ratio=3, min_width=8)
+    table.add_column("task", overflow="fold", ratio=2, min_width=12)
+    table.add_column("shapes", overflow="fold", ratio=3, min_width=12)
     for heading in (TIMES, "MFLOP", "share", "Σ"):
         table.add_column(heading, justify="right", no_wrap=True)
     total = 0.0
@@ -258,7 +243,7 @@ def listing_table(listing: Result) -> Table:
 
 def jobs_table(jobs: Sequence[Result]) -> Table:
     """The jobs of a home, in the given order."""
-    table = grid()
+    table = Grid()
     for heading in ("job", "state", "network", "started"):
         table.add_column(heading, no_wrap=True)
     for heading in ("tuning", "trials", "speed-up"):

@@ -10,8 +10,8 @@ from rich.table import Table
 
 from tunefleet.report.gantt import gantt_png
 from tunefleet.report.gantt_page import gantt_page
+from tunefleet.report.grid import Grid
 from tunefleet.report.palette import short
-from tunefleet.report.text import grid
 from tunefleet.report.timeline import Bar, Timeline
 from tunefleet.report.units import UNKNOWN, format_count, format_seconds, format_share
 
@@ -77,7 +77,7 @@ def trace_notes(trace: Trace) -> list[str]:
 
 
 def resources_table(trace: Trace) -> Table:
-    table = grid("Resources")
+    table = Grid("Resources")
     table.add_column("resource", no_wrap=True)
     for heading in ("at once", "stages", "at work", "in use"):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -94,7 +94,7 @@ def resources_table(trace: Trace) -> Table:
 
 def jobs_table(trace: Trace) -> Table:
     """Stages and seconds of each job by kind."""
-    table = grid("Jobs")
+    table = Grid("Jobs")
     table.add_column("job", no_wrap=True)
     kinds = list(trace["jobs"][0]["stages"])
     for heading in (*kinds, "attempts after the first"):

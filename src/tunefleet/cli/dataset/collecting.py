@@ -132,10 +132,10 @@ def _watched(
 
 
 def _show(found: Sequence[Gathered]) -> None:
-    from tunefleet.report.text import grid
+    from tunefleet.report.grid import Grid
     from tunefleet.report.units import format_count
 
-    table = grid("Collected")
+    table = Grid("Collected")
     table.add_column("target", no_wrap=True)
     for heading in ("networks", "tasks", "records", "failed networks"):
         table.add_column(heading, justify="right")
