@@ -13,6 +13,8 @@ from rich.text import Text
 
 #: Wider than any cell: what one measures there is what it needs.
 _UNBOUNDED = 10_000
+#: Blanks between columns.
+_BETWEEN = 2
 #: What a column of text that folds needs, where it does not say.
 _FOLDED = 8
 
@@ -54,9 +56,9 @@ class Grid(Table):
 
 
 def _needed(column: Column, console: Console, options: ConsoleOptions) -> int:
-    """Characters, with the space behind it, below which a column says less than it should."""
+    """Characters, with the blanks behind it, below which a column says less than it should."""
     if not column.no_wrap:
-        return (column.min_width or _FOLDED) + 1
+        return (column.min_width or _FOLDED) + _BETWEEN
     wide = options.update(max_width=_UNBOUNDED)
     cells = [column.header, *column.cells]
-    return max(Measurement.get(console, wide, cell).maximum for cell in cells) + 1
+    return max(Measurement.get(console, wide, cell).maximum for cell in cells) + _BETWEEN
