@@ -98,7 +98,7 @@ def _onnxruntime(name: str, folder: Path, threads: int, inputs: list[np.ndarray]
     from tunefleet.core.network import TensorSpec
 
     specs = [TensorSpec(f"input{i}", x.shape, str(x.dtype)) for i, x in enumerate(inputs)]
-    session = OnnxReference(folder / "network.onnx", specs)
+    session = OnnxReference(folder / "network.onnx", specs, {})
     return session.bound(inputs, threads), lambda: session(inputs, threads)
 
 
