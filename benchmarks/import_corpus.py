@@ -37,10 +37,14 @@ import corpus_wheels
 
 HERE = Path(__file__).parent
 CORPORA = ("wheels", "torchvision", "timm", "transformers", "nodes")
+#: Corpora of packages that may lie in a folder apart.
+EXTRAS = ("torchvision", "timm")
 #: Seconds that one network may take to be exported, and to be imported.
 LONGEST_S = 600.0
 COLUMNS = ["network", "outcome", "tasks", "difference", "import_s", "compile_s", "peak_mb", "why"]
 
+#: What is missing here was not refused by its exporter.
+MISSING = ("ImportError", "ModuleNotFoundError")
 #: Of a corpus: the least share that must be whole. The rest must be delivered.
 WHOLE = {"wheels": 0.85, "torchvision": 0.97, "timm": 0.97, "transformers": 0.97}
 #: Networks of a corpus, spread over it, that show the path: what needs no download.
@@ -55,6 +59,8 @@ class Item:
 
     key: str
     attempt: Callable[[], dict[str, Any]]
+    #: Without the form.
+    architecture: str
 
 
 def items(name: str, options: argparse.Namespace) -> Iterator[Item]:
@@ -62,15 +68,15 @@ def items(name: str, options: argparse.Namespace) -> Iterator[Item]:
         for file in corpus_wheels.files(options.folder / "wheels"):
             key = f"{file.package}/{file.path.name}/{file.path.parent.name}"
             asked = {"shapes": file.shapes, "constants": file.constants}
-            yield Item(key, partial(_imported, file.path, asked, options))
+            yield Item(key, partial(_imported, file.path, asked, options), key)
     elif name == "nodes":
         for test in corpus_nodes.tests():
-            yield Item(test.name, partial(_tested, test))
+            yield Item(test.name, partial(_tested, test), test.name)
     else:
         for made in corpus.architectures(name):
             for form in made.forms:
                 key = f"{name}/{made.name}/{form}"
-                yield Item(key, partial(_exported, made, form, options))
+                yield Item(key, partial(_exported, made, form, options), made.name)
 
 
 def _exported(
@@ -81,6 +87,8 @@ def _exported(
     path = folder / f"{made.name}.{form.partition('-')[0]}"
     asked, _ = _child(["export", made.package, made.name, form, str(path)], options)
     try:
+        if asked.get("error", "").startswith(MISSING):
+            sys.exit(f"{made.package}/{made.name}: {asked['error']}")
         if "error" in asked:
             return {"outcome": "not exported", **asked}
         return _imported(path, asked, options)
@@ -111,7 +119,8 @@ def _tested(test: corpus_nodes.NodeTest) -> dict[str, Any]:
 def _child(arguments: list[str], options: argparse.Namespace) -> tuple[dict[str, Any], float]:
     """The line of JSON that `import_one.py` printed, and its peak memory in MB."""
     environment = {**os.environ, "CORPUS_THREADS": str(options.threads)}
-    if arguments[0] == "export" and options.extras:
+    # A torchvision beside the wrong torch keeps transformers from importing.
+    if arguments[0] == "export" and arguments[1] in EXTRAS and options.extras:
         environment["PYTHONPATH"] = os.pathsep.join(
             [str(options.extras), environment.get("PYTHONPATH", "")]
         )
@@ -153,8 +162,10 @@ def run(name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
         and (not options.form or item.key.endswith(f"/{options.form}"))
         and (item.key not in done or done[item.key]["outcome"] in options.again)
     ]
-    # What is done of it by any time is a fair sample.
+    # What is done of it by any time is a fair sample, of whole architectures.
     random.Random(0).shuffle(waiting)
+    place = {item.architecture: i for i, item in enumerate(waiting)}
+    waiting.sort(key=lambda item: place[item.architecture])
     if options.quick:
         waiting = waiting[: QUICK[name]]
     lock = threading.Lock()
