@@ -75,7 +75,7 @@ def finish(
 
 
 def _processor() -> str:
-    from tunefleet.compiler.host import cpu_info
+    from tunefleet.hardware.processor import cpu_info
 
     cpu = cpu_info()
     return f"{cpu.name}, {len(cpu.cores)} cores"

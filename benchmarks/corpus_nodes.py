@@ -296,12 +296,12 @@ def run(test: NodeTest) -> Outcome:
 def _outputs(
     test: NodeTest, folder: Path
 ) -> tuple[Literal["whole", "segments", "outside"], list[Array], str]:
+    from tunefleet.artifacts.segments import register_segments
     from tunefleet.compiler.executable import compile_network, run_compiled
     from tunefleet.compiler.frontends.imported import ImportRequest
     from tunefleet.compiler.frontends.onnx_ import OnnxFrontend
     from tunefleet.compiler.graph import prepare
     from tunefleet.compiler.host import native_target, to_tvm
-    from tunefleet.compiler.segments import register_segments
     from tunefleet.compiler.tasks import call_counts
     from tunefleet.core.shapes import ShapeRequest
 
@@ -385,7 +385,7 @@ class Runner:
 
 
 def _serve(pipe: Any) -> None:
-    from tunefleet.compiler.toolchain import set_threads
+    from tunefleet.artifacts.runtime import set_threads
 
     set_threads(1)
     pipe.send("ready")

@@ -153,7 +153,7 @@ def _but(adapted: Sequence[Any], sampled: Sequence[Any]) -> list[str]:
 
 
 def _device() -> Any:
-    from tunefleet.compiler.host import device_identity
+    from tunefleet.hardware.processor import device_identity
 
     return device_identity()
 
@@ -177,9 +177,10 @@ def measured(machine: Any, settings: Any, task: Any, traces: list[str]) -> dict[
 
 
 def main(options: argparse.Namespace) -> int:
-    from tunefleet.compiler.host import machine_layout, native_target
+    from tunefleet.compiler.host import native_target
     from tunefleet.core.settings import TuneSettings
     from tunefleet.fleet.machine import Machine
+    from tunefleet.hardware.processor import machine_layout
 
     started = time.time()
     target, settings = native_target(), TuneSettings()

@@ -34,9 +34,9 @@ def side_process(side: str, spec: str, threads: int, extra: str) -> None:
 
 
 def _module(spec: str, threads: int, path: str) -> Callable[[], Any]:
-    from tunefleet.compiler.executable import LoadedNetwork
+    from tunefleet.artifacts.network import LoadedNetwork
+    from tunefleet.artifacts.runtime import set_threads
     from tunefleet.compiler.frontends import load_network
-    from tunefleet.compiler.toolchain import set_threads
 
     inputs = load_network(spec).example_inputs
     set_threads(threads)

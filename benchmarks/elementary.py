@@ -64,7 +64,8 @@ def exact(name: str, x: Any) -> Any:
 
 
 def main(options: argparse.Namespace) -> int:
-    from tunefleet.compiler.toolchain import load_tvm, set_threads
+    from tunefleet.artifacts.runtime import set_threads
+    from tunefleet.compiler.toolchain import load_tvm
 
     started = time.time()
     set_threads(1)

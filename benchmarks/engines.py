@@ -84,8 +84,8 @@ Runs = tuple[Callable[[], Any], Callable[[], Sequence[Any]]]
 
 
 def _tunefleet(name: str, folder: Path, threads: int, inputs: list[np.ndarray]) -> Runs:
-    from tunefleet.compiler.executable import LoadedNetwork
-    from tunefleet.compiler.toolchain import set_threads
+    from tunefleet.artifacts.network import LoadedNetwork
+    from tunefleet.artifacts.runtime import set_threads
 
     set_threads(threads)
     artifact = Path(json.loads((folder / "tuned.json").read_text())["artifact"])

@@ -43,10 +43,11 @@ def exported(package: str, name: str, form: str, path: Path) -> dict[str, Any]:
 
 def imported(path: Path, asked: dict[str, Any]) -> dict[str, Any]:
     """Imports, compiles with the plain schedule, runs and compares with the source framework."""
-    from tunefleet.compiler.executable import LoadedNetwork, worst_difference
+    from tunefleet.artifacts.network import LoadedNetwork
+    from tunefleet.artifacts.runtime import set_threads
+    from tunefleet.compiler.executable import worst_difference
     from tunefleet.compiler.host import native_target
     from tunefleet.compiler.sensitivity import nudged
-    from tunefleet.compiler.toolchain import set_threads
     from tunefleet.fleet.network_work import (
         TOLERANCE,
         accepted_difference,

@@ -92,12 +92,13 @@ def measured(machine: Any, built: list[Any]) -> list[tuple[float, ...]]:
 
 
 def main(options: argparse.Namespace) -> int:
-    from tunefleet.compiler.host import machine_layout, native_target
+    from tunefleet.compiler.host import native_target
     from tunefleet.core.settings import TuneSettings
     from tunefleet.core.statistics import median
     from tunefleet.core.trial import ranking_latency
     from tunefleet.fleet.machine import Machine
     from tunefleet.fleet.pool import WorkerConfig, WorkerPool
+    from tunefleet.hardware.processor import machine_layout
 
     started = time.time()
     count, rounds = (6, 2) if options.quick else (options.programs, options.rounds)

@@ -40,9 +40,10 @@ class Bench:
     """Networks imported once; every run has a fleet of its own."""
 
     def __init__(self, networks: list[str], host: int, device: int) -> None:
-        from tunefleet.compiler.host import machine_layout, native_target
+        from tunefleet.compiler.host import native_target
         from tunefleet.core.settings import TuneSettings
         from tunefleet.fleet.network_work import import_network
+        from tunefleet.hardware.processor import machine_layout
 
         self.target = native_target(1)
         self.layout = machine_layout(1, (host,), (device,)).layout
@@ -61,10 +62,10 @@ class Bench:
     def open_job(self, fleet: Any, name: str, trials: int, seed: int) -> Any:
         from dataclasses import replace
 
-        from tunefleet.compiler.host import device_identity
         from tunefleet.compiler.toolchain import toolchain_identity
         from tunefleet.core.budget import Budget
         from tunefleet.core.job import JobSpec
+        from tunefleet.hardware.processor import device_identity
 
         network = self.networks[name]
         settings = replace(self.settings, search=replace(self.settings.search, seed=seed))

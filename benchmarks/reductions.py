@@ -24,9 +24,10 @@ NETWORKS = ("zoo:squeezenet", "zoo:efficientnet_b0", "zoo:mobilenet_v3_large")
 
 
 def main(options: argparse.Namespace) -> int:
-    from tunefleet.compiler.host import machine_layout, native_target
+    from tunefleet.compiler.host import native_target
     from tunefleet.core.settings import TuneSettings
     from tunefleet.fleet.machine import Machine
+    from tunefleet.hardware.processor import machine_layout
 
     started = time.time()
     count = 4 if options.quick else options.programs

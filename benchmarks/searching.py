@@ -80,11 +80,12 @@ def searched(
 ) -> Iterator[Searched]:
     """tunefleet's search of tasks (WeightedTask) on this machine, with a home's store or an empty
     one."""
-    from tunefleet.compiler.host import device_identity, machine_layout, native_target
+    from tunefleet.compiler.host import native_target
     from tunefleet.compiler.toolchain import toolchain_identity
     from tunefleet.core.job import JobSpec
     from tunefleet.core.network import NetworkInfo
     from tunefleet.fleet.local import LocalFleet
+    from tunefleet.hardware.processor import device_identity, machine_layout
 
     target = native_target()
     spec = JobSpec(
@@ -186,11 +187,12 @@ def remeasured(network: str, winners: dict[str, dict[str, str]]) -> dict[str, di
     over the network: some seconds of a shared machine are twice as slow as others, and where its
     buffers happen to lie makes a program up to half as slow again.
     """
-    from tunefleet.compiler.host import machine_layout, native_target
+    from tunefleet.compiler.host import native_target
     from tunefleet.core.settings import TuneSettings
     from tunefleet.core.trial import Built, Measurement
     from tunefleet.fleet import work
     from tunefleet.fleet.machine import Machine
+    from tunefleet.hardware.processor import machine_layout
 
     target, settings = native_target(), TuneSettings()
     if "stock" in winners:

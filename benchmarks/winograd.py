@@ -25,10 +25,11 @@ _FORMS = ("direct", "winograd")
 
 
 def main(options: argparse.Namespace) -> int:
-    from tunefleet.compiler.host import machine_layout, native_target
+    from tunefleet.compiler.host import native_target
     from tunefleet.core.settings import TuneSettings
     from tunefleet.fleet.machine import Machine
     from tunefleet.fleet.weights import weights_of
+    from tunefleet.hardware.processor import machine_layout
 
     started = time.time()
     count = 4 if options.quick else options.programs

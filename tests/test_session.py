@@ -12,7 +12,6 @@ import pytest
 
 from tests.fleet.jobs import SETTINGS
 from tunefleet import BenchmarkContext, Session, evaluate_artifact, list_tasks, run_artifact
-from tunefleet.compiler import host
 from tunefleet.core.events import Event, JobContinued, JobHeld, JobOpened, Note, PhaseStarted
 from tunefleet.core.job import JobState
 from tunefleet.errors import InputError, JobError, StepOrderError, TunefleetError
@@ -81,7 +80,7 @@ def test_the_artifact_is_complete(tuned: Session) -> None:
     path = Path(tuned.result()["artifact"])
     names = {p.name for p in path.iterdir()}
     modules = {"module.so", "module.safetensors", "untuned.so", "untuned.safetensors"}
-    assert names == modules | {"artifact.json", "records.jsonl", "report.html"}
+    assert names == modules | {"artifact.json", "records.jsonl", "report.html", "README.md"}
     records = [json.loads(line) for line in (path / "records.jsonl").read_text().splitlines()]
     assert all(r["checks"]["verified"] for r in records)
     assert "tiny_cnn" in (path / "report.html").read_text()
@@ -160,7 +159,9 @@ def damaged(tmp_path: Path, text: str | None) -> Path:
         (None, "no artifact.json"),
         ("{", "cannot be read"),
         ('{"schema": "tunefleet-artifact/99"}', "has schema"),
-        ('{"schema": "tunefleet-artifact/1"}', "is damaged"),
+        ('{"schema": "tunefleet-artifact/2"}', "is damaged"),
+        ('{"schema": "tunefleet-artifact/2", "network": 1}', "is damaged"),
+        ("[]", "has schema None"),
     ],
 )
 def test_a_damaged_artifact_is_refused_in_one_line(
@@ -175,13 +176,12 @@ def test_an_artifact_of_another_machine_is_refused(
     tuned: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # No name of a processor would do: this machine may be the newest there is.
-    poorer = replace(host.cpu_info(), flags=frozenset({"sse2"}))
-    monkeypatch.setattr(host, "cpu_info", lambda: poorer)
-    source = Path(tuned.result()["artifact"])
-    path = damaged(tmp_path, (source / "artifact.json").read_text())
-    (path / "module.so").write_bytes(b"")
+    from tunefleet.artifacts import module
+
+    poorer = replace(module.cpu_info(), flags=frozenset({"sse2"}))
+    monkeypatch.setattr(module, "cpu_info", lambda: poorer)
     with pytest.raises(InputError, match="which this processor does not have"):
-        run_artifact(path, [])
+        run_artifact(tuned.result()["artifact"], [])
 
 
 def test_tasks_can_be_listed_without_tuning() -> None:

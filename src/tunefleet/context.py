@@ -89,7 +89,8 @@ class BenchmarkContext:
     def target(self) -> Target:
         """The parsed target; raises InputError when this machine cannot run its code."""
         if self._target is None:
-            from tunefleet.compiler.host import check_runs_here, machine_layout, parse_target
+            from tunefleet.compiler.host import check_runs_here, parse_target
+            from tunefleet.hardware.processor import machine_layout
 
             threads = self.threads
             if threads is None and (self.host_cores or self.device_cores):
@@ -102,7 +103,7 @@ class BenchmarkContext:
     @property
     def layout(self) -> MachineLayout:
         """Where this machine builds and measures; raises InputError for cores it has not."""
-        from tunefleet.compiler.host import machine_layout
+        from tunefleet.hardware.processor import machine_layout
 
         return machine_layout(self.target.threads, self.host_cores, self.device_cores).layout
 

@@ -10,7 +10,7 @@ from tunefleet.core.job import Job, JobSpec
 from tunefleet.core.task import WeightedTask
 
 if TYPE_CHECKING:
-    from tunefleet.compiler.artifact import Artifact
+    from tunefleet.artifacts.artifact import Artifact
     from tunefleet.context import BenchmarkContext
     from tunefleet.fleet.network_work import PreparedNetwork
     from tunefleet.store import Store
@@ -37,9 +37,10 @@ def artifact_of(
     context: BenchmarkContext, prepared: PreparedNetwork, result: dict[str, Any]
 ) -> Artifact:
     """The artifact of a run, not yet written."""
-    from tunefleet.compiler.artifact import Artifact
-    from tunefleet.compiler.host import device_identity
+    from tunefleet.artifacts.artifact import Artifact
+    from tunefleet.compiler.host import instructions
     from tunefleet.compiler.toolchain import toolchain_identity
+    from tunefleet.hardware.processor import device_identity
 
     return Artifact(
         path=context.artifact_path,
@@ -48,17 +49,18 @@ def artifact_of(
         device=device_identity(context.device_key),
         toolchain=toolchain_identity(),
         result=result,
+        instructions=instructions(context.target),
         spec=str(context.values.get("spec", "")),
         spec_digest=str(context.values.get("spec_digest", "")),
     )
 
 
-def publish(artifact: Artifact, module: Path, untuned: Path | None, records: list[Any]) -> None:
+def publish(artifact: Artifact, module: Path, untuned: Path | None, records: list[Any]) -> Artifact:
     """Write an artifact with its report, whole or not at all."""
-    from tunefleet.compiler.artifact import write_artifact
+    from tunefleet.artifacts.artifact import write_artifact
     from tunefleet.report import render_html
 
-    write_artifact(
+    return write_artifact(
         artifact,
         module=module,
         untuned=untuned,
@@ -67,9 +69,9 @@ def publish(artifact: Artifact, module: Path, untuned: Path | None, records: lis
     )
 
 
-def tell(artifact: Artifact) -> None:
+def tell(artifact: Artifact) -> Artifact:
     """Write the result and the report of a published artifact anew."""
-    from tunefleet.compiler.artifact import update_result
+    from tunefleet.artifacts.artifact import update_result
     from tunefleet.report import render_html
 
-    update_result(artifact, render_html(artifact.result))
+    return update_result(artifact, render_html(artifact.result))

@@ -1,4 +1,4 @@
-"""Runs and measures saved artifacts."""
+"""Opens saved artifacts: to run them, and to measure them again."""
 
 from __future__ import annotations
 
@@ -11,63 +11,43 @@ from tunefleet.context import default_home
 from tunefleet.errors import InputError, TunefleetError
 
 if TYPE_CHECKING:
-    from tunefleet.compiler.artifact import Artifact
+    from tunefleet.artifacts.artifact import Artifact
+    from tunefleet.artifacts.module import TunedModule
     from tunefleet.compiler.frontends import Reference
 
 
-def open_artifact(path_or_id: str | Path, home: Path | None = None) -> Artifact:
-    """The artifact in a directory or of a 32-character run id.
-
-    Raises InputError when there is none, or when its code cannot run on this machine.
-    """
-    from tunefleet.compiler.artifact import read_artifact
-    from tunefleet.compiler.host import check_runs_here
+def open_artifact(path_or_id: str | Path, home: Path | str | None = None) -> Artifact:
+    """The artifact in a directory or of a 32-character run id. Raises InputError."""
+    from tunefleet.artifacts.artifact import read_artifact
 
     text = str(path_or_id)
     path = Path(text)
     if re.fullmatch(r"[0-9a-f]{32}", text) and not path.is_dir():
-        path = (home or default_home()) / "artifacts" / text
-    artifact = read_artifact(path)
-    check_runs_here(artifact.target)
-    return artifact
+        path = Path(home or default_home()) / "artifacts" / text
+    return read_artifact(path)
+
+
+def load(
+    path_or_id: str | Path, *, threads: int | None = None, home: Path | str | None = None
+) -> TunedModule:
+    """Load a tuned network to call it: `load("artifact")(image)`.
+
+    `path_or_id` is the directory of an artifact or a run id below `home`; `threads` those of its
+    kernels, by default as many as it was tuned with. Its files are compared with what was verified
+    before any is opened. Loading runs the artifact's code. Raises InputError when its files were
+    changed or its code cannot run on this machine, SetupError when not in this installation.
+    """
+    from tunefleet.artifacts.module import TunedModule
+
+    return TunedModule(open_artifact(path_or_id, home), threads)
 
 
 def run_artifact(
     path_or_id: str | Path, arrays: Sequence[Any], home: Path | None = None
 ) -> list[Any]:
-    """Outputs of the delivered module, as NumPy arrays, for NumPy inputs in the network's order.
-
-    Shapes and dtypes must agree; a missing conversion is not guessed.
-    """
-    from tunefleet.compiler.executable import LoadedNetwork
-    from tunefleet.compiler.toolchain import set_threads
-    from tunefleet.compiler.variants import entry_name
-
-    artifact = open_artifact(path_or_id, home)
-    entry = entry_name(_signature_of(artifact, arrays))
-    set_threads(artifact.target.threads)
-    return LoadedNetwork(str(artifact.module), entry).run(list(arrays))
-
-
-def _signature_of(artifact: Artifact, arrays: Sequence[Any]) -> int:
-    """Which of a network's shapes the arrays have. Raises InputError that lists all it takes."""
-    signatures = artifact.network.signatures
-    takes = [", ".join(str(spec) for spec in signature.inputs) for signature in signatures]
-    cure = f"give {takes[0]}" if len(takes) == 1 else f"give one of: {'; '.join(takes)}"
-    wanted = signatures[0].inputs
-    if len(arrays) != len(wanted):
-        raise InputError(
-            f"{artifact.network.name} takes {len(wanted)} inputs, {len(arrays)} were given",
-            cure=cure,
-        )
-    given = [(tuple(array.shape), str(array.dtype)) for array in arrays]
-    for index, signature in enumerate(signatures):
-        if given == [(spec.shape, spec.dtype) for spec in signature.inputs]:
-            return index
-    wrong = next(i for i, s in enumerate(wanted) if given[i] != (s.shape, s.dtype))
-    shape, dtype = given[wrong]
-    got = f"{dtype}[{', '.join(map(str, shape))}]"
-    raise InputError(f"input {wanted[wrong].name} is {got}", cure=cure)
+    """Outputs of the delivered module for one set of inputs; `load` keeps it for many."""
+    with load(path_or_id, home=home) as module:
+        return module.run(arrays)
 
 
 def evaluate_artifact(
@@ -75,11 +55,16 @@ def evaluate_artifact(
 ) -> dict[str, Any]:
     """Measure a saved artifact on this machine again, at each of its shapes, beside its source
     framework, if what it was imported from is still there, and untuned TVM."""
-    from tunefleet.compiler.executable import LoadedNetwork
+    from tunefleet.artifacts.artifact import check_files
+    from tunefleet.artifacts.module import check_runs_here
+    from tunefleet.artifacts.network import LoadedNetwork
+    from tunefleet.artifacts.runtime import set_threads
     from tunefleet.compiler.frontends.examples import seeded_inputs
-    from tunefleet.compiler.toolchain import set_threads
 
     artifact = open_artifact(path_or_id, home)
+    check_runs_here(artifact)
+    for module in (artifact.module, artifact.untuned):
+        check_files(artifact, module)
     set_threads(artifact.target.threads)
     sources, missing = _sources(artifact)
     shapes = [_measured(artifact, i, sources, rounds) for i in range(len(sources))]
@@ -131,8 +116,8 @@ def _sources(artifact: Artifact) -> tuple[list[Reference | None], list[str]]:
 def _measured(
     artifact: Artifact, index: int, sources: Sequence[Reference | None], rounds: int
 ) -> dict[str, Any]:
+    from tunefleet.artifacts.network import entry_name
     from tunefleet.compiler.frontends.examples import seeded_inputs
-    from tunefleet.compiler.variants import entry_name
     from tunefleet.fleet.comparison import SOURCE, TUNED, UNTUNED, Comparison, told
     from tunefleet.fleet.work import time_networks
 

@@ -71,8 +71,8 @@ def job_spec(
 
     Raises InputError for a cost model that is not in the registry.
     """
-    from tunefleet.compiler.host import device_identity
     from tunefleet.compiler.toolchain import toolchain_identity
+    from tunefleet.hardware.processor import device_identity
 
     device = device_identity(context.device_key)
     return JobSpec(

@@ -40,8 +40,8 @@ def build_result(
     artifact: Path | None,
 ) -> dict[str, Any]:
     """Whatever is known by now; what is not is None."""
-    from tunefleet.compiler.host import device_identity
     from tunefleet.compiler.toolchain import toolchain_identity
+    from tunefleet.hardware.processor import device_identity
 
     info = prepared.info
     trials = store.trials(job.job_id) if store and job else []

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from tunefleet.context import BenchmarkContext, default_home
+from tunefleet.context import BenchmarkContext
 from tunefleet.core.budget import Budget
 from tunefleet.core.events import Event, JobOpened, Note, Observer, PhaseStarted
 from tunefleet.core.job import Job, JobSpec, JobState
@@ -27,7 +27,8 @@ from tunefleet.scheduler.values import JobEnd, Role
 if TYPE_CHECKING:
     from torch.nn import Module
 
-    from tunefleet.compiler.artifact import Artifact
+    from tunefleet.artifacts.artifact import Artifact
+    from tunefleet.artifacts.module import TunedModule
     from tunefleet.fleet.comparison import Comparison, Contender
     from tunefleet.fleet.finalists import Finalists
     from tunefleet.fleet.live import Ending
@@ -95,6 +96,7 @@ class Session:
         self._kernels: dict[str, float] = {}
         self._peak: float | None = None
         self._artifact: Artifact | None = None
+        self._module: TunedModule | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -116,6 +118,9 @@ class Session:
         if self._scratch is not None:
             self._scratch.cleanup()
             self._scratch = None
+        if self._module is not None:
+            self._module.close()
+            self._module = None
 
     # The steps
 
@@ -261,8 +266,7 @@ class Session:
     def compile(self) -> None:
         """The part of `build` that the device has no part in."""
         prepared = self._need(self._prepared, "build", "from_network")
-        from tunefleet.compiler.executable import weights_path
-        from tunefleet.compiler.weights import drop_pages
+        from tunefleet.artifacts.weights import drop_pages, weights_path
         from tunefleet.fleet.memory import give_back
         from tunefleet.fleet.network_work import compile_to
 
@@ -340,14 +344,15 @@ class Session:
         return self
 
     def run(self, *inputs: Any) -> Any:
-        """Run the delivered module: NumPy in, NumPy out (a list when there are several)."""
+        """Run the delivered module, as `tunefleet.load` gives it; it stays loaded until `close`."""
         if self._artifact is None:
             self._need(self._tuned, "run", "build")
             raise StepOrderError("run needs save first", cure="call save() or Session.load(run_id)")
-        from tunefleet.inference import run_artifact
+        if self._module is None:
+            from tunefleet.artifacts.module import TunedModule
 
-        outputs = run_artifact(self._artifact.path, list(inputs))
-        return outputs[0] if len(outputs) == 1 else outputs
+            self._module = TunedModule(self._artifact)
+        return self._module(*inputs)
 
     @classmethod
     def load(cls, run_id: str | Path, home: Path | str | None = None) -> Session:
@@ -355,7 +360,7 @@ class Session:
         from tunefleet.inference import open_artifact
 
         session = cls(BenchmarkContext(home=home))
-        session._artifact = open_artifact(run_id, Path(home) if home else default_home())
+        session._artifact = open_artifact(run_id, home)
         return session
 
     # What it knows
@@ -492,12 +497,11 @@ class Session:
         self._artifact = artifact_of(self.context, prepared, {})  # the result names its path
         self._artifact = replace(self._artifact, result=self.result())
         records = records_used(self._store, self._job) if self._job else []
-        publish(self._artifact, self.module_path, prepared.untuned, records)
+        self._artifact = publish(self._artifact, self.module_path, prepared.untuned, records)
 
     def _tell(self) -> None:
         """Write the result as it is now to the saved artifact; its modules stay."""
         from tunefleet.delivery import tell
 
         assert self._artifact is not None
-        self._artifact = replace(self._artifact, result=self.result())
-        tell(self._artifact)
+        self._artifact = tell(replace(self._artifact, result=self.result()))

@@ -207,7 +207,7 @@ def test_report_prints_the_path_of_the_page(
             raise InputError(f"no artifact at {path}")
         return found
 
-    monkeypatch.setattr("tunefleet.compiler.artifact.read_artifact", read_artifact)
+    monkeypatch.setattr("tunefleet.artifacts.artifact.read_artifact", read_artifact)
     given = ("report", "a" * 32, "--home", str(tmp_path))
     assert invoke(*given, "--open-path").out == f"{found.path / 'report.html'}\n"
     shown = invoke(*given).out

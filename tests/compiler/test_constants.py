@@ -54,7 +54,7 @@ def test_what_kernels_cannot_read_in_its_place_is_copied(array: np.ndarray[Any, 
 def test_weights_of_an_exported_program_are_pages_of_its_file(tmp_path: Path) -> None:
     import torch
 
-    from tunefleet.compiler.frontends.torch_file import open_program
+    from tunefleet.artifacts.torch_file import open_program
 
     torch.manual_seed(0)
     module, x = torch.nn.Linear(64, 64).eval(), torch.ones(1, 64)
@@ -84,7 +84,7 @@ def test_types_of_transformers_in_a_file_are_imported_with_it(tmp_path: Path) ->
     torch.export.save(torch.export.export(Encoder().eval(), (torch.ones(2),)), path)
     code = (
         "import sys; from pathlib import Path; "
-        "from tunefleet.compiler.frontends.torch_file import open_program; "
+        "from tunefleet.artifacts.torch_file import open_program; "
         "open_program(Path(sys.argv[1]))"
     )
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code, str(path)], check=False)

@@ -29,8 +29,8 @@ def two_sizes(target: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.mark.parametrize("index", [0, 1])
 def test_a_module_computes_the_network_at_each_of_its_shapes(two_sizes: Any, index: int) -> None:
-    from tunefleet.compiler.executable import LoadedNetwork, worst_difference
-    from tunefleet.compiler.variants import entry_name
+    from tunefleet.artifacts.network import LoadedNetwork, entry_name
+    from tunefleet.compiler.executable import worst_difference
 
     network, path = two_sizes[0][index], two_sizes[1]
     actual = LoadedNetwork(str(path), entry_name(index)).run(network.example_inputs)
@@ -49,7 +49,7 @@ def test_weights_lie_beside_the_module_once_for_all_shapes(two_sizes: Any) -> No
 
 
 def test_weights_are_aligned_for_vector_instructions(two_sizes: Any) -> None:
-    from tunefleet.compiler.weights import read_weights
+    from tunefleet.artifacts.weights import read_weights
 
     tensors = read_weights(two_sizes[1].with_suffix(".safetensors"), "main")
     assert tensors

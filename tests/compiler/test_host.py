@@ -58,7 +58,7 @@ def test_more_threads_than_cores_are_refused() -> None:
 
 
 def test_hyperthreads_are_found_and_unknown_cores_stand_alone(tmp_path: Path) -> None:
-    from tunefleet.compiler.host import physical_cores
+    from tunefleet.hardware.processor import physical_cores
 
     for core, siblings in ((0, "0,4\n"), (4, "0,4\n"), (5, "1-5:4\n")):
         topology = tmp_path / f"cpu{core}" / "topology"
@@ -68,7 +68,8 @@ def test_hyperthreads_are_found_and_unknown_cores_stand_alone(tmp_path: Path) ->
 
 
 def test_the_default_is_a_thread_per_physical_core() -> None:
-    from tunefleet.compiler.host import cpu_info, machine_layout, native_target
+    from tunefleet.compiler.host import native_target
+    from tunefleet.hardware.processor import cpu_info, machine_layout
 
     assert machine_layout().threads == native_target().threads == cpu_info().physical_cores
 
@@ -81,7 +82,7 @@ def test_a_target_text_reads_back() -> None:
 
 
 def test_the_device_identity_is_stable() -> None:
-    from tunefleet.compiler.host import device_identity
+    from tunefleet.hardware.processor import device_identity
 
     assert device_identity().exact == device_identity().exact
     assert device_identity("mine").exact != device_identity().exact

@@ -142,12 +142,8 @@ def _load(path, folder, whole=False, **shapes):
 
 def _check(network, folder):
     """The prepared and compiled module computes what ONNX Runtime does."""
-    from tunefleet.compiler.executable import (
-        LoadedNetwork,
-        compile_network,
-        save_network,
-        worst_difference,
-    )
+    from tunefleet.artifacts.network import LoadedNetwork
+    from tunefleet.compiler.executable import compile_network, save_network, worst_difference
     from tunefleet.compiler.graph import prepare
     from tunefleet.compiler.host import native_target, to_tvm
 

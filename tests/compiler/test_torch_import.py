@@ -26,7 +26,8 @@ def _saved(folder: Any, forward: Any, *inputs: Any, **options: Any) -> Any:
 
 
 def _outputs(network: Any, folder: Any, target: Any) -> list[Any]:
-    from tunefleet.compiler.executable import LoadedNetwork, compile_network, save_network
+    from tunefleet.artifacts.network import LoadedNetwork
+    from tunefleet.compiler.executable import compile_network, save_network
     from tunefleet.compiler.graph import prepare
     from tunefleet.compiler.host import to_tvm
 

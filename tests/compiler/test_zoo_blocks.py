@@ -145,12 +145,8 @@ def _import(block: Callable[[], Any], target: Any) -> Any:
 def test_a_block_computes_what_torch_does(
     block: Callable[[], Any], target: Any, tmp_path: Path
 ) -> None:
-    from tunefleet.compiler.executable import (
-        LoadedNetwork,
-        compile_network,
-        save_network,
-        worst_difference,
-    )
+    from tunefleet.artifacts.network import LoadedNetwork
+    from tunefleet.compiler.executable import compile_network, save_network, worst_difference
 
     imported, module = _import(block, target)
     path = str(tmp_path / "block.so")

@@ -24,8 +24,9 @@ SETTINGS = replace(
 
 
 def spec_of(imported: Any, trials: int, settings: TuneSettings = SETTINGS) -> JobSpec:
-    from tunefleet.compiler.host import device_identity, native_target
+    from tunefleet.compiler.host import native_target
     from tunefleet.compiler.toolchain import toolchain_identity
+    from tunefleet.hardware.processor import device_identity
 
     return JobSpec(
         imported.info,

@@ -12,6 +12,16 @@ __all__ = ["main"]
 
 def main() -> None:
     """The `tunefleet` command."""
-    from tunefleet.cli.app import run
+    try:
+        from tunefleet.cli.app import run
+    except ModuleNotFoundError as error:
+        if error.name not in ("typer", "rich"):
+            raise
+        print(
+            "tunefleet: only the runtime is installed; "
+            "the command line comes with pip install 'tunefleet[tune]'",
+            file=sys.stderr,
+        )
+        sys.exit(3)
 
     sys.exit(run(sys.argv[1:]))

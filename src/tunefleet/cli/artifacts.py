@@ -89,7 +89,7 @@ def report(
     traceback: options.Traceback = False,
 ) -> None:
     """Show the report of a tuned network and the path of its page."""
-    from tunefleet.compiler.artifact import read_artifact
+    from tunefleet.artifacts.artifact import read_artifact
 
     found = read_artifact(_directory(artifact, home))
     page = found.path / "report.html"

@@ -117,7 +117,7 @@ def doctor(
 ) -> None:
     """Check whether this machine can tune, and what to improve."""
     from tunefleet.compiler.doctor import examine
-    from tunefleet.compiler.host import machine_layout
+    from tunefleet.hardware.processor import machine_layout
 
     host, device = options.core_numbers(host_cores), options.core_numbers(device_cores)
     examination = examine(machine_layout(threads, host, device))

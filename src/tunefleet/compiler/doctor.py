@@ -12,16 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tunefleet.compiler.host import check_runs_here, cpu_info, device_identity, native_target
-from tunefleet.compiler.toolchain import (
-    FFI_VERSION,
-    TVM_VERSION,
-    installed_versions,
-    load_tvm,
-    set_threads,
-)
+from tunefleet.artifacts.runtime import FFI_VERSION, TVM_VERSION, installed_versions, set_threads
+from tunefleet.compiler.host import check_runs_here, native_target
+from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.core.layout import LayoutChoice
 from tunefleet.errors import TunefleetError
+from tunefleet.hardware.processor import cpu_info, device_identity
 
 Check = dict[str, Any]
 

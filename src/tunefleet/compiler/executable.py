@@ -1,4 +1,4 @@
-"""Whole networks: compile with the chosen traces, save, load, run, measure."""
+"""Whole networks: compile with the chosen traces, save, measure in turn, compare."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefleet.compiler.artifact import WEIGHTS_SUFFIX
+from tunefleet.artifacts.network import fields_of
+from tunefleet.artifacts.tensors import array_of, tensor_of
+from tunefleet.artifacts.weights import weights_path
 from tunefleet.compiler.build import lowering
 from tunefleet.compiler.forms import direct, with_transformed_weights
 from tunefleet.compiler.host import to_tvm
 from tunefleet.compiler.plain import plainly_scheduled
 from tunefleet.compiler.replay import replay
-from tunefleet.compiler.segments import register_segments
 from tunefleet.compiler.tasks import call_counts, normalized, task_id_of
 from tunefleet.compiler.toolchain import load_tvm
-from tunefleet.compiler.weights import Lifted, read_weights, write_weights
+from tunefleet.compiler.weights import Lifted, write_weights
 from tunefleet.core.target import Target
 
 tvm = load_tvm()
@@ -34,7 +35,6 @@ _LONGEST_S = 40.0
 #: An output that stays below this is compared as if it reached it: a sigmoid far from its middle is
 #: the last digits of numbers near 1, and frameworks differ there by some 1e-7.
 LEAST_SCALE = 1e-3
-_LEAST_REPEATS = 3
 #: A run as long as this is not warmed up again.
 _LONG_RUN_S = 0.5
 
@@ -97,79 +97,17 @@ def _apply(mod: Any, target: Target, traces: Mapping[str, str], *, plain: bool) 
     return with_transformed_weights(replaced, programs)
 
 
-def weights_path(module: str | Path) -> Path:
-    """Where the weights of a module lie: beside it."""
-    return Path(module).with_suffix(WEIGHTS_SUFFIX)
-
-
 def save_network(network: CompiledNetwork, path: str | Path) -> None:
     """Write the code as one shared library and the weights beside it."""
     network.executable.export_library(str(path))
     write_weights(weights_path(path), network.weights)
 
 
-class LoadedNetwork:
-    """A module on this machine's CPU, at one of the shapes that it takes (`variants.entry_name`).
-
-    Set the threads (toolchain.set_threads) before.
-    """
-
-    def __init__(self, path: str, entry: str = "main") -> None:
-        register_segments(Path(path).parent)
-        self._machine = relax.VirtualMachine(tvm.runtime.load_module(path), tvm.cpu())
-        self._weights = read_weights(weights_path(path), entry)
-        self._main = self._machine[entry]
-
-    def run(self, inputs: Sequence[Array]) -> list[Array]:
-        return _arrays(self._main(*_tensors(inputs), *self._weights))
-
-    def bound(self, inputs: Sequence[Array]) -> Callable[[], Any]:
-        """One inference per call, inputs already in place."""
-        tensors = [*_tensors(inputs), *self._weights]
-        return lambda: self._main(*tensors)
-
-    def kernel_times(self, inputs: Sequence[Array], repeats: int) -> dict[str, float]:
-        """Seconds per inference spent in each kernel, by the kernel's name: median of repeats, of
-        fewer where these would take long."""
-        tensors = [*_tensors(inputs), *self._weights]
-        runs: list[dict[str, float]] = []
-        starts: list[float] = []
-
-        def instrument(function: Any, name: str, before: bool, result: Any, *args: Any) -> int:
-            if before:
-                starts.append(time.perf_counter())
-            else:
-                spent = time.perf_counter() - starts.pop()
-                if not name.startswith("vm.builtin"):
-                    runs[-1][name] = runs[-1].get(name, 0.0) + spent
-            return 0
-
-        self._machine.set_instrument(instrument)
-        runs.append({})
-        first = _seconds(lambda: self._main(*tensors))
-        fitting = max(_LEAST_REPEATS, int(_LONGEST_S / first))
-        for _ in range(min(repeats, fitting)):
-            runs.append({})
-            self._main(*tensors)
-        names = sorted(set().union(*runs[1:]))
-        return {n: float(np.median([r.get(n, 0.0) for r in runs[1:]])) for n in names}
-
-
 def run_compiled(network: CompiledNetwork, inputs: Sequence[Array]) -> list[Array]:
     """Outputs of a network that was not saved, at the first of its shapes, in this process."""
     weights = [network.weights.arrays[number] for number in network.weights.entries["main"]]
     main = relax.VirtualMachine(network.executable, tvm.cpu())["main"]
-    return _arrays(main(*_tensors([*inputs, *weights])))
-
-
-def _arrays(result: Any) -> list[Array]:
-    fields = [result] if hasattr(result, "numpy") else result
-    return [field.numpy() for field in fields]
-
-
-def _tensors(inputs: Sequence[Array]) -> list[Any]:
-    """Inputs as TVM's tensors. (NumPy makes contiguous arrays of one dimension at least.)"""
-    return [tvm.runtime.tensor(np.ascontiguousarray(x).reshape(np.shape(x))) for x in inputs]
+    return [array_of(f) for f in fields_of(main(*map(tensor_of, [*inputs, *weights])))]
 
 
 def time_interleaved(

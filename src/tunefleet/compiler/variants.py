@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tunefleet.artifacts.network import entry_name
 from tunefleet.compiler.toolchain import load_tvm
 
 tvm = load_tvm()
 relax = tvm.relax
-
-
-def entry_name(index: int) -> str:
-    """The function of the shape with this place in `NetworkInfo.signatures`."""
-    return f"main_{index}" if index else "main"
 
 
 def merged(modules: Sequence[Any]) -> Any:

@@ -66,7 +66,7 @@ def compare(
 ) -> Comparison:
     """Measure contenders end to end at one of the network's shapes, A B C A B C ..., on the
     device."""
-    from tunefleet.compiler.variants import entry_name
+    from tunefleet.artifacts.network import entry_name
 
     latencies, disturbed = on_device(
         machine,

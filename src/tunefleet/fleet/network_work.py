@@ -181,7 +181,7 @@ def _info(variants: Sequence[ImportedNetwork]) -> NetworkInfo:
 
 def prepare_network(tasked: TaskedNetwork, target: Target, folder: Path) -> PreparedNetwork:
     """Compile a network's plain module into `folder`, and the untuned one if it can be run."""
-    from tunefleet.compiler.executable import weights_path
+    from tunefleet.artifacts.weights import weights_path
     from tunefleet.compiler.weights import on_file
 
     plain, untuned = folder / "plain.so", None
@@ -255,8 +255,8 @@ def compile_to(
 def difference_of(prepared: PreparedNetwork, path: Path, machine: Machine) -> float:
     """How far a module's outputs are from the source framework's at any of its shapes; it runs in
     the device worker."""
+    from tunefleet.artifacts.network import entry_name
     from tunefleet.compiler.executable import worst_difference
-    from tunefleet.compiler.variants import entry_name
 
     worst = 0.0
     for index, (each, expected) in enumerate(

@@ -116,7 +116,7 @@ def _initialize(config: WorkerConfig, registry: str) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     # XGBoost with more threads than free cores takes 10 times as long.
     os.environ["OMP_NUM_THREADS"] = "1"
-    from tunefleet.compiler.toolchain import set_threads
+    from tunefleet.artifacts.runtime import set_threads
 
     set_threads(config.threads)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tunefleet.artifacts.network import LoadedNetwork
 from tunefleet.compiler import build, executable, profile, programs, reference
 from tunefleet.compiler.frontends import Reference
 from tunefleet.compiler.guide import Guide, Pretrained
@@ -71,9 +72,7 @@ def time_networks(
     """Latencies of modules (by path) and source frameworks in turn, and the share of the cores
     that other processes took."""
     runs = [
-        executable.LoadedNetwork(c, entry).bound(inputs)
-        if isinstance(c, str)
-        else c.bound(inputs, threads)
+        LoadedNetwork(c, entry).bound(inputs) if isinstance(c, str) else c.bound(inputs, threads)
         for c in contenders
     ]
     with disturbance.watched() as watch:
@@ -84,7 +83,7 @@ def time_networks(
 
 
 def run_network(path: str, entry: str, inputs: list[Any]) -> list[Any]:
-    return executable.LoadedNetwork(path, entry).run(inputs)
+    return LoadedNetwork(path, entry).run(inputs)
 
 
 def run_reference(reference: Reference, inputs: list[Any], threads: int) -> list[Any]:
@@ -104,7 +103,7 @@ def _close(contenders: Sequence[str | Reference]) -> None:
 
 
 def kernel_times(path: str, inputs: list[Any], repeats: int) -> dict[str, float]:
-    return executable.LoadedNetwork(path).kernel_times(inputs, repeats)
+    return LoadedNetwork(path).kernel_times(inputs, repeats)
 
 
 def call(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:

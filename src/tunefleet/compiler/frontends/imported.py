@@ -41,7 +41,7 @@ class Reference(Protocol):
 class Segment:
     """A part of a network that stays in its source framework.
 
-    `name` is the function that the module calls (`tunefleet.compiler.segments`), `framework` what
+    `name` is the function that the module calls (`tunefleet.artifacts.segments`), `framework` what
     runs it, `nodes` are its operators as `Operator name`, `reason` says why they are not compiled,
     `flops` is an estimate of what it computes, 0 where nothing is known.
     """

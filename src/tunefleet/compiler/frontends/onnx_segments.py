@@ -11,11 +11,11 @@ import numpy as np
 import onnx
 from onnx.external_data_helper import uses_external_data
 
+from tunefleet.artifacts.segments import segment_file, segment_name
 from tunefleet.compiler.frontends.imported import Segment
 from tunefleet.compiler.frontends.onnx_file import Array, Weights, domain_of, used
 from tunefleet.compiler.frontends.onnx_refusal import Refusal
 from tunefleet.compiler.frontends.onnx_types import NOTHING_KNOWN, ValueType
-from tunefleet.compiler.segments import segment_file, segment_name
 
 FRAMEWORK = "ONNX Runtime"
 #: Weights of more than this go to a file beside that of the segment: protobuf ends at 2 GB.

@@ -56,7 +56,7 @@ class TorchFrontend:
 
 def open_program(path: Path) -> ExportedProgram:
     """The program in a file."""
-    from tunefleet.compiler.frontends import torch_file
+    from tunefleet.artifacts import torch_file
 
     return torch_file.open_program(path)
 

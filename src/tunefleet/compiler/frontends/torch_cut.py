@@ -18,11 +18,11 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
+from tunefleet.artifacts.segments import segment_file, segment_name
 from tunefleet.compiler.frontends.examples import NUMPY_DTYPES
 from tunefleet.compiler.frontends.imported import Segment
 from tunefleet.compiler.frontends.torch_graph import allow_any_strides
 from tunefleet.compiler.frontends.torch_nodes import flops_of
-from tunefleet.compiler.segments import segment_file, segment_name
 
 #: Deeper than any node: where shapes depend on values, which never come back.
 _LAST = 1 << 30

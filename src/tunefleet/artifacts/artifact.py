@@ -5,31 +5,35 @@ module.safetensors  its weights
 segments/       what stays in the source framework, if anything does
 untuned.so      the same network as TVM alone compiles it, for comparison, unless that would take
                 seconds to run; with its weights
-artifact.json   schema, network, target, device, toolchain, threads, result
+artifact.json   schema, network, target, device, toolchain, instructions, result, and the SHA-256 of
+                every other file
 records.jsonl   the records used, one per tuned task
 report.html     for people
+README.md       how to run it
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tunefleet.artifacts.segments import FOLDER
+from tunefleet.artifacts.weights import weights_path
 from tunefleet.core.identity import DeviceIdentity, ToolchainIdentity
 from tunefleet.core.network import NetworkInfo, Signature, TensorSpec
 from tunefleet.core.target import Target
 from tunefleet.errors import InputError, SetupError
 
-SCHEMA = "tunefleet-artifact/1"
+SCHEMA = "tunefleet-artifact/2"
 
-#: The folder of segments beside a module, and the ending of its weights.
-FOLDER = "segments"
-WEIGHTS_SUFFIX = ".safetensors"
+_CURE = "give the directory that `tunefleet tune` printed, or its run id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +44,14 @@ class Artifact:
     device: DeviceIdentity
     toolchain: ToolchainIdentity
     result: dict[str, Any]
+    #: Instruction sets that the code uses, by the kernel's names for them.
+    instructions: tuple[str, ...] = ()
     #: What the network was imported from: a path, or a name of the zoo.
     spec: str = ""
     #: Digest of that source, whatever shapes were chosen: it may have changed since.
     spec_digest: str = ""
+    #: SHA-256 of each file, by its path below `path`; known of a published artifact.
+    files: tuple[tuple[str, str], ...] = ()
 
     @property
     def module(self) -> Path:
@@ -61,7 +69,7 @@ def write_artifact(
     untuned: Path | None,
     records: list[dict[str, Any]],
     report: str,
-) -> None:
+) -> Artifact:
     """Publish under `artifact.path` in one step: a reader sees all of it or nothing."""
     parent = artifact.path.parent
     try:
@@ -81,11 +89,15 @@ def write_artifact(
         lines = [json.dumps(record, sort_keys=True) for record in records]
         (draft / "records.jsonl").write_text("".join(line + "\n" for line in lines))
         (draft / "report.html").write_text(report)
-        (draft / "artifact.json").write_text(json.dumps(_to_json(artifact), indent=1))
+        (draft / "README.md").write_text(_readme(artifact))
+        files = tuple((str(p.relative_to(draft)), _sha256(p)) for p in sorted(_files(draft)))
+        published = replace(artifact, files=files)
+        (draft / "artifact.json").write_text(json.dumps(_to_json(published), indent=1))
         draft.chmod(0o755)
         if artifact.path.exists():
             shutil.rmtree(artifact.path)
         draft.rename(artifact.path)
+        return published
     except OSError as error:
         shutil.rmtree(draft, ignore_errors=True)
         raise SetupError(
@@ -95,37 +107,97 @@ def write_artifact(
 
 def _copy_module(module: Path, place: Path) -> None:
     shutil.copy(module, place)
-    weights = module.with_suffix(WEIGHTS_SUFFIX)
-    if weights.is_file():
-        shutil.copy(weights, place.with_suffix(WEIGHTS_SUFFIX))
+    if weights_path(module).is_file():
+        shutil.copy(weights_path(module), weights_path(place))
 
 
-def update_result(artifact: Artifact, report: str) -> None:
+def update_result(artifact: Artifact, report: str) -> Artifact:
     """Replace the result and the report of a published artifact."""
-    for name, text in (
-        ("artifact.json", json.dumps(_to_json(artifact), indent=1)),
-        ("report.html", report),
-    ):
-        draft = artifact.path / f".{name}.draft"
-        draft.write_text(text)
-        os.replace(draft, artifact.path / name)
+    _replace(artifact.path / "report.html", report)
+    files = dict(artifact.files) | {"report.html": _sha256(artifact.path / "report.html")}
+    updated = replace(artifact, files=tuple(sorted(files.items())))
+    _replace(artifact.path / "artifact.json", json.dumps(_to_json(updated), indent=1))
+    return updated
+
+
+def _replace(path: Path, text: str) -> None:
+    draft = path.with_name(f".{path.name}.draft")
+    draft.write_text(text)
+    os.replace(draft, path)
+
+
+def check_files(artifact: Artifact, module: Path) -> None:
+    """Raises InputError where what running a module reads is not what was published."""
+    root = artifact.path
+    read = [module, weights_path(module), *_files(root / FOLDER)]
+    expected = dict(artifact.files)
+    for path in read:
+        name = str(path.relative_to(root))
+        if name not in expected and not path.exists():
+            continue
+        if name not in expected:
+            raise InputError(f"{path} is not of this artifact", cure="remove it, or tune again")
+        try:
+            found = _sha256(path)
+        except OSError as error:
+            raise InputError(
+                f"cannot read {path}: {error.strerror}", cure="copy the artifact again"
+            ) from error
+        if found != expected[name]:
+            raise InputError(
+                f"{path} is not the file that was verified: it was damaged or replaced",
+                cure="copy the artifact again, or tune again",
+            )
+
+
+def _files(root: Path) -> Iterable[Path]:
+    return (p for p in root.rglob("*") if p.is_file())
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _readme(artifact: Artifact) -> str:
+    inputs = ", ".join(f'np.zeros({list(t.shape)}, "{t.dtype}")' for t in artifact.network.inputs)
+    return f"""# {artifact.network.name}
+
+Tuned by tunefleet for {artifact.device.name}, {artifact.target.threads} threads.
+It runs on processors with the same instructions; `artifact.json` names them.
+
+    pip install "tunefleet[runtime]=={artifact.toolchain.tunefleet}"
+
+```python
+import numpy as np
+import tunefleet
+
+with tunefleet.load("{artifact.path.name}") as module:
+    print(module.signatures)
+    outputs = module({inputs})
+```
+
+`report.html` tells how fast it is and what was verified, `records.jsonl` how each part was
+scheduled.
+Loading it runs its code: take it from people whom you trust.
+"""
 
 
 def read_artifact(path: Path) -> Artifact:
     """Raises InputError naming what is wrong with the directory."""
-    cure = "give the directory that `tunefleet tune` printed, or its run id"
     if not path.is_dir():
-        raise InputError(f"no artifact at {path}", cure=cure)
+        raise InputError(f"no artifact at {path}", cure=_CURE)
     try:
         value = json.loads((path / "artifact.json").read_text())
     except FileNotFoundError:
-        raise InputError(f"{path} is not an artifact: it has no artifact.json", cure=cure) from None
+        raise InputError(f"{path} is no artifact: it has no artifact.json", cure=_CURE) from None
     except (OSError, ValueError) as error:
-        raise InputError(f"{path}/artifact.json cannot be read: {error}", cure=cure) from error
-    if value.get("schema") != SCHEMA:
+        raise InputError(f"{path}/artifact.json cannot be read: {error}", cure=_CURE) from error
+    schema = value.get("schema") if isinstance(value, dict) else None
+    if schema != SCHEMA:
         raise InputError(
-            f"{path} has schema {value.get('schema')!r}, this tunefleet reads {SCHEMA!r}",
-            cure="use the tunefleet that wrote it, or tune again",
+            f"{path} has schema {schema!r}, this tunefleet reads {SCHEMA!r}",
+            cure="use the tunefleet that wrote it, or tune again, from its records",
         )
     try:
         network = value["network"]
@@ -147,13 +219,15 @@ def read_artifact(path: Path) -> Artifact:
             device=DeviceIdentity.from_json(value["device"]),
             toolchain=ToolchainIdentity.from_json(value["toolchain"]),
             result=value["result"],
+            instructions=tuple(map(str, value["instructions"])),
+            files=tuple((str(k), str(v)) for k, v in value["files"].items()),
             spec=value.get("spec", ""),
             spec_digest=value.get("spec_digest", ""),
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path}/artifact.json is damaged: {error!r}", cure=cure) from error
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"{path}/artifact.json is damaged: {error!r}", cure=_CURE) from error
     if not artifact.module.is_file():
-        raise InputError(f"{path} has no module.so", cure=cure)
+        raise InputError(f"{path} has no module.so", cure=_CURE)
     return artifact
 
 
@@ -175,6 +249,8 @@ def _to_json(artifact: Artifact) -> dict[str, Any]:
         "target": artifact.target.to_json(),
         "device": artifact.device.to_json(),
         "toolchain": artifact.toolchain.to_json(),
+        "instructions": list(artifact.instructions),
+        "files": dict(artifact.files),
         "result": artifact.result,
     }
 

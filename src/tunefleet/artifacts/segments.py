@@ -6,23 +6,22 @@ folder `segments` beside the module; whoever loads the module makes the function
 
 from __future__ import annotations
 
-import os
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tunefleet.compiler.artifact import FOLDER
-from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.artifacts.runtime import load_runtime, threads_here
+from tunefleet.artifacts.tensors import Array, array_of, tensor_of
 from tunefleet.core.ids import digest
 from tunefleet.core.network import SEGMENT_PREFIX
 from tunefleet.errors import SetupError
 
-tvm = load_tvm()
+#: The folder of segments beside a module.
+FOLDER = "segments"
 
-
-Array = np.ndarray[Any, Any]
 Run = Callable[[Sequence[Array]], Sequence[Array]]
 
 
@@ -38,36 +37,56 @@ def segment_file(folder: Path, name: str, suffix: str) -> Path:
     return directory / (name.removeprefix(SEGMENT_PREFIX) + suffix)
 
 
-def register_segments(folder: Path) -> None:
-    """Makes a function of every segment beside a module in `folder`. Nothing is opened before the
-    first call."""
+def register_segments(folder: Path) -> list[str]:
+    """Makes a function of every segment beside a module in `folder`; the names of these functions,
+    for `release_segments`. Nothing is opened before the first call."""
+    names = []
     for path in sorted((folder / FOLDER).glob("*")):
         opener = _OPENERS.get(path.suffix)
-        if opener is not None:
-            tvm.register_global_func(
-                SEGMENT_PREFIX + path.stem, _Segment(path, opener), override=True
-            )
+        if opener is None:
+            continue
+        name = SEGMENT_PREFIX + path.stem
+        with _lock:
+            segment = _registered.setdefault(name, _Segment(opener))
+            segment.path = path  # equal content: a folder that is gone does no harm
+            segment.users += 1
+            load_runtime().register_global_func(name, segment, override=True)
+        names.append(name)
+    return names
+
+
+def release_segments(names: Sequence[str]) -> None:
+    """Close the segments that nobody uses any more: they hold weights."""
+    for name in names:
+        with _lock:
+            segment = _registered[name]
+            segment.users -= 1
+            if not segment.users:
+                del _registered[name]
+                load_runtime().registry.remove_global_func(name)
 
 
 class _Segment:
     """Runs one segment on the tensors that the module hands over, without copying them."""
 
-    def __init__(self, path: Path, opener: Callable[[Path, int], Run]) -> None:
-        self._path = path
+    def __init__(self, opener: Callable[[Path, int], Run]) -> None:
+        self.path = Path()
+        self.users = 0
         self._opener = opener
+        self._opening = threading.Lock()
         self._run: Run | None = None
 
     def __call__(self, *tensors: Any) -> Any:
-        if self._run is None:
-            self._run = self._opener(self._path, _threads())
-        outputs = self._run([np.from_dlpack(tensor) for tensor in tensors])
-        found = [tvm.runtime.tensor(np.require(output, requirements="C")) for output in outputs]
+        with self._opening:
+            if self._run is None:
+                self._run = self._opener(self.path, threads_here())
+        outputs = self._run([array_of(tensor) for tensor in tensors])
+        found = [tensor_of(np.asarray(output)) for output in outputs]
         return found[0] if len(found) == 1 else found
 
 
-def _threads() -> int:
-    """As many as the kernels of this process use (`set_threads`)."""
-    return int(os.environ.get("TVM_NUM_THREADS", "1"))
+_registered: dict[str, _Segment] = {}
+_lock = threading.Lock()
 
 
 def _open_onnx(path: Path, threads: int) -> Run:
@@ -102,7 +121,7 @@ def _open_torch(path: Path, threads: int) -> Run:
             "a part of this network runs in PyTorch, which is not installed here",
             cure="pip install tunefleet[torch]",
         ) from exc
-    from tunefleet.compiler.frontends.torch_file import open_program
+    from tunefleet.artifacts.torch_file import open_program
 
     module = open_program(path).module()
 

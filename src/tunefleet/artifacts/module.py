@@ -1,0 +1,226 @@
+"""A tuned network that stays loaded: what `tunefleet.load` gives."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import lru_cache
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from tunefleet.artifacts.artifact import Artifact, check_files
+from tunefleet.artifacts.network import CPU, entry_name, fields_of, new_machine, open_library
+from tunefleet.artifacts.runtime import installed_versions, load_runtime, set_threads
+from tunefleet.artifacts.segments import register_segments, release_segments
+from tunefleet.artifacts.tensors import aligned, array_of, numpy_type, tensor_of
+from tunefleet.artifacts.weights import ALIGNMENT, Weights, weights_path
+from tunefleet.core.network import Signature
+from tunefleet.errors import InputError, SetupError
+from tunefleet.hardware.processor import cpu_info
+
+
+class TunedModule:
+    """A delivered module in memory: called with arrays, it returns the network's outputs.
+
+    Inputs are NumPy arrays or what else speaks DLPack on the CPU (tensors of PyTorch or JAX);
+    shapes and types must be those of one of `signatures`. Contiguous ones that begin at a multiple
+    of 64 bytes, as PyTorch's do, are read where they are, others copied. Outputs are NumPy arrays,
+    or torch tensors where the first input was one, in memory of their own.
+
+    It may be called from any number of threads: as many calls run at once as the cores suffice for.
+    """
+
+    def __init__(self, artifact: Artifact, threads: int | None = None) -> None:
+        check_runs_here(artifact)
+        check_files(artifact, artifact.module)
+        self.path = artifact.path
+        self.name = artifact.network.name
+        self.threads = threads or artifact.target.threads
+        #: Inputs and outputs of each shape that it takes.
+        self.signatures: tuple[Signature, ...] = artifact.network.signatures
+        self._entries = {_types_of(s): i for i, s in enumerate(self.signatures)}
+        self._segments = register_segments(self.path)
+        self._library = open_library(artifact.module)
+        weights = weights_path(artifact.module)
+        self._weights = Weights(weights) if weights.is_file() else None
+        self._idle: SimpleQueue[_Machine | None] = SimpleQueue()
+        for _ in range(max(1, len(cpu_info().cores) // self.threads)):
+            self._idle.put(None)  # made when it is first needed
+
+    def __call__(self, *inputs: Any) -> Any:
+        """The network's output for its inputs, in its order; a list where there are several."""
+        outputs = self.run(inputs)
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def run(self, inputs: Sequence[Any]) -> list[Any]:
+        """All outputs of the network as a list. Raises InputError for inputs it does not take."""
+        index = self._index(inputs)
+        # The pool of threads belongs to the thread that calls.
+        set_threads(self.threads)
+        idle = self._idle
+        machine = idle.get()
+        try:
+            machine = machine or _Machine(self._library, self._weights, self.signatures)
+            outputs = machine.run(index, inputs)
+        finally:
+            idle.put(machine)
+        if inputs and _is_torch(inputs[0]):
+            import torch
+
+            return [torch.from_dlpack(output) for output in outputs]
+        return [array_of(output) for output in outputs]
+
+    def close(self) -> None:
+        """Give back its memory, and its files. It cannot be called any more."""
+        if self._library is None:
+            return
+        release_segments(self._segments)
+        self._idle = SimpleQueue()
+        self._library = self._weights = None
+
+    def __enter__(self) -> TunedModule:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        takes = "; ".join(", ".join(map(str, s.inputs)) for s in self.signatures)
+        return f"<tunefleet.TunedModule {self.name}({takes}), {self.threads} threads>"
+
+    def _index(self, inputs: Sequence[Any]) -> int:
+        """The place of the inputs' shapes among `signatures`."""
+        if self._library is None:
+            raise InputError(f"{self.name} was closed", cure="load it again")
+        try:
+            index = self._entries.get(tuple((x.shape, _type_name(x.dtype)) for x in inputs))
+        except AttributeError:
+            index = None
+        if index is None:
+            raise _refused(self.name, self.signatures, inputs)
+        return index
+
+
+class _Machine:
+    """Runs a module's functions, one call at a time."""
+
+    def __init__(
+        self, library: Any, weights: Weights | None, signatures: Sequence[Signature]
+    ) -> None:
+        self._machine = new_machine(library)
+        self._weights = weights
+        self._signatures = signatures
+        self._entries: dict[int, _Entry] = {}
+
+    def run(self, index: int, inputs: Sequence[Any]) -> list[Any]:
+        if index not in self._entries:
+            name = entry_name(index)
+            file = self._weights
+            weights = [file.tensor(number) for number in file.entries[name]] if file else []
+            entry = _Entry(self._machine[name], weights, self._signatures[index])
+            self._entries[index] = entry
+        return self._entries[index].run(inputs)
+
+
+class _Entry:
+    """One function of a machine, with the memory for its inputs."""
+
+    def __init__(self, function: Any, weights: list[Any], signature: Signature) -> None:
+        self._function = function
+        self._weights = weights
+        self._places = {weight.data_ptr() for weight in weights}
+        self._from_dlpack = load_runtime().from_dlpack
+        self._names = [spec.name for spec in signature.inputs]
+        self._types = [(spec.shape, numpy_type(spec.dtype)) for spec in signature.inputs]
+        self._copies: list[Any] = [None] * len(self._types)
+
+    def run(self, inputs: Sequence[Any]) -> list[Any]:
+        tensors = [self._tensor(place, each) for place, each in enumerate(inputs)]
+        outputs = fields_of(self._function(*tensors, *self._weights))
+        # The caller may write to an output, and keep it: it gets none that is an input or a weight.
+        ours = {tensor.data_ptr() for tensor in tensors} | self._places
+        return [tensor_of(array_of(o)) if o.data_ptr() in ours else o for o in outputs]
+
+    def _tensor(self, place: int, given: Any) -> Any:
+        """An input in the runtime's form, without a copy where kernels can read it as it is."""
+        shape, dtype = self._types[place]
+        if dtype.kind == "V":
+            return tensor_of(np.asarray(given))
+        is_array = isinstance(given, np.ndarray)
+        if not is_array or (given.flags.c_contiguous and given.flags.writeable):
+            try:
+                tensor = self._from_dlpack(given)
+            except (BufferError, RuntimeError, TypeError) as error:
+                raise InputError(
+                    f"input {self._names[place]} cannot be read: {error}", cure="give a NumPy array"
+                ) from error
+            if not is_array and tensor.device.dlpack_device_type() != CPU:
+                raise InputError(
+                    f"input {self._names[place]} is on {tensor.device}", cure="move it to the CPU"
+                )
+            if not tensor.data_ptr() % ALIGNMENT and tensor.is_contiguous():
+                return tensor
+        if self._copies[place] is None:
+            memory = aligned(shape, dtype)
+            self._copies[place] = memory, self._from_dlpack(memory)
+        memory, tensor = self._copies[place]
+        np.copyto(memory, given if is_array else np.from_dlpack(given))
+        return tensor
+
+
+def _types_of(signature: Signature) -> tuple[tuple[tuple[int, ...], str], ...]:
+    return tuple((spec.shape, spec.dtype) for spec in signature.inputs)
+
+
+@lru_cache
+def _type_name(dtype: Any) -> str:
+    """The name of an array's type: NumPy's, where PyTorch has a prefix before it."""
+    return str(dtype).rpartition(".")[2]
+
+
+def _is_torch(given: Any) -> bool:
+    return type(given).__module__.partition(".")[0] == "torch"
+
+
+def _refused(name: str, signatures: Sequence[Signature], inputs: Sequence[Any]) -> InputError:
+    takes = [", ".join(map(str, signature.inputs)) for signature in signatures]
+    cure = f"give {takes[0]}" if len(takes) == 1 else f"give one of: {'; '.join(takes)}"
+    wanted = signatures[0].inputs
+    if len(inputs) != len(wanted):
+        return InputError(f"{name} takes {len(wanted)} inputs, {len(inputs)} were given", cure=cure)
+    strangers = [i for i, each in enumerate(inputs) if not hasattr(each, "__dlpack__")]
+    if strangers:
+        kind = type(inputs[strangers[0]]).__name__
+        return InputError(f"input {wanted[strangers[0]].name} is a {kind}, not an array", cure=cure)
+    given = [(tuple(each.shape), _type_name(each.dtype)) for each in inputs]
+    wrong = next((i for i, s in enumerate(wanted) if given[i] != (s.shape, s.dtype)), 0)
+    shape, dtype = given[wrong]
+    got = f"{dtype}[{', '.join(map(str, shape))}]"
+    return InputError(f"input {wanted[wrong].name} is {got}", cure=cure)
+
+
+def check_runs_here(artifact: Artifact) -> None:
+    """Raises InputError when an artifact's code cannot run on this machine, SetupError when not in
+    this installation."""
+    if artifact.toolchain.tvm != installed_versions()["apache-tvm"]:
+        raise SetupError(
+            f"{artifact.path} was compiled by TVM {artifact.toolchain.tvm}, "
+            f"{installed_versions()['apache-tvm'] or 'none'} is installed",
+            cure=f"pip install apache-tvm=={artifact.toolchain.tvm}, or tune again",
+        )
+    machine = os.uname().machine
+    missing = [i for i in artifact.instructions if i not in {*cpu_info().flags, machine}]
+    if missing:
+        shown = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
+        raise InputError(
+            f"{artifact.path} uses {shown}, which this processor does not have",
+            cure="tune on a machine of this kind",
+        )

@@ -1,0 +1,93 @@
+"""A compiled network in TVM's virtual machine: what runs a module, here and in workers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tunefleet.artifacts.runtime import load_runtime
+from tunefleet.artifacts.segments import register_segments
+from tunefleet.artifacts.tensors import Array, array_of, tensor_of
+from tunefleet.artifacts.weights import read_weights, weights_path
+
+#: What timing the kernels of a network may take in all.
+_LONGEST_S = 40.0
+_LEAST_REPEATS = 3
+#: DLPack's number of a CPU, and TVM's of an allocator that keeps what it frees for the next call.
+CPU, _POOLED = 1, 2
+
+
+def entry_name(index: int) -> str:
+    """The function of the shape with this place in `NetworkInfo.signatures`."""
+    return f"main_{index}" if index else "main"
+
+
+def open_library(path: str | Path) -> Any:
+    """The code of a module. It is closed when nothing of it is in use any more."""
+    return load_runtime().load_module(str(path), keep_module_alive=False)
+
+
+def new_machine(library: Any) -> Any:
+    """A virtual machine for a library: it runs one function at a time."""
+    machine = library["vm_load_executable"]()
+    machine["vm_initialization"](CPU, 0, _POOLED)
+    return machine
+
+
+class LoadedNetwork:
+    """A module on this machine's CPU, at one of the shapes that it takes (`entry_name`), for one
+    caller at a time.
+
+    Set the threads (runtime.set_threads) before.
+    """
+
+    def __init__(self, path: str | Path, entry: str = "main") -> None:
+        register_segments(Path(path).parent)
+        self._machine = new_machine(open_library(path))
+        self._weights = read_weights(weights_path(path), entry)
+        self._main = self._machine[entry]
+
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        result = self._main(*map(tensor_of, inputs), *self._weights)
+        return [array_of(field) for field in fields_of(result)]
+
+    def bound(self, inputs: Sequence[Array]) -> Callable[[], Any]:
+        """One inference per call, inputs already in place."""
+        tensors = [*map(tensor_of, inputs), *self._weights]
+        return lambda: self._main(*tensors)
+
+    def kernel_times(self, inputs: Sequence[Array], repeats: int) -> dict[str, float]:
+        """Seconds per inference spent in each kernel, by the kernel's name: median of repeats, of
+        fewer where these would take long."""
+        run = self.bound(inputs)
+        runs: list[dict[str, float]] = []
+        starts: list[float] = []
+
+        def instrument(function: Any, name: str, before: bool, result: Any, *args: Any) -> int:
+            if before:
+                starts.append(time.perf_counter())
+            else:
+                spent = time.perf_counter() - starts.pop()
+                if not name.startswith("vm.builtin"):
+                    runs[-1][name] = runs[-1].get(name, 0.0) + spent
+            return 0
+
+        self._machine["set_instrument"](instrument)
+        runs.append({})
+        started = time.perf_counter()
+        run()
+        fitting = max(_LEAST_REPEATS, int(_LONGEST_S / (time.perf_counter() - started)))
+        for _ in range(min(repeats, fitting)):
+            runs.append({})
+            run()
+        names = sorted(set().union(*runs[1:]))
+        return {n: float(np.median([r.get(n, 0.0) for r in runs[1:]])) for n in names}
+
+
+def fields_of(result: Any) -> list[Any]:
+    """The tensors that a function returned: one or several."""
+    return [result] if hasattr(result, "data_ptr") else list(result)

@@ -1,0 +1,91 @@
+"""The file of weights beside a module, mapped into memory when it is loaded.
+
+Inside the module they would be copied at each load, in each process, and a library takes no more
+than 2 GB of them. The file is in the safetensors format, with every tensor aligned for vector
+instructions by paddings between them. (`tunefleet.compiler.weights` writes it.)
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import struct
+from pathlib import Path
+from typing import Any
+from weakref import WeakSet
+
+import numpy as np
+
+from tunefleet.artifacts.runtime import load_runtime
+from tunefleet.errors import InputError
+
+WEIGHTS_SUFFIX = ".safetensors"
+FORMAT = "tunefleet-weights/1"
+#: Kernels read whole vectors.
+ALIGNMENT = 64
+
+#: NumPy's names of types, and those of the format.
+TYPE_NAMES = {
+    "bool": "BOOL",
+    **{f"float{bits}": f"F{bits}" for bits in (16, 32, 64)},
+    **{f"int{bits}": f"I{bits}" for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": f"U{bits}" for bits in (8, 16, 32, 64)},
+}
+_DTYPES = {name: dtype for dtype, name in TYPE_NAMES.items()}
+
+
+def weights_path(module: str | Path) -> Path:
+    """Where the weights of a module lie: beside it."""
+    return Path(module).with_suffix(WEIGHTS_SUFFIX)
+
+
+class Weights:
+    """The tensors of a file, mapped from it."""
+
+    def __init__(self, path: Path) -> None:
+        with path.open("rb") as file:
+            (length,) = struct.unpack("<Q", file.read(8))
+            self._header = json.loads(file.read(length))
+        metadata = self._header["__metadata__"]
+        if metadata.get("format") != FORMAT:
+            raise InputError(
+                f"{path} has the format {metadata.get('format')!r}, this tunefleet reads "
+                f"{FORMAT!r}",
+                cure="use the tunefleet that wrote it, or tune again",
+            )
+        self.entries: dict[str, list[int]] = json.loads(metadata["entries"])
+        # Copied where somebody writes, which nobody does: DLPack has no read-only tensors.
+        with path.open("rb") as file:
+            self._pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        _mapped.setdefault(path, WeakSet()).add(self._pages)
+        self._data = np.frombuffer(self._pages, "uint8", offset=8 + length)
+
+    def tensor(self, number: int) -> Any:
+        described = self._header[str(number)]
+        start, end = described["data_offsets"]
+        array = self._data[start:end].view(_DTYPES[described["dtype"]])
+        return load_runtime().from_dlpack(
+            array.reshape(described["shape"]), require_alignment=ALIGNMENT
+        )
+
+
+#: What is mapped of each file in this process.
+_mapped: dict[Path, WeakSet[mmap.mmap]] = {}
+
+
+def drop_pages(path: Path) -> None:
+    """Give back the memory in which this process looked at a file of weights; whoever looks again
+    gets it again."""
+    for pages in _mapped.get(path, ()):
+        pages.madvise(mmap.MADV_DONTNEED)
+
+
+def read_weights(path: Path, entry: str) -> list[Any]:
+    """The tensors that a function takes behind its inputs, mapped from the file.
+
+    There are none where the module has no such file: its constants are inside.
+    """
+    if not path.is_file():
+        return []
+    weights = Weights(path)
+    return [weights.tensor(number) for number in weights.entries[entry]]

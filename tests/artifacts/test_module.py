@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import gc
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tunefleet
+from tunefleet.errors import InputError, SetupError
+
+pytestmark = pytest.mark.tvm
+
+
+def expected(image: Any) -> Any:
+    from tunefleet.compiler.frontends import load_network
+
+    (found,) = load_network("zoo:tiny_cnn").reference([image], 1)
+    return found
+
+
+def test_it_computes_what_the_network_does_from_any_array(artifact: Path, image: Any) -> None:
+    import torch
+
+    unaligned = np.empty(image.size + 1, np.float32)[1:].reshape(image.shape)
+    unaligned[...] = image
+    strided = np.repeat(image, 2, axis=3)[..., ::2]
+    fixed = image.copy()
+    fixed.flags.writeable = False
+    with tunefleet.load(artifact) as module:
+        for given in (image, unaligned, strided, fixed, torch.from_numpy(image.copy())):
+            np.testing.assert_allclose(module(given), expected(image), rtol=1e-3, atol=1e-4)
+        assert isinstance(module(torch.from_numpy(image)), torch.Tensor)
+        assert isinstance(module(image), np.ndarray)
+
+
+def test_an_output_stays_when_the_module_is_called_again_and_closed(
+    artifact: Path, image: Any
+) -> None:
+    with tunefleet.load(artifact) as module:
+        first = module(image)
+        kept = first.copy()
+        assert not np.array_equal(module(image + 1), kept)
+        np.testing.assert_array_equal(first, kept)
+        first[...] = 0  # it is the caller's
+        np.testing.assert_array_equal(module(image), kept)
+    gc.collect()
+    assert (first == 0).all()
+
+
+def test_eight_threads_get_their_own_results(artifact: Path, image: Any) -> None:
+    inputs = [image * (i + 1) for i in range(8)]
+    with tunefleet.load(artifact) as module:
+        wanted = [module(each) for each in inputs]
+        wrong = []
+
+        def call(index: int) -> None:
+            for _ in range(50):
+                if not np.array_equal(module(inputs[index]), wanted[index]):
+                    wrong.append(index)
+
+        threads = [threading.Thread(target=call, args=(i,)) for i in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not wrong
+
+
+@pytest.mark.parametrize(
+    ("given", "cause"),
+    [
+        ([], "takes 1 inputs, 0 were given"),
+        ([[1.0]], "is a list, not an array"),
+        ([np.zeros((1, 3, 16, 16))], r"is float64\[1, 3, 16, 16\]"),
+        ([np.zeros((1, 3, 8, 8), "float32")], r"is float32\[1, 3, 8, 8\]"),
+    ],
+)
+def test_other_inputs_are_refused(artifact: Path, given: list[Any], cause: str) -> None:
+    with tunefleet.load(artifact) as module, pytest.raises(InputError, match=cause):
+        module(*given)
+
+
+def test_a_closed_module_is_refused(artifact: Path, image: Any) -> None:
+    module = tunefleet.load(artifact)
+    module(image)
+    module.close()
+    module.close()
+    with pytest.raises(InputError, match="was closed"):
+        module(image)
+
+
+@pytest.mark.parametrize("name", ["module.so", "module.safetensors"])
+@pytest.mark.parametrize("damage", ["flip", "cut", "remove"])
+def test_changed_files_are_refused_before_they_are_opened(
+    copied: Path, name: str, damage: str
+) -> None:
+    path = copied / name
+    content = bytearray(path.read_bytes())
+    if damage == "remove":
+        path.unlink()
+    else:
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content if damage == "flip" else content[: len(content) // 2])
+    with pytest.raises(InputError, match=r"no module\.so|was damaged or replaced|cannot read"):
+        tunefleet.load(copied)
+
+
+def test_a_file_that_was_added_is_refused(copied: Path) -> None:
+    (copied / "segments").mkdir()
+    (copied / "segments" / "0123.onnx").write_bytes(b"")
+    with pytest.raises(InputError, match="is not of this artifact"):
+        tunefleet.load(copied)
+
+
+def test_a_module_of_another_tvm_is_refused(copied: Path) -> None:
+    value = json.loads((copied / "artifact.json").read_text())
+    value["toolchain"]["tvm"] = "0.1.0"
+    (copied / "artifact.json").write_text(json.dumps(value))
+    with pytest.raises(SetupError, match=r"was compiled by TVM 0\.1\.0"):
+        tunefleet.load(copied)
+
+
+def test_the_runtime_alone_suffices(artifact: Path) -> None:
+    """Whatever `tunefleet[runtime]` does not install cannot be imported, nor is TVM's compiler."""
+    code = f"""
+import sys
+ALLOWED = {{"tunefleet", "numpy", "tvm_ffi", "typing_extensions", "ml_dtypes"}}
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        top = name.partition(".")[0]
+        if top != "tvm" and top not in ALLOWED | sys.stdlib_module_names:
+            raise ModuleNotFoundError(name, name=top)
+
+sys.meta_path.insert(0, Absent())
+import numpy as np, tunefleet
+with tunefleet.load({str(artifact)!r}) as module:
+    module(np.zeros([1, 3, 16, 16], "float32"))
+    maps = open("/proc/self/maps").read()
+print("tvm" in sys.modules, "libtvm_compiler" in maps)
+from tunefleet.cli import main
+main()
+"""
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert told.stdout.split() == ["False", "False"], told.stderr
+    assert told.returncode == 3
+    assert "pip install 'tunefleet[tune]'" in told.stderr
+
+
+def resident_mb() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * 4096 / 2**20
+
+
+def test_memory_stays_flat_when_it_is_called_and_when_it_is_loaded_again(
+    artifact: Path, image: Any
+) -> None:
+    def used(count: int) -> None:
+        for _ in range(count):
+            with tunefleet.load(artifact) as module:
+                for _ in range(20):
+                    module(image)
+
+    used(5)
+    gc.collect()
+    before = resident_mb()
+    used(40)
+    gc.collect()
+    assert resident_mb() - before < 8
+    maps = Path("/proc/self/maps").read_text()
+    assert str(artifact) not in maps  # neither code nor weights
