@@ -11,6 +11,7 @@ from tunefleet.core.forms import is_winograd
 from tunefleet.core.job import Job
 from tunefleet.core.stage import StageKind
 from tunefleet.core.trial import Failure, FailureKind
+from tunefleet.errors import raise_mistake
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -113,7 +114,8 @@ def _completed(task: Task, job: Job, trial: Trial) -> str:
 
     try:
         return completed(task.program, job.spec.target, trial.candidate.trace)
-    except Exception:  # TVM raises errors of many kinds for a trace that does not fit
+    except Exception as error:  # TVM raises errors of many kinds for a trace that does not fit
+        raise_mistake(error)
         return trial.candidate.trace
 
 

@@ -7,6 +7,8 @@ exception across rooms: it is data (`tunefleet.core.trial.Failure`).
 
 from __future__ import annotations
 
+import os
+import traceback
 from typing import ClassVar
 
 
@@ -59,6 +61,42 @@ class StepOrderError(InputError):
 
 
 class InternalError(TunefleetError):
-    """A bug of tunefleet: please report it with the text."""
+    """A bug of tunefleet: please report it with the text and `details`, the traceback where it
+    happened, which may be another process."""
 
     exit_code = 70
+    details: str = ""
+
+
+#: What Python raises where code is wrong, whatever it works on.
+_MISTAKES = (AttributeError, NameError, AssertionError, TypeError, LookupError, ZeroDivisionError)
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+def is_mistake(error: BaseException) -> bool:
+    """Whether an error is a bug of tunefleet: it is of a kind that code raises by mistake, and the
+    last Python function that ran was one of this package, not of a library that it called."""
+    if isinstance(error, TunefleetError):
+        return isinstance(error, InternalError)
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    where = last.tb_frame.f_code.co_filename if last is not None else ""
+    return isinstance(error, _MISTAKES) and where.startswith(_PACKAGE)
+
+
+def raise_mistake(error: BaseException) -> None:
+    """Raise InternalError if an error is a bug of tunefleet.
+
+    Whoever takes errors of any kind as a candidate's, a file's or a compiler's fault calls it
+    first: a bug of ours must not end as somebody else's failure.
+    """
+    if not is_mistake(error):
+        return
+    if isinstance(error, InternalError):
+        raise error
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    file = place.filename.removeprefix(_PACKAGE)
+    found = InternalError(f"{type(error).__name__}: {error} ({file}:{place.lineno})")
+    found.details = "".join(traceback.format_exception(error))
+    raise found from error

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from tunefleet.store import Store
 
 SCHEMA = "tunefleet-result/2"
+
+#: Different texts of one kind of failure that are kept.
+_MOST_TEXTS = 3
 
 
 def build_result(
@@ -66,6 +70,7 @@ def build_result(
         "stopped": stopped,
         "trials": len(trials),
         "failures": failures_by_kind(trials),
+        "failure_texts": failure_texts(trials),
         "wall_s": sum(wall.values()),
         "wall": wall,
         "errands": [errand.to_json() for errand in context.errands],
@@ -98,11 +103,23 @@ def build_result(
         if len(shapes) > 1:
             value["shapes"] = shapes
     if store and job:
+        value["warnings"] += _troubles(prepared.tasked.tasks, store, job)
         rows = _task_rows(prepared.tasked.tasks, store, job, peak_gflops)
         value["tasks"] = rows
         value["reused"] = sum(1 for row in rows if row["source"] == "reused")
         value["curve"] = tuning_curve(store, job)
     return value
+
+
+def _troubles(tasks: list[WeightedTask], store: Store, job: Job) -> list[str]:
+    """What selecting candidates and fitting the cost model failed by: the search went on."""
+    names = {t.task.task_id: t.task.name for t in tasks}
+    told = Counter(
+        f"{names.get(run.key.task_id, run.key.task_id)}: {run.key.kind}: {run.note}"
+        for run in store.stages(job.job_id)
+        if run.note and run.key.kind in (StageKind.SELECT, StageKind.UPDATE)
+    )
+    return list(told)
 
 
 def failures_by_kind(trials: list[Trial]) -> dict[str, int]:
@@ -112,6 +129,32 @@ def failures_by_kind(trials: list[Trial]) -> dict[str, int]:
             kind = str(trial.outcome.kind)
             counts[kind] = counts.get(kind, 0) + 1
     return counts
+
+
+def failure_texts(trials: list[Trial]) -> dict[str, list[list[Any]]]:
+    """What failed trials of each kind said most often, each with how many said it."""
+    said: dict[str, Counter[str]] = {}
+    for trial in trials:
+        if isinstance(trial.outcome, Failure):
+            said.setdefault(str(trial.outcome.kind), Counter())[trial.outcome.text] += 1
+    return {
+        kind: [[text, count] for text, count in texts.most_common(_MOST_TEXTS)]
+        for kind, texts in said.items()
+    }
+
+
+def search_failed(result: Mapping[str, Any]) -> str:
+    """Why a search found nothing: no trial was made, or every one failed; "" where it did find."""
+    if not result.get("tasks") or result.get("reused"):
+        return ""
+    trials, failures = result["trials"], result["failures"]
+    if not trials:
+        return f"no program could be tried: {result.get('stopped') or 'none was selected'}"
+    if sum(failures.values()) < trials:
+        return ""
+    kind = max(failures, key=lambda k: int(failures[k]))
+    text = result["failure_texts"][kind][0][0]
+    return f"all {trials} trials failed, most often by {kind.replace('_', ' ')}: {text}"
 
 
 def _budget(job: Job | None) -> dict[str, Any] | None:

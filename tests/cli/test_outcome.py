@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import typer
@@ -32,29 +33,27 @@ def ended(error: BaseException, *, traceback: bool = False) -> tuple[int, str]:
         (4, "error: a; b", errors.RetryElsewhereError("a", cure="b")),
         (5, "error: a; b", errors.DeviceError("a", cure="b")),
         (6, "error: a; b", errors.JobError("a", cure="b")),
-        (
-            70,
-            "internal error: a (run with --traceback for details)",
-            errors.InternalError("a"),
-        ),
-        (
-            70,
-            "internal error: ValueError: a b (run with --traceback for details)",
-            ValueError("a\nb"),
-        ),
-        (70, "internal error: KeyError: no text (run with --traceback for details)", KeyError()),
+        (70, "internal error: a (report it with {bug})", errors.InternalError("a")),
+        (70, "internal error: ValueError: a b (report it with {bug})", ValueError("a\nb")),
+        (70, "internal error: KeyError: no text (report it with {bug})", KeyError()),
         (130, "stopped: 3 trials are kept", Stopped("stopped: 3 trials are kept")),
         (130, "stopped", KeyboardInterrupt()),
         (130, "stopped", typer.Abort()),
         (2, "error: bad; see `tunefleet --help`", typer.BadParameter("bad")),
     ],
 )
-def test_an_error_is_one_line_and_a_code(code: int, line: str, error: BaseException) -> None:
+def test_an_error_is_one_line_and_a_code(
+    code: int, line: str, error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUNEFLEET_HOME", str(tmp_path))
     if isinstance(error, typer.BadParameter):
         assert ended(error)[0] == code
         assert ended(error)[1].endswith("bad; see `tunefleet --help`\n")
     else:
-        assert ended(error) == (code, line + "\n")
+        found = ended(error)
+        bug = next(iter(tmp_path.rglob("bug-*.txt")), "")
+        assert found == (code, line.format(bug=bug) + "\n")
+        assert bool(bug) == (code == 70)
 
 
 def test_every_error_class_has_its_own_code() -> None:

@@ -1,6 +1,6 @@
 """The options that commands share, each declared and checked once.
 
-The only place where an environment variable is read (`TUNEFLEET_HOME`).
+The only place where an environment variable is read (`HOME_VARIABLE`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import typer
 
 from tunefleet.core.layout import parse_cores
 from tunefleet.errors import InputError
+
+HOME_VARIABLE = "TUNEFLEET_HOME"
 
 COST_MODELS = ("xgb", "random")
 #: Those of `tunefleet.scheduler.policies`, which a command line that only prints need not load.
@@ -294,7 +296,7 @@ Home = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
-        envvar="TUNEFLEET_HOME",
+        envvar=HOME_VARIABLE,
         callback=directory,
         help="Where records and artifacts are kept.",
     ),

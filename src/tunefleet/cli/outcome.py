@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
+import shlex
 import sys
+import tempfile
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TextIO
 
 import typer
 
+from tunefleet.cli.options import HOME_VARIABLE
 from tunefleet.errors import InternalError, TunefleetError
 
 INTERRUPTED = 130
@@ -70,7 +76,29 @@ def _line_and_code(error: BaseException) -> tuple[str, int]:
         return f"error: {error}", error.exit_code
     text = str(error) or "no text"
     name = "" if isinstance(error, InternalError) else f"{type(error).__name__}: "
-    return f"internal error: {name}{text} (run with --traceback for details)", 70
+    place = _written(error)
+    how = f"report it with {place}" if place else "run with --traceback for details"
+    return f"internal error: {name}{text} ({how})", InternalError.exit_code
+
+
+def _written(error: BaseException) -> Path | None:
+    """The file with what a report of a bug needs, below the home folder or among temporary files;
+    None where neither can be written."""
+    from tunefleet.artifacts.runtime import installed_versions
+    from tunefleet.context import default_home
+
+    details = getattr(error, "details", "") or "".join(traceback.format_exception(error))
+    command = " ".join(shlex.quote(word) for word in sys.argv)
+    versions = ", ".join(f"{k} {v}" for k, v in installed_versions().items() if v)
+    text = f"{command}\n{platform.platform()}, Python {sys.version}\n{versions}\n\n{details}"
+    name = f"bug-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
+    home = Path(os.environ.get(HOME_VARIABLE) or default_home())
+    for folder in (home / "bugs", Path(tempfile.gettempdir())):
+        with contextlib.suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text)
+            return folder / name
+    return None
 
 
 def _usage_text(error: Exception) -> str:

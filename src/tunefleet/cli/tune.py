@@ -13,6 +13,7 @@ import typer
 from tunefleet.cli import options, output
 from tunefleet.cli.outcome import Stopped
 from tunefleet.core.settings import SHIPPED_MODEL
+from tunefleet.errors import JobError
 
 if TYPE_CHECKING:
     from tunefleet.cli.live import View
@@ -218,6 +219,19 @@ def _tune_one(
         show(result, tasks=20)
     if json is not None:
         output.write_json(json, result)
+    _check_search(network, result)
+
+
+def _check_search(network: str, result: dict[str, Any]) -> None:
+    """A search that measured nothing is no success, though there is something to run."""
+    from tunefleet.results import search_failed
+
+    reason = search_failed(result)
+    if reason:
+        raise JobError(
+            f"{network}: {reason}",
+            cure="try other settings, then report it with the failures in the report",
+        )
 
 
 def _tune_all(
@@ -246,3 +260,6 @@ def _tune_all(
     failed = next((o.error for o in outcomes if o.error is not None), None)
     if failed is not None:
         raise failed
+    for network, outcome in zip(networks, outcomes, strict=True):
+        if outcome.result is not None:
+            _check_search(network, outcome.result)

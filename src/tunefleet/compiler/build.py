@@ -18,7 +18,7 @@ from tunefleet.compiler.replay import replay
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.core.target import Target
 from tunefleet.core.trial import Built, Failure, FailureKind
-from tunefleet.errors import SetupError
+from tunefleet.errors import SetupError, raise_mistake
 
 tvm = load_tvm()
 
@@ -53,6 +53,7 @@ def build_candidate(
         packed = tvm.s_tir.transform.RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)
         module = packed(schedule.mod)
     except Exception as error:
+        raise_mistake(error)
         return Failure(FailureKind.INSTANTIATE, one_line(error))
     return compile_module(module, target, candidate_id, directory)
 
@@ -70,6 +71,7 @@ def build_checked(
     try:
         module = replay(load_program(program), target, trace).mod
     except Exception as error:
+        raise_mistake(error)
         return Failure(FailureKind.INSTANTIATE, one_line(error))
     return compile_module(module, target, name, directory)
 
@@ -96,6 +98,7 @@ def compile_module(module: Any, target: Target, name: str, directory: str) -> Bu
     except subprocess.CalledProcessError as error:
         return Failure(FailureKind.BUILD_ERROR, one_line(error.stderr))
     except Exception as error:
+        raise_mistake(error)
         kind = FailureKind.BUILD_MEMORY if is_memory(error) else FailureKind.BUILD_ERROR
         return Failure(kind, one_line(error))
     finally:

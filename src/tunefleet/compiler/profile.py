@@ -17,6 +17,7 @@ from tunefleet.compiler.winograd import fitting
 from tunefleet.core.settings import MeasureSettings
 from tunefleet.core.task import TaskWeights
 from tunefleet.core.trial import Built, Failure, FailureKind, Measurement
+from tunefleet.errors import raise_mistake
 
 tvm = load_tvm()
 
@@ -50,6 +51,7 @@ def profile_candidate(
         repeats = max(settings.slow_repeats, min(settings.repeats, fitting))
         return Measurement(tuple(run(number=number, repeat=repeats, preprocess=flush)))
     except Exception as error:
+        raise_mistake(error)
         kind = FailureKind.RUN_MEMORY if is_memory(error) else FailureKind.RUN_ERROR
         return Failure(kind, one_line(error))
 
@@ -69,6 +71,7 @@ def profile_interleaved(
             estimate = min(run(number=1, repeat=3, preprocess=""))
             prepared.append((run, max(1, math.ceil(settings.min_repeat_ms * 1e-3 / estimate))))
         except Exception as error:
+            raise_mistake(error)
             prepared.append(Failure(FailureKind.RUN_ERROR, one_line(error)))
     latencies: list[list[float]] = [[] for _ in candidates]
     rounds = max(1, settings.final_repeats // 5)

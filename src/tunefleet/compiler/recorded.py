@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.errors import raise_mistake
 from tunefleet.features.per_store import extract
 
 tvm = load_tvm()
@@ -64,6 +65,7 @@ def per_store_features(
         candidate = ms.search_strategy.MeasureCandidate(schedule, [])
         (found,) = extract(context, [candidate])
     except Exception as error:  # TVM raises errors of many kinds for text that does not fit
+        raise_mistake(error)
         lines = str(error).strip().splitlines()
         raise ValueError(lines[-1] if lines else type(error).__name__) from error
     return found

@@ -91,11 +91,22 @@ class Finalists:
         results = iter(self._machine.host.map(work.call, jobs, timeout))
         built: list[_Contest] = []
         for weighted, finalists in contests:
-            default = _or_none(next(results))
-            pairs = [(_or_none(next(results)), _or_none(next(results))) for _ in finalists]
+            name = weighted.task.name
+            default = self._built_or_told(next(results), f"{name}: its plain schedule")
+            pairs = [
+                tuple(self._built_or_told(next(results), f"{name}: a finalist") for _ in range(2))
+                for _ in finalists
+            ]
             packed, checked = [p for p, _ in pairs], [c for _, c in pairs]
             built.append(_Contest(weighted, finalists, packed, checked, default))
         return built
+
+    def _built_or_told(self, outcome: Any, what: str) -> Built | None:
+        """What was built; the user is told what was not."""
+        if isinstance(outcome, Built):
+            return outcome
+        self._observer(Note(f"{what} cannot be built: {outcome.text}", warning=True))
+        return None
 
     def _crown(self, contest: _Contest, weights: TaskWeights) -> None:
         entries = [
@@ -153,13 +164,10 @@ class Finalists:
             timeout_s=settings.timeout_s * (1 + len(built)),
         )
         if isinstance(outcome, CallFailure):
+            self._observer(Note(f"finalists cannot be measured: {outcome.text}", warning=True))
             return [None] * len(built)
         return [m.latency_s if isinstance(m, Measurement) else None for m in outcome]
 
 
 def _latency(trial: Trial) -> float:
     return trial.latency_s if trial.latency_s is not None else float("inf")
-
-
-def _or_none(outcome: Any) -> Built | None:
-    return outcome if isinstance(outcome, Built) else None

@@ -25,7 +25,7 @@ from weakref import WeakKeyDictionary
 
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
-from tunefleet.errors import TunefleetError
+from tunefleet.errors import TunefleetError, raise_mistake
 from tunefleet.fleet._spawn import worker_context
 
 T = TypeVar("T")
@@ -100,6 +100,15 @@ class CallScope:
     def _forget(self, future: ProcessFuture) -> None:
         with self._lock:
             self._futures.discard(future)
+
+
+def _guarded(function: Callable[..., T], *args: Any) -> T:
+    """Runs in a worker: beyond it, an error has no traceback that would tell whose fault it is."""
+    try:
+        return function(*args)
+    except Exception as error:
+        raise_mistake(error)
+        raise
 
 
 def _initialize(config: WorkerConfig, registry: str) -> None:
@@ -201,10 +210,10 @@ class WorkerPool:
         self, function: Callable[..., T], *args: Any, timeout_s: float | None = None
     ) -> ProcessFuture:
         try:
-            future = self._pool.schedule(function, args=args, timeout=timeout_s)
+            future = self._pool.schedule(_guarded, args=(function, *args), timeout=timeout_s)
         except RuntimeError:  # pebble gives a pool up when a worker dies while none works
             self.restart()
-            future = self._pool.schedule(function, args=args, timeout=timeout_s)
+            future = self._pool.schedule(_guarded, args=(function, *args), timeout=timeout_s)
         self._pool_of[future] = self._pool
         scope: CallScope | None = getattr(_thread, "scope", None)
         if scope is not None:

@@ -109,7 +109,7 @@ class StageRunner:
         elif key.kind is StageKind.PROFILE:
             result, note = self._profile(lane, key)
         else:
-            result = self._update(lane, key)
+            result, note = self._update(lane, key)
         return StageRun(key, result, started_at, time.perf_counter() - clock, note)
 
     def _select(self, lane: Lane, key: StageKey, batch: int) -> tuple[SelectResult, str]:
@@ -306,7 +306,7 @@ class StageRunner:
         found += [r.measurement.latency_s for r in self._known(lane, Tier.EXACT, 1)]
         return min((latency for latency in found if latency is not None), default=None)
 
-    def _update(self, lane: Lane, key: StageKey) -> UpdateResult:
+    def _update(self, lane: Lane, key: StageKey) -> tuple[UpdateResult, str]:
         """Fit the job's cost model on all its trials and what transfers, if enough is new."""
         settings = lane.job.spec.settings.search
         trained_on = self._store.model(key.job_id).trained_on
@@ -316,10 +316,10 @@ class StageRunner:
         )
         # Fitting takes time in proportion to all trials: fit when a quarter as many are new.
         if count - trained_on < max(settings.min_new_trials, trained_on // 4):
-            return UpdateResult()
+            return UpdateResult(), ""
         samples = self._samples(lane.job)
         if not samples:  # all of them of another feature schema
-            return UpdateResult()
+            return UpdateResult(), ""
         features, labels, tasks = (list(column) for column in zip(*samples, strict=True))
         outcome = self._machine.lead.call(
             work.run_update,
@@ -330,8 +330,8 @@ class StageRunner:
             tasks,
         )
         if isinstance(outcome, CallFailure):
-            return UpdateResult()
-        return UpdateResult(outcome, count)
+            return UpdateResult(), f"the cost model stays as it was: {outcome.text}"
+        return UpdateResult(outcome, count), ""
 
     def _samples(self, job: Job) -> list[tuple[bytes, float, str]]:
         """(features, label, task) of all trials of a job and of the records it starts from."""

@@ -198,6 +198,8 @@ def _failures(result: Result) -> str:
     total, trials = sum(failures.values()), result.get("trials")
     ordered = sorted(failures.items(), key=lambda item: (-item[1], item[0]))
     rows = [(str(kind).replace("_", " "), format_count(count)) for kind, count in ordered]
+    for kind, texts in sorted((result.get("failure_texts") or {}).items()):
+        rows += [(f"{kind.replace('_', ' ')}, {format_count(n)} times", text) for text, n in texts]
     note = f"{format_count(total)} of {format_count(trials)} trials" if trials else ""
     return section("Failed trials", pairs(rows), note)
 

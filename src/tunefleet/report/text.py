@@ -61,6 +61,7 @@ def summary_table(result: Result) -> Table:
     if result.get("job"):
         rows.append(("budget", format_budget(result.get("budget"))))
         rows.append(("trials", _trials_text(result)))
+        rows += _failure_rows(result)
     if result.get("wall_s") is not None:
         rows.append(("wall time", format_seconds(result["wall_s"])))
     for line in outside_lines(result.get("outside")):
@@ -98,6 +99,16 @@ def _trials_text(result: Result) -> str:
     if result.get("stopped"):
         text += f"; {result['stopped']}"
     return text
+
+
+def _failure_rows(result: Result) -> list[tuple[str, str | Text]]:
+    """What failed trials said most often, by kind."""
+    rows: list[tuple[str, str | Text]] = []
+    for kind, texts in sorted((result.get("failure_texts") or {}).items()):
+        text, count = texts[0]
+        times = f" ({format_count(count)} times)" if count > 1 else ""
+        rows.append((kind.replace("_", " "), Text(f"{text}{times}", style="dim")))
+    return rows
 
 
 def networks_table(networks: Sequence[str], outcomes: Sequence[Result | str]) -> Table:

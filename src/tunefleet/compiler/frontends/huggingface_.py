@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tunefleet.compiler.frontends.blame import gist, is_ours
+from tunefleet.compiler.frontends.blame import gist
 from tunefleet.compiler.frontends.free import fixed_inputs
 from tunefleet.compiler.frontends.huggingface_inputs import check_inputs, examples, inputs_of
 from tunefleet.compiler.frontends.imported import ImportedNetwork, ImportRequest
@@ -24,7 +24,7 @@ from tunefleet.compiler.frontends.spec import (
 from tunefleet.compiler.frontends.torch_exported import export_module, import_exported
 from tunefleet.compiler.quiet import quiet
 from tunefleet.core.network import TensorSpec
-from tunefleet.errors import InputError, SetupError
+from tunefleet.errors import InputError, SetupError, raise_mistake
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -93,6 +93,7 @@ def _read(path: Path, what: str) -> tuple[Any, tuple[str, ...]]:
     try:
         config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
     except Exception as exc:
+        raise_mistake(exc)
         raise InputError(
             f"{what}: transformers cannot read its {CONFIG_FILE}: {gist(exc)}",
             cure="save the model again with save_pretrained",
@@ -114,8 +115,7 @@ def _read(path: Path, what: str) -> tuple[Any, tuple[str, ...]]:
             output_loading_info=True,
         )
     except Exception as exc:
-        if is_ours(exc):
-            raise
+        raise_mistake(exc)
         raise InputError(
             f"{what}: transformers cannot load {model_class.__name__}: {gist(exc, 160)}",
             cure="save the model again with save_pretrained",

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tunefleet.compiler.frontends.blame import is_ours
 from tunefleet.compiler.frontends.examples import NUMPY_DTYPES, seeded_inputs
 from tunefleet.compiler.frontends.free import FixedInputs, FreeInput, fixed_inputs
 from tunefleet.compiler.frontends.imported import ImportedNetwork, ImportRequest
@@ -23,7 +22,7 @@ from tunefleet.compiler.frontends.torch_exported import export_module, import_ex
 from tunefleet.compiler.quiet import quiet
 from tunefleet.core.network import TensorSpec
 from tunefleet.core.shapes import ShapeRequest
-from tunefleet.errors import InputError, SetupError
+from tunefleet.errors import InputError, SetupError, raise_mistake
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -99,8 +98,7 @@ def _read(keras: Any, path: Path, what: str) -> Any:
     try:
         return keras.saving.load_model(path, compile=False, safe_mode=True)
     except Exception as exc:
-        if is_ours(exc):
-            raise
+        raise_mistake(exc)
         gist = " ".join(str(exc).split())
         if "Lambda" in gist or "unsafe" in gist.lower():
             raise InputError(

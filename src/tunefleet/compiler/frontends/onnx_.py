@@ -22,7 +22,7 @@ from tunefleet.compiler.frontends.spec import (
 )
 from tunefleet.compiler.quiet import quiet
 from tunefleet.core.network import UNKNOWN, NetworkInfo, TensorSpec
-from tunefleet.errors import InputError, SetupError
+from tunefleet.errors import InputError, SetupError, raise_mistake
 
 if TYPE_CHECKING:
     import onnx
@@ -80,6 +80,7 @@ class OnnxReference:
         try:
             outputs = session.run(None, feed)
         except Exception as exc:
+            raise_mistake(exc)
             shapes = ", ".join(str(spec) for spec in self._inputs)
             raise InputError(
                 f"{shown(self._path)}: ONNX Runtime cannot run it with {shapes}: "
@@ -112,6 +113,7 @@ class OnnxReference:
                 self._source(options), options, providers=["CPUExecutionProvider"]
             )
         except Exception as exc:
+            raise_mistake(exc)
             raise InputError(
                 f"{shown(self._path)}: ONNX Runtime cannot run it: {_said(exc, self._path)}",
                 cure="correct the file, or export it again with a lower opset",

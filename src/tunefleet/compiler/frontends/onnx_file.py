@@ -15,7 +15,7 @@ from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 from tunefleet.compiler.frontends.onnx_versions import restamp
 from tunefleet.compiler.frontends.spec import shown
 from tunefleet.core.network import TensorSpec
-from tunefleet.errors import InputError
+from tunefleet.errors import InputError, raise_mistake
 
 Array = np.ndarray[Any, Any]
 
@@ -75,6 +75,7 @@ def read_file(path: Path) -> OnnxFile:
     try:
         whole = onnx.load(path, load_external_data=False)
     except Exception as exc:
+        raise_mistake(exc)
         raise InputError(
             f"{what} is not a readable ONNX file ({type(exc).__name__})",
             cure="export or copy it again",

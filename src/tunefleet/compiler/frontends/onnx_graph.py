@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 
 from tunefleet.compiler.constants import tensor_of
-from tunefleet.compiler.frontends.blame import gist, is_ours
+from tunefleet.compiler.frontends.blame import gist
 from tunefleet.compiler.frontends.onnx_builder import Builder, constant
 from tunefleet.compiler.frontends.onnx_file import Weights, array_of, domain_of, opsets_of, used
 from tunefleet.compiler.frontends.onnx_operators import OPERATORS, UNSOUND, Node, Rule
@@ -19,6 +19,7 @@ from tunefleet.compiler.frontends.onnx_refusal import Refusal
 from tunefleet.compiler.frontends.onnx_types import NOTHING_KNOWN, ValueType, types_of
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.core.network import UNKNOWN
+from tunefleet.errors import raise_mistake
 
 tvm = load_tvm()
 relax = tvm.relax
@@ -140,8 +141,7 @@ class Importer(onnx_frontend.ONNXGraphImporter):
         except Refusal:
             raise
         except Exception as exc:
-            if is_ours(exc):
-                raise
+            raise_mistake(exc)
             said = str(exc) if rule is not None and isinstance(exc, NotImplementedError) else ""
             raise Refusal(said or f"TVM refuses it: {gist(exc)}") from exc
         for name in node.output:

@@ -8,6 +8,8 @@ from typing import TypeVar
 
 import onnx
 
+from tunefleet.errors import raise_mistake
+
 Result = TypeVar("Result")
 
 #: What ONNX Runtime calls the types of tensors.
@@ -38,7 +40,8 @@ def attempt(step: Callable[[], Result]) -> Result | None:
     """
     try:
         return step()
-    except Exception:
+    except Exception as exc:
+        raise_mistake(exc)
         return None
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from tunefleet.compiler.frontends.blame import gist, is_ours
+from tunefleet.compiler.frontends.blame import gist
 from tunefleet.compiler.frontends.examples import seeded_inputs
 from tunefleet.compiler.frontends.onnx_file import Array, Weights, array_of, domain_of, graphs_of
 from tunefleet.compiler.frontends.onnx_graph import Importer
@@ -22,6 +22,7 @@ from tunefleet.compiler.frontends.onnx_types import NOTHING_KNOWN, ValueType
 from tunefleet.compiler.frontends.relax_ import tidy
 from tunefleet.compiler.quiet import forget_frames
 from tunefleet.core.network import TensorSpec
+from tunefleet.errors import raise_mistake
 
 #: Operators whose conversions every network tests.
 _TRUSTED = frozenset(
@@ -225,8 +226,7 @@ def _results(
         network = compile_network(prepare(mod, to_tvm(target)), target, {})
         arrays = run_compiled(network, [array for trial in trials for array in trial.inputs])
     except Exception as exc:
-        if is_ours(exc):
-            raise
+        raise_mistake(exc)
         forget_frames(exc)
         return None if len(trials) > 1 else [f"TVM cannot compile it: {gist(exc)}"]
     outputs = iter(arrays)

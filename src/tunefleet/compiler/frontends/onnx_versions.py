@@ -17,6 +17,7 @@ import onnx
 from onnx import helper, inliner
 
 from tunefleet.compiler.frontends.onnx_infer import attempt
+from tunefleet.errors import raise_mistake
 
 _STANDARD = ("", "ai.onnx")
 #: Operators that ONNX tries out.
@@ -62,6 +63,7 @@ def _refusal(model: onnx.ModelProto) -> str:
             model.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
     except Exception as exc:  # its own kinds have no common base
+        raise_mistake(exc)
         return str(exc)
     return ""
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from tunefleet.errors import InputError
+from tunefleet.errors import InputError, raise_mistake
 from tunefleet.zoo.registry import content_key
 from tunefleet.zoo.spec import PREFIX, ZooSpec
 from tunefleet.zoo.spec import parse as parse_zoo
@@ -202,7 +202,8 @@ def _external_data(path: Path) -> list[Path]:
         from onnx.external_data_helper import uses_external_data
 
         model = onnx.load(path, load_external_data=False)
-    except Exception:
+    except Exception as exc:
+        raise_mistake(exc)
         # Loading the network says what is wrong; the file alone still identifies it.
         return []
     names = {

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from tunefleet.compiler.frontends.blame import is_ours
 from tunefleet.compiler.frontends.examples import NUMPY_DTYPES
 from tunefleet.compiler.frontends.free import FreeInput, fixed_inputs
 from tunefleet.compiler.frontends.imported import ImportedNetwork, ImportRequest
@@ -28,7 +27,7 @@ from tunefleet.compiler.frontends.spec import (
 from tunefleet.compiler.frontends.tflite_ import Names, import_tflite, require_tflite
 from tunefleet.compiler.quiet import quiet
 from tunefleet.core.shapes import ShapeRequest
-from tunefleet.errors import InputError, SetupError
+from tunefleet.errors import InputError, SetupError, raise_mistake
 
 _SIGNATURE = "serving_default"
 #: Operators that reach outside the network: files, and Python of the process.
@@ -232,8 +231,7 @@ def _to_tflite(frozen: _Frozen, shapes: Mapping[str, tuple[int, ...]], what: str
         function = v1.wrap_function(network, specs)
         content: bytes = tf.lite.TFLiteConverter.from_concrete_functions([function]).convert()
     except Exception as exc:
-        if is_ours(exc):
-            raise
+        raise_mistake(exc)
         raise InputError(
             f"{what}: TensorFlow cannot convert it to TFLite: {' '.join(str(exc).split())[:160]}",
             cure="leave such operations out of the signature, and save it again",

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tunefleet.compiler.frontends.blame import is_ours
 from tunefleet.compiler.frontends.examples import NUMPY_DTYPES, seeded_inputs
 from tunefleet.compiler.frontends.free import FreeInput, fixed_inputs
 from tunefleet.compiler.frontends.imported import ImportedNetwork, ImportRequest, Reference
@@ -24,7 +23,7 @@ from tunefleet.compiler.frontends.spec import (
 from tunefleet.compiler.quiet import forget_frames, quiet
 from tunefleet.core.network import NetworkInfo
 from tunefleet.core.shapes import ShapeRequest
-from tunefleet.errors import InputError, SetupError
+from tunefleet.errors import InputError, SetupError, raise_mistake
 
 if TYPE_CHECKING:
     import tvm
@@ -279,8 +278,7 @@ def _convert(
     except InputError:
         raise
     except Exception as exc:
-        if is_ours(exc):
-            raise
+        raise_mistake(exc)
         forget_frames(exc)
         raise cannot_import(what, exc) from exc
 

@@ -21,7 +21,7 @@ from tunefleet.compiler.frontends.spec import (
 )
 from tunefleet.compiler.quiet import quiet
 from tunefleet.core.network import UNKNOWN, NetworkInfo, TensorSpec
-from tunefleet.errors import InputError, SetupError
+from tunefleet.errors import InputError, SetupError, raise_mistake
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -67,6 +67,7 @@ def _read(path: Path, what: str) -> ExportedProgram:
     try:
         return open_program(path)
     except Exception as exc:
+        raise_mistake(exc)
         raise InputError(
             f"{what} is not a readable exported program ({type(exc).__name__})",
             cure=f"write it with torch.export.save of torch {torch.__version__}",

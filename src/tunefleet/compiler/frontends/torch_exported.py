@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tunefleet.compiler.frontends.blame import gist, is_ours
+from tunefleet.compiler.frontends.blame import gist
 from tunefleet.compiler.frontends.free import FixedInputs
 from tunefleet.compiler.frontends.imported import ImportedNetwork, ImportRequest
 from tunefleet.compiler.frontends.spec import network_digest, network_name, shown
 from tunefleet.compiler.frontends.torch_ import TorchReference, import_program
 from tunefleet.core.shapes import ShapeRequest
-from tunefleet.errors import InputError
+from tunefleet.errors import InputError, raise_mistake
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -33,8 +33,7 @@ def export_module(
         with torch.no_grad():
             return torch.export.export(module.eval(), tensors, strict=False)
     except Exception as exc:
-        if is_ours(exc):
-            raise
+        raise_mistake(exc)
         raise InputError(f"{told}: {gist(exc)}", cure=cure) from exc
 
 

@@ -11,7 +11,6 @@ import torch
 from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
 from torch.fx import Node
 
-from tunefleet.compiler.frontends.blame import is_ours
 from tunefleet.compiler.frontends.imported import ImportRequest, Segment
 from tunefleet.compiler.frontends.relax_ import cannot_import, tidy
 from tunefleet.compiler.frontends.spec import listed
@@ -32,7 +31,7 @@ from tunefleet.compiler.frontends.torch_translate import (
 )
 from tunefleet.compiler.quiet import forget_frames
 from tunefleet.compiler.toolchain import load_tvm
-from tunefleet.errors import InputError
+from tunefleet.errors import InputError, raise_mistake
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -78,8 +77,7 @@ def convert(program: ExportedProgram, request: ImportRequest, what: str) -> Conv
     try:
         program, constants, refused = lower(program, trial)
     except Exception as exc:
-        if is_ours(exc):
-            raise
+        raise_mistake(exc)
         forget_frames(exc)
         raise cannot_import(what, exc) from exc
     results = [n for n in user_outputs(program) if isinstance(n, Node)]

@@ -11,6 +11,7 @@ from torch.fx import Node
 from tunefleet.compiler.frontends.torch_graph import allow_any_strides, simplify
 from tunefleet.compiler.frontends.torch_nodes import PACKED, RECURRENT
 from tunefleet.compiler.frontends.torch_translate import Trial
+from tunefleet.errors import raise_mistake
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -51,7 +52,8 @@ def lower(
         try:
             # With the usual ones for what these decompositions are made of.
             program = program.run_decompositions(_table(program) | table)
-        except Exception:
+        except Exception as exc:
+            raise_mistake(exc)
             # A decomposition that fails on these operands says nothing of the program.
             return program, values, refused
     values = simplify(program)

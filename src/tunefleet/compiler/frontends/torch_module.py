@@ -12,11 +12,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tunefleet.compiler.frontends.blame import gist, is_ours
+from tunefleet.compiler.frontends.blame import gist
 from tunefleet.compiler.frontends.spec import TORCH_SUFFIX, listed
 from tunefleet.compiler.frontends.torch_ import require_torch
 from tunefleet.compiler.quiet import quiet
-from tunefleet.errors import InputError
+from tunefleet.errors import InputError, raise_mistake
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -193,8 +193,7 @@ def _export(
         with torch.no_grad(), quiet():
             return torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
     except Exception as exc:
-        if is_ours(exc):
-            raise
+        raise_mistake(exc)
         raise InputError(
             f"{what}: torch cannot export it: {_reason(exc)}",
             cure="free axes need examples of 2 and more; what depends on values cannot be exported",

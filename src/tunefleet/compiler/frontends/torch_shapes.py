@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 from tunefleet.compiler.frontends.examples import NUMPY_DTYPES
 from tunefleet.compiler.frontends.free import FixedInputs, FreeInput, fixed_inputs
 from tunefleet.core.shapes import ShapeRequest
-from tunefleet.errors import InputError
+from tunefleet.errors import InputError, raise_mistake
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -145,6 +145,7 @@ def specialise(
         with torch.no_grad():
             return torch.export.export(program.module(), args, kwargs, strict=False)
     except Exception as exc:
+        raise_mistake(exc)
         shapes = ", ".join(str(spec) for spec in fixed.specs)
         gist = next((line for line in str(exc).splitlines() if line.strip()), type(exc).__name__)
         raise InputError(

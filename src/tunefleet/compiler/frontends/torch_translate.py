@@ -12,12 +12,12 @@ from torch.fx import Node
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
 from tunefleet.compiler.constants import ALIGNMENT, constant
-from tunefleet.compiler.frontends.blame import is_ours
 from tunefleet.compiler.frontends.examples import NUMPY_DTYPES
 from tunefleet.compiler.frontends.torch_nodes import argument
 from tunefleet.compiler.frontends.torch_operators import OPERATORS
 from tunefleet.compiler.legalize import legalize
 from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.errors import raise_mistake
 
 tvm = load_tvm()
 relax = tvm.relax
@@ -150,8 +150,7 @@ class Trial:
         except CannotConvertError as exc:
             return str(exc)
         except Exception as exc:
-            if is_ours(exc):
-                raise
+            raise_mistake(exc)
             return f"TVM's conversion fails: {gist(exc)}"
         return None
 
