@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.export.pt2_archive import _package
 
+from tunefleet.artifacts.torch_safety import check_archive, without_pickle
+
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
@@ -21,21 +23,25 @@ _PACKAGES = ("transformers",)
 
 
 def open_program(path: Path) -> ExportedProgram:
-    """The program in a file. Its weights are pages of the file, private where somebody writes."""
-    _register_types(path)
-    with _mapped(path):
-        return torch.export.load(path)
+    """The program in a file. Its weights are pages of the file, private where somebody writes.
+
+    Raises InputError where opening it would run code of the file.
+    """
+    reader: Any = torch._C.PyTorchFileReader(str(path))
+    check_archive(reader, path)
+    _register_types(reader)
+    # Not by torch.export.load: it goes on to an older format, with pickle, where this one fails.
+    with without_pickle(path), _mapped(path):
+        program: ExportedProgram = _package.load_pt2(path).exported_programs["model"]
+    program._guards_code = []  # source of Python, which `module()` would compile and run
+    return program
 
 
-def _register_types(path: Path) -> None:
+def _register_types(reader: Any) -> None:
     """Imports the modules that define the types of the program's arguments and outputs, where they
     are installed. torch only logs what it lacks of them."""
-    try:
-        reader: Any = torch._C.PyTorchFileReader(str(path))
-        names = [n for n in reader.get_all_records() if n.startswith("models/")]
-        programs = [json.loads(reader.get_record(name)) for name in names]
-    except (RuntimeError, ValueError):
-        return  # an older format, or damaged: loading says so
+    names = [n for n in reader.get_all_records() if n.startswith("models/")]
+    programs = [json.loads(reader.get_record(name)) for name in names]
     modules = {
         named.rpartition(".")[0]
         for program in programs

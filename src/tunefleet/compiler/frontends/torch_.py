@@ -21,7 +21,7 @@ from tunefleet.compiler.frontends.spec import (
 )
 from tunefleet.compiler.quiet import quiet
 from tunefleet.core.network import UNKNOWN, NetworkInfo, TensorSpec
-from tunefleet.errors import InputError, SetupError, raise_mistake
+from tunefleet.errors import InputError, SetupError, TunefleetError, raise_mistake
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -66,6 +66,8 @@ def _read(path: Path, what: str) -> ExportedProgram:
 
     try:
         return open_program(path)
+    except TunefleetError:
+        raise
     except Exception as exc:
         raise_mistake(exc)
         raise InputError(
