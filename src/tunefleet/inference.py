@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from tunefleet.compiler.frontends import Reference
 
 
-def open_artifact(path_or_id: str | Path, home: Path | str | None = None) -> Artifact:
+def open_artifact(
+    path_or_id: str | Path, home: Path | str | None = None, signed_by: Path | str | None = None
+) -> Artifact:
     """The artifact in a directory or of a 32-character run id. Raises InputError."""
     from tunefleet.artifacts.artifact import read_artifact
 
@@ -24,34 +26,45 @@ def open_artifact(path_or_id: str | Path, home: Path | str | None = None) -> Art
     path = Path(text)
     if re.fullmatch(r"[0-9a-f]{32}", text) and not path.is_dir():
         path = Path(home or default_home()) / "artifacts" / text
-    return read_artifact(path)
+    return read_artifact(path, None if signed_by is None else Path(signed_by))
 
 
 def load(
-    path_or_id: str | Path, *, threads: int | None = None, home: Path | str | None = None
+    path_or_id: str | Path,
+    *,
+    threads: int | None = None,
+    home: Path | str | None = None,
+    signed_by: Path | str | None = None,
 ) -> TunedModule:
     """Load a tuned network to call it: `load("artifact")(image)`.
 
     `path_or_id` is the directory of an artifact or a run id below `home`; `threads` those of its
     kernels, by default as many as it was tuned with. Its files are compared with what was verified
-    before any is opened. Loading runs the artifact's code. Raises InputError when its files were
+    before any is opened; with a public key `signed_by`, the artifact must be signed by its owner.
+    Loading runs the artifact's code. Raises InputError when its files were
     changed or its code cannot run on this machine, SetupError when not in this installation.
     """
     from tunefleet.artifacts.module import TunedModule
 
-    return TunedModule(open_artifact(path_or_id, home), threads)
+    return TunedModule(open_artifact(path_or_id, home, signed_by), threads)
 
 
 def run_artifact(
-    path_or_id: str | Path, arrays: Sequence[Any], home: Path | None = None
+    path_or_id: str | Path,
+    arrays: Sequence[Any],
+    home: Path | None = None,
+    signed_by: Path | None = None,
 ) -> list[Any]:
     """Outputs of the delivered module for one set of inputs; `load` keeps it for many."""
-    with load(path_or_id, home=home) as module:
+    with load(path_or_id, home=home, signed_by=signed_by) as module:
         return module.run(arrays)
 
 
 def evaluate_artifact(
-    path_or_id: str | Path, home: Path | None = None, rounds: int = 12
+    path_or_id: str | Path,
+    home: Path | None = None,
+    rounds: int = 12,
+    signed_by: Path | None = None,
 ) -> dict[str, Any]:
     """Measure a saved artifact on this machine again, at each of its shapes, beside its source
     framework, if what it was imported from is still there, and untuned TVM."""
@@ -61,7 +74,7 @@ def evaluate_artifact(
     from tunefleet.artifacts.runtime import set_threads
     from tunefleet.compiler.frontends.examples import seeded_inputs
 
-    artifact = open_artifact(path_or_id, home)
+    artifact = open_artifact(path_or_id, home, signed_by)
     check_runs_here(artifact)
     for module in (artifact.module, artifact.untuned):
         check_files(artifact, module)

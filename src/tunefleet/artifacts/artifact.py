@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from tunefleet.artifacts.segments import FOLDER
+from tunefleet.artifacts.signature import check_signature
 from tunefleet.artifacts.weights import weights_path
 from tunefleet.core.identity import DeviceIdentity, ToolchainIdentity
 from tunefleet.core.network import NetworkInfo, Signature, TensorSpec
@@ -183,12 +184,16 @@ Loading it runs its code: take it from people whom you trust.
 """
 
 
-def read_artifact(path: Path) -> Artifact:
-    """Raises InputError naming what is wrong with the directory."""
+def read_artifact(path: Path, signed_by: Path | None = None) -> Artifact:
+    """Raises InputError naming what is wrong with the directory; with a public key, also where the
+    artifact is not signed by its owner."""
     if not path.is_dir():
         raise InputError(f"no artifact at {path}", cure=_CURE)
     try:
-        value = json.loads((path / "artifact.json").read_text())
+        content = (path / "artifact.json").read_bytes()
+        if signed_by is not None:
+            check_signature(content, path / "artifact.json", signed_by)
+        value = json.loads(content)
     except FileNotFoundError:
         raise InputError(f"{path} is no artifact: it has no artifact.json", cure=_CURE) from None
     except (OSError, ValueError) as error:

@@ -27,6 +27,7 @@ for command in (
     artifacts.run,
     artifacts.evaluate,
     artifacts.report,
+    artifacts.sign,
     inspect.networks,
     inspect.jobs,
     trace.trace,

@@ -32,6 +32,7 @@ def run(
             help="Where the output goes; several become OUT-0.npy, OUT-1.npy, ...",
         ),
     ] = None,
+    require_signed: options.RequireSigned = None,
     home: options.Home = None,
     json: options.Json = False,
     traceback: options.Traceback = False,
@@ -40,7 +41,7 @@ def run(
     arrays = [read_array(Path(path)) for path in input]
     from tunefleet.inference import run_artifact
 
-    outputs = run_artifact(artifact, arrays, home)
+    outputs = run_artifact(artifact, arrays, home, require_signed)
     paths = _save(outputs, Path(output_path)) if output_path else [None] * len(outputs)
     described = [_described(a, p) for a, p in zip(outputs, paths, strict=True)]
     if json:
@@ -59,6 +60,7 @@ def evaluate(
     rounds: Annotated[
         int, typer.Option(metavar="N", callback=options.positive, help="Rounds of measuring.")
     ] = 12,
+    require_signed: options.RequireSigned = None,
     home: options.Home = None,
     json: options.Json = False,
     traceback: options.Traceback = False,
@@ -66,7 +68,7 @@ def evaluate(
     """Measure a tuned network again, beside the framework it comes from and untuned TVM."""
     from tunefleet.inference import evaluate_artifact
 
-    result = evaluate_artifact(artifact, home, rounds)
+    result = evaluate_artifact(artifact, home, rounds, require_signed)
     if json:
         output.print_json(result)
         return
@@ -100,6 +102,22 @@ def report(
 
     # Where it lies now, not where it was written: an artifact may have been moved.
     show(found.result | {"artifact": str(found.path), "report": str(page)}, tasks=None)
+
+
+def sign(
+    artifact: options.Artifact,
+    key: Annotated[
+        Path, typer.Option(metavar="KEY.pem", help="Your private Ed25519 key.", show_default=False)
+    ],
+    home: options.Home = None,
+    traceback: options.Traceback = False,
+) -> None:
+    """Sign a tuned network with your key, for those who have its public half."""
+    from tunefleet.artifacts import signature
+    from tunefleet.artifacts.artifact import read_artifact
+
+    found = read_artifact(_directory(artifact, home))
+    typer.echo(str(signature.sign(found.path / "artifact.json", key)))
 
 
 def _directory(artifact: str, home: Path | None) -> Path:

@@ -203,6 +203,12 @@ Networks = Annotated[
         show_default=False,
     ),
 ]
+RequireSigned = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="KEY.pub", help="Refuse an artifact that the owner of this key did not sign."
+    ),
+]
 Artifact = Annotated[
     str,
     typer.Argument(

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import tunefleet
+from tunefleet.artifacts.signature import sign
+from tunefleet.errors import InputError
+
+pytestmark = pytest.mark.tvm
+
+
+def keys(folder: Path, name: str) -> tuple[Path, Path]:
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    key = Ed25519PrivateKey.generate()
+    private, public = folder / f"{name}.pem", folder / f"{name}.pub"
+    private.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    public.write_bytes(
+        key.public_key().public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+    )
+    return private, public
+
+
+@pytest.fixture
+def copied(artifact: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(artifact, tmp_path / "copied"))
+
+
+def test_a_signed_artifact_is_its_owners(copied: Path, tmp_path: Path) -> None:
+    private, public = keys(tmp_path, "mine")
+    _, other = keys(tmp_path, "other")
+    with pytest.raises(InputError, match="is not signed"):
+        tunefleet.load(copied, signed_by=public)
+    sign(copied / "artifact.json", private)
+    tunefleet.load(copied, signed_by=public).close()
+    with pytest.raises(InputError, match="was not signed by the owner"):
+        tunefleet.load(copied, signed_by=other)
+
+
+def test_a_change_after_the_signature_is_seen(copied: Path, tmp_path: Path) -> None:
+    private, public = keys(tmp_path, "mine")
+    sign(copied / "artifact.json", private)
+    path = copied / "artifact.json"
+    path.write_text(path.read_text().replace("tiny_cnn", "tiny_cnm"))
+    with pytest.raises(InputError, match="changed since"):
+        tunefleet.load(copied, signed_by=public)
+
+
+@pytest.mark.parametrize("damage", ["missing", "text", "private"])
+def test_a_wrong_key_is_refused(copied: Path, tmp_path: Path, damage: str) -> None:
+    private, _ = keys(tmp_path, "mine")
+    sign(copied / "artifact.json", private)
+    key = tmp_path / "key.pub"
+    if damage != "missing":
+        key.write_bytes(b"text" if damage == "text" else private.read_bytes())
+    with pytest.raises(InputError, match=r"cannot read the key|is not that half of a key"):
+        tunefleet.load(copied, signed_by=key)
