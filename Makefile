@@ -23,10 +23,11 @@ test: env
 	$(BIN)/python -m pytest
 
 check: env
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks examples checks
+	$(BIN)/ruff format --check src tests benchmarks examples checks
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python checks/tvm_names.py src benchmarks
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
