@@ -1,8 +1,8 @@
 """Every name of TVM that the source uses exists in the TVM that is installed, in every branch.
 
 TVM has no types, and a branch that no test runs may name what a new version no longer has. Chains
-of attributes from `tvm` and its aliases are resolved, keywords of calls held against signatures, and
-names of global functions looked up.
+of attributes from `tvm` and its aliases are resolved, keywords of calls held against signatures,
+and names of global functions looked up.
 
     python checks/tvm_names.py src
 """
@@ -79,9 +79,9 @@ def problems(path: Path, tvm: Any) -> Iterator[str]:
 def _wrong_call(path: Path, call: ast.Call, names: Names, tvm: Any) -> Iterator[str]:
     if isinstance(call.func, ast.Attribute) and call.func.attr in _GLOBALS and call.args:
         name = call.args[0]
-        if isinstance(name, ast.Constant) and isinstance(name.value, str):
-            if tvm.get_global_func(name.value, allow_missing=True) is None:
-                yield f"{path}:{call.lineno}: TVM has no global function {name.value!r}"
+        text = name.value if isinstance(name, ast.Constant) else None
+        if isinstance(text, str) and tvm.get_global_func(text, allow_missing=True) is None:
+            yield f"{path}:{call.lineno}: TVM has no global function {text!r}"
     function = names.resolved(call.func)[0]
     if function is None or not call.keywords:
         return

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tunefleet.context import default_home
 from tunefleet.errors import InputError, TunefleetError
+from tunefleet.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from tunefleet.artifacts.artifact import Artifact
@@ -101,7 +102,6 @@ def evaluate_artifact(
 
 def _sources(artifact: Artifact) -> tuple[list[Reference | None], list[str]]:
     """The source framework's network for each shape, and why there is none where there is not."""
-    import tempfile
 
     from tunefleet.compiler.frontends import ImportRequest, load_network, network_digest
     from tunefleet.core.shapes import ShapeRequest
@@ -113,7 +113,7 @@ def _sources(artifact: Artifact) -> tuple[list[Reference | None], list[str]]:
             constants=artifact.network.constants,
         )
         is_zoo = artifact.network.source == "zoo"
-        with tempfile.TemporaryDirectory(prefix="tunefleet-evaluate-") as folder:
+        with scratch_folder("evaluate") as folder:
             request = ImportRequest(Path(folder), ShapeRequest() if is_zoo else shapes)
             try:
                 if network_digest(artifact.spec) != artifact.spec_digest:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from tunefleet.core.shapes import ShapeRequest
+from tunefleet.scratch import scratch_folder
 
 
 def list_tasks(
@@ -22,7 +22,7 @@ def list_tasks(
     from tunefleet.fleet.network_work import import_network
 
     target = parse_target(target_text, threads)
-    with tempfile.TemporaryDirectory(prefix="tunefleet-tasks-") as folder:
+    with scratch_folder("tasks") as folder:
         tasked = import_network(spec, target, Path(folder), shapes, whole=whole)
     total = tasked.flops or 1.0
     return {

@@ -23,6 +23,7 @@ from tunefleet.core.shapes import ShapeRequest
 from tunefleet.errors import JobError, StepOrderError
 from tunefleet.request import SearchRequest, job_spec, search_request, shape_request
 from tunefleet.scheduler.values import JobEnd, Role
+from tunefleet.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -412,7 +413,7 @@ class Session:
     def _scratch_path(self) -> Path:
         """Where modules lie until they are published."""
         if self._scratch is None:
-            self._scratch = tempfile.TemporaryDirectory(prefix="tunefleet-session-")
+            self._scratch = scratch_folder("session")
         return Path(self._scratch.name)
 
     def _phase(self, name: str) -> None:

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import io
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -125,3 +128,21 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
     command = f"{sys.executable} -c 'from tunefleet.cli import main; main()' networks | true"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_command_that_is_told_to_end_cleans_up(number: signal.Signals, code: int) -> None:
+    cleaned = []
+
+    def call(invocation: Invocation) -> object:
+        try:
+            os.kill(os.getpid(), number)
+            time.sleep(10)
+        finally:
+            cleaned.append(True)
+        return 0
+
+    before = signal.getsignal(number)
+    assert guard(call, io.StringIO()) == code
+    assert cleaned
+    assert signal.getsignal(number) is before

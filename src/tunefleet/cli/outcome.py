@@ -6,11 +6,12 @@ import contextlib
 import os
 import platform
 import shlex
+import signal
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -43,13 +44,36 @@ def guard(call: Callable[[Invocation], object], err: TextIO | None = None) -> in
     """Run a command and return its exit code; errors end as one line on `err` (stderr)."""
     invocation = Invocation()
     err = err if err is not None else sys.stderr
-    try:
-        code = call(invocation)
-    except BaseException as error:
-        return _explained(error, invocation, err)
+    with _ends() as ended:
+        try:
+            code = call(invocation)
+        except BaseException as error:
+            code = _explained(error, invocation, err)
+            return 128 + ended[0] if ended and code == INTERRUPTED else code
     if code == INTERRUPTED:  # newer versions of typer swallow Ctrl-C and return this
         print("stopped", file=err)
     return code if isinstance(code, int) else 0
+
+
+@contextlib.contextmanager
+def _ends() -> Iterator[list[int]]:
+    """SIGTERM and SIGHUP end a command as Ctrl-C does; the list gets the signal that came."""
+    came: list[int] = []
+
+    def interrupt(number: int, frame: object) -> None:
+        came.append(number)
+        raise KeyboardInterrupt
+
+    before = {}
+    with contextlib.suppress(ValueError):  # not in the main thread, where no signal arrives
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP
+                before[number] = signal.signal(number, interrupt)
+    try:
+        yield came
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _explained(error: BaseException, invocation: Invocation, err: TextIO) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -15,6 +14,7 @@ from tunefleet.core.target import Target
 from tunefleet.fleet import work
 from tunefleet.fleet.memory import machine_memory, worker_bytes
 from tunefleet.fleet.pool import CallFailure, WorkerConfig, WorkerPool
+from tunefleet.scratch import scratch_folder
 
 #: Less than this need not be granted: limits have room for it.
 _SMALL_GIB = 1.0
@@ -31,7 +31,7 @@ class Machine:
         self.layout = layout
         self._cores = os.sched_getaffinity(0)
         os.sched_setaffinity(0, layout.host_cores)
-        self._scratch = tempfile.TemporaryDirectory(prefix="tunefleet-")
+        self._scratch = scratch_folder("machine")
         self.scratch = Path(self._scratch.name)
         log = str(self.scratch / "workers.log")
         # A program that takes more than there is would end other processes than its worker.

@@ -12,7 +12,6 @@ import multiprocessing
 import os
 import resource
 import signal
-import tempfile
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, TimeoutError, wait
@@ -27,6 +26,7 @@ from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
 from tunefleet.errors import TunefleetError, raise_mistake
 from tunefleet.fleet._spawn import worker_context
+from tunefleet.scratch import scratch_folder
 
 T = TypeVar("T")
 
@@ -175,7 +175,7 @@ class WorkerPool:
         self.workers = workers
         self.config = config
         #: Holds an empty file per worker, named by its process id.
-        self._registry = tempfile.TemporaryDirectory(prefix="tunefleet-workers-")
+        self._registry = scratch_folder("workers")
         self._pool = self._new_pool()
         self._pool_of: WeakKeyDictionary[ProcessFuture, ProcessPool] = WeakKeyDictionary()
 

@@ -35,6 +35,7 @@ from tunefleet.compiler.frontends.zoo_ import ZooFrontend
 from tunefleet.core.ids import digest
 from tunefleet.core.shapes import MOST_VARIANTS, ShapeRequest
 from tunefleet.errors import InputError
+from tunefleet.scratch import scratch_folder
 
 __all__ = [
     "FRONTENDS",
@@ -90,7 +91,7 @@ def load_network(
 @lru_cache(maxsize=1)
 def _temporary() -> tempfile.TemporaryDirectory[str]:
     """Removed when the process ends."""
-    return tempfile.TemporaryDirectory(prefix="tunefleet-import-")
+    return scratch_folder("import")
 
 
 def temporary_folder() -> Path:

@@ -6,7 +6,6 @@ ONNX Runtime does the folding, with its own kernels: what it folds is what it wo
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from tunefleet.compiler.frontends.onnx_branches import choose_branches
 from tunefleet.compiler.frontends.onnx_file import domain_of, opsets_of, used
 from tunefleet.compiler.frontends.onnx_infer import attempt, with_types
 from tunefleet.compiler.frontends.onnx_loops import unroll
+from tunefleet.scratch import scratch_folder
 
 #: Older files are brought to this version, from which on shapes and axes are inputs everywhere.
 _OPSET = 17
@@ -94,7 +94,7 @@ def _written(model: onnx.ModelProto) -> onnx.ModelProto | None:
     """What ONNX Runtime makes of a model, None where it does not take it."""
     import onnxruntime
 
-    with tempfile.TemporaryDirectory(prefix="tunefleet-onnx-") as folder:
+    with scratch_folder("onnx") as folder:
         path = Path(folder) / "optimised.onnx"
         options = onnxruntime.SessionOptions()
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC

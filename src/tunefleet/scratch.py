@@ -1,0 +1,52 @@
+"""Temporary folders that do not outlive their process for long, however it ends.
+
+A process that is killed cannot remove its folders: the next one of tunefleet does. A folder's name
+says whose it is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+
+_NAME = re.compile(r"tunefleet-[a-z]+-(\d+)-(\d+)-(\d+)-\w+")
+
+
+def scratch_folder(purpose: str) -> tempfile.TemporaryDirectory[str]:
+    """A temporary folder of this process; `purpose` is a word for its name. Raises OSError."""
+    _sweep(Path(tempfile.gettempdir()))
+    pid = os.getpid()
+    owner = f"{_namespace()}-{pid}-{_started(pid)}"
+    return tempfile.TemporaryDirectory(prefix=f"tunefleet-{purpose}-{owner}-")
+
+
+@lru_cache(maxsize=1)
+def _sweep(parent: Path) -> None:
+    """Remove what processes that are gone left behind; once in a process."""
+    for folder in parent.glob("tunefleet-*"):
+        found = _NAME.fullmatch(folder.name)
+        if found is None or found.group(1) != _namespace():
+            continue  # of a container that shares the folder, whose processes are not seen here
+        if _started(int(found.group(2))) != found.group(3):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _namespace() -> str:
+    """The number of this process's space of process numbers."""
+    try:
+        return str(os.stat("/proc/self/ns/pid").st_ino)
+    except OSError:
+        return "0"
+
+
+def _started(pid: int) -> str:
+    """When a process began, in the kernel's ticks: numbers of processes are used again. "0" of one
+    that is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]
+    except OSError:
+        return "0"
