@@ -20,6 +20,10 @@ from tunefleet.scheduler.values import Role
 _SCHEMA = "tunefleet-context/1"
 
 
+#: Characters by which a run or a job can be named.
+SHORTEST_ID = 6
+
+
 def default_home() -> Path:
     """`~/.tunefleet`: where everything durable lives unless the user says otherwise."""
     return Path.home() / ".tunefleet"

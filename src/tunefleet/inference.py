@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tunefleet.context import default_home
+from tunefleet.context import SHORTEST_ID, default_home
 from tunefleet.errors import InputError, TunefleetError
 from tunefleet.scratch import scratch_folder
 
@@ -20,14 +20,22 @@ if TYPE_CHECKING:
 def open_artifact(
     path_or_id: str | Path, home: Path | str | None = None, signed_by: Path | str | None = None
 ) -> Artifact:
-    """The artifact in a directory or of a 32-character run id. Raises InputError."""
+    """The artifact in a directory, or of a run by the beginning of its id. Raises InputError."""
     from tunefleet.artifacts.artifact import read_artifact
 
-    text = str(path_or_id)
-    path = Path(text)
-    if re.fullmatch(r"[0-9a-f]{32}", text) and not path.is_dir():
-        path = Path(home or default_home()) / "artifacts" / text
+    path = _directory(path_or_id, Path(home or default_home()) / "artifacts")
     return read_artifact(path, None if signed_by is None else Path(signed_by))
+
+
+def _directory(path_or_id: str | Path, artifacts: Path) -> Path:
+    text = str(path_or_id)
+    if Path(text).is_dir() or not re.fullmatch(rf"[0-9a-f]{{{SHORTEST_ID},32}}", text):
+        return Path(text)
+    found = sorted(artifacts.glob(f"{text}*"))
+    if len(found) > 1:
+        names = ", ".join(path.name for path in found)
+        raise InputError(f"{text} names {len(found)} runs: {names}", cure="give more characters")
+    return found[0] if found else artifacts / text
 
 
 def load(

@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tunefleet.context import Errand, default_home
+from tunefleet.context import SHORTEST_ID, Errand, default_home
 from tunefleet.core.stage import STAGE_ORDER, StageKey, StageKind, StageSpan
 from tunefleet.errors import InputError
 from tunefleet.report.timeline import Bar, Timeline, tracks
@@ -28,8 +28,6 @@ PAUSE_S = 60.0
 _ERRANDS = "errands"
 #: What has a start and an end, in seconds since the epoch.
 _Busy = StageSpan | Errand
-#: Fewer characters of an id may soon name several.
-_SHORTEST_ID = 6
 
 
 def trace_run(run: str, home: Path | None = None) -> dict[str, Any]:
@@ -56,8 +54,8 @@ def trace_run(run: str, home: Path | None = None) -> dict[str, Any]:
 def find_job(store: Store, run: str) -> Job:
     """The one job whose id, or whose run's id, begins so. Raises InputError."""
     cure = "see `tunefleet jobs`"
-    if len(run) < _SHORTEST_ID:
-        raise InputError(f"{run!r} is too short for a run", cure=f"give {_SHORTEST_ID} characters")
+    if len(run) < SHORTEST_ID:
+        raise InputError(f"{run!r} is too short for a run", cure=f"give {SHORTEST_ID} characters")
     found = [
         job
         for job in store.jobs()

@@ -41,11 +41,15 @@ def inference(modules: Modules) -> list[Any]:
     """`tunefleet.inference` that doubles its inputs and remembers how it was called."""
     calls: list[Any] = []
 
-    def run_artifact(artifact: str, arrays: list[Any], home: Path | None) -> list[Any]:
+    def run_artifact(
+        artifact: str, arrays: list[Any], home: Path | None, signed_by: Path | None
+    ) -> list[Any]:
         calls.append((artifact, home))
         return [2 * array for array in arrays]
 
-    def evaluate_artifact(artifact: str, home: Path | None, rounds: int) -> dict[str, Any]:
+    def evaluate_artifact(
+        artifact: str, home: Path | None, rounds: int, signed_by: Path | None
+    ) -> dict[str, Any]:
         calls.append((artifact, home, rounds))
         interval = {"median": 2.0, "low": 1.9, "high": 2.1}
         kernels = [{"name": "fused_conv2d", "ms": 1.5}]
@@ -202,7 +206,7 @@ def test_report_prints_the_path_of_the_page(
         result={"network": {"name": "tiny_cnn"}, "artifact": "/elsewhere"},
     )
 
-    def read_artifact(path: Path) -> SimpleNamespace:
+    def read_artifact(path: Path, signed_by: Path | None) -> SimpleNamespace:
         if path != found.path:
             raise InputError(f"no artifact at {path}")
         return found

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import errno
 import io
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -146,3 +148,28 @@ def test_a_command_that_is_told_to_end_cleans_up(number: signal.Signals, code: i
     assert guard(call, io.StringIO()) == code
     assert cleaned
     assert signal.getsignal(number) is before
+
+
+def test_a_full_disk_is_not_our_bug() -> None:
+    error = OSError(errno.ENOSPC, "No space left on device", "/data/x")
+    code, line = ended(error)
+    assert (code, line) == (3, "error: /data/x: No space left on device; free or correct it\n")
+
+
+@pytest.mark.parametrize(
+    ("redirect", "code"), [(">&-", 0), (">/dev/full", 3), ("2>&-", 0), ("| true", 0)]
+)
+def test_output_that_nobody_reads_ends_no_command(redirect: str, code: int) -> None:
+    program = "import sys; from tunefleet.cli import main; sys.argv[1:] = ['networks']; main()"
+    command = f"{shlex.quote(sys.executable)} -c {shlex.quote(program)} {redirect}"
+    told = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
+    assert told.returncode == code
+    assert "internal error" not in told.stderr
+
+
+def test_a_terminal_without_unicode_gets_what_it_can_show() -> None:
+    program = "import sys; from tunefleet.cli import main; sys.argv[1:] = ['networks']; main()"
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, env=environment)
+    assert told.returncode == 0
+    assert told.stdout.isascii()

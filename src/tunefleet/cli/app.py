@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -53,4 +54,15 @@ def run(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
         return code
 
+    _prepare_streams()
     return guard(call)
+
+
+def _prepare_streams() -> None:
+    """Output that a terminal cannot show, or that nobody reads, must not end a command."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by whoever called
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,8 +12,6 @@ from tunefleet.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
-
-_RUN_ID = re.compile(r"[0-9a-f]{32}")
 
 
 def run(
@@ -91,9 +88,10 @@ def report(
     traceback: options.Traceback = False,
 ) -> None:
     """Show the report of a tuned network and the path of its page."""
-    from tunefleet.artifacts.artifact import read_artifact
+    from tunefleet.inference import open_artifact
 
-    found = read_artifact(_directory(artifact, home))
+    # Read anywhere, also where the artifact's code cannot run.
+    found = open_artifact(artifact, home)
     page = found.path / "report.html"
     if open_path:
         typer.echo(str(page))
@@ -114,20 +112,10 @@ def sign(
 ) -> None:
     """Sign a tuned network with your key, for those who have its public half."""
     from tunefleet.artifacts import signature
-    from tunefleet.artifacts.artifact import read_artifact
+    from tunefleet.inference import open_artifact
 
-    found = read_artifact(_directory(artifact, home))
+    found = open_artifact(artifact, home)
     typer.echo(str(signature.sign(found.path / "artifact.json", key)))
-
-
-def _directory(artifact: str, home: Path | None) -> Path:
-    """Reports are read anywhere, also where the artifact's code cannot run."""
-    from tunefleet.context import default_home
-
-    path = Path(artifact)
-    if _RUN_ID.fullmatch(artifact) and not path.is_dir():
-        return (home or default_home()) / "artifacts" / artifact
-    return path
 
 
 def read_array(path: Path) -> np.ndarray[Any, Any]:

@@ -17,6 +17,7 @@ import typer
 from tunefleet.core.layout import parse_cores
 from tunefleet.errors import InputError
 
+_MOST_MINUTES = 366 * 24 * 60
 HOME_VARIABLE = "TUNEFLEET_HOME"
 
 COST_MODELS = ("xgb", "random")
@@ -30,6 +31,14 @@ def positive(value: Any) -> Any:
     if value is not None and not (value > 0 and math.isfinite(value)):
         raise typer.BadParameter(f"{value} is not a positive number")
     return value
+
+
+def minutes(value: float | None) -> float | None:
+    """Refuse what is no time that anybody waits."""
+    if value is not None and value > _MOST_MINUTES:
+        raise typer.BadParameter(f"{value:g} minutes are more than a year")
+    checked: float | None = positive(value)
+    return checked
 
 
 def not_negative(value: Any) -> Any:

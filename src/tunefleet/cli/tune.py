@@ -37,7 +37,7 @@ def tune(
     trials: Annotated[
         int | None, _number("N", f"Stop after N trials; {DEFAULT_TRIALS} when no budget is given.")
     ] = None,
-    minutes: Annotated[float | None, _number("M", "Stop after M minutes.")] = None,
+    minutes: Annotated[float | None, _number("M", "Stop after M minutes.", options.minutes)] = None,
     target_latency_ms: Annotated[
         float | None, _number("L", "Stop when the estimated latency is at most L ms.")
     ] = None,

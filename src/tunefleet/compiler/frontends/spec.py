@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -175,6 +176,9 @@ def _check_weights(folder: Path) -> None:
 
 def _check_readable(path: Path) -> None:
     try:
+        # A pipe would be waited for, a device may have no end.
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise InputError(f"{shown(path)} is no regular file", cure="copy it to one")
         with path.open("rb") as file:
             first = file.read(1)
     except FileNotFoundError as exc:
@@ -213,8 +217,9 @@ def _external_data(path: Path) -> list[Path]:
         for entry in tensor.external_data
         if entry.key == "location"
     }
-    beside = [path.with_name(Path(name).name) for name in sorted(names)]
-    return [file for file in beside if file.is_file()]
+    folder = path.parent.resolve()
+    beside = [(folder / name).resolve() for name in sorted(names)]
+    return [file for file in beside if file.is_file() and folder in file.parents]
 
 
 def _mentions(path: Path, text: bytes) -> bool:
