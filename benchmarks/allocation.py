@@ -80,7 +80,8 @@ def search(network: str, seed: str, rounds: str) -> dict[str, Any]:
     from tunefleet.core.budget import Budget
     from tunefleet.scheduler import tuning_plan
 
-    tuning_plan.next_lane = partial(in_turn, int(rounds))
+    plan: Any = tuning_plan
+    plan.next_lane = partial(in_turn, int(rounds))
     found = ours(network, int(seed), Budget(trials=10**6), pretrained=True, transfer=True)
     return {name: found[name] for name in ("wall_s", "trials", "rounds")}
 

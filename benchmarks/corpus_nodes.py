@@ -115,7 +115,8 @@ def _cases(kind: str) -> list[Any]:
 def _test(case: Any, kind: str) -> NodeTest:
     model, inputs, outputs = _loaded(case)
     reason = _left_out(model)
-    feed, expected = {}, ()
+    feed: dict[str, Any] = {}
+    expected: tuple[Any, ...] = ()
     if not reason:
         initial = {tensor.name for tensor in model.graph.initializer}
         names = [v.name for v in model.graph.input if v.name not in initial]

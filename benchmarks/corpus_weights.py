@@ -68,7 +68,7 @@ def _unit_output(layer: nn.Module, inputs: Any, output: Any) -> Any:
     spread = float(output.std())
     if not 1e-12 < spread < 1e12:
         return None
-    layer.scaled = True
+    layer.scaled = True  # type: ignore[assignment]
     for parameter in (layer.weight, layer.bias):
         if parameter is not None:
             parameter.div_(spread)  # type: ignore[operator]

@@ -114,7 +114,8 @@ def _measure(path: Path, repeats: int) -> dict[str, Any]:
 def _peak_mib() -> float:
     """Of this process alone: getrusage would tell that of the process that started it."""
     status = Path("/proc/self/status").read_text()
-    return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) / 1024
+    (kilobytes,) = re.findall(r"VmHWM:\s+(\d+) kB", status)
+    return int(kilobytes) / 1024
 
 
 if __name__ == "__main__":

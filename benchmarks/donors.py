@@ -96,7 +96,7 @@ class Orders:
             for c in by_shapes
         }
         shuffled = list(by_shapes)
-        np.random.default_rng(seed).shuffle(shuffled)  # type: ignore[arg-type]
+        np.random.default_rng(seed).shuffle(shuffled)
         near = sorted(by_shapes, key=lambda c: away[c.task_id])
         request = self._request(task, seed)
         lent = self._lent(request, by_shapes)

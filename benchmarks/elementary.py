@@ -56,7 +56,7 @@ def exact(name: str, x: Any) -> Any:
     from math import erf
 
     erfs = np.vectorize(erf)
-    found = {
+    found: dict[str, Any] = {
         "exp": np.exp, "erf": erfs, "tanh": np.tanh, "sigmoid": lambda v: 1 / (1 + np.exp(-v)),
         "x**3": lambda v: v**3, "gelu": lambda v: 0.5 * v * (1 + erfs(v * 0.5**0.5)),
     }  # fmt: skip

@@ -23,6 +23,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -309,20 +310,13 @@ def main(options: argparse.Namespace) -> int:
     for name in names:
         folder = (options.folder / name).resolve()
         folder.mkdir(parents=True, exist_ok=True)
-        files = step(folder / "files.json", False, lambda n=name, f=folder: _in_process(n, f))
+        files = step(folder / "files.json", False, partial(_in_process, name, folder))
         minutes = 0.5 if options.quick else options.minutes
-        tuned = step(
-            folder / "tuned.json",
-            False,
-            lambda n=name, f=folder, m=minutes: tune(n, f, m, options.threads),
-        )
-        measured = step(
-            folder / "measured.json",
-            options.measure,
-            lambda n=name, f=folder, t=tuned["threads"]: measure(
-                n, f, t, 3 if options.quick else options.rounds
-            ),
-        )
+        tuning = partial(tune, name, folder, minutes, options.threads)
+        tuned = step(folder / "tuned.json", False, tuning)
+        rounds = 3 if options.quick else options.rounds
+        measuring = partial(measure, name, folder, tuned["threads"], rounds)
+        measured = step(folder / "measured.json", options.measure, measuring)
         rows = rows_of(name, measured)
         if files["litert"]:
             measured["failed"]["litert"] = files["litert"]

@@ -43,7 +43,7 @@ def programs(machine: Any, count: int) -> list[Any]:
         request = SelectRequest(
             task.program, machine.target, settings, each, 1, (), frozenset(), ()
         )
-        chosen = machine.lead.call(work.run_select, request, "random", b"", 1).candidates
+        chosen = machine.lead.call(work.run_select, request, None, "random", b"").candidates
         wanted += [(task.program, machine.target, c.candidate_id, c.trace, str(machine.scratch))
                    for c in chosen]  # fmt: skip
     from tunefleet.core.trial import Built
@@ -141,7 +141,7 @@ def main(options: argparse.Namespace) -> int:
         })  # fmt: skip
     print("\nshifts are relative to alone; jumps are of one program's median from round to round")
     common.table(rows, list(rows[0]))
-    by_mode = {row["mode"]: row for row in rows}
+    by_mode: dict[Any, dict[str, Any]] = {row["mode"]: row for row in rows}
     checks = [
         common.at_most("apart: shift of the 10th percentile, median of the programs",
                        by_mode["apart"]["abs_shift"], 0.02, "condition"),

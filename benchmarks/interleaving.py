@@ -125,12 +125,13 @@ class Bench:
     def without_scheduler(self, name: str, trials: int, seed: int) -> tuple[float, float]:
         """(wall seconds, seconds outside of stages) of one job in a plain loop."""
         from tunefleet.core.stage import STAGE_ORDER, StageKey
+        from tunefleet.costmodel.registry import registry_of
         from tunefleet.fleet.stages import Lane, StageRunner
 
         with tempfile.TemporaryDirectory() as home:
             fleet = self.fleet(home)
             job = self.open_job(fleet, name, trials, seed)
-            runner = StageRunner(fleet.store, fleet.machine)
+            runner = StageRunner(fleet.store, fleet.machine, registry_of(None))
             started = time.perf_counter()
             live = fleet.search(job, lambda event: None)
             plan, stages_s = live.plan, 0.0

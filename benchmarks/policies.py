@@ -109,7 +109,7 @@ def simulated(
     from tunefleet.scheduler.simulator import simulate
 
     scheduler = Scheduler(policies[policy]())
-    arrivals = [*mock_fleet(hosts, devices), *mock_jobs(mix, lookahead=lookahead)]
+    arrivals: list[Any] = [*mock_fleet(hosts, devices), *mock_jobs(mix, lookahead=lookahead)]
     return simulate(scheduler, arrivals, durations)
 
 

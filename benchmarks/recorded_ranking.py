@@ -173,7 +173,11 @@ class Bench:
     ) -> Iterator[dict[str, Any]]:
         runs: dict[str, list[Scores]] = {"fine-tuned": [], "residual": [], "alone": []}
         for seed, (model, scores) in enumerate(zip(models, known, strict=True)):
-            numbers, labels = self._drawn(count, seed)
+            drawn = self._drawn(count, seed)
+            if drawn is None:
+                print(f"{data}: no task of this device has {_TOGETHER} records to learn from")
+                return
+            numbers, labels = drawn
             given = self.fleet.measured(model.name, numbers, labels)
             tuned = AttentionModel.load(model.save())
             tuned.device = model.device
@@ -192,7 +196,7 @@ class Bench:
         for name, found in runs.items():
             yield self.row(data, name, count, found)
 
-    def _drawn(self, count: int, seed: int) -> tuple[Codes, Scores]:
+    def _drawn(self, count: int, seed: int) -> tuple[Codes, Scores] | None:
         """A few records of the training part, whole groups of a task, and their labels."""
         rows, generator = self.fleet.records.rows, np.random.default_rng(seed)
         own = generator.permutation(self.fleet.parts[self.name].train)
@@ -201,6 +205,8 @@ class Bench:
             of_task = own[rows.task[own] == task][:_TOGETHER]
             if len(of_task) == _TOGETHER and rows.valid[of_task].any():
                 found.append(of_task)
+        if not found:
+            return None
         numbers = np.concatenate(found[: count // _TOGETHER])
         labels = np.concatenate(
             [rows.latency_s[n].min() / rows.latency_s[n] for n in np.split(numbers, range(

@@ -211,6 +211,7 @@ def remeasured(network: str, winners: dict[str, dict[str, str]]) -> dict[str, di
                         w.task.program, target, f"{task_id}-{len(built[task_id])}",
                         traces[task_id], str(machine.scratch),
                     )  # fmt: skip
+                    made: Any
                     if side == SHIPPED:
                         made = alone.submit(work.build_candidate, *words).result()
                     else:
@@ -219,7 +220,7 @@ def remeasured(network: str, winners: dict[str, dict[str, str]]) -> dict[str, di
                         built[task_id].append((side, made))
         for _ in range(_PASSES):
             for task_id, programs in built.items():
-                results = machine.device.call(
+                results: Any = machine.device.call(
                     work.profile_interleaved, [p for _, p in programs], settings.measure,
                     timeout_s=300,
                 )  # fmt: skip

@@ -93,10 +93,12 @@ def search(network: str, seed: str, side: str, per_task: str, seconds: str) -> d
 
     settings = SearchSettings()
     rounds = 1 + max(0, int(per_task) - settings.first_batch) // settings.batch
+    # Whom the plan asks, in this process alone.
+    plan: Any = tuning_plan
     if side == "gradient":
-        tuning_plan.next_lane = by_gradient
+        plan.next_lane = by_gradient
     elif side != "ours":
-        tuning_plan.next_lane = InOrder(int(seed), rounds)
+        plan.next_lane = InOrder(int(seed), rounds)
     # Where the order ends the search, no more trials than it asks for are made.
     budget = Budget(seconds=float(seconds)) if float(seconds) else Budget(trials=10**6)
     known = side != "random"
