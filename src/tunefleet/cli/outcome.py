@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import platform
 import shlex
@@ -85,8 +86,18 @@ def _explained(error: BaseException, invocation: Invocation, err: TextIO) -> int
     line, code = _line_and_code(error)
     if invocation.traceback and not isinstance(error, USAGE_ERROR):
         traceback.print_exception(error, file=err)
+    _forget(error)
     print(one_line(line), file=err)
     return code
+
+
+def _forget(error: BaseException | None) -> None:
+    """Let go of what the frames of an error hold: libraries may complain as it goes, and what is
+    said last is the error."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
+    gc.collect()
 
 
 def _line_and_code(error: BaseException) -> tuple[str, int]:
