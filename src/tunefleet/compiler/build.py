@@ -36,9 +36,12 @@ def lowering() -> Any:
     """The pass context that candidates and delivered networks are both lowered in.
 
     Without TVM's elimination of common subexpressions: LLVM does the same, and TVM's takes a
-    quarter of the lowering time (docs/benchmarks.md, build time).
+    quarter of the lowering time (docs/benchmarks.md, build time). And without its checks of a
+    kernel's arguments, which LLVM takes another quarter for: a kernel is called by a network whose
+    shapes were fixed with it, or with arguments made for it; networks check what users give.
     """
-    return tvm.transform.PassContext(opt_level=3, config={"tirx.disable_cse_tir": True})
+    config = {"tirx.disable_cse_tir": True, "tirx.disable_assert": True}
+    return tvm.transform.PassContext(opt_level=3, config=config)
 
 
 def build_candidate(
