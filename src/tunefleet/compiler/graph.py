@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tunefleet.compiler import winograd
+from tunefleet.compiler.attention import pad_attention
 from tunefleet.compiler.forms import with_forms
 from tunefleet.compiler.legalize import legalize
 from tunefleet.compiler.simplify import simplify
@@ -35,7 +36,7 @@ def prepare(mod: Any, target: Any) -> Any:
         mod = transform.DecomposeOpsForInference()(mod)
         mod = transform.ConvertLayout(_LAYOUT)(mod)
         mod = transform.CanonicalizeBindings()(mod)
-        mod = simplify(mod)
+        mod = pad_attention(simplify(mod))
         found = _fused(mod, legalize())
         if any(winograd.pays(call) for call in _convolutions(mod)):
             found = with_forms(found, _fused(mod, legalize(fewer_products=True)))

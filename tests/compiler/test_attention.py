@@ -1,0 +1,114 @@
+"""Attention over numbers of tokens that vectors do not divide is padded, and computes the same."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+pytestmark = pytest.mark.tvm
+
+Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Any]
+
+TOKENS = 21  # becomes 24
+
+
+def imported(attention: Attention, tokens: int = TOKENS) -> tuple[Any, list[Any], list[Any]]:
+    """The imported network, inputs, and what torch makes of them."""
+    from tunefleet.compiler.frontends import load_network
+
+    class Network(torch.nn.Module):
+        def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
+            return attention(q, k, v)
+
+    torch.manual_seed(0)
+    inputs = tuple(torch.randn(2, 3, tokens, 8) for _ in range(3))
+    program = torch.export.export(Network().eval(), inputs)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "network.pt2"
+        torch.export.save(program, path)
+        network = load_network(path)
+        arrays = [x.numpy() for x in inputs]
+        return network.mod, arrays, network.reference(arrays, 1)
+
+
+def compiled(mod: Any, inputs: list[Any]) -> tuple[set[int], list[Any]]:
+    """The last extents of softmax's inputs, and the outputs."""
+    from tunefleet.compiler.executable import compile_network, run_compiled
+    from tunefleet.compiler.graph import prepare
+    from tunefleet.compiler.host import native_target, to_tvm
+    from tunefleet.compiler.tasks import extract_tasks
+
+    target = native_target(1)
+    prepared = prepare(mod, to_tvm(target))
+    tasks = [w.task for w in extract_tasks(prepared, target)]
+    extents = {int(t.shapes.rpartition("x")[2]) for t in tasks if "softmax" in t.name}
+    return extents, run_compiled(compile_network(prepared, target, {}), inputs)
+
+
+def scores(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    return q @ k.transpose(-1, -2)
+
+
+MASK = torch.where(torch.rand(TOKENS, TOKENS) < 0.3, -torch.inf, 0.0).fill_diagonal_(0.0)
+
+PADDED: dict[str, Attention] = {
+    "plain": lambda q, k, v: scores(q, k).softmax(-1) @ v,
+    "scaled": lambda q, k, v: (scores(q, k) / 8**0.5).softmax(-1) @ v,
+    "negative scale": lambda q, k, v: (scores(q, k) * -0.5).softmax(-1) @ v,
+    "masked": lambda q, k, v: (scores(q, k) * 0.5 + MASK).softmax(-1) @ v,
+    "bias of an input": lambda q, k, v: (scores(q, k) + v[..., :1]).softmax(-1) @ v,
+    "bounded": lambda q, k, v: (torch.tanh(scores(q, k)) * 5).softmax(-1) @ v,
+    "chosen": lambda q, k, v: torch.where(MASK < 0, -1e9, scores(q, k)).softmax(-1) @ v,
+    "reshaped": lambda q, k, v: (
+        scores(q, k).reshape(6, TOKENS, TOKENS).softmax(-1).reshape(2, 3, TOKENS, TOKENS) @ v
+    ),
+    "without NaN": lambda q, k, v: (
+        torch.where(scores(q, k).softmax(-1).isnan(), 0.0, scores(q, k).softmax(-1)) @ v
+    ),
+    "of torch": lambda q, k, v: torch.nn.functional.scaled_dot_product_attention(q, k, v),
+    "of torch, masked": lambda q, k, v: torch.nn.functional.scaled_dot_product_attention(
+        q, k, v, attn_mask=MASK
+    ),
+    "causal": lambda q, k, v: torch.nn.functional.scaled_dot_product_attention(
+        q, k, v, is_causal=True
+    ),
+    "twice": lambda q, k, v: scores(scores(q, k).softmax(-1) @ v, k).softmax(-1) @ v,
+}
+
+LEFT: dict[str, Attention] = {
+    "weights are an output": lambda q, k, v: ((w := scores(q, k).softmax(-1)) @ v, w),
+    "scores are an output": lambda q, k, v: ((s := scores(q, k)).softmax(-1) @ v, s),
+    "summed": lambda q, k, v: scores(q, k).softmax(-1).sum(-1),
+    "another axis": lambda q, k, v: scores(q, k).softmax(-2) @ v,
+}
+
+
+@pytest.mark.parametrize("name", PADDED)
+def test_padded_attention_computes_the_same(name: str) -> None:
+    mod, inputs, expected = imported(PADDED[name])
+    extents, actual = compiled(mod, inputs)
+    assert extents <= {24}
+    np.testing.assert_allclose(actual[0], expected[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_is_used_elsewhere_stays(name: str) -> None:
+    mod, inputs, expected = imported(LEFT[name])
+    extents, actual = compiled(mod, inputs)
+    assert extents <= {TOKENS}
+    for a, e in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(a, e, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("tokens", "extent"), [(16, 16), (17, 17), (49, 56), (50, 56), (197, 208)])
+def test_rows_become_little_longer(tokens: int, extent: int) -> None:
+    mod, inputs, expected = imported(PADDED["plain"], tokens)
+    extents, actual = compiled(mod, inputs)
+    assert extents == {extent}
+    np.testing.assert_allclose(actual[0], expected[0], rtol=1e-4, atol=1e-5)
