@@ -147,7 +147,7 @@ def search_failed(result: Mapping[str, Any]) -> str:
     """Why a search found nothing: no trial was made, or every one failed; "" where it did find."""
     if not result.get("tasks") or result.get("reused"):
         return ""
-    trials, failures = result["trials"], result["failures"]
+    trials, failures = result.get("trials"), result.get("failures") or {}
     if not trials:
         return f"no program could be tried: {result.get('stopped') or 'none was selected'}"
     if sum(failures.values()) < trials:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -187,3 +188,31 @@ def test_several_networks_end_with_a_table_and_the_first_error(
     assert ended.err.count("\n") == 1
     assert asked["networks"] == ["zoo:tiny_cnn", "zoo:resnet18"]
     assert asked["policy"] == "sequential"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"trials": 0, "stopped": "nothing is left to try"}, "nothing is left to try"),
+        (
+            {
+                "trials": 3,
+                "failures": {"build_error": 3},
+                "failure_texts": {"build_error": [["ld: cannot open", 3]]},
+            },
+            "all 3 trials failed, most often by build error: ld: cannot open",
+        ),
+    ],
+)
+def test_a_search_that_measured_nothing_is_no_success(
+    invoke: Invoke,
+    session: FakeSession,
+    changes: dict[str, Any],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    result = RESULT | {"tasks": [{"name": "conv2d", "trials": 0}], "reused": 0} | changes
+    monkeypatch.setattr(FakeSession, "result", lambda self: result)
+    ended = invoke("tune", "zoo:tiny_cnn", "--quiet")
+    assert ended.code == 6
+    assert said in ended.err

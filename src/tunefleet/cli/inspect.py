@@ -86,17 +86,23 @@ def _jobs(home: Path | None) -> list[dict[str, Any]]:
         return []
     store = open_store(home)
     try:
-        return [_described(job, store.summary(job.job_id)) for job in store.jobs()]
+        return [_described(job, store.summary(job.job_id), home) for job in store.jobs()]
     finally:
         store.close()
 
 
-def _described(job: Job, summary: Any) -> dict[str, Any]:
-    """One job; what only a finished one has is None."""
-    summary = summary or {}
+def _described(job: Job, summary: Any, home: Path) -> dict[str, Any]:
+    """One job; what only a finished one has is None. One that no process works on any more was
+    interrupted, whatever it was when its process was killed."""
+    from tunefleet.core.job import JobState
+    from tunefleet.fleet.locks import is_locked
+
+    summary, state = summary or {}, str(job.state)
+    if job.state is JobState.RUNNING and not is_locked(home / "locks", job.spec.fingerprint):
+        state = "interrupted"
     return {
         "job": job.job_id,
-        "state": str(job.state),
+        "state": state,
         "network": job.spec.network.name,
         "target": str(job.spec.target),
         "created_at": job.created_at,

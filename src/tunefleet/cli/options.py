@@ -35,9 +35,9 @@ def positive(value: Any) -> Any:
 
 def minutes(value: float | None) -> float | None:
     """Refuse what is no time that anybody waits."""
-    if value is not None and value > _MOST_MINUTES:
-        raise typer.BadParameter(f"{value:g} minutes are more than a year")
     checked: float | None = positive(value)
+    if checked is not None and checked > _MOST_MINUTES:
+        raise typer.BadParameter(f"{checked:g} minutes are more than a year")
     return checked
 
 

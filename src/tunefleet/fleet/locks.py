@@ -11,10 +11,26 @@ from pathlib import Path
 from tunefleet.errors import InputError
 
 
+def is_locked(directory: Path, fingerprint: str) -> bool:
+    """Whether a process that lives holds the lock of a job."""
+    try:
+        with _file(directory, fingerprint).open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
+def _file(directory: Path, fingerprint: str) -> Path:
+    return directory / f"{fingerprint}.lock"
+
+
 @contextmanager
 def job_lock(directory: Path, fingerprint: str) -> Iterator[None]:
     """Hold the lock of a job; raises InputError naming the process that has it."""
-    with (directory / f"{fingerprint}.lock").open("a+") as file:
+    with _file(directory, fingerprint).open("a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

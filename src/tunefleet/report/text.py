@@ -254,19 +254,21 @@ def listing_table(listing: Result) -> Table:
 
 def jobs_table(jobs: Sequence[Result]) -> Table:
     """The jobs of a home, in the given order."""
-    table = Grid()
-    for heading in ("job", "state", "network", "started"):
+    table = Grid(optional=("tuning", "trials", "started", "run", "speed-up"))
+    for heading in ("job", "state"):
         table.add_column(heading, no_wrap=True)
+    table.add_column("network", overflow="fold")
+    table.add_column("started", no_wrap=True)
     for heading in ("tuning", "trials", "speed-up"):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("run", no_wrap=True, overflow="fold")
+    table.add_column("run", no_wrap=True)
     for job in jobs:
         started = time.strftime("%Y-%m-%d %H:%M", time.localtime(job["created_at"]))
         speedup = job.get("speedup")
         table.add_row(
             job["job"][:8],
             str(job["state"]),
-            Text(str(job["network"])),
+            Text(" ".join(str(job["network"]).split())),
             started,
             format_seconds(job.get("elapsed_s")),
             format_count(job.get("trials")),
