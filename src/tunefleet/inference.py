@@ -85,8 +85,9 @@ def evaluate_artifact(
 
     artifact = open_artifact(path_or_id, home, signed_by)
     check_runs_here(artifact)
-    for module in (artifact.module, artifact.untuned):
-        check_files(artifact, module)
+    check_files(artifact, artifact.module)
+    if artifact.untuned.is_file():
+        check_files(artifact, artifact.untuned)
     set_threads(artifact.target.threads)
     sources, missing = _sources(artifact)
     shapes = [_measured(artifact, i, sources, rounds) for i in range(len(sources))]
