@@ -13,6 +13,10 @@ from tunefleet.compiler.toolchain import load_tvm
 tvm = load_tvm()
 relax, tirx = tvm.relax, tvm.tirx
 
+#: Threads share the units of one sequence where a step reads at least so much of weights: they wait
+#: for each other after each step, some microseconds.
+_SHARED_BYTES = 2**19
+
 #: Half precision is summed up in single.
 _SUM_TYPES = {"float16": "float32"}
 
@@ -37,7 +41,8 @@ def call_layer(builder: Any, layer: Layer, given: Mapping[str, Any]) -> Any:
 
 
 class _Loop:
-    """Writes the program. Each thread has a direction, some rows of the batch, and their state."""
+    """Writes the program. Each thread has a direction, some rows of the batch, and their state; where
+    there is but one of these and it is large, threads share its units in each step."""
 
     def __init__(
         self, layer: Layer, dtype: str, given: Mapping[str, Any], outputs: list[Any]
@@ -55,6 +60,7 @@ class _Loop:
         layer = self.layer
         groups = layer.batch // layer.rows
         together = layer.directions * groups
+        self.shared = together == 1 and self._step_bytes() >= _SHARED_BYTES
         with (T.parallel if together > 1 else T.serial)(0, together) as thread:
             self.direction = thread // groups
             self.first = thread % groups * layer.rows
@@ -72,6 +78,11 @@ class _Loop:
                     self._phase(index, time)
                 self._finish(time)
             self._store_last()
+
+    def _step_bytes(self) -> int:
+        """Bytes of weights that one step reads."""
+        gates = sum(len(phase.gates) for phase in self.layer.phases)
+        return self.layer.hidden * self.layer.padded * gates * tvm.DataType(self._dtype).bits // 8
 
     def number(self, value: float) -> Any:
         return tirx.const(value, self._sum_type)
@@ -112,7 +123,7 @@ class _Loop:
             range(len(phase.gates)),
             self.given[f"matrix{index}"],
         )
-        with T.serial(0, layer.padded // phase.units) as block:
+        with (T.parallel if self.shared else T.serial)(0, layer.padded // phase.units) as block:
             sums = self._buffer([layer.rows, len(phase.gates), phase.units], "local")
             for row in rows:
                 for gate in gates:
