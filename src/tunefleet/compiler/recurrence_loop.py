@@ -41,8 +41,8 @@ def call_layer(builder: Any, layer: Layer, given: Mapping[str, Any]) -> Any:
 
 
 class _Loop:
-    """Writes the program. Each thread has a direction, some rows of the batch, and their state; where
-    there is but one of these and it is large, threads share its units in each step."""
+    """Writes the program. Each thread has a direction, some rows of the batch, and their state;
+    where there is but one of these and it is large, threads share its units in each step."""
 
     def __init__(
         self, layer: Layer, dtype: str, given: Mapping[str, Any], outputs: list[Any]
