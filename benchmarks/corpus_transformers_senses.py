@@ -28,37 +28,21 @@ _WAVE = SMALL | {
 _SEEN = _IMAGE | {"projection_dim": 32}
 _READ = SMALL | {"projection_dim": 32, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 1}
 _CLASSES, _DETECTION = "AutoModelForImageClassification", "AutoModelForObjectDetection"
+_WINDOWS = {
+    "image_size": 64,
+    "patch_size": 4,
+    "embed_dim": 16,
+    "depths": [1, 2],
+    "num_heads": [2, 4],
+    "window_size": 4,
+}
 
 #: As TEXTS.
 SENSES: tuple[Entry, ...] = (
     ("vit", _CLASSES, _IMAGE | LABELS, image),
     ("deit", "DeiTForImageClassification", _IMAGE | LABELS, image),
-    (
-        "swin",
-        _CLASSES,
-        {
-            "image_size": 64,
-            "patch_size": 4,
-            "embed_dim": 16,
-            "depths": [1, 2],
-            "num_heads": [2, 4],
-            "window_size": 4,
-        },
-        image,
-    ),
-    (
-        "swinv2",
-        _CLASSES,
-        {
-            "image_size": 64,
-            "patch_size": 4,
-            "embed_dim": 16,
-            "depths": [1, 2],
-            "num_heads": [2, 4],
-            "window_size": 4,
-        },
-        image,
-    ),
+    ("swin", _CLASSES, _WINDOWS, image),
+    ("swinv2", _CLASSES, _WINDOWS, image),
     ("beit", _CLASSES, _IMAGE | LABELS | {"use_relative_position_bias": True}, image),
     ("dinov2", PLAIN, _IMAGE | {"mlp_ratio": 2}, image),
     ("dinov3_vit", PLAIN, _IMAGE | {"num_register_tokens": 2}, image),

@@ -15,7 +15,7 @@ from tunefleet.artifacts.artifact import Artifact, check_files
 from tunefleet.artifacts.network import CPU, entry_name, fields_of, new_machine, open_library
 from tunefleet.artifacts.runtime import installed_versions, load_runtime, set_threads
 from tunefleet.artifacts.segments import register_segments, release_segments
-from tunefleet.artifacts.tensors import aligned, array_of, numpy_type, tensor_of
+from tunefleet.artifacts.tensors import aligned, array_of, is_native, numpy_type, tensor_of
 from tunefleet.artifacts.weights import ALIGNMENT, Weights, weights_path
 from tunefleet.core.network import Signature
 from tunefleet.errors import InputError, SetupError
@@ -152,7 +152,7 @@ class _Entry:
     def _tensor(self, place: int, given: Any) -> Any:
         """An input in the runtime's form, without a copy where kernels can read it as it is."""
         shape, dtype = self._types[place]
-        if dtype.kind == "V":
+        if not is_native(dtype):
             return tensor_of(np.asarray(given))
         is_array = isinstance(given, np.ndarray)
         if not is_array or (given.flags.c_contiguous and given.flags.writeable):

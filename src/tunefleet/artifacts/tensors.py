@@ -25,7 +25,7 @@ def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
 
 def tensor_of(array: Array) -> Any:
     """A tensor with the values of an array, in memory of its own."""
-    if array.dtype.kind != "V":
+    if is_native(array.dtype):
         copied = aligned(array.shape, array.dtype)
         np.copyto(copied, array)
         return load_runtime().from_dlpack(copied)
@@ -39,14 +39,19 @@ def tensor_of(array: Array) -> Any:
 
 
 def array_of(tensor: Any) -> Array:
-    """The values of a tensor, in its own memory; it lives as long as the array."""
-    name = str(tensor.dtype)
-    if name in np.sctypeDict:
+    """The values of a tensor on the CPU, in its own memory where NumPy has its type."""
+    dtype = numpy_type(str(tensor.dtype))
+    if is_native(dtype):
         return np.from_dlpack(tensor)
-    dtype = numpy_type(name)
     size = int(np.prod(tensor.shape, dtype=np.int64)) * dtype.itemsize
     values = (ctypes.c_uint8 * size).from_address(tensor.data_ptr())
     return np.array(values).view(dtype).reshape(tuple(tensor.shape))
+
+
+def is_native(dtype: np.dtype[Any]) -> bool:
+    """Whether NumPy itself has the type: it knows those of ml_dtypes by name once they are loaded,
+    but hands none of them over."""
+    return dtype.isbuiltin == 1
 
 
 def numpy_type(name: str) -> np.dtype[Any]:

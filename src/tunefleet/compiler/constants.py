@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tunefleet.artifacts.tensors import array_of
+from tunefleet.artifacts.weights import ALIGNMENT
 from tunefleet.compiler.toolchain import load_tvm
 
 tvm = load_tvm()
@@ -14,8 +16,6 @@ relax = tvm.relax
 
 Array = NDArray[Any]
 
-#: Kernels read whole vectors: TVM refuses tensors that begin elsewhere.
-ALIGNMENT = 64
 #: A copy of less costs nothing, and DLPack has its exceptions (empty tensors, scalars).
 _LEAST_BYTES = 256
 
@@ -30,15 +30,6 @@ def tensor_of(array: Array) -> Any:
     if array.nbytes < _LEAST_BYTES or not aligned or not array.flags.writeable:
         return tvm.runtime.tensor(array)
     return tvm.runtime.from_dlpack(array)
-
-
-def array_of(tensor: Any) -> Array:
-    """The values of a TVM tensor on the CPU, in its own memory where NumPy has its type; to be
-    read only."""
-    if str(tensor.dtype) not in np.sctypeDict:  # bfloat16, float8: ml_dtypes has them
-        copied: Array = tensor.numpy()
-        return copied
-    return np.from_dlpack(tensor)
 
 
 def constant(array: Array) -> Any:

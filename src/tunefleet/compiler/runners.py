@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tunefleet.artifacts.tensors import aligned
+from tunefleet.artifacts.weights import ALIGNMENT
 from tunefleet.compiler.programs import nbytes
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.core.task import TaskWeights
@@ -25,8 +27,7 @@ _COLD_BYTES = 64 * 2**10
 #: More than caches hold: beyond it weights come from memory however many others there are.
 _NO_CACHE_BYTES = 128 * 2**20
 _MOST_COPIES = 256
-#: Where a copy of a weight may begin, and how many random bytes there are before they repeat.
-_ALIGNMENT = 64
+#: How many random bytes there are before they repeat.
 _RANDOM_BYTES = 2**20
 
 
@@ -80,7 +81,7 @@ def _rotation(built: Built, weights: Sequence[int], copies: int) -> list[list[An
     step = 0
     for i in weights:
         begins[i] = step
-        step += -(-nbytes(*built.args[i]) // _ALIGNMENT) * _ALIGNMENT
+        step += -(-nbytes(*built.args[i]) // ALIGNMENT) * ALIGNMENT
     # Of few sizes: neighbouring candidates share one.
     whole = 1 << (copies * step - 1).bit_length()
     memory = {i: _memory(built.args[i][1], whole) for i in weights}
@@ -102,10 +103,9 @@ def _memory(dtype: str, size: int) -> NDArray[np.uint8]:
     """At least `size` aligned bytes of random numbers. Candidates come and go; writing them anew
     for each would take as long as measuring it."""
     pattern = random_array((_RANDOM_BYTES // nbytes((1,), dtype),), dtype, 0).view(np.uint8)
-    memory = np.empty(size + _ALIGNMENT, np.uint8)
-    aligned = memory[-memory.ctypes.data % _ALIGNMENT :][:size]
-    aligned[:] = np.resize(pattern, size)
-    return aligned
+    memory = aligned((size,), np.dtype(np.uint8))
+    memory[:] = np.resize(pattern, size)
+    return memory
 
 
 def _part(memory: NDArray[np.uint8], begin: int, shape: tuple[int, ...], dtype: str) -> Any:

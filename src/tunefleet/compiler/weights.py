@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from tunefleet.artifacts.tensors import array_of
 from tunefleet.artifacts.weights import ALIGNMENT, FORMAT, TYPE_NAMES, Weights
-from tunefleet.compiler.constants import array_of
 from tunefleet.compiler.toolchain import load_tvm
 
 tvm = load_tvm()

@@ -11,7 +11,8 @@ import torch
 from torch.fx import Node
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
-from tunefleet.compiler.constants import ALIGNMENT, constant
+from tunefleet.artifacts.weights import ALIGNMENT
+from tunefleet.compiler.constants import constant
 from tunefleet.compiler.frontends.examples import NUMPY_DTYPES
 from tunefleet.compiler.frontends.torch_nodes import argument
 from tunefleet.compiler.frontends.torch_operators import OPERATORS

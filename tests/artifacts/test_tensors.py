@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tunefleet.artifacts.tensors import array_of, numpy_type, tensor_of
+
+pytestmark = pytest.mark.tvm
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float16", "bool", "int64"])
+@pytest.mark.parametrize("shape", [(2, 3), (), (0, 3)])
+def test_a_tensor_has_the_values_of_its_array(name: str, shape: tuple[int, ...]) -> None:
+    assert ml_dtypes.bfloat16  # NumPy knows its types by name from here on
+    array = np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(numpy_type(name))
+    found = array_of(tensor_of(array))
+    assert (found.shape, found.dtype) == (array.shape, array.dtype)
+    np.testing.assert_array_equal(found.astype("float64"), array.astype("float64"))
