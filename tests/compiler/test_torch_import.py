@@ -137,3 +137,21 @@ def test_a_program_that_cannot_be_cut_stays_in_torch_as_a_whole(tmp_path: Any, t
     assert "a part of it cannot be cut out" in segment.reason
     (expected,) = network.reference(network.example_inputs)
     np.testing.assert_allclose(expected, _outputs(network, tmp_path, target)[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_threads_share_the_units_of_a_large_recurrent_layer(kind: str, tmp_path: Any) -> None:
+    import torch
+
+    from tunefleet.artifacts.runtime import set_threads
+    from tunefleet.compiler.host import native_target
+
+    torch.manual_seed(0)
+    layer = getattr(torch.nn, kind)(8, 400, batch_first=True)
+    path = _saved(tmp_path, lambda x: layer(x)[0], torch.randn(1, 5, 8))
+    network = load_network(path)
+    (expected,) = network.reference(network.example_inputs, 1)
+    set_threads(2)
+    (actual,) = _outputs(network, tmp_path, native_target(2))
+    set_threads(1)
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)

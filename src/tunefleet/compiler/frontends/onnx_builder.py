@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefleet.compiler.constants import array_of, constant
+from tunefleet.artifacts.tensors import array_of
+from tunefleet.compiler.constants import constant
 from tunefleet.compiler.frontends.onnx_refusal import Refusal
 from tunefleet.compiler.toolchain import load_tvm
 
