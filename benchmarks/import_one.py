@@ -48,12 +48,8 @@ def imported(path: Path, asked: dict[str, Any]) -> dict[str, Any]:
     from tunefleet.compiler.executable import worst_difference
     from tunefleet.compiler.host import native_target
     from tunefleet.compiler.sensitivity import nudged
-    from tunefleet.fleet.network_work import (
-        TOLERANCE,
-        accepted_difference,
-        compile_to,
-        import_network,
-    )
+    from tunefleet.fleet.network_steps import accepted_difference
+    from tunefleet.fleet.network_work import TOLERANCE, compile_to, import_network
     from tunefleet.request import shape_request
 
     target = native_target(THREADS)

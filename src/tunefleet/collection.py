@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tunefleet.context import BenchmarkContext
@@ -20,6 +21,7 @@ from tunefleet.core.settings import MeasureSettings, SearchSettings, TuneSetting
 from tunefleet.errors import InputError, JobError, TunefleetError
 from tunefleet.request import job_spec
 from tunefleet.scheduler.values import JobEnd, JobRequest, Role
+from tunefleet.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from tunefleet.core.task import WeightedTask
@@ -194,10 +196,11 @@ class _Network:
 
     def _open(self, spec: JobSpec) -> None:
         """Import the network and enter the tasks that no network before it has."""
-        from tunefleet.fleet.network_work import import_network
+        from tunefleet.fleet.network_steps import tasked_network
 
         target = self._target
-        tasks = import_network(self._name, target.target).tasks
+        with scratch_folder("tasks") as folder:
+            tasks = tasked_network(self._name, target.target, Path(folder)).tasks
         own = [w for w in tasks if w.task.task_id not in target.seen]
         target.seen.update(w.task.task_id for w in own)
         job = target.store.open_job(spec, job_id=uuid.uuid4().hex, now=time.time())

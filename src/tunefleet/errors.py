@@ -95,8 +95,15 @@ def raise_mistake(error: BaseException) -> None:
         return
     if isinstance(error, InternalError):
         raise error
+    raise internal(error) from error
+
+
+def internal(error: BaseException) -> InternalError:
+    """An error that nobody foresaw, with where it happened."""
+    if isinstance(error, InternalError):
+        return error
     place = traceback.extract_tb(error.__traceback__)[-1]
     file = place.filename.removeprefix(_PACKAGE)
     found = InternalError(f"{type(error).__name__}: {error} ({file}:{place.lineno})")
     found.details = "".join(traceback.format_exception(error))
-    raise found from error
+    return found

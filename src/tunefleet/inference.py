@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tunefleet.context import SHORTEST_ID, default_home
-from tunefleet.errors import InputError, TunefleetError
+from tunefleet.errors import InputError, TunefleetError, raise_mistake
 from tunefleet.scratch import scratch_folder
 
 if TYPE_CHECKING:
@@ -109,30 +109,30 @@ def evaluate_artifact(
     return value | ({"shapes": shapes} if len(shapes) > 1 else {})
 
 
-def _sources(artifact: Artifact) -> tuple[list[Reference | None], list[str]]:
+def _sources(artifact: Artifact) -> tuple[Sequence[Reference | None], list[str]]:
     """The source framework's network for each shape, and why there is none where there is not."""
-
-    from tunefleet.compiler.frontends import ImportRequest, load_network, network_digest
+    from tunefleet.compiler.frontends import network_digest
     from tunefleet.core.shapes import ShapeRequest
+    from tunefleet.fleet.network_steps import source_networks
 
-    found: list[Reference | None] = []
-    for signature in artifact.network.signatures:
-        shapes = ShapeRequest.of(
-            [(spec.name, spec.shape) for spec in signature.inputs],
-            constants=artifact.network.constants,
-        )
-        is_zoo = artifact.network.source == "zoo"
-        with scratch_folder("evaluate") as folder:
-            request = ImportRequest(Path(folder), ShapeRequest() if is_zoo else shapes)
-            try:
-                if network_digest(artifact.spec) != artifact.spec_digest:
-                    raise InputError(f"{artifact.spec} has changed since it was tuned")
-                found.append(load_network(artifact.spec, request).reference)
-            except TunefleetError as error:
-                return [None] * len(artifact.network.signatures), [
-                    f"not measured beside its source framework: {error.what}"
-                ]
-    return found, []
+    signatures = artifact.network.signatures
+    if artifact.network.source == "zoo":
+        requests = [ShapeRequest()] * len(signatures)
+    else:
+        constants = artifact.network.constants
+        requests = [
+            ShapeRequest.of([(t.name, t.shape) for t in each.inputs], constants=constants)
+            for each in signatures
+        ]
+    with scratch_folder("evaluate") as folder:
+        try:
+            if network_digest(artifact.spec) != artifact.spec_digest:
+                raise InputError(f"{artifact.spec} has changed since it was tuned")
+            return source_networks(artifact.spec, Path(folder), requests), []
+        except TunefleetError as error:
+            raise_mistake(error)
+            why = f"not measured beside its source framework: {error.what}"
+            return [None] * len(signatures), [why]
 
 
 def _measured(

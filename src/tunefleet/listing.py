@@ -19,11 +19,11 @@ def list_tasks(
 ) -> dict[str, Any]:
     """The tasks of a network on a target, ranked by their share of its FLOPs; tunes nothing."""
     from tunefleet.compiler.host import parse_target
-    from tunefleet.fleet.network_work import import_network
+    from tunefleet.fleet.network_steps import tasked_network
 
     target = parse_target(target_text, threads)
     with scratch_folder("tasks") as folder:
-        tasked = import_network(spec, target, Path(folder), shapes, whole=whole)
+        tasked = tasked_network(spec, target, Path(folder), shapes, whole=whole)
     total = tasked.flops or 1.0
     return {
         "network": tasked.info.name,

@@ -160,18 +160,16 @@ class Session:
     ) -> None:
         """The part of `from_network` that the device has no part in."""
         from tunefleet.compiler.frontends import network_digest
-        from tunefleet.fleet.memory import give_back
-        from tunefleet.fleet.network_work import import_network, prepare_network
+        from tunefleet.fleet.network_steps import prepared_network
 
         self._phase("import")
         target, folder = self.context.target, self._scratch_path()
+        cores = self.context.layout.host_cores
         with self.context.timed("import", Role.HOST):
-            tasked = import_network(str(spec), target, folder, shapes, whole=whole)
-            for note in dict.fromkeys(n for each in tasked.variants for n in each.notes):
+            found = prepared_network(str(spec), target, folder, shapes, whole=whole, cores=cores)
+            for note in dict.fromkeys(n for each in found.tasked.variants for n in each.notes):
                 self._observer(Note(note))
-            self._prepared = prepare_network(tasked, target, folder)
-            del tasked  # with weights that are in the module's file by now
-            give_back()
+            self._prepared = found
         self.context.values["network"] = self._prepared.info.name
         # Where it is found again to be measured beside its artifact.
         is_file = Path(spec).exists()
@@ -181,7 +179,7 @@ class Session:
     def check_import(self) -> None:
         """The part of `from_network` that runs on the device."""
         prepared = self._need(self._prepared, "check_import", "import_network")
-        from tunefleet.fleet.network_work import check
+        from tunefleet.fleet.network_steps import check
 
         self._phase("check")
         with self.context.timed("check", Role.DEVICE):
@@ -267,17 +265,14 @@ class Session:
     def compile(self) -> None:
         """The part of `build` that the device has no part in."""
         prepared = self._need(self._prepared, "build", "from_network")
-        from tunefleet.artifacts.weights import drop_pages, weights_path
-        from tunefleet.fleet.memory import give_back
-        from tunefleet.fleet.network_work import compile_to
+        from tunefleet.fleet.network_steps import compile_tuned
 
         tuned = self._scratch_path() / "tuned.so"
         self._phase("compile")
         with self.context.timed("compile", Role.HOST):
             traces = self._traces(prepared)
-            compile_to(tuned, prepared.tasked.module, self.context.target, traces)
-            drop_pages(weights_path(prepared.plain))
-            give_back()
+            cores = self.context.layout.host_cores
+            compile_tuned(prepared, tuned, self.context.target, traces, cores)
         self._tuned, self._delivered, self._why_plain = tuned, "tuned", ""
 
     def verify(self) -> None:
@@ -285,7 +280,7 @@ class Session:
         tuned = self._need(self._tuned, "verify", "compile")
         prepared = self._need(self._prepared, "verify", "from_network")
         from tunefleet.fleet.comparison import Contender, compare
-        from tunefleet.fleet.network_work import difference_of
+        from tunefleet.fleet.network_steps import difference_of
 
         machine = self._start_machine()
         self._phase("measure")

@@ -154,6 +154,14 @@ BAD: dict[str, tuple[Callable[[Path], str], tuple[str, ...]]] = {
         _onnx(lambda: _model([_node("Mystery", domain="mine")], opsets=(("", 18), ("mine", 1)))),
         ("ONNX Runtime cannot run it", "Mystery"),
     ),
+    "onnx with a circle": (
+        _onnx(lambda: _model([_node("Relu", ("z",)), _node("Relu", ("y",), ("z",))])),
+        ("needs its own output",),
+    ),
+    "onnx of very many operators": (
+        _onnx(lambda: _model([_node("Relu") for _ in range(20_001)])),
+        ("20,001 operators",),
+    ),
     "garbage pt2": (_file("network.pt2", b"PK\x03\x04 not a zip"), ("not a readable", "torch")),
     "pt2 with a number as input": (
         _exported(lambda x: x + 1, lambda t: 3),
@@ -259,3 +267,29 @@ def test_missing_torch_is_a_matter_of_setup(tmp_path, monkeypatch):
     with pytest.raises(SetupError) as caught:
         load_network(path)
     assert "pip install tunefleet[torch]" in _one_line(caught.value)
+
+
+@pytest.mark.tvm
+def test_a_network_that_nobody_would_wait_for_is_refused(tmp_path, monkeypatch):
+    from onnx import TensorProto, helper
+
+    from tunefleet.compiler.frontends import onnx_
+
+    monkeypatch.setattr(onnx_, "_LONGEST_RUN_S", 0.5)
+    number = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [_node("Relu", ("a",), ("b",)), _node("Identity", ("go",), ("on",))],
+        "body",
+        [
+            number("i", TensorProto.INT64, []),
+            number("go", TensorProto.BOOL, []),
+            number("a", TensorProto.FLOAT, (1, 4)),
+        ],
+        [number("on", TensorProto.BOOL, []), number("b", TensorProto.FLOAT, (1, 4))],
+    )
+    loop = _node("Loop", ("rounds", "", "x"), body=body)
+    model = _model([loop])
+    model.graph.initializer.append(helper.make_tensor("rounds", TensorProto.INT64, [], [10**9]))
+    path = _onnx(lambda: model)(tmp_path)
+    with pytest.raises(InputError, match=r"takes ONNX Runtime more than 0\.5 s"):
+        load_network(path)

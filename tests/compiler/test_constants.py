@@ -130,17 +130,25 @@ def _addresses(mod: Any) -> set[int]:
     }
 
 
-def test_a_prepared_network_holds_its_weights_as_pages_of_the_plain_module(
+def test_a_prepared_program_is_read_with_pages_of_the_plain_module_as_weights(
     target: Any, tmp_path: Path
 ) -> None:
+    from tunefleet.compiler.tasks import extract_tasks
+    from tunefleet.compiler.weights import load_program
     from tunefleet.fleet.network_work import import_network, prepare_network
 
     tasked = import_network("zoo:tiny_cnn", target)
     prepared = prepare_network(tasked, target, tmp_path)
-    addresses = _addresses(prepared.tasked.module)
-    assert len(_addresses(tasked.module)) == len(addresses)
-    assert all(_lies_in(tmp_path / "plain.safetensors", address) for address in addresses)
+    assert prepared.tasked.module is None
     assert all(each.mod is None for each in prepared.tasked.variants)
+    weights = tmp_path / "plain.safetensors"
+    module = load_program(prepared.program, weights)
+    addresses = _addresses(module)
+    assert len(_addresses(tasked.module)) == len(addresses)
+    assert all(_lies_in(weights, address) for address in addresses)
+    assert [t.task.task_id for t in extract_tasks(module, target)] == [
+        t.task.task_id for t in tasked.tasks
+    ]
 
 
 def test_shapes_of_a_network_hold_equal_weights_once(target: Any) -> None:

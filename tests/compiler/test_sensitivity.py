@@ -35,7 +35,8 @@ def test_floats_move_by_their_last_bit_and_integers_stay():
 
 
 def test_the_accepted_difference_follows_the_source_frameworks_own():
-    from tunefleet.fleet.network_work import TOLERANCE, accepted_difference
+    from tunefleet.fleet.network_steps import accepted_difference
+    from tunefleet.fleet.network_work import TOLERANCE
 
     sure, unsure = np.ones(4, "float32"), np.array([1.0, 1.01], "float32")
     assert accepted_difference([[sure]], [[sure]]) == TOLERANCE

@@ -42,7 +42,7 @@ def _failure(end: str, text: str = "worker died: SIGSEGV") -> Any:
 
 @pytest.mark.parametrize("end", ["memory", "crash"])
 def test_a_step_that_meets_its_limit_is_tried_again_without_it(end: str) -> None:
-    from tunefleet.fleet.network_work import on_device
+    from tunefleet.fleet.network_steps import on_device
 
     machine: Any = _Machine(_failure(end), 42)
     assert on_device(machine, "it failed", len) == 42
@@ -50,7 +50,7 @@ def test_a_step_that_meets_its_limit_is_tried_again_without_it(end: str) -> None
 
 
 def test_a_step_that_fails_by_itself_is_not_tried_again() -> None:
-    from tunefleet.fleet.network_work import on_device
+    from tunefleet.fleet.network_steps import on_device
 
     machine: Any = _Machine(_failure("error", "no such kernel"))
     with pytest.raises(JobError, match="it failed: no such kernel"):
@@ -59,7 +59,7 @@ def test_a_step_that_fails_by_itself_is_not_tried_again() -> None:
 
 
 def test_a_step_that_lacks_memory_twice_says_what_is_free() -> None:
-    from tunefleet.fleet.network_work import on_device
+    from tunefleet.fleet.network_steps import on_device
 
     machine: Any = _Machine(_failure("memory", "out of memory"), _failure("crash", "died: SIGKILL"))
     with pytest.raises(JobError, match=r"GiB of memory are free.*goes on from its records"):
@@ -84,13 +84,13 @@ def test_a_network_that_cannot_run_is_refused_at_its_import(
     tiny: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tunefleet.compiler.host import native_target
-    from tunefleet.fleet import network_work
+    from tunefleet.fleet import network_steps, network_work
 
     prepared = network_work.prepare_network(tiny, native_target(1), tmp_path)
-    monkeypatch.setattr(network_work, "machine_memory", lambda: Memory(GIB, GIB))
+    monkeypatch.setattr(network_steps, "machine_memory", lambda: Memory(GIB, GIB))
     machine: Any = SimpleNamespace(target=SimpleNamespace(threads=1))  # it is asked nothing else
     with pytest.raises(JobError, match="tiny_cnn needs"):
-        network_work.check(prepared, machine)
+        network_steps.check(prepared, machine)
 
 
 def test_a_footprint_has_the_weights_once_and_what_lives_at_once(tiny: Any) -> None:
@@ -120,7 +120,9 @@ def _checked(*outputs: Any, tolerance: float = 1e-3) -> Any:
     from tunefleet.fleet.network_work import PreparedNetwork
 
     tasked: Any = None
-    return PreparedNetwork(tasked, Path("plain.so"), None, (list(outputs),), 0.0, tolerance)
+    return PreparedNetwork(
+        tasked, Path("program.json"), Path("plain.so"), None, (list(outputs),), 0.0, tolerance
+    )
 
 
 def test_a_verification_that_says_little_is_told() -> None:

@@ -12,7 +12,6 @@ import mmap
 import struct
 from pathlib import Path
 from typing import Any
-from weakref import WeakSet
 
 import numpy as np
 
@@ -56,9 +55,8 @@ class Weights:
         self.entries: dict[str, list[int]] = json.loads(metadata["entries"])
         # Copied where somebody writes, which nobody does: DLPack has no read-only tensors.
         with path.open("rb") as file:
-            self._pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-        _mapped.setdefault(path, WeakSet()).add(self._pages)
-        self._data = np.frombuffer(self._pages, "uint8", offset=8 + length)
+            pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        self._data = np.frombuffer(pages, "uint8", offset=8 + length)
 
     def tensor(self, number: int) -> Any:
         described = self._header[str(number)]
@@ -67,17 +65,6 @@ class Weights:
         return load_runtime().from_dlpack(
             array.reshape(described["shape"]), require_alignment=ALIGNMENT
         )
-
-
-#: What is mapped of each file in this process.
-_mapped: dict[Path, WeakSet[mmap.mmap]] = {}
-
-
-def drop_pages(path: Path) -> None:
-    """Give back the memory in which this process looked at a file of weights; whoever looks again
-    gets it again."""
-    for pages in _mapped.get(path, ()):
-        pages.madvise(mmap.MADV_DONTNEED)
 
 
 def read_weights(path: Path, entry: str) -> list[Any]:

@@ -1,6 +1,7 @@
 """Keeps the chatter of source frameworks and of TVM's C++ away from the user's terminal.
 
-Whoever wants to draw meanwhile (the live view) keeps a duplicate of file descriptor 2.
+Whoever wants to draw meanwhile (the live view) keeps a duplicate of file descriptor 2. In a worker,
+where that is a log, what C++ says stays: it may be its last words.
 """
 
 from __future__ import annotations
@@ -13,6 +14,14 @@ import os
 import traceback
 import warnings
 from collections.abc import Iterator
+
+_kept = False
+
+
+def keep_output() -> None:
+    """From now on, leave file descriptor 2 of this process as it is: it is a log."""
+    global _kept
+    _kept = True
 
 
 @contextlib.contextmanager
@@ -49,7 +58,10 @@ def forget_frames(exc: BaseException) -> None:
 
 @contextlib.contextmanager
 def _silent_descriptor() -> Iterator[None]:
-    """What is written to file descriptor 2 goes nowhere."""
+    """What is written to file descriptor 2 goes nowhere, unless that is a log."""
+    if _kept:
+        yield
+        return
     stderr = os.dup(2)
     null = os.open(os.devnull, os.O_WRONLY)
     try:

@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ class Lifted:
         self.mod = mod.clone()
         for gvar, function in mod.functions_items():
             if isinstance(function, relax.Function):
-                lifter = _Lifter(self)
+                lifter = _Lifter(self.number)
                 self.mod.update_func(gvar, lifter.lifted(function))
                 self.entries[str(gvar.name_hint)] = lifter.numbers
 
@@ -101,10 +102,12 @@ def _large(constant: Any) -> Array | None:
 
 @relax.expr_functor.mutator
 class _Lifter(relax.PyExprMutator):  # type: ignore[name-defined]
-    def __init__(self, module: Lifted) -> None:
+    """`number` says which constant an array is, or None of one that stays inside."""
+
+    def __init__(self, number: Callable[[Array], int | None]) -> None:
         super().__init__()
         self.numbers: list[int] = []
-        self._module = module
+        self._number = number
         self._params: dict[int, Any] = {}
 
     def lifted(self, function: Any) -> Any:
@@ -114,37 +117,40 @@ class _Lifter(relax.PyExprMutator):  # type: ignore[name-defined]
 
     def visit_generic_const_(self, op: Any) -> Any:
         array = _large(op)
-        if array is None:
+        number = None if array is None else self._number(array)
+        if number is None:
             return op
-        number = self._module.number(array)
         if number not in self._params:
             self.numbers.append(number)
             self._params[number] = relax.Var(f"weight{number}", op.ty)
         return self._params[number]
 
 
-def on_file(mod: Any, lifted: Lifted, path: Path) -> Any:
-    """`mod`, with the constants that `lifted` has of it taken from the file that they were written
-    to: pages that processes share and that the kernel drops when it needs memory."""
-    tensors = Weights(path)
-    mapped = mod.clone()
+def save_program(mod: Any, known: Lifted, path: Path) -> None:
+    """Write a module for another process, less the constants that `known` has: those lie in its
+    file of weights already."""
+    without = mod.clone()
+    numbers: dict[str, list[int]] = {}
     for gvar, function in mod.functions_items():
         if isinstance(function, relax.Function):
-            mapped.update_func(gvar, _Mapper(lifted, tensors).visit_expr(function))
-    return mapped
+            lifter = _Lifter(known.known)
+            without.update_func(gvar, lifter.lifted(function))
+            numbers[str(gvar.name_hint)] = lifter.numbers
+    program = {"numbers": numbers, "module": str(tvm.ir.save_json(without))}
+    path.write_text(json.dumps(program))
 
 
-@relax.expr_functor.mutator
-class _Mapper(relax.PyExprMutator):  # type: ignore[name-defined]
-    def __init__(self, lifted: Lifted, tensors: Weights) -> None:
-        super().__init__()
-        self._lifted = lifted
-        self._tensors = tensors
-
-    def visit_generic_const_(self, op: Any) -> Any:
-        array = _large(op)
-        number = None if array is None else self._lifted.known(array)
-        return op if number is None else relax.const(self._tensors.tensor(number))
+def load_program(path: Path, weights: Path) -> Any:
+    """The module of `save_program`. Its constants are pages of the file of weights, which processes
+    share and which the kernel drops when it needs memory."""
+    program = json.loads(path.read_text())
+    mod, tensors = tvm.ir.load_json(program["module"]), Weights(weights)
+    for name, numbers in program["numbers"].items():
+        if numbers:
+            taken = mod[name].params[-len(numbers) :]
+            values = {p: tensors.tensor(n) for p, n in zip(taken, numbers, strict=True)}
+            mod = relax.transform.BindParams(name, values)(mod)
+    return mod
 
 
 def write_weights(path: Path, lifted: Lifted) -> None:

@@ -12,7 +12,8 @@ from tunefleet.compiler.frontends import Reference
 from tunefleet.core.statistics import Interval, interval
 from tunefleet.fleet import work
 from tunefleet.fleet.machine import Machine
-from tunefleet.fleet.network_work import PreparedNetwork, on_device
+from tunefleet.fleet.network_steps import on_device
+from tunefleet.fleet.network_work import PreparedNetwork
 
 #: Names of the contenders of an evaluation.
 SOURCE, UNTUNED, TUNED = "source", "untuned", "tuned"

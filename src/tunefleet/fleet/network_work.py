@@ -1,18 +1,19 @@
-"""Work on a whole network around the loop: import and check before, compile and verify after."""
+"""What workers do with a whole network: import it before the search, compile it after."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
-
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from tunefleet.compiler.footprint import footprint
 from tunefleet.compiler.frontends import (
     ImportedNetwork,
+    ImportRequest,
+    Reference,
+    load_network,
     load_networks,
     network_bytes,
     network_name,
@@ -24,28 +25,14 @@ from tunefleet.core.network import SEGMENT_PREFIX, Footprint, NetworkInfo, Signa
 from tunefleet.core.shapes import ShapeRequest
 from tunefleet.core.target import Target
 from tunefleet.core.task import WeightedTask
-from tunefleet.errors import JobError
-from tunefleet.fleet import work
-from tunefleet.fleet.machine import Machine
-from tunefleet.fleet.memory import check_fits, gib, give_back, machine_memory
-from tunefleet.fleet.pool import CallEnd, CallFailure
+from tunefleet.fleet.memory import check_fits, give_back, machine_memory
 
 if TYPE_CHECKING:
     from tunefleet.compiler.weights import Lifted
 
-T = TypeVar("T")
-
 #: Largest accepted difference from the source framework, relative to the largest output: float32
 #: sums in another order through hundreds of layers.
 TOLERANCE = 1e-3
-#: Where the source framework's own outputs move by more than that when the last bit of its inputs
-#: does, so many times that movement is accepted,
-_TIMES_OWN = 4.0
-#: but never more than this.
-_MOST_TOLERANCE = 0.1
-
-_NETWORK_TIMEOUT_S = 900.0
-
 #: A network with more work than this is not run as TVM alone compiles it: at half a GFLOP/s one
 #: inference would take longer than a few seconds, and tells a user nothing.
 MOST_UNTUNED_FLOPS = 2e9
@@ -55,8 +42,9 @@ MOST_UNTUNED_FLOPS = 2e9
 class TaskedNetwork:
     """A network after the graph pipeline: one module for all its shapes, split into tasks.
 
-    `variants` are its imports, one for each signature of `info`, without their modules.
-    `float_type` is the one of fewest digits that it computes in.
+    `variants` are its imports, one for each signature of `info`, without their modules. `module`
+    is None outside of the process that imported it. `float_type` is the one of fewest digits that
+    it computes in.
     """
 
     info: NetworkInfo
@@ -93,12 +81,14 @@ class TaskedNetwork:
 class PreparedNetwork:
     """A network with its plain module compiled: scheduled without a search.
 
-    `untuned` is the module as TVM alone would make it, for comparison; None where running it would
-    take too long. `difference` of the plain module's outputs from the source framework's
+    `program` is the file of what it was compiled from, beside its weights: what `compile_program`
+    reads. `untuned` is the module as TVM alone would make it, for comparison; None where running
+    it would take too long. `difference` of the plain module's outputs from the source framework's
     (`expected`, for each signature) is what `check` finds, and `tolerance` what it accepts.
     """
 
     tasked: TaskedNetwork
+    program: Path
     plain: Path
     untuned: Path | None
     expected: tuple[list[Any], ...] = ()
@@ -180,64 +170,48 @@ def _info(variants: Sequence[ImportedNetwork]) -> NetworkInfo:
 
 
 def prepare_network(tasked: TaskedNetwork, target: Target, folder: Path) -> PreparedNetwork:
-    """Compile a network's plain module into `folder`, and the untuned one if it can be run."""
-    from tunefleet.artifacts.weights import weights_path
-    from tunefleet.compiler.weights import on_file
+    """Compile a network's plain module into `folder`, and the untuned one if it can be run; its
+    program stays there."""
+    from tunefleet.compiler.weights import save_program
 
-    plain, untuned = folder / "plain.so", None
+    program, plain, untuned = folder / "program.json", folder / "plain.so", None
     lifted = compile_to(plain, tasked.module, target, {})
-    # What the process holds of the weights from here on are pages of the file.
-    module = on_file(tasked.module, lifted, weights_path(plain))
-    tasked = replace(tasked, module=module)
+    save_program(tasked.module, lifted, program)
     if tasked.flops <= MOST_UNTUNED_FLOPS:
         untuned = folder / "untuned.so"
         compile_to(untuned, tasked.module, target, {}, plain=False)
-    return PreparedNetwork(tasked, plain, untuned)
+    return PreparedNetwork(replace(tasked, module=None), program, plain, untuned)
 
 
-def check(prepared: PreparedNetwork, machine: Machine) -> PreparedNetwork:
-    """Compare the plain module with the source framework, on the device.
-
-    Raises JobError when they disagree, whatever tuning made of it would be wrong too, and before
-    when this machine has not the memory for it.
-    """
-    from tunefleet.compiler.sensitivity import nudged
-
-    name, variants = prepared.info.name, prepared.tasked.variants
-    check_fits(name, prepared.tasked.footprint, machine_memory())
-    machine.grant(prepared.tasked.footprint)
-    expected = tuple(_reference(each, each.example_inputs, machine) for each in variants)
-    prepared = replace(prepared, expected=expected)
-    difference = difference_of(prepared, prepared.plain, machine)
-    if difference > TOLERANCE:
-        kind = prepared.tasked.float_type
-        moved = (nudged(each.example_inputs, kind) for each in variants)
-        again = [_reference(e, inputs, machine) for e, inputs in zip(variants, moved, strict=True)]
-        prepared = replace(prepared, tolerance=accepted_difference(expected, again))
-    if not difference <= prepared.tolerance:
-        raise JobError(
-            f"{name}: the imported network differs from its source framework by "
-            f"{difference:.1e} of the largest output",
-            cure="report the network; its import is wrong and tuning it would be too",
-        )
-    return replace(prepared, difference=difference)
+def tasks_of(
+    spec: str, target: Target, folder: Path, shapes: ShapeRequest | None, whole: bool
+) -> TaskedNetwork:
+    """What of a network travels between processes: all but its module."""
+    return replace(import_network(spec, target, folder, shapes, whole=whole), module=None)
 
 
-def _reference(
-    network: ImportedNetwork, inputs: Sequence[Any], machine: Machine
-) -> list[NDArray[Any]]:
-    what = f"{network.info.name}: the source framework failed"
-    threads = machine.target.threads
-    return on_device(machine, what, work.run_reference, network.reference, list(inputs), threads)
+def import_and_prepare(
+    spec: str, target: Target, folder: Path, shapes: ShapeRequest | None, whole: bool
+) -> PreparedNetwork:
+    """Import a network and compile its plain module."""
+    return prepare_network(
+        import_network(spec, target, folder, shapes, whole=whole), target, folder
+    )
 
 
-def accepted_difference(expected: Sequence[list[Any]], moved: Sequence[list[Any]]) -> float:
-    """What may lie between two right implementations, by how far the outputs of one, `expected`,
-    move when the last bit of its inputs does."""
-    from tunefleet.compiler.executable import worst_difference
+def references_of(spec: str, folder: Path, requests: Sequence[ShapeRequest]) -> list[Reference]:
+    """The source framework's network at each of the shapes."""
+    return [load_network(spec, ImportRequest(folder, each)).reference for each in requests]
 
-    own = max(worst_difference(e, m) for e, m in zip(expected, moved, strict=True))
-    return min(max(TOLERANCE, _TIMES_OWN * own), _MOST_TOLERANCE)
+
+def compile_program(
+    program: Path, plain: Path, path: Path, target: Target, traces: Mapping[str, str]
+) -> None:
+    """Compile a program that `prepare_network` wrote with the given traces, into a library."""
+    from tunefleet.artifacts.weights import weights_path
+    from tunefleet.compiler.weights import load_program
+
+    compile_to(path, load_program(program, weights_path(plain)), target, traces)
 
 
 def compile_to(
@@ -250,47 +224,3 @@ def compile_to(
         network = compile_network(module, target, traces, plain=plain)
         save_network(network, path)
     return network.weights
-
-
-def difference_of(prepared: PreparedNetwork, path: Path, machine: Machine) -> float:
-    """How far a module's outputs are from the source framework's at any of its shapes; it runs in
-    the device worker."""
-    from tunefleet.artifacts.network import entry_name
-    from tunefleet.compiler.executable import worst_difference
-
-    worst = 0.0
-    for index, (each, expected) in enumerate(
-        zip(prepared.tasked.variants, prepared.expected, strict=True)
-    ):
-        actual = on_device(
-            machine,
-            f"{prepared.info.name}: the compiled module failed",
-            work.run_network,
-            str(path),
-            entry_name(index),
-            list(each.example_inputs),
-        )
-        worst = max(worst, worst_difference(expected, actual))
-    return worst
-
-
-def on_device(machine: Machine, what: str, function: Callable[..., T], *args: Any) -> T:
-    """Call a function of `work` in the device worker; once more, in a fresh one with all of the
-    machine's memory, where the worker died or met its limit. Raises JobError beginning with `what`.
-    """
-    outcome = machine.device.call(function, *args, timeout_s=_NETWORK_TIMEOUT_S)
-    if isinstance(outcome, CallFailure) and outcome.end in (CallEnd.MEMORY, CallEnd.CRASH):
-        machine.grant_all()
-        outcome = machine.device.call(function, *args, timeout_s=_NETWORK_TIMEOUT_S)
-    if isinstance(outcome, CallFailure):
-        memory = machine_memory()
-        # The kernel kills the process that has most when memory runs out.
-        short = outcome.end is CallEnd.MEMORY or outcome.text.endswith("SIGKILL")
-        raise JobError(
-            f"{what}: {outcome.text}",
-            cure=f"{gib(memory.available)} of memory are free: end what else uses it, then give "
-            "the same command again, which goes on from its records"
-            if short
-            else "try again, then report the network",
-        )
-    return outcome

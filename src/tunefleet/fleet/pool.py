@@ -115,6 +115,8 @@ def _initialize(config: WorkerConfig, registry: str) -> None:
     """Runs first in every worker."""
     _die_with_creator()
     Path(registry, str(os.getpid())).touch()
+    # Locks that libraries make here (tqdm's) then have no name that outlives a killed worker.
+    multiprocessing.set_start_method("fork", force=True)
     # Ctrl-C is for the driver, which ends its workers itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _write_to_log(config.log_path)
@@ -221,11 +223,16 @@ class WorkerPool:
         return future
 
     def call(
-        self, function: Callable[..., T], *args: Any, timeout_s: float | None = None
+        self,
+        function: Callable[..., T],
+        *args: Any,
+        timeout_s: float | None = None,
+        lives: int = _LIVES,
     ) -> T | CallFailure:
-        """Run one call and wait; errors of this project's tree are raised as they are."""
+        """Run one call and wait; errors of this project's tree are raised as they are. It is poison
+        when it has cost so many workers their `lives`."""
         first: T | CallFailure = self._outcome(self.submit(function, *args, timeout_s=timeout_s))
-        return self._unless_poison(first, function, args, timeout_s)
+        return self._unless_poison(first, function, args, timeout_s, lives)
 
     def _unless_poison(
         self,
@@ -233,9 +240,10 @@ class WorkerPool:
         function: Callable[..., T],
         args: Sequence[Any],
         timeout_s: float | None,
+        lives: int = _LIVES,
     ) -> T | CallFailure:
         """Repeat a call whose worker died, until it has cost as many as it may."""
-        for _ in range(1, _LIVES):
+        for _ in range(1, lives):
             if not isinstance(result, CallFailure) or result.end is not CallEnd.CRASH:
                 return result
             result = self._outcome(self.submit(function, *args, timeout_s=timeout_s))

@@ -12,9 +12,23 @@ import numpy as np
 
 from tunefleet.core.network import NetworkInfo
 from tunefleet.core.shapes import ShapeRequest
+from tunefleet.errors import InputError
 
 if TYPE_CHECKING:
     import tvm
+
+
+#: TVM's passes take a time that grows with the square of the operators: a minute for so many.
+_MOST_OPERATORS = 20_000
+
+
+def check_operators(count: int, what: str) -> None:
+    """Raises InputError for a graph that nobody would wait for."""
+    if count > _MOST_OPERATORS:
+        raise InputError(
+            f"{what} has {count:,} operators, more than {_MOST_OPERATORS:,} are not imported",
+            cure="export a smaller part of it, or its loops as loops",
+        )
 
 
 class Reference(Protocol):

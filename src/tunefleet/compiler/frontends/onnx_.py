@@ -7,12 +7,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from threading import Timer
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tunefleet.compiler.frontends.examples import seeded_inputs
-from tunefleet.compiler.frontends.imported import ImportedNetwork, ImportRequest
+from tunefleet.compiler.frontends.imported import ImportedNetwork, ImportRequest, check_operators
 from tunefleet.compiler.frontends.spec import (
     ONNX_SUFFIX,
     network_digest,
@@ -26,6 +27,10 @@ from tunefleet.errors import InputError, SetupError, raise_mistake
 
 if TYPE_CHECKING:
     import onnx
+
+
+#: Seconds of an inference beyond which nobody waits for a search.
+_LONGEST_RUN_S = 20.0
 
 
 class OnnxFrontend:
@@ -73,12 +78,34 @@ class OnnxReference:
         return self.__dict__ | {"_sessions": {}}
 
     def __call__(self, inputs: Sequence[np.ndarray], threads: int = 1) -> list[np.ndarray]:
+        return self._run(inputs, threads, None)
+
+    def within(self, inputs: Sequence[np.ndarray], limit_s: float) -> list[np.ndarray]:
+        """As a call, of at most so many seconds; InputError where it takes longer."""
+        from onnxruntime import RunOptions
+
+        options = RunOptions()
+        timer = Timer(limit_s, setattr, (options, "terminate", True))
+        timer.start()
+        try:
+            return self._run(inputs, 1, options)
+        except InputError:
+            if not options.terminate:
+                raise
+            raise InputError(
+                f"{shown(self._path)}: one inference takes ONNX Runtime more than {limit_s:g} s",
+                cure="give smaller shapes: --shape, --dim",
+            ) from None
+        finally:
+            timer.cancel()
+
+    def _run(self, inputs: Sequence[np.ndarray], threads: int, options: Any) -> list[np.ndarray]:
         from tunefleet.compiler.frontends.onnx_maps import as_array
 
         session = self.open(threads)
         feed = self._feed(inputs)
         try:
-            outputs = session.run(None, feed)
+            outputs = session.run(None, feed, options)
         except Exception as exc:
             raise_mistake(exc)
             shapes = ", ".join(str(spec) for spec in self._inputs)
@@ -163,7 +190,7 @@ def _require(what: str) -> None:
 
 def _load(path: Path, request: ImportRequest, what: str) -> ImportedNetwork:
     from tunefleet.compiler.frontends.onnx_constants import with_constants
-    from tunefleet.compiler.frontends.onnx_file import free_zeros, read_file
+    from tunefleet.compiler.frontends.onnx_file import all_nodes, free_zeros, read_file
     from tunefleet.compiler.frontends.onnx_maps import without_maps
     from tunefleet.compiler.frontends.onnx_network import build_network
     from tunefleet.compiler.frontends.onnx_prepare import prepare
@@ -172,6 +199,7 @@ def _load(path: Path, request: ImportRequest, what: str) -> ImportedNetwork:
     from tunefleet.compiler.frontends.relax_ import tidy
 
     file, notes = without_maps(read_file(path))
+    check_operators(sum(1 for _ in all_nodes(file.model.graph)), what)
     file, constants = with_constants(file, request.shapes.constants)
     fixed = fix_shapes(file, replace(request.shapes, constants=()))
     for value in file.model.graph.output:
@@ -180,7 +208,7 @@ def _load(path: Path, request: ImportRequest, what: str) -> ImportedNetwork:
     zeros = free_zeros(file.model.graph, fixed.specs)
     restamped = file.restamped is not None
     reference = OnnxReference(path, fixed.specs, constants, zeros=zeros, restamped=restamped)
-    prepared = prepare(model)
+    prepared = prepare(model, what)
     if not prepared.runs:
         _check_valid(path, what)
         reference.open()
@@ -189,10 +217,11 @@ def _load(path: Path, request: ImportRequest, what: str) -> ImportedNetwork:
     names = [value.name for value in file.model.graph.output]
     known = [built.types.get(name, NOTHING_KNOWN) for name in names]
     # A graph that does not fit the shapes that were chosen shows as nodes that do not convert.
-    results = reference(inputs) if built.segments else []
+    results = reference.within(inputs, _LONGEST_RUN_S) if built.segments else []
     if any(each.shape is None for each in known):
         # Not even a rank is known: a run tells.
-        shapes = [(UNKNOWN,) * result.ndim for result in results or reference(inputs)]
+        results = results or reference.within(inputs, _LONGEST_RUN_S)
+        shapes = [(UNKNOWN,) * result.ndim for result in results]
     else:
         shapes = [each.shape or () for each in known]
     outputs = tuple(

@@ -17,6 +17,7 @@ from tunefleet.compiler.frontends.onnx_branches import choose_branches
 from tunefleet.compiler.frontends.onnx_file import domain_of, opsets_of, used
 from tunefleet.compiler.frontends.onnx_infer import attempt, with_types
 from tunefleet.compiler.frontends.onnx_loops import unroll
+from tunefleet.errors import InputError
 from tunefleet.scratch import scratch_folder
 
 #: Older files are brought to this version, from which on shapes and axes are inputs everywhere.
@@ -45,8 +46,9 @@ class Prepared:
     runs: bool
 
 
-def prepare(model: onnx.ModelProto) -> Prepared:
-    """The same graph, as simple as it gets."""
+def prepare(model: onnx.ModelProto, what: str) -> Prepared:
+    """The same graph, as simple as it gets. Raises InputError, beginning with `what`, where nodes
+    wait for each other in a circle."""
     model = choose_branches(_converted(model))
     runs = _written(model) is not None
     for _ in range(_MOST_ROUNDS):
@@ -54,7 +56,7 @@ def prepare(model: onnx.ModelProto) -> Prepared:
         model = unroll(choose_branches(with_types(_optimised(model))))
         if _form(model) == before:
             break
-    return Prepared(_sorted(with_types(model)), runs)
+    return Prepared(_sorted(with_types(model), what), runs)
 
 
 def _form(model: onnx.ModelProto) -> tuple[Any, ...]:
@@ -116,11 +118,12 @@ def _written(model: onnx.ModelProto) -> onnx.ModelProto | None:
         return attempt(optimise)
 
 
-def _sorted(model: onnx.ModelProto) -> onnx.ModelProto:
+def _sorted(model: onnx.ModelProto, what: str) -> onnx.ModelProto:
     """The nodes that an output needs, each with a name of its own, in an order in which they can
     run, without the outputs that nobody reads."""
     producer = {name: node for node in model.graph.node for name in node.output if name}
     order: list[onnx.NodeProto] = []
+    open_: set[int] = set()
     done: set[int] = set()
     stack = [(value.name, False) for value in reversed(model.graph.output)]
     while stack:
@@ -132,6 +135,11 @@ def _sorted(model: onnx.ModelProto) -> onnx.ModelProto:
             done.add(id(node))
             order.append(node)
             continue
+        if id(node) in open_:
+            raise InputError(
+                f"{what}: {node.op_type} {name[:40]} needs its own output", cure="export it again"
+            )
+        open_.add(id(node))
         stack.append((name, True))
         stack += [(source, False) for source in reversed(used(node))]
     result = onnx.ModelProto()

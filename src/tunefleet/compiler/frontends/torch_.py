@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tunefleet.compiler.frontends.examples import NUMPY_DTYPES, seeded_inputs
-from tunefleet.compiler.frontends.imported import ImportedNetwork, ImportRequest
+from tunefleet.compiler.frontends.imported import (
+    ImportedNetwork,
+    ImportRequest,
+    check_operators,
+)
 from tunefleet.compiler.frontends.spec import (
     TORCH_SUFFIX,
     network_digest,
@@ -170,6 +174,7 @@ def import_program(
     from tunefleet.compiler.frontends import torch_shapes
     from tunefleet.compiler.frontends.torch_import import convert
 
+    check_operators(sum(node.op == "call_function" for node in program.graph.nodes), what)
     request = request or ImportRequest(Path(), whole=True)
     dimensions = torch_shapes.Dimensions.of(program, dim_names or {})
     inputs = torch_shapes.user_inputs(program, dimensions, what)

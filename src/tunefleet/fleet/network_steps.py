@@ -1,0 +1,202 @@
+"""Steps on a whole network around the search, as the driver sees them: import and check before,
+compile and verify after. Its own process holds no compiler's work and no weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from numpy.typing import NDArray
+
+from tunefleet.compiler.frontends import (
+    ImportedNetwork,
+    Reference,
+    network_bytes,
+    network_name,
+)
+from tunefleet.core.shapes import ShapeRequest
+from tunefleet.core.target import Target
+from tunefleet.errors import JobError
+from tunefleet.fleet import network_work, work
+from tunefleet.fleet.apart import call_apart
+from tunefleet.fleet.machine import Machine
+from tunefleet.fleet.memory import check_fits, gib, machine_memory
+from tunefleet.fleet.network_work import TOLERANCE, PreparedNetwork, TaskedNetwork
+from tunefleet.fleet.pool import CallEnd, CallFailure
+
+T = TypeVar("T")
+
+#: Where the source framework's own outputs move by more than that when the last bit of its inputs
+#: does, so many times that movement is accepted,
+_TIMES_OWN = 4.0
+#: but never more than this.
+_MOST_TOLERANCE = 0.1
+
+_NETWORK_TIMEOUT_S = 900.0
+
+
+def tasked_network(
+    spec: str,
+    target: Target,
+    folder: Path,
+    shapes: ShapeRequest | None = None,
+    *,
+    whole: bool = False,
+) -> TaskedNetwork:
+    """`network_work.import_network` in a process of its own, and without the module."""
+    return _imported(network_work.tasks_of, spec, target, folder, shapes, whole)
+
+
+def prepared_network(
+    spec: str,
+    target: Target,
+    folder: Path,
+    shapes: ShapeRequest | None = None,
+    *,
+    whole: bool = False,
+    cores: Collection[int] = (),
+) -> PreparedNetwork:
+    """Import a network and compile its plain module into `folder`, in a process of its own on the
+    given cores."""
+    return _imported(network_work.import_and_prepare, spec, target, folder, shapes, whole, cores)
+
+
+def source_networks(spec: str, folder: Path, requests: Sequence[ShapeRequest]) -> list[Reference]:
+    """A network in its source framework at each of the shapes, imported in a process of its own."""
+    what = f"{network_name(spec)}: its import failed"
+    size = network_bytes(spec)
+    work_of = network_work.references_of
+    return call_apart(what, work_of, spec, folder, list(requests), network_bytes=size)
+
+
+def _imported(
+    function: Callable[..., T],
+    spec: str,
+    target: Target,
+    folder: Path,
+    shapes: ShapeRequest | None,
+    whole: bool,
+    cores: Collection[int] = (),
+) -> T:
+    name = network_name(spec)
+    arguments = (spec, target, folder, shapes, whole)
+    return call_apart(
+        f"{name}: its import failed",
+        function,
+        *arguments,
+        cores=cores,
+        network_bytes=network_bytes(spec),
+    )
+
+
+def compile_tuned(
+    prepared: PreparedNetwork,
+    path: Path,
+    target: Target,
+    traces: Mapping[str, str],
+    cores: Collection[int] = (),
+) -> None:
+    """Compile a prepared network with the given traces into one shared library, in a process of
+    its own on the given cores."""
+    call_apart(
+        f"{prepared.info.name}: compiling it failed",
+        network_work.compile_program,
+        prepared.program,
+        prepared.plain,
+        path,
+        target,
+        traces,
+        cores=cores,
+        network_bytes=prepared.tasked.footprint.weights,
+    )
+
+
+def check(prepared: PreparedNetwork, machine: Machine) -> PreparedNetwork:
+    """Compare the plain module with the source framework, on the device.
+
+    Raises JobError when they disagree, whatever tuning made of it would be wrong too, and before
+    when this machine has not the memory for it.
+    """
+    from tunefleet.compiler.sensitivity import nudged
+
+    name, variants = prepared.info.name, prepared.tasked.variants
+    check_fits(name, prepared.tasked.footprint, machine_memory())
+    machine.grant(prepared.tasked.footprint)
+    expected = tuple(_reference(each, each.example_inputs, machine) for each in variants)
+    prepared = replace(prepared, expected=expected)
+    difference = difference_of(prepared, prepared.plain, machine)
+    if difference > TOLERANCE:
+        kind = prepared.tasked.float_type
+        moved = (nudged(each.example_inputs, kind) for each in variants)
+        again = [_reference(e, inputs, machine) for e, inputs in zip(variants, moved, strict=True)]
+        prepared = replace(prepared, tolerance=accepted_difference(expected, again))
+    if not difference <= prepared.tolerance:
+        raise JobError(
+            f"{name}: the imported network differs from its source framework by "
+            f"{difference:.1e} of the largest output",
+            cure="report the network; its import is wrong and tuning it would be too",
+        )
+    return replace(prepared, difference=difference)
+
+
+def _reference(
+    network: ImportedNetwork, inputs: Sequence[Any], machine: Machine
+) -> list[NDArray[Any]]:
+    what = f"{network.info.name}: the source framework failed"
+    threads = machine.target.threads
+    return on_device(machine, what, work.run_reference, network.reference, list(inputs), threads)
+
+
+def accepted_difference(expected: Sequence[list[Any]], moved: Sequence[list[Any]]) -> float:
+    """What may lie between two right implementations, by how far the outputs of one, `expected`,
+    move when the last bit of its inputs does."""
+    from tunefleet.compiler.executable import worst_difference
+
+    own = max(worst_difference(e, m) for e, m in zip(expected, moved, strict=True))
+    return min(max(TOLERANCE, _TIMES_OWN * own), _MOST_TOLERANCE)
+
+
+def difference_of(prepared: PreparedNetwork, path: Path, machine: Machine) -> float:
+    """How far a module's outputs are from the source framework's at any of its shapes; it runs in
+    the device worker."""
+    from tunefleet.artifacts.network import entry_name
+    from tunefleet.compiler.executable import worst_difference
+
+    worst = 0.0
+    for index, (each, expected) in enumerate(
+        zip(prepared.tasked.variants, prepared.expected, strict=True)
+    ):
+        actual = on_device(
+            machine,
+            f"{prepared.info.name}: the compiled module failed",
+            work.run_network,
+            str(path),
+            entry_name(index),
+            list(each.example_inputs),
+        )
+        worst = max(worst, worst_difference(expected, actual))
+    return worst
+
+
+def on_device(machine: Machine, what: str, function: Callable[..., T], *args: Any) -> T:
+    """Call a function of `work` in the device worker; once more, in a fresh one with all of the
+    machine's memory, where the worker died or met its limit. Raises JobError beginning with `what`.
+    """
+    outcome = machine.device.call(function, *args, timeout_s=_NETWORK_TIMEOUT_S)
+    if isinstance(outcome, CallFailure) and outcome.end in (CallEnd.MEMORY, CallEnd.CRASH):
+        machine.grant_all()
+        outcome = machine.device.call(function, *args, timeout_s=_NETWORK_TIMEOUT_S)
+    if isinstance(outcome, CallFailure):
+        memory = machine_memory()
+        # The kernel kills the process that has most when memory runs out.
+        short = outcome.end is CallEnd.MEMORY or outcome.text.endswith("SIGKILL")
+        raise JobError(
+            f"{what}: {outcome.text}",
+            cure=f"{gib(memory.available)} of memory are free: end what else uses it, then give "
+            "the same command again, which goes on from its records"
+            if short
+            else "try again, then report the network",
+        )
+    return outcome
