@@ -414,7 +414,18 @@ class Session:
     def _phase(self, name: str) -> None:
         if self._job is not None and self._owns_fleet:  # else the shell minds wishes
             self._place().heed(self._job, self._observer)
+        self._wait_for_space()
         self._observer(PhaseStarted(name))
+
+    def _wait_for_space(self) -> None:
+        from tunefleet.fleet.space import with_space
+
+        def heed() -> None:
+            if self._job is not None:
+                self._place().heed(self._job, self._observer)
+
+        folders = [self._scratch_path(), self.context.home]
+        with_space(lambda: None, folders, self._observer, heed)
 
     def _place(self) -> LocalFleet:
         if self._fleet is None:

@@ -23,6 +23,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from tunefleet.errors import (
+    DiskFullError,
     InputError,
     InternalError,
     RetryElsewhereError,
@@ -130,6 +131,8 @@ def explained(name: str, error: BaseException) -> TunefleetError:
         return RetryElsewhereError(
             f"{name} is locked by another process", cure="try again when it has finished"
         )
+    if code == "FULL":
+        return DiskFullError(f"{name} cannot be written: {error}", cure=CURES[code])
     if code in CURES:
         return SetupError(f"{name} cannot be used as a store: {error}", cure=CURES[code])
     return InternalError(f"{name}: {error}")
