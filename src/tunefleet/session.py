@@ -333,6 +333,12 @@ class Session:
                 self._kernels = kernel_times(self.module_path, prepared, machine)
             except JobError as error:
                 self._observer(Note(str(error), warning=True))
+            if self._peak is not None and any(
+                (row["gflops"] or 0.0) > self._peak and not row["winograd"]
+                for row in self.result().get("tasks", ())
+            ):
+                # It was disturbed when it was measured.
+                self._peak = max(self._peak, machine.peak_gflops() or 0.0)
         if self._artifact is not None:
             self._tell()
         if self._job is not None and self._store is not None:
