@@ -138,8 +138,8 @@ def test_a_held_out_network_may_be_listed_in_a_file(
 ) -> None:
     listed = tmp_path / "networks.json"
     listed.write_text(json.dumps({"mine": ['["dense",[16,16],[16,16]]']}))
-    ended = invoke("dataset", "split", records, "-o", str(tmp_path / "split"), "--split", "by_network",
-                   "--hold-out", "mine", "--networks", str(listed), "--json", "-")  # fmt: skip
+    asked = ("-o", str(tmp_path / "split"), "--split", "by_network", "--hold-out", "mine")
+    ended = invoke("dataset", "split", records, *asked, "--networks", str(listed), "--json", "-")
     assert figures(ended)["parts"]["test"] == {"records": 48, "tasks": 2}
 
 

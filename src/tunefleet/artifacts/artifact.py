@@ -31,6 +31,7 @@ from tunefleet.core.identity import DeviceIdentity, ToolchainIdentity
 from tunefleet.core.network import NetworkInfo, Signature, TensorSpec
 from tunefleet.core.target import Target
 from tunefleet.errors import InputError, SetupError
+from tunefleet.files import check_regular
 
 SCHEMA = "tunefleet-artifact/2"
 
@@ -156,6 +157,7 @@ def _files(root: Path) -> Iterable[Path]:
 
 
 def _sha256(path: Path) -> str:
+    check_regular(path)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -189,6 +191,7 @@ def read_artifact(path: Path, signed_by: Path | None = None) -> Artifact:
     artifact is not signed by its owner."""
     if not path.is_dir():
         raise InputError(f"no artifact at {path}", cure=_CURE)
+    check_regular(path / "artifact.json")
     try:
         content = (path / "artifact.json").read_bytes()
         if signed_by is not None:
@@ -196,7 +199,7 @@ def read_artifact(path: Path, signed_by: Path | None = None) -> Artifact:
         value = json.loads(content)
     except FileNotFoundError:
         raise InputError(f"{path} is no artifact: it has no artifact.json", cure=_CURE) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}/artifact.json cannot be read: {error}", cure=_CURE) from error
     schema = value.get("schema") if isinstance(value, dict) else None
     if schema != SCHEMA:
@@ -223,14 +226,16 @@ def read_artifact(path: Path, signed_by: Path | None = None) -> Artifact:
             target=Target.from_json(value["target"]),
             device=DeviceIdentity.from_json(value["device"]),
             toolchain=ToolchainIdentity.from_json(value["toolchain"]),
-            result=value["result"],
+            result=dict(value["result"].items()),
             instructions=tuple(map(str, value["instructions"])),
             files=tuple((str(k), str(v)) for k, v in value["files"].items()),
             spec=value.get("spec", ""),
             spec_digest=value.get("spec_digest", ""),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"{path}/artifact.json is damaged: {error!r}", cure=_CURE) from error
+        raise InputError(
+            f"{path}/artifact.json is damaged: it lacks what artifacts say", cure=_CURE
+        ) from error
     if not artifact.module.is_file():
         raise InputError(f"{path} has no module.so", cure=_CURE)
     return artifact

@@ -9,6 +9,7 @@ import typer
 
 from tunefleet.cli import options, output
 from tunefleet.errors import InputError
+from tunefleet.files import check_regular
 
 if TYPE_CHECKING:
     import numpy as np
@@ -131,6 +132,7 @@ def read_array(path: Path) -> np.ndarray[Any, Any]:
     import numpy as np
 
     cure = "give a file that numpy.save wrote"
+    check_regular(path)
     try:
         array = np.load(path, allow_pickle=False)
     except FileNotFoundError:

@@ -28,7 +28,7 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def tell(json: str | None, value: Any, show: Callable[[], None]) -> None:
-    """A result: as text by `show`, unless its JSON goes to stdout, and as JSON where that is asked."""
+    """A result: by `show`, unless its JSON goes to stdout, and as JSON where that is asked."""
     if json != STDOUT:
         show()
     if json is not None:
