@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -160,10 +161,10 @@ class Trial:
 
     def finish(self, networks: list[str], known: set[str]) -> tuple[Command, float]:
         """A command that nobody kills, and when it ended."""
-        command = self.command(networks)
-        command.watch(lambda: False, HANG_S)
-        end = time.monotonic()
-        self.ended(command, known)
+        with closing(self.command(networks)) as command:
+            command.watch(lambda: False, HANG_S)
+            end = time.monotonic()
+            self.ended(command, known)
         return command, end
 
     def ended(self, command: Command, known: set[str]) -> None:
@@ -171,7 +172,6 @@ class Trial:
         what = f"end of {' '.join(command.networks)}"
         code = command.end(timeout_s=1.0)
         left = _gone(command)[1]
-        command.close()
         self.look(what)
         if code != 0:
             last = command.lines[-1] if command.lines else "nothing"
@@ -207,8 +207,11 @@ class Trial:
 
     def kill(self, networks: list[str], known: set[str], plan: Plan) -> bool:
         """Start the command and kill it; False when it ended before."""
+        with closing(self.command(networks)) as command:
+            return self._kill(command, known, plan)
+
+    def _kill(self, command: Command, known: set[str], plan: Plan) -> bool:
         before, scratch, drafts = self.jobs, self.scratch(), self.drafts()
-        command = self.command(networks)
         if not command.watch(plan.due(command), HANG_S):
             self.ended(command, known)
             return False
@@ -225,7 +228,7 @@ class Trial:
         what = f"kill {len(self.kills) + 1}, {blow} in {'/'.join(phases.values())}"
         if left:
             self.fault("a process is left after 5 s", f"{what}: {left}")
-        command.close()
+        command.read()
         if code != 128 + blow.number:
             self.fault("an exit code is wrong", f"{what}: {code}")
         last = command.lines[-1] if command.lines else ""
@@ -238,7 +241,7 @@ class Trial:
         self.look_at_jobs(command, known, set(before), what)
         own = [job for job_id, job in self.jobs.items() if job_id not in known]
         self.kills.append({
-            "networks": networks,
+            "networks": command.networks,
             "signal": str(blow),
             "polite": blow.polite,
             "phases": list(phases.values()),
@@ -246,11 +249,13 @@ class Trial:
             "guarded": guarded,
             "exit_code": code,
             "ended_s": ended_s,
+            "ended_cpu_s": command.ending_cpu_s,
             "gone_s": ended_s + gone_s,
             "trials": [job.trials for job in own],
             "said": last,
         })  # fmt: skip
-        print(f"{what} after {after_s:.1f} s: exit code {code} in {ended_s:.2f} s, "
+        print(f"{what} after {after_s:.1f} s: exit code {code} in {ended_s:.2f} s "
+              f"({command.ending_cpu_s:.2f} s of processor), "
               f"{sum(job.trials for job in own)} trials", flush=True)  # fmt: skip
         return True
 
@@ -336,9 +341,9 @@ def main(options: argparse.Namespace) -> int:
     started = time.time()
     kills = 3 if options.quick else options.kills
     # Where this was started in the background or under nohup, the commands would ignore these.
-    for number in (signal.SIGINT, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_IGN:
-            signal.signal(number, lambda *_: None)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda *_: None)
     with tempfile.TemporaryDirectory() as folder:
         home, temporary = Path(folder, "home"), Path(folder, "tmp")
         home.mkdir()
@@ -349,12 +354,13 @@ def main(options: argparse.Namespace) -> int:
         commands = _commands()
         lengths = {n: trial.undisturbed(next(commands)) for n in (1, 2)}
         draw = Draw(options.seed, lengths)
-        while len(trial.kills) < kills:
-            networks, known, ended = next(commands), set(trial.jobs), False
-            while not ended and len(trial.kills) < kills:
-                ended = not trial.kill(networks, known, draw.plan(trial.kills, len(networks)))
-            if not ended:
-                trial.finish(networks, known)
+        with suppress(KeyboardInterrupt):  # tells what it has
+            while len(trial.kills) < kills:
+                networks, known, ended = next(commands), set(trial.jobs), False
+                while not ended and len(trial.kills) < kills:
+                    ended = not trial.kill(networks, known, draw.plan(trial.kills, len(networks)))
+                if not ended:
+                    trial.finish(networks, known)
     return _report(options, started, trial, lengths)
 
 
@@ -376,6 +382,7 @@ def _report(
         rows.append(row | {kind: sum(kill["signal"] == kind for kill in hits) for kind in kinds})
     common.table(rows, list(rows[0]))
     ended = [kill["ended_s"] for kill in trial.kills if kill["polite"]]
+    cpu = [kill["ended_cpu_s"] for kill in trial.kills if kill["polite"]]
     gone = [kill["gone_s"] for kill in trial.kills]
     figures = {
         "kills": len(trial.kills),
@@ -386,6 +393,9 @@ def _report(
         "stages": sum(job.stages for job in trial.jobs.values()),
         "undisturbed_s": lengths,
         "seconds_to_end": {"median": statistics.median(ended), "most": max(ended)} if ended else {},
+        "processor_seconds_to_end": {"median": statistics.median(cpu), "most": max(cpu)}
+        if cpu
+        else {},
         "seconds_to_no_process": {"median": statistics.median(gone), "most": max(gone)},
         "faults": trial.faults,
         "each": trial.kills,

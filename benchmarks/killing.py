@@ -48,6 +48,8 @@ class Command:
         #: Job ids (their first characters) by whether the command said that it resumed them.
         self.resumed: dict[str, bool] = {}
         self.lines: list[str] = []
+        #: Processor seconds that it took from a signal to its end.
+        self.ending_cpu_s = 0.0
         self._mark = uuid.uuid4().hex
         self._rest = ""
         program = str(Path(sys.executable).parent / "tunefleet")
@@ -68,11 +70,11 @@ class Command:
     def watch(self, due: Callable[[], bool], limit_s: float) -> bool:
         """Wait until it is `due`; False when the process has ended before, or at the limit."""
         while self._process.poll() is None and time.monotonic() - self.started < limit_s:
-            self._read()
+            self.read()
             if due():
                 return True
             time.sleep(_LOOK_S)
-        self._read()
+        self.read()
         return False
 
     def reached(self, phase: str, delay_s: float) -> bool:
@@ -91,12 +93,13 @@ class Command:
 
     def end(self, timeout_s: float) -> int | None:
         """Wait for its end; its exit code as a shell tells it, None where it does not end."""
-        try:
-            code = self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
+        first = _cpu_s(self._process.pid)
+        until = time.monotonic() + timeout_s
+        while (code := self._process.poll()) is None and time.monotonic() < until:
+            self.ending_cpu_s = max(self.ending_cpu_s, _cpu_s(self._process.pid) - first)
+            time.sleep(_LOOK_S)
+        if code is None:
             return None
-        finally:
-            self._read()
         return code if code >= 0 else 128 - code
 
     def left(self) -> list[int]:
@@ -115,7 +118,8 @@ class Command:
         self._process.wait()
         self._said.close()
 
-    def _read(self) -> None:
+    def read(self) -> None:
+        """Take in what it and its workers have said since."""
         *lines, self._rest = (self._rest + self._said.read()).split("\n")
         for line in filter(None, lines):
             self.lines.append(line)
@@ -144,6 +148,15 @@ def _environment(process: Path) -> bytes:
         return (process / "environ").read_bytes()
     except OSError:  # it is gone, or another user's
         return b""
+
+
+def _cpu_s(pid: int) -> float:
+    """Processor seconds that a process has taken; 0 of one that is gone."""
+    try:
+        times = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13]
+    except OSError:
+        return 0.0
+    return sum(map(int, times)) / os.sysconf("SC_CLK_TCK")
 
 
 def _handles(pid: int, number: signal.Signals) -> bool:
