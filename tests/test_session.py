@@ -93,6 +93,19 @@ def test_the_artifact_can_be_measured_again(tuned: Session) -> None:
     assert value["kernels"]
 
 
+def test_a_job_that_was_interrupted_after_its_artifact_was_saved_has_one(tmp_path: Path) -> None:
+    def begun() -> Session:
+        session = Session(BenchmarkContext("cpu", threads=1, home=tmp_path))
+        return session.from_network("zoo:tiny_cnn").autotune(trials=2, settings=SETTINGS)
+
+    with begun() as first:
+        job = first.build().save().result()["job"]
+    with begun() as second:
+        result = second.build().save().evaluate(rounds=3).result()
+    assert (result["job"], result["resumed"], result["trials"]) == (job, True, 2)
+    assert [path.name for path in (tmp_path / "artifacts").iterdir()] == [job]
+
+
 def test_the_context_can_be_loaded(tuned: Session, home: Path) -> None:
     loaded = BenchmarkContext.load(tuned.context.run_id, home)
     assert loaded.seconds == tuned.context.seconds

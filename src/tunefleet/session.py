@@ -457,6 +457,8 @@ class Session:
                     store.finish(old.job_id, JobState.FAILED, {"stopped": "replaced by a new job"})
         job = store.open_job(spec, job_id=self.context.run_id, now=self.context.created_at)
         self._resumed = job.job_id != self.context.run_id
+        # A job has one artifact, also where a process before published it and was killed then.
+        self.context.run_id = job.job_id
         store.put_tasks(job.job_id, prepared.tasked.tasks)
         self._observer(JobOpened(job.job_id, self._resumed, spec.budget, job.elapsed_s))
         return job
