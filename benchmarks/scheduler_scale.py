@@ -30,12 +30,15 @@ POLICIES = ("predictive", "interleaved")
 
 def main(options: argparse.Namespace) -> int:
     started = time.time()
-    sizes = (100, 1000) if options.quick else (100, 1000, 10_000)
+    sizes: tuple[int, ...] = (100, 1000, 10_000)
+    repeats = options.repeats
+    if options.quick:
+        sizes, repeats = (100, 400), 1
     rows: list[dict[str, Any]] = []
     for policy in POLICIES:
         for fleet in FLEETS:
             for lanes in sizes:
-                figures = measured(policy, lanes, fleet, options.repeats)
+                figures = measured(policy, lanes, fleet, repeats)
                 rows.append({"policy": policy, "fleet": fleet, **figures})
                 common.table(rows[-1:], [c for c in rows[-1] if c != "runs"])
                 sys.stdout.flush()
