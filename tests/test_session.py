@@ -213,6 +213,16 @@ def test_a_job_is_tuned_by_one_process_at_a_time(tmp_path: Path) -> None:
         pass
 
 
+def test_a_lock_is_seen_while_it_is_held(tmp_path: Path) -> None:
+    from tunefleet.fleet.locks import is_locked, job_lock
+
+    assert not is_locked(tmp_path, "x")
+    with job_lock(tmp_path, "x"):
+        assert is_locked(tmp_path, "x")
+        assert not is_locked(tmp_path, "y")
+    assert not is_locked(tmp_path, "x")
+
+
 def test_a_job_is_paused_and_cancelled_while_it_is_delivered(tmp_path: Path) -> None:
     told: list[Any] = []
 
