@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 
-.PHONY: env demo test check clean
+.PHONY: env demo test check bench-quick clean
 
 env: $(STAMP)
 
@@ -20,7 +20,7 @@ demo: env
 	$(BIN)/tunefleet tune zoo:squeezenet --minutes 3
 
 test: env
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --cov --cov-report=
 
 check: env
 	$(BIN)/ruff check src tests benchmarks examples checks
@@ -28,6 +28,10 @@ check: env
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python checks/tvm_names.py src benchmarks
+
+# Half an hour: every benchmark, as small as it goes, to its checks.
+bench-quick: env
+	$(BIN)/python checks/bench_quick.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -1,4 +1,4 @@
-"""What every benchmark shares: options, checks, the JSON it writes."""
+"""What every benchmark shares: options, recorded data, checks, the JSON it writes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,18 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
+
+#: Measurements that others published. Not part of the repository: it lies beside it.
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+class Skip(Exception):
+    """This machine lacks what the benchmark needs; the text says what."""
+
+
+def need_data() -> None:
+    if not DATA.is_dir():
+        raise Skip(f"no recorded measurements: {DATA} is missing")
 
 
 @dataclass(frozen=True)
@@ -82,5 +94,10 @@ def _processor() -> str:
 
 
 def run(main: Callable[[argparse.Namespace], int], options: argparse.ArgumentParser) -> None:
-    """Exit non-zero only when the benchmark itself failed."""
-    sys.exit(main(options.parse_args()))
+    """Exit non-zero only when the benchmark itself failed; what is skipped is told, with why."""
+    try:
+        code = main(options.parse_args())
+    except Skip as reason:
+        print(f"skipped: {reason}")
+        code = 0
+    sys.exit(code)

@@ -30,6 +30,9 @@ _ROWS = 1 << 16
 
 
 def main(options: argparse.Namespace) -> int:
+    if options.logs is None:
+        common.need_data()
+        options.logs = [common.DATA / "roller_v100_ops"]
     started = time.time()
     rows = options.rows // (20 if options.quick else 1)
     with tempfile.TemporaryDirectory() as directory:
@@ -120,7 +123,9 @@ def _peak_mib() -> float:
 
 if __name__ == "__main__":
     options = common.parser(__doc__ or "")
-    options.add_argument("--logs", type=Path, nargs="+", required=True, help="folders of logs")
+    options.add_argument(
+        "--logs", type=Path, nargs="+", help="folders of logs; default: recorded ones"
+    )
     options.add_argument("--rows", type=int, default=1_000_000)
     options.add_argument("--repeats", type=int, default=3)
     common.run(main, options)

@@ -135,7 +135,7 @@ def main(options: argparse.Namespace) -> int:
         with tempfile.TemporaryDirectory() as directory:
             home = options.home / spec.replace(":", "_") if options.home else Path(directory)
             home.mkdir(parents=True, exist_ok=True)
-            result = tune(spec, options.minutes, 30 if options.quick else None, home)
+            result = tune(spec, options.minutes, 12 if options.quick else None, home)
             found = measure(spec, result, 3 if options.quick else options.rounds)
         latency = {side: interval(values).scaled(1e3) for side, values in found.items()}
         kernels = sorted(

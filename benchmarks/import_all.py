@@ -98,9 +98,7 @@ def row_of(folder: str, most: int | None) -> dict[str, Any]:
 
 def main(options: argparse.Namespace) -> int:
     started = time.time()
-    if not recorded_logs.DATA.is_dir():
-        print(f"skipped: {recorded_logs.DATA.name} with the recorded logs is not there")
-        return 0
+    common.need_data()
     rows = [row_of(folder, 2 if options.quick else None) for folder in recorded_logs.folders()]
     common.table(rows, COLUMNS)
     checks = []

@@ -38,7 +38,17 @@ def exported(package: str, name: str, form: str, path: Path) -> dict[str, Any]:
         for tensor, axes_of in zip(example.inputs, example.names, strict=True):
             for axis, dim in example.dynamic.get(axes_of, {}).items():
                 free[dim] = int(tensor.shape[axis])
+        # Some networks compute with an extent as they are exported, which fixes it.
+        free = {dim: extent for dim, extent in free.items() if dim in _named(path)}
     return {"dims": {dim: value for dim, value in free.items() if dim != "batch"}}
+
+
+def _named(path: Path) -> set[str]:
+    """The free dimensions of the inputs of an ONNX file."""
+    import onnx
+
+    inputs = onnx.load(path, load_external_data=False).graph.input
+    return {dim.dim_param for value in inputs for dim in value.type.tensor_type.shape.dim}
 
 
 def imported(path: Path, asked: dict[str, Any]) -> dict[str, Any]:

@@ -166,9 +166,7 @@ def main(options: argparse.Namespace) -> int:
         way, log, out = options.measure
         measure_here(way, Path(log), Path(out))
         return 0
-    if not recorded_logs.DATA.is_dir():
-        print(f"skipped: {recorded_logs.DATA.name} with the recorded logs is not there")
-        return 0
+    common.need_data()
     started = time.time()
     repeats, most = (2, 1) if options.quick else (options.repeats, None)
     with tempfile.TemporaryDirectory() as temporary:

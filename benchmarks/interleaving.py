@@ -263,7 +263,7 @@ def main(options: argparse.Namespace) -> int:
     figures: dict[str, Any] = {}
     checks: list[common.Check] = []
     if "walls" in parts:
-        networks = list(NETWORKS[:2] if quick else NETWORKS)
+        networks = list(SMALL[:2] if quick else NETWORKS)
         bench = Bench(networks, options.host_core, options.device_core)
         trials, repeats = (20, 1) if quick else (options.trials, options.repeats)
         runs = walls(bench, networks, trials, repeats)

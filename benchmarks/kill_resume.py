@@ -1,111 +1,425 @@
-"""kill -9 at random moments, then the same command again, until the job ends by itself.
+"""`tunefleet tune` killed in every phase: nothing lost, nothing twice, nothing left behind.
 
-The job is `tunefleet tune zoo:tiny_cnn --trials N` as a user calls it; each process is killed
-after a random time, workers and all. At the end the store must hold exactly N trials, each of
-another program of its task, and every stage once.
+Small jobs of one network and of two at once, one after the other in one home. Each process gets
+SIGKILL, SIGTERM, SIGHUP or SIGINT (which Ctrl-C sends, then to the whole group) at a random moment
+of the whole command, or of the phase that was hit least; then the same command is given again,
+until it ends by itself. Store, temporary folder, artifacts and processes are looked at each time.
 
-    .venv/bin/python benchmarks/kill_resume.py --json out.json
+    .venv/bin/python benchmarks/kill_resume.py --kills 200 --json out.json
 """
 
 from __future__ import annotations
 
 import argparse
 import random
-import subprocess
-import sys
+import signal
+import sqlite3
+import statistics
 import tempfile
 import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 import common
+from killing import PHASES, Blow, Command
+
+SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+#: Seconds that a command may take to end after a signal, and its workers after it.
+LIMIT_S = 5.0
+#: Seconds after which a command hangs.
+HANG_S = 600.0
+
+#: What must not happen.
+FAULTS = (
+    "a store is damaged",
+    "trials are lost",
+    "a program is measured twice",
+    "a stage is committed twice",
+    "a job is begun twice or not continued",
+    "an exit code is wrong",
+    "the last line does not say what happened",
+    "a process is left after 5 s",
+    "a temporary folder is left",
+    "a draft is left",
+    "a command fails or hangs that nobody killed",
+    "a job does not end with its trials",
+    "an artifact is missing, doubled or broken",
+)
+
+
+@dataclass(frozen=True)
+class Contents:
+    """A job in the store."""
+
+    state: str
+    trials: int
+    programs: int
+    stages: int
+    keys: int
+    artifact: str | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """When to strike: `after_s` the command's beginning, or after a network reached `phase`."""
+
+    blow: Blow
+    after_s: float
+    phase: str | None = None
+
+    def due(self, command: Command) -> Callable[[], bool]:
+        return lambda: command.reached(self.phase or PHASES[0], self.after_s)
+
+
+@dataclass
+class Trial:
+    """The home in which all happens, and what was seen there."""
+
+    home: Path
+    temporary: Path
+    options: list[str]
+    trials: int
+    kills: list[dict[str, Any]] = field(default_factory=list)
+    faults: dict[str, list[str]] = field(default_factory=lambda: {name: [] for name in FAULTS})
+    jobs: dict[str, Contents] = field(default_factory=dict)
+
+    def fault(self, name: str, text: str) -> None:
+        self.faults[name].append(text)
+        print(f"  FAULT {name}: {text}", flush=True)
+
+    def command(self, networks: list[str]) -> Command:
+        return Command(networks, self.options, self.home, self.temporary)
+
+    # What is seen each time
+
+    def look(self, what: str) -> None:
+        """Compare the store with what it was."""
+        file = self.home / "store.sqlite"
+        if not file.exists():
+            if self.jobs:
+                self.fault("a store is damaged", f"{what}: it is gone")
+            return
+        connection = sqlite3.connect(file)
+        told = connection.execute("PRAGMA integrity_check").fetchall()
+        connection.close()
+        if told != [("ok",)]:
+            self.fault("a store is damaged", f"{what}: {told}")
+        found = _contents(self.home)
+        for job_id, before in self.jobs.items():
+            if job_id not in found or found[job_id].trials < before.trials:
+                self.fault("trials are lost", f"{what}: {before} became {found.get(job_id)}")
+        for job_id, job in found.items():
+            if job.programs != job.trials:
+                self.fault("a program is measured twice", f"{what}: job {job_id}, {job}")
+            if job.keys != job.stages:
+                self.fault("a stage is committed twice", f"{what}: job {job_id}, {job}")
+        self.jobs = found
+
+    def look_at_jobs(self, command: Command, known: set[str], before: set[str], what: str) -> None:
+        """`known`: jobs of earlier commands; `before`: those that the process found begun."""
+        own = self.jobs.keys() - known
+        again = [start for start, resumed in command.resumed.items()
+                 if not resumed and any(job.startswith(start) for job in before)]  # fmt: skip
+        silent = [start for start, resumed in command.resumed.items()
+                  if resumed and not any(job.startswith(start) for job in before)]  # fmt: skip
+        if again or silent or len(own) > len(command.networks):
+            text = f"{what}: jobs {sorted(own)}, begun {sorted(before)}, said {command.resumed}"
+            self.fault("a job is begun twice or not continued", text)
+
+    def scratch(self) -> set[str]:
+        return {path.name for path in self.temporary.glob("tunefleet-*")}
+
+    def drafts(self) -> set[str]:
+        found = self.home.rglob("*draft*")
+        return {str(path.relative_to(self.home)) for path in found}
+
+    def look_for_leftovers(self, what: str, scratch: set[str], drafts: set[str]) -> None:
+        """What lies there now, but for what lay there before."""
+        for name in self.scratch() - scratch:
+            self.fault("a temporary folder is left", f"{what}: {name}")
+        for name in self.drafts() - drafts:
+            self.fault("a draft is left", f"{what}: {name}")
+
+    # What is done
+
+    def undisturbed(self, networks: list[str]) -> dict[str, float]:
+        """Seconds of each phase of a command that nobody kills, the longest of its networks'."""
+        command, end = self.finish(networks, set(self.jobs))
+        lengths: dict[str, float] = defaultdict(float)
+        for began in command.began.values():
+            ends = [*list(began.values())[1:], end]
+            for (phase, start), until in zip(began.items(), ends, strict=True):
+                lengths[phase] = max(lengths[phase], until - start)
+        return lengths | {"all": end - command.started}
+
+    def finish(self, networks: list[str], known: set[str]) -> tuple[Command, float]:
+        """A command that nobody kills, and when it ended."""
+        with closing(self.command(networks)) as command:
+            command.watch(lambda: False, HANG_S)
+            end = time.monotonic()
+            self.ended(command, known)
+        return command, end
+
+    def ended(self, command: Command, known: set[str]) -> None:
+        """Look at what a command delivered that ended by itself."""
+        what = f"end of {' '.join(command.networks)}"
+        code = command.end(timeout_s=1.0)
+        left = _gone(command)[1]
+        self.look(what)
+        if code != 0:
+            last = command.lines[-1] if command.lines else "nothing"
+            text = f"{what}: exit code {code}, said: {last}"
+            self.fault("a command fails or hangs that nobody killed", text)
+            return
+        if left:
+            self.fault("a process is left after 5 s", f"{what}: {left}")
+        self.look_for_leftovers(what, set(), set())
+        own = {job_id: job for job_id, job in self.jobs.items() if job_id not in known}
+        if len(own) != len(command.networks):
+            text = f"{what}: {sorted(own)} of {command.networks}"
+            self.fault("a job is begun twice or not continued", text)
+        for job_id, job in own.items():
+            if job.trials != self.trials or job.state != "done":
+                text = f"{what}: job {job_id}, {job}"
+                self.fault("a job does not end with its trials", text)
+        self._look_at_artifacts(set(own), what)
+
+    def _look_at_artifacts(self, own: set[str], what: str) -> None:
+        """Every job has one artifact, which runs."""
+        told = {job.artifact for job in self.jobs.values()}
+        found = {str(path) for path in (self.home / "artifacts").iterdir()}
+        for path in found ^ told:
+            which = "nobody's" if path in found else "missing"
+            self.fault("an artifact is missing, doubled or broken", f"{what}: {which}: {path}")
+        for path in {self.jobs[job].artifact for job in own} & found:
+            try:
+                _run(str(path))
+            except Exception as error:
+                text = f"{what}: {path}: {error}"
+                self.fault("an artifact is missing, doubled or broken", text)
+
+    def kill(self, networks: list[str], known: set[str], plan: Plan) -> bool:
+        """Start the command and kill it; False when it ended before."""
+        with closing(self.command(networks)) as command:
+            return self._kill(command, known, plan)
+
+    def _kill(self, command: Command, known: set[str], plan: Plan) -> bool:
+        before, scratch, drafts = self.jobs, self.scratch(), self.drafts()
+        if not command.watch(plan.due(command), HANG_S):
+            self.ended(command, known)
+            return False
+        phases, blow = dict(command.phase), plan.blow
+        after_s = time.monotonic() - command.started
+        struck = time.monotonic()
+        guarded = command.strike(blow)
+        code = command.end(timeout_s=60.0)
+        ended_s = time.monotonic() - struck
+        if code == 0:  # it was about to end
+            self.ended(command, known)
+            return False
+        gone_s, left = _gone(command)
+        what = f"kill {len(self.kills) + 1}, {blow} in {'/'.join(phases.values())}"
+        if left:
+            self.fault("a process is left after 5 s", f"{what}: {left}")
+        command.read()
+        if code != 128 + blow.number:
+            self.fault("an exit code is wrong", f"{what}: {code}")
+        last = command.lines[-1] if command.lines else ""
+        traceback = any(line.startswith("Traceback") for line in command.lines)
+        if blow.polite and guarded and (traceback or not last.startswith("stopped")):
+            self.fault("the last line does not say what happened", f"{what}: {command.lines}")
+        if blow.polite:
+            self.look_for_leftovers(what, scratch, drafts)
+        self.look(what)
+        self.look_at_jobs(command, known, set(before), what)
+        own = [job for job_id, job in self.jobs.items() if job_id not in known]
+        self.kills.append({
+            "networks": command.networks,
+            "signal": str(blow),
+            "polite": blow.polite,
+            "phases": list(phases.values()),
+            "after_s": after_s,
+            "guarded": guarded,
+            "exit_code": code,
+            "ended_s": ended_s,
+            "ended_cpu_s": command.ending_cpu_s,
+            "gone_s": ended_s + gone_s,
+            "trials": [job.trials for job in own],
+            "said": last,
+        })  # fmt: skip
+        print(f"{what} after {after_s:.1f} s: exit code {code} in {ended_s:.2f} s "
+              f"({command.ending_cpu_s:.2f} s of processor), "
+              f"{sum(job.trials for job in own)} trials", flush=True)  # fmt: skip
+        return True
+
+
+def _gone(command: Command) -> tuple[float, list[int]]:
+    """Seconds until none of its processes lives, and those that live after the limit."""
+    started = time.monotonic()
+    while (left := command.left()) and time.monotonic() - started < LIMIT_S:
+        time.sleep(0.02)
+    return time.monotonic() - started, left
+
+
+def _contents(home: Path) -> dict[str, Contents]:
+    from tunefleet.store import open_store
+
+    store = open_store(home)
+    found = {}
+    try:
+        for job in store.jobs():
+            programs = [
+                (weighted.task.task_id, trial.candidate.candidate_id)
+                for weighted in store.tasks(job.job_id)
+                for trial in store.trials(job.job_id, weighted.task.task_id)
+            ]
+            keys = [run.key for run in store.stages(job.job_id)]
+            found[job.job_id] = Contents(
+                state=str(job.state),
+                trials=len(store.trials(job.job_id)),
+                programs=len(set(programs)),
+                stages=len(keys),
+                keys=len(set(keys)),
+                artifact=(store.summary(job.job_id) or {}).get("artifact"),
+            )
+    finally:
+        store.close()
+    return found
+
+
+def _run(artifact: str) -> None:
+    """Call an artifact once; raises where its outputs are not what it promises."""
+    import tunefleet
+
+    with tunefleet.load(artifact) as module:
+        signature = module.signatures[0]
+        outputs = module.run([np.zeros(t.shape, t.dtype) for t in signature.inputs])
+    expected = [t.shape for t in signature.outputs]
+    found = [output.shape for output in outputs]
+    if found != expected or not all(np.isfinite(output).all() for output in outputs):
+        raise ValueError(f"outputs of shapes {found} instead of {expected}, or not finite")
+
+
+class Draw:
+    """Draws moments and signals: half of the moments over the whole command, half in the phase
+    that was hit least. `lengths`: seconds of each phase, and of all, by number of networks."""
+
+    def __init__(self, seed: int, lengths: dict[int, dict[str, float]]) -> None:
+        self._lengths = lengths
+        self._generator = random.Random(seed)
+
+    def plan(self, kills: list[dict[str, Any]], networks: int) -> Plan:
+        """`kills`: those until now."""
+        generator, lengths = self._generator, self._lengths[networks]
+        number = generator.choice(SIGNALS)
+        blow = Blow(number, group=number is signal.SIGINT and generator.random() < 0.5)
+        if generator.random() < 0.5:
+            return Plan(blow, generator.uniform(0.0, lengths["all"]))
+        alike = [kill["phases"] for kill in kills if len(kill["networks"]) == networks]
+        hits = Counter(phase for phases in alike for phase in set(phases))
+        least = min(hits[phase] for phase in PHASES)
+        phase = generator.choice([phase for phase in PHASES if hits[phase] == least])
+        return Plan(blow, generator.uniform(0.0, lengths[phase]), phase)
+
+
+def _commands() -> Iterator[list[str]]:
+    """One network, two, one, two, ...: none of them given before."""
+    sizes = count(16)
+    while True:
+        yield [f"zoo:tiny_cnn?size={next(sizes)}"]
+        yield [f"zoo:tiny_cnn?size={next(sizes)}" for _ in range(2)]
 
 
 def main(options: argparse.Namespace) -> int:
     started = time.time()
-    kills, trials = (3, 30) if options.quick else (options.kills, options.trials)
-    generator = random.Random(options.seed)
-    command = [str(Path(sys.executable).parent / "tunefleet"), "tune", "zoo:tiny_cnn",
-               "--trials", str(trials), "--batch", "8", "--first-batch", "8"]  # fmt: skip
-    moments: list[float] = []
-    seen: list[int] = []
-    done = False
-    with tempfile.TemporaryDirectory() as home:
-        command += ["--home", home]
-        while len(moments) < kills:
-            moment = generator.uniform(options.shortest_s, options.longest_s)
-            with subprocess.Popen(
-                command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-            ) as job:
-                try:
-                    job.wait(moment)
-                    done = True  # before it could be killed
-                except subprocess.TimeoutExpired:
-                    job.kill()
-                    moments.append(moment)
-            seen.append(_count(Path(home)))
-            if done:
-                break
-            print(f"kill {len(moments):2} after {moment:4.1f} s: {seen[-1]} trials", flush=True)
-        if not done:
-            subprocess.run(
-                command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    kills = 3 if options.quick else options.kills
+    # Where this was started in the background or under nohup, the commands would ignore these.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda *_: None)
+    with tempfile.TemporaryDirectory() as folder:
+        home, temporary = Path(folder, "home"), Path(folder, "tmp")
+        home.mkdir()
+        temporary.mkdir()
+        chosen = ["--threads", "1", "--trials", str(options.trials), "--batch", "8",
+                  "--first-batch", "8"]  # fmt: skip
+        trial = Trial(home, temporary, chosen, options.trials)
+        commands = _commands()
+        lengths = {n: trial.undisturbed(next(commands)) for n in (1, 2)}
+        draw = Draw(options.seed, lengths)
+        with suppress(KeyboardInterrupt):  # tells what it has
+            while len(trial.kills) < kills:
+                networks, known, ended = next(commands), set(trial.jobs), False
+                while not ended and len(trial.kills) < kills:
+                    ended = not trial.kill(networks, known, draw.plan(trial.kills, len(networks)))
+                if not ended:
+                    trial.finish(networks, known)
+    return _report(options, started, trial, lengths)
+
+
+def _report(
+    options: argparse.Namespace,
+    started: float,
+    trial: Trial,
+    lengths: dict[int, dict[str, float]],
+) -> int:
+    kinds = sorted({kill["signal"] for kill in trial.kills})
+    rows = []
+    for phase in PHASES:
+        hits = [kill for kill in trial.kills if phase in kill["phases"]]
+        row: dict[str, Any] = {"phase": phase}
+        for number in (1, 2):
+            row[f"{number} network{'s' * (number > 1)}"] = sum(
+                len(kill["networks"]) == number for kill in hits
             )
-        final = _examine(Path(home))
-    rows = {"kills": len(moments), **final}
-    common.table([rows], list(rows))
+        rows.append(row | {kind: sum(kill["signal"] == kind for kill in hits) for kind in kinds})
+    common.table(rows, list(rows[0]))
+    ended = [kill["ended_s"] for kill in trial.kills if kill["polite"]]
+    cpu = [kill["ended_cpu_s"] for kill in trial.kills if kill["polite"]]
+    gone = [kill["gone_s"] for kill in trial.kills]
+    figures = {
+        "kills": len(trial.kills),
+        "by_signal": {kind: sum(kill["signal"] == kind for kill in trial.kills) for kind in kinds},
+        "by_phase": rows,
+        "jobs": len(trial.jobs),
+        "trials": sum(job.trials for job in trial.jobs.values()),
+        "stages": sum(job.stages for job in trial.jobs.values()),
+        "undisturbed_s": lengths,
+        "seconds_to_end": {"median": statistics.median(ended), "most": max(ended)} if ended else {},
+        "processor_seconds_to_end": {"median": statistics.median(cpu), "most": max(cpu)}
+        if cpu
+        else {},
+        "seconds_to_no_process": {"median": statistics.median(gone), "most": max(gone)},
+        "faults": trial.faults,
+        "each": trial.kills,
+    }
+    print(f"\n{len(trial.jobs)} jobs, {figures['trials']} trials, {figures['stages']} stages; "
+          f"ended after {figures['seconds_to_end']}, no process after "
+          f"{figures['seconds_to_no_process']}")  # fmt: skip
     checks = [
-        common.at_least("kills", len(moments), kills, "condition"),
-        common.Check("trials", final["trials"], f"== {trials}", "condition",
-                     final["trials"] == trials),
-        common.at_most("programs measured twice", final["repeated"], 0, "condition"),
-        common.at_most("stages committed twice", final["stages_repeated"], 0, "condition"),
-        common.Check("trials never go back", str(seen), "ascending", "condition",
-                     seen == sorted(seen)),
+        common.at_least("kills", len(trial.kills), 3 if options.quick else options.kills,
+                        "condition"),
+        *(common.at_most(name, len(texts), 0, "condition")
+          for name, texts in trial.faults.items()),
+        common.at_most("seconds to end after a signal", max(ended, default=0.0), LIMIT_S,
+                       "condition"),
     ]  # fmt: skip
-    figures = {"moments_s": moments, "trials_after_each_kill": seen, **final}
+    if not options.quick:
+        least = min(min(row["1 network"], row["2 networks"]) for row in rows)
+        checks.append(common.at_least("kills of the phase hit least", least, 1, "aim"))
     return common.finish("kill_resume", started, figures, checks, options.json)
 
 
-def _count(home: Path) -> int:
-    from tunefleet.store import open_store
-
-    store = open_store(home)
-    try:
-        return sum(len(store.trials(job.job_id)) for job in store.jobs())
-    finally:
-        store.close()
-
-
-def _examine(home: Path) -> dict[str, int]:
-    from tunefleet.store import open_store
-
-    store = open_store(home)
-    try:
-        jobs = store.jobs()
-        trials = [
-            (weighted.task.task_id, trial.candidate.candidate_id)
-            for job in jobs
-            for weighted in store.tasks(job.job_id)
-            for trial in store.trials(job.job_id, weighted.task.task_id)
-        ]
-        keys = [run.key for job in jobs for run in store.stages(job.job_id)]
-        return {
-            "jobs": len(jobs),
-            "trials": len(trials),
-            "repeated": len(trials) - len(set(trials)),
-            "stages": len(keys),
-            "stages_repeated": len(keys) - len(set(keys)),
-        }
-    finally:
-        store.close()
-
-
 if __name__ == "__main__":
-    made = common.parser("kill -9 and resume.")
-    made.add_argument("--kills", type=int, default=20)
-    made.add_argument("--trials", type=int, default=1200)
-    # Importing and checking take some seconds; kills should fall within the search as well.
-    made.add_argument("--shortest-s", type=float, default=5.0)
-    made.add_argument("--longest-s", type=float, default=17.0)
+    made = common.parser("Signals at random moments, and the same command again.")
+    made.add_argument("--kills", type=int, default=40)
+    made.add_argument("--trials", type=int, default=24)
     made.add_argument("--seed", type=int, default=1)
     common.run(main, made)

@@ -36,8 +36,7 @@ THESIS_ROUNDS = 569
 def main(options: argparse.Namespace) -> int:
     started = time.time()
     if not options.data.is_dir():
-        print(f"no recorded rounds: {options.data} is missing")
-        return common.finish("policies", started, {}, [], options.json)
+        raise common.Skip(f"no recorded rounds: {options.data} is missing")
     sources = recorded_rounds.load(options.data)
     print("networks by source:", [len(kind) for kind in sources], flush=True)
     idle = idle_shares(20 if options.quick else THESIS_ROUNDS)
@@ -177,6 +176,6 @@ def checks(cells: Sequence[Mapping[str, Any]]) -> list[common.Check]:
 
 if __name__ == "__main__":
     made = common.parser("Makespans of the policies on recorded rounds.")
-    made.add_argument("--data", type=Path, default=recorded_rounds.DATA)
+    made.add_argument("--data", type=Path, default=common.DATA)
     made.add_argument("--mixes", type=int, default=100)
     common.run(main, made)

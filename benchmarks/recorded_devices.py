@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from recorded_rounds import DATA
+from common import DATA
 from tunefleet.costmodel import Measured
 from tunefleet.dataset import codecs, splits
 from tunefleet.dataset.rows import Codes

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from recorded_rounds import DATA
+from common import DATA
 from tunefleet.costmodel import Measured
 from tunefleet.dataset import codecs
 from tunefleet.dataset.flops import flops_by_workload

@@ -21,7 +21,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 HUB = "benchmark_hub/cachefiles/*/*[!4].json.gz"
 ANSOR = ("rtx2080ti_bert_resnet50/default-Ansor/[345]/*/*/*.json.gz",
          "droplet_a72_ansor/*.log.gz")  # fmt: skip

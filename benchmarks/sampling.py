@@ -266,6 +266,7 @@ def checks(rows: list[dict[str, Any]]) -> list[common.Check]:
 
 
 def main(options: argparse.Namespace) -> int:
+    common.need_data()
     started = time.time()
     if options.quick:
         options.records, options.seeds, options.rates = 1500, 1, [0.5]

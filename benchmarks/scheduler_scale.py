@@ -30,12 +30,15 @@ POLICIES = ("predictive", "interleaved")
 
 def main(options: argparse.Namespace) -> int:
     started = time.time()
-    sizes = (100, 1000) if options.quick else (100, 1000, 10_000)
+    sizes: tuple[int, ...] = (100, 1000, 10_000)
+    repeats, events = options.repeats, 30_000
+    if options.quick:
+        sizes, repeats, events = (100, 400), 1, 5_000
     rows: list[dict[str, Any]] = []
     for policy in POLICIES:
         for fleet in FLEETS:
             for lanes in sizes:
-                figures = measured(policy, lanes, fleet, options.repeats)
+                figures = measured(policy, lanes, fleet, repeats, events)
                 rows.append({"policy": policy, "fleet": fleet, **figures})
                 common.table(rows[-1:], [c for c in rows[-1] if c != "runs"])
                 sys.stdout.flush()
@@ -45,12 +48,12 @@ def main(options: argparse.Namespace) -> int:
     return common.finish("scheduler_scale", started, figures, checks(rows), options.json)
 
 
-def measured(policy: str, lanes: int, fleet: str, repeats: int) -> dict[str, Any]:
+def measured(policy: str, lanes: int, fleet: str, repeats: int, events: int) -> dict[str, Any]:
     """Median over repeats with their range; a run of few events is repeated until it counts."""
     from tunefleet.core.statistics import median
     from tunefleet.scheduler.mocks import mock_fleet
 
-    rounds = max(3, 30_000 // (4 * lanes))
+    rounds = max(3, events // (4 * lanes))
     devices = FIXED_DEVICES if fleet == FIXED else lanes // 10
     hosts = devices if fleet == SHARED else hosts_for(devices)
     machines = mock_fleet(hosts, devices, shared=fleet == SHARED)

@@ -25,10 +25,12 @@ def main(options: argparse.Namespace) -> int:
     from tunefleet.core.statistics import median
 
     started = time.time()
-    seconds, seeds = (5.0, 1) if options.quick else (options.seconds, options.seeds)
+    seconds, seeds, names = options.seconds, options.seeds, ["conv3x3", "depthwise"]
+    if options.quick:
+        seconds, seeds, names = 3.0, 1, ["depthwise"]
     runs: list[dict[str, Any]] = []
     for seed in range(seeds):
-        for name in options.task or ["conv3x3", "depthwise"]:
+        for name in options.task or names:
             for population, generations in EFFORTS:
                 search = SearchSettings(population=population, generations=generations, seed=seed)
                 found = trial_throughput.drive(name, Budget(seconds=seconds), search)

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 
 #: Stock's winners, built by TVM alone.
 SHIPPED = "stock as shipped"
+
+#: All that `--quick` searches, with one seed.
+_QUICK_NETWORK = "zoo:tiny_cnn"
 
 #: How often winners are measured, the whole network each time.
 _PASSES = 5
@@ -299,7 +303,13 @@ def run(
     if words:
         work(search, *words)
     else:
-        common.run(main, made)
+        common.run(partial(_sized, main), made)
+
+
+def _sized(main: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
+    if options.quick:
+        options.networks, options.seeds = [_QUICK_NETWORK], 1
+    return main(options)
 
 
 def work(search: Callable[..., dict[str, Any]], what: str, *words: str) -> None:

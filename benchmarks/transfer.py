@@ -207,6 +207,7 @@ PARTS = {"devices": devices, "by_task": by_task, "rmse": rmse}
 
 
 def main(options: argparse.Namespace) -> int:
+    common.need_data()
     started = time.time()
     if options.quick:
         options.records = options.sources = 400

@@ -159,7 +159,7 @@ def main(options: argparse.Namespace) -> int:
     threads = native_target().threads
     rows: list[dict[str, Any]] = []
     checks: list[common.Check] = []
-    for name in options.task or list(tasks()):
+    for name in options.task or list(tasks())[: 1 if options.quick else None]:
         sides: dict[str, dict[str, Any]] = {}
         for side in ("tunefleet", "cured", "stock"):
             sides[side] = _in_process(side, name, trials, batch, threads)

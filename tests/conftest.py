@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 
+import coverage_floor
 import pytest
 from hypothesis import settings
 
@@ -18,6 +19,35 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if "tvm" in item.keywords:
                 item.add_marker(skip)
+
+
+#: Branch coverage by room, once all tests have run with `--cov`.
+_ROOMS = pytest.StashKey[list[coverage_floor.Room]]()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Before pytest's summary. A part of the tests says nothing of a room."""
+    options = session.config.option
+    if not getattr(options, "cov_source", None) or _is_part(session.config):
+        return
+    found = coverage_floor.rooms(session.config.rootpath)
+    session.config.stash[_ROOMS] = found
+    if session.exitstatus == pytest.ExitCode.OK and any(room.too_low for room in found):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _is_part(config: pytest.Config) -> bool:
+    chosen = config.option.keyword or config.option.markexpr or config.option.deselect
+    return config.args_source is not pytest.Config.ArgsSource.TESTPATHS or bool(chosen)
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    found = config.stash.get(_ROOMS, [])
+    if found:
+        terminalreporter.section("branch coverage by room")
+        terminalreporter.write_line("\n".join([coverage_floor.HEADER, *map(str, found)]))
 
 
 @pytest.fixture(autouse=True)

@@ -93,6 +93,19 @@ def test_the_artifact_can_be_measured_again(tuned: Session) -> None:
     assert value["kernels"]
 
 
+def test_a_job_that_was_interrupted_after_its_artifact_was_saved_has_one(tmp_path: Path) -> None:
+    def begun() -> Session:
+        session = Session(BenchmarkContext("cpu", threads=1, home=tmp_path))
+        return session.from_network("zoo:tiny_cnn").autotune(trials=2, settings=SETTINGS)
+
+    with begun() as first:
+        job = first.build().save().result()["job"]
+    with begun() as second:
+        result = second.build().save().evaluate(rounds=3).result()
+    assert (result["job"], result["resumed"], result["trials"]) == (job, True, 2)
+    assert [path.name for path in (tmp_path / "artifacts").iterdir()] == [job]
+
+
 def test_the_context_can_be_loaded(tuned: Session, home: Path) -> None:
     loaded = BenchmarkContext.load(tuned.context.run_id, home)
     assert loaded.seconds == tuned.context.seconds
@@ -198,6 +211,16 @@ def test_a_job_is_tuned_by_one_process_at_a_time(tmp_path: Path) -> None:
         job_lock(tmp_path, "x"),
     ):
         pass
+
+
+def test_a_lock_is_seen_while_it_is_held(tmp_path: Path) -> None:
+    from tunefleet.fleet.locks import is_locked, job_lock
+
+    assert not is_locked(tmp_path, "x")
+    with job_lock(tmp_path, "x"):
+        assert is_locked(tmp_path, "x")
+        assert not is_locked(tmp_path, "y")
+    assert not is_locked(tmp_path, "x")
 
 
 def test_a_job_is_paused_and_cancelled_while_it_is_delivered(tmp_path: Path) -> None:

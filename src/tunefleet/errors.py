@@ -7,6 +7,7 @@ exception across rooms: it is data (`tunefleet.core.trial.Failure`).
 
 from __future__ import annotations
 
+import errno
 import os
 import traceback
 from typing import ClassVar
@@ -36,6 +37,10 @@ class SetupError(TunefleetError):
     """Fix this machine: a compiler, a library or a permission is missing."""
 
     exit_code = 3
+
+
+class DiskFullError(SetupError):
+    """A disk is full: what was to be written can be written again when there is space."""
 
 
 class RetryElsewhereError(TunefleetError):
@@ -96,6 +101,24 @@ def raise_mistake(error: BaseException) -> None:
     if isinstance(error, InternalError):
         raise error
     raise internal(error) from error
+
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+
+def raise_disk_full(error: BaseException, text: str = "") -> None:
+    """Raise DiskFullError if an error, or the `text` of another program, says that a disk is full.
+
+    Whoever takes errors as a candidate's fault calls it first: a full disk is nobody's.
+    """
+    if isinstance(error, DiskFullError):
+        raise error
+    said = text or str(error)
+    full = isinstance(error, OSError) and error.errno in _NO_SPACE
+    if full or any(os.strerror(number) in said for number in _NO_SPACE):
+        raise DiskFullError(
+            f"a disk is full: {said}", cure="free space; what was committed is kept"
+        ) from error
 
 
 def internal(error: BaseException) -> InternalError:

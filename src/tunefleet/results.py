@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 
 SCHEMA = "tunefleet-result/2"
 
+#: How many times as long one way of measuring a network may say it takes as another. On a quiet
+#: machine they were within 0.95 and 1.4 of each other: caches are cold in one, warm in another.
+_CONTRADICTS = 1.6
+#: A network of a few kernels takes this long to be called.
+_LEAST_GAP_MS = 0.05
 #: Different texts of one kind of failure that are kept.
 _MOST_TEXTS = 3
 
@@ -106,9 +111,31 @@ def build_result(
         value["warnings"] += _troubles(prepared.tasked.tasks, store, job)
         rows = _task_rows(prepared.tasked.tasks, store, job, peak_gflops)
         value["tasks"] = rows
+        value["warnings"] += contradictions(value)
         value["reused"] = sum(1 for row in rows if row["source"] == "reused")
         value["curve"] = tuning_curve(store, job)
     return value
+
+
+def contradictions(result: Mapping[str, Any]) -> list[str]:
+    """A warning where the latency end to end, that of all kernels one by one and that of all tasks
+    in the search lie so far apart that one of them must have been disturbed."""
+    rows = result["tasks"]
+    found = {"end to end": (result["tuned_ms"] or {}).get("median")}
+    if result["outside"] is None:
+        found["by its kernels one by one"] = result["kernels_ms"]
+        if all(row["latency_us"] for row in rows):
+            found["by its tasks in the search"] = sum(
+                row["latency_us"] * row["weight"] / 1e3 for row in rows
+            )
+    known = {how: ms for how, ms in found.items() if ms}
+    if len(known) < 2:
+        return []
+    least, most = min(known.values()), max(known.values())
+    if most < _CONTRADICTS * least or most - least < _LEAST_GAP_MS:
+        return []
+    told = ", ".join(f"{ms:.3g} ms {how}" for how, ms in known.items())
+    return [f"one inference takes {told}: these do not fit together, measure on a quiet machine"]
 
 
 def _troubles(tasks: list[WeightedTask], store: Store, job: Job) -> list[str]:

@@ -16,17 +16,19 @@ from pathlib import Path
 _NAME = re.compile(r"tunefleet-[a-z]+-(\d+)-(\d+)-(\d+)-\w+")
 
 
-def scratch_folder(purpose: str) -> tempfile.TemporaryDirectory[str]:
-    """A temporary folder of this process; `purpose` is a word for its name. Raises OSError."""
-    _sweep(Path(tempfile.gettempdir()))
+def scratch_folder(purpose: str, parent: Path | None = None) -> tempfile.TemporaryDirectory[str]:
+    """A temporary folder of this process, below `parent` where what it holds will be renamed;
+    `purpose` is a word for its name. Raises OSError."""
+    parent = parent or Path(tempfile.gettempdir())
+    _sweep(parent)
     pid = os.getpid()
     owner = f"{_namespace()}-{pid}-{_started(pid)}"
-    return tempfile.TemporaryDirectory(prefix=f"tunefleet-{purpose}-{owner}-")
+    return tempfile.TemporaryDirectory(prefix=f"tunefleet-{purpose}-{owner}-", dir=parent)
 
 
-@lru_cache(maxsize=1)
+@lru_cache
 def _sweep(parent: Path) -> None:
-    """Remove what processes that are gone left behind; once in a process."""
+    """Remove what processes that are gone left in a folder; once in a process."""
     for folder in parent.glob("tunefleet-*"):
         found = _NAME.fullmatch(folder.name)
         if found is None or found.group(1) != _namespace():

@@ -333,6 +333,12 @@ class Session:
                 self._kernels = kernel_times(self.module_path, prepared, machine)
             except JobError as error:
                 self._observer(Note(str(error), warning=True))
+            if self._peak is not None and any(
+                (row["gflops"] or 0.0) > self._peak and not row["winograd"]
+                for row in self.result().get("tasks", ())
+            ):
+                # It was disturbed when it was measured.
+                self._peak = max(self._peak, machine.peak_gflops() or 0.0)
         if self._artifact is not None:
             self._tell()
         if self._job is not None and self._store is not None:
@@ -414,7 +420,18 @@ class Session:
     def _phase(self, name: str) -> None:
         if self._job is not None and self._owns_fleet:  # else the shell minds wishes
             self._place().heed(self._job, self._observer)
+        self._wait_for_space()
         self._observer(PhaseStarted(name))
+
+    def _wait_for_space(self) -> None:
+        from tunefleet.fleet.space import with_space
+
+        def heed() -> None:
+            if self._job is not None:
+                self._place().heed(self._job, self._observer)
+
+        folders = [self._scratch_path(), self.context.home]
+        with_space(lambda: None, folders, self._observer, heed)
 
     def _place(self) -> LocalFleet:
         if self._fleet is None:
@@ -440,6 +457,8 @@ class Session:
                     store.finish(old.job_id, JobState.FAILED, {"stopped": "replaced by a new job"})
         job = store.open_job(spec, job_id=self.context.run_id, now=self.context.created_at)
         self._resumed = job.job_id != self.context.run_id
+        # A job has one artifact, also where a process before published it and was killed then.
+        self.context.run_id = job.job_id
         store.put_tasks(job.job_id, prepared.tasked.tasks)
         self._observer(JobOpened(job.job_id, self._resumed, spec.budget, job.elapsed_s))
         return job

@@ -56,6 +56,7 @@ def test_an_artifact_is_served(artifact: Path, image: Any) -> None:
             received = np.load(io.BytesIO(answer.read()))
         with pytest.raises(urllib.error.HTTPError) as caught:
             urllib.request.urlopen(address, b"no array", timeout=30)
-        assert caught.value.code == 400
+        with caught.value as refused:  # it holds the connection
+            assert refused.code == 400
     with tunefleet.load(artifact) as module:
         np.testing.assert_array_equal(received, module(image))

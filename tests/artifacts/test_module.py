@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -115,6 +117,56 @@ def test_a_file_that_was_added_is_refused(copied: Path) -> None:
     (copied / "segments").mkdir()
     (copied / "segments" / "0123.onnx").write_bytes(b"")
     with pytest.raises(InputError, match="is not of this artifact"):
+        tunefleet.load(copied)
+
+
+def _replaced(folder: Path, name: str, content: bytes) -> None:
+    """A file of an artifact, and its sum."""
+    (folder / name).write_bytes(content)
+    path = folder / "artifact.json"
+    value = json.loads(path.read_text())
+    value["files"][name] = hashlib.sha256(content).hexdigest()
+    path.write_text(json.dumps(value))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "cause"),
+    [
+        ("module.so", b"text", "cannot be loaded"),
+        ("module.safetensors", b"text", "no file of weights"),
+        ("module.safetensors", b"text in place of weights", "ends in its header"),
+        ("module.safetensors", b"\x02" + bytes(7) + b"[]", "no file of weights"),
+    ],
+)
+def test_files_of_another_kind_are_refused(
+    copied: Path, name: str, content: bytes, cause: str
+) -> None:
+    _replaced(copied, name, content)
+    with pytest.raises(InputError, match=cause):
+        tunefleet.load(copied)
+
+
+@pytest.mark.parametrize("name", ["artifact.json", "module.so", "module.safetensors"])
+def test_a_pipe_is_not_waited_for(copied: Path, name: str) -> None:
+    (copied / name).unlink()
+    os.mkfifo(copied / name)
+    with pytest.raises(InputError, match=r"no regular file|no module"):
+        tunefleet.load(copied)
+
+
+@pytest.mark.parametrize("content", ["[" * 100_000, "[]", "{}", "3", ""])
+def test_a_description_of_another_kind_is_refused(copied: Path, content: str) -> None:
+    (copied / "artifact.json").write_text(content)
+    with pytest.raises(InputError):
+        tunefleet.load(copied)
+
+
+@pytest.mark.parametrize("field", ["result", "network", "files", "instructions", "target"])
+@pytest.mark.parametrize("value", ["text", 3, [1]])
+def test_a_field_of_another_type_is_refused(copied: Path, field: str, value: object) -> None:
+    path = copied / "artifact.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {field: value}))
+    with pytest.raises(InputError):
         tunefleet.load(copied)
 
 

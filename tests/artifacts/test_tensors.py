@@ -4,7 +4,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tunefleet.artifacts.tensors import array_of, numpy_type, tensor_of
+from tunefleet.artifacts.tensors import aligned, array_of, numpy_type, tensor_of
+from tunefleet.artifacts.weights import ALIGNMENT
 
 pytestmark = pytest.mark.tvm
 
@@ -17,3 +18,10 @@ def test_a_tensor_has_the_values_of_its_array(name: str, shape: tuple[int, ...])
     found = array_of(tensor_of(array))
     assert (found.shape, found.dtype) == (array.shape, array.dtype)
     np.testing.assert_array_equal(found.astype("float64"), array.astype("float64"))
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (), (0, 3)])
+def test_memory_begins_where_kernels_read_whole_vectors(shape: tuple[int, ...]) -> None:
+    found = [aligned(shape, np.dtype("float32")) for _ in range(8)]
+    assert {array.shape for array in found} == {shape}
+    assert {array.ctypes.data % ALIGNMENT for array in found if array.size} <= {0}

@@ -69,7 +69,7 @@ def array(tmp_path: Path) -> Path:
 def test_tasks_lists_ranks_and_shares(invoke: Invoke, modules: Modules) -> None:
     modules("tunefleet.listing", list_tasks=lambda spec, target, threads, shapes, whole: LISTING)
     assert "conv2d+add" in invoke("tasks", "zoo:tiny_cnn").out
-    assert json.loads(invoke("tasks", "zoo:tiny_cnn", "--json").out) == LISTING
+    assert json.loads(invoke("tasks", "zoo:tiny_cnn", "--json", "-").out) == LISTING
 
 
 def test_run_writes_the_output(
@@ -87,7 +87,7 @@ def test_run_numbers_several_outputs(
     invoke: Invoke, inference: list[Any], array: Path, tmp_path: Path
 ) -> None:
     given = ("--input", str(array), "--input", str(array))
-    ended = invoke("run", "artifact", *given, "--output", str(tmp_path / "y.npy"), "--json")
+    ended = invoke("run", "artifact", *given, "--output", str(tmp_path / "y.npy"), "--json", "-")
     paths = [item["path"] for item in json.loads(ended.out)["outputs"]]
     assert paths == [str(tmp_path / "y-0.npy"), str(tmp_path / "y-1.npy")]
 
@@ -123,7 +123,7 @@ def test_run_needs_an_input(invoke: Invoke) -> None:
 
 def test_evaluate_tells_kernels(invoke: Invoke, inference: list[Any]) -> None:
     assert "fused_conv2d" in invoke("evaluate", "artifact").out
-    shown = json.loads(invoke("evaluate", "artifact", "--rounds", "3", "--json").out)
+    shown = json.loads(invoke("evaluate", "artifact", "--rounds", "3", "--json", "-").out)
     assert shown["latency_ms"]["median"] == 2.0
     assert inference == [("artifact", None, 12), ("artifact", None, 3)]
 
@@ -137,7 +137,7 @@ def test_doctor_fails_on_errors_only(
     ended = invoke("doctor")
     assert (ended.code, ended.err) == (code, "")
     assert "cpu" in ended.out
-    assert json.loads(invoke("doctor", "--json").out) == {"checks": [check]}
+    assert json.loads(invoke("doctor", "--json", "-").out) == {"checks": [check]}
 
 
 @pytest.fixture
@@ -184,7 +184,7 @@ def test_networks_describes_the_whole_zoo(invoke: Invoke) -> None:
 
 def test_version_names_the_toolchain(invoke: Invoke) -> None:
     assert invoke("version").out.startswith("tunefleet 0.")
-    assert "apache-tvm" in json.loads(invoke("version", "--json").out)
+    assert "apache-tvm" in json.loads(invoke("version", "--json", "-").out)
 
 
 def test_jobs_of_a_new_home_are_none_and_create_nothing(invoke: Invoke, tmp_path: Path) -> None:

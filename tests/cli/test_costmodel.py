@@ -72,7 +72,7 @@ def test_the_card_is_shown(invoke: Invoke, records: str) -> None:
     ended = costmodel(invoke, "show", "mine")
     for text in (card["id"], "records.parquet", "tilings/1", "for tests", "a72: 12 test records"):
         assert text in ended.out
-    assert json.loads(costmodel(invoke, "show", card["id"][:8], "--json").out) == card
+    assert json.loads(costmodel(invoke, "show", card["id"][:8], "--json", "-").out) == card
 
 
 def test_models_are_listed_newest_first(invoke: Invoke, records: str) -> None:
@@ -80,7 +80,7 @@ def test_models_are_listed_newest_first(invoke: Invoke, records: str) -> None:
     first, second = (trained(invoke, records, name=name)["card"] for name in "ab")
     ended = costmodel(invoke, "list")
     assert ended.out.index(second["id"][:12]) < ended.out.index(first["id"][:12])
-    listed = json.loads(costmodel(invoke, "list", "--json").out)
+    listed = json.loads(costmodel(invoke, "list", "--json", "-").out)
     assert listed == {"models": [second, first]}
 
 

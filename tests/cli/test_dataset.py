@@ -105,7 +105,7 @@ def test_records_and_logs_are_shown_alike(invoke: Invoke, records: Path, log: Pa
         assert ('["matmul", 1024]' in text, text.count("auto_scheduler v0.3")) == (True, 2)
         whole = invoke("dataset", "show", str(file), "--row", "2").out
         assert ('["AN",4,0,3]' in whole, "10000000000.0" in whole) == (True, True)
-        row = figures(invoke("dataset", "show", str(file), "--row", "3", "--json"))
+        row = figures(invoke("dataset", "show", str(file), "--row", "3", "--json", "-"))
         assert (row["line"], row["steps"]) == (3, ['["CI",1]', '["AN",4,0,3]'])
 
 

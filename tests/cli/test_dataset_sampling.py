@@ -110,18 +110,20 @@ def test_a_sample_is_not_written_over(invoke: Invoke, records: str) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("within-task",),
-        ("within-task-in-order",),
-        ("task",),
-        ("target", "--hold-out", "a72"),
-        ("network", "--hold-out", "net64"),
+        ("within_task",),
+        ("within_task_in_order",),
+        ("by_task",),
+        ("by_target", "--hold-out", "a72"),
+        ("by_network", "--hold-out", "net64"),
     ],
 )
 def test_a_split_writes_three_parts_that_make_the_whole(
     invoke: Invoke, records: str, tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
     out = tmp_path / "made" / "split"
-    ended = invoke("dataset", "split", records, "-o", str(out), "--by", *arguments, "--json", "-")
+    ended = invoke(
+        "dataset", "split", records, "-o", str(out), "--split", *arguments, "--json", "-"
+    )
     parts = figures(ended)["parts"]
     written = {part: parquet.read_table(out / f"{part}.parquet") for part in parts}
     assert {part: t.num_rows for part, t in written.items()} == {
@@ -136,30 +138,30 @@ def test_a_held_out_network_may_be_listed_in_a_file(
 ) -> None:
     listed = tmp_path / "networks.json"
     listed.write_text(json.dumps({"mine": ['["dense",[16,16],[16,16]]']}))
-    ended = invoke("dataset", "split", records, "-o", str(tmp_path / "split"), "--by", "network",
-                   "--hold-out", "mine", "--networks", str(listed), "--json", "-")  # fmt: skip
+    asked = ("-o", str(tmp_path / "split"), "--split", "by_network", "--hold-out", "mine")
+    ended = invoke("dataset", "split", records, *asked, "--networks", str(listed), "--json", "-")
     assert figures(ended)["parts"]["test"] == {"records": 48, "tasks": 2}
 
 
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (("target",), "--by target needs the device that tests"),
-        (("network",), "--by network needs the network that tests"),
-        (("task", "--hold-out", "a72"), "--hold-out does not go with --by task"),
-        (("target", "--hold-out", "a72", "--networks", "x"), "--networks does not go"),
-        (("target", "--hold-out", "t4"), "hold out one of 'a72', 'v100'"),
-        (("network", "--hold-out", "vgg"), "hold out one of 'net16', 'net256', 'net64'"),
+        (("by_target",), "by_target needs the device that tests"),
+        (("by_network",), "by_network needs the network that tests"),
+        (("by_task", "--hold-out", "a72"), "--hold-out does not go with by_task"),
+        (("by_target", "--hold-out", "a72", "--networks", "x"), "--networks does not go"),
+        (("by_target", "--hold-out", "t4"), "hold out one of 'a72', 'v100'"),
+        (("by_network", "--hold-out", "vgg"), "hold out one of 'net16', 'net256', 'net64'"),
         (("operator",), "'operator' is not known"),
-        (("task", "--test", "0.6", "--validation", "0.5"), "leave no split"),
-        (("task", "--test", "1"), "1 is not a share"),
+        (("by_task", "--test", "0.6", "--validation", "0.5"), "leave no split"),
+        (("by_task", "--test", "1"), "1 is not a share"),
     ],
 )
 def test_a_split_that_cannot_be_is_explained(
     invoke: Invoke, records: str, tmp_path: Path, arguments: tuple[str, ...], reason: str
 ) -> None:
     out = tmp_path / "split"
-    ended = invoke("dataset", "split", records, "-o", str(out), "--by", *arguments)
+    ended = invoke("dataset", "split", records, "-o", str(out), "--split", *arguments)
     assert (ended.code, ended.out) == (2, "")
     assert reason in ended.err
     assert not out.exists()

@@ -80,7 +80,7 @@ def test_the_device_table_is_listed(invoke: Invoke) -> None:
 def test_one_device_is_shown_with_its_source(invoke: Invoke) -> None:
     ended = invoke("dataset", "devices", "Tesla V100")
     assert all(text in ended.out for text in ("sm_70", "15,667*", "900 GB/s", "WP-08608"))
-    found = json.loads(invoke("dataset", "devices", "v100", "--json").out)
+    found = json.loads(invoke("dataset", "devices", "v100", "--json", "-").out)
     assert found["devices"][0]["units"] == 80
 
 

@@ -103,3 +103,26 @@ def test_shapes_that_are_none_are_refused_at_once(invoke: Invoke, given: tuple[s
     ended = invoke("tune", "zoo:tiny_cnn", *given)
     assert ended.code == 2
     assert "such as" in ended.err
+
+
+def test_shapes_of_one_input_are_kept_in_their_order() -> None:
+    given = ["x=1,3", "mask=", "x=2,3"]
+    assert options.by_input(given) == {"x": [(1, 3), (2, 3)], "mask": [()]}
+    assert options.by_input(None) == {}
+
+
+def test_values_of_one_dimension_are_joined() -> None:
+    assert options.by_dimension(["n=1,2", "m=7", "n=4"]) == {"n": [1, 2, 4], "m": [7]}
+
+
+@pytest.mark.parametrize("refused", ["=1", "x", "x=-1", "x=1.5"])
+def test_shapes_without_a_name_or_whole_numbers_are_refused(refused: str) -> None:
+    with pytest.raises(typer.BadParameter, match="is not a name and numbers"):
+        options.by_input([refused])
+
+
+def test_no_number_is_not_negative() -> None:
+    assert options.not_negative(None) is None
+    assert options.not_negative(0) == 0
+    with pytest.raises(typer.BadParameter, match="-1 is negative"):
+        options.not_negative(-1)

@@ -115,6 +115,16 @@ def test_ctrl_c_elsewhere_is_130(
     assert (ended.code, ended.err) == (130, "stopped\n")
 
 
+def test_ctrl_c_while_the_command_is_loaded_is_130() -> None:
+    code = (
+        "import os, signal, sys; from tunefleet.cli import main; "
+        "sys.addaudithook(lambda event, args: event == 'import' and args[0] == 'typer' "
+        "and os.kill(os.getpid(), signal.SIGINT)); main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "stopped\n")
+
+
 def test_help_loads_no_compiler_and_no_framework() -> None:
     code = (
         "import sys; from tunefleet.cli.app import run; assert run(['--help']) == 0; "

@@ -93,6 +93,31 @@ def _text():
     return _model([_node("Identity")], kind=TensorProto.STRING)
 
 
+def _recursive():
+    from onnx import helper
+
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("mine", 1)]
+    model = _model([_node("Again", domain="mine")], opsets=(("", 18), ("mine", 1)))
+    body = [_node("Again", ("a",), ("b",), domain="mine")]
+    model.functions.append(helper.make_function("mine", "Again", ["a"], ["b"], body, opsets))
+    return model
+
+
+def _doubling():
+    from onnx import helper
+
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("mine", 1)]
+    model = _model([_node("F30", domain="mine")], opsets=(("", 18), ("mine", 1)))
+    for i in range(31):
+        inner = {"operator": f"F{i - 1}", "domain": "mine"} if i else {"operator": "Relu"}
+        body = [
+            _node(**inner, inputs=("a",), outputs=("c",)),
+            _node(**inner, inputs=("c",), outputs=("b",)),
+        ]
+        model.functions.append(helper.make_function("mine", f"F{i}", ["a"], ["b"], body, opsets))
+    return model
+
+
 def _exported(forward, *inputs, **options) -> Callable[[Path], str]:
     def make(folder: Path) -> str:
         import torch
@@ -158,6 +183,15 @@ BAD: dict[str, tuple[Callable[[Path], str], tuple[str, ...]]] = {
         _onnx(lambda: _model([_node("Relu", ("z",)), _node("Relu", ("y",), ("z",))])),
         ("needs its own output",),
     ),
+    "onnx of an opset that is none": (
+        _onnx(lambda: _model([_node("Relu")], opsets=(("", 2**62),))),
+        ("which there is not",),
+    ),
+    "onnx with a function that calls itself": (
+        _onnx(_recursive),
+        ("not valid ONNX", "calls itself"),
+    ),
+    "onnx with functions that become billions of nodes": (_onnx(_doubling), (" operators",)),
     "onnx of very many operators": (
         _onnx(lambda: _model([_node("Relu") for _ in range(20_001)])),
         ("20,001 operators",),

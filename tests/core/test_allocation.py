@@ -2,7 +2,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tunefleet.core.allocation import LaneState, first_batch, next_lane
+import pytest
+
+from tunefleet.core.allocation import LaneState, expected_gain, first_batch, next_lane
 from tunefleet.core.settings import SearchSettings
 
 SETTINGS = SearchSettings(batch=24, first_batch=16)
@@ -76,3 +78,20 @@ def test_a_minor_task_gets_a_small_first_round() -> None:
 def test_a_small_budget_is_shared_between_the_lanes_still_to_start() -> None:
     lanes = [lane(str(i)) for i in range(10)]
     assert first_batch(lanes[0], lanes, SETTINGS, 40) == 4
+
+
+def test_an_exhausted_lane_gains_nothing() -> None:
+    assert expected_gain(lane("a", history=(1e-3,), seconds=1.0, exhausted=True), 1e12) == 0
+
+
+def test_a_lane_whose_trials_all_fail_gains_less_each_round() -> None:
+    gains = [expected_gain(lane("a", history=(None,) * rounds), 0.0) for rounds in (1, 2, 3)]
+    assert gains == sorted(gains, reverse=True)
+    assert len(set(gains)) == 3
+
+
+def test_a_lane_near_the_best_throughput_keeps_a_tenth_of_its_gain() -> None:
+    reached = lane("a", history=(1e-3,), seconds=1.0)  # 1e9 FLOPs in 1 ms: 1e12 a second
+    far = expected_gain(reached, 0.0)  # no throughput is known
+    assert expected_gain(reached, 1e12) == pytest.approx(0.1 * far)
+    assert expected_gain(reached, 2e12) == pytest.approx(0.5 * far)

@@ -195,3 +195,20 @@ def _alive(pid: int) -> bool:
     except OSError:
         return False
     return state != "Z"
+
+
+def test_a_pool_that_is_interrupted_as_it_starts_leaves_nothing(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, threading; from tunefleet.fleet.pool import WorkerConfig, WorkerPool\n"
+        "stop = threading.Timer(0.7, os.kill, (os.getpid(), signal.SIGINT))\n"
+        f"pool = WorkerPool(1, WorkerConfig(1, 2, {str(tmp_path / 'log')!r}))\n"
+        "stop.start()\n"
+        "try:\n"
+        "    pool.call(int)\n"
+        "except KeyboardInterrupt:\n"
+        "    pool.close()\n"
+        "    print('stopped')\n"
+    )
+    # Returns when the last process that holds the streams is gone.
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "stopped\n", "")

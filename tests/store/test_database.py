@@ -177,3 +177,51 @@ def test_any_other_error_is_a_bug(intruder: sqlite3.Connection) -> None:
     with pytest.raises(sqlite3.OperationalError) as unknown:
         intruder.execute("SELECT nothing")
     assert isinstance(explained("store.sqlite", unknown.value), InternalError)
+
+
+def test_a_file_that_was_removed_in_use_is_told(path: Path) -> None:
+    with closing(SqlStore.open(path)) as store:
+        store.open_job(v.make_spec(), job_id="a", now=1.0)
+        path.unlink()
+        with pytest.raises(SetupError, match=r"store\.sqlite was removed while it was in use"):
+            store.jobs()
+
+
+def test_a_file_that_was_replaced_in_use_is_told(path: Path, tmp_path: Path) -> None:
+    open_and_close(tmp_path / "other.sqlite")
+    with closing(SqlStore.open(path)) as store:
+        store.open_job(v.make_spec(), job_id="a", now=1.0)
+        (tmp_path / "other.sqlite").rename(path)
+        with pytest.raises(SetupError, match="was replaced by another file"):
+            store.jobs()
+
+
+_OVERWRITTEN = """
+import sys
+from pathlib import Path
+from tunefleet.store import SqlStore
+from tests.store import values as v
+
+store = SqlStore.open(sys.argv[1])
+store.open_job(v.make_spec("other"), job_id="b", now=1.0)
+log = Path(sys.argv[1] + "-wal")
+log.write_bytes(bytes(log.stat().st_size))
+try:
+    store.jobs()
+except Exception as error:
+    print(error)
+store.close()
+"""
+
+
+def test_a_log_that_was_overwritten_does_not_spoil_the_file(path: Path) -> None:
+    with closing(SqlStore.open(path)) as store:
+        store.open_job(v.make_spec(), job_id="a", now=1.0)
+    # A process of its own: SQLite remembers in each what it knows of a file.
+    command = [sys.executable, "-c", _OVERWRITTEN, str(path)]
+    assert "-wal is no log of a database" in subprocess.check_output(command, text=True)
+    with pytest.raises(SetupError, match="-wal is no log of a database"):
+        SqlStore.open(path)
+    Path(f"{path}-wal").unlink()
+    with closing(SqlStore.open(path)) as store:
+        assert [job.job_id for job in store.jobs()] == ["a"]

@@ -18,7 +18,6 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,6 +30,8 @@ from tunefleet.core.identity import DeviceIdentity, ToolchainIdentity
 from tunefleet.core.network import NetworkInfo, Signature, TensorSpec
 from tunefleet.core.target import Target
 from tunefleet.errors import InputError, SetupError
+from tunefleet.files import check_regular
+from tunefleet.scratch import scratch_folder
 
 SCHEMA = "tunefleet-artifact/2"
 
@@ -75,35 +76,50 @@ def write_artifact(
     parent = artifact.path.parent
     try:
         parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=parent))
+        folder = scratch_folder("draft", parent)
     except OSError as error:
         raise SetupError(
             f"cannot write artifacts to {parent}: {error.strerror}", cure="use --home DIR"
         ) from error
-    try:
-        _copy_module(module, draft / "module.so")
-        if untuned is not None:
-            _copy_module(untuned, draft / "untuned.so")
-        segments = module.parent / FOLDER
-        if segments.is_dir():
-            shutil.copytree(segments, draft / FOLDER)
-        lines = [json.dumps(record, sort_keys=True) for record in records]
-        (draft / "records.jsonl").write_text("".join(line + "\n" for line in lines))
-        (draft / "report.html").write_text(report)
-        (draft / "README.md").write_text(_readme(artifact))
-        files = tuple((str(p.relative_to(draft)), _sha256(p)) for p in sorted(_files(draft)))
-        published = replace(artifact, files=files)
-        (draft / "artifact.json").write_text(json.dumps(_to_json(published), indent=1))
-        draft.chmod(0o755)
-        if artifact.path.exists():
-            shutil.rmtree(artifact.path)
-        draft.rename(artifact.path)
-        return published
-    except OSError as error:
-        shutil.rmtree(draft, ignore_errors=True)
-        raise SetupError(
-            f"cannot write artifact {artifact.path}: {error.strerror}", cure="free some disk space"
-        ) from error
+    with folder:
+        draft = Path(folder.name, artifact.path.name)
+        try:
+            published = _write(artifact, draft, module, untuned, records, report)
+            if artifact.path.exists():
+                shutil.rmtree(artifact.path)
+            draft.rename(artifact.path)
+        except OSError as error:
+            raise SetupError(
+                f"cannot write artifact {artifact.path}: {error.strerror}",
+                cure="free some disk space",
+            ) from error
+    return published
+
+
+def _write(
+    artifact: Artifact,
+    draft: Path,
+    module: Path,
+    untuned: Path | None,
+    records: list[dict[str, Any]],
+    report: str,
+) -> Artifact:
+    """Write all files of an artifact to `draft`."""
+    draft.mkdir()
+    _copy_module(module, draft / "module.so")
+    if untuned is not None:
+        _copy_module(untuned, draft / "untuned.so")
+    segments = module.parent / FOLDER
+    if segments.is_dir():
+        shutil.copytree(segments, draft / FOLDER)
+    lines = [json.dumps(record, sort_keys=True) for record in records]
+    (draft / "records.jsonl").write_text("".join(line + "\n" for line in lines))
+    (draft / "report.html").write_text(report)
+    (draft / "README.md").write_text(_readme(artifact))
+    files = tuple((str(p.relative_to(draft)), _sha256(p)) for p in sorted(_files(draft)))
+    published = replace(artifact, files=files)
+    (draft / "artifact.json").write_text(json.dumps(_to_json(published), indent=1))
+    return published
 
 
 def _copy_module(module: Path, place: Path) -> None:
@@ -156,6 +172,7 @@ def _files(root: Path) -> Iterable[Path]:
 
 
 def _sha256(path: Path) -> str:
+    check_regular(path)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -189,6 +206,7 @@ def read_artifact(path: Path, signed_by: Path | None = None) -> Artifact:
     artifact is not signed by its owner."""
     if not path.is_dir():
         raise InputError(f"no artifact at {path}", cure=_CURE)
+    check_regular(path / "artifact.json")
     try:
         content = (path / "artifact.json").read_bytes()
         if signed_by is not None:
@@ -196,7 +214,7 @@ def read_artifact(path: Path, signed_by: Path | None = None) -> Artifact:
         value = json.loads(content)
     except FileNotFoundError:
         raise InputError(f"{path} is no artifact: it has no artifact.json", cure=_CURE) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}/artifact.json cannot be read: {error}", cure=_CURE) from error
     schema = value.get("schema") if isinstance(value, dict) else None
     if schema != SCHEMA:
@@ -223,14 +241,16 @@ def read_artifact(path: Path, signed_by: Path | None = None) -> Artifact:
             target=Target.from_json(value["target"]),
             device=DeviceIdentity.from_json(value["device"]),
             toolchain=ToolchainIdentity.from_json(value["toolchain"]),
-            result=value["result"],
+            result=dict(value["result"].items()),
             instructions=tuple(map(str, value["instructions"])),
             files=tuple((str(k), str(v)) for k, v in value["files"].items()),
             spec=value.get("spec", ""),
             spec_digest=value.get("spec_digest", ""),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"{path}/artifact.json is damaged: {error!r}", cure=_CURE) from error
+        raise InputError(
+            f"{path}/artifact.json is damaged: it lacks what artifacts say", cure=_CURE
+        ) from error
     if not artifact.module.is_file():
         raise InputError(f"{path} has no module.so", cure=_CURE)
     return artifact

@@ -13,6 +13,7 @@ from tunefleet.artifacts.runtime import load_runtime
 from tunefleet.artifacts.segments import register_segments
 from tunefleet.artifacts.tensors import Array, array_of, tensor_of
 from tunefleet.artifacts.weights import read_weights, weights_path
+from tunefleet.errors import InputError, raise_mistake
 
 #: What timing the kernels of a network may take in all.
 _LONGEST_S = 40.0
@@ -27,8 +28,19 @@ def entry_name(index: int) -> str:
 
 
 def open_library(path: str | Path) -> Any:
-    """The code of a module. It is closed when nothing of it is in use any more."""
-    return load_runtime().load_module(str(path), keep_module_alive=False)
+    """The code of a module. It is closed when nothing of it is in use any more.
+
+    Raises InputError for a file that is no library of this machine.
+    """
+    try:
+        return load_runtime().load_module(str(path), keep_module_alive=False)
+    except Exception as error:  # of C++: they have no common base
+        raise_mistake(error)
+        said = str(error).strip().splitlines() or [type(error).__name__]
+        raise InputError(
+            f"{path} cannot be loaded: {said[-1][-200:]}",
+            cure="copy the artifact again, or tune again",
+        ) from error
 
 
 def new_machine(library: Any) -> Any:

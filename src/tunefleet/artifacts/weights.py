@@ -42,9 +42,7 @@ class Weights:
     """The tensors of a file, mapped from it."""
 
     def __init__(self, path: Path) -> None:
-        with path.open("rb") as file:
-            (length,) = struct.unpack("<Q", file.read(8))
-            self._header = json.loads(file.read(length))
+        self._header, length = _header(path)
         metadata = self._header["__metadata__"]
         if metadata.get("format") != FORMAT:
             raise InputError(
@@ -65,6 +63,22 @@ class Weights:
         return load_runtime().from_dlpack(
             array.reshape(described["shape"]), require_alignment=ALIGNMENT
         )
+
+
+def _header(path: Path) -> tuple[dict[str, Any], int]:
+    """What a file says of its tensors, and the bytes that it takes to say it."""
+    try:
+        with path.open("rb") as file:
+            (length,) = struct.unpack("<Q", file.read(8))
+            if length > path.stat().st_size:
+                raise ValueError("it ends in its header")
+            header = json.loads(file.read(length))
+        header["__metadata__"].get("format")
+    except (struct.error, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"{path} is no file of weights: {error}", cure="copy the artifact again, or tune again"
+        ) from error
+    return header, length
 
 
 def read_weights(path: Path, entry: str) -> list[Any]:

@@ -23,5 +23,8 @@ def main() -> None:
             file=sys.stderr,
         )
         sys.exit(3)
+    except KeyboardInterrupt:  # before `run`, which explains what ends a command
+        print("stopped", file=sys.stderr)
+        sys.exit(130)
 
     sys.exit(run(sys.argv[1:]))

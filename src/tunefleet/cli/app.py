@@ -8,7 +8,17 @@ from collections.abc import Sequence
 
 import typer
 
-from tunefleet.cli import artifacts, control, costmodel, dataset, inspect, simulate, trace, tune
+from tunefleet.cli import (
+    artifacts,
+    control,
+    costmodel,
+    dataset,
+    inspect,
+    simulate,
+    store,
+    trace,
+    tune,
+)
 from tunefleet.cli.outcome import Invocation, guard
 
 app = typer.Typer(
@@ -42,6 +52,7 @@ for command in (
     app.command()(command)
 app.add_typer(dataset.app)
 app.add_typer(costmodel.app)
+app.add_typer(store.app)
 
 
 def run(arguments: Sequence[str]) -> int:

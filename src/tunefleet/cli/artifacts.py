@@ -9,6 +9,7 @@ import typer
 
 from tunefleet.cli import options, output
 from tunefleet.errors import InputError
+from tunefleet.files import check_regular
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,6 +25,7 @@ def run(
         str | None,
         typer.Option(
             "--output",
+            "-o",
             metavar="OUT.npy",
             callback=options.writable,
             help="Where the output goes; several become OUT-0.npy, OUT-1.npy, ...",
@@ -31,7 +33,7 @@ def run(
     ] = None,
     require_signed: options.RequireSigned = None,
     home: options.Home = None,
-    json: options.Json = False,
+    json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
     """Run a tuned network on arrays in .npy files."""
@@ -41,9 +43,10 @@ def run(
     outputs = run_artifact(artifact, arrays, home, require_signed)
     paths = _save(outputs, Path(output_path)) if output_path else [None] * len(outputs)
     described = [_described(a, p) for a, p in zip(outputs, paths, strict=True)]
-    if json:
-        output.print_json({"artifact": artifact, "outputs": described})
-        return
+    output.tell(json, {"artifact": artifact, "outputs": described}, lambda: _show(described))
+
+
+def _show(described: list[dict[str, Any]]) -> None:
     for index, item in enumerate(described):
         shape = ", ".join(map(str, item["shape"]))
         line = f"output {index}: {item['dtype']}[{shape}]"
@@ -59,16 +62,17 @@ def evaluate(
     ] = 12,
     require_signed: options.RequireSigned = None,
     home: options.Home = None,
-    json: options.Json = False,
+    json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
     """Measure a tuned network again, beside the framework it comes from and untuned TVM."""
     from tunefleet.inference import evaluate_artifact
 
     result = evaluate_artifact(artifact, home, rounds, require_signed)
-    if json:
-        output.print_json(result)
-        return
+    output.tell(json, result, lambda: _show_evaluation(result))
+
+
+def _show_evaluation(result: dict[str, Any]) -> None:
     from tunefleet.report.text import evaluation_table, kernels_table
 
     console = output.console()
@@ -85,6 +89,7 @@ def report(
         bool, typer.Option("--open-path", help="Print only the path of the HTML report.")
     ] = False,
     home: options.Home = None,
+    json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
     """Show the report of a tuned network and the path of its page."""
@@ -99,7 +104,8 @@ def report(
     from tunefleet.cli.summary import show
 
     # Where it lies now, not where it was written: an artifact may have been moved.
-    show(found.result | {"artifact": str(found.path), "report": str(page)}, tasks=None)
+    result = found.result | {"artifact": str(found.path), "report": str(page)}
+    output.tell(json, result, lambda: show(result, tasks=None))
 
 
 def sign(
@@ -108,6 +114,7 @@ def sign(
         Path, typer.Option(metavar="KEY.pem", help="Your private Ed25519 key.", show_default=False)
     ],
     home: options.Home = None,
+    json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
     """Sign a tuned network with your key, for those who have its public half."""
@@ -115,7 +122,9 @@ def sign(
     from tunefleet.inference import open_artifact
 
     found = open_artifact(artifact, home)
-    typer.echo(str(signature.sign(found.path / "artifact.json", key)))
+    signed = str(signature.sign(found.path / "artifact.json", key))
+    value = {"artifact": str(found.path), "signature": signed}
+    output.tell(json, value, lambda: typer.echo(signed))
 
 
 def read_array(path: Path) -> np.ndarray[Any, Any]:
@@ -123,6 +132,7 @@ def read_array(path: Path) -> np.ndarray[Any, Any]:
     import numpy as np
 
     cure = "give a file that numpy.save wrote"
+    check_regular(path)
     try:
         array = np.load(path, allow_pickle=False)
     except FileNotFoundError:

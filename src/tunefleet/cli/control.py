@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tunefleet.cli import options
+from tunefleet.cli import options, output
 from tunefleet.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,26 +24,47 @@ JobName = Annotated[
 ]
 
 
-def pause(job: JobName, home: options.Home = None, traceback: options.Traceback = False) -> None:
+def pause(
+    job: JobName,
+    home: options.Home = None,
+    json: options.Json = None,
+    traceback: options.Traceback = False,
+) -> None:
     """Let what runs of a job finish and start nothing more of it, until `resume`."""
     from tunefleet.fleet.controls import Wish
 
     found = _ask(job, home, Wish.PAUSE)
-    typer.echo(f"{_named(found)} is paused; tunefleet resume {found.job_id[:8]} continues it")
+    _tell(json, found, "paused", f"is paused; tunefleet resume {found.job_id[:8]} continues it")
 
 
-def resume(job: JobName, home: options.Home = None, traceback: options.Traceback = False) -> None:
+def resume(
+    job: JobName,
+    home: options.Home = None,
+    json: options.Json = None,
+    traceback: options.Traceback = False,
+) -> None:
     """Continue a paused job."""
     from tunefleet.fleet.controls import Wish
 
-    typer.echo(f"{_named(_ask(job, home, Wish.RUN))} goes on")
+    _tell(json, _ask(job, home, Wish.RUN), "running", "goes on")
 
 
-def cancel(job: JobName, home: options.Home = None, traceback: options.Traceback = False) -> None:
+def cancel(
+    job: JobName,
+    home: options.Home = None,
+    json: options.Json = None,
+    traceback: options.Traceback = False,
+) -> None:
     """End a job now; its trials are kept as records."""
     from tunefleet.fleet.controls import Wish
 
-    typer.echo(f"{_named(_ask(job, home, Wish.CANCEL))} is cancelled; its records are kept")
+    found = _ask(job, home, Wish.CANCEL)
+    _tell(json, found, "cancelled", "is cancelled; its records are kept")
+
+
+def _tell(json: str | None, job: Job, state: str, text: str) -> None:
+    value = {"job": job.job_id, "network": job.spec.network.name, "state": state}
+    output.tell(json, value, lambda: typer.echo(f"{_named(job)} {text}"))
 
 
 def _ask(name: str, home: Path | None, wish: Wish) -> Job:

@@ -24,7 +24,7 @@ def tasks(
     dim: options.Dim = None,
     constant: options.Constant = None,
     whole: options.Whole = False,
-    json: options.Json = False,
+    json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
     """List the tasks of a network by their share of its FLOPs."""
@@ -38,9 +38,10 @@ def tasks(
         options.by_input(shape), options.by_dimension(dim), options.by_constant(constant)
     )
     listing = list_tasks(network, target, threads, shapes, whole=whole)
-    if json:
-        output.print_json(listing)
-        return
+    output.tell(json, listing, lambda: _show_tasks(listing))
+
+
+def _show_tasks(listing: dict[str, Any]) -> None:
     from tunefleet.report.text import listing_table, outside_lines
 
     console = output.console()
@@ -49,12 +50,13 @@ def tasks(
         console.print(line, soft_wrap=True, markup=False)
 
 
-def networks(json: options.Json = False, traceback: options.Traceback = False) -> None:
+def networks(json: options.Json = None, traceback: options.Traceback = False) -> None:
     """List the networks of the zoo, which need no download."""
     entries = describe_networks()
-    if json:
-        output.print_json({"networks": entries})
-        return
+    output.tell(json, {"networks": entries}, lambda: _show_networks(entries))
+
+
+def _show_networks(entries: list[dict[str, Any]]) -> None:
     width = max(len(e["name"]) for e in entries) + len("zoo:")
     for entry in entries:
         defaults = " ".join(f"{k}={v}" for k, v in entry["parameters"].items())
@@ -62,13 +64,14 @@ def networks(json: options.Json = False, traceback: options.Traceback = False) -
 
 
 def jobs(
-    home: options.Home = None, json: options.Json = False, traceback: options.Traceback = False
+    home: options.Home = None, json: options.Json = None, traceback: options.Traceback = False
 ) -> None:
     """List the jobs of this machine, newest first."""
     listing = _jobs(home)
-    if json:
-        output.print_json({"jobs": listing})
-        return
+    output.tell(json, {"jobs": listing}, lambda: _show_jobs(listing))
+
+
+def _show_jobs(listing: list[dict[str, Any]]) -> None:
     if not listing:
         typer.echo("no jobs yet: tunefleet tune zoo:tiny_cnn --trials 64")
         return
@@ -118,7 +121,7 @@ def doctor(
     threads: options.Threads = None,
     host_cores: options.HostCores = None,
     device_cores: options.DeviceCores = None,
-    json: options.Json = False,
+    json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
     """Check whether this machine can tune, and what to improve."""
@@ -127,24 +130,22 @@ def doctor(
 
     host, device = options.core_numbers(host_cores), options.core_numbers(device_cores)
     examination = examine(machine_layout(threads, host, device))
-    if json:
-        output.print_json(examination)
-    else:
-        from tunefleet.report.text import checks_table
-
-        output.console().print(checks_table(examination))
+    output.tell(json, examination, lambda: _show_checks(examination))
     if any(check["severity"] == "error" for check in examination["checks"]):
         raise typer.Exit(SetupError.exit_code)
 
 
-def version(json: options.Json = False, traceback: options.Traceback = False) -> None:
+def _show_checks(examination: dict[str, Any]) -> None:
+    from tunefleet.report.text import checks_table
+
+    output.console().print(checks_table(examination))
+
+
+def version(json: options.Json = None, traceback: options.Traceback = False) -> None:
     """Print the versions of tunefleet and its compiler."""
     versions = {name: _version(name) for name in ("tunefleet", "apache-tvm", "xgboost", "torch")}
-    if json:
-        output.print_json(versions)
-        return
-    for name, text in versions.items():
-        typer.echo(f"{name} {text}")
+    lines = "\n".join(f"{name} {text}" for name, text in versions.items())
+    output.tell(json, versions, lambda: typer.echo(lines))
 
 
 def _version(distribution: str) -> str:

@@ -319,7 +319,7 @@ Home = Annotated[
 DeviceKey = Annotated[
     str, typer.Option(metavar="KEY", help="Your name for the device: records stay apart by it.")
 ]
-JsonFile = Annotated[
+Json = Annotated[
     str | None,
     typer.Option(
         "--json",
@@ -328,7 +328,6 @@ JsonFile = Annotated[
         help="Also write it all as JSON; - is stdout, and then nothing else goes there.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, only the result.")]
 Traceback = Annotated[
     bool,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,9 +27,12 @@ def console(*, stderr: bool = False) -> Console:
     return Console(file=stream, width=width, highlight=False, emoji=False, markup=False)
 
 
-def print_json(value: Any) -> None:
-    """`value` as JSON on stdout."""
-    write_json(STDOUT, value)
+def tell(json: str | None, value: Any, show: Callable[[], None]) -> None:
+    """A result: by `show`, unless its JSON goes to stdout, and as JSON where that is asked."""
+    if json != STDOUT:
+        show()
+    if json is not None:
+        write_json(json, value)
 
 
 def write_json(path: str, value: Any) -> None:

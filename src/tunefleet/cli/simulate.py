@@ -80,7 +80,7 @@ def simulate(
         str | None,
         typer.Option(metavar="OUT", callback=drawing, help="Draw it: .png, .svg or .html."),
     ] = None,
-    json: options.JsonFile = None,
+    json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
     """Simulate mock jobs on a mock fleet and compare policies with what is possible."""
@@ -104,10 +104,7 @@ def simulate(
     }
     if gantt is not None:
         _draw(gantt, simulations[policy[0]], figures)
-    if json != options.STDOUT:
-        _show(figures, gantt)
-    if json is not None:
-        output.write_json(json, figures)
+    output.tell(json, figures, lambda: _show(figures, gantt))
 
 
 def _mix(

@@ -24,6 +24,7 @@ def trace(
         Path,
         typer.Option(
             "--output",
+            "-o",
             metavar="DIR",
             callback=options.directory,
             help="Where the chart goes, as trace-ID.html and trace-ID.png.",
@@ -37,7 +38,7 @@ def trace(
             help="Also write the run's stage seconds for `simulate --durations`.",
         ),
     ] = None,
-    json: options.JsonFile = None,
+    json: options.Json = None,
     home: options.Home = None,
     traceback: options.Traceback = False,
 ) -> None:

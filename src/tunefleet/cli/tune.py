@@ -82,7 +82,7 @@ def tune(
     ] = False,
     device_key: options.DeviceKey = "",
     home: options.Home = None,
-    json: options.JsonFile = None,
+    json: options.Json = None,
     new_job: Annotated[
         bool, typer.Option("--new-job", help="Start afresh even where a job was interrupted.")
     ] = False,
@@ -213,12 +213,9 @@ def _tune_one(
             session.from_network(network, **importing)
             view.overview.jobs[0].peak_gflops = session.peak_gflops
             result = session.autotune(**request).build().save().evaluate().result()
-    if json != options.STDOUT:
-        from tunefleet.cli.summary import show
+    from tunefleet.cli.summary import show
 
-        show(result, tasks=20)
-    if json is not None:
-        output.write_json(json, result)
+    output.tell(json, result, lambda: show(result, tasks=20))
     _check_search(network, result)
 
 
@@ -251,12 +248,14 @@ def _tune_all(
         base = BenchmarkContext(**context)
         outcomes = tune_networks(networks, context=base, observer=view.observer, **request)
     told = [str(o.error) if o.result is None else o.result for o in outcomes]
-    if json != options.STDOUT:
-        from tunefleet.cli.summary import show_several
+    wall_s = time.monotonic() - clock
+    from tunefleet.cli.summary import show_several
 
-        show_several(networks, told, wall_s=time.monotonic() - clock, shares=view.shares())
-    if json is not None:
-        output.write_json(json, [o.result or {"error": str(o.error)} for o in outcomes])
+    output.tell(
+        json,
+        [o.result or {"error": str(o.error)} for o in outcomes],
+        lambda: show_several(networks, told, wall_s=wall_s, shares=view.shares()),
+    )
     failed = next((o.error for o in outcomes if o.error is not None), None)
     if failed is not None:
         raise failed

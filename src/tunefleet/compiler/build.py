@@ -18,7 +18,7 @@ from tunefleet.compiler.replay import replay
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.core.target import Target
 from tunefleet.core.trial import Built, Failure, FailureKind
-from tunefleet.errors import SetupError, raise_mistake
+from tunefleet.errors import SetupError, raise_disk_full, raise_mistake
 
 tvm = load_tvm()
 
@@ -99,9 +99,11 @@ def compile_module(module: Any, target: Target, name: str, directory: str) -> Bu
     except SetupError:
         raise
     except subprocess.CalledProcessError as error:
+        raise_disk_full(error, error.stderr)
         return Failure(FailureKind.BUILD_ERROR, one_line(error.stderr))
     except Exception as error:
         raise_mistake(error)
+        raise_disk_full(error)
         kind = FailureKind.BUILD_MEMORY if is_memory(error) else FailureKind.BUILD_ERROR
         return Failure(kind, one_line(error))
     finally:

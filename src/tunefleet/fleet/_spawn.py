@@ -7,9 +7,11 @@ each worker, and needs no `if __name__ == "__main__":` to keep it from starting 
 from __future__ import annotations
 
 import multiprocessing
+import os
+import signal
 import threading
 from functools import lru_cache
-from multiprocessing import popen_forkserver, spawn
+from multiprocessing import forkserver, popen_forkserver, spawn
 from multiprocessing.context import BaseContext, ForkServerContext, ForkServerProcess
 from typing import Any
 
@@ -37,8 +39,23 @@ class _Process(ForkServerProcess):
         _thread.starts_worker = True
         try:
             return popen_forkserver.Popen(process_obj)
+        except KeyboardInterrupt:
+            _end_server()
+            raise
         finally:
             _thread.starts_worker = False
+
+
+def _end_server() -> None:
+    """End the fork server; the next worker gets a new one.
+
+    It takes seconds to load the compiler. Where a worker is not waited for until then, nobody
+    would know it: it would come to life after its pool, and complain of what is gone by then.
+    """
+    server: Any = forkserver._forkserver
+    if server._forkserver_pid is not None:
+        os.kill(server._forkserver_pid, signal.SIGKILL)
+        server._stop()
 
 
 class _Context(ForkServerContext):

@@ -6,11 +6,15 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from threading import Thread
 from typing import Protocol
 
+from tunefleet.core.events import Event
 from tunefleet.core.stage import StageKey, StageRun
 from tunefleet.fleet.pool import CallScope, WorkerPool
+from tunefleet.fleet.space import with_space
 from tunefleet.fleet.stages import Lane, StageRunner
 from tunefleet.scheduler.values import End, Resource
 from tunefleet.store import Store
@@ -71,7 +75,10 @@ class Executor(Protocol):
 
 
 class LocalExecutor:
-    """A resource of this machine: one thread per running stage, which works in `pools`."""
+    """A resource of this machine: one thread per running stage, which works in `pools`.
+
+    A stage waits while a disk of `folders` is full; `tell` tells its job's observer so.
+    """
 
     def __init__(
         self,
@@ -80,8 +87,12 @@ class LocalExecutor:
         runner: StageRunner,
         store: Store,
         report: Callable[[Report], None],
+        tell: Callable[[str, Event], None],
+        folders: Sequence[Path] = (),
     ) -> None:
         self.resource = resource
+        self._tell = tell
+        self._folders = folders
         self._pools = pools
         self._runner = runner
         self._store = store
@@ -135,12 +146,23 @@ class LocalExecutor:
             assignment.errand()
             return None
         assert assignment.lane is not None
-        made = self._runner.run(assignment.lane, assignment.key, assignment.batch)
-        if scope.cancelled:
-            raise CancelledError
+        lane, key = assignment.lane, assignment.key
+
+        def goes_on() -> None:
+            if scope.cancelled:
+                raise CancelledError
+
+        tell = partial(self._tell, key.job_id)
+        made = with_space(
+            lambda: self._runner.run(lane, key, assignment.batch), self._folders, tell, goes_on
+        )
+        goes_on()
         where = self.resource.resource_id
         run = replace(made, resource_id=where, attempt=assignment.attempt)
-        if self._store.commit(run, elapsed_s=assignment.elapsed_s + run.seconds):
+        elapsed_s = assignment.elapsed_s + run.seconds
+        if with_space(
+            lambda: self._store.commit(run, elapsed_s=elapsed_s), self._folders, tell, goes_on
+        ):
             return run
         committed = self._store.stage(run.key)
         assert committed is not None

@@ -77,7 +77,8 @@ class LocalFleet:
     def shell(self, policy: str = "predictive", lease_s: float = LEASE_S) -> Shell:
         """A shell with this machine's host and device, to submit to and to run."""
         models = registry_of(self._home)
-        return shell_on(self.machine, self.store, policy, lease_s, self.controls.of, models)
+        wish, home = self.controls.of, self._home
+        return shell_on(self.machine, self.store, policy, lease_s, wish, models, home)
 
     def search(
         self,
@@ -133,9 +134,10 @@ def shell_on(
     lease_s: float = LEASE_S,
     wish: Callable[[str], Wish] = lambda job_id: Wish.RUN,
     models: Registry | None = None,
+    home: Path | None = None,
 ) -> Shell:
     """A shell with this machine's host and device joined. Without `models`, searches are steered by
-    the shipped ones."""
+    the shipped ones. Stages wait while the disk of `home`, or of the scratch folder, is full."""
     # Enough open rounds that neither waits for the other; one where stages take turns anyway, since
     # a round decides on older results when others are open.
     in_turn = machine.layout.time_shared or policy == Sequential.name
@@ -146,8 +148,9 @@ def shell_on(
     layout = machine.layout
     host = Resource("host", Role.HOST, "host", layout.host_units)
     device = Resource("device", Role.DEVICE, "device", layout.device_units)
-    shell.join(LocalExecutor(host, (machine.lead, machine.host), runner, store, shell.report))
-    shell.join(LocalExecutor(device, (machine.device,), runner, store, shell.report))
+    folders = [machine.scratch, *([home] if home is not None else [])]
+    for resource, pools in ((host, (machine.lead, machine.host)), (device, (machine.device,))):
+        shell.join(LocalExecutor(resource, pools, runner, store, shell.report, shell.tell, folders))
     return shell
 
 

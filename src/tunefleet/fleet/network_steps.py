@@ -25,6 +25,7 @@ from tunefleet.fleet.machine import Machine
 from tunefleet.fleet.memory import check_fits, gib, machine_memory
 from tunefleet.fleet.network_work import TOLERANCE, PreparedNetwork, TaskedNetwork
 from tunefleet.fleet.pool import CallEnd, CallFailure
+from tunefleet.fleet.space import check_space
 
 T = TypeVar("T")
 
@@ -35,6 +36,8 @@ _TIMES_OWN = 4.0
 _MOST_TOLERANCE = 0.1
 
 _NETWORK_TIMEOUT_S = 900.0
+#: Modules that lie in the scratch folder at once, each with its weights: plain, untuned, tuned.
+_MODULES = 3
 
 
 def tasked_network(
@@ -80,14 +83,15 @@ def _imported(
     whole: bool,
     cores: Collection[int] = (),
 ) -> T:
-    name = network_name(spec)
+    name, size = network_name(spec), network_bytes(spec)
+    check_space(name, folder, _MODULES * size)
     arguments = (spec, target, folder, shapes, whole)
     return call_apart(
         f"{name}: its import failed",
         function,
         *arguments,
         cores=cores,
-        network_bytes=network_bytes(spec),
+        network_bytes=size,
     )
 
 

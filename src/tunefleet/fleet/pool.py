@@ -24,7 +24,7 @@ from weakref import WeakKeyDictionary
 
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
-from tunefleet.errors import TunefleetError, raise_mistake
+from tunefleet.errors import TunefleetError, raise_disk_full, raise_mistake
 from tunefleet.fleet._spawn import worker_context
 from tunefleet.scratch import scratch_folder
 
@@ -108,6 +108,7 @@ def _guarded(function: Callable[..., T], *args: Any) -> T:
         return function(*args)
     except Exception as error:
         raise_mistake(error)
+        raise_disk_full(error)
         raise
 
 

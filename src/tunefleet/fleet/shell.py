@@ -61,7 +61,12 @@ class Shell:
 
     def progressed(self, key: StageKey, done: int, total: int) -> None:
         """Tell a job's observer how far a stage is."""
-        self._tell(key.job_id, StageProgressed(key, done, total))
+        self.tell(key.job_id, StageProgressed(key, done, total))
+
+    def tell(self, job_id: str, event: Event) -> None:
+        """Tell a job's observer something."""
+        if job_id in self._live:
+            self._live[job_id].tell(event)
 
     # The thread of the shell
 
@@ -145,11 +150,11 @@ class Shell:
             self._handle(values.JobCancelled(now(), job_id))
         elif wish is Wish.PAUSE and job_id not in self._paused:
             self._paused.add(job_id)
-            self._tell(job_id, JobHeld("paused by its user"))
+            self.tell(job_id, JobHeld("paused by its user"))
             self._handle(values.JobPaused(now(), job_id))
         elif wish is Wish.RUN and job_id in self._paused:
             self._paused.discard(job_id)
-            self._tell(job_id, JobContinued())
+            self.tell(job_id, JobContinued())
             self._handle(values.JobResumed(now(), job_id))
 
     def _handle(self, event: values.Event) -> None:
@@ -184,10 +189,6 @@ class Shell:
         self._paused.discard(job_id)
         for live in self._live.pop(job_id).ended(self._endings[job_id]):
             self.submit(live)
-
-    def _tell(self, job_id: str, event: Event) -> None:
-        if job_id in self._live:
-            self._live[job_id].tell(event)
 
     def _tell_all(self, event: Event) -> None:
         for live in self._live.values():

@@ -2,6 +2,6 @@
 
 from tunefleet.store._base import Champion, Record, Store
 from tunefleet.store.memory import MemoryStore
-from tunefleet.store.sql import SqlStore, open_store
+from tunefleet.store.sql import SqlStore, open_store, store_path
 
-__all__ = ["Champion", "MemoryStore", "Record", "SqlStore", "Store", "open_store"]
+__all__ = ["Champion", "MemoryStore", "Record", "SqlStore", "Store", "open_store", "store_path"]

@@ -10,6 +10,7 @@ two milliseconds per stage, and a lost stage costs minutes of a device.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sqlite3
 import time
@@ -23,6 +24,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from tunefleet.errors import (
+    DiskFullError,
     InputError,
     InternalError,
     RetryElsewhereError,
@@ -33,7 +35,7 @@ from tunefleet.errors import (
 #: First words of SQLite's error names, with what the user can do about each.
 CURES = {
     "NOTADB": "name another file, or move this one away",
-    "CORRUPT": "restore it from a copy, or move it away to start afresh",
+    "CORRUPT": "save what can be read with `tunefleet store repair`, or restore a copy",
     "READONLY": "make the file and its directory writable, or choose another place",
     "PERM": "make the file and its directory writable, or choose another place",
     "AUTH": "make the file and its directory writable, or choose another place",
@@ -43,8 +45,18 @@ CURES = {
 }
 
 
+#: Bytes that are read in a fraction of a second.
+_MOST_CHECKED = 64 << 20
+#: What the first four bytes of a write-ahead log are, in either order of bytes.
+_LOG_MAGIC = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
+
+
 class Database:
-    """Threads share it; a forked process gets connections of its own. Free of tables."""
+    """Threads share it; a forked process gets connections of its own. Free of tables.
+
+    Before each transaction it is looked at whether its files are still those that were opened:
+    SQLite would go on in files that have no name any more, and nobody would find what it wrote.
+    """
 
     def __init__(self, url: URL, *, busy_timeout_s: float) -> None:
         if url.get_backend_name() != "sqlite":
@@ -58,13 +70,15 @@ class Database:
         self._busy_timeout_s = busy_timeout_s
         self._pid = os.getpid()
         self._closed = False
+        self._file: tuple[int, int] | None = None
+        self._connections: list[sqlite3.Connection] = []
         self._engine = create_engine(
             url,
             # A pool without limit: a thread waits for the writers' lock only, never for a slot.
             max_overflow=-1,
             connect_args={"isolation_level": None, "timeout": busy_timeout_s},
         )
-        event.listen(self._engine, "connect", _prepare_sqlite)
+        event.listen(self._engine, "connect", self._prepare)
         event.listen(self._engine, "begin", _begin_sqlite)
 
     @contextmanager
@@ -100,6 +114,20 @@ class Database:
                         raise
                     time.sleep(0.01)
 
+    def left_open(self) -> bool:
+        """Whether another process has the file open, or was killed while it had."""
+        log = Path(f"{self.name}-wal")
+        return log.is_file() and log.stat().st_size > 0
+
+    def check(self) -> None:
+        """Raises SetupError for a damaged file, if it is small enough to be read for that."""
+        if os.stat(self.name).st_size > _MOST_CHECKED:
+            return
+        with self.reading() as connection:
+            found = str(connection.exec_driver_sql("PRAGMA quick_check(1)").scalar())
+        if found != "ok":
+            raise SetupError(f"{self.name} is damaged: {found}", cure=CURES["CORRUPT"])
+
     def close(self) -> None:
         self._closed = True
         self._engine.dispose()
@@ -111,7 +139,39 @@ class Database:
             # SQLite connections must not cross a fork; the parent still owns and closes them.
             self._engine.dispose(close=False)
             self._pid = os.getpid()
+        self._check_files()
         return self._engine.connect()
+
+    def _prepare(self, connection: sqlite3.Connection, _record: Any) -> None:
+        connection.execute("PRAGMA foreign_keys=ON")
+        connection.execute("PRAGMA synchronous=FULL")
+        self._connections.append(connection)
+
+    def _check_files(self) -> None:
+        """Raises SetupError where the file is another than before, or its log no log any more."""
+        found = _identity(self.name)
+        if self._file is None:
+            self._file = found
+        if found != self._file:
+            what = "was removed" if found is None else "was replaced by another file"
+            raise self._spoilt(f"{self.name} {what} while it was in use")
+        try:
+            with open(f"{self.name}-wal", "rb") as log:
+                begins = log.read(4)
+        except OSError:
+            return
+        if begins and begins not in _LOG_MAGIC:
+            raise self._spoilt(f"{self.name}-wal is no log of a database any more")
+
+    def _spoilt(self, what: str) -> SetupError:
+        """Nothing more is written: closing would merge the log into the file, damaged as it is."""
+        self._closed = True
+        for connection in self._connections:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))  # never closed
+        self._engine.dispose(close=False)
+        return SetupError(
+            what, cure="put it back, or save what is left of it: tunefleet store repair"
+        )
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -123,6 +183,15 @@ class Database:
             raise explained(self.name, error) from error
 
 
+def _identity(path: str) -> tuple[int, int] | None:
+    """Which file a path is, None where there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def explained(name: str, error: BaseException) -> TunefleetError:
     """The error of a database, as one that says what to do next."""
     code = str(getattr(error, "sqlite_errorname", "")).removeprefix("SQLITE_").split("_")[0]
@@ -130,6 +199,8 @@ def explained(name: str, error: BaseException) -> TunefleetError:
         return RetryElsewhereError(
             f"{name} is locked by another process", cure="try again when it has finished"
         )
+    if code == "FULL":
+        return DiskFullError(f"{name} cannot be written: {error}", cure=CURES[code])
     if code in CURES:
         return SetupError(f"{name} cannot be used as a store: {error}", cure=CURES[code])
     return InternalError(f"{name}: {error}")
@@ -144,11 +215,6 @@ def url_of(url_or_path: str | Path) -> URL:
         return make_url(text)
     except ArgumentError as error:
         raise InputError(f"{text} is not a database URL", cure="give a path") from error
-
-
-def _prepare_sqlite(connection: sqlite3.Connection, _record: Any) -> None:
-    connection.execute("PRAGMA foreign_keys=ON")
-    connection.execute("PRAGMA synchronous=FULL")
 
 
 def _begin_sqlite(connection: Connection) -> None:

@@ -39,6 +39,11 @@ from tunefleet.store.schema import (
 from tunefleet.store.schema import tasks as task_table
 
 
+def store_path(home: Path) -> Path:
+    """Where the store of a home directory lies."""
+    return home / "store.sqlite"
+
+
 def open_store(home: Path) -> SqlStore:
     """The store of a home directory, both created when missing."""
     try:
@@ -47,7 +52,7 @@ def open_store(home: Path) -> SqlStore:
         raise SetupError(
             f"{home} cannot be the home of a store: {error.strerror}", cure="choose another home"
         ) from error
-    return SqlStore.open(home / "store.sqlite")
+    return SqlStore.open(store_path(home))
 
 
 class SqlStore:
@@ -58,12 +63,15 @@ class SqlStore:
 
     @classmethod
     def open(cls, url_or_path: str | Path, *, busy_timeout_s: float = 30.0) -> SqlStore:
-        """Open, create or upgrade a file; its directory exists.
+        """Open, create or upgrade a file; its directory exists. One that a process left without
+        closing it is checked first.
 
         A verb waits `busy_timeout_s` for other writers, then raises RetryElsewhereError.
         """
         database = Database(url_of(url_or_path), busy_timeout_s=busy_timeout_s)
         try:
+            if database.left_open():
+                database.check()
             bring_to_head(database)
         except BaseException:
             database.close()

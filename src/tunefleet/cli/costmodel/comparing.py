@@ -41,7 +41,7 @@ def compare(
     max_records: arguments.MaxRecords = None,
     measured_on: dataset.MeasuredOn = "",
     quiet: options.Quiet = False,
-    json: options.JsonFile = None,
+    json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
     """Train kinds of model on the same split and show them beside each other; none is kept."""
@@ -74,12 +74,13 @@ def compare(
                 "metrics": [each.to_json() for each in tested],
             }
         )
-    if json != options.STDOUT:
+
+    def show() -> None:
         seconds = {result["model"]: median(result["train_s"]) for result in results}
         arguments.show_metrics({result["model"]: result["metrics"] for result in results}, seconds)
         typer.echo(arguments.split_text(split, found))
-    if json is not None:
-        counts = {part: len(numbers) for part, numbers in found.parts().items()}
-        figures = {"schema": SCHEMA, "features": features, "split": split, "hold_out": hold_out,
-                   "seed": seed, "records": counts, "models": results}  # fmt: skip
-        output.write_json(json, figures)
+
+    counts = {part: len(numbers) for part, numbers in found.parts().items()}
+    figures = {"schema": SCHEMA, "features": features, "split": split, "hold_out": hold_out,
+               "seed": seed, "records": counts, "models": results}  # fmt: skip
+    output.tell(json, figures, show)

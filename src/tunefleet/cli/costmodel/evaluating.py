@@ -19,7 +19,7 @@ def evaluate(
     measured_on: dataset.MeasuredOn = "",
     home: options.Home = None,
     quiet: options.Quiet = False,
-    json: options.JsonFile = None,
+    json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
     """Test a cost model on records, device by device, beside what chance would reach.
@@ -44,8 +44,9 @@ def evaluate(
         "note": note,
         "metrics": [device.to_json() for device in tested],
     }
-    if json != options.STDOUT:
+
+    def show() -> None:
         arguments.show_metrics({entry.card.kind: figures["metrics"]})
         typer.echo(f"{figures['records']:,} records; {note}")
-    if json is not None:
-        output.write_json(json, figures)
+
+    output.tell(json, figures, show)

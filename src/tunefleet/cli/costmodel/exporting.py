@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tunefleet.cli import options
+from tunefleet.cli import options, output
 from tunefleet.cli.costmodel import arguments
 from tunefleet.cli.outcome import one_line
 
@@ -25,9 +25,11 @@ def export(
         ),
     ],
     home: options.Home = None,
+    json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
     """Copy a cost model with its card; other commands take the copy by its path."""
     entry = arguments.registry(home).get(model)
     entry.export(Path(out))
-    typer.echo(f"{entry.card.name}, {entry.card.id[:12]}, in {one_line(out)}")
+    text = f"{entry.card.name}, {entry.card.id[:12]}, in {one_line(out)}"
+    output.tell(json, {"id": entry.card.id, "output": out}, lambda: typer.echo(text))

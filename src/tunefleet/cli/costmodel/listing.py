@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import typer
 
@@ -12,16 +13,18 @@ from tunefleet.cli.outcome import one_line
 
 
 def list_(
-    home: options.Home = None, json: options.Json = False, traceback: options.Traceback = False
+    home: options.Home = None, json: options.Json = None, traceback: options.Traceback = False
 ) -> None:
     """List cost models, newest first."""
     entries, damaged = arguments.registry(home).list()
     for error in damaged:
         print(f"left out: {one_line(str(error))}", file=sys.stderr)
     cards = [entry.card.to_json() for entry in entries]
-    if json:
-        output.print_json({"models": cards})
-    elif not cards:
+    output.tell(json, {"models": cards}, lambda: _show_models(cards))
+
+
+def _show_models(cards: list[dict[str, Any]]) -> None:
+    if not cards:
         typer.echo("no cost models yet: tunefleet costmodel train RECORDS --name NAME")
     else:
         from tunefleet.report.costmodel_text import models_table
@@ -32,17 +35,17 @@ def list_(
 def show(
     model: arguments.Model,
     home: options.Home = None,
-    json: options.Json = False,
+    json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
     """Show the card of a cost model: lineage, settings, metrics, limits."""
-    entry = arguments.registry(home).get(model)
-    if json:
-        output.print_json(entry.card.to_json())
-        return
+    card = arguments.registry(home).get(model).card.to_json()
+    output.tell(json, card, lambda: _show_card(card))
+
+
+def _show_card(card: dict[str, Any]) -> None:
     from tunefleet.report.costmodel_text import card_pairs
 
-    card = entry.card.to_json()
     output.console().print(card_pairs(card))
     typer.echo()
     arguments.show_metrics({card["kind"]: card["metrics"]})

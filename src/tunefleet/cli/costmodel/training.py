@@ -58,7 +58,7 @@ def train(
     ] = "",
     home: options.Home = None,
     quiet: options.Quiet = False,
-    json: options.JsonFile = None,
+    json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
     """Train a cost model on records, test it, and keep it with its card."""
@@ -90,10 +90,11 @@ def train(
     ancestor = follows.card if follows else None
     origin = versions.Origin(name, features, table, division, found, ancestor, limits)
     entry = versions.publish(registry, origin, trained, tested, time.time())
-    if json != options.STDOUT:
+
+    def show() -> None:
         arguments.show_metrics({model: [each.to_json() for each in tested]})
         typer.echo(arguments.split_text(split, found))
         typer.echo(f"kept as {name}, {entry.card.id[:12]}, in {one_line(str(entry.path))}")
-    if json is not None:
-        figures = {"schema": SCHEMA, "path": str(entry.path), "seconds": list(trained.seconds)}
-        output.write_json(json, {**figures, "card": entry.card.to_json()})
+
+    figures = {"schema": SCHEMA, "path": str(entry.path), "seconds": list(trained.seconds)}
+    output.tell(json, {**figures, "card": entry.card.to_json()}, show)

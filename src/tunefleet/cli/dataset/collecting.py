@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -64,7 +65,7 @@ def collect(
     host_cores: options.HostCores = None,
     device_cores: options.DeviceCores = None,
     home: options.Home = None,
-    json: options.JsonFile = None,
+    json: options.Json = None,
     quiet: options.Quiet = False,
     traceback: options.Traceback = False,
 ) -> None:
@@ -96,12 +97,7 @@ def collect(
         found = run(wanted, contexts, programs_per_task, observer=watcher.observer)
     if out is not None:
         gathering.write(out, contexts[0].home, [g.job_id for g in found if g.job_id])
-    if json != options.STDOUT:
-        _show(found)
-    if json is not None:
-        from dataclasses import asdict
-
-        output.write_json(json, [asdict(gathered) for gathered in found])
+    output.tell(json, [asdict(gathered) for gathered in found], lambda: _show(found))
     failed = [gathered for gathered in found if gathered.error]
     if failed:
         raise JobError(

@@ -43,7 +43,7 @@ def devices(
         ),
     ] = None,
     own: DevicesFile = None,
-    json: options.Json = False,
+    json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
     """List the device table, or show all that it knows of one device."""
@@ -51,11 +51,14 @@ def devices(
 
     table = hardware(own)
     rows = list(table) if name is None else [table.find(name)]
-    if json:
-        output.print_json({"schema": SCHEMA, "devices": [row.to_json() for row in rows]})
-    elif name is not None:
-        output.console().print(hardware_pairs(rows[0]))
-    else:
+
+    def show() -> None:
         console = output.console()
+        if name is not None:
+            console.print(hardware_pairs(rows[0]))
+            return
         console.print(hardware_table(rows))
         console.print(f"\n{len(rows)} devices, peaks in TFLOP/s; tensor units: fp16")
+
+    value = {"schema": SCHEMA, "devices": [row.to_json() for row in rows]}
+    output.tell(json, value, show)

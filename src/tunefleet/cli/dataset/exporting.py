@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tunefleet.cli import options
+from tunefleet.cli import options, output
 from tunefleet.cli.dataset import arguments
 from tunefleet.cli.outcome import one_line
 from tunefleet.errors import InputError
@@ -42,6 +42,7 @@ def export(
         ),
     ],
     force: arguments.Force = False,
+    json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
     """Write records as the log that they were imported from."""
@@ -51,4 +52,5 @@ def export(
         raise InputError(f"{out} is a directory", cure="name a file")
     arguments.check_free(out / TUNING_RECORDS if out.is_dir() else out, force)
     count = codecs.write(parquet.read(records), out, format)
-    typer.echo(f"{count:,} records written to {one_line(str(out))}")
+    text = f"{count:,} records written to {one_line(str(out))}"
+    output.tell(json, {"output": str(out), "records": count}, lambda: typer.echo(text))

@@ -49,7 +49,7 @@ def import_(
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first bad line.")] = False,
     format: arguments.Format = None,
     force: arguments.Force = False,
-    json: options.JsonFile = None,
+    json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
     """Import tuning logs of one device into a Parquet file."""
@@ -73,10 +73,7 @@ def import_(
         "bad": bad.listed,
         "skipped_files": [str(path) for path in found.skipped],
     }
-    if json != options.STDOUT:
-        _show(figures)
-    if json is not None:
-        output.write_json(json, figures)
+    output.tell(json, figures, lambda: _show(figures))
 
 
 class _BadLines(BadLines):

@@ -26,7 +26,7 @@ def merge(
     ],
     out: arguments.ParquetOutput,
     force: arguments.Force = False,
-    json: options.JsonFile = None,
+    json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
     """Merge files of records and drop those that are there twice.
@@ -44,10 +44,8 @@ def merge(
         "duplicates": merged.duplicates,
         "records": merged.rows - merged.duplicates,
     }
-    if json != options.STDOUT:
-        typer.echo(
-            f"{figures['records']:,} records in {one_line(out)}, "
-            f"{figures['duplicates']:,} duplicates dropped"
-        )
-    if json is not None:
-        output.write_json(json, figures)
+    text = (
+        f"{figures['records']:,} records in {one_line(out)}, "
+        f"{figures['duplicates']:,} duplicates dropped"
+    )
+    output.tell(json, figures, lambda: typer.echo(text))

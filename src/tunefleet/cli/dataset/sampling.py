@@ -58,7 +58,7 @@ def sample(
         ),
     ] = 16,
     force: arguments.Force = False,
-    json: options.JsonFile = None,
+    json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
     """Keep a part of the records: valid ones, of tasks that have enough of them."""
@@ -84,13 +84,11 @@ def sample(
         "records": len(kept),
         "tasks": len(set(rows.task[kept].tolist())),
     }
-    if json != options.STDOUT:
-        typer.echo(
-            f"{figures['records']:,} of {figures['read']:,} records in {one_line(out)}, "
-            f"{figures['tasks']:,} of {figures['tasks_read']:,} tasks"
-        )
-    if json is not None:
-        output.write_json(json, figures)
+    text = (
+        f"{figures['records']:,} of {figures['read']:,} records in {one_line(out)}, "
+        f"{figures['tasks']:,} of {figures['tasks_read']:,} tasks"
+    )
+    output.tell(json, figures, lambda: typer.echo(text))
 
 
 def _flops(table: pa.Table) -> dict[str, float]:

@@ -39,7 +39,7 @@ def show(
         int, typer.Option(metavar="N", callback=options.positive, help="How many rows to list.")
     ] = 10,
     format: arguments.Format = None,
-    json: options.Json = False,
+    json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
     """Show the first records of a file, or one of them whole."""
@@ -47,12 +47,10 @@ def show(
     found = list(islice(_rows(file, format, first), count))
     if row is not None and not found:
         raise InputError(f"{file} has no row {row}", cure="rows are counted from 1")
-    if json:
-        output.print_json(found[0] if row is not None else found)
-    elif row is not None:
-        _show_whole(found[0])
+    if row is not None:
+        output.tell(json, found[0], lambda: _show_whole(found[0]))
     else:
-        _show_table(found)
+        output.tell(json, found, lambda: _show_table(found))
 
 
 def _rows(file: Path, format: str | None, first: int) -> Iterator[dict[str, Any]]:

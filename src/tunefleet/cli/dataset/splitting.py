@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from tunefleet.dataset.splits import Shares, Split
 
 SCHEMA = "tunefleet-split/1"
-WITHIN_TASK, IN_ORDER, TASK, TARGET, NETWORK = BY = (
-    "within-task", "within-task-in-order", "task", "target", "network",
+WITHIN_TASK, IN_ORDER, TASK, TARGET, NETWORK = SPLITS = (
+    "within_task", "within_task_in_order", "by_task", "by_target", "by_network",
 )  # fmt: skip
 
 
-def _by(value: str) -> str:
-    arguments.one_of(BY, value)
+def _one(value: str) -> str:
+    arguments.one_of(SPLITS, value)
     return value
 
 
 def split(
     records: arguments.Records,
-    by: Annotated[
+    split: Annotated[
         str,
         typer.Option(
-            metavar="|".join(BY),
-            callback=_by,
+            metavar="|".join(SPLITS),
+            callback=_one,
             help="What is not shared by training and test: a program, a task, a device, a network.",
         ),
     ],
@@ -69,7 +69,7 @@ def split(
     validation: arguments.ValidationShare = 0.1,
     seed: arguments.Seed = 0,
     force: arguments.Force = False,
-    json: options.JsonFile = None,
+    json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
     """Split records into train.parquet, validation.parquet and test.parquet."""
@@ -77,21 +77,21 @@ def split(
     from tunefleet.dataset.rows import Rows
     from tunefleet.dataset.splits import Shares
 
-    _check_hold_out(by, hold_out, networks)
+    _check_hold_out(split, hold_out, networks)
     shares = Shares(test, validation)
     paths = {part: out / f"{part}.parquet" for part in ("train", "validation", "test")}
     for path in paths.values():
         arguments.check_free(path, force)
     table = parquet.read_table(records)
     rows = Rows.of(table)
-    found = _split(by, rows, shares, seed, hold_out or "", networks)
+    found = _split(split, rows, shares, seed, hold_out or "", networks)
     _make(out)
     for part, numbers in found.parts().items():
         parquet.write(table.take(numbers).to_batches(parquet.BATCH_ROWS), paths[part])
     figures: dict[str, Any] = {
         "schema": SCHEMA,
         "output": str(out),
-        "by": by,
+        "split": split,
         "hold_out": hold_out,
         "seed": seed,
         "parts": {
@@ -99,38 +99,35 @@ def split(
             for part, numbers in found.parts().items()
         },
     }
-    if json != options.STDOUT:
-        for part, counts in figures["parts"].items():
-            typer.echo(
-                f"{one_line(str(paths[part]))}: {counts['records']:,} records, "
-                f"{counts['tasks']:,} tasks"
-            )
-    if json is not None:
-        output.write_json(json, figures)
+    text = "\n".join(
+        f"{one_line(str(paths[part]))}: {counts['records']:,} records, {counts['tasks']:,} tasks"
+        for part, counts in figures["parts"].items()
+    )
+    output.tell(json, figures, lambda: typer.echo(text))
 
 
-def _check_hold_out(by: str, hold_out: str | None, networks: Path | None) -> None:
-    if by in (TARGET, NETWORK) and hold_out is None:
-        what = "device" if by == TARGET else "network"
-        raise InputError(f"--by {by} needs the {what} that tests", cure="name it with --hold-out")
-    if by not in (TARGET, NETWORK) and hold_out is not None:
-        raise InputError(f"--hold-out does not go with --by {by}", cure=f"use {TARGET}, {NETWORK}")
-    if by != NETWORK and networks is not None:
-        raise InputError(f"--networks does not go with --by {by}", cure=f"use --by {NETWORK}")
+def _check_hold_out(split: str, hold_out: str | None, networks: Path | None) -> None:
+    if split in (TARGET, NETWORK) and hold_out is None:
+        what = "device" if split == TARGET else "network"
+        raise InputError(f"{split} needs the {what} that tests", cure="name it with --hold-out")
+    if split not in (TARGET, NETWORK) and hold_out is not None:
+        raise InputError(f"--hold-out does not go with {split}", cure=f"use {TARGET} or {NETWORK}")
+    if split != NETWORK and networks is not None:
+        raise InputError(f"--networks does not go with {split}", cure=f"use --split {NETWORK}")
 
 
 def _split(
-    by: str, rows: Rows, shares: Shares, seed: int, hold_out: str, networks: Path | None
+    split: str, rows: Rows, shares: Shares, seed: int, hold_out: str, networks: Path | None
 ) -> Split:
     from tunefleet.dataset import splits
 
-    if by == WITHIN_TASK:
+    if split == WITHIN_TASK:
         return splits.within_task(rows, shares, seed)
-    if by == IN_ORDER:
+    if split == IN_ORDER:
         return splits.within_task_in_order(rows, shares)
-    if by == TASK:
+    if split == TASK:
         return splits.by_task(rows, shares, seed)
-    if by == TARGET:
+    if split == TARGET:
         return splits.by_target(rows, hold_out, shares, seed)
     known: Mapping[str, Collection[str]]
     known = splits.networks_by_log(rows) if networks is None else splits.read_networks(networks)

@@ -42,7 +42,7 @@ def stats(
         int, typer.Option(metavar="N", callback=options.not_negative, help="Tasks to list.")
     ] = _TASKS,
     own: DevicesFile = None,
-    json: options.JsonFile = None,
+    json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
     """Count records, primitives and failures; show latency and throughput of tasks."""
@@ -57,14 +57,15 @@ def stats(
         raise InputError(
             f"no records in {', '.join(map(str, files))}", cure="give Parquet files or logs"
         )
-    if json != options.STDOUT:
-        _show(figures, tasks)
     if html is not None:
         _write_page(html, figures, files)
-        if json != options.STDOUT:
+
+    def show() -> None:
+        _show(figures, tasks)
+        if html is not None:
             typer.echo(f"drawn in {one_line(html)}")
-    if json is not None:
-        output.write_json(json, figures)
+
+    output.tell(json, figures, show)
 
 
 def _batches(paths: list[Path], device: str, bad: BadLines) -> Iterator[pa.RecordBatch]:

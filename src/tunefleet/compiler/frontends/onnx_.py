@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 #: Seconds of an inference beyond which nobody waits for a search.
-_LONGEST_RUN_S = 20.0
+_LONGEST_RUN_S = 10.0
 
 
 class OnnxFrontend:

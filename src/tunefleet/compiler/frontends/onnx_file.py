@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,8 @@ import numpy as np
 import onnx
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
-from tunefleet.compiler.frontends.onnx_versions import restamp
+from tunefleet.compiler.frontends.imported import check_operators
+from tunefleet.compiler.frontends.onnx_versions import MOST_VERSION, restamp
 from tunefleet.compiler.frontends.spec import shown
 from tunefleet.core.network import TensorSpec
 from tunefleet.errors import InputError, raise_mistake
@@ -84,6 +87,11 @@ def read_file(path: Path) -> OnnxFile:
         raise InputError(f"{what} holds no graph", cure="export or copy it again")
     if not whole.graph.output:
         raise InputError(f"{what}: the graph has no outputs", cure="export it again")
+    for opset in whole.opset_import:
+        if not 0 < opset.version <= MOST_VERSION:
+            raise InputError(
+                f"{what} is of opset {opset.version}, which there is not", cure="export it again"
+            )
     _check_external(whole.graph, path.parent, what)
     note = restamp(whole)
     return replace(_split(whole, path), restamped=note)
@@ -167,7 +175,7 @@ def opsets_of(model: onnx.ModelProto) -> dict[str, int]:
     return {domain_of(opset): opset.version for opset in model.opset_import}
 
 
-def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+def all_nodes(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
     """Every node, those of branches and bodies included."""
     for node in graph.node:
         yield node
@@ -234,7 +242,7 @@ def _split(whole: onnx.ModelProto, path: Path) -> OnnxFile:
             tensor.data_location = onnx.TensorProto.DEFAULT
     found = Weights(path.parent, weights)
     graph.input.extend(found.value_info(name) for name in weights)
-    return OnnxFile(path, _inlined(model, whole), found)
+    return OnnxFile(path, _inlined(model, whole, shown(path)), found)
 
 
 def _shell(whole: onnx.ModelProto) -> onnx.ModelProto:
@@ -260,10 +268,30 @@ def _without_constants(
         yield node
 
 
-def _inlined(model: onnx.ModelProto, whole: onnx.ModelProto) -> onnx.ModelProto:
+def _inlined(model: onnx.ModelProto, whole: onnx.ModelProto, what: str) -> onnx.ModelProto:
     if not whole.functions:
         return model
     from onnx import inliner
 
+    check_operators(_written_out(model.graph, whole.functions, what), what)
     model.functions.extend(whole.functions)
     return inliner.inline_local_functions(model)
+
+
+def _written_out(graph: onnx.GraphProto, functions: Iterable[onnx.FunctionProto], what: str) -> int:
+    """How many nodes a graph has once its functions are written out: a few that call each other
+    may be billions."""
+    called = {
+        (f.domain, f.name): Counter((n.domain, n.op_type) for n in all_nodes(f)) for f in functions
+    }
+    sizes: dict[tuple[str, str], int] = {}
+    try:
+        for key in TopologicalSorter(called).static_order():
+            calls = called.get(key)
+            sizes[key] = 1 if calls is None else sum(sizes[k] * n for k, n in calls.items())
+    except CycleError as exc:
+        name = exc.args[1][0][1]
+        raise InputError(
+            f"{what} is not valid ONNX: function {name} calls itself", cure="export it again"
+        ) from exc
+    return sum(sizes.get((n.domain, n.op_type), 1) for n in all_nodes(graph))

@@ -23,7 +23,7 @@ _STANDARD = ("", "ai.onnx")
 #: Operators that ONNX tries out.
 _PREVIEW = "ai.onnx.preview"
 #: Newer than anything that is read.
-_FUTURE = 1000
+MOST_VERSION = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,8 @@ def runtime_limits() -> Limits:
     graph = helper.make_graph([node], "probe", [value], [onnx.ValueInfoProto(name="y")])
     found = []
     for ir_version, opset, pattern in (
-        (_FUTURE, 13, r"max supported IR version: (\d+)"),
-        (8, _FUTURE, r"till opset (\d+)"),
+        (MOST_VERSION, 13, r"max supported IR version: (\d+)"),
+        (8, MOST_VERSION, r"till opset (\d+)"),
     ):
         imports = [helper.make_opsetid("", opset)]
         probe = helper.make_model(graph, opset_imports=imports, ir_version=ir_version)

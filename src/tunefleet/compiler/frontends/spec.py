@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
 from tunefleet.errors import InputError, raise_mistake
+from tunefleet.files import check_regular
 from tunefleet.zoo.registry import content_key
 from tunefleet.zoo.spec import PREFIX, ZooSpec
 from tunefleet.zoo.spec import parse as parse_zoo
@@ -175,10 +175,8 @@ def _check_weights(folder: Path) -> None:
 
 
 def _check_readable(path: Path) -> None:
+    check_regular(path)
     try:
-        # A pipe would be waited for, a device may have no end.
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise InputError(f"{shown(path)} is no regular file", cure="copy it to one")
         with path.open("rb") as file:
             first = file.read(1)
     except FileNotFoundError as exc:
