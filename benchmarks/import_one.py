@@ -55,11 +55,9 @@ def imported(path: Path, asked: dict[str, Any]) -> dict[str, Any]:
     """Imports, compiles with the plain schedule, runs and compares with the source framework."""
     from tunefleet.artifacts.network import LoadedNetwork
     from tunefleet.artifacts.runtime import set_threads
-    from tunefleet.compiler.executable import worst_difference
     from tunefleet.compiler.host import native_target
-    from tunefleet.compiler.sensitivity import nudged
-    from tunefleet.fleet.network_steps import accepted_difference
-    from tunefleet.fleet.network_work import TOLERANCE, compile_to, import_network
+    from tunefleet.fleet.agreement import agreement
+    from tunefleet.fleet.network_work import compile_to, import_network
     from tunefleet.request import shape_request
 
     target = native_target(THREADS)
@@ -83,21 +81,21 @@ def imported(path: Path, asked: dict[str, Any]) -> dict[str, Any]:
         }
         compile_to(folder / "plain.so", network.module, target, {})
         row["compile_s"] = lap()
-        inputs = list(source.example_inputs)
-        expected = source.reference(inputs, THREADS)
-        actual = LoadedNetwork(str(folder / "plain.so")).run(inputs)
+        module = LoadedNetwork(str(folder / "plain.so"))
+        found = agreement(
+            [source.example_inputs],
+            network.float_type,
+            lambda _, inputs: source.reference(list(inputs), THREADS),
+            lambda _, inputs: module.run(list(inputs)),
+        )
         row["run_s"] = lap()
-        difference, tolerance = worst_difference(expected, actual), TOLERANCE
-        if difference > TOLERANCE:
-            moved = source.reference(nudged(inputs, network.float_type), THREADS)
-            tolerance = accepted_difference([expected], [moved])
         # A comparison of outputs that are nothing says nothing.
-        largest = min((float(abs(e).max()) for e in expected if e.size), default=0.0)
+        (expected,) = found.expected
         row |= {
-            "difference": difference,
-            "tolerance": tolerance,
-            "largest": largest,
-            "verified": difference <= tolerance,
+            "difference": found.difference,
+            "tolerance": found.tolerance,
+            "largest": min((float(abs(e).max()) for e in expected if e.size), default=0.0),
+            "verified": found.holds,
         }
     return row
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import json
 import re
 from collections.abc import Iterator
@@ -207,10 +208,20 @@ def test_a_job_is_tuned_by_one_process_at_a_time(tmp_path: Path) -> None:
 
     with (
         job_lock(tmp_path, "x"),
-        pytest.raises(InputError, match="process"),
+        pytest.raises(InputError, match="two of the networks are the same"),
         job_lock(tmp_path, "x"),
     ):
         pass
+    (lock,) = tmp_path.iterdir()
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.write("1")
+        file.flush()
+        with (
+            pytest.raises(InputError, match="being tuned by process 1"),
+            job_lock(tmp_path, "x"),
+        ):
+            pass
 
 
 def test_a_lock_is_seen_while_it_is_held(tmp_path: Path) -> None:

@@ -170,7 +170,8 @@ def test_a_full_disk_is_not_our_bug() -> None:
 
 
 @pytest.mark.parametrize(
-    ("redirect", "code"), [(">&-", 0), (">/dev/full", 3), ("2>&-", 0), ("| true", 0)]
+    ("redirect", "code"),
+    [(">&-", 0), (">/dev/full", 3), ("2>&-", 0), ("2>/dev/full", 0), ("| true", 0)],
 )
 def test_output_that_nobody_reads_ends_no_command(redirect: str, code: int) -> None:
     program = "import sys; from tunefleet.cli import main; sys.argv[1:] = ['networks']; main()"
@@ -178,6 +179,17 @@ def test_output_that_nobody_reads_ends_no_command(redirect: str, code: int) -> N
     told = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
     assert told.returncode == code
     assert "internal error" not in told.stderr
+
+
+def test_a_reader_that_is_gone_is_told_by_the_code() -> None:
+    program = "import sys; from tunefleet.cli import main; sys.argv[1:] = ['networks']; main()"
+    reader, writer = os.pipe()
+    os.close(reader)
+    told = subprocess.run(
+        [sys.executable, "-c", program], stdout=writer, stderr=subprocess.PIPE, text=True
+    )
+    os.close(writer)
+    assert (told.returncode, told.stderr) == (141, "")
 
 
 def test_a_terminal_without_unicode_gets_what_it_can_show() -> None:

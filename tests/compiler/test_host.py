@@ -38,8 +38,10 @@ def test_hidden_instructions_are_left_out(monkeypatch: pytest.MonkeyPatch) -> No
         ("llvm -march=x", "cannot read '-march=x'"),
         ("znver3 znver4", "cannot read"),
         ("llvm", "no processor ''"),
+        (" ", "target is empty"),
         ("llvm -mcpu=haswell -num-cores=0", "-num-cores"),
         ("llvm -mcpu=haswell -num-cores=two", "-num-cores"),
+        (f"llvm -mcpu=haswell -num-cores={10**30}", "-num-cores"),
     ],
 )
 def test_a_bad_target_is_refused_in_one_line(text: str, cause: str) -> None:

@@ -34,14 +34,15 @@ def test_floats_move_by_their_last_bit_and_integers_stay():
     assert same is tokens
 
 
-def test_the_accepted_difference_follows_the_source_frameworks_own():
-    from tunefleet.fleet.network_steps import accepted_difference
-    from tunefleet.fleet.network_work import TOLERANCE
+def test_floats_are_shuffled_and_integers_stay():
+    from tunefleet.compiler.sensitivity import shuffled
 
-    sure, unsure = np.ones(4, "float32"), np.array([1.0, 1.01], "float32")
-    assert accepted_difference([[sure]], [[sure]]) == TOLERANCE
-    assert accepted_difference([[unsure]], [[unsure[::-1]]]) == pytest.approx(0.04, rel=0.05)
-    assert accepted_difference([[sure]], [[-sure]]) == pytest.approx(0.1)
+    x, tokens = np.arange(50, dtype="float32").reshape(5, 10), np.arange(3)
+    other, same = shuffled([x, tokens], 1)
+    assert (other.shape, other.dtype) == (x.shape, x.dtype)
+    assert (other != x).any()
+    assert np.array_equal(np.sort(other, None), x.ravel())
+    assert same is tokens
 
 
 def test_an_infinity_that_both_have_is_no_difference():

@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore")]
 aten = torch.ops.aten
 _TIES = torch.tensor([[3.0, 1.0, 3.0, -2.0, 1.0], [0.0, 0.0, 5.0, 4.0, 0.0]])
 _LONG = torch.arange(600.0).remainder(7).reshape(2, 300)
+_LARGE = torch.linspace(-1, 1, 3 << 20).reshape(3, 1 << 20)
 _WHOLE_NUMBERS = torch.tensor([[-7, -1, 0], [1, 5, 8]])
 
 
@@ -78,6 +79,10 @@ _CASES = {
     ),
     "a number put under a mask": (
         lambda x: aten.index_put(x * 2, [None, x[0] > 1], torch.tensor(7.0)),
+        _TIES,
+    ),
+    "a large weight normalised": (
+        lambda x: x - torch.nn.functional.batch_norm(_LARGE, None, None, training=True)[:2, :5],
         _TIES,
     ),
     "an empty part": (lambda x: torch.cat([x[:, 2:], x[:, :0]], 1), _TIES),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any, TextIO
 
 import typer
 
@@ -77,3 +79,25 @@ def _prepare_streams() -> None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
         elif hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
+    if not isinstance(sys.stderr, _Notes):
+        sys.stderr = _Notes(sys.stderr)
+
+
+class _Notes:
+    """A stream of what is told of a run. That its disk is full, or its reader gone, must not end
+    the run: the results go elsewhere."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)

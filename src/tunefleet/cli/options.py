@@ -18,6 +18,8 @@ from tunefleet.core.layout import parse_cores
 from tunefleet.errors import InputError
 
 _MOST_MINUTES = 366 * 24 * 60
+#: Of anything that is counted; libraries below count in 32 bits.
+_MOST = 10**9
 HOME_VARIABLE = "TUNEFLEET_HOME"
 
 COST_MODELS = ("xgb", "random")
@@ -27,9 +29,11 @@ STDOUT = "-"
 
 
 def positive(value: Any) -> Any:
-    """Refuse what is not a positive, finite number; None stays None."""
+    """Refuse what is not a positive, finite number, and counts that nobody means."""
     if value is not None and not (value > 0 and math.isfinite(value)):
         raise typer.BadParameter(f"{value} is not a positive number")
+    if isinstance(value, int) and value > _MOST:
+        raise typer.BadParameter(f"{value} is more than a billion")
     return value
 
 

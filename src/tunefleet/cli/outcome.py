@@ -78,11 +78,12 @@ def _ends() -> Iterator[list[int]]:
 
 
 def _explained(error: BaseException, invocation: Invocation, err: TextIO) -> int:
-    if isinstance(error, SystemExit):
-        return error.code if isinstance(error.code, int) else 1
-    if isinstance(error, BrokenPipeError):
+    # rich makes a SystemExit of a reader that is gone.
+    if isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError):
         _silence_stdout()
         return BROKEN_PIPE
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, int) else 1
     line, code = _line_and_code(error)
     if invocation.traceback and not isinstance(error, USAGE_ERROR):
         traceback.print_exception(error, file=err)

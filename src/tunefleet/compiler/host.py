@@ -82,9 +82,11 @@ def parse_target(text: str, threads: int | None = None) -> Target:
 
     Raises InputError for an unknown option or processor.
     """
-    if text in ("native", "cpu", ""):
+    if text in ("native", "cpu"):
         return native_target(threads)
     words = text.split()
+    if not words:
+        raise InputError("the target is empty", cure="leave it out, or write native")
     if words[0] == "llvm":
         words = words[1:]
     elif len(words) == 1 and not words[0].startswith("-"):
@@ -107,7 +109,7 @@ def parse_target(text: str, threads: int | None = None) -> Target:
             cure="use --target native, or a name such as znver3 or skylake-avx512",
         )
     cores = options.get("num-cores")
-    if cores is not None and not (cores.isdigit() and int(cores) > 0):
+    if cores is not None and not (re.fullmatch("[0-9]{1,9}", cores) and int(cores)):
         raise InputError(
             f"target '{text}': -num-cores is '{cores}'", cure="give a positive whole number"
         )

@@ -48,3 +48,13 @@ def nudged(inputs: Sequence[NDArray[Any]], float_type: str) -> list[NDArray[Any]
         signs = generator.choice((-epsilon, epsilon), size=array.shape)
         moved.append((array * (1.0 + signs)).astype(array.dtype))
     return moved
+
+
+def shuffled(inputs: Sequence[NDArray[Any]], seed: int) -> list[NDArray[Any]]:
+    """The numbers of each float input in another order; integers, which may be places or words, as
+    they are."""
+    generator = np.random.default_rng(seed)
+    return [
+        generator.permutation(a.ravel()).reshape(a.shape) if a.dtype.kind == "f" else a
+        for a in inputs
+    ]

@@ -36,6 +36,11 @@ def job_lock(directory: Path, fingerprint: str) -> Iterator[None]:
         except BlockingIOError:
             file.seek(0)
             holder = file.read().strip() or "unknown"
+            if holder == str(os.getpid()):
+                raise InputError(
+                    "this job is there twice: two of the networks are the same",
+                    cure="name each network once",
+                ) from None
             raise InputError(
                 f"this job is being tuned by process {holder}",
                 cure="wait for it, or give another --seed for a job of its own",

@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 from numpy.typing import NDArray
 
 from tunefleet.compiler.frontends import (
-    ImportedNetwork,
     Reference,
     network_bytes,
     network_name,
@@ -20,20 +19,15 @@ from tunefleet.core.shapes import ShapeRequest
 from tunefleet.core.target import Target
 from tunefleet.errors import JobError
 from tunefleet.fleet import network_work, work
+from tunefleet.fleet.agreement import Arrays, Run, agreement
 from tunefleet.fleet.apart import call_apart
 from tunefleet.fleet.machine import Machine
 from tunefleet.fleet.memory import check_fits, gib, machine_memory
-from tunefleet.fleet.network_work import TOLERANCE, PreparedNetwork, TaskedNetwork
+from tunefleet.fleet.network_work import PreparedNetwork, TaskedNetwork
 from tunefleet.fleet.pool import CallEnd, CallFailure
 from tunefleet.fleet.space import check_space
 
 T = TypeVar("T")
-
-#: Where the source framework's own outputs move by more than that when the last bit of its inputs
-#: does, so many times that movement is accepted,
-_TIMES_OWN = 4.0
-#: but never more than this.
-_MOST_TOLERANCE = 0.1
 
 _NETWORK_TIMEOUT_S = 900.0
 #: Modules that lie in the scratch folder at once, each with its weights: plain, untuned, tuned.
@@ -123,65 +117,59 @@ def check(prepared: PreparedNetwork, machine: Machine) -> PreparedNetwork:
     Raises JobError when they disagree, whatever tuning made of it would be wrong too, and before
     when this machine has not the memory for it.
     """
-    from tunefleet.compiler.sensitivity import nudged
-
     name, variants = prepared.info.name, prepared.tasked.variants
     check_fits(name, prepared.tasked.footprint, machine_memory())
     machine.grant(prepared.tasked.footprint)
-    expected = tuple(_reference(each, each.example_inputs, machine) for each in variants)
-    prepared = replace(prepared, expected=expected)
-    difference = difference_of(prepared, prepared.plain, machine)
-    if difference > TOLERANCE:
-        kind = prepared.tasked.float_type
-        moved = (nudged(each.example_inputs, kind) for each in variants)
-        again = [_reference(e, inputs, machine) for e, inputs in zip(variants, moved, strict=True)]
-        prepared = replace(prepared, tolerance=accepted_difference(expected, again))
-    if not difference <= prepared.tolerance:
+
+    def reference(index: int, inputs: Arrays) -> list[NDArray[Any]]:
+        what, threads = f"{name}: the source framework failed", machine.target.threads
+        source = variants[index].reference
+        return on_device(machine, what, work.run_reference, source, list(inputs), threads)
+
+    found = agreement(
+        [each.example_inputs for each in variants],
+        prepared.tasked.float_type,
+        reference,
+        _running(prepared, prepared.plain, machine),
+    )
+    if not found.holds:
         raise JobError(
             f"{name}: the imported network differs from its source framework by "
-            f"{difference:.1e} of the largest output",
+            f"{found.difference:.1e} of the largest output",
             cure="report the network; its import is wrong and tuning it would be too",
         )
-    return replace(prepared, difference=difference)
-
-
-def _reference(
-    network: ImportedNetwork, inputs: Sequence[Any], machine: Machine
-) -> list[NDArray[Any]]:
-    what = f"{network.info.name}: the source framework failed"
-    threads = machine.target.threads
-    return on_device(machine, what, work.run_reference, network.reference, list(inputs), threads)
-
-
-def accepted_difference(expected: Sequence[list[Any]], moved: Sequence[list[Any]]) -> float:
-    """What may lie between two right implementations, by how far the outputs of one, `expected`,
-    move when the last bit of its inputs does."""
-    from tunefleet.compiler.executable import worst_difference
-
-    own = max(worst_difference(e, m) for e, m in zip(expected, moved, strict=True))
-    return min(max(TOLERANCE, _TIMES_OWN * own), _MOST_TOLERANCE)
+    both = zip(variants, found.inputs, strict=True)
+    compared = tuple(replace(each, example_inputs=tuple(inputs)) for each, inputs in both)
+    return replace(
+        prepared,
+        tasked=replace(prepared.tasked, variants=compared),
+        expected=found.expected,
+        difference=found.difference,
+        tolerance=found.tolerance,
+    )
 
 
 def difference_of(prepared: PreparedNetwork, path: Path, machine: Machine) -> float:
     """How far a module's outputs are from the source framework's at any of its shapes; it runs in
     the device worker."""
-    from tunefleet.artifacts.network import entry_name
     from tunefleet.compiler.executable import worst_difference
 
-    worst = 0.0
-    for index, (each, expected) in enumerate(
-        zip(prepared.tasked.variants, prepared.expected, strict=True)
-    ):
-        actual = on_device(
-            machine,
-            f"{prepared.info.name}: the compiled module failed",
-            work.run_network,
-            str(path),
-            entry_name(index),
-            list(each.example_inputs),
-        )
-        worst = max(worst, worst_difference(expected, actual))
-    return worst
+    run = _running(prepared, path, machine)
+    both = zip(prepared.tasked.variants, prepared.expected, strict=True)
+    return max(
+        worst_difference(expected, run(index, each.example_inputs))
+        for index, (each, expected) in enumerate(both)
+    )
+
+
+def _running(prepared: PreparedNetwork, path: Path, machine: Machine) -> Run:
+    from tunefleet.artifacts.network import entry_name
+
+    def run(index: int, inputs: Arrays) -> list[NDArray[Any]]:
+        what, entry = f"{prepared.info.name}: the compiled module failed", entry_name(index)
+        return on_device(machine, what, work.run_network, str(path), entry, list(inputs))
+
+    return run
 
 
 def on_device(machine: Machine, what: str, function: Callable[..., T], *args: Any) -> T:

@@ -25,14 +25,12 @@ from tunefleet.core.network import SEGMENT_PREFIX, Footprint, NetworkInfo, Signa
 from tunefleet.core.shapes import ShapeRequest
 from tunefleet.core.target import Target
 from tunefleet.core.task import WeightedTask
+from tunefleet.fleet.agreement import TOLERANCE
 from tunefleet.fleet.memory import check_fits, give_back, machine_memory
 
 if TYPE_CHECKING:
     from tunefleet.compiler.weights import Lifted
 
-#: Largest accepted difference from the source framework, relative to the largest output: float32
-#: sums in another order through hundreds of layers.
-TOLERANCE = 1e-3
 #: A network with more work than this is not run as TVM alone compiles it: at half a GFLOP/s one
 #: inference would take longer than a few seconds, and tells a user nothing.
 MOST_UNTUNED_FLOPS = 2e9

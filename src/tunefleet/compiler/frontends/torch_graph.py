@@ -14,6 +14,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
+from torch.utils import _pytree as pytree
 
 aten = torch.ops.aten
 
@@ -121,9 +122,13 @@ def _value(node: Node, values: dict[Node, Any]) -> Any:
     # A folded operand may have other strides than torch assumed when it chose `view`.
     target: Any = aten.reshape.default if node.target in _VIEWS else node.target
     value = target(*args, **kwargs)
-    tensors = [values[operand] for operand in operands]
-    limit = max([_MOST_ELEMENTS, *(t.numel() for t in tensors if isinstance(t, Tensor))])
-    return None if isinstance(value, Tensor) and value.numel() > limit else value
+    limit = max(_MOST_ELEMENTS, _largest([values[operand] for operand in operands]))
+    return None if _largest(value) > limit else value
+
+
+def _largest(value: Any) -> int:
+    """Elements of the largest of the tensors that a value holds: itself, or those of a tuple."""
+    return max((t.numel() for t in pytree.tree_leaves(value) if isinstance(t, Tensor)), default=0)
 
 
 def _masked_scores(node: Node, values: dict[Node, Any]) -> Tensor | None:

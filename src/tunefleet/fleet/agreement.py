@@ -1,0 +1,74 @@
+"""Whether a module computes what its source framework does, as far as that is determined at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+#: Largest accepted difference from the source framework, relative to the largest output: float32
+#: sums in another order through hundreds of layers.
+TOLERANCE = 1e-3
+#: Where the source framework's own outputs move by more than that when the last bit of its inputs
+#: does, so many times that movement is accepted,
+_TIMES_OWN = 4.0
+#: but never more than this.
+_MOST_TOLERANCE = 0.1
+#: Example inputs that are tried where those before did not determine the outputs.
+_DRAWS = 5
+
+Arrays = Sequence[NDArray[Any]]
+#: Outputs by the index of a signature and its inputs.
+Run = Callable[[int, Arrays], list[NDArray[Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """`inputs` that were compared at, and what the source framework makes of them (`expected`), for
+    each signature. `difference` is the worst of all, `tolerance` what may be accepted."""
+
+    inputs: tuple[Arrays, ...]
+    expected: tuple[list[NDArray[Any]], ...]
+    difference: float
+    tolerance: float
+
+    @property
+    def holds(self) -> bool:
+        return self.difference <= self.tolerance
+
+
+def agreement(inputs: Sequence[Arrays], float_type: str, reference: Run, module: Run) -> Agreement:
+    """Compare a module with its source framework at example inputs, given for each signature.
+
+    At some inputs a network may be chaotic: the last bit of them decides what comes out, in the
+    source framework too. Other inputs of the same numbers are tried then.
+    """
+    from tunefleet.compiler.sensitivity import nudged, shuffled
+
+    for draw in range(_DRAWS):
+        tried = tuple(shuffled(each, draw) if draw else each for each in inputs)
+        expected = tuple(reference(i, each) for i, each in enumerate(tried))
+        difference = _worst(expected, module, tried)
+        found = Agreement(tried, expected, difference, TOLERANCE)
+        if found.holds:
+            break
+        own = _worst(expected, reference, [nudged(each, float_type) for each in tried])
+        found = Agreement(tried, expected, difference, accepted_difference(own))
+        if found.holds or _TIMES_OWN * own <= _MOST_TOLERANCE:
+            break
+    return found
+
+
+def accepted_difference(own: float) -> float:
+    """What may lie between two right implementations, by how far the outputs of one move when the
+    last bit of its inputs does."""
+    return min(max(TOLERANCE, _TIMES_OWN * own), _MOST_TOLERANCE)
+
+
+def _worst(expected: Sequence[list[NDArray[Any]]], run: Run, inputs: Sequence[Arrays]) -> float:
+    from tunefleet.compiler.executable import worst_difference
+
+    both = zip(expected, inputs, strict=True)
+    return max(worst_difference(each, run(i, of)) for i, (each, of) in enumerate(both))
