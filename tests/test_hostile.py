@@ -1,0 +1,50 @@
+"""docs/bad-input.md is what the command says: the quick cases of `benchmarks/hostile.py` end as the
+committed table has it, and the table has every case."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "bad-input.md"
+BENCHMARK = ROOT / "benchmarks" / "hostile.py"
+
+pytestmark = [pytest.mark.tvm, pytest.mark.slow]
+
+
+def benchmark(*options: str) -> str:
+    ended = subprocess.run(
+        [sys.executable, str(BENCHMARK), *options], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def lines_of(page: Path) -> dict[str, tuple[str, str]]:
+    """Exit code and message of each line of a page, by what is wrong."""
+    found = {}
+    for line in page.read_text().splitlines():
+        if line.startswith("| ") and not line.startswith("| what |"):
+            name, code, _, _, said = line.removeprefix("| ").removesuffix(" |").split(" | ", 4)
+            found[name] = (code, said)
+    return found
+
+
+def test_what_is_said_of_bad_input_is_what_the_page_says(tmp_path: Path) -> None:
+    page, out = tmp_path / "page.md", tmp_path / "out.json"
+    benchmark("--quick", "--json", str(out), "--table", str(page))
+    rows = json.loads(out.read_text())["figures"]["rows"]
+    assert len(rows) >= 12
+    assert [row for row in rows if row["faults"]] == []
+    committed = lines_of(PAGE)
+    assert lines_of(page) == {row["name"]: committed[row["name"]] for row in rows}
+
+
+def test_the_page_has_every_case() -> None:
+    names = {line.partition(": ")[2] for line in benchmark("--list").splitlines()}
+    assert names == set(lines_of(PAGE))
