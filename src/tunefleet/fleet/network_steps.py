@@ -19,7 +19,7 @@ from tunefleet.core.shapes import ShapeRequest
 from tunefleet.core.target import Target
 from tunefleet.errors import JobError
 from tunefleet.fleet import network_work, work
-from tunefleet.fleet.agreement import Arrays, Run, agreement
+from tunefleet.fleet.agreement import Arrays, Run, agreement, largest_difference
 from tunefleet.fleet.apart import call_apart
 from tunefleet.fleet.machine import Machine
 from tunefleet.fleet.memory import check_fits, gib, machine_memory
@@ -146,20 +146,16 @@ def check(prepared: PreparedNetwork, machine: Machine) -> PreparedNetwork:
         expected=found.expected,
         difference=found.difference,
         tolerance=found.tolerance,
+        ordered=found.ordered,
     )
 
 
 def difference_of(prepared: PreparedNetwork, path: Path, machine: Machine) -> float:
     """How far a module's outputs are from the source framework's at any of its shapes; it runs in
     the device worker."""
-    from tunefleet.compiler.executable import worst_difference
-
+    inputs = [each.example_inputs for each in prepared.tasked.variants]
     run = _running(prepared, path, machine)
-    both = zip(prepared.tasked.variants, prepared.expected, strict=True)
-    return max(
-        worst_difference(expected, run(index, each.example_inputs))
-        for index, (each, expected) in enumerate(both)
-    )
+    return largest_difference(prepared.expected, run, inputs, ordered=prepared.ordered)
 
 
 def _running(prepared: PreparedNetwork, path: Path, machine: Machine) -> Run:

@@ -82,7 +82,8 @@ class PreparedNetwork:
     `program` is the file of what it was compiled from, beside its weights: what `compile_program`
     reads. `untuned` is the module as TVM alone would make it, for comparison; None where running
     it would take too long. `difference` of the plain module's outputs from the source framework's
-    (`expected`, for each signature) is what `check` finds, and `tolerance` what it accepts.
+    (`expected`, for each signature) is what `check` finds, and `tolerance` what it accepts;
+    `ordered` as in `agreement.Agreement`.
     """
 
     tasked: TaskedNetwork
@@ -92,6 +93,7 @@ class PreparedNetwork:
     expected: tuple[list[Any], ...] = ()
     difference: float = math.nan
     tolerance: float = TOLERANCE
+    ordered: bool = True
 
     @property
     def info(self) -> NetworkInfo:
@@ -103,6 +105,11 @@ class PreparedNetwork:
         from tunefleet.compiler.executable import LEAST_SCALE
 
         told = []
+        if not self.ordered:
+            told.append(
+                "in the source framework the order of what the network puts out is decided by the "
+                "last bits of the inputs: the numbers of each output are compared by size"
+            )
         if self.tolerance > TOLERANCE:
             told.append(
                 "the source framework's own outputs move with the last bit of the inputs: a "
