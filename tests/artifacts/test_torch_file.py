@@ -121,6 +121,17 @@ def test_an_honest_file_opens(saved: Path, tmp_path: Path) -> None:
     assert program.module()(torch.ones(2, 8)).shape == (4, 3)
 
 
+def test_an_archive_of_other_programs_is_refused(tmp_path: Path) -> None:
+    import torch
+    from torch.export.pt2_archive import _package
+
+    program = torch.export.export(torch.nn.ReLU(), (torch.ones(2),))
+    path = tmp_path / "several.pt2"
+    _package.package_pt2(path, exported_programs={"encoder": program, "decoder": program})
+    with pytest.raises(InputError, match="holds encoder, decoder, not one called model"):
+        opened(path)
+
+
 def test_example_inputs_of_other_types_are_left_out(saved: Path, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     inputs = torch_pickle(((Trap(mark),), {}))

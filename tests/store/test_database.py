@@ -244,7 +244,12 @@ def test_a_value_that_nobody_wrote_is_damage(path: Path, damage: str) -> None:
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(damage)
         connection.commit()
-    with closing(SqlStore.open(path)) as store, pytest.raises(SetupError, match="is damaged"):
-        store.jobs()
-        store.tasks("job")
-        store.trials("job")
+
+    def read_all() -> None:
+        with closing(SqlStore.open(path)) as store:
+            store.jobs()
+            store.tasks("job")
+            store.trials("job")
+
+    with pytest.raises(SetupError, match="is damaged"):
+        read_all()
