@@ -21,6 +21,7 @@ from tunefleet.compiler.frontends import (
 )
 from tunefleet.compiler.quiet import quiet
 from tunefleet.core.ids import digest
+from tunefleet.core.importing import DEFAULT_IMPORT, ImportOptions
 from tunefleet.core.network import SEGMENT_PREFIX, Footprint, NetworkInfo, Signature
 from tunefleet.core.shapes import ShapeRequest
 from tunefleet.core.target import Target
@@ -128,9 +129,7 @@ def import_network(
     spec: str,
     target: Target,
     folder: Path | None = None,
-    shapes: ShapeRequest | None = None,
-    *,
-    whole: bool = False,
+    options: ImportOptions = DEFAULT_IMPORT,
 ) -> TaskedNetwork:
     """Import, optimise the graph, extract the tasks. Files of segments go below `folder`.
 
@@ -147,9 +146,8 @@ def import_network(
     check_fits(network_name(spec), Footprint(network_bytes(spec)), machine_memory())
     variants: list[ImportedNetwork] = []
     modules: list[Any] = []
-    request = shapes or ShapeRequest()
-    several, constants = len(request.variants()) > 1, SharedConstants()
-    for each in load_networks(spec, place, request, whole=whole):
+    several, constants = len(options.shapes.variants()) > 1, SharedConstants()
+    for each in load_networks(spec, place, options):
         float_type = coarsest_type(each.mod)
         with quiet():
             module = prepare(each.mod, to_tvm(target))
@@ -188,20 +186,16 @@ def prepare_network(tasked: TaskedNetwork, target: Target, folder: Path) -> Prep
     return PreparedNetwork(replace(tasked, module=None), program, plain, untuned)
 
 
-def tasks_of(
-    spec: str, target: Target, folder: Path, shapes: ShapeRequest | None, whole: bool
-) -> TaskedNetwork:
+def tasks_of(spec: str, target: Target, folder: Path, options: ImportOptions) -> TaskedNetwork:
     """What of a network travels between processes: all but its module."""
-    return replace(import_network(spec, target, folder, shapes, whole=whole), module=None)
+    return replace(import_network(spec, target, folder, options), module=None)
 
 
 def import_and_prepare(
-    spec: str, target: Target, folder: Path, shapes: ShapeRequest | None, whole: bool
+    spec: str, target: Target, folder: Path, options: ImportOptions
 ) -> PreparedNetwork:
     """Import a network and compile its plain module."""
-    return prepare_network(
-        import_network(spec, target, folder, shapes, whole=whole), target, folder
-    )
+    return prepare_network(import_network(spec, target, folder, options), target, folder)
 
 
 def references_of(spec: str, folder: Path, requests: Sequence[ShapeRequest]) -> list[Reference]:
