@@ -56,6 +56,7 @@ def imported(path: Path, asked: dict[str, Any]) -> dict[str, Any]:
     from tunefleet.artifacts.network import LoadedNetwork
     from tunefleet.artifacts.runtime import set_threads
     from tunefleet.compiler.host import native_target
+    from tunefleet.core.importing import ImportOptions
     from tunefleet.fleet.agreement import agreement
     from tunefleet.fleet.network_work import compile_to, import_network
     from tunefleet.request import shape_request
@@ -71,7 +72,7 @@ def imported(path: Path, asked: dict[str, Any]) -> dict[str, Any]:
 
         parts = (asked.get(part, {}) for part in ("shapes", "dims", "constants"))
         shapes = shape_request(*parts)
-        network = import_network(str(path), target, folder, shapes)
+        network = import_network(str(path), target, folder, ImportOptions(shapes))
         row: dict[str, Any] = {"import_s": lap()}
         (source,) = network.variants
         row |= {

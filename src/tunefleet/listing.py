@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tunefleet.core.shapes import ShapeRequest
+from tunefleet.core.importing import DEFAULT_IMPORT, ImportOptions
 from tunefleet.scratch import scratch_folder
 
 
@@ -13,9 +13,7 @@ def list_tasks(
     spec: str,
     target_text: str = "native",
     threads: int | None = None,
-    shapes: ShapeRequest | None = None,
-    *,
-    whole: bool = False,
+    options: ImportOptions = DEFAULT_IMPORT,
 ) -> dict[str, Any]:
     """The tasks of a network on a target, ranked by their share of its FLOPs; tunes nothing."""
     from tunefleet.compiler.host import parse_target
@@ -23,7 +21,7 @@ def list_tasks(
 
     target = parse_target(target_text, threads)
     with scratch_folder("tasks") as folder:
-        tasked = tasked_network(spec, target, Path(folder), shapes, whole=whole)
+        tasked = tasked_network(spec, target, Path(folder), options)
     total = tasked.flops or 1.0
     return {
         "network": tasked.info.name,

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Self
 from tunefleet.context import BenchmarkContext
 from tunefleet.core.budget import Budget
 from tunefleet.core.events import Event, JobOpened, Note, Observer, PhaseStarted
+from tunefleet.core.importing import ImportOptions
 from tunefleet.core.job import Job, JobSpec, JobState
 from tunefleet.core.settings import TuneSettings
-from tunefleet.core.shapes import ShapeRequest
 from tunefleet.errors import JobError, StepOrderError
 from tunefleet.request import SearchRequest, job_spec, search_request, shape_request
 from tunefleet.scheduler.values import JobEnd, Role
@@ -135,13 +135,15 @@ class Session:
         dims: Mapping[str, int | Sequence[int]] | None = None,
         constants: Mapping[str, float | Sequence[float]] | None = None,
         whole: bool = False,
+        trust: bool = False,
     ) -> Self:
         """Import a network, check it against its source framework, split it into tasks.
 
         `shapes` fixes shapes of inputs by name, `dims` free dimensions by name; several values of
         a dimension make one module for all of them. `constants` are inputs that always have these
         values: the network is tuned without them. `whole`: refuse a network of which a part
-        would stay in its source framework.
+        would stay in its source framework. `trust`: run code that its file may hold, where reading
+        it needs that (docs/security.md).
 
         A torch module in eval mode is exported with its `example_inputs`, a tuple of tensors, or a
         dictionary of them by name; `dynamic` names its free axes, such as {"x": {0: "batch"}}. Its
@@ -151,13 +153,12 @@ class Session:
 
         folder = partial(self.context.directory, "modules")
         spec = file_of(spec, example_inputs, dynamic, folder)
-        self.import_network(spec, shape_request(shapes, dims, constants), whole=whole)
+        asked = shape_request(shapes, dims, constants)
+        self.import_network(spec, ImportOptions(asked, whole, trust))
         self.check_import()
         return self
 
-    def import_network(
-        self, spec: str | Path, shapes: ShapeRequest | None = None, *, whole: bool = False
-    ) -> None:
+    def import_network(self, spec: str | Path, options: ImportOptions) -> None:
         """The part of `from_network` that the device has no part in."""
         from tunefleet.compiler.frontends import network_digest
         from tunefleet.fleet.network_steps import prepared_network
@@ -166,7 +167,7 @@ class Session:
         target, folder = self.context.target, self._scratch_path()
         cores = self.context.layout.host_cores
         with self.context.timed("import", Role.HOST):
-            found = prepared_network(str(spec), target, folder, shapes, whole=whole, cores=cores)
+            found = prepared_network(str(spec), target, folder, options, cores=cores)
             for note in dict.fromkeys(n for each in found.tasked.variants for n in each.notes):
                 self._observer(Note(note))
             self._prepared = found

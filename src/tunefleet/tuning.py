@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tunefleet.context import BenchmarkContext
 from tunefleet.core.events import JobEnded, Observer
-from tunefleet.core.shapes import ShapeRequest
+from tunefleet.core.importing import ImportOptions
 from tunefleet.errors import InputError, JobError, TunefleetError
 from tunefleet.request import SearchRequest, search_request, shape_request
 from tunefleet.scheduler.values import Role
@@ -47,6 +47,7 @@ def tune(
     dims: Mapping[str, int | Sequence[int]] | None = None,
     constants: Mapping[str, float | Sequence[float]] | None = None,
     whole: bool = False,
+    trust: bool = False,
     **request: Any,
 ) -> list[Tuned]:
     """Tune networks at once under a policy: sequential, synchronous, interleaved, predictive.
@@ -55,9 +56,9 @@ def tune(
     Each is a job of its own with the budget and settings of `search_request` (`trials`,
     `minutes`, ...) and a run of its own in the home of `context`. `priorities` and `deadlines_s`
     are by network, higher goes first and seconds from now; only the predictive policy minds them.
-    `shapes`, `dims` and `constants` fix what all of them leave free (`Session.from_network`),
-    `whole` refuses networks of which a part would stay in its source framework. `observer(i)` is
-    told what happens to the i-th network. Called again after an interruption, all jobs go on.
+    `shapes`, `dims` and `constants` fix what all of them leave free, `whole` and `trust` are as in
+    `Session.from_network`. `observer(i)` is told what happens to the i-th network. Called again
+    after an interruption, all jobs go on.
     """
     from tunefleet.fleet.local import LocalFleet, Wanted
 
@@ -75,8 +76,7 @@ def tune(
             Session(base.another(), observer(index), fleet),
             observer(index),
             wanted,
-            shape_request(shapes, dims, constants),
-            whole,
+            ImportOptions(shape_request(shapes, dims, constants), whole, trust),
             Wanted((priorities or {}).get(name, 0), (deadlines_s or {}).get(name), look_ahead),
         )
         for index, name in enumerate(names)
@@ -103,8 +103,7 @@ class _Run:
         session: Session,
         observer: Observer,
         request: SearchRequest,
-        shapes: ShapeRequest,
-        whole: bool,
+        options: ImportOptions,
         wanted: Wanted,
     ) -> None:
         self.session = session
@@ -112,8 +111,7 @@ class _Run:
         self._name = name
         self._observer = observer
         self._request = request
-        self._shapes = shapes
-        self._whole = whole
+        self._options = options
         self._wanted = wanted
         self._job: Job | None = None
         self._result: dict[str, Any] | None = None
@@ -131,7 +129,7 @@ class _Run:
         return Errands(f"import of {self._name}", steps, self._searching)
 
     def _import(self) -> None:
-        self.session.import_network(self._name, self._shapes, whole=self._whole)
+        self.session.import_network(self._name, self._options)
 
     def _open_job(self) -> None:
         self._job = self.session.open_job(self._request)

@@ -121,6 +121,17 @@ def test_an_honest_file_opens(saved: Path, tmp_path: Path) -> None:
     assert program.module()(torch.ones(2, 8)).shape == (4, 3)
 
 
+def test_an_archive_of_other_programs_is_refused(tmp_path: Path) -> None:
+    import torch
+    from torch.export.pt2_archive import _package
+
+    program = torch.export.export(torch.nn.ReLU(), (torch.ones(2),))
+    path = tmp_path / "several.pt2"
+    _package.package_pt2(path, exported_programs={"encoder": program, "decoder": program})
+    with pytest.raises(InputError, match="holds encoder, decoder, not one called model"):
+        opened(path)
+
+
 def test_example_inputs_of_other_types_are_left_out(saved: Path, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     inputs = torch_pickle(((Trap(mark),), {}))
@@ -129,24 +140,43 @@ def test_example_inputs_of_other_types_are_left_out(saved: Path, tmp_path: Path)
     assert not mark.exists()
 
 
+def pickled_bias(config: bytes) -> bytes:
+    """The list of weights, where the bias is read as pickle."""
+    value = json.loads(config)
+    value["config"]["linear.bias"]["use_pickle"] = True
+    return json.dumps(value).encode()
+
+
+class Filled:
+    """A parameter that unpickling makes by a call."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        import torch
+
+        return torch.nn.init.ones_, (torch.nn.Parameter(torch.zeros(3)),)
+
+
+def test_what_is_trusted_is_read_as_it_is(saved: Path, tmp_path: Path) -> None:
+    from tunefleet.core.importing import ImportOptions
+    from tunefleet.listing import list_tasks
+
+    filled = torch_pickle(Filled())
+    changes = {
+        "model_weights_config.json": pickled_bias,
+        "weights/weight_1": lambda old: filled,
+    }
+    path = rewritten(saved, tmp_path, changes)
+    with pytest.raises(InputError, match="--trust"):
+        opened(path)
+    assert list_tasks(str(path), "native", 1, ImportOptions(trust=True))["tasks"]
+
+
 def test_objects_as_pickle_are_refused(saved: Path, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
-    config = json.dumps(
-        {
-            "config": {
-                "linear.bias": {
-                    "path_name": "weight_0",
-                    "is_param": True,
-                    "use_pickle": True,
-                    "tensor_meta": None,
-                }
-            }
-        }
-    ).encode()
     trap = torch_pickle(Trap(mark))
     changes = {
-        "model_weights_config.json": lambda old: config,
-        "weights/weight_0": lambda old: trap,
+        "model_weights_config.json": pickled_bias,
+        "weights/weight_1": lambda old: trap,
     }
     with pytest.raises(InputError, match="objects as pickle"):
         opened(rewritten(saved, tmp_path, changes))

@@ -67,7 +67,7 @@ def array(tmp_path: Path) -> Path:
 
 
 def test_tasks_lists_ranks_and_shares(invoke: Invoke, modules: Modules) -> None:
-    modules("tunefleet.listing", list_tasks=lambda spec, target, threads, shapes, whole: LISTING)
+    modules("tunefleet.listing", list_tasks=lambda spec, target, threads, options: LISTING)
     assert "conv2d+add" in invoke("tasks", "zoo:tiny_cnn").out
     assert json.loads(invoke("tasks", "zoo:tiny_cnn", "--json", "-").out) == LISTING
 

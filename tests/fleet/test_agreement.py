@@ -54,6 +54,24 @@ def test_what_is_chaotic_at_some_inputs_is_compared_at_others() -> None:
     assert np.array_equal(found.expected[0][0], chaotic(found.inputs[0][0]))
 
 
+def found(x: Any) -> Any:
+    """What a detector finds: the numbers, the largest first, and where each of them was."""
+    order = np.argsort(-x.ravel(), kind="stable")
+    return np.stack([x.ravel()[order], order / x.size])
+
+
+def test_what_is_sorted_by_nearly_equal_scores_is_compared_without_its_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    close = (1 + np.arange(64, dtype="float32") * np.float32(2**-22)).reshape(8, 8)
+    monkeypatch.setitem(globals(), "X", close)
+    turned = close[::-1].ravel().argsort().argsort()
+    same = compared(found, lambda x: found(x)[:, turned])
+    assert same.holds
+    assert not same.ordered
+    assert not compared(found, lambda x: found(x)[:, turned] * 1.2).holds
+
+
 def test_what_is_chaotic_everywhere_is_not_said_to_agree() -> None:
     def everywhere(x: Any) -> Any:
         return np.sin(x * 1e9, dtype="float64")

@@ -225,3 +225,31 @@ def test_a_log_that_was_overwritten_does_not_spoil_the_file(path: Path) -> None:
     Path(f"{path}-wal").unlink()
     with closing(SqlStore.open(path)) as store:
         assert [job.job_id for job in store.jobs()] == ["a"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE jobs SET spec = substr(spec, 2)",
+        "UPDATE jobs SET spec = replace(spec, 'network', 'netwerk')",
+        "UPDATE jobs SET state = 'flying'",
+        "UPDATE tasks SET program = x'00'",
+        "UPDATE trials SET outcome = '{}'",
+    ],
+)
+def test_a_value_that_nobody_wrote_is_damage(path: Path, damage: str) -> None:
+    with closing(SqlStore.open(path)) as store:
+        v.open_with_task(store, "job")
+        v.commit_measured(store, {"a": 1e-3})
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(damage)
+        connection.commit()
+
+    def read_all() -> None:
+        with closing(SqlStore.open(path)) as store:
+            store.jobs()
+            store.tasks("job")
+            store.trials("job")
+
+    with pytest.raises(SetupError, match="is damaged"):
+        read_all()

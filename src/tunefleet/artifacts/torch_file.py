@@ -13,6 +13,7 @@ import torch
 from torch.export.pt2_archive import _package
 
 from tunefleet.artifacts.torch_safety import check_archive, without_pickle
+from tunefleet.errors import InputError
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -22,17 +23,24 @@ if TYPE_CHECKING:
 _PACKAGES = ("transformers",)
 
 
-def open_program(path: Path) -> ExportedProgram:
+def open_program(path: Path, *, trust: bool = False) -> ExportedProgram:
     """The program in a file. Its weights are pages of the file, private where somebody writes.
 
-    Raises InputError where opening it would run code of the file.
+    Raises InputError where opening it would run code of the file, unless that is to be trusted:
+    torch reads it then, as it is.
     """
+    if trust:
+        return torch.export.load(path)
     reader: Any = torch._C.PyTorchFileReader(str(path))
     check_archive(reader, path)
     _register_types(reader)
     # Not by torch.export.load: it goes on to an older format, with pickle, where this one fails.
     with without_pickle(path), _mapped(path):
-        program: ExportedProgram = _package.load_pt2(path).exported_programs["model"]
+        programs: dict[str, ExportedProgram] = _package.load_pt2(path).exported_programs
+    if "model" not in programs:
+        held = ", ".join(programs) or "no program"
+        raise InputError(f"{path} holds {held}, not one called model", cure="use torch.export.save")
+    program = programs["model"]
     program._guards_code = []  # source of Python, which `module()` would compile and run
     return program
 

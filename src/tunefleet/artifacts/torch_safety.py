@@ -26,7 +26,7 @@ from torch.utils._sympy import functions
 
 from tunefleet.errors import InputError
 
-_CURE = "export the model again from its source, with tensors alone as constants"
+_CURE = "export the model again with tensors alone as constants, or --trust who made it"
 
 #: Places of compiled libraries, and of objects that are nothing but pickle.
 _LIBRARIES = "data/aotinductor/"

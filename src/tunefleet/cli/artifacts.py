@@ -102,7 +102,9 @@ def report(
         typer.echo(str(page))
         return
     from tunefleet.cli.summary import show
+    from tunefleet.report.result import check_result
 
+    check_result(found.result, str(found.path / "artifact.json"))
     # Where it lies now, not where it was written: an artifact may have been moved.
     result = found.result | {"artifact": str(found.path), "report": str(page)}
     output.tell(json, result, lambda: show(result, tasks=None))

@@ -24,6 +24,7 @@ def tasks(
     dim: options.Dim = None,
     constant: options.Constant = None,
     whole: options.Whole = False,
+    trust: options.Trust = False,
     json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
@@ -31,13 +32,14 @@ def tasks(
     from tunefleet.compiler.frontends.spec import network_name
 
     network_name(network)
+    from tunefleet.core.importing import ImportOptions
     from tunefleet.listing import list_tasks
     from tunefleet.request import shape_request
 
     shapes = shape_request(
         options.by_input(shape), options.by_dimension(dim), options.by_constant(constant)
     )
-    listing = list_tasks(network, target, threads, shapes, whole=whole)
+    listing = list_tasks(network, target, threads, ImportOptions(shapes, whole, trust))
     output.tell(json, listing, lambda: _show_tasks(listing))
 
 

@@ -277,6 +277,13 @@ Whole = Annotated[
         help="Refuse a network of which a part would stay in its source framework.",
     ),
 ]
+Trust = Annotated[
+    bool,
+    typer.Option(
+        "--trust",
+        help="Read files whose content is run as code by reading it: pickle in a .pt2 file.",
+    ),
+]
 Policy = Annotated[
     str,
     typer.Option(

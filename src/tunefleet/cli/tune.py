@@ -34,6 +34,7 @@ def tune(
     dim: options.Dim = None,
     constant: options.Constant = None,
     whole: options.Whole = False,
+    trust: options.Trust = False,
     trials: Annotated[
         int | None, _number("N", f"Stop after N trials; {DEFAULT_TRIALS} when no budget is given.")
     ] = None,
@@ -137,6 +138,7 @@ def tune(
         "dims": options.by_dimension(dim),
         "constants": options.by_constant(constant),
         "whole": whole,
+        "trust": trust,
     }
     if len(networks) == 1:
         _tune_one(networks[0], context, importing, request, json, quiet=quiet)

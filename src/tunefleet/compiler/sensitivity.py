@@ -36,15 +36,16 @@ def coarsest_type(mod: Any) -> str:
     return next((name for name in _COARSEST if name in found), "float32")
 
 
-def nudged(inputs: Sequence[NDArray[Any]], float_type: str) -> list[NDArray[Any]]:
-    """Each float moved by the last bit that `float_type` has, up or down; integers as they are."""
+def nudged(inputs: Sequence[NDArray[Any]], float_type: str, steps: int = 1) -> list[NDArray[Any]]:
+    """Each float moved by so many steps of the last bit that `float_type` has, up or down; integers
+    as they are."""
     generator = np.random.default_rng(0)
     moved = []
     for array in inputs:
         if array.dtype.kind != "f":
             moved.append(array)
             continue
-        epsilon = max(_EPSILON[float_type], float(np.finfo(array.dtype).eps))
+        epsilon = steps * max(_EPSILON[float_type], float(np.finfo(array.dtype).eps))
         signs = generator.choice((-epsilon, epsilon), size=array.shape)
         moved.append((array * (1.0 + signs)).astype(array.dtype))
     return moved

@@ -15,11 +15,12 @@ from tunefleet.compiler.frontends import (
     network_bytes,
     network_name,
 )
+from tunefleet.core.importing import DEFAULT_IMPORT, ImportOptions
 from tunefleet.core.shapes import ShapeRequest
 from tunefleet.core.target import Target
 from tunefleet.errors import JobError
 from tunefleet.fleet import network_work, work
-from tunefleet.fleet.agreement import Arrays, Run, agreement
+from tunefleet.fleet.agreement import Arrays, Run, agreement, largest_difference
 from tunefleet.fleet.apart import call_apart
 from tunefleet.fleet.machine import Machine
 from tunefleet.fleet.memory import check_fits, gib, machine_memory
@@ -38,26 +39,23 @@ def tasked_network(
     spec: str,
     target: Target,
     folder: Path,
-    shapes: ShapeRequest | None = None,
-    *,
-    whole: bool = False,
+    options: ImportOptions = DEFAULT_IMPORT,
 ) -> TaskedNetwork:
     """`network_work.import_network` in a process of its own, and without the module."""
-    return _imported(network_work.tasks_of, spec, target, folder, shapes, whole)
+    return _imported(network_work.tasks_of, spec, target, folder, options)
 
 
 def prepared_network(
     spec: str,
     target: Target,
     folder: Path,
-    shapes: ShapeRequest | None = None,
+    options: ImportOptions = DEFAULT_IMPORT,
     *,
-    whole: bool = False,
     cores: Collection[int] = (),
 ) -> PreparedNetwork:
     """Import a network and compile its plain module into `folder`, in a process of its own on the
     given cores."""
-    return _imported(network_work.import_and_prepare, spec, target, folder, shapes, whole, cores)
+    return _imported(network_work.import_and_prepare, spec, target, folder, options, cores)
 
 
 def source_networks(spec: str, folder: Path, requests: Sequence[ShapeRequest]) -> list[Reference]:
@@ -73,17 +71,18 @@ def _imported(
     spec: str,
     target: Target,
     folder: Path,
-    shapes: ShapeRequest | None,
-    whole: bool,
+    options: ImportOptions,
     cores: Collection[int] = (),
 ) -> T:
     name, size = network_name(spec), network_bytes(spec)
     check_space(name, folder, _MODULES * size)
-    arguments = (spec, target, folder, shapes, whole)
     return call_apart(
         f"{name}: its import failed",
         function,
-        *arguments,
+        spec,
+        target,
+        folder,
+        options,
         cores=cores,
         network_bytes=size,
     )
@@ -146,20 +145,16 @@ def check(prepared: PreparedNetwork, machine: Machine) -> PreparedNetwork:
         expected=found.expected,
         difference=found.difference,
         tolerance=found.tolerance,
+        ordered=found.ordered,
     )
 
 
 def difference_of(prepared: PreparedNetwork, path: Path, machine: Machine) -> float:
     """How far a module's outputs are from the source framework's at any of its shapes; it runs in
     the device worker."""
-    from tunefleet.compiler.executable import worst_difference
-
+    inputs = [each.example_inputs for each in prepared.tasked.variants]
     run = _running(prepared, path, machine)
-    both = zip(prepared.tasked.variants, prepared.expected, strict=True)
-    return max(
-        worst_difference(expected, run(index, each.example_inputs))
-        for index, (each, expected) in enumerate(both)
-    )
+    return largest_difference(prepared.expected, run, inputs, ordered=prepared.ordered)
 
 
 def _running(prepared: PreparedNetwork, path: Path, machine: Machine) -> Run:

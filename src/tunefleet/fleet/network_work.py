@@ -21,6 +21,7 @@ from tunefleet.compiler.frontends import (
 )
 from tunefleet.compiler.quiet import quiet
 from tunefleet.core.ids import digest
+from tunefleet.core.importing import DEFAULT_IMPORT, ImportOptions
 from tunefleet.core.network import SEGMENT_PREFIX, Footprint, NetworkInfo, Signature
 from tunefleet.core.shapes import ShapeRequest
 from tunefleet.core.target import Target
@@ -82,7 +83,8 @@ class PreparedNetwork:
     `program` is the file of what it was compiled from, beside its weights: what `compile_program`
     reads. `untuned` is the module as TVM alone would make it, for comparison; None where running
     it would take too long. `difference` of the plain module's outputs from the source framework's
-    (`expected`, for each signature) is what `check` finds, and `tolerance` what it accepts.
+    (`expected`, for each signature) is what `check` finds, and `tolerance` what it accepts;
+    `ordered` as in `agreement.Agreement`.
     """
 
     tasked: TaskedNetwork
@@ -92,6 +94,7 @@ class PreparedNetwork:
     expected: tuple[list[Any], ...] = ()
     difference: float = math.nan
     tolerance: float = TOLERANCE
+    ordered: bool = True
 
     @property
     def info(self) -> NetworkInfo:
@@ -103,6 +106,11 @@ class PreparedNetwork:
         from tunefleet.compiler.executable import LEAST_SCALE
 
         told = []
+        if not self.ordered:
+            told.append(
+                "in the source framework the order of what the network puts out is decided by the "
+                "last bits of the inputs: the numbers of each output are compared by size"
+            )
         if self.tolerance > TOLERANCE:
             told.append(
                 "the source framework's own outputs move with the last bit of the inputs: a "
@@ -121,9 +129,7 @@ def import_network(
     spec: str,
     target: Target,
     folder: Path | None = None,
-    shapes: ShapeRequest | None = None,
-    *,
-    whole: bool = False,
+    options: ImportOptions = DEFAULT_IMPORT,
 ) -> TaskedNetwork:
     """Import, optimise the graph, extract the tasks. Files of segments go below `folder`.
 
@@ -140,9 +146,8 @@ def import_network(
     check_fits(network_name(spec), Footprint(network_bytes(spec)), machine_memory())
     variants: list[ImportedNetwork] = []
     modules: list[Any] = []
-    request = shapes or ShapeRequest()
-    several, constants = len(request.variants()) > 1, SharedConstants()
-    for each in load_networks(spec, place, request, whole=whole):
+    several, constants = len(options.shapes.variants()) > 1, SharedConstants()
+    for each in load_networks(spec, place, options):
         float_type = coarsest_type(each.mod)
         with quiet():
             module = prepare(each.mod, to_tvm(target))
@@ -181,20 +186,16 @@ def prepare_network(tasked: TaskedNetwork, target: Target, folder: Path) -> Prep
     return PreparedNetwork(replace(tasked, module=None), program, plain, untuned)
 
 
-def tasks_of(
-    spec: str, target: Target, folder: Path, shapes: ShapeRequest | None, whole: bool
-) -> TaskedNetwork:
+def tasks_of(spec: str, target: Target, folder: Path, options: ImportOptions) -> TaskedNetwork:
     """What of a network travels between processes: all but its module."""
-    return replace(import_network(spec, target, folder, shapes, whole=whole), module=None)
+    return replace(import_network(spec, target, folder, options), module=None)
 
 
 def import_and_prepare(
-    spec: str, target: Target, folder: Path, shapes: ShapeRequest | None, whole: bool
+    spec: str, target: Target, folder: Path, options: ImportOptions
 ) -> PreparedNetwork:
     """Import a network and compile its plain module."""
-    return prepare_network(
-        import_network(spec, target, folder, shapes, whole=whole), target, folder
-    )
+    return prepare_network(import_network(spec, target, folder, options), target, folder)
 
 
 def references_of(spec: str, folder: Path, requests: Sequence[ShapeRequest]) -> list[Reference]:

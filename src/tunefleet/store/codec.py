@@ -1,10 +1,11 @@
-"""Values of `core` as rows and back."""
+"""Values of `core` as rows and back. A row that holds no such value raises UnreadableError."""
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 from sqlalchemy import Row
@@ -22,8 +23,12 @@ from tunefleet.core.stage import (
 )
 from tunefleet.core.task import Task, WeightedTask
 from tunefleet.core.trial import Candidate, Failure, FailureKind, Measurement, Trial
+from tunefleet.store.database import UnreadableError
 from tunefleet.store.rules import RESULT_TYPES
 from tunefleet.store.schema import candidates, stages, trials, winners
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 #: The columns `candidate_of` reads, with those that say where the score is found.
 CANDIDATE = (candidates.c.candidate_id, candidates.c.trace, candidates.c.features)
@@ -57,6 +62,21 @@ WINNER = (
 )
 
 
+def _reading(function: Callable[P, T]) -> Callable[P, T]:
+    """For what makes a value of what a row has, and does nothing else: its errors are the row's."""
+
+    @functools.wraps(function)
+    def read(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return function(*args, **kwargs)
+        except UnreadableError:
+            raise
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise UnreadableError(f"a row is not what was written: {error}") from error
+
+    return read
+
+
 def job_row(spec: JobSpec, job_id: str, now: float) -> dict[str, Any]:
     return {
         "job_id": job_id,
@@ -72,10 +92,12 @@ def job_row(spec: JobSpec, job_id: str, now: float) -> dict[str, Any]:
     }
 
 
+@_reading
 def job_of(row: Row[Any]) -> Job:
     return Job(row.job_id, spec_of(row.spec), JobState(row.state), row.created_at, row.elapsed_s)
 
 
+@_reading
 def spec_of(value: Any) -> JobSpec:
     return msgspec.convert(value, JobSpec)
 
@@ -90,6 +112,7 @@ def task_row(task: Task) -> dict[str, Any]:
     }
 
 
+@_reading
 def task_of(row: Row[Any]) -> WeightedTask:
     task = Task(row.task_id, row.name, row.operator, row.shapes, row.flops, row.program)
     return WeightedTask(task, row.weight)
@@ -138,6 +161,7 @@ def outcome_row(outcome: Measurement | Failure) -> dict[str, Any]:
     return {"outcome": value, "latency_s": outcome.latency_s, "failure": None}
 
 
+@_reading
 def outcome_of(value: dict[str, Any]) -> Measurement | Failure:
     if "kind" in value:
         return Failure(FailureKind(value["kind"]), value["text"])
@@ -156,6 +180,7 @@ def winner_row(winner: Trial, key: int) -> dict[str, Any]:
     }
 
 
+@_reading
 def trial_of(columns: Iterable[Any]) -> Trial:
     """Of the columns `TRIAL` or `WINNER`; by position, a job has thousands of them."""
     candidate_id, trace, features, score, iteration, outcome, build_s, profile_s = columns
@@ -172,16 +197,19 @@ def result_value(result: StageResult) -> Any:
     return msgspec.to_builtins(result)
 
 
+@_reading
 def result_of(kind: StageKind, value: Any, selected: tuple[Candidate, ...]) -> StageResult:
     if kind is StageKind.SELECT:
         return SelectResult(selected, value["exhausted"])
     return msgspec.convert(value, RESULT_TYPES[kind])
 
 
+@_reading
 def update_of(model: bytes, value: Any) -> UpdateResult:
     return UpdateResult(model, value["trained_on"])
 
 
+@_reading
 def run_of(row: Row[Any], selected: tuple[Candidate, ...] = ()) -> StageRun:
     key = StageKey(row.job_id, row.task_id, row.iteration, StageKind(row.kind))
     result = result_of(key.kind, row.result, selected)
@@ -190,6 +218,7 @@ def run_of(row: Row[Any], selected: tuple[Candidate, ...] = ()) -> StageRun:
     )
 
 
+@_reading
 def span_of(columns: Iterable[Any]) -> StageSpan:
     """Of the columns `SPAN`."""
     job_id, task_id, iteration, kind, *ran = columns

@@ -51,6 +51,10 @@ _MOST_CHECKED = 64 << 20
 _LOG_MAGIC = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
 
 
+class UnreadableError(ValueError):
+    """A value of the store is none that was written there: its file is damaged."""
+
+
 class Database:
     """Threads share it; a forked process gets connections of its own. Free of tables.
 
@@ -177,6 +181,8 @@ class Database:
     def _errors(self) -> Iterator[None]:
         try:
             yield
+        except UnreadableError as error:
+            raise SetupError(f"{self.name} is damaged: {error}", cure=CURES["CORRUPT"]) from error
         except DBAPIError as error:
             raise explained(self.name, error.orig or error) from error
         except (SQLAlchemyError, sqlite3.Error) as error:

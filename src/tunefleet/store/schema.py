@@ -34,6 +34,7 @@ from sqlalchemy import (
 )
 
 from tunefleet.core.ids import canonical_json
+from tunefleet.store.database import UnreadableError
 
 
 class Json(TypeDecorator[Any]):
@@ -53,7 +54,10 @@ class Json(TypeDecorator[Any]):
             return msgspec.json.decode(value)
         except msgspec.DecodeError:
             # Several times slower, but it knows lone surrogates and integers of any length.
-            return json.loads(value)
+            try:
+                return json.loads(value)
+            except (ValueError, RecursionError) as error:
+                raise UnreadableError(f"a value is no JSON: {error}") from error
 
 
 class PackedText(TypeDecorator[str]):
@@ -70,7 +74,10 @@ class PackedText(TypeDecorator[str]):
         return None if value is None else zlib.compress(value.encode(), 1)
 
     def process_result_value(self, value: bytes | None, dialect: Dialect) -> str | None:
-        return None if value is None else zlib.decompress(value).decode()
+        try:
+            return None if value is None else zlib.decompress(value).decode()
+        except (zlib.error, ValueError, TypeError) as error:
+            raise UnreadableError(f"a text cannot be unpacked: {error}") from error
 
 
 metadata = MetaData(

@@ -33,7 +33,8 @@ from tunefleet.compiler.frontends.tflite_ import TFLiteFrontend
 from tunefleet.compiler.frontends.torch_ import TorchFrontend
 from tunefleet.compiler.frontends.zoo_ import ZooFrontend
 from tunefleet.core.ids import digest
-from tunefleet.core.shapes import MOST_VARIANTS, ShapeRequest
+from tunefleet.core.importing import ImportOptions
+from tunefleet.core.shapes import MOST_VARIANTS
 from tunefleet.errors import InputError
 from tunefleet.scratch import scratch_folder
 
@@ -100,15 +101,18 @@ def temporary_folder() -> Path:
 
 
 def load_networks(
-    spec: str | os.PathLike[str], folder: Path, shapes: ShapeRequest, *, whole: bool = False
+    spec: str | os.PathLike[str], folder: Path, options: ImportOptions
 ) -> Iterator[ImportedNetwork]:
     """The network at every combination of the shapes that were asked for, one after the other:
     each may hold all weights."""
-    variants = shapes.variants()
+    variants = options.shapes.variants()
     if len(variants) > MOST_VARIANTS:
         raise InputError(
             f"{spec}: {len(variants)} combinations of shapes were asked for, at most "
             f"{MOST_VARIANTS} make one artifact",
             cure="give fewer values, or tune them apart",
         )
-    return (load_network(spec, ImportRequest(folder, each, whole)) for each in variants)
+    return (
+        load_network(spec, ImportRequest(folder, each, options.whole, options.trust))
+        for each in variants
+    )

@@ -90,12 +90,13 @@ class ImportRequest:
     """How a network is to be imported.
 
     `shapes` has one value for each name. `folder` is where the module will lie: files of segments
-    go below it (`segments.segment_file`). `whole`: refuse what would need segments.
+    go below it (`segments.segment_file`). `whole` and `trust` as in `ImportOptions`.
     """
 
     folder: Path
     shapes: ShapeRequest = field(default_factory=ShapeRequest)
     whole: bool = False
+    trust: bool = False
 
 
 class Frontend(Protocol):

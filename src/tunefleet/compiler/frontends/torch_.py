@@ -47,8 +47,8 @@ class TorchFrontend:
         require_torch(what)
         with quiet():
             return import_program(
-                _read(path, what),
-                TorchReference(partial(open_program, path)),
+                _read(path, what, trust=request.trust),
+                TorchReference(partial(open_program, path, trust=request.trust)),
                 request,
                 what=what,
                 name=network_name(path),
@@ -58,18 +58,18 @@ class TorchFrontend:
             )
 
 
-def open_program(path: Path) -> ExportedProgram:
+def open_program(path: Path, *, trust: bool = False) -> ExportedProgram:
     """The program in a file."""
     from tunefleet.artifacts import torch_file
 
-    return torch_file.open_program(path)
+    return torch_file.open_program(path, trust=trust)
 
 
-def _read(path: Path, what: str) -> ExportedProgram:
+def _read(path: Path, what: str, *, trust: bool) -> ExportedProgram:
     import torch
 
     try:
-        return open_program(path)
+        return open_program(path, trust=trust)
     except TunefleetError:
         raise
     except Exception as exc:

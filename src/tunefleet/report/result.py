@@ -1,0 +1,166 @@
+"""What the result of a run looks like as JSON, schema `tunefleet-result/2`: what reports read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, TypedDict
+
+import msgspec
+
+from tunefleet.errors import InputError
+
+#: What formats can show: no negative, infinite or other absurd number.
+_MOST = 1e18
+Number = Annotated[float, msgspec.Meta(ge=0.0, le=_MOST)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=10**18)]
+#: None where it was not measured.
+Shown = Number | None
+
+
+class Interval(TypedDict):
+    """A median, and what it lies between with 95 % probability."""
+
+    median: Number
+    low: Number
+    high: Number
+
+
+class Baseline(TypedDict):
+    name: str
+    kind: str
+    latency_ms: Interval
+    speedup: Interval
+
+
+class Measured(TypedDict, total=False):
+    """At one of the network's shapes."""
+
+    inputs: list[str]
+    tuned_ms: Interval | None
+    untuned_ms: Interval | None
+    speedup: Interval | None
+    baselines: list[Baseline]
+    disturbed: Shown
+    warnings: list[str]
+
+
+class Task(TypedDict, total=False):
+    task_id: str
+    name: str
+    shapes: str
+    weight: Count
+    flops: Number
+    trials: Count
+    failed: Count
+    latency_us: Shown
+    gflops: Shown
+    source: str
+    winograd: bool
+    peak_share: Shown
+    network_share: Number
+
+
+class Point(TypedDict):
+    """Of the tuning curve: `latency_ms` of the whole network, once every task has one."""
+
+    trials: Count
+    wall_s: Number
+    latency_ms: Shown
+
+
+class Segment(TypedDict):
+    nodes: list[str]
+    reason: str
+    flops: Number
+
+
+class Outside(TypedDict):
+    framework: str
+    segments: list[Segment]
+    share_of_flops: Shown
+    share_of_time: Shown
+
+
+class Network(TypedDict, total=False):
+    name: str
+    source: str
+    digest: str
+    inputs: list[str]
+    outputs: list[str]
+
+
+class Device(TypedDict, total=False):
+    kind: str
+    name: str
+    isa: list[str]
+    cores: Count
+    caches: list[tuple[str, Count]]
+    memory_gib: Number
+    key: str
+
+
+class Toolchain(TypedDict, total=False):
+    tunefleet: str
+    tvm: str
+    llvm: str
+    measure_version: Count
+
+
+class Budget(TypedDict, total=False):
+    trials: Count | None
+    seconds: Shown
+    target_latency_s: Shown
+
+
+class Difference(TypedDict, total=False):
+    """From the source framework; infinite where the outputs have another shape."""
+
+    plain: float | None
+    tuned: float | None
+    untuned: float | None
+
+
+class Result(Measured, total=False):
+    """`tasks` and `curve` of a search, `shapes` where a module has several."""
+
+    schema: str
+    run: str
+    job: str | None
+    resumed: bool
+    network: Network
+    target: str
+    threads: Count
+    device: Device
+    toolchain: Toolchain
+    budget: Budget | None
+    stopped: str | None
+    trials: Count
+    failures: dict[str, Count]
+    failure_texts: dict[str, list[tuple[str, Count]]]
+    wall_s: Number
+    wall: dict[str, Number]
+    delivered: str | None
+    why_plain: str | None
+    verified: bool
+    difference: Difference
+    tolerance: Number
+    peak_gflops: Shown
+    kernels_ms: Shown
+    outside: Outside | None
+    artifact: str | None
+    report: str | None
+    tasks: list[Task]
+    reused: Count
+    curve: list[Point]
+    shapes: list[Measured]
+
+
+def check_result(value: Mapping[str, Any], name: str) -> None:
+    """Raises InputError where `value`, of the file `name`, is no result that can be shown."""
+    try:
+        msgspec.convert(value, Result)
+    except (msgspec.ValidationError, ValueError, OverflowError) as error:
+        raise InputError(
+            f"{name} is damaged: its result cannot be shown: {error}",
+            cure="copy the artifact again, or tune again",
+        ) from error

@@ -1,0 +1,64 @@
+"""What is read from a file is shown, or refused; it never ends in a bug."""
+
+from __future__ import annotations
+
+import copy
+import random
+from typing import Any
+
+import pytest
+
+from tunefleet.errors import InputError
+from tunefleet.report import render_html
+from tunefleet.report.result import check_result
+
+from .results import a_result
+
+STRANGE = (None, True, -1, 10**400, 1e308, float("nan"), "", "\ud800", [], {}, [[]], {"x": {}})
+
+
+def test_a_result_is_one() -> None:
+    check_result(a_result(), "artifact.json")
+    check_result({}, "artifact.json")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("trials", "many"),
+        ("threads", -2),
+        ("tasks", [{"name": 3}]),
+        ("tuned_ms", {"median": 1.0}),
+        ("tuned_ms", {"median": float("inf"), "low": 1.0, "high": 2.0}),
+        ("network", "resnet"),
+        ("wall", {"tune": []}),
+    ],
+)
+def test_what_cannot_be_shown_is_refused(key: str, value: Any) -> None:
+    with pytest.raises(InputError, match=r"artifact.json is damaged: its result cannot be shown"):
+        check_result(a_result() | {key: value}, "artifact.json")
+
+
+def test_what_is_accepted_can_be_shown() -> None:
+    generator, shown = random.Random(0), 0
+    for _ in range(600):
+        result = copy.deepcopy(a_result(tasks=2, rounds=3))
+        places = list(_places(result))
+        for holder, key in generator.sample(places, generator.choice((1, 2))):
+            holder[key] = generator.choice(STRANGE)
+        try:
+            check_result(result, "artifact.json")
+        except InputError:
+            continue
+        assert render_html(result)
+        shown += 1
+    assert shown > 10
+
+
+def _places(value: Any) -> list[tuple[Any, Any]]:
+    keys = list(value) if isinstance(value, dict) else range(len(value))
+    found = [(value, key) for key in keys]
+    for key in keys:
+        if isinstance(value[key], dict | list):
+            found += _places(value[key])
+    return found
