@@ -164,7 +164,7 @@ def _options() -> list[Case]:
     legal = ("--trials", "1", "--minutes", "0.001")
     wrong = [
         _call(f"{option} {_short(text)}", *tune, "--trials", "2", f"{option}={text}",
-              codes=(*ODD, 130) if (option, text) in odd else (2, 3), most_s=60)
+              codes=(*ODD, 130) if (option, text) in odd else (2, 3), most_s=100)
         for option, texts in (*numbers.items(), *words.items())
         for text in texts
     ]  # fmt: skip
@@ -180,9 +180,9 @@ def _options() -> list[Case]:
         _call("two networks for a command of one", "tasks", "zoo:tiny_cnn", "zoo:resnet18"),
         _call("the same network twice", "tune", "zoo:tiny_cnn", "zoo:tiny_cnn", *legal),
         _call("the same network by two spellings", "tune", "zoo:tiny_cnn", "zoo:tiny_cnn?batch=1",
-              *legal),
+              *legal, most_s=100),
         _call("threads and cores that do not agree", *tune, *legal, "--threads", "1",
-              "--device-cores", "0,1"),
+              "--device-cores", "0,1", codes=ODD, most_s=100),
         _call("a thousand networks", "tune", *(f"zoo:tiny_cnn?seed={n}x" for n in range(1000)),
               *legal),
         _call("an option of 100,000 letters", *tune, "--device-key", "k" * 100_000, "--trials",
