@@ -121,6 +121,12 @@ def raise_disk_full(error: BaseException, text: str = "") -> None:
         ) from error
 
 
+def machine_error(error: OSError) -> SetupError:
+    """A limit, a permission or a stream that cannot be written to: nothing of ours."""
+    file = f"{error.filename}: " if error.filename else ""
+    return SetupError(f"{file}{error.strerror or error}", cure="free or correct it")
+
+
 def internal(error: BaseException) -> InternalError:
     """An error that nobody foresaw, with where it happened."""
     if isinstance(error, InternalError):

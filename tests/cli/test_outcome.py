@@ -118,6 +118,7 @@ def test_ctrl_c_elsewhere_is_130(
 def test_ctrl_c_while_the_command_is_loaded_is_130() -> None:
     code = (
         "import os, signal, sys; from tunefleet.cli import main; "
+        "signal.signal(signal.SIGINT, signal.default_int_handler); "  # nohup ignores it
         "sys.addaudithook(lambda event, args: event == 'import' and args[0] == 'typer' "
         "and os.kill(os.getpid(), signal.SIGINT)); main()"
     )

@@ -46,7 +46,7 @@ def test_every_option_reaches_the_session(
         "--seed 7 --cost-model random --no-transfer --device-key lab --new-job --quiet "
         "--policy interleaved --look-ahead --host-cores 0,2-3 --device-cores 1 "
         "--shape x=1,8 --shape x=1,16 --dim a=1 --dim b=2 --dim b=3 "
-        "--constant sr=16000 --constant flags=1,0.5,true --whole"
+        "--constant sr=16000 --constant flags=1,0.5,true --whole --trust"
     )
     home = str(tmp_path)
     assert invoke("tune", "zoo:tiny_cnn?batch=4", *options.split(), "--home", home).code == 0
@@ -56,6 +56,7 @@ def test_every_option_reaches_the_session(
         "dims": {"a": [1], "b": [2, 3]},
         "constants": {"sr": [16000], "flags": [1, 0.5, 1]},
         "whole": True,
+        "trust": True,
     }
     assert session.context == {
         "target": "znver3",

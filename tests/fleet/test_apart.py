@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import signal
 from pathlib import Path
 
 import pytest
 
-from tunefleet.errors import InputError, InternalError, JobError
+from tunefleet.errors import InputError, InternalError, JobError, SetupError
 from tunefleet.fleet.apart import call_apart
 
 pytestmark = pytest.mark.tvm
@@ -37,6 +38,10 @@ def _refuse() -> None:
     raise InputError("x.onnx is wrong", cure="correct it")
 
 
+def _too_large() -> None:
+    raise OSError(errno.EFBIG, "File too large", "module.so")
+
+
 def _unforeseen() -> None:
     raise RuntimeError("a pass of TVM failed")
 
@@ -49,6 +54,11 @@ def test_it_runs_elsewhere_with_the_same_paths(
     pid, text = call_apart("it failed", _where, Path("text"))
     assert text == "found"
     assert pid != os.getpid()
+
+
+def test_a_limit_of_the_machine_is_no_bug() -> None:
+    with pytest.raises(SetupError, match=r"module\.so: File too large"):
+        call_apart("it failed", _too_large)
 
 
 def test_a_crash_is_told_with_its_last_words() -> None:

@@ -197,9 +197,26 @@ def _alive(pid: int) -> bool:
     return state != "Z"
 
 
+def test_a_limit_of_files_is_told() -> None:
+    code = (
+        "import resource; from tunefleet.errors import SetupError\n"
+        "from tunefleet.fleet.pool import WorkerConfig, WorkerPool\n"
+        "with WorkerPool(1, WorkerConfig(1, 2, '')) as pool:\n"
+        "    resource.setrlimit(resource.RLIMIT_NOFILE, (12, 12))\n"
+        "    try:\n"
+        "        pool.call(int)\n"
+        "    except SetupError as error:\n"
+        "        print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert "no worker process can be started: " in done.stdout
+    assert "Too many open files" in done.stdout
+
+
 def test_a_pool_that_is_interrupted_as_it_starts_leaves_nothing(tmp_path: Path) -> None:
     code = (
         "import os, signal, threading; from tunefleet.fleet.pool import WorkerConfig, WorkerPool\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # nohup ignores it
         "stop = threading.Timer(0.7, os.kill, (os.getpid(), signal.SIGINT))\n"
         f"pool = WorkerPool(1, WorkerConfig(1, 2, {str(tmp_path / 'log')!r}))\n"
         "stop.start()\n"

@@ -20,7 +20,13 @@ from typing import TextIO
 import typer
 
 from tunefleet.cli.options import HOME_VARIABLE
-from tunefleet.errors import InternalError, SetupError, TunefleetError, is_mistake
+from tunefleet.errors import (
+    InternalError,
+    SetupError,
+    TunefleetError,
+    is_mistake,
+    machine_error,
+)
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141
@@ -111,9 +117,7 @@ def _line_and_code(error: BaseException) -> tuple[str, int]:
     if isinstance(error, TunefleetError) and not isinstance(error, InternalError):
         return f"error: {error}", error.exit_code
     if isinstance(error, OSError) and not is_mistake(error):
-        # A full disk, a permission, a stream that cannot be written to: nothing of ours.
-        file = f"{error.filename}: " if error.filename else ""
-        return f"error: {file}{error.strerror or error}; free or correct it", SetupError.exit_code
+        return f"error: {machine_error(error)}", SetupError.exit_code
     text = str(error) or "no text"
     name = "" if isinstance(error, InternalError) else f"{type(error).__name__}: "
     place = _written(error)

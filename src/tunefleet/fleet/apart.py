@@ -14,7 +14,13 @@ from typing import Any, TypeVar
 
 from tunefleet.compiler.quiet import keep_output
 from tunefleet.core.network import Footprint
-from tunefleet.errors import JobError, TunefleetError, internal
+from tunefleet.errors import (
+    JobError,
+    TunefleetError,
+    internal,
+    machine_error,
+    raise_disk_full,
+)
 from tunefleet.fleet.memory import gib, machine_memory, worker_bytes
 from tunefleet.fleet.pool import CallEnd, CallFailure, WorkerConfig, WorkerPool
 from tunefleet.scratch import scratch_folder
@@ -57,6 +63,9 @@ def _call(cwd: str, function: Callable[..., T], args: tuple[Any, ...]) -> T:
         return function(*args)
     except (TunefleetError, MemoryError):
         raise
+    except OSError as error:
+        raise_disk_full(error)
+        raise machine_error(error) from error
     except Exception as error:
         if "bad_alloc" in str(error):
             raise MemoryError from error

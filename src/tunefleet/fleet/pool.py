@@ -24,7 +24,7 @@ from weakref import WeakKeyDictionary
 
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
-from tunefleet.errors import TunefleetError, raise_disk_full, raise_mistake
+from tunefleet.errors import SetupError, TunefleetError, raise_disk_full, raise_mistake
 from tunefleet.fleet._spawn import worker_context
 from tunefleet.scratch import scratch_folder
 
@@ -216,7 +216,13 @@ class WorkerPool:
             future = self._pool.schedule(_guarded, args=(function, *args), timeout=timeout_s)
         except RuntimeError:  # pebble gives a pool up when a worker dies while none works
             self.restart()
-            future = self._pool.schedule(_guarded, args=(function, *args), timeout=timeout_s)
+            try:
+                future = self._pool.schedule(_guarded, args=(function, *args), timeout=timeout_s)
+            except BrokenProcessPool as error:
+                raise SetupError(
+                    f"no worker process can be started: {error.__cause__ or error}",
+                    cure="raise the limits of this shell (ulimit -a), or end other processes",
+                ) from error
         self._pool_of[future] = self._pool
         scope: CallScope | None = getattr(_thread, "scope", None)
         if scope is not None:
