@@ -204,7 +204,8 @@ def run(case: Case, world: World) -> Row:
         except Exception as error:
             text = f"{type(error).__name__}: {error}"
             return Row(case.category, case.name, None, 0.0, 0.0, text, ("was not made",))
-        command: list[str | bytes] = [PROGRAM, *arguments]
+        # What is run in the background ignores some signals, and its children with it.
+        command: list[str | bytes] = ["env", "--default-signal", PROGRAM, *arguments]
         if case.shell:
             command = ["bash", "-c", case.shell, "bash", *command]
         out, err = Path(name, ".stdout"), Path(name, ".stderr")
