@@ -1,9 +1,10 @@
 """`tunefleet tune` killed in every phase: nothing lost, nothing twice, nothing left behind.
 
 Small jobs of one network and of two at once, one after the other in one home. Each process gets
-SIGKILL, SIGTERM, SIGHUP or SIGINT (which Ctrl-C sends, then to the whole group) at a random moment
-of the whole command, or of the phase that was hit least; then the same command is given again,
-until it ends by itself. Store, temporary folder, artifacts and processes are looked at each time.
+SIGKILL, SIGTERM, SIGHUP or SIGINT (these two also to the whole group, as terminals send them) at a
+random moment of the whole command, or of the phase that was hit least; then the same command is
+given again, until it ends by itself. Store, temporary folder, artifacts and processes are looked at
+each time.
 
     .venv/bin/python benchmarks/kill_resume.py --kills 200 --json out.json
 """
@@ -319,7 +320,9 @@ class Draw:
         """`kills`: those until now."""
         generator, lengths = self._generator, self._lengths[networks]
         number = generator.choice(SIGNALS)
-        blow = Blow(number, group=number is signal.SIGINT and generator.random() < 0.5)
+        # As a terminal sends them.
+        to_all = number in (signal.SIGINT, signal.SIGHUP) and generator.random() < 0.5
+        blow = Blow(number, group=to_all)
         if generator.random() < 0.5:
             return Plan(blow, generator.uniform(0.0, lengths["all"]))
         alike = [kill["phases"] for kill in kills if len(kill["networks"]) == networks]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +74,36 @@ def test_stages_of_both_jobs_ran_side_by_side(tuned: Any) -> None:
         for d in device
         if h.key.job_id != d.key.job_id
     )
+
+
+def test_what_an_interrupted_command_delivered_is_not_tuned_again(
+    tuned: Any, tmp_path: Path
+) -> None:
+    outcomes, _, home = tuned
+    again = tmp_path / "home"
+    shutil.copytree(home, again)
+    first, _, last = outcomes
+    with closing(sqlite3.connect(again / "store.sqlite")) as connection:
+        # As it is where the process was killed before the last network was delivered.
+        connection.execute(
+            "UPDATE jobs SET state = 'running' WHERE job_id = ?", (last.result["job"],)
+        )
+        connection.commit()
+    context = BenchmarkContext(home=again, host_cores=(0,), device_cores=(1,))
+    found = tune(NETWORKS[::2], context=context, trials=20, settings=SETTINGS)
+    assert [o.result and o.result["job"] for o in found] == [
+        first.result["job"],
+        last.result["job"],
+    ]
+    assert found[0].result == first.result
+    assert found[1].result is not None
+    assert found[1].result["resumed"]
+    with closing(open_store(again)) as store:
+        assert {job.state for job in store.jobs()} == {JobState.DONE}
+        assert len(store.jobs()) == 2
+    repeated = tune(NETWORKS[:1], context=context, trials=20, settings=SETTINGS)
+    assert repeated[0].result is not None
+    assert repeated[0].result["job"] != first.result["job"]  # a command of its own
 
 
 def test_a_network_given_twice_is_refused() -> None:

@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 from functools import lru_cache
-from multiprocessing import forkserver, popen_forkserver, spawn
+from multiprocessing import forkserver, popen_forkserver, resource_tracker, spawn
 from multiprocessing.context import BaseContext, ForkServerContext, ForkServerProcess
 from typing import Any
 
@@ -66,4 +66,16 @@ class _Context(ForkServerContext):
 def worker_context() -> BaseContext:
     """The context all pools share: one fork server with the compiler loaded."""
     multiprocessing.set_forkserver_preload(["tunefleet.fleet._preload"])
+    _start_tracker()
     return _Context()
+
+
+def _start_tracker() -> None:
+    """Start Python's tracker of semaphores so that it outlives a terminal, which sends SIGHUP to
+    all processes as it is closed. It ignores other signals by itself, and complains for each
+    semaphore that is released after its end."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # a new process inherits it
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

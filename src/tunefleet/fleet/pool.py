@@ -30,6 +30,8 @@ from tunefleet.scratch import scratch_folder
 
 T = TypeVar("T")
 
+#: Files that a pool has open: pipes, logs and libraries.
+_LEAST_FILES = 48
 #: Workers that a call may cost before it is taken for the cause.
 _LIVES = 3
 
@@ -175,6 +177,12 @@ class WorkerPool:
     """
 
     def __init__(self, workers: int, config: WorkerConfig) -> None:
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if files < _LEAST_FILES:
+            raise SetupError(
+                f"a process may open {files} files here, a pool of workers needs {_LEAST_FILES}",
+                cure="raise the limit: ulimit -n 1024",
+            )
         self.workers = workers
         self.config = config
         #: Holds an empty file per worker, named by its process id.
