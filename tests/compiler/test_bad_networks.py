@@ -57,6 +57,12 @@ def _onnx(build) -> Callable[[Path], str]:
     return make
 
 
+def _renamed(folder, old, new):
+    path = folder / "network.onnx"
+    path.write_bytes(_model([_node("Relu")]).SerializeToString().replace(old, new))
+    return str(path)
+
+
 def _truncated(folder):
     import numpy as np
     from onnx import numpy_helper
@@ -186,6 +192,18 @@ BAD: dict[str, tuple[Callable[[Path], str], tuple[str, ...]]] = {
     "onnx of an opset that is none": (
         _onnx(lambda: _model([_node("Relu")], opsets=(("", 2**62),))),
         ("which there is not",),
+    ),
+    "onnx with numbers of a type that is none": (
+        _onnx(lambda: _model([_node("Relu")], kind=99)),
+        ("type 99", "which there is not"),
+    ),
+    "onnx with an input that nobody holds": (
+        _onnx(lambda: _model([_node("Relu")], shape=(2**31, 2**31, 2))),
+        ("TiB", "--shape"),
+    ),
+    "onnx with names that are not UTF-8": (
+        lambda folder: _renamed(folder, b"Relu", b"\xff\xfe\xff\xfe"),
+        ("names that are not UTF-8",),
     ),
     "onnx with a function that calls itself": (
         _onnx(_recursive),
