@@ -87,6 +87,28 @@ def _no_weights(folder):
     return str(path)
 
 
+def _nowhere(folder):
+    import onnx
+
+    spec = _no_weights(folder)
+    model = onnx.load(spec, load_external_data=False)
+    for entry in model.graph.initializer[0].external_data:
+        entry.value = "-8" if entry.key == "offset" else entry.value
+    onnx.save(model, spec)
+    return spec
+
+
+def _padded_away():
+    import numpy as np
+    from onnx import numpy_helper
+
+    model = _model([_node("Pad", ("x", "by"), ("p",)), _node("Relu", ("p",))])
+    by = numpy_helper.from_array(np.array([0, -9, 0, 0]), "by")
+    model.graph.initializer.append(by)
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    return model
+
+
 def _bfloat16():
     from onnx import TensorProto
 
@@ -159,6 +181,8 @@ BAD: dict[str, tuple[Callable[[Path], str], tuple[str, ...]]] = {
         ("no outputs",),
     ),
     "onnx with missing weights": (_no_weights, ("another file", "missing")),
+    "onnx with weights at a place that is none": (_nowhere, ("weight w", "no place")),
+    "onnx with a negative extent": (_onnx(_padded_away), ("value p", "negative extent")),
     "onnx that is invalid": (
         _onnx(lambda: _model([_node("Relu", ("nowhere",))])),
         ("not valid ONNX", "nowhere"),

@@ -226,7 +226,13 @@ def _check_external(graph: onnx.GraphProto, folder: Path, what: str) -> None:
     for tensor in _tensors(graph):
         if not uses_external_data(tensor):
             continue
-        info = ExternalDataInfo(tensor)
+        try:
+            info = ExternalDataInfo(tensor)
+        except ValueError as exc:
+            raise InputError(
+                f"{what}: where weight {tensor.name} lies is no place: {exc}",
+                cure="export it again",
+            ) from exc
         path = folder / info.location
         inside = os.path.realpath(path).startswith(os.path.realpath(folder) + os.sep)
         end = int(info.offset or 0) + int(info.length or 0)
