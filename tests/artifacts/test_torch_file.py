@@ -121,6 +121,15 @@ def test_an_honest_file_opens(saved: Path, tmp_path: Path) -> None:
     assert program.module()(torch.ones(2, 8)).shape == (4, 3)
 
 
+@pytest.mark.parametrize("program", [b"[]", b"null", b'{"graph_module": "text"}'])
+def test_what_is_no_program_is_refused(saved: Path, tmp_path: Path, program: bytes) -> None:
+    from tunefleet.compiler.frontends import load_network
+
+    path = rewritten(saved, tmp_path, {"models/model.json": lambda old: program})
+    with pytest.raises(InputError, match="not a readable exported program"):
+        load_network(path)
+
+
 def test_an_archive_of_other_programs_is_refused(tmp_path: Path) -> None:
     import torch
     from torch.export.pt2_archive import _package
@@ -187,6 +196,22 @@ def test_objects_as_pickle_are_refused(saved: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "extent",
+    [
+        "2*s77**2",
+        "Max(1, s77**2//4)",
+        "(s0**2)*(s1**3) + s2**2",
+        "Mul(Integer(4), Pow(Symbol('s77', positive=True), Integer(2)))",
+        "Pow(s77, Rational(1, 2))",
+    ],
+)
+def test_extents_are_arithmetic(extent: str) -> None:
+    from tunefleet.artifacts.torch_safety import _is_arithmetic
+
+    assert _is_arithmetic(extent)
+
+
+@pytest.mark.parametrize(
     "source",
     [
         "__import__('pathlib').Path('{mark}').touch()",
@@ -198,9 +223,13 @@ def test_objects_as_pickle_are_refused(saved: Path, tmp_path: Path) -> None:
         "Lambda(s77, s77)",
         "Symbol('__import__(chr(111))')",
         "Max(s77, lambda: 1)",
+        "s77 + 9**9**9",
+        "((9**64)**64)**64",
+        "Pow(9, Pow(9, 9))",
+        "1 << 10**12",
     ],
 )
-def test_extents_are_arithmetic(saved: Path, tmp_path: Path, source: str) -> None:
+def test_what_is_no_arithmetic_is_refused(saved: Path, tmp_path: Path, source: str) -> None:
     mark = tmp_path / "mark"
     change = edited(extent_of(source.format(mark=mark)))
     with pytest.raises(InputError, match="would run code: an extent is"):

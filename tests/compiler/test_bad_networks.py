@@ -57,6 +57,12 @@ def _onnx(build) -> Callable[[Path], str]:
     return make
 
 
+def _renamed(folder, old, new):
+    path = folder / "network.onnx"
+    path.write_bytes(_model([_node("Relu")]).SerializeToString().replace(old, new))
+    return str(path)
+
+
 def _truncated(folder):
     import numpy as np
     from onnx import numpy_helper
@@ -79,6 +85,28 @@ def _no_weights(folder):
     onnx.save(model, path, save_as_external_data=True, location="weights.bin")
     (folder / "weights.bin").unlink()
     return str(path)
+
+
+def _nowhere(folder):
+    import onnx
+
+    spec = _no_weights(folder)
+    model = onnx.load(spec, load_external_data=False)
+    for entry in model.graph.initializer[0].external_data:
+        entry.value = "-8" if entry.key == "offset" else entry.value
+    onnx.save(model, spec)
+    return spec
+
+
+def _padded_away():
+    import numpy as np
+    from onnx import numpy_helper
+
+    model = _model([_node("Pad", ("x", "by"), ("p",)), _node("Relu", ("p",))])
+    by = numpy_helper.from_array(np.array([0, -9, 0, 0]), "by")
+    model.graph.initializer.append(by)
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    return model
 
 
 def _bfloat16():
@@ -153,6 +181,8 @@ BAD: dict[str, tuple[Callable[[Path], str], tuple[str, ...]]] = {
         ("no outputs",),
     ),
     "onnx with missing weights": (_no_weights, ("another file", "missing")),
+    "onnx with weights at a place that is none": (_nowhere, ("weight w", "no place")),
+    "onnx with a negative extent": (_onnx(_padded_away), ("value p", "negative extent")),
     "onnx that is invalid": (
         _onnx(lambda: _model([_node("Relu", ("nowhere",))])),
         ("not valid ONNX", "nowhere"),
@@ -186,6 +216,18 @@ BAD: dict[str, tuple[Callable[[Path], str], tuple[str, ...]]] = {
     "onnx of an opset that is none": (
         _onnx(lambda: _model([_node("Relu")], opsets=(("", 2**62),))),
         ("which there is not",),
+    ),
+    "onnx with numbers of a type that is none": (
+        _onnx(lambda: _model([_node("Relu")], kind=99)),
+        ("type 99", "which there is not"),
+    ),
+    "onnx with an input that nobody holds": (
+        _onnx(lambda: _model([_node("Relu")], shape=(2**31, 2**31, 2))),
+        ("TiB", "--shape"),
+    ),
+    "onnx with names that are not UTF-8": (
+        lambda folder: _renamed(folder, b"Relu", b"\xff\xfe\xff\xfe"),
+        ("names that are not UTF-8",),
     ),
     "onnx with a function that calls itself": (
         _onnx(_recursive),

@@ -38,6 +38,12 @@ def _refuse() -> None:
     raise InputError("x.onnx is wrong", cure="correct it")
 
 
+def _too_many_axes() -> None:
+    from tunefleet.compiler.toolchain import load_tvm
+
+    raise load_tvm().error.InternalError("Check failed: (ndim <= 26) is false: at most 26 axes")
+
+
 def _too_large() -> None:
     raise OSError(errno.EFBIG, "File too large", "module.so")
 
@@ -54,6 +60,11 @@ def test_it_runs_elsewhere_with_the_same_paths(
     pid, text = call_apart("it failed", _where, Path("text"))
     assert text == "found"
     assert pid != os.getpid()
+
+
+def test_what_nobody_thought_of_in_tvm_is_told_as_its_refusal() -> None:
+    with pytest.raises(JobError, match=r"TVM cannot compile it: Check failed: .*26 axes"):
+        call_apart("it failed", _too_many_axes)
 
 
 def test_a_limit_of_the_machine_is_no_bug() -> None:

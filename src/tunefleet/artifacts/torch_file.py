@@ -50,12 +50,11 @@ def _register_types(reader: Any) -> None:
     are installed. torch only logs what it lacks of them."""
     names = [n for n in reader.get_all_records() if n.startswith("models/")]
     programs = [json.loads(reader.get_record(name)) for name in names]
-    modules = {
-        named.rpartition(".")[0]
-        for program in programs
-        for named in _types(program)
-        if named.partition(".")[0] in _PACKAGES
-    }
+    try:
+        named = [name for program in programs for name in _types(program)]
+    except (KeyError, TypeError, AttributeError, ValueError):
+        return  # no program: torch says what is wrong with it
+    modules = {name.rpartition(".")[0] for name in named if name.partition(".")[0] in _PACKAGES}
     for module in sorted(modules):
         try:
             importlib.import_module(module)

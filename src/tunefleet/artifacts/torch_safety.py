@@ -50,6 +50,10 @@ _ARITHMETIC = (
     ast.Expression, ast.Call, ast.Name, ast.Load, ast.Constant, ast.keyword, ast.BinOp, ast.UnaryOp,
     ast.BoolOp, ast.Compare, ast.operator, ast.unaryop, ast.boolop, ast.cmpop, ast.Tuple,
 )  # fmt: skip
+#: Functions of a base and an exponent.
+_POWERS = {"Pow", "PowByNatural", "FloatPow", "LShift", "BitwiseFn_lshift"}
+#: All exponents of an extent, multiplied: what powers of powers come to.
+_MOST_POWER = 4096
 _SCALAR_FUNCTIONS = {*serialize._SYM_OPS, operator.getitem}
 _MODULES = {"_operator": operator, "torch": torch, "math": math}
 _OPERATORS = (
@@ -126,7 +130,33 @@ def _is_arithmetic(extent: str) -> bool:
         nodes = list(ast.walk(ast.parse(extent, mode="eval")))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
+    if math.prod(_size(each) for node in nodes for each in _exponents(node)) > _MOST_POWER:
+        return False  # 9**9**9 is arithmetic that does not end
     return all(isinstance(node, _ARITHMETIC) and _is_harmless(node) for node in nodes)
+
+
+def _exponents(node: ast.AST) -> list[ast.expr]:
+    """What a node raises to the power of, or shifts by."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow | ast.LShift):
+        return [node.right]
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        return node.args[1:] if node.func.id in _POWERS else []
+    return []
+
+
+def _size(exponent: ast.expr) -> float:
+    """How large an exponent is; what is no number and no symbol counts as infinite."""
+    if isinstance(exponent, ast.UnaryOp):
+        exponent = exponent.operand
+    if isinstance(exponent, ast.Call) and isinstance(exponent.func, ast.Name):
+        if exponent.func.id == "Symbol":
+            return 1.0
+        # Integer(2), Rational(1, 2): their first argument is the larger one, or they are below 1.
+        is_number = exponent.func.id in ("Integer", "Rational", "Float") and exponent.args
+        return _size(exponent.args[0]) if is_number else math.inf
+    if isinstance(exponent, ast.Constant) and isinstance(exponent.value, int | float):
+        return max(1.0, float(min(exponent.value, 2 * _MOST_POWER)))
+    return 1.0 if isinstance(exponent, ast.Name) else math.inf
 
 
 def _is_harmless(node: ast.AST) -> bool:

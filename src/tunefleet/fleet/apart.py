@@ -69,7 +69,16 @@ def _call(cwd: str, function: Callable[..., T], args: tuple[Any, ...]) -> T:
     except Exception as error:
         if "bad_alloc" in str(error):
             raise MemoryError from error
+        if _is_refusal_of_tvm(error):
+            said = str(error).strip().splitlines()[-1][:_LONGEST_LINE]
+            raise JobError(f"TVM cannot compile it: {said}", cure="report it") from error
         raise internal(error) from error
+
+
+def _is_refusal_of_tvm(error: Exception) -> bool:
+    """A check in TVM's C++ that failed, of the many that mean: nobody thought of such a network."""
+    kind = type(error)
+    return kind.__name__ == "InternalError" and "Check failed" in str(error)
 
 
 def _failed(what: str, failure: CallFailure, last: str) -> JobError:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import numpy as np
 
 from tunefleet.core.network import TensorSpec
+from tunefleet.errors import InputError
 
 #: What an input or output may hold: NumPy has it, and so has TVM.
 NUMPY_DTYPES = frozenset(
@@ -15,12 +17,23 @@ NUMPY_DTYPES = frozenset(
 )
 
 
+#: Of all inputs together.
+_MOST_BYTES = 1 << 40
+
+
 def seeded_inputs(specs: Iterable[TensorSpec], seed: int = 0) -> tuple[np.ndarray, ...]:
     """Standard normal numbers for floats; zeros and ones for integers and booleans.
 
     The range of an unknown integer input is unknown too (token ids, lengths, indices): zero and
-    one are valid nearly everywhere.
+    one are valid nearly everywhere. Raises InputError for shapes that nobody means.
     """
+    specs = tuple(specs)
+    size = sum(math.prod(spec.shape) * np.dtype(spec.dtype).itemsize for spec in specs)
+    if size > _MOST_BYTES:
+        raise InputError(
+            f"the inputs have {size / 2**40:,.0f} TiB, more than any machine holds",
+            cure="give smaller shapes: --shape, --dim",
+        )
     rng = np.random.default_rng(seed)
     return tuple(_one(rng, spec) for spec in specs)
 

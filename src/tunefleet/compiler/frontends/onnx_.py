@@ -213,6 +213,12 @@ def _load(path: Path, request: ImportRequest, what: str) -> ImportedNetwork:
         _check_valid(path, what)
         reference.open()
     built = build_network(prepared.model, file.weights, request.folder, what, whole=request.whole)
+    for name, each in built.types.items():
+        if each.shape and min(each.shape) < UNKNOWN:
+            raise InputError(
+                f"{what}: value {name} has a negative extent, {min(each.shape)}",
+                cure="give larger shapes, or correct the network",
+            )
     inputs = seeded_inputs(fixed.specs)
     names = [value.name for value in file.model.graph.output]
     known = [built.types.get(name, NOTHING_KNOWN) for name in names]

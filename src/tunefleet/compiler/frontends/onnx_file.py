@@ -92,9 +92,37 @@ def read_file(path: Path) -> OnnxFile:
             raise InputError(
                 f"{what} is of opset {opset.version}, which there is not", cure="export it again"
             )
+    _check_names(whole.graph, what)
+    _check_types(whole.graph, what)
     _check_external(whole.graph, path.parent, what)
     note = restamp(whole)
     return replace(_split(whole, path), restamped=note)
+
+
+def _check_names(graph: onnx.GraphProto, what: str) -> None:
+    """protobuf gives what is no text as bytes, or fails where it is read."""
+    named = [*graph.input, *graph.output, *graph.value_info, *graph.initializer, *graph.node]
+    try:
+        names = [each.name for each in named]
+        for node in graph.node:
+            names += [node.op_type, node.domain, *node.input, *node.output]
+        is_text = all(isinstance(name, str) for name in names)
+    except UnicodeDecodeError:
+        is_text = False
+    if not is_text:
+        raise InputError(f"{what} has names that are not UTF-8", cure="export or copy it again")
+
+
+def _check_types(graph: onnx.GraphProto, what: str) -> None:
+    known = set(onnx.TensorProto.DataType.values())
+    values = [*graph.input, *graph.output, *graph.value_info]
+    kinds = [value.type.tensor_type.elem_type for value in values]
+    kinds += [tensor.data_type for tensor in graph.initializer]
+    for kind in kinds:
+        if kind not in known:
+            raise InputError(
+                f"{what} holds numbers of type {kind}, which there is not", cure="export it again"
+            )
 
 
 def array_of(tensor: onnx.TensorProto, folder: Path) -> Array:
@@ -198,7 +226,13 @@ def _check_external(graph: onnx.GraphProto, folder: Path, what: str) -> None:
     for tensor in _tensors(graph):
         if not uses_external_data(tensor):
             continue
-        info = ExternalDataInfo(tensor)
+        try:
+            info = ExternalDataInfo(tensor)
+        except ValueError as exc:
+            raise InputError(
+                f"{what}: where weight {tensor.name} lies is no place: {exc}",
+                cure="export it again",
+            ) from exc
         path = folder / info.location
         inside = os.path.realpath(path).startswith(os.path.realpath(folder) + os.sep)
         end = int(info.offset or 0) + int(info.length or 0)
