@@ -456,7 +456,8 @@ class Session:
             alike = job.state is JobState.DONE and job.spec.fingerprint == spec.fingerprint
             if alike and job.created_at in interrupted:
                 result: dict[str, Any] = store.summary(job.job_id)
-                return result if Path(result["artifact"]).is_dir() else None
+                artifact = result["artifact"]
+                return result if artifact and Path(artifact).is_dir() else None
         return None
 
     def _start_machine(self) -> Machine:

@@ -203,6 +203,8 @@ def test_objects_as_pickle_are_refused(saved: Path, tmp_path: Path) -> None:
         "(s0**2)*(s1**3) + s2**2",
         "Mul(Integer(4), Pow(Symbol('s77', positive=True), Integer(2)))",
         "Pow(s77, Rational(1, 2))",
+        "FloatPow(Symbol('s77', integer=True), Float('0.5', precision=53))",
+        "Mul(" + ", ".join(["Float('0.5', precision=53)"] * 8) + ", s77)",
     ],
 )
 def test_extents_are_arithmetic(extent: str) -> None:
@@ -227,6 +229,12 @@ def test_extents_are_arithmetic(extent: str) -> None:
         "((9**64)**64)**64",
         "Pow(9, Pow(9, 9))",
         "1 << 10**12",
+        "Pow(9, e=10**12)",
+        "Pow(9, e=1000000000000)",
+        "RShift(9, 1000000000000)",
+        "RoundDecimal(9, -1000000000000)",
+        "Float(1, 1000000000000)",
+        "Pow(9, Integer('1000000000000'))",
     ],
 )
 def test_what_is_no_arithmetic_is_refused(saved: Path, tmp_path: Path, source: str) -> None:

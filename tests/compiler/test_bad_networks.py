@@ -98,6 +98,12 @@ def _nowhere(folder):
     return spec
 
 
+def _random():
+    model = _model([_node("RandomNormal", (), ("r",), shape=[10**9, 4]), _node("Add", ("x", "r"))])
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    return model
+
+
 def _padded_away():
     import numpy as np
     from onnx import numpy_helper
@@ -182,6 +188,10 @@ BAD: dict[str, tuple[Callable[[Path], str], tuple[str, ...]]] = {
     ),
     "onnx with missing weights": (_no_weights, ("another file", "missing")),
     "onnx with weights at a place that is none": (_nowhere, ("weight w", "no place")),
+    "onnx with a value that nobody holds": (
+        _onnx(_random),
+        ("value r has 15 GiB", "--shape"),
+    ),
     "onnx with a negative extent": (_onnx(_padded_away), ("value p", "negative extent")),
     "onnx that is invalid": (
         _onnx(lambda: _model([_node("Relu", ("nowhere",))])),
@@ -223,7 +233,7 @@ BAD: dict[str, tuple[Callable[[Path], str], tuple[str, ...]]] = {
     ),
     "onnx with an input that nobody holds": (
         _onnx(lambda: _model([_node("Relu")], shape=(2**31, 2**31, 2))),
-        ("TiB", "--shape"),
+        ("GiB", "--shape"),
     ),
     "onnx with names that are not UTF-8": (
         lambda folder: _renamed(folder, b"Relu", b"\xff\xfe\xff\xfe"),
@@ -305,7 +315,7 @@ def test_unreadable_file_is_told(tmp_path, monkeypatch):
     path = tmp_path / "network.onnx"
     path.write_bytes(b"x")
 
-    def refuse(self, mode="r"):
+    def refuse(self, *args, **options):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "open", refuse)

@@ -233,6 +233,8 @@ def test_a_log_that_was_overwritten_does_not_spoil_the_file(path: Path) -> None:
         "UPDATE jobs SET spec = substr(spec, 2)",
         "UPDATE jobs SET spec = replace(spec, 'network', 'netwerk')",
         "UPDATE jobs SET state = 'flying'",
+        "UPDATE jobs SET spec = CAST(x'ff22' AS TEXT)",
+        "UPDATE jobs SET spec = 7",
         "UPDATE tasks SET program = x'00'",
         "UPDATE trials SET outcome = '{}'",
     ],

@@ -87,6 +87,28 @@ def test_what_can_be_read_of_a_damaged_store_is_saved(filled: Path) -> None:
     assert saved.damaged.is_file()
 
 
+@pytest.mark.parametrize(
+    ("damage", "left"),
+    [
+        ("UPDATE jobs SET spec = replace(spec, 'network', 'netwerk')", 0),
+        ("UPDATE jobs SET spec = CAST(x'ff22' AS TEXT)", 0),
+        ("UPDATE trials SET outcome = '{}' WHERE seq = 1", 479),
+        ("UPDATE stages SET result = '[' WHERE kind = 'profile' AND iteration = 3", 472),
+    ],
+)
+def test_what_a_repair_leaves_can_be_used(filled: Path, damage: str, left: int) -> None:
+    with closing(sqlite3.connect(filled)) as connection:
+        connection.execute(damage)
+        connection.commit()
+    assert check(filled)
+    assert repair(filled).lost
+    assert check(filled) == []
+    with closing(SqlStore.open(filled)) as store:
+        assert sum(len(store.trials(job.job_id)) for job in store.jobs()) == left
+        for job in store.jobs():
+            store.stages(job.job_id)
+
+
 def test_a_whole_store_loses_nothing_by_a_repair(filled: Path) -> None:
     with closing(SqlStore.open(filled)) as store:
         before = store.stages("job"), store.trials("job")

@@ -50,10 +50,10 @@ _ARITHMETIC = (
     ast.Expression, ast.Call, ast.Name, ast.Load, ast.Constant, ast.keyword, ast.BinOp, ast.UnaryOp,
     ast.BoolOp, ast.Compare, ast.operator, ast.unaryop, ast.boolop, ast.cmpop, ast.Tuple,
 )  # fmt: skip
-#: Functions of a base and an exponent.
-_POWERS = {"Pow", "PowByNatural", "FloatPow", "LShift", "BitwiseFn_lshift"}
-#: All exponents of an extent, multiplied: what powers of powers come to.
-_MOST_POWER = 4096
+#: Functions of a number and of an exponent.
+_POWERS = {"Pow", "PowByNatural", "FloatPow", "LShift", "RShift", "RoundDecimal"}
+#: All exponents of an extent, multiplied: what powers of powers come to. Digits of a float.
+_MOST_POWER, _MOST_DIGITS = 4096, 4096
 _SCALAR_FUNCTIONS = {*serialize._SYM_OPS, operator.getitem}
 _MODULES = {"_operator": operator, "torch": torch, "math": math}
 _OPERATORS = (
@@ -130,17 +130,31 @@ def _is_arithmetic(extent: str) -> bool:
         nodes = list(ast.walk(ast.parse(extent, mode="eval")))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
-    if math.prod(_size(each) for node in nodes for each in _exponents(node)) > _MOST_POWER:
-        return False  # 9**9**9 is arithmetic that does not end
+    if not _ends(nodes):
+        return False
     return all(isinstance(node, _ARITHMETIC) and _is_harmless(node) for node in nodes)
 
 
-def _exponents(node: ast.AST) -> list[ast.expr]:
+def _ends(nodes: list[ast.AST]) -> bool:
+    """Whether arithmetic can be evaluated at all, which 9**9**9 cannot."""
+    powers = [e for n in nodes for e in (*_shifts(n), *_further_arguments(n, _POWERS))]
+    digits = [e for node in nodes for e in _further_arguments(node, {"Float"})]
+    return math.prod(map(_size, powers)) <= _MOST_POWER and all(
+        _size(each) <= _MOST_DIGITS for each in digits
+    )
+
+
+def _shifts(node: ast.AST) -> list[ast.expr]:
     """What a node raises to the power of, or shifts by."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow | ast.LShift):
         return [node.right]
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        return node.args[1:] if node.func.id in _POWERS else []
+    return []
+
+
+def _further_arguments(node: ast.AST, functions: set[str]) -> list[ast.expr]:
+    """What one of the functions is called with, but for its first argument."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in functions:
+        return [*node.args[1:], *(keyword.value for keyword in node.keywords)]
     return []
 
 
@@ -154,8 +168,11 @@ def _size(exponent: ast.expr) -> float:
         # Integer(2), Rational(1, 2): their first argument is the larger one, or they are below 1.
         is_number = exponent.func.id in ("Integer", "Rational", "Float") and exponent.args
         return _size(exponent.args[0]) if is_number else math.inf
-    if isinstance(exponent, ast.Constant) and isinstance(exponent.value, int | float):
-        return max(1.0, float(min(exponent.value, 2 * _MOST_POWER)))
+    if isinstance(exponent, ast.Constant):
+        try:
+            return max(1.0, abs(float(exponent.value)))  # type: ignore[arg-type]
+        except (TypeError, ValueError, OverflowError):
+            return math.inf
     return 1.0 if isinstance(exponent, ast.Name) else math.inf
 
 

@@ -84,12 +84,13 @@ def _ends() -> Iterator[list[int]]:
 
 
 def _explained(error: BaseException, invocation: Invocation, err: TextIO) -> int:
-    # rich makes a SystemExit of a reader that is gone.
-    if isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError):
+    if isinstance(error, SystemExit):
+        if not isinstance(error.__context__, BrokenPipeError):
+            return error.code if isinstance(error.code, int) else 1
+        error = error.__context__  # rich makes a SystemExit of a reader that is gone
+    if isinstance(error, BrokenPipeError):
         _silence_stdout()
         return BROKEN_PIPE
-    if isinstance(error, SystemExit):
-        return error.code if isinstance(error.code, int) else 1
     line, code = _line_and_code(error)
     if invocation.traceback and not isinstance(error, USAGE_ERROR):
         traceback.print_exception(error, file=err)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 import msgspec
@@ -25,7 +25,7 @@ from tunefleet.core.task import Task, WeightedTask
 from tunefleet.core.trial import Candidate, Failure, FailureKind, Measurement, Trial
 from tunefleet.store.database import UnreadableError
 from tunefleet.store.rules import RESULT_TYPES
-from tunefleet.store.schema import candidates, stages, trials, winners
+from tunefleet.store.schema import candidates, jobs, stages, trials, winners
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -75,6 +75,28 @@ def _reading(function: Callable[P, T]) -> Callable[P, T]:
             raise UnreadableError(f"a row is not what was written: {error}") from error
 
     return read
+
+
+def check_values(table: str, values: Mapping[str, Any]) -> None:
+    """Raises UnreadableError where the columns of a row, decoded, are no value that is read of
+    them."""
+    if table == jobs.name:
+        spec_of(values["spec"])
+        _state_of(values["state"])
+    elif table == stages.name:
+        result_of(_kind_of(values["kind"]), values["result"], ())
+    elif values.get("outcome") is not None:
+        outcome_of(values["outcome"])
+
+
+@_reading
+def _state_of(value: str) -> JobState:
+    return JobState(value)
+
+
+@_reading
+def _kind_of(value: str) -> StageKind:
+    return StageKind(value)
 
 
 def job_row(spec: JobSpec, job_id: str, now: float) -> dict[str, Any]:

@@ -207,6 +207,8 @@ def explained(name: str, error: BaseException) -> TunefleetError:
         )
     if code == "FULL":
         return DiskFullError(f"{name} cannot be written: {error}", cure=CURES[code])
+    if "Could not decode to UTF-8" in str(error):  # Python's, of what SQLite takes for text
+        return SetupError(f"{name} is damaged: {error}", cure=CURES["CORRUPT"])
     if code in CURES:
         return SetupError(f"{name} cannot be used as a store: {error}", cure=CURES[code])
     return InternalError(f"{name}: {error}")

@@ -12,13 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Table
+from sqlalchemy import Table, TypeDecorator
+from sqlalchemy.dialects.sqlite import dialect
 
 from tunefleet.errors import InputError, SetupError, raise_mistake
-from tunefleet.store.database import explained
+from tunefleet.store.codec import check_values
+from tunefleet.store.database import UnreadableError, explained
 from tunefleet.store.schema import metadata
 from tunefleet.store.sql import SqlStore
 
+_DIALECT = dialect()
 #: Of what is wrong, what is told.
 _MOST_PROBLEMS = 20
 _BUSY_S = 5.0
@@ -76,8 +79,8 @@ def backup(path: Path, copy: Path) -> None:
 
 
 def repair(path: Path) -> Saved:
-    """Put a new store in place of a damaged one, with every row that can be read and whose
-    references are there. The damaged file is kept beside it.
+    """Put a new store in place of a damaged one, with every row that can be read and understood and
+    whose references are there. The damaged file is kept beside it.
 
     Raises RetryElsewhereError while a command writes to the store.
     """
@@ -127,7 +130,11 @@ def _unreadable(path: Path) -> list[str]:
     """What of the store cannot be understood, though the database is whole."""
     problems = []
     with closing(SqlStore.open(path)) as store:
-        for job in store.jobs():
+        try:
+            jobs = store.jobs()
+        except SetupError as error:
+            return [f"the jobs: {error}"]
+        for job in jobs:
             for what, read in (
                 ("tasks", store.tasks),
                 ("stages", store.stages),
@@ -156,8 +163,8 @@ def _check_unused(connection: sqlite3.Connection, path: Path) -> None:
 def _copied(
     source: sqlite3.Connection, target: sqlite3.Connection, table: Table
 ) -> tuple[int, int]:
-    """How many rows of a table were copied, and how many were read but refer to rows that are
-    lost, or could not be read."""
+    """How many rows of a table were copied, and how many could not be read, are none that anybody
+    wrote, or refer to rows that are lost."""
     columns = [column.name for column in table.columns]
     names, places = ", ".join(columns), ", ".join("?" * len(columns))
     taken = lost = 0
@@ -166,11 +173,22 @@ def _copied(
             lost += 1
             continue
         try:
+            _check_row(table, row)
             target.execute(f"INSERT INTO {table.name} ({names}) VALUES ({places})", row)
             taken += 1
-        except sqlite3.IntegrityError:
+        except (UnreadableError, sqlite3.IntegrityError):
             lost += 1
     return taken, lost
+
+
+def _check_row(table: Table, row: tuple[Any, ...]) -> None:
+    """Raises UnreadableError where a row cannot be read as the store reads it."""
+    values = {}
+    for column, value in zip(table.columns, row, strict=True):
+        if isinstance(column.type, TypeDecorator):
+            value = column.type.process_result_value(value, _DIALECT)
+        values[column.name] = value
+    check_values(table.name, values)
 
 
 def _readable(

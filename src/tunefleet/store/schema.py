@@ -52,11 +52,11 @@ class Json(TypeDecorator[Any]):
             return None
         try:
             return msgspec.json.decode(value)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, TypeError):
             # Several times slower, but it knows lone surrogates and integers of any length.
             try:
                 return json.loads(value)
-            except (ValueError, RecursionError) as error:
+            except (ValueError, RecursionError, TypeError) as error:
                 raise UnreadableError(f"a value is no JSON: {error}") from error
 
 

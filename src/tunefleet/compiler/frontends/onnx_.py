@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -28,7 +29,11 @@ from tunefleet.errors import InputError, SetupError, raise_mistake
 if TYPE_CHECKING:
     import onnx
 
+    from tunefleet.compiler.frontends.onnx_types import ValueType
 
+
+#: Of one value of a network: a search keeps several in memory.
+_MOST_BYTES = 8 << 30
 #: Seconds of an inference beyond which nobody waits for a search.
 _LONGEST_RUN_S = 10.0
 
@@ -188,6 +193,24 @@ def _require(what: str) -> None:
         )
 
 
+def _check_values(types: Mapping[str, ValueType], what: str) -> None:
+    """Refuse extents that cannot be, and values that nobody has the memory for."""
+    for name, each in types.items():
+        shape = each.shape or ()
+        if any(extent < UNKNOWN for extent in shape):
+            raise InputError(
+                f"{what}: value {name} has a negative extent, {min(shape)}",
+                cure="give larger shapes, or correct the network",
+            )
+        if UNKNOWN not in shape and each.dtype is not None:
+            size = math.prod(shape) * np.dtype(each.dtype).itemsize
+            if size > _MOST_BYTES:
+                raise InputError(
+                    f"{what}: value {name} has {size / 2**30:,.0f} GiB",
+                    cure="give smaller shapes: --shape, --dim",
+                )
+
+
 def _load(path: Path, request: ImportRequest, what: str) -> ImportedNetwork:
     from tunefleet.compiler.frontends.onnx_constants import with_constants
     from tunefleet.compiler.frontends.onnx_file import all_nodes, free_zeros, read_file
@@ -213,12 +236,7 @@ def _load(path: Path, request: ImportRequest, what: str) -> ImportedNetwork:
         _check_valid(path, what)
         reference.open()
     built = build_network(prepared.model, file.weights, request.folder, what, whole=request.whole)
-    for name, each in built.types.items():
-        if each.shape and min(each.shape) < UNKNOWN:
-            raise InputError(
-                f"{what}: value {name} has a negative extent, {min(each.shape)}",
-                cure="give larger shapes, or correct the network",
-            )
+    _check_values(built.types, what)
     inputs = seeded_inputs(fixed.specs)
     names = [value.name for value in file.model.graph.output]
     known = [built.types.get(name, NOTHING_KNOWN) for name in names]

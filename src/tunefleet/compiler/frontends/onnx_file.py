@@ -101,10 +101,11 @@ def read_file(path: Path) -> OnnxFile:
 
 def _check_names(graph: onnx.GraphProto, what: str) -> None:
     """protobuf gives what is no text as bytes, or fails where it is read."""
-    named = [*graph.input, *graph.output, *graph.value_info, *graph.initializer, *graph.node]
+    named = [*graph.input, *graph.output, *graph.value_info, *graph.initializer]
     try:
         names = [each.name for each in named]
-        for node in graph.node:
+        for node in all_nodes(graph):
+            names.append(node.name)
             names += [node.op_type, node.domain, *node.input, *node.output]
         is_text = all(isinstance(name, str) for name in names)
     except UnicodeDecodeError:
@@ -117,7 +118,7 @@ def _check_types(graph: onnx.GraphProto, what: str) -> None:
     known = set(onnx.TensorProto.DataType.values())
     values = [*graph.input, *graph.output, *graph.value_info]
     kinds = [value.type.tensor_type.elem_type for value in values]
-    kinds += [tensor.data_type for tensor in graph.initializer]
+    kinds += [tensor.data_type for tensor in _tensors(graph)]
     for kind in kinds:
         if kind not in known:
             raise InputError(
