@@ -20,6 +20,8 @@ from pathlib import Path
 import psutil
 
 PROGRAM = str(Path(sys.executable).parent / "tunefleet")
+#: By its path: a case may have no PATH.
+_ENV = shutil.which("env") or "env"
 
 #: Codes with which a command may refuse what it was given.
 REFUSED = (2, 3, 6)
@@ -33,6 +35,8 @@ MOST_MB = 2048.0
 #: Seconds after which a case is ended, whatever its limit.
 _GIVEN_UP_S = 120.0
 _SAMPLED_S = 0.05
+#: Characters of stderr that are shown where a case ends otherwise than it may.
+_LAST_WORDS = 3000
 #: Seconds that what a command started may take to end after it.
 _LINGERING_S = 5.0
 _LONGEST_TEXT = 400
@@ -205,7 +209,7 @@ def run(case: Case, world: World) -> Row:
             text = f"{type(error).__name__}: {error}"
             return Row(case.category, case.name, None, 0.0, 0.0, text, ("was not made",))
         # What is run in the background ignores some signals, and its children with it.
-        command: list[str | bytes] = ["env", "--default-signal", PROGRAM, *arguments]
+        command: list[str | bytes] = [_ENV, "--default-signal", PROGRAM, *arguments]
         if case.shell:
             command = ["bash", "-c", case.shell, "bash", *command]
         out, err = Path(name, ".stdout"), Path(name, ".stderr")
@@ -233,6 +237,8 @@ def run(case: Case, world: World) -> Row:
             faults.append("ran code of the input")
             place.canary.unlink()
         said = _said(told, printed, place)
+        if faults:
+            print(told[-_LAST_WORDS:], flush=True)
     return Row(
         case.category, case.name, process.returncode, round(seconds, 1), round(peak), said,
         tuple(faults),

@@ -35,6 +35,8 @@ from tunefleet.scratch import scratch_folder
 
 SCHEMA = "tunefleet-artifact/2"
 
+#: Of artifact.json: it holds names, shapes and figures.
+_MOST_BYTES = 64 << 20
 _CURE = "give the directory that `tunefleet tune` printed, or its run id"
 
 
@@ -206,7 +208,7 @@ def read_artifact(path: Path, signed_by: Path | None = None) -> Artifact:
     artifact is not signed by its owner."""
     if not path.is_dir():
         raise InputError(f"no artifact at {path}", cure=_CURE)
-    check_regular(path / "artifact.json")
+    check_regular(path / "artifact.json", _MOST_BYTES)
     try:
         content = (path / "artifact.json").read_bytes()
         if signed_by is not None:

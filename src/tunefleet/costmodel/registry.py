@@ -26,12 +26,14 @@ import msgspec
 from tunefleet.costmodel import MODELS, CostModel
 from tunefleet.costmodel.card import Card
 from tunefleet.errors import InputError, SetupError
+from tunefleet.files import check_regular
+from tunefleet.parsing import parsed
 
 CARD = "card.json"
 #: Models that come with the package.
 SHIPPED = Path(__file__).parent / "shipped"
 
-#: No member is that large: what is larger in an archive is not read.
+#: No member is that large: what is larger is not read.
 _LARGEST = 1 << 30
 _SHORTEST_PREFIX = 4
 _DAMAGED = "export it again from where it was trained, or train it again"
@@ -64,7 +66,16 @@ class Entry:
         return self.path / _member(number)
 
     def load(self) -> list[CostModel]:
-        """The members, in the order of the card's seeds. Raises InputError."""
+        """The members, in the order of the card's seeds, once a process of its own has loaded them
+        as well: a file of a stranger may crash its library. Raises InputError."""
+        size = sum(map(len, self.data()))
+        parser = "tunefleet.costmodel.model_parser"
+        with parsed(parser, [str(self.path)], what=str(self.path), size=size, cure=_DAMAGED):
+            pass
+        return self.load_here()
+
+    def load_here(self) -> list[CostModel]:
+        """The members, in this process. Raises InputError."""
         kind = self.card.kind
         if kind not in MODELS:
             raise InputError(
@@ -208,7 +219,9 @@ def _read(path: Path, name: str) -> bytes:
         raise InputError(f"no cost model at {path}", cure="see `tunefleet costmodel list`")
     try:
         if path.is_dir():
+            check_regular(path / name, _LARGEST)
             return (path / name).read_bytes()
+        check_regular(path)
         with zipfile.ZipFile(path) as archive:
             if archive.getinfo(name).file_size > _LARGEST:
                 raise _damaged(path, name, f"it is larger than {_LARGEST >> 20} MiB")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -9,8 +10,10 @@ from types import TracebackType
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tunefleet.dataset.schema import NAME, RECORDS
+from tunefleet.dataset.schema import RECORDS
 from tunefleet.errors import InputError
+from tunefleet.files import check_regular
+from tunefleet.parsing import parsed
 
 #: Rows that `read` gives at once.
 BATCH_ROWS = 1 << 14
@@ -22,11 +25,12 @@ GROUP_BYTES = 24 << 20
 #: read as either.
 _DICTIONARY_BYTES = 1 << 30
 #: Arrow decodes dictionaries unless it is told of them; a list's values have a path.
-_WORDS = [
+WORDS = [
     "source", "format", "version", "device", "target", "workload", "steps.list.item", "extra",
     "definition",
 ]  # fmt: skip
-_IMPORT = "give a file that `tunefleet dataset import` wrote"
+#: The cure for a file that is none of ours.
+IMPORT = "give a file that `tunefleet dataset import` wrote"
 
 
 class Writer:
@@ -41,7 +45,7 @@ class Writer:
                 path,
                 RECORDS,
                 compression="zstd",
-                use_dictionary=_WORDS,
+                use_dictionary=WORDS,
                 dictionary_pagesize_limit=_DICTIONARY_BYTES,
                 # Lists are to have the schema's own names when they are read.
                 use_compliant_nested_type=False,
@@ -110,12 +114,6 @@ def read_table(path: Path, columns: list[str] | None = None) -> pa.Table:
     return pa.concat_tables(groups).unify_dictionaries()
 
 
-def rows(path: Path) -> int:
-    """How many records a file has."""
-    with _opened(path) as file:
-        return int(file.metadata.num_rows)
-
-
 def is_parquet(path: Path) -> bool:
     """Whether a file says of itself that it is Parquet."""
     try:
@@ -126,26 +124,15 @@ def is_parquet(path: Path) -> bool:
 
 
 def _groups(path: Path, columns: list[str] | None) -> Iterator[pa.Table]:
-    """Every row group: Arrow reads no lists of words across two of them."""
-    with _opened(path) as file:
-        try:
-            for index in range(file.num_row_groups):
-                yield file.read_row_group(index, columns=columns).combine_chunks()
-        except (OSError, pa.ArrowException) as error:
-            raise InputError(f"{path} is damaged: {error}", cure=_IMPORT) from error
-
-
-def _opened(path: Path) -> pq.ParquetFile:
+    """Every row group, as `dataset.parquet_parser` streams them."""
+    check_regular(path)
     try:
-        schema = pq.read_schema(path)
+        size = path.stat().st_size
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}", cure=_IMPORT) from error
-    except pa.ArrowException as error:
-        raise InputError(f"{path} is not a Parquet file: {error}", cure=_IMPORT) from error
-    found = (schema.metadata or {}).get(b"tunefleet", b"").decode(errors="replace")
-    if found != NAME:
-        holds = f"records of {found}" if found else "no tuning records"
-        raise InputError(f"{path} holds {holds}, not {NAME}", cure=_IMPORT)
-    if not schema.equals(RECORDS):
-        raise InputError(f"{path} has other columns than {NAME}", cure=_IMPORT)
-    return pq.ParquetFile(path, read_dictionary=_WORDS)
+        raise InputError(f"cannot read {path}: {error.strerror or error}", cure=IMPORT) from error
+    arguments = [os.fspath(path), *(columns or ())]
+    parser = "tunefleet.dataset.parquet_parser"
+    with parsed(parser, arguments, what=os.fspath(path), size=size, cure=IMPORT) as stream:
+        while stream.peek(1):
+            with pa.ipc.open_stream(stream) as group:
+                yield group.read_all()

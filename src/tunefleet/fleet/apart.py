@@ -23,12 +23,17 @@ from tunefleet.errors import (
 )
 from tunefleet.fleet.memory import gib, machine_memory, worker_bytes
 from tunefleet.fleet.pool import CallEnd, CallFailure, WorkerConfig, WorkerPool
+from tunefleet.limits import Limits
 from tunefleet.scratch import scratch_folder
 
 T = TypeVar("T")
 
 #: Seconds after which a step is given up.
 _TIMEOUT_S = 3600.0
+#: Processes and threads (frameworks start some for each core), and files open at once.
+_TASKS, _FILES = 4096, 4096
+#: Of a file that is written, beyond those of the network.
+_FILE_BYTES = 16 << 30
 _LONGEST_LINE = 200
 
 
@@ -43,12 +48,14 @@ def call_apart(
     here. Raises its errors of this project's tree, JobError beginning with `what` where the worker
     died, met a limit or took more than an hour, and InternalError for any other error.
 
-    The worker may take what memory is free, and map files of `network_bytes`.
+    The worker may take what memory is free, and map files of `network_bytes`. Its processes, open
+    files and the length of what it writes are limited so that no file can take all the machine has.
     """
     limit = worker_bytes(machine_memory().available, Footprint(network_bytes))
     with scratch_folder("apart") as folder:
         log = Path(folder, "worker.log")
-        config = WorkerConfig(1, limit / 2**30, str(log), tuple(cores))
+        further = Limits(tasks=_TASKS, files=_FILES, file_bytes=_FILE_BYTES + 4 * network_bytes)
+        config = WorkerConfig(1, limit / 2**30, str(log), tuple(cores), further)
         with WorkerPool(1, config) as pool:
             outcome = pool.call(_call, os.getcwd(), function, args, timeout_s=_TIMEOUT_S, lives=1)
         if isinstance(outcome, CallFailure):

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, TimeoutError, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,6 +26,7 @@ from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
 from tunefleet.errors import SetupError, TunefleetError, raise_disk_full, raise_mistake
 from tunefleet.fleet._spawn import worker_context
+from tunefleet.limits import NO_LIMITS, Limits, limit_process
 from tunefleet.scratch import scratch_folder
 
 T = TypeVar("T")
@@ -58,12 +59,14 @@ class CallFailure:
 
 @dataclass(frozen=True, slots=True)
 class WorkerConfig:
-    """`threads`: what kernels in the worker use; `cores`: where it may run (empty: anywhere)."""
+    """`threads`: what kernels in the worker use; `cores`: where it may run (empty: anywhere);
+    `further`: what else it may not take without limit."""
 
     threads: int
     memory_gib: float
     log_path: str
     cores: tuple[int, ...] = ()
+    further: Limits = NO_LIMITS
 
 
 class CallScope:
@@ -125,9 +128,7 @@ def _initialize(config: WorkerConfig, registry: str) -> None:
     _write_to_log(config.log_path)
     if config.cores:
         os.sched_setaffinity(0, config.cores)
-    limit = int(config.memory_gib * 2**30) + _address_space()
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    limit_process(replace(config.further, memory_bytes=int(config.memory_gib * 2**30)))
     # XGBoost with more threads than free cores takes 10 times as long.
     os.environ["OMP_NUM_THREADS"] = "1"
     from tunefleet.artifacts.runtime import set_threads
@@ -161,12 +162,6 @@ def _write_to_log(path: str) -> None:
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
-
-
-def _address_space() -> int:
-    """Bytes of address space in use: a warm TVM maps several GB that are not its own data."""
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    return pages * resource.getpagesize()
 
 
 class WorkerPool:
