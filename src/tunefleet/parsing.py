@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 from typing import IO
 
@@ -50,7 +51,7 @@ def limits_of(size: int, library_bytes: int = 0) -> Limits:
 @contextmanager
 def parsed(
     module: str, arguments: Sequence[str], *, what: str, size: int, cure: str
-) -> Iterator[IO[bytes]]:
+) -> Iterator[BufferedReader]:
     """The stream that a module of ours writes, which is run as a program and calls `parse`; `what`
     is the file, of `size` bytes, that it reads.
 
@@ -68,7 +69,7 @@ def parsed(
             stderr=words,
             env=os.environ | own,
         )
-        assert process.stdout is not None
+        assert isinstance(process.stdout, BufferedReader)
         try:
             try:
                 yield process.stdout
