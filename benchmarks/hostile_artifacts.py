@@ -94,6 +94,9 @@ def _artifacts() -> list[Case]:
         (folder / "module.so").unlink()
         os.symlink("/etc/passwd", folder / "module.so")
 
+    def long(path: Path) -> None:
+        os.truncate(path, 20 << 30)
+
     def text(content: str) -> Damage:
         return _of("artifact.json", lambda path: path.write_text(content))
 
@@ -124,6 +127,7 @@ def _artifacts() -> list[Case]:
           for key in ("schema", "network", "target", "toolchain", "device", "files",
                       "instructions", "result")
           for value in (7, ["x"] if key != "instructions" else {"x": 1})),
+        _artifact("artifact.json: 20 GB", _of("artifact.json", long)),
         _artifact("artifact.json: null", text("null")),
         _artifact("artifact.json: 100,000 brackets", text("[" * 100_000)),
         _artifact("artifact.json: a number of 100,000 digits",

@@ -191,6 +191,20 @@ def _table(change: Callable[[Any], Any]) -> Callable[[Place], bytes]:
     return build
 
 
+def _bomb(place: Place) -> bytes:
+    """A small file whose one row group has 8 million rows, all alike."""
+    import numpy as np
+    import pyarrow.parquet as pq
+
+    path = place.folder / "bomb.parquet"
+    row = pq.read_table(place.world.records).slice(0, 1).combine_chunks()
+    (batch,) = row.take(np.zeros(1 << 16, "int64")).combine_chunks().to_batches()
+    with pq.ParquetWriter(path, row.schema, compression="zstd") as writer:
+        for _ in range(128):
+            writer.write_batch(batch, row_group_size=1 << 30)
+    return path.read_bytes()
+
+
 def _records() -> list[Case]:
     out = ("-o", "out.parquet")
     record = LOG_LINE
@@ -251,6 +265,7 @@ def _records() -> list[Case]:
         _parquet("Parquet with a column twice as text",
                  _table(lambda t: t.set_column(0, t.column_names[0], [["x"] * t.num_rows]))),
         _parquet("Parquet rewritten by pyarrow", _table(lambda t: t), codes=(0,)),
+        _parquet("Parquet of 8 million rows in 200 kB", _bomb, codes=ODD),
         _parquet("Parquet without metadata",
                  _table(lambda t: t.replace_schema_metadata(None)), codes=ODD),
         _parquet("a rate above 1", _good, "sample", "FILE", "--rate", "2", *out),
@@ -315,6 +330,11 @@ def _models() -> list[Case]:
         place.write("model/card.json", '{"schema": "tunefleet-costmodel/1"')
         return ["costmodel", "show", "model"]
 
+    def waits(place: Place) -> Sequence[str]:
+        (place.folder / "model").mkdir()
+        os.mkfifo(place.folder / "model" / "card.json")
+        return ["costmodel", "show", "./model"]
+
     def no_archive(place: Place) -> Sequence[str]:
         return ["costmodel", "show", place.write("model.zip", b"PK\x03\x04 and nothing more")]
 
@@ -330,6 +350,7 @@ def _models() -> list[Case]:
 
     return [
         _case(_MODELS, "a damaged card", damaged, quick=True),
+        _case(_MODELS, "a card that is a pipe", waits, quick=True),
         _case(_MODELS, "a damaged archive of a model", no_archive),
         _case(_MODELS, "tuning with a damaged model", steering),
         archive("a model cut in half", lambda whole: whole[: len(whole) // 2]),

@@ -103,6 +103,17 @@ def test_a_file_that_claims_our_schema_without_having_it_is_refused(tmp_path: Pa
         parquet.read_table(path)
 
 
+@pytest.mark.parametrize("compliant", [False, True])
+def test_records_that_another_program_wrote_again_are_read(
+    batches: list[pa.RecordBatch], tmp_path: Path, compliant: bool
+) -> None:
+    path = tmp_path / "a.parquet"
+    table = pa.Table.from_batches(batches)
+    pq.write_table(table, path, use_compliant_nested_type=compliant, compression="snappy")
+    assert parquet.read_table(path).to_pylist() == rows(batches)
+    assert parquet.read_table(path).schema.equals(RECORDS)
+
+
 def test_a_damaged_file_is_an_input_error(batches: list[pa.RecordBatch], tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     parquet.write(batches, path)

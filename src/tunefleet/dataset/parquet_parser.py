@@ -49,7 +49,15 @@ def _opened(path: Path) -> pq.ParquetFile:
         raise InputError(f"{path} holds {holds}, not {NAME}", cure=IMPORT)
     if not schema.equals(RECORDS):
         raise InputError(f"{path} has other columns than {NAME}", cure=IMPORT)
-    return pq.ParquetFile(path, read_dictionary=WORDS)
+    return pq.ParquetFile(path, read_dictionary=_paths(path))
+
+
+def _paths(path: Path) -> list[str]:
+    """How this file names the columns of words: other writers name what lists hold otherwise."""
+    columns = pq.read_metadata(path).schema
+    found = [columns.column(number).path for number in range(len(columns))]
+    words = {word.partition(".")[0] for word in WORDS}
+    return [path for path in found if path.partition(".")[0] in words]
 
 
 if __name__ == "__main__":
