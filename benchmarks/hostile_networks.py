@@ -67,10 +67,11 @@ def rezipped(
 
 def bomb(name: str, gib: int = 8) -> bytes:
     """An archive whose one member is so many GiB of zeros."""
-    file = io.BytesIO()
+    file, info = io.BytesIO(), zipfile.ZipInfo(name)
+    info.compress_type = zipfile.ZIP_DEFLATED
     with (
-        zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive,
-        archive.open(zipfile.ZipInfo(name), "w", force_zip64=True) as member,
+        zipfile.ZipFile(file, "w") as archive,
+        archive.open(info, "w", force_zip64=True) as member,
     ):
         block = bytes(1 << 24)
         for _ in range(gib * 64):
@@ -221,7 +222,7 @@ def _programs() -> list[Case]:
         _program("an empty archive", lambda p: b"PK\x05\x06" + bytes(18)),
         _program("an archive of other files", lambda p: bomb("readme.txt", 0)),
         _program("an archive of 8 GiB of zeros", lambda p: bomb("network/models/model.json"),
-                 (2, 6)),
+                 (2,)),
         _program("an exported program with a member outside",
                  lambda p: rezipped(valid.exported(), {}, {"../../../canary": b"x"}), ODD),
         _program("example inputs as pickle", _with_inputs, ODD),
@@ -338,7 +339,7 @@ def _keras() -> list[Case]:
         file("a Keras model without weights", lambda p: rezipped(
             valid.keras(p.folder), {}, left_out=["model.weights.h5"])),
         file("Keras weights that are no HDF5", weights(b"nothing")),
-        file("a Keras model of 8 GiB of zeros", lambda p: bomb("config.json"), (2, 6)),
+        file("a Keras model of 8 GiB of zeros", lambda p: bomb("config.json"), (2,)),
     ]  # fmt: skip
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import json
 import os
+import threading
 import warnings
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -124,8 +126,18 @@ def attention() -> bytes:
     return bytes(model(made).SerializeToString())
 
 
+#: torch exports one program at a time.
+_exporting = threading.Lock()
+
+
 def exported(*, free: bool = False) -> bytes:
     """A `.pt2` program: a dense layer, or one with a free batch and arithmetic on it."""
+    with _exporting:
+        return _exported(free)
+
+
+@cache
+def _exported(free: bool) -> bytes:
     import torch
 
     class Network(torch.nn.Module):

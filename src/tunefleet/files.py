@@ -1,11 +1,15 @@
-"""What a path must be before it is opened."""
+"""What a file must be before it is opened."""
 
 from __future__ import annotations
 
 import stat
+import zipfile
 from pathlib import Path
 
 from tunefleet.errors import InputError
+
+#: What archives may unpack to: any of them, and for each of its bytes. Weights hardly shrink.
+_UNPACKED_BYTES, _UNPACKED_FACTOR = 256 << 20, 8
 
 
 def check_regular(path: Path, most_bytes: int | None = None) -> None:
@@ -22,4 +26,18 @@ def check_regular(path: Path, most_bytes: int | None = None) -> None:
         raise InputError(
             f"{path} has {status.st_size >> 20:,} MiB, which such a file cannot have",
             cure="take the file that tunefleet wrote",
+        )
+
+
+def check_archive(path: Path) -> None:
+    """Raises InputError for a zip archive that unpacks to far more than it is. What is no archive
+    is left to whoever opens it."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            unpacked = sum(member.file_size for member in archive.infolist())
+    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError):
+        return
+    if unpacked > _UNPACKED_BYTES + _UNPACKED_FACTOR * path.stat().st_size:
+        raise InputError(
+            f"{path} unpacks to {unpacked >> 20:,} MiB", cure="take the file that was first written"
         )

@@ -180,6 +180,11 @@ def test_what_is_trusted_is_read_as_it_is(saved: Path, tmp_path: Path) -> None:
     assert list_tasks(str(path), "native", 1, ImportOptions(trust=True))["tasks"]
 
 
+def test_a_weight_that_is_empty_is_refused(saved: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"weight_1 is empty, of a weight that is not"):
+        opened(rewritten(saved, tmp_path, {"weights/weight_1": lambda old: b""}))
+
+
 def test_objects_as_pickle_are_refused(saved: Path, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     trap = torch_pickle(Trap(mark))

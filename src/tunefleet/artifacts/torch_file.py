@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import posixpath
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 #: Types of arguments and outputs that are defined in modules of these packages are imported with
 #: the program; what else a file names is not: importing runs code.
 _PACKAGES = ("transformers",)
+#: How the records end that list weights and constants.
+_WEIGHTS_OF = ("_weights_config.json", "_constants_config.json")
 
 
 def open_program(path: Path, *, trust: bool = False) -> ExportedProgram:
@@ -33,6 +36,7 @@ def open_program(path: Path, *, trust: bool = False) -> ExportedProgram:
         return torch.export.load(path)
     reader: Any = torch._C.PyTorchFileReader(str(path))
     check_archive(reader, path)
+    _check_weights(reader, path)
     _register_types(reader)
     # Not by torch.export.load: it goes on to an older format, with pickle, where this one fails.
     with without_pickle(path), _mapped(path):
@@ -43,6 +47,21 @@ def open_program(path: Path, *, trust: bool = False) -> ExportedProgram:
     program = programs["model"]
     program._guards_code = []  # source of Python, which `module()` would compile and run
     return program
+
+
+def _check_weights(reader: Any, path: Path) -> None:
+    """torch takes zeros for a weight that is empty in the file."""
+    for name in reader.get_all_records():
+        if not name.endswith(_WEIGHTS_OF):
+            continue
+        for each in json.loads(reader.get_record(name))["config"].values():
+            record, tensor = f"{posixpath.dirname(name)}/{each['path_name']}", each["tensor_meta"]
+            is_empty = reader.has_record(record) and reader.get_record_size(record) == 0
+            if is_empty and tensor and 0 not in [extent["as_int"] for extent in tensor["sizes"]]:
+                raise InputError(
+                    f"{path}: {record} is empty, of a weight that is not",
+                    cure="export or copy it again",
+                )
 
 
 def _register_types(reader: Any) -> None:

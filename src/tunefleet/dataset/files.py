@@ -10,6 +10,7 @@ from typing import IO, Any
 import pyarrow as pa
 
 from tunefleet.errors import InputError
+from tunefleet.files import check_regular
 
 #: Text that is held at once; what is made of it takes a few times as much.
 CHUNK_BYTES = 4 << 20
@@ -43,6 +44,7 @@ def chunks(path: Path, size: int = CHUNK_BYTES) -> Iterator[bytes]:
 
     Raises InputError when it cannot be opened, OSError when it breaks off or is damaged.
     """
+    check_regular(path)
     try:
         # The file is opened first: Arrow's own text about it names no cause.
         with path.open("rb"):

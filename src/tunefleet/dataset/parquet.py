@@ -115,7 +115,10 @@ def read_table(path: Path, columns: list[str] | None = None) -> pa.Table:
 
 
 def is_parquet(path: Path) -> bool:
-    """Whether a file says of itself that it is Parquet."""
+    """Whether a file says of itself that it is Parquet. Raises InputError for a pipe."""
+    if path.is_dir():
+        return False
+    check_regular(path)
     try:
         with path.open("rb") as file:
             return file.read(4) == b"PAR1"

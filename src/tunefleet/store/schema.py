@@ -37,6 +37,33 @@ from tunefleet.core.ids import canonical_json
 from tunefleet.store.database import UnreadableError
 
 
+def _only(*kinds: type) -> Any:
+    """A method of a type of columns: SQLite keeps text in a column of numbers where it is told to,
+    and damage can make it so."""
+
+    def result_processor(self: Any, dialect: Dialect, coltype: Any) -> Any:
+        def checked(value: Any) -> Any:
+            if value is not None and type(value) not in kinds:
+                raise UnreadableError(f"{str(value)[:40]!r} stands where a {kinds[0].__name__} was")
+            return value
+
+        return checked
+
+    return result_processor
+
+
+class Whole(Integer):
+    result_processor = _only(int)
+
+
+class Number(Double[float]):
+    result_processor = _only(float, int)
+
+
+class Words(Text):
+    result_processor = _only(str)
+
+
 class Json(TypeDecorator[Any]):
     """A JSON value as its canonical text; None is the JSON null, not the SQL one."""
 
@@ -92,16 +119,16 @@ metadata = MetaData(
 jobs = Table(
     "jobs",
     metadata,
-    Column("seq", Integer, primary_key=True),
-    Column("job_id", Text, nullable=False, unique=True),
-    Column("fingerprint", Text, nullable=False, index=True),
-    Column("state", Text, nullable=False),
-    Column("created_at", Double, nullable=False),
-    Column("elapsed_s", Double, nullable=False),
-    Column("device_exact", Text, nullable=False),
-    Column("device_compatible", Text, nullable=False),
-    Column("toolchain_exact", Text, nullable=False),
-    Column("toolchain_compatible", Text, nullable=False),
+    Column("seq", Whole, primary_key=True),
+    Column("job_id", Words, nullable=False, unique=True),
+    Column("fingerprint", Words, nullable=False, index=True),
+    Column("state", Words, nullable=False),
+    Column("created_at", Number, nullable=False),
+    Column("elapsed_s", Number, nullable=False),
+    Column("device_exact", Words, nullable=False),
+    Column("device_compatible", Words, nullable=False),
+    Column("toolchain_exact", Words, nullable=False),
+    Column("toolchain_compatible", Words, nullable=False),
     Column("spec", Json, nullable=False),
     Column("summary", Json),
 )
@@ -109,10 +136,10 @@ jobs = Table(
 tasks = Table(
     "tasks",
     metadata,
-    Column("task_id", Text, primary_key=True),
-    Column("operator", Text, nullable=False),
-    Column("shapes", Text, nullable=False),
-    Column("flops", Double, nullable=False),
+    Column("task_id", Words, primary_key=True),
+    Column("operator", Words, nullable=False),
+    Column("shapes", Words, nullable=False),
+    Column("flops", Number, nullable=False),
     Column("program", PackedText, nullable=False),
 )
 
@@ -121,10 +148,10 @@ job_tasks = Table(
     "job_tasks",
     metadata,
     Column("job_id", ForeignKey("jobs.job_id"), primary_key=True),
-    Column("position", Integer, primary_key=True, autoincrement=False),
+    Column("position", Whole, primary_key=True, autoincrement=False),
     Column("task_id", ForeignKey("tasks.task_id"), nullable=False),
-    Column("name", Text, nullable=False),
-    Column("weight", Integer, nullable=False),
+    Column("name", Words, nullable=False),
+    Column("weight", Whole, nullable=False),
     UniqueConstraint("job_id", "task_id"),
 )
 
@@ -133,10 +160,10 @@ job_tasks = Table(
 candidates = Table(
     "candidates",
     metadata,
-    Column("key", Integer, primary_key=True),
+    Column("key", Whole, primary_key=True),
     Column("task_id", ForeignKey("tasks.task_id"), nullable=False),
-    Column("candidate_id", Text, nullable=False),
-    Column("content", Text, nullable=False),
+    Column("candidate_id", Words, nullable=False),
+    Column("content", Words, nullable=False),
     Column("trace", PackedText, nullable=False),
     Column("features", LargeBinary, nullable=False),
     UniqueConstraint("task_id", "candidate_id", "content"),
@@ -145,17 +172,17 @@ candidates = Table(
 stages = Table(
     "stages",
     metadata,
-    Column("seq", Integer, primary_key=True),
+    Column("seq", Whole, primary_key=True),
     Column("job_id", ForeignKey("jobs.job_id"), nullable=False),
     Column("task_id", ForeignKey("tasks.task_id"), nullable=False),
-    Column("iteration", Integer, nullable=False),
-    Column("kind", Text, nullable=False),
-    Column("started_at", Double, nullable=False),
-    Column("seconds", Double, nullable=False),
+    Column("iteration", Whole, nullable=False),
+    Column("kind", Words, nullable=False),
+    Column("started_at", Number, nullable=False),
+    Column("seconds", Number, nullable=False),
     Column("note", Json, nullable=False),
     Column("result", Json, nullable=False),
-    Column("resource_id", Text, nullable=False, server_default=""),
-    Column("attempt", Integer, nullable=False, server_default="1"),
+    Column("resource_id", Words, nullable=False, server_default=""),
+    Column("attempt", Whole, nullable=False, server_default="1"),
     UniqueConstraint("job_id", "task_id", "iteration", "kind"),
     Index(None, "started_at", "seconds"),
 )
@@ -165,9 +192,9 @@ selections = Table(
     "selections",
     metadata,
     Column("stage", ForeignKey("stages.seq"), primary_key=True),
-    Column("position", Integer, primary_key=True, autoincrement=False),
+    Column("position", Whole, primary_key=True, autoincrement=False),
     Column("candidate", ForeignKey("candidates.key"), nullable=False),
-    Column("score", Double),
+    Column("score", Number),
 )
 
 models = Table(
@@ -182,18 +209,18 @@ models = Table(
 trials = Table(
     "trials",
     metadata,
-    Column("seq", Integer, primary_key=True),
+    Column("seq", Whole, primary_key=True),
     Column("job_id", ForeignKey("jobs.job_id"), nullable=False),
     Column("task_id", ForeignKey("tasks.task_id"), nullable=False),
-    Column("candidate_id", Text, nullable=False),
+    Column("candidate_id", Words, nullable=False),
     Column("candidate", ForeignKey("candidates.key"), nullable=False),
     Column("stage", ForeignKey("stages.seq"), nullable=False),
-    Column("iteration", Integer, nullable=False),
-    Column("score", Double),
-    Column("build_s", Double, nullable=False),
-    Column("profile_s", Double, nullable=False),
-    Column("latency_s", Double),
-    Column("failure", Text),
+    Column("iteration", Whole, nullable=False),
+    Column("score", Number),
+    Column("build_s", Number, nullable=False),
+    Column("profile_s", Number, nullable=False),
+    Column("latency_s", Number),
+    Column("failure", Words),
     Column("outcome", Json, nullable=False),
     UniqueConstraint("job_id", "task_id", "candidate_id"),
     Index(None, "job_id", "task_id", "seq"),
@@ -210,11 +237,11 @@ winners = Table(
     Column("task_id", ForeignKey("tasks.task_id"), primary_key=True),
     Column("checks", Json, nullable=False),
     Column("candidate", ForeignKey("candidates.key")),
-    Column("iteration", Integer),
-    Column("score", Double),
-    Column("build_s", Double),
-    Column("profile_s", Double),
-    Column("latency_s", Double),
+    Column("iteration", Whole),
+    Column("score", Number),
+    Column("build_s", Number),
+    Column("profile_s", Number),
+    Column("latency_s", Number),
     Column("outcome", Json),
     Index(None, "task_id"),
 )
@@ -224,8 +251,8 @@ best = Table(
     "best",
     metadata,
     Column("task_id", ForeignKey("tasks.task_id"), primary_key=True),
-    Column("device_exact", Text, primary_key=True),
-    Column("toolchain_exact", Text, primary_key=True),
-    Column("job_id", Text, nullable=False),
+    Column("device_exact", Words, primary_key=True),
+    Column("toolchain_exact", Words, primary_key=True),
+    Column("job_id", Words, nullable=False),
     ForeignKeyConstraint(["job_id", "task_id"], ["winners.job_id", "winners.task_id"]),
 )

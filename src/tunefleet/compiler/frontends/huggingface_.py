@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tunefleet.compiler.frontends.blame import gist
 from tunefleet.compiler.frontends.free import fixed_inputs
+from tunefleet.compiler.frontends.huggingface_config import check_config
 from tunefleet.compiler.frontends.huggingface_inputs import check_inputs, examples, inputs_of
 from tunefleet.compiler.frontends.imported import ImportedNetwork, ImportRequest
 from tunefleet.compiler.frontends.spec import (
@@ -45,6 +46,7 @@ class HuggingFaceFrontend:
         path = source_path(spec)
         what = shown(path)
         _check_installed(what)
+        check_config(path, what)
         with quiet(), _offline():
             model, notes = _read(path, what)
             inputs, defaults = inputs_of(model, path, what)

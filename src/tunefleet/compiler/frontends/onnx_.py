@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tunefleet.compiler.frontends.onnx_types import ValueType
 
 
+_AGAIN = "export or copy it again"
 #: Of one value of a network: a search keeps several in memory.
 _MOST_BYTES = 8 << 30
 #: Seconds of an inference beyond which nobody waits for a search.
@@ -50,8 +51,11 @@ class OnnxFrontend:
         path = source_path(spec)
         what = shown(path)
         _require(what)
-        with quiet():
-            return _load(path, request, what)
+        try:
+            with quiet():
+                return _load(path, request, what)
+        except UnicodeDecodeError as exc:  # protobuf's, of what a file has for text
+            raise InputError(f"{what} has names that are not UTF-8", cure=_AGAIN) from exc
 
 
 class OnnxReference:

@@ -102,15 +102,10 @@ def read_file(path: Path) -> OnnxFile:
 def _check_names(graph: onnx.GraphProto, what: str) -> None:
     """protobuf gives what is no text as bytes, or fails where it is read."""
     named = [*graph.input, *graph.output, *graph.value_info, *graph.initializer]
-    try:
-        names = [each.name for each in named]
-        for node in all_nodes(graph):
-            names.append(node.name)
-            names += [node.op_type, node.domain, *node.input, *node.output]
-        is_text = all(isinstance(name, str) for name in names)
-    except UnicodeDecodeError:
-        is_text = False
-    if not is_text:
+    names = [graph.name, *(each.name for each in named)]
+    for node in all_nodes(graph):
+        names += [node.name, node.op_type, node.domain, *node.input, *node.output]
+    if not all(isinstance(name, str) for name in names):
         raise InputError(f"{what} has names that are not UTF-8", cure="export or copy it again")
 
 

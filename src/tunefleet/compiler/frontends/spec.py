@@ -6,13 +6,15 @@ A resumed job is recognised by these alone, before the seconds that TVM and torc
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from tunefleet.errors import InputError, raise_mistake
-from tunefleet.files import check_regular
+from tunefleet.errors import InputError
+from tunefleet.files import check_archive, check_regular
+from tunefleet.parsing import parsed
 from tunefleet.zoo.registry import content_key
 from tunefleet.zoo.spec import PREFIX, ZooSpec
 from tunefleet.zoo.spec import parse as parse_zoo
@@ -89,6 +91,7 @@ def source_path(spec: str | os.PathLike[str]) -> Path:
         kind = f"the suffix {suffix[:20]!r} is unknown" if suffix else "it has no suffix"
         raise InputError(f"cannot tell what {shown(path)} is: {kind}", cure=f"give {_KINDS}")
     _check_readable(path)
+    check_archive(path)
     return path
 
 
@@ -199,24 +202,15 @@ def _external_data(path: Path) -> list[Path]:
     """The files beside an ONNX file that hold its weights, if there are any."""
     if path.suffix.lower() != ONNX_SUFFIX or not _mentions(path, b"location"):
         return []
+    parser, size = "tunefleet.compiler.frontends.onnx_locations", path.stat().st_size
     try:
-        import onnx
-        from onnx.external_data_helper import uses_external_data
-
-        model = onnx.load(path, load_external_data=False)
-    except Exception as exc:
-        raise_mistake(exc)
+        with parsed(parser, [str(path)], what=shown(path), size=size, cure="") as stream:
+            names = json.loads(stream.read() or b"[]")
+    except InputError:
         # Loading the network says what is wrong; the file alone still identifies it.
         return []
-    names = {
-        entry.value
-        for tensor in model.graph.initializer
-        if uses_external_data(tensor)
-        for entry in tensor.external_data
-        if entry.key == "location"
-    }
     folder = path.parent.resolve()
-    beside = [(folder / name).resolve() for name in sorted(names)]
+    beside = [(folder / name).resolve() for name in names]
     return [file for file in beside if file.is_file() and folder in file.parents]
 
 
