@@ -246,3 +246,21 @@ def test_a_pool_that_is_interrupted_as_it_starts_leaves_nothing(tmp_path: Path) 
     # Returns when the last process that holds the streams is gone.
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout, done.stderr) == (0, "stopped\n", "")
+
+
+@pytest.mark.parametrize("after_s", [0.03, 0.5])
+def test_ctrl_c_is_not_for_the_server_of_workers(after_s: float, tmp_path: Path) -> None:
+    code = (
+        "import os, signal, threading, time; from multiprocessing import forkserver\n"
+        "from tunefleet.fleet.pool import WorkerConfig, WorkerPool\n"
+        "def interrupt():\n"
+        "    while forkserver._forkserver._forkserver_pid is None:\n"
+        "        time.sleep(0.001)\n"
+        f"    time.sleep({after_s})\n"
+        "    os.kill(forkserver._forkserver._forkserver_pid, signal.SIGINT)\n"
+        "threading.Thread(target=interrupt, daemon=True).start()\n"
+        f"with WorkerPool(1, WorkerConfig(1, 2, {str(tmp_path / 'log')!r})) as pool:\n"
+        "    print(pool.call(int))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")

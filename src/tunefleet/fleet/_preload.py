@@ -5,12 +5,18 @@ Nothing here may start a thread: a fork after TVM's thread pool was used hangs.
 
 import gc
 import os
+import signal
+
+# Ctrl-C is for the driver. Python's fork server ignores it only once all of this is loaded, and
+# would complain of it until then; whoever started this process held it back (`_spawn`).
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 # Read once, when NumPy is loaded: cost models predict beside builds, and two threads of OpenBLAS
 # that wait for each other on busy cores take several times as long as one.
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
-from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.compiler.toolchain import load_tvm  # noqa: E402
 
 load_tvm()
 

@@ -10,6 +10,8 @@ import multiprocessing
 import os
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from multiprocessing import forkserver, popen_forkserver, resource_tracker, spawn
 from multiprocessing.context import BaseContext, ForkServerContext, ForkServerProcess
@@ -38,6 +40,8 @@ class _Process(ForkServerProcess):
     def _Popen(process_obj: Any) -> Any:
         _thread.starts_worker = True
         try:
+            with _held_back(signal.SIGINT):  # until `_preload` ignores it
+                forkserver.ensure_running()
             return popen_forkserver.Popen(process_obj)
         except KeyboardInterrupt:
             _end_server()
@@ -74,8 +78,15 @@ def _start_tracker() -> None:
     """Start Python's tracker of semaphores so that it outlives a terminal, which sends SIGHUP to
     all processes as it is closed. It ignores other signals by itself, and complains for each
     semaphore that is released after its end."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # a new process inherits it
-    try:
+    with _held_back(signal.SIGHUP):
         resource_tracker.ensure_running()
+
+
+@contextmanager
+def _held_back(number: signal.Signals) -> Iterator[None]:
+    """Keeps a signal from processes that are started meanwhile: they inherit the mask."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+    try:
+        yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
