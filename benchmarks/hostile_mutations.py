@@ -7,6 +7,7 @@ imported in workers of the product's own fork server, as always; frameworks are 
 
 from __future__ import annotations
 
+import copy
 import importlib
 import io
 import json
@@ -104,14 +105,16 @@ def any_json(content: bytes, chance: random.Random) -> bytes:
         elif kind == "number" and isinstance(holder[key], (int, float)):
             holder[key] = holder[key] * chance.choice((-1, 2, 1000, 10**9)) + chance.choice((0, 1))
         elif kind == "swap":
-            holder[key] = chance.choice([h[k] for h, k in places])
+            other, place = chance.choice(places)
+            # A copy: in what holds itself there are no end of places.
+            holder[key] = copy.deepcopy(other[place])
         elif kind == "nest":
             holder[key] = [holder[key]]
         else:
             holder[key] = chance.choice(_STRANGE)
     try:
         return json.dumps(value).encode("utf-8", "surrogatepass")
-    except (ValueError, RecursionError):  # a value was put into itself
+    except (ValueError, RecursionError):
         return any_bytes(content, chance)
 
 
