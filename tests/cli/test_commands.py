@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tunefleet.cli.artifacts import read_array
 from tunefleet.cli.networks import ABOUT
 from tunefleet.core.layout import LayoutChoice
 from tunefleet.errors import InputError
@@ -226,3 +227,11 @@ def test_no_command_shows_the_help(invoke: Invoke) -> None:
 def test_an_unknown_command_is_one_line(invoke: Invoke) -> None:
     ended = invoke("bogus")
     assert (ended.code, ended.err.count("\n")) == (2, 1)
+
+
+@pytest.mark.parametrize("header", [b"{'shape': , 3, 1), }", b"{", b"'" * 50, b"\xff\xfe", b""])
+def test_an_array_with_a_header_that_is_none_is_refused(header: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "x.npy"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
+    with pytest.raises(InputError, match="is not a .npy file of numbers"):
+        read_array(path)

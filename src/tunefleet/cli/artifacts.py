@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tunefleet.cli import options, output
-from tunefleet.errors import InputError
+from tunefleet.errors import InputError, raise_mistake
 from tunefleet.files import check_regular
 
 if TYPE_CHECKING:
@@ -142,7 +142,8 @@ def read_array(path: Path) -> np.ndarray[Any, Any]:
     except OSError as error:
         reason = error.strerror or str(error)
         raise InputError(f"cannot read input {path}: {reason}", cure=cure) from error
-    except (ValueError, EOFError, SyntaxError, MemoryError, OverflowError) as error:
+    except Exception as error:  # NumPy reads the header as Python reads source
+        raise_mistake(error)
         raise InputError(f"{path} is not a .npy file of numbers", cure=cure) from error
     if not isinstance(array, np.ndarray):
         raise InputError(f"{path} is an .npz archive", cure="save each array with numpy.save")
