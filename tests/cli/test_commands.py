@@ -233,5 +233,5 @@ def test_an_unknown_command_is_one_line(invoke: Invoke) -> None:
 def test_an_array_with_a_header_that_is_none_is_refused(header: bytes, tmp_path: Path) -> None:
     path = tmp_path / "x.npy"
     path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
-    with pytest.raises(InputError, match="is not a .npy file of numbers"):
+    with pytest.raises(InputError, match=r"is not a \.npy file of numbers"):
         read_array(path)
