@@ -68,7 +68,10 @@ def main(options: argparse.Namespace) -> int:
         # Before the cases: it forks, and threads must not have been started.
         from hostile_mutations import mutate
 
-        mutated = mutate(options.mutations, options.jobs, options.seed, options.keep)
+        before = json.loads(options.earlier.read_text())["figures"] if options.earlier else {}
+        mutated = mutate(
+            options.mutations, options.jobs, options.seed, options.keep, before.get("mutations")
+        )
         figures["mutations"] = mutated.figures
         checks += mutated.checks(_WANTED_MUTATIONS)
     cases = chosen(options)
@@ -105,7 +108,7 @@ def run_all(cases: list[Case], jobs: int) -> tuple[list[Row], list[str]]:
 
 def earlier(path: Path | None) -> list[Row]:
     """The rows that an earlier run wrote as JSON."""
-    rows = json.loads(path.read_text())["figures"]["rows"] if path else []
+    rows = json.loads(path.read_text())["figures"].get("rows", []) if path else []
     return [Row(**row | {"faults": tuple(row["faults"])}) for row in rows]
 
 
@@ -194,6 +197,6 @@ if __name__ == "__main__":
     made.add_argument("--mutations", type=int, default=0, help="mutations of valid files to try")
     made.add_argument("--only-mutations", action="store_true", help="no cases")
     made.add_argument("--seed", type=int, default=1, help="of the mutations")
-    made.add_argument("--earlier", type=Path, help="the JSON of a run: of cases not tried now")
+    made.add_argument("--earlier", type=Path, help="the JSON of a run: what is not tried now")
     made.add_argument("--keep", type=Path, help="a folder for mutations that end otherwise")
     common.run(main, made)

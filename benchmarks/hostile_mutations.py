@@ -7,6 +7,7 @@ imported in workers of the product's own fork server, as always; frameworks are 
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import importlib
 import io
@@ -35,7 +36,7 @@ import hostile_valid as valid
 from hostile_case import LOG_LINE, MOST_MB, MOST_S, Place, World, faults_of_text, memory_mb
 from hostile_networks import rezipped
 
-_MEASURED_S = 0.25
+_MEASURED_S = 0.5
 #: Codes of the tree of errors that an input may end with.
 _CODES = frozenset({0, 2, 3, 6})
 
@@ -191,11 +192,22 @@ class Mutated:
             "peak_mb": self.peak_mb,
         }
 
+    @property
+    def tried(self) -> int:
+        return sum(sum(counted.values()) for counted in self.codes.values())
+
+    def add(self, figures: dict[str, Any]) -> None:
+        """What an earlier run saw."""
+        for name, counted in figures.get("codes", {}).items():
+            self.codes[name].update({int(code): count for code, count in counted.items()})
+        self.failures += figures.get("failures", ())
+        self.longest_s = max(self.longest_s, figures.get("longest_s", 0.0))
+        self.peak_mb = max(self.peak_mb, figures.get("peak_mb", 0.0))
+
     def checks(self, wanted: int) -> list[common.Check]:
-        count = sum(sum(counted.values()) for counted in self.codes.values())
         bad = self.failures
         return [
-            common.at_least("mutations", count, wanted, "condition"),
+            common.at_least("mutations", self.tried, wanted, "condition"),
             common.Check("mutations that ended otherwise than they may", "; ".join(bad[:20]),
                          "none", "condition", not bad),
             common.at_most("longest mutation, s", self.longest_s, MOST_S, "condition"),
@@ -302,8 +314,11 @@ class _Running:
     started: float
 
 
-def mutate(count: int, jobs: int, seed: int, keep: Path | None) -> Mutated:
-    """Try so many mutations; those that end otherwise than they may are kept in a folder."""
+def mutate(
+    count: int, jobs: int, seed: int, keep: Path | None, earlier: dict[str, Any] | None = None
+) -> Mutated:
+    """Try mutations until there are so many; those that end otherwise than they may are kept in a
+    folder. `earlier` are the figures of a run that was interrupted: this one goes on."""
     if keep:
         keep.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="hostile-") as name:
@@ -315,21 +330,25 @@ def mutate(count: int, jobs: int, seed: int, keep: Path | None) -> Mutated:
         order = [f for f in all_formats for _ in range(f.share)]
         random.Random(seed).shuffle(order)
         found = Mutated({f.name: Counter() for f in all_formats}, [])
+        found.add(earlier or {})
         running: dict[int, _Running] = {}
-        measured, number = 0.0, 0
-        while number < count or running:
-            while number < count and len(running) < jobs:
-                each = _prepared(number, order[number % len(order)], seed, world)
-                running[_forked(each, world)] = each
-                number += 1
-            if time.monotonic() - measured > _MEASURED_S:
-                measured = time.monotonic()
-                found.peak_mb = max(found.peak_mb, _largest_mb())
-            for pid in list(running):
-                status = _ended(pid, running[pid])
-                if status is not None:
-                    _judge(running.pop(pid), status, found, keep)
-            time.sleep(0.005)
+        measured, number = 0.0, found.tried
+        with contextlib.suppress(KeyboardInterrupt):
+            while number < count or running:
+                while number < count and len(running) < jobs:
+                    each = _prepared(number, order[number % len(order)], seed, world)
+                    running[_forked(each, world)] = each
+                    number += 1
+                if time.monotonic() - measured > _MEASURED_S:
+                    measured = time.monotonic()
+                    found.peak_mb = max(found.peak_mb, _largest_mb())
+                for pid in list(running):
+                    status = _ended(pid, running[pid])
+                    if status is not None:
+                        _judge(running.pop(pid), status, found, keep)
+                time.sleep(0.005)
+        for pid in running:
+            os.killpg(pid, signal.SIGKILL)
         return found
 
 
