@@ -36,7 +36,17 @@ def test_fused_matmul_with_transposed_batches():
 
 
 @pytest.mark.parametrize(
-    "activation", [{"activation": "Relu"}, {"activation": "LeakyRelu", "activation_alpha": 0.3}]
+    "activation",
+    [
+        {"activation": "Relu"},
+        {"activation": "LeakyRelu", "activation_alpha": 0.3},
+        {"activation": "Elu", "activation_alpha": 0.7},
+        {"activation": "ThresholdedRelu", "activation_alpha": 0.4},
+        {"activation": "Softplus"},
+        {"activation": "Softsign"},
+        {"activation": "ScaledTanh", "activation_alpha": 0.5, "activation_beta": 1.5},
+    ],
+    ids=lambda a: a["activation"],
 )
 def test_fused_gemm(activation):
     inputs = [random(5, 4), random(6, 5), random(6)]

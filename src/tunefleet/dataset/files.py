@@ -34,11 +34,6 @@ def compression(path: Path) -> str | None:
     return COMPRESSIONS.get(path.suffix)
 
 
-def bare_name(path: Path) -> str:
-    """The name of `path` without what tells its compression."""
-    return path.stem if path.suffix in COMPRESSIONS else path.name
-
-
 def chunks(path: Path, size: int = CHUNK_BYTES) -> Iterator[bytes]:
     """The decompressed bytes of a file.
 

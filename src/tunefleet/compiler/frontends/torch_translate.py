@@ -13,6 +13,7 @@ from tvm.relax.frontend.torch.exported_program_translator import ExportedProgram
 
 from tunefleet.artifacts.weights import ALIGNMENT
 from tunefleet.compiler.constants import constant
+from tunefleet.compiler.frontends.blame import gist
 from tunefleet.compiler.frontends.examples import NUMPY_DTYPES
 from tunefleet.compiler.frontends.torch_nodes import argument
 from tunefleet.compiler.frontends.torch_operators import OPERATORS
@@ -166,13 +167,6 @@ def _is_random(node: Node) -> bool:
             given = argument(node, index, declared.name, declared.default_value)
             return bool(given)
     return True
-
-
-def gist(exc: BaseException) -> str:
-    """The first line of an error that says something, shortened."""
-    lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
-    said = [line for line in lines if not line.startswith(("Traceback", "File "))]
-    return f"{type(exc).__name__}: {said[0] if said else ''}"[:120]
 
 
 def _tensors(node: Node) -> list[Any]:
