@@ -298,12 +298,12 @@ def _outputs(
     test: NodeTest, folder: Path
 ) -> tuple[Literal["whole", "segments", "outside"], list[Array], str]:
     from tunefleet.artifacts.segments import register_segments
-    from tunefleet.compiler.executable import compile_network, run_compiled
+    from tunefleet.compiler.code.executable import compile_network, run_compiled
     from tunefleet.compiler.frontends.imported import ImportRequest
     from tunefleet.compiler.frontends.onnx_ import OnnxFrontend
-    from tunefleet.compiler.graph import prepare
-    from tunefleet.compiler.host import native_target, to_tvm
-    from tunefleet.compiler.tasks import call_counts
+    from tunefleet.compiler.graph.pipeline import prepare
+    from tunefleet.compiler.graph.tasks import call_counts
+    from tunefleet.compiler.toolchain.host import native_target, to_tvm
     from tunefleet.core.shapes import ShapeRequest
 
     model, feed = baked(test)

@@ -48,8 +48,8 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _network(network: str, programs: int) -> dict[str, Any]:
-    from tunefleet.compiler.host import native_target
-    from tunefleet.fleet.network_work import import_network
+    from tunefleet.compiler.toolchain.host import native_target
+    from tunefleet.stages.network_work import import_network
 
     target = native_target(1)
     tasks = import_network(network, target).tasks
@@ -68,10 +68,11 @@ def _network(network: str, programs: int) -> dict[str, Any]:
 
 
 def _task(program: str, target: Any, programs: int) -> dict[str, Any]:
-    from tunefleet.compiler.decisions import DecisionSpace
+    from tunefleet.compiler.space.opening import sketches_of
+    from tunefleet.search.decisions import DecisionSpace
 
     rng = np.random.default_rng(0)
-    space, open_s = _timed(lambda: DecisionSpace.of(program, target))
+    space, open_s = _timed(lambda: DecisionSpace.of(sketches_of(program, target)))
     population, sample_s = _timed(lambda: space.sample(POPULATION, rng))
     mutated, mutate_s = _timed(lambda: space.mutate(population, rng))
     crossed, cross_s = _timed(lambda: space.cross(mutated, population, rng))
@@ -102,8 +103,8 @@ def _task(program: str, target: Any, programs: int) -> dict[str, Any]:
 
 def _of_metaschedule(program: str, target: Any, count: int) -> list[tuple[Any, str]]:
     """Modules and traces of MetaSchedule's own random search."""
-    from tunefleet.compiler.programs import load_program, trace_text
-    from tunefleet.compiler.space import tune_context
+    from tunefleet.compiler.space.cpu import tune_context
+    from tunefleet.compiler.toolchain.programs import load_program, trace_text
 
     context = tune_context(load_program(program), target, "replay-trace", seed=3)
     strategy = context.search_strategy
@@ -114,7 +115,7 @@ def _of_metaschedule(program: str, target: Any, count: int) -> list[tuple[Any, s
 
 def _whole(program: str, target: Any, trace: str) -> str | None:
     """The trace with its postprocessing; None when TVM rejects it."""
-    from tunefleet.compiler.replay import completed
+    from tunefleet.compiler.code.replay import completed
 
     try:
         return completed(program, target, trace)
@@ -126,8 +127,8 @@ def _makes(program: str, target: Any, trace: str, module: Any) -> bool:
     """Whether the trace makes this very program."""
     import tvm_ffi
 
-    from tunefleet.compiler.programs import load_program
-    from tunefleet.compiler.replay import replay
+    from tunefleet.compiler.code.replay import replay
+    from tunefleet.compiler.toolchain.programs import load_program
 
     made = replay(load_program(program), target, trace).mod
     return bool(tvm_ffi.structural_equal(made, module, map_free_vars=True))

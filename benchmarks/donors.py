@@ -72,11 +72,11 @@ class Orders:
     """What each order would measure of a task, the most promising first."""
 
     def __init__(self, donors: dict[str, list[Any]], target: Any) -> None:
-        from tunefleet.compiler.guide import Guide
         from tunefleet.core.settings import SHIPPED_MODEL
         from tunefleet.costmodel import AttentionModel
         from tunefleet.costmodel.registry import registry_of
         from tunefleet.features.devices import Place
+        from tunefleet.search.guide import Guide
 
         entry = registry_of(None).get(SHIPPED_MODEL)
         self._model = AttentionModel.load(entry.member(0).read_bytes())
@@ -86,7 +86,7 @@ class Orders:
         self._donors = donors
 
     def programs(self, task: Any, seed: int) -> dict[str, list[str]]:
-        from tunefleet.fleet.similarity import nearest
+        from tunefleet.stages.similarity import nearest
 
         own = [c for c in self._donors.get(task.operator, ()) if c.task_id != task.task_id]
         by_shapes = nearest(task, own, len(own))
@@ -123,8 +123,8 @@ class Orders:
         return embed(np, weights, row[None])[0, : self._model.hidden]
 
     def _request(self, task: Any, seed: int) -> Any:
-        from tunefleet.compiler.select import SelectRequest
         from tunefleet.core.settings import SearchSettings
+        from tunefleet.search.selection import SelectRequest
 
         return SelectRequest(
             task.program, self._target, SearchSettings(random_share=0.0), max(COUNTS), seed,
@@ -132,9 +132,11 @@ class Orders:
         )  # fmt: skip
 
     def _select(self, request: Any, guide: Any) -> Sequence[Any]:
-        from tunefleet.compiler.select import select
+        from tunefleet.compiler.space.opening import task_space
+        from tunefleet.search.selection import select
 
-        return select(request, guide).candidates
+        space = task_space(request.program, request.target)
+        return select(request, space, guide).candidates
 
     def _lent(self, request: Any, donors: Sequence[Any]) -> Any:
         return replace(request, donors=tuple(c.trace for c in donors[:_POOL]))
@@ -161,7 +163,7 @@ def _device() -> Any:
 def measured(machine: Any, settings: Any, task: Any, traces: list[str]) -> dict[str, float]:
     """Seconds of each program, by its trace."""
     from tunefleet.core.trial import Built, Measurement
-    from tunefleet.fleet import work
+    from tunefleet.stages import work
 
     calls = [
         (task.program, machine.target, f"p{i}", trace, str(machine.scratch))
@@ -177,10 +179,10 @@ def measured(machine: Any, settings: Any, task: Any, traces: list[str]) -> dict[
 
 
 def main(options: argparse.Namespace) -> int:
-    from tunefleet.compiler.host import native_target
+    from tunefleet.compiler.toolchain.host import native_target
     from tunefleet.core.settings import TuneSettings
-    from tunefleet.fleet.machine import Machine
     from tunefleet.hardware.processor import machine_layout
+    from tunefleet.workers.machine import Machine
 
     started = time.time()
     target, settings = native_target(), TuneSettings()

@@ -31,8 +31,8 @@ SIDES = ("TVM alone", "tunefleet")
 
 def built(name: str, folder: str) -> str:
     """A shared library that maps an array by a function."""
-    from tunefleet.compiler.host import native_target, to_tvm
     from tunefleet.compiler.toolchain import load_tvm
+    from tunefleet.compiler.toolchain.host import native_target, to_tvm
 
     tvm = load_tvm()
     from tvm import te, tirx

@@ -182,7 +182,7 @@ _ENGINES: dict[str, Callable[[str, Path, int, list[Any]], Runs]] = {
 
 def engine_process(engine: str, name: str, folder: Path, threads: int) -> None:
     """One engine: prepares, compares its outputs, then measures when it is told to."""
-    from tunefleet.compiler.executable import worst_difference
+    from tunefleet.compiler.code.executable import worst_difference
 
     # Engines that share memory do not keep it alive.
     inputs = _arrays(folder / "inputs.npz")

@@ -44,7 +44,7 @@ _CODES = frozenset({0, 2, 3, 6})
 _LOADED = (
     "pyarrow.parquet", "lightgbm", "tunefleet.cli.summary", "tunefleet.costmodel.registry",
     "tunefleet.dataset.parquet", "tunefleet.dataset.codecs", "tunefleet.dataset.statistics",
-    "tunefleet.inference", "tunefleet.learning.evaluation", "tunefleet.listing",
+    "tunefleet.artifacts.opening", "tunefleet.learning.evaluation", "tunefleet.runs.listing",
     "tunefleet.report.dataset_text", "tunefleet.store", "alembic.command",
 )  # fmt: skip
 #: What its fork server loads, besides TVM.
@@ -355,14 +355,14 @@ def mutate(
 def _load() -> None:
     """Imports once what the commands need, and starts the fork server of the workers."""
     from tunefleet.compiler.toolchain import load_tvm
-    from tunefleet.fleet._spawn import worker_context
+    from tunefleet.workers._spawn import worker_context
 
     os.environ["KERAS_BACKEND"] = "torch"
     load_tvm()
     for module in _LOADED:
         importlib.import_module(module)
     worker_context()
-    multiprocessing.set_forkserver_preload(["tunefleet.fleet._preload", *_LOADED_FOR_WORKERS])
+    multiprocessing.set_forkserver_preload(["tunefleet.stages._preload", *_LOADED_FOR_WORKERS])
     server: Any = forkserver._forkserver
     server.ensure_running()
     # A child would ask whether its own child, which the server is not, still lives.

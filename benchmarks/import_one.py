@@ -55,11 +55,11 @@ def imported(path: Path, asked: dict[str, Any]) -> dict[str, Any]:
     """Imports, compiles with the plain schedule, runs and compares with the source framework."""
     from tunefleet.artifacts.network import LoadedNetwork
     from tunefleet.artifacts.runtime import set_threads
-    from tunefleet.compiler.host import native_target
+    from tunefleet.compiler.toolchain.host import native_target
     from tunefleet.core.importing import ImportOptions
-    from tunefleet.fleet.agreement import agreement
-    from tunefleet.fleet.network_work import compile_to, import_network
-    from tunefleet.request import shape_request
+    from tunefleet.runs.request import shape_request
+    from tunefleet.stages.agreement import agreement
+    from tunefleet.stages.network_work import compile_to, import_network
 
     target = native_target(THREADS)
     set_threads(THREADS)

@@ -29,10 +29,10 @@ MODES = ("alone", "apart", "again", "shared")
 
 def programs(machine: Any, count: int) -> list[Any]:
     """Built programs of random schedules, as many of each task as it takes to get `count`."""
-    from tunefleet.compiler.select import SelectRequest
     from tunefleet.core.settings import SearchSettings
-    from tunefleet.fleet import work
-    from tunefleet.fleet.network_work import import_network
+    from tunefleet.search.selection import SelectRequest
+    from tunefleet.stages import work
+    from tunefleet.stages.network_work import import_network
 
     tasks = [w.task for name in NETWORKS for w in import_network(name, machine.target).tasks]
     tasks = sorted({t.task_id: t for t in tasks}.values(), key=lambda t: -t.flops)[: 2 * count]
@@ -59,8 +59,8 @@ def building(pool: Any, wanted: list[Any]) -> Iterator[None]:
     """Builds go on in `pool` for the time of the block; returns when they have ended."""
     from concurrent.futures import CancelledError
 
-    from tunefleet.fleet import work
-    from tunefleet.fleet.pool import CallScope
+    from tunefleet.stages import work
+    from tunefleet.workers.pool import CallScope
 
     scope = CallScope()
 
@@ -84,7 +84,7 @@ def building(pool: Any, wanted: list[Any]) -> Iterator[None]:
 
 def measured(machine: Any, built: list[Any]) -> list[tuple[float, ...]]:
     from tunefleet.core.settings import MeasureSettings
-    from tunefleet.fleet import work
+    from tunefleet.stages import work
 
     settings = MeasureSettings()
     return [machine.device.call(work.profile_candidate, b, settings, None).latencies_s
@@ -92,13 +92,13 @@ def measured(machine: Any, built: list[Any]) -> list[tuple[float, ...]]:
 
 
 def main(options: argparse.Namespace) -> int:
-    from tunefleet.compiler.host import native_target
+    from tunefleet.compiler.toolchain.host import native_target
     from tunefleet.core.settings import TuneSettings
     from tunefleet.core.statistics import median
     from tunefleet.core.trial import ranking_latency
-    from tunefleet.fleet.machine import Machine
-    from tunefleet.fleet.pool import WorkerConfig, WorkerPool
     from tunefleet.hardware.processor import machine_layout
+    from tunefleet.workers.machine import Machine
+    from tunefleet.workers.pool import WorkerConfig, WorkerPool
 
     started = time.time()
     count, rounds = (6, 2) if options.quick else (options.programs, options.rounds)

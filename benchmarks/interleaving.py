@@ -40,10 +40,10 @@ class Bench:
     """Networks imported once; every run has a fleet of its own."""
 
     def __init__(self, networks: list[str], host: int, device: int) -> None:
-        from tunefleet.compiler.host import native_target
+        from tunefleet.compiler.toolchain.host import native_target
         from tunefleet.core.settings import TuneSettings
-        from tunefleet.fleet.network_work import import_network
         from tunefleet.hardware.processor import machine_layout
+        from tunefleet.stages.network_work import import_network
 
         self.target = native_target(1)
         self.layout = machine_layout(1, (host,), (device,)).layout
@@ -96,8 +96,8 @@ class Bench:
         return found
 
     def build(self, fleet: Any, name: str, job: Any, modules: Path) -> None:
-        from tunefleet.fleet.finalists import Finalists
-        from tunefleet.fleet.network_work import compile_to
+        from tunefleet.stages.finalists import Finalists
+        from tunefleet.stages.network_work import compile_to
 
         finalists = Finalists(fleet.store, fleet.machine, job, lambda event: None)
         finalists.build()
@@ -109,7 +109,7 @@ class Bench:
 
     def latencies(self, name: str, directories: list[Path], rounds: int) -> list[list[float]]:
         """Seconds of a network's modules, measured in turn on the device."""
-        from tunefleet.fleet import work
+        from tunefleet.stages import work
 
         imported = self.networks[name].variants[0]
         paths = [str(d / file_name(name)) for d in directories]
@@ -126,7 +126,7 @@ class Bench:
         """(wall seconds, seconds outside of stages) of one job in a plain loop."""
         from tunefleet.core.stage import STAGE_ORDER, StageKey
         from tunefleet.costmodel.registry import registry_of
-        from tunefleet.fleet.stages import Lane, StageRunner
+        from tunefleet.stages.runner import Lane, StageRunner
 
         with tempfile.TemporaryDirectory() as home:
             fleet = self.fleet(home)

@@ -67,12 +67,13 @@ class _Side:
         import tvm
 
         from trial_throughput import tasks
-        from tunefleet.compiler.decisions import DecisionSpace
-        from tunefleet.compiler.host import native_target
+        from tunefleet.compiler.space.opening import sketches_of
+        from tunefleet.compiler.toolchain.host import native_target
+        from tunefleet.search.decisions import DecisionSpace
 
         self.target = native_target(1)
         self.program = tvm.ir.save_json(tasks()["conv3x3"])
-        self.space = DecisionSpace.of(self.program, self.target)
+        self.space = DecisionSpace.of(sketches_of(self.program, self.target))
 
 
 class _Attention(_Side):
@@ -168,8 +169,8 @@ class _Lowering(_Side):
 
     def __init__(self, programs: int) -> None:
         super().__init__()
-        from tunefleet.compiler.programs import load_program
-        from tunefleet.compiler.space import tune_context
+        from tunefleet.compiler.space.cpu import tune_context
+        from tunefleet.compiler.toolchain.programs import load_program
         from tunefleet.costmodel import XGBModel
 
         self.context = tune_context(load_program(self.program), self.target)
@@ -179,8 +180,8 @@ class _Lowering(_Side):
         self.model = XGBModel().fit(known, rng.random(len(known)), ["t"] * len(known))
 
     def _replayed(self, population: Any) -> list[Any]:
-        from tunefleet.compiler.programs import load_program
-        from tunefleet.compiler.replay import replay
+        from tunefleet.compiler.code.replay import replay
+        from tunefleet.compiler.toolchain.programs import load_program
 
         module = load_program(self.program)
         return [replay(module, self.target, trace) for trace in self.space.traces(population)]

@@ -24,10 +24,10 @@ NETWORKS = ("zoo:squeezenet", "zoo:efficientnet_b0", "zoo:mobilenet_v3_large")
 
 
 def main(options: argparse.Namespace) -> int:
-    from tunefleet.compiler.host import native_target
+    from tunefleet.compiler.toolchain.host import native_target
     from tunefleet.core.settings import TuneSettings
-    from tunefleet.fleet.machine import Machine
     from tunefleet.hardware.processor import machine_layout
+    from tunefleet.workers.machine import Machine
 
     started = time.time()
     count = 4 if options.quick else options.programs
@@ -47,12 +47,13 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _row(machine: Any, target: Any, network: str, task: Any, count: int) -> dict[str, Any] | None:
-    from tunefleet.compiler.decisions import DecisionSpace
+    from tunefleet.compiler.space.opening import sketches_of
     from tunefleet.core.settings import TuneSettings
     from tunefleet.core.trial import Built, Measurement
-    from tunefleet.fleet import work
+    from tunefleet.search.decisions import DecisionSpace
+    from tunefleet.stages import work
 
-    space = DecisionSpace.of(task.program, target)
+    space = DecisionSpace.of(sketches_of(task.program, target))
     rng = np.random.default_rng(0)
     own = [
         i for i, sketch in enumerate(space.sketches)

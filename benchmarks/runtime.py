@@ -109,7 +109,7 @@ def grown_mb(module: Any, inputs: Any, calls: int) -> float:
 
 def main(options: argparse.Namespace) -> int:
     import tunefleet
-    from tunefleet.compiler.executable import time_interleaved
+    from tunefleet.compiler.code.executable import time_interleaved
     from tunefleet.core.statistics import interval, median
 
     started = time.time()

@@ -68,8 +68,8 @@ def stock(network: str, seed: int, trials: int) -> dict[str, Any]:
 
     from tvm.s_tir import meta_schedule as ms
 
-    from tunefleet.compiler.host import native_target, to_tvm
-    from tunefleet.compiler.programs import load_program, trace_text
+    from tunefleet.compiler.toolchain.host import native_target, to_tvm
+    from tunefleet.compiler.toolchain.programs import load_program, trace_text
 
     # The schedule rules of processors with VNNI ask for these by name.
     importlib.import_module("tvm.s_tir.tensor_intrin.x86")

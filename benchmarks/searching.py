@@ -54,11 +54,11 @@ if spec is not None:
 
 
 def tasks_of(network: str) -> list[Any]:
-    from tunefleet.compiler.host import native_target
     from tunefleet.compiler.toolchain import load_tvm
+    from tunefleet.compiler.toolchain.host import native_target
 
     load_tvm()
-    from tunefleet.fleet.network_work import import_network
+    from tunefleet.stages.network_work import import_network
 
     return import_network(network, native_target()).tasks
 
@@ -84,8 +84,8 @@ def searched(
 ) -> Iterator[Searched]:
     """tunefleet's search of tasks (WeightedTask) on this machine, with a home's store or an empty
     one."""
-    from tunefleet.compiler.host import native_target
     from tunefleet.compiler.toolchain import toolchain_identity
+    from tunefleet.compiler.toolchain.host import native_target
     from tunefleet.core.job import JobSpec
     from tunefleet.core.network import NetworkInfo
     from tunefleet.fleet.local import LocalFleet
@@ -126,7 +126,7 @@ def ours(
     from tunefleet.core.settings import SHIPPED_MODEL, SearchSettings, TuneSettings
     from tunefleet.core.stage import StageKind
     from tunefleet.costmodel.registry import registry_of
-    from tunefleet.fleet.stages import Lane, known_records
+    from tunefleet.stages.runner import Lane, known_records
 
     tasks = tasks_of(network)
     model = registry_of(None).get(SHIPPED_MODEL).card.id if pretrained else ""
@@ -191,12 +191,12 @@ def remeasured(network: str, winners: dict[str, dict[str, str]]) -> dict[str, di
     over the network: some seconds of a shared machine are twice as slow as others, and where its
     buffers happen to lie makes a program up to half as slow again.
     """
-    from tunefleet.compiler.host import native_target
+    from tunefleet.compiler.toolchain.host import native_target
     from tunefleet.core.settings import TuneSettings
     from tunefleet.core.trial import Built, Measurement
-    from tunefleet.fleet import work
-    from tunefleet.fleet.machine import Machine
     from tunefleet.hardware.processor import machine_layout
+    from tunefleet.stages import work
+    from tunefleet.workers.machine import Machine
 
     target, settings = native_target(), TuneSettings()
     if "stock" in winners:
@@ -239,10 +239,10 @@ def remeasured(network: str, winners: dict[str, dict[str, str]]) -> dict[str, di
 
 def keep_tvm_as_it_is() -> None:
     """Before anything else loads TVM: this process makes code by its rules alone."""
-    from tunefleet.compiler import toolchain
+    from tunefleet.compiler.toolchain import loading
 
-    toolchain.use_vector_functions = lambda: None
-    toolchain.load_tvm()
+    loading.use_vector_functions = lambda: None
+    loading.load_tvm()
 
 
 def compare(
@@ -327,7 +327,7 @@ def in_process(script: str, what: str, *words: str) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         environment, out = dict(os.environ), Path(folder, "out.json")
         if "stock" in words:
-            from tunefleet.compiler.host import native_target
+            from tunefleet.compiler.toolchain.host import native_target
 
             Path(folder, "sitecustomize.py").write_text(STUB)
             environment["PYTHONPATH"] = folder + os.pathsep + environment.get("PYTHONPATH", "")

@@ -63,7 +63,7 @@ def stock(name: str, trials: int, batch: int) -> dict[str, Any]:
     import tvm
     from tvm.s_tir import meta_schedule as ms
 
-    from tunefleet.compiler.host import native_target, to_tvm
+    from tunefleet.compiler.toolchain.host import native_target, to_tvm
 
     if not hasattr(sys.modules.get("tvm.s_tir.tensor_intrin"), "__file__"):
         # Cured: the schedule rules of processors with VNNI ask for these by name.
@@ -153,7 +153,7 @@ def main(options: argparse.Namespace) -> int:
         print(json.dumps(run(name, int(trials), int(batch))))
         return 0
     started = time.time()
-    from tunefleet.compiler.host import native_target
+    from tunefleet.compiler.toolchain.host import native_target
 
     trials, batch = (24, 12) if options.quick else (options.trials, options.batch)
     threads = native_target().threads

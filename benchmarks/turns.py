@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from tunefleet.fleet import disturbance
+from tunefleet.workers import disturbance
 
 ROUND_S = 1.0
 #: Rounds of a side that takes longer than a round for one inference: a few tell enough.

@@ -25,18 +25,19 @@ _FORMS = ("direct", "winograd")
 
 
 def main(options: argparse.Namespace) -> int:
-    from tunefleet.compiler.host import native_target
+    from tunefleet.compiler.toolchain.host import native_target
     from tunefleet.core.settings import TuneSettings
-    from tunefleet.fleet.machine import Machine
-    from tunefleet.fleet.weights import weights_of
     from tunefleet.hardware.processor import machine_layout
+    from tunefleet.stages.comparison import peak_gflops
+    from tunefleet.stages.weights import weights_of
+    from tunefleet.workers.machine import Machine
 
     started = time.time()
     count = 4 if options.quick else options.programs
     rows: dict[str, dict[str, Any]] = {}
     target = native_target(options.threads)
     with Machine(target, TuneSettings(), machine_layout(options.threads).layout) as machine:
-        peak = machine.peak_gflops() or float("nan")
+        peak = peak_gflops(machine) or float("nan")
         for network in NETWORKS[:1] if options.quick else NETWORKS:
             tasks = tasks_of(network)
             weights = weights_of(tasks, machine.host, 60)
@@ -58,12 +59,13 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _row(machine: Any, task: Any, weights: Any, count: int) -> dict[str, Any] | None:
-    from tunefleet.compiler.decisions import DecisionSpace
+    from tunefleet.compiler.space.opening import sketches_of
     from tunefleet.core.settings import TuneSettings
     from tunefleet.core.trial import Built, Measurement
-    from tunefleet.fleet import work
+    from tunefleet.search.decisions import DecisionSpace
+    from tunefleet.stages import work
 
-    space = DecisionSpace.of(task.program, machine.target)
+    space = DecisionSpace.of(sketches_of(task.program, machine.target))
     if not space.forms.any():
         return None
     population = space.sample(10 * count, np.random.default_rng(0)).distinct()

@@ -25,11 +25,11 @@ PRELOADED = [
     "torch._dynamo",
     "torch.export._trace",
     "transformers",
-    "tunefleet.compiler.graph",
-    "tunefleet.compiler.host",
+    "tunefleet.compiler.graph.pipeline",
+    "tunefleet.compiler.toolchain.host",
     "tunefleet.compiler.frontends.relax_",
     "tunefleet.compiler.frontends.torch_graph",
-    "tunefleet.fleet.network_work",
+    "tunefleet.stages.network_work",
     "tvm.relax.frontend.torch",
 ]
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -117,8 +117,8 @@ def _child(configuration: str, sender: Any) -> None:
 
 def imported(configuration: str) -> dict[str, Any]:
     """Seconds of the import (wall, CPU; packages loaded before), peak memory, FLOPs and tasks."""
-    from tunefleet.compiler.host import native_target
-    from tunefleet.fleet.network_work import import_network
+    from tunefleet.compiler.toolchain.host import native_target
+    from tunefleet.stages.network_work import import_network
 
     target = native_target(1)
     started, cpu_before = time.perf_counter(), time.process_time()

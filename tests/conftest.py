@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Iterator
+from typing import Any
 
 import coverage_floor
 import pytest
@@ -55,3 +57,21 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     """No test reads or writes the user's own records."""
     monkeypatch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
     monkeypatch.delenv("TUNEFLEET_HOME", raising=False)
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Any:
+    from tunefleet.compiler.toolchain.host import native_target
+    from tunefleet.stages.network_work import import_network
+
+    return import_network("zoo:tiny_cnn", native_target(1))
+
+
+@pytest.fixture(scope="session")
+def machine() -> Iterator[Any]:
+    from tests.fleet.jobs import SETTINGS, SHARED
+    from tunefleet.compiler.toolchain.host import native_target
+    from tunefleet.workers.machine import Machine
+
+    with Machine(native_target(1), SETTINGS, SHARED) as made:
+        yield made

@@ -45,7 +45,7 @@ def test_a_mistake_is_raised_with_the_place_and_the_traceback() -> None:
 
 
 def test_an_internal_error_of_another_process_stays_as_it_is() -> None:
-    told = InternalError("KeyError: x (fleet/work.py:1)")
+    told = InternalError("KeyError: x (stages/work.py:1)")
     with pytest.raises(InternalError) as raised:
         raise_mistake(told)
     assert raised.value is told

@@ -10,20 +10,20 @@ import importlib
 from typing import Any
 
 _HOMES = {
-    "BenchmarkContext": "tunefleet.context",
+    "BenchmarkContext": "tunefleet.runs.context",
     "Budget": "tunefleet.core.budget",
-    "Session": "tunefleet.session",
+    "Session": "tunefleet.runs.session",
     "Target": "tunefleet.core.target",
     "TuneSettings": "tunefleet.core.settings",
     "TunedModule": "tunefleet.artifacts.module",
     "TunefleetError": "tunefleet.errors",
-    "evaluate_artifact": "tunefleet.inference",
-    "from_network": "tunefleet.session",
-    "list_tasks": "tunefleet.listing",
-    "load": "tunefleet.inference",
-    "run_artifact": "tunefleet.inference",
-    "trace_run": "tunefleet.trace",
-    "tune": "tunefleet.tuning",
+    "evaluate_artifact": "tunefleet.runs.evaluation",
+    "from_network": "tunefleet.runs.session",
+    "list_tasks": "tunefleet.runs.listing",
+    "load": "tunefleet.artifacts.opening",
+    "run_artifact": "tunefleet.artifacts.opening",
+    "trace_run": "tunefleet.runs.timeline",
+    "tune": "tunefleet.runs.tuning",
 }
 
 __all__ = [

@@ -167,7 +167,7 @@ class Filled:
 
 def test_what_is_trusted_is_read_as_it_is(saved: Path, tmp_path: Path) -> None:
     from tunefleet.core.importing import ImportOptions
-    from tunefleet.listing import list_tasks
+    from tunefleet.runs.listing import list_tasks
 
     filled = torch_pickle(Filled())
     changes = {

@@ -120,5 +120,5 @@ def session(modules: Callable[..., None]) -> FakeSession:
         fake.observer = observer
         return fake
 
-    modules("tunefleet.session", BenchmarkContext=context, Session=start)
+    modules("tunefleet.runs.session", BenchmarkContext=context, Session=start)
     return fake

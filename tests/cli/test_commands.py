@@ -39,7 +39,7 @@ LISTING = {
 
 @pytest.fixture
 def inference(modules: Modules) -> list[Any]:
-    """`tunefleet.inference` that doubles its inputs and remembers how it was called."""
+    """`tunefleet.runs.inference` that doubles its inputs and remembers how it was called."""
     calls: list[Any] = []
 
     def run_artifact(
@@ -56,7 +56,9 @@ def inference(modules: Modules) -> list[Any]:
         kernels = [{"name": "fused_conv2d", "ms": 1.5}]
         return {"artifact": artifact, "network": "n", "latency_ms": interval, "kernels": kernels}
 
-    modules("tunefleet.inference", run_artifact=run_artifact, evaluate_artifact=evaluate_artifact)
+    modules(
+        "tunefleet.runs.inference", run_artifact=run_artifact, evaluate_artifact=evaluate_artifact
+    )
     return calls
 
 
@@ -68,7 +70,7 @@ def array(tmp_path: Path) -> Path:
 
 
 def test_tasks_lists_ranks_and_shares(invoke: Invoke, modules: Modules) -> None:
-    modules("tunefleet.listing", list_tasks=lambda spec, target, threads, options: LISTING)
+    modules("tunefleet.runs.listing", list_tasks=lambda spec, target, threads, options: LISTING)
     assert "conv2d+add" in invoke("tasks", "zoo:tiny_cnn").out
     assert json.loads(invoke("tasks", "zoo:tiny_cnn", "--json", "-").out) == LISTING
 
@@ -134,7 +136,7 @@ def test_doctor_fails_on_errors_only(
     invoke: Invoke, modules: Modules, code: int, severity: str
 ) -> None:
     check = {"name": "cpu", "ok": code == 0, "severity": severity, "value": "1", "advice": "more"}
-    modules("tunefleet.compiler.doctor", examine=lambda choice: {"checks": [check]})
+    modules("tunefleet.devices.doctor", examine=lambda choice: {"checks": [check]})
     ended = invoke("doctor")
     assert (ended.code, ended.err) == (code, "")
     assert "cpu" in ended.out
@@ -150,7 +152,7 @@ def reasons(modules: Modules) -> list[str]:
         told.append(choice.reason)
         return {"checks": []}
 
-    modules("tunefleet.compiler.doctor", examine=examine)
+    modules("tunefleet.devices.doctor", examine=examine)
     return told
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.traces import MINE, open_job, ran, whole_round
+from tests.runs.traces import MINE, open_job, ran, whole_round
 from tunefleet.store import open_store
 
 from .conftest import Invoke

@@ -11,7 +11,7 @@ from tests.costmodel.cards import MEMBERS, a_card
 from tunefleet.core.settings import TuneSettings
 from tunefleet.costmodel.registry import Registry
 from tunefleet.errors import JobError
-from tunefleet.tuning import Tuned
+from tunefleet.runs.tuning import Tuned
 
 from .conftest import RESULT, FakeSession, Invoke
 
@@ -182,7 +182,7 @@ def test_several_networks_end_with_a_table_and_the_first_error(
         asked.update(request, networks=networks)
         return [Tuned("zoo:a", RESULT), Tuned("zoo:b", error=JobError("it is wrong", cure="no"))]
 
-    modules("tunefleet.tuning", tune=tune)
+    modules("tunefleet.runs.tuning", tune=tune)
     ended = invoke("tune", "zoo:tiny_cnn", "zoo:resnet18", "--quiet", "--policy", "sequential")
     assert ended.code == JobError.exit_code
     assert "it is wrong" in ended.out

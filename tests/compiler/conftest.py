@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def target() -> Any:
-    from tunefleet.compiler.host import native_target
+    from tunefleet.compiler.toolchain.host import native_target
 
     return native_target(1)
 
@@ -17,7 +17,7 @@ def target() -> Any:
 @pytest.fixture(scope="session")
 def tiny(target: Any) -> Any:
     """(imported, prepared module, tasks) of zoo:tiny_cnn."""
-    from tunefleet.fleet.network_work import import_network
+    from tunefleet.stages.network_work import import_network
 
     return import_network("zoo:tiny_cnn", target)
 

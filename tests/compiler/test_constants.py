@@ -29,7 +29,7 @@ def _lies_in(path: Path, address: int) -> bool:
 
 
 def test_a_constant_is_the_array_that_it_is_made_of() -> None:
-    from tunefleet.compiler.constants import constant, value_of
+    from tunefleet.compiler.graph.constants import constant, value_of
 
     array = _aligned(100)
     value = value_of(constant(array))
@@ -43,7 +43,7 @@ def test_a_constant_is_the_array_that_it_is_made_of() -> None:
     ids=["unaligned", "strided", "scalar", "booleans"],
 )
 def test_what_kernels_cannot_read_in_its_place_is_copied(array: np.ndarray[Any, Any]) -> None:
-    from tunefleet.compiler.constants import constant, value_of
+    from tunefleet.compiler.graph.constants import constant, value_of
 
     value = value_of(constant(array))
     assert value is not None
@@ -94,8 +94,8 @@ def test_types_of_transformers_in_a_file_are_imported_with_it(tmp_path: Path) ->
 def test_weights_beside_an_onnx_file_are_pages_of_theirs(tmp_path: Path) -> None:
     import onnx
 
-    from tunefleet.compiler.constants import tensor_of
     from tunefleet.compiler.frontends.onnx_file import read_file
+    from tunefleet.compiler.graph.constants import tensor_of
 
     weight = np.arange(256 * 256, dtype="float32").reshape(256, 256)
     graph = onnx.helper.make_graph(
@@ -118,7 +118,7 @@ def test_weights_beside_an_onnx_file_are_pages_of_theirs(tmp_path: Path) -> None
 
 
 def _addresses(mod: Any) -> set[int]:
-    from tunefleet.compiler import footprint
+    from tunefleet.compiler.graph import footprint
 
     return {
         constant.value.data_ptr()
@@ -133,9 +133,9 @@ def _addresses(mod: Any) -> set[int]:
 def test_a_prepared_program_is_read_with_pages_of_the_plain_module_as_weights(
     target: Any, tmp_path: Path
 ) -> None:
-    from tunefleet.compiler.tasks import extract_tasks
-    from tunefleet.compiler.weights import load_program
-    from tunefleet.fleet.network_work import import_network, prepare_network
+    from tunefleet.compiler.graph.tasks import extract_tasks
+    from tunefleet.compiler.graph.weights import load_program
+    from tunefleet.stages.network_work import import_network, prepare_network
 
     tasked = import_network("zoo:tiny_cnn", target)
     prepared = prepare_network(tasked, target, tmp_path)
@@ -153,9 +153,9 @@ def test_a_prepared_program_is_read_with_pages_of_the_plain_module_as_weights(
 
 def test_shapes_of_a_network_hold_equal_weights_once(target: Any) -> None:
     from tunefleet.compiler.frontends import load_network
-    from tunefleet.compiler.graph import prepare
-    from tunefleet.compiler.host import to_tvm
-    from tunefleet.compiler.weights import SharedConstants
+    from tunefleet.compiler.graph.pipeline import prepare
+    from tunefleet.compiler.graph.weights import SharedConstants
+    from tunefleet.compiler.toolchain.host import to_tvm
 
     constants = SharedConstants()
     first, second = (
@@ -166,7 +166,7 @@ def test_shapes_of_a_network_hold_equal_weights_once(target: Any) -> None:
 
 
 def test_random_numbers_are_made_once_for_all_shapes() -> None:
-    from tunefleet.compiler import runners
+    from tunefleet.devices import runners
 
     first, second = (runners._random_tensor(shape, "float32") for shape in ((64, 3), (3, 64)))
     assert first.data_ptr() != second.data_ptr()
@@ -176,8 +176,8 @@ def test_random_numbers_are_made_once_for_all_shapes() -> None:
 
 
 def test_finalists_have_their_arguments_in_the_same_memory() -> None:
-    from tunefleet.compiler import runners
     from tunefleet.core.trial import Built
+    from tunefleet.devices import runners
 
     kind = "float32"
     first, second = runners.in_turn(

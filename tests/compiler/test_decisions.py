@@ -32,9 +32,12 @@ def tasks(tiny: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def spaces(tasks: dict[str, Any], target: Any) -> dict[str, Any]:
-    from tunefleet.compiler.decisions import DecisionSpace
+    from tunefleet.compiler.space.opening import sketches_of
+    from tunefleet.search.decisions import DecisionSpace
 
-    return {name: DecisionSpace.of(task.program, target) for name, task in tasks.items()}
+    return {
+        name: DecisionSpace.of(sketches_of(task.program, target)) for name, task in tasks.items()
+    }
 
 
 def programs(space: Any, count: int = 6) -> Any:
@@ -54,7 +57,7 @@ def trace_of(space: Any, program: Any) -> str:
 def test_a_program_reads_as_itself(
     name: str, spaces: dict[str, Any], tasks: dict[str, Any], target: Any
 ) -> None:
-    from tunefleet.compiler.replay import completed
+    from tunefleet.compiler.code.replay import completed
 
     space = spaces[name]
     for program in programs(space):
@@ -70,8 +73,8 @@ def test_a_completed_trace_makes_the_same_program_with_tvm_alone(
 ) -> None:
     import tvm
 
-    from tunefleet.compiler.programs import load_program
-    from tunefleet.compiler.replay import completed, replay
+    from tunefleet.compiler.code.replay import completed, replay
+    from tunefleet.compiler.toolchain.programs import load_program
 
     program = tasks[name].program
     for trace in spaces[name].traces(programs(spaces[name])):
@@ -90,9 +93,9 @@ def test_programs_of_metaschedules_search_are_programs_of_the_space(
 ) -> None:
     import tvm
 
-    from tunefleet.compiler.programs import load_program, trace_text
-    from tunefleet.compiler.replay import replay
-    from tunefleet.compiler.space import tune_context
+    from tunefleet.compiler.code.replay import replay
+    from tunefleet.compiler.space.cpu import tune_context
+    from tunefleet.compiler.toolchain.programs import load_program, trace_text
 
     program = tasks[name].program
     context = tune_context(load_program(program), target, "replay-trace", seed=3)
@@ -111,7 +114,7 @@ def test_programs_of_metaschedules_search_are_programs_of_the_space(
 def test_a_program_builds(
     name: str, spaces: dict[str, Any], tasks: dict[str, Any], target: Any, tmp_path: Any
 ) -> None:
-    from tunefleet.compiler.build import build_candidate
+    from tunefleet.compiler.code.build import build_candidate
 
     for trace in spaces[name].traces(programs(spaces[name], 2)):
         built = build_candidate(tasks[name].program, target, "x", trace, str(tmp_path))
@@ -148,8 +151,8 @@ def test_a_program_without_a_partner_stays(spaces: dict[str, Any]) -> None:
 def test_decisions_fit_another_convolution(
     spaces: dict[str, Any], tasks: dict[str, Any], target: Any
 ) -> None:
-    from tunefleet.compiler.programs import load_program
-    from tunefleet.compiler.replay import replay
+    from tunefleet.compiler.code.replay import replay
+    from tunefleet.compiler.toolchain.programs import load_program
 
     module = load_program(tasks["wide"].program)
     for program in programs(spaces["narrow"]):

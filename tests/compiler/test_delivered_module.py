@@ -14,11 +14,11 @@ pytestmark = pytest.mark.tvm
 @pytest.fixture(scope="module")
 def two_sizes(target: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """(networks, path) of one module for two sizes of the same network."""
-    from tunefleet.compiler.executable import compile_network, save_network
+    from tunefleet.compiler.code.executable import compile_network, save_network
     from tunefleet.compiler.frontends import load_network
-    from tunefleet.compiler.graph import prepare
-    from tunefleet.compiler.host import to_tvm
-    from tunefleet.compiler.variants import merged
+    from tunefleet.compiler.graph.pipeline import prepare
+    from tunefleet.compiler.graph.variants import merged
+    from tunefleet.compiler.toolchain.host import to_tvm
 
     networks = [load_network(f"zoo:tiny_cnn?size={size}") for size in (16, 24)]
     module = merged([prepare(network.mod, to_tvm(target)) for network in networks])
@@ -30,7 +30,7 @@ def two_sizes(target: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.mark.parametrize("index", [0, 1])
 def test_a_module_computes_the_network_at_each_of_its_shapes(two_sizes: Any, index: int) -> None:
     from tunefleet.artifacts.network import LoadedNetwork, entry_name
-    from tunefleet.compiler.executable import worst_difference
+    from tunefleet.compiler.code.executable import worst_difference
 
     network, path = two_sizes[0][index], two_sizes[1]
     actual = LoadedNetwork(str(path), entry_name(index)).run(network.example_inputs)
@@ -59,8 +59,8 @@ def test_weights_are_aligned_for_vector_instructions(two_sizes: Any) -> None:
 def test_the_plain_schedule_keeps_what_every_task_computes(tiny: Any, target: Any) -> None:
     import tvm
 
-    from tunefleet.compiler.plain import plainly_scheduled
-    from tunefleet.compiler.programs import load_program
+    from tunefleet.compiler.space.plain import plainly_scheduled
+    from tunefleet.compiler.toolchain.programs import load_program
 
     for weighted in tiny.tasks:
         module = load_program(weighted.task.program)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tunefleet.compiler.host import native_target, to_tvm
 from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.compiler.toolchain.host import native_target, to_tvm
 
 SIZE = 1 << 16
 SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, 88.7228, -87.5, -103.0, 100.0, -110.0])

@@ -12,9 +12,10 @@ SIZE = 64
 
 @pytest.fixture(scope="module")
 def space(conv_task: Any, target: Any) -> Any:
-    from tunefleet.compiler.decisions import DecisionSpace
+    from tunefleet.compiler.space.opening import sketches_of
+    from tunefleet.search.decisions import DecisionSpace
 
-    return DecisionSpace.of(conv_task.program, target)
+    return DecisionSpace.of(sketches_of(conv_task.program, target))
 
 
 def likes(space: Any) -> Any:
@@ -24,8 +25,8 @@ def likes(space: Any) -> Any:
 
 
 def run(space: Any, generations: int, start: Any = None, seed: int = 0) -> Any:
-    from tunefleet.compiler.evolve import Effort, evolve
-    from tunefleet.compiler.population import Population
+    from tunefleet.search.evolve import Effort, evolve
+    from tunefleet.search.population import Population
 
     effort = Effort(SIZE, generations, 0.85)
     begin = Population.empty(space.choices) if start is None else start

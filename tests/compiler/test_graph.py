@@ -43,7 +43,7 @@ def array(*shape: int, seed: int = 0) -> np.ndarray:
 
 def check(mod: Any, gone: set[str], shape: tuple[int, ...] = (1, 4, 6, 6)) -> None:
     """Simplifying removes the operators `gone` and changes no output."""
-    from tunefleet.compiler.simplify import simplify
+    from tunefleet.compiler.graph.simplify import simplify
 
     simplified = simplify(mod)
     x = array(*shape, seed=7)
@@ -97,7 +97,7 @@ def test_a_scale_is_folded_into_other_convolutions_too(rank: int, shape: tuple[i
 def test_a_grouped_transposed_convolution_keeps_its_scale_outside() -> None:
     from tvm import relax
 
-    from tunefleet.compiler.simplify import simplify
+    from tunefleet.compiler.graph.simplify import simplify
 
     def emit(builder: Any, x: Any) -> Any:
         weight = relax.const(array(4, 3, 3, 3))
@@ -111,7 +111,7 @@ def test_a_grouped_transposed_convolution_keeps_its_scale_outside() -> None:
 def test_transposes_in_a_row_are_joined(second: list[int], left: int) -> None:
     from tvm import relax
 
-    from tunefleet.compiler.simplify import simplify
+    from tunefleet.compiler.graph.simplify import simplify
 
     def emit(builder: Any, x: Any) -> Any:
         turned = builder.emit(relax.op.permute_dims(x, [0, 2, 3, 1]))
@@ -127,7 +127,7 @@ def test_transposes_in_a_row_are_joined(second: list[int], left: int) -> None:
 def test_a_convolution_used_twice_keeps_its_scale_outside() -> None:
     from tvm import relax
 
-    from tunefleet.compiler.simplify import simplify
+    from tunefleet.compiler.graph.simplify import simplify
 
     def emit(builder: Any, x: Any) -> Any:
         conv = builder.emit(relax.op.nn.conv2d(x, relax.const(array(4, 4, 1, 1))))
@@ -166,7 +166,7 @@ def test_padding_becomes_the_convolutions_in_nhwc_too() -> None:
 def test_padding_of_channels_stays() -> None:
     from tvm import relax
 
-    from tunefleet.compiler.simplify import simplify
+    from tunefleet.compiler.graph.simplify import simplify
 
     def emit(builder: Any, x: Any) -> Any:
         padded = builder.emit(relax.op.nn.pad(x, [0, 0, 2, 2, 0, 0, 0, 0]))
@@ -178,7 +178,7 @@ def test_padding_of_channels_stays() -> None:
 def test_padding_with_a_value_stays() -> None:
     from tvm import relax
 
-    from tunefleet.compiler.simplify import simplify
+    from tunefleet.compiler.graph.simplify import simplify
 
     def emit(builder: Any, x: Any) -> Any:
         padded = builder.emit(relax.op.nn.pad(x, [0, 0, 0, 0, 1, 1, 1, 1], pad_value=1.0))
@@ -206,7 +206,7 @@ def test_infinite_bounds_of_a_clip_are_no_operators(
 ) -> None:
     from tvm import relax
 
-    from tunefleet.compiler.simplify import simplify
+    from tunefleet.compiler.graph.simplify import simplify
 
     def emit(builder: Any, x: Any) -> Any:
         return builder.emit(relax.op.exp(builder.emit(relax.op.clip(x, low, high))))
@@ -229,7 +229,7 @@ def test_reshapes_around_a_linear_layer_are_removed() -> None:
 def test_a_reshape_to_another_shape_stays() -> None:
     from tvm import relax
 
-    from tunefleet.compiler.simplify import simplify
+    from tunefleet.compiler.graph.simplify import simplify
 
     def emit(builder: Any, x: Any) -> Any:
         flat = builder.emit(relax.op.reshape(x, (6, 8)))
@@ -267,8 +267,8 @@ def test_a_split_into_one_part_is_what_it_splits(target: Any) -> None:
     from tvm import relax
 
     from tunefleet.compiler.frontends.relax_ import tidy
-    from tunefleet.compiler.graph import prepare
-    from tunefleet.compiler.host import to_tvm
+    from tunefleet.compiler.graph.pipeline import prepare
+    from tunefleet.compiler.toolchain.host import to_tvm
 
     def emit(builder: Any, x: Any) -> Any:
         scaled = builder.emit(relax.op.nn.conv2d(x, relax.const(array(3, 2, 1, 1))))

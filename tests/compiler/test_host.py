@@ -12,7 +12,7 @@ pytestmark = pytest.mark.tvm
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="x86 feature names")
 def test_the_native_target_uses_only_what_the_processor_has() -> None:
-    from tunefleet.compiler.host import check_runs_here, native_target
+    from tunefleet.compiler.toolchain.host import check_runs_here, native_target
 
     check_runs_here(native_target())
 
@@ -22,7 +22,7 @@ def test_hidden_instructions_are_left_out(monkeypatch: pytest.MonkeyPatch) -> No
     """A hypervisor that hides AVX2 of a processor LLVM knows by name."""
     from dataclasses import replace
 
-    from tunefleet.compiler import host
+    from tunefleet.compiler.toolchain import host
 
     real = host.cpu_info()
     monkeypatch.setattr(host, "cpu_info", lambda: replace(real, flags=real.flags - {"avx2"}))
@@ -45,7 +45,7 @@ def test_hidden_instructions_are_left_out(monkeypatch: pytest.MonkeyPatch) -> No
     ],
 )
 def test_a_bad_target_is_refused_in_one_line(text: str, cause: str) -> None:
-    from tunefleet.compiler.host import parse_target
+    from tunefleet.compiler.toolchain.host import parse_target
 
     with pytest.raises(InputError, match=cause) as caught:
         parse_target(text)
@@ -53,7 +53,7 @@ def test_a_bad_target_is_refused_in_one_line(text: str, cause: str) -> None:
 
 
 def test_more_threads_than_cores_are_refused() -> None:
-    from tunefleet.compiler.host import check_runs_here, native_target
+    from tunefleet.compiler.toolchain.host import check_runs_here, native_target
 
     with pytest.raises(InputError, match="4096 threads"):
         check_runs_here(native_target(4096))
@@ -70,14 +70,14 @@ def test_hyperthreads_are_found_and_unknown_cores_stand_alone(tmp_path: Path) ->
 
 
 def test_the_default_is_a_thread_per_physical_core() -> None:
-    from tunefleet.compiler.host import native_target
+    from tunefleet.compiler.toolchain.host import native_target
     from tunefleet.hardware.processor import cpu_info, machine_layout
 
     assert machine_layout().threads == native_target().threads == cpu_info().physical_cores
 
 
 def test_a_target_text_reads_back() -> None:
-    from tunefleet.compiler.host import native_target, parse_target
+    from tunefleet.compiler.toolchain.host import native_target, parse_target
 
     target = native_target()
     assert parse_target(str(target)) == target

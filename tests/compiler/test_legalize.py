@@ -49,7 +49,7 @@ def _deconvolution(kernel: int, layouts: bool, **settings: Any) -> Any:
 def test_a_transposed_convolution_computes_what_tvms_does(
     kernel: int, settings: dict[str, int]
 ) -> None:
-    from tunefleet.compiler.legalize import legalize
+    from tunefleet.compiler.graph.legalize import legalize
 
     x = array(2, 4, 5, 7, seed=1)
     expected = run(_deconvolution(kernel, layouts=False, **settings), x)
@@ -58,7 +58,7 @@ def test_a_transposed_convolution_computes_what_tvms_does(
 
 
 def test_other_layouts_are_left_to_tvms_definition() -> None:
-    from tunefleet.compiler.legalize import legalize
+    from tunefleet.compiler.graph.legalize import legalize
 
     mod = _deconvolution(4, layouts=False, strides=2, padding=1)
     x = array(2, 4, 5, 7, seed=1)
@@ -68,7 +68,7 @@ def test_other_layouts_are_left_to_tvms_definition() -> None:
 def test_no_work_is_spent_on_the_zeros_between_pixels() -> None:
     import tvm
 
-    from tunefleet.compiler.legalize import legalize
+    from tunefleet.compiler.graph.legalize import legalize
 
     mod = legalize()(_deconvolution(4, layouts=True, strides=2, padding=1))
     flops = tvm.s_tir.analysis.estimate_tir_flops(tvm.IRModule({"main": mod["deconv2d"]}))
@@ -78,9 +78,9 @@ def test_no_work_is_spent_on_the_zeros_between_pixels() -> None:
 
 def _through_the_pipeline(emit: Any, x: np.ndarray, target: Any) -> list[np.ndarray]:
     """Outputs as of a network that is delivered: prepared, plainly scheduled, compiled."""
-    from tunefleet.compiler.executable import compile_network, run_compiled
-    from tunefleet.compiler.graph import prepare
-    from tunefleet.compiler.host import to_tvm
+    from tunefleet.compiler.code.executable import compile_network, run_compiled
+    from tunefleet.compiler.graph.pipeline import prepare
+    from tunefleet.compiler.toolchain.host import to_tvm
 
     mod = build(emit, x.shape, str(x.dtype))
     return run_compiled(compile_network(prepare(mod, to_tvm(target)), target, {}), [x])
@@ -198,10 +198,10 @@ def test_truths_are_compared(target: Any) -> None:
 def test_an_extreme_is_searched_like_any_reduction(target: Any) -> None:
     from tvm import relax
 
-    from tunefleet.compiler.graph import prepare
-    from tunefleet.compiler.host import to_tvm
-    from tunefleet.compiler.space import design_space
-    from tunefleet.compiler.tasks import extract_tasks
+    from tunefleet.compiler.graph.pipeline import prepare
+    from tunefleet.compiler.graph.tasks import extract_tasks
+    from tunefleet.compiler.space.cpu import design_space
+    from tunefleet.compiler.toolchain.host import to_tvm
 
     mod = build(lambda builder, x: builder.emit(relax.op.max(x, [2, 3])), (1, 64, 56, 56))
     (task,) = extract_tasks(prepare(mod, to_tvm(target)), target)

@@ -149,8 +149,8 @@ def test_layer_normalization_with_a_scale_of_another_rank(shape):
 def test_compute_definitions_survive_the_graph_pipeline(target):
     """TVM writes a reflecting Pad as a program beside the network."""
     from tunefleet.compiler.frontends import onnx_graph
-    from tunefleet.compiler.graph import prepare
-    from tunefleet.compiler.host import to_tvm
+    from tunefleet.compiler.graph.pipeline import prepare
+    from tunefleet.compiler.toolchain.host import to_tvm
 
     inputs = [random(1, 1, 5, 5), _whole(0, 0, 1, 1, 0, 0, 1, 1)]
     network = model("Pad", inputs, constants={1}, mode="reflect")

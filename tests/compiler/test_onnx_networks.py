@@ -143,9 +143,9 @@ def _load(path, folder, whole=False, **shapes):
 def _check(network, folder):
     """The prepared and compiled module computes what ONNX Runtime does."""
     from tunefleet.artifacts.network import LoadedNetwork
-    from tunefleet.compiler.executable import compile_network, save_network, worst_difference
-    from tunefleet.compiler.graph import prepare
-    from tunefleet.compiler.host import native_target, to_tvm
+    from tunefleet.compiler.code.executable import compile_network, save_network, worst_difference
+    from tunefleet.compiler.graph.pipeline import prepare
+    from tunefleet.compiler.toolchain.host import native_target, to_tvm
 
     target, path = native_target(1), folder / "module.so"
     save_network(compile_network(prepare(network.mod, to_tvm(target)), target, {}), path)

@@ -132,9 +132,9 @@ def test_a_batch_that_is_no_multiple_of_what_is_computed_together():
 def test_the_graph_pipeline_leaves_no_packing_to_be_computed(target):
     """Weights are packed when the network is imported, not at each inference."""
     from tunefleet.compiler.frontends import onnx_graph
-    from tunefleet.compiler.graph import prepare
-    from tunefleet.compiler.host import to_tvm
-    from tunefleet.compiler.tasks import extract_tasks
+    from tunefleet.compiler.graph.pipeline import prepare
+    from tunefleet.compiler.graph.tasks import extract_tasks
+    from tunefleet.compiler.toolchain.host import to_tvm
 
     inputs = [random(6, 1, 8), random(2, 96, 8, seed=1), random(2, 96, 32, seed=2)]
     inputs.append(random(2, 192, seed=3))

@@ -39,10 +39,10 @@ def imported(attention: Attention, tokens: int = TOKENS) -> tuple[Any, list[Any]
 
 def compiled(mod: Any, inputs: list[Any]) -> tuple[set[int], list[Any]]:
     """The last extents of softmax's inputs, and the outputs."""
-    from tunefleet.compiler.executable import compile_network, run_compiled
-    from tunefleet.compiler.graph import prepare
-    from tunefleet.compiler.host import native_target, to_tvm
-    from tunefleet.compiler.tasks import extract_tasks
+    from tunefleet.compiler.code.executable import compile_network, run_compiled
+    from tunefleet.compiler.graph.pipeline import prepare
+    from tunefleet.compiler.graph.tasks import extract_tasks
+    from tunefleet.compiler.toolchain.host import native_target, to_tvm
 
     target = native_target(1)
     prepared = prepare(mod, to_tvm(target))

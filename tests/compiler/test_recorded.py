@@ -20,7 +20,7 @@ def row(tmp_path: Path) -> dict[str, Any]:
 
 
 def test_a_record_becomes_its_program_again(row: dict[str, Any]) -> None:
-    from tunefleet.compiler.recorded import schedule_of
+    from tunefleet.compiler.code.recorded import schedule_of
 
     schedule = schedule_of(row["workload"], row["definition"], row["steps"])
     block = schedule.get_sblock("c")
@@ -29,7 +29,7 @@ def test_a_record_becomes_its_program_again(row: dict[str, Any]) -> None:
 
 
 def test_a_record_has_a_row_for_each_store(row: dict[str, Any]) -> None:
-    from tunefleet.compiler.recorded import per_store_features
+    from tunefleet.compiler.code.recorded import per_store_features
 
     arguments = (row["workload"], row["definition"], row["target"], row["steps"])
     found = per_store_features(*arguments)
@@ -42,7 +42,7 @@ def test_a_record_has_a_row_for_each_store(row: dict[str, Any]) -> None:
     [{"steps": ['["Nope",[],[],[]]']}, {"definition": "AAAA"}, {"target": "nowhere"}],
 )
 def test_what_does_not_fit_is_a_value_error(row: dict[str, Any], change: dict[str, Any]) -> None:
-    from tunefleet.compiler.recorded import per_store_features
+    from tunefleet.compiler.code.recorded import per_store_features
 
     row |= change
     with pytest.raises(ValueError, match=r"\w"):

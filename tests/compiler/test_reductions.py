@@ -63,9 +63,10 @@ def depthwise(x: Any, w: Any) -> Any:
 
 def vectors_of(text: str, target: Any) -> tuple[Any, list[int]]:
     """The decision space, and its sketches that take channels inside the reduction."""
-    from tunefleet.compiler.decisions import DecisionSpace
+    from tunefleet.compiler.space.opening import sketches_of
+    from tunefleet.search.decisions import DecisionSpace
 
-    space = DecisionSpace.of(text, target)
+    space = DecisionSpace.of(sketches_of(text, target))
     # The only reorder of these programs without tiling is the rule's own.
     kinds = [[each[0] for each in sketch.instructions] for sketch in space.sketches]
     return space, [i for i, k in enumerate(kinds) if "Reorder" in k and k.count("Split") == 1]
@@ -75,8 +76,8 @@ def vectors_of(text: str, target: Any) -> tuple[Any, list[int]]:
 def test_a_long_reduction_computes_the_same(
     function: Callable[[Any], Any], target: Any, tmp_path: Path
 ) -> None:
-    from tunefleet.compiler.build import build_candidate, build_default
-    from tunefleet.compiler.profile import check_output
+    from tunefleet.compiler.code.build import build_candidate, build_default
+    from tunefleet.devices.measuring import check_output
 
     text = program((1, 9, 9, 48), function, ())
     space, mine = vectors_of(text, target)

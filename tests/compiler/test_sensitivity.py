@@ -9,7 +9,7 @@ pytestmark = pytest.mark.tvm
 
 
 def test_the_coarsest_type_is_of_what_is_computed():
-    from tunefleet.compiler.sensitivity import coarsest_type
+    from tunefleet.compiler.graph.sensitivity import coarsest_type
     from tunefleet.compiler.toolchain import load_tvm
 
     relax = load_tvm().relax
@@ -24,7 +24,7 @@ def test_the_coarsest_type_is_of_what_is_computed():
 
 
 def test_floats_move_by_their_last_bit_and_integers_stay():
-    from tunefleet.compiler.sensitivity import nudged
+    from tunefleet.compiler.graph.sensitivity import nudged
 
     x, tokens = np.linspace(1, 2, 50, dtype="float32"), np.arange(3)
     moved, same = nudged([x, tokens], "float32")
@@ -35,7 +35,7 @@ def test_floats_move_by_their_last_bit_and_integers_stay():
 
 
 def test_floats_are_shuffled_and_integers_stay():
-    from tunefleet.compiler.sensitivity import shuffled
+    from tunefleet.compiler.graph.sensitivity import shuffled
 
     x, tokens = np.arange(50, dtype="float32").reshape(5, 10), np.arange(3)
     other, same = shuffled([x, tokens], 1)
@@ -46,7 +46,7 @@ def test_floats_are_shuffled_and_integers_stay():
 
 
 def test_an_infinity_that_both_have_is_no_difference():
-    from tunefleet.compiler.executable import worst_difference
+    from tunefleet.compiler.code.executable import worst_difference
 
     x = np.array([1.0, -np.inf, np.nan], "float32")
     assert worst_difference([x], [x.copy()]) == 0.0

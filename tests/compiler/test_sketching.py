@@ -14,8 +14,8 @@ pytestmark = pytest.mark.tvm
 def padded(tiny: Any, target: Any) -> list[tuple[Any, Any]]:
     """(module, trace) of each sketch of two depthwise convolutions, of 8 x 8 and of 7 x 7: of a
     prime number of steps all parts of a tile but one are 1."""
-    from tunefleet.compiler.space import design_space
-    from tunefleet.fleet.network_work import import_network
+    from tunefleet.compiler.space.cpu import design_space
+    from tunefleet.stages.network_work import import_network
 
     found = []
     for tasks in (tiny.tasks, import_network("zoo:tiny_cnn?size=14", target).tasks):
@@ -27,7 +27,7 @@ def padded(tiny: Any, target: Any) -> list[tuple[Any, Any]]:
 
 @pytest.fixture
 def unopened(monkeypatch: pytest.MonkeyPatch) -> Any:
-    from tunefleet.compiler import sketching
+    from tunefleet.compiler.space import sketching
 
     monkeypatch.setattr(sketching, "_verdicts", {})
     return sketching

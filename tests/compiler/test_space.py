@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tunefleet.compiler.space import vector_extent
+from tunefleet.compiler.space.cpu import vector_extent
 
 
 @pytest.mark.parametrize(

@@ -29,23 +29,28 @@ class LongInner:
 
 
 def request(task: Any, target: Any, **values: Any) -> Any:
-    from tunefleet.compiler.select import SelectRequest
+    from tunefleet.search.selection import SelectRequest
 
     return replace(SelectRequest(task.program, target, SETTINGS, batch=4, seed=1), **values)
 
 
+def selected(request: Any, guide: Any) -> Any:
+    from tunefleet.compiler.space.opening import task_space
+    from tunefleet.search.selection import select
+
+    return select(request, task_space(request.program, request.target), guide)
+
+
 @pytest.fixture(scope="module")
 def candidates(conv_task: Any, target: Any) -> tuple[Candidate, ...]:
-    from tunefleet.compiler.select import select
-
-    return select(request(conv_task, target), None).candidates
+    return selected(request(conv_task, target), None).candidates
 
 
 @pytest.fixture(scope="module")
 def built(
     candidates: tuple[Candidate, ...], conv_task: Any, target: Any, tmp_path_factory: Any
 ) -> Built:
-    from tunefleet.compiler.build import build_candidate
+    from tunefleet.compiler.code.build import build_candidate
 
     first = candidates[0]
     directory = str(tmp_path_factory.mktemp("built"))
@@ -57,44 +62,38 @@ def built(
 def test_selection_depends_on_the_request_alone(
     candidates: tuple[Candidate, ...], conv_task: Any, target: Any
 ) -> None:
-    from tunefleet.compiler.select import select
-
-    again = select(request(conv_task, target), None)
+    again = selected(request(conv_task, target), None)
     assert [c.candidate_id for c in again.candidates] == [c.candidate_id for c in candidates]
 
 
 def test_what_was_tried_is_not_selected_again(
     candidates: tuple[Candidate, ...], conv_task: Any, target: Any
 ) -> None:
-    from tunefleet.compiler.select import select
-
     tried = frozenset(c.candidate_id for c in candidates)
-    again = select(request(conv_task, target, tried=tried), None)
+    again = selected(request(conv_task, target, tried=tried), None)
     assert not tried & {c.candidate_id for c in again.candidates}
 
 
 def test_the_best_known_are_bred_from_but_not_returned(
     candidates: tuple[Candidate, ...], conv_task: Any, target: Any
 ) -> None:
-    from tunefleet.compiler.guide import Guide
-    from tunefleet.compiler.select import select
+    from tunefleet.search.guide import Guide
 
     known = tuple((c.candidate_id, c.trace, 1e-3) for c in candidates)
     tried = frozenset(c.candidate_id for c in candidates)
 
     asked = request(conv_task, target, known=known, tried=tried, seed=5)
-    found = select(asked, Guide(LongInner(), None))
+    found = selected(asked, Guide(LongInner(), None))
     assert found.candidates
     assert not tried & {c.candidate_id for c in found.candidates}
 
 
 def test_scores_come_best_first_and_features_come_along(conv_task: Any, target: Any) -> None:
-    from tunefleet.compiler.guide import Guide
-    from tunefleet.compiler.select import select
     from tunefleet.features import is_of_schema
+    from tunefleet.search.guide import Guide
 
     settings = replace(SETTINGS, random_share=0.0)
-    found = select(
+    found = selected(
         request(conv_task, target, settings=settings), Guide(LongInner(), None)
     ).candidates
     scores = [c.score for c in found]
@@ -105,29 +104,26 @@ def test_scores_come_best_first_and_features_come_along(conv_task: Any, target: 
 def test_a_donated_trace_comes_first(
     candidates: tuple[Candidate, ...], conv_task: Any, target: Any
 ) -> None:
-    from tunefleet.compiler.select import select
-
     proposal = candidates[2]
-    found = select(request(conv_task, target, donors=(proposal.trace,), seed=77), None)
+    found = selected(request(conv_task, target, donors=(proposal.trace,), seed=77), None)
     assert found.candidates[0].candidate_id == proposal.candidate_id
 
 
 def test_a_model_says_which_donor_comes_first_but_the_tasks_own_programs_precede(
     candidates: tuple[Candidate, ...], conv_task: Any, target: Any
 ) -> None:
-    from tunefleet.compiler.guide import Guide
-    from tunefleet.compiler.select import select
+    from tunefleet.search.guide import Guide
 
     guide, number = Guide(LongInner(), None), len(candidates)
     asked = request(
         conv_task, target, donors=tuple(c.trace for c in candidates), batch=2 * number
     )  # fmt: skip
-    found = select(asked, guide).candidates[:number]
+    found = selected(asked, guide).candidates[:number]
     assert {c.candidate_id for c in found} == {c.candidate_id for c in candidates}
     scores = [c.score for c in found]
     assert scores == sorted(scores, reverse=True)
     last = found[-1]
-    again = select(replace(asked, elsewhere=(last.trace,)), guide).candidates[:number]
+    again = selected(replace(asked, elsewhere=(last.trace,)), guide).candidates[:number]
     assert [c.candidate_id for c in again] == [
         last.candidate_id, *(c.candidate_id for c in found[:-1])
     ]  # fmt: skip
@@ -136,22 +132,19 @@ def test_a_model_says_which_donor_comes_first_but_the_tasks_own_programs_precede
 def test_donors_take_half_a_batch_of_a_model(
     candidates: tuple[Candidate, ...], conv_task: Any, target: Any
 ) -> None:
-    from tunefleet.compiler.guide import Guide
-    from tunefleet.compiler.select import select
+    from tunefleet.search.guide import Guide
 
     settings = replace(SETTINGS, random_share=0.0)
     asked = request(
         conv_task, target, settings=settings, donors=tuple(c.trace for c in candidates), batch=2
     )  # fmt: skip
-    first, second = select(asked, Guide(LongInner(), None)).candidates
+    first, second = selected(asked, Guide(LongInner(), None)).candidates
     assert first.candidate_id in {c.candidate_id for c in candidates}
     assert second.score > first.score
 
 
 def test_a_donor_that_does_not_fit_is_passed_over(conv_task: Any, target: Any) -> None:
-    from tunefleet.compiler.select import select
-
-    assert select(request(conv_task, target, donors=("[[],[]]", "nonsense")), None).candidates
+    assert selected(request(conv_task, target, donors=("[[],[]]", "nonsense")), None).candidates
 
 
 def test_a_built_candidate_is_a_library(built: Built) -> None:
@@ -163,7 +156,7 @@ def test_a_built_candidate_is_a_library(built: Built) -> None:
 def test_a_trace_that_does_not_fit_is_a_failed_trial(
     candidates: tuple[Candidate, ...], tiny: Any, target: Any, tmp_path: Path
 ) -> None:
-    from tunefleet.compiler.build import build_candidate
+    from tunefleet.compiler.code.build import build_candidate
 
     other = tiny.tasks[-1].task
     found = build_candidate(other.program, target, "x", candidates[0].trace, str(tmp_path))
@@ -173,7 +166,7 @@ def test_a_trace_that_does_not_fit_is_a_failed_trial(
 
 
 def test_measurement_keeps_every_repeat(built: Built) -> None:
-    from tunefleet.compiler.profile import profile_candidate
+    from tunefleet.devices.measuring import profile_candidate
 
     found = profile_candidate(built, MEASURE, None)
     assert isinstance(found, Measurement)
@@ -181,7 +174,7 @@ def test_measurement_keeps_every_repeat(built: Built) -> None:
 
 
 def test_a_hopeless_candidate_is_cut_short(built: Built) -> None:
-    from tunefleet.compiler.profile import profile_candidate
+    from tunefleet.devices.measuring import profile_candidate
 
     settings = replace(MEASURE, repeats=9, slow_repeats=2)
     found = profile_candidate(built, settings, best_s=1e-9)
@@ -190,7 +183,7 @@ def test_a_hopeless_candidate_is_cut_short(built: Built) -> None:
 
 
 def test_a_missing_library_is_a_failed_trial(built: Built) -> None:
-    from tunefleet.compiler.profile import profile_candidate
+    from tunefleet.devices.measuring import profile_candidate
 
     found = profile_candidate(replace(built, path="/nowhere.so"), MEASURE, None)
     assert isinstance(found, Failure)
@@ -198,7 +191,7 @@ def test_a_missing_library_is_a_failed_trial(built: Built) -> None:
 
 
 def test_finalists_are_measured_in_turn(built: Built) -> None:
-    from tunefleet.compiler.profile import profile_interleaved
+    from tunefleet.devices.measuring import profile_interleaved
 
     found = profile_interleaved([built, replace(built, path="/nowhere.so"), built], MEASURE)
     assert [type(f) for f in found] == [Measurement, Failure, Measurement]
@@ -207,8 +200,8 @@ def test_finalists_are_measured_in_turn(built: Built) -> None:
 def test_every_candidate_computes_what_the_default_computes(
     candidates: tuple[Candidate, ...], conv_task: Any, target: Any, tmp_path: Path
 ) -> None:
-    from tunefleet.compiler.build import build_checked, build_default
-    from tunefleet.compiler.profile import check_output
+    from tunefleet.compiler.code.build import build_checked, build_default
+    from tunefleet.devices.measuring import check_output
 
     directory = str(tmp_path)
     default = build_default(conv_task.program, target, "default", directory)
@@ -220,9 +213,9 @@ def test_every_candidate_computes_what_the_default_computes(
 
 
 def test_a_program_that_computes_something_else_is_found_out(target: Any, tmp_path: Path) -> None:
-    from tunefleet.compiler.build import compile_module
-    from tunefleet.compiler.profile import check_output
+    from tunefleet.compiler.code.build import compile_module
     from tunefleet.compiler.toolchain import load_tvm
+    from tunefleet.devices.measuring import check_output
 
     te = load_tvm().te
     a = te.placeholder((8, 8), name="a")
@@ -246,10 +239,10 @@ def test_a_program_that_computes_something_else_is_found_out(target: Any, tmp_pa
 
 def test_roots_are_checked_with_what_has_one(target: Any, tmp_path: Path) -> None:
     """Random arguments may be negative: the squares of a norm, computed elsewhere, are not."""
-    from tunefleet.compiler.build import compile_module
-    from tunefleet.compiler.profile import check_output
-    from tunefleet.compiler.tasks import normalized
+    from tunefleet.compiler.code.build import compile_module
+    from tunefleet.compiler.graph.tasks import normalized
     from tunefleet.compiler.toolchain import load_tvm
+    from tunefleet.devices.measuring import check_output
 
     tvm = load_tvm()
     a = tvm.te.placeholder((8, 8), name="a")
@@ -269,9 +262,9 @@ def test_roots_are_checked_with_what_has_one(target: Any, tmp_path: Path) -> Non
 def test_runs_of_a_network_with_many_weights_take_other_copies(
     built: Built, conv_task: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tunefleet.compiler import runners
-    from tunefleet.compiler.profile import profile_candidate, profile_interleaved
-    from tunefleet.compiler.programs import nbytes, weights
+    from tunefleet.compiler.toolchain.programs import nbytes, weights
+    from tunefleet.devices import runners
+    from tunefleet.devices.measuring import profile_candidate, profile_interleaved
 
     indices, size = weights(conv_task.program)
     assert sum(nbytes(*built.args[i]) for i in indices) == size > 0
@@ -289,8 +282,8 @@ def test_runs_of_a_network_with_many_weights_take_other_copies(
 
 
 def test_copies_of_weights_are_aligned_and_apart(built: Built, conv_task: Any) -> None:
-    from tunefleet.compiler import runners
-    from tunefleet.compiler.programs import nbytes, weights
+    from tunefleet.compiler.toolchain.programs import nbytes, weights
+    from tunefleet.devices import runners
 
     indices, _ = weights(conv_task.program)
     sets = runners._rotation(built, indices, 3)

@@ -27,9 +27,9 @@ def _saved(folder: Any, forward: Any, *inputs: Any, **options: Any) -> Any:
 
 def _outputs(network: Any, folder: Any, target: Any) -> list[Any]:
     from tunefleet.artifacts.network import LoadedNetwork
-    from tunefleet.compiler.executable import compile_network, save_network
-    from tunefleet.compiler.graph import prepare
-    from tunefleet.compiler.host import to_tvm
+    from tunefleet.compiler.code.executable import compile_network, save_network
+    from tunefleet.compiler.graph.pipeline import prepare
+    from tunefleet.compiler.toolchain.host import to_tvm
 
     path = folder / "module.so"
     save_network(compile_network(prepare(network.mod, to_tvm(target)), target, {}), path)
@@ -144,7 +144,7 @@ def test_threads_share_the_units_of_a_large_recurrent_layer(kind: str, tmp_path:
     import torch
 
     from tunefleet.artifacts.runtime import set_threads
-    from tunefleet.compiler.host import native_target
+    from tunefleet.compiler.toolchain.host import native_target
 
     torch.manual_seed(0)
     layer = getattr(torch.nn, kind)(8, 400, batch_first=True)

@@ -49,8 +49,8 @@ def network(channels: int = 64, size: int = 18) -> tuple[Any, Any]:
 
 @pytest.fixture(scope="module")
 def prepared(target: Any) -> tuple[Any, Any]:
-    from tunefleet.compiler.graph import prepare
-    from tunefleet.compiler.host import to_tvm
+    from tunefleet.compiler.graph.pipeline import prepare
+    from tunefleet.compiler.toolchain.host import to_tvm
 
     mod, data = network()
     return prepare(mod, to_tvm(target)), data
@@ -59,14 +59,15 @@ def prepared(target: Any) -> tuple[Any, Any]:
 @pytest.fixture(scope="module")
 def traces(prepared: tuple[Any, Any], target: Any) -> dict[str, tuple[Any, str]]:
     """By task: the task and a trace of its other form."""
-    from tunefleet.compiler.decisions import DecisionSpace
-    from tunefleet.compiler.tasks import extract_tasks
+    from tunefleet.compiler.graph.tasks import extract_tasks
+    from tunefleet.compiler.space.opening import sketches_of
+    from tunefleet.search.decisions import DecisionSpace
 
     found = {}
     for weighted in extract_tasks(prepared[0], target):
         if weighted.task.operator != "conv2d":
             continue
-        space = DecisionSpace.of(weighted.task.program, target)
+        space = DecisionSpace.of(sketches_of(weighted.task.program, target))
         random = space.traces(space.sample(40, np.random.default_rng(1)))
         assert {True, False} == {is_winograd(trace) for trace in random}
         trace = next(trace for trace in random if is_winograd(trace))
@@ -80,10 +81,10 @@ def traces(prepared: tuple[Any, Any], target: Any) -> dict[str, tuple[Any, str]]
 def test_it_is_the_convolution(
     shape: tuple[int, ...], padding: tuple[int, int, int, int], target: Any, tmp_path: Path
 ) -> None:
-    from tunefleet.compiler import winograd
-    from tunefleet.compiler.build import compile_module
-    from tunefleet.compiler.plain import plainly_scheduled
-    from tunefleet.compiler.tasks import normalized
+    from tunefleet.compiler.code.build import compile_module
+    from tunefleet.compiler.graph import winograd
+    from tunefleet.compiler.graph.tasks import normalized
+    from tunefleet.compiler.space.plain import plainly_scheduled
     from tunefleet.compiler.toolchain import load_tvm
 
     tvm = load_tvm()
@@ -111,11 +112,11 @@ def test_it_is_the_convolution(
 def test_it_is_offered_where_it_may_pay(
     channels: int, size: int, offered: bool, target: Any
 ) -> None:
-    from tunefleet.compiler.forms import forms
-    from tunefleet.compiler.graph import prepare
-    from tunefleet.compiler.host import to_tvm
-    from tunefleet.compiler.programs import load_program
-    from tunefleet.compiler.tasks import extract_tasks
+    from tunefleet.compiler.graph.forms import forms
+    from tunefleet.compiler.graph.pipeline import prepare
+    from tunefleet.compiler.graph.tasks import extract_tasks
+    from tunefleet.compiler.toolchain.host import to_tvm
+    from tunefleet.compiler.toolchain.programs import load_program
 
     mod, _ = network(channels, size)
     tasks = extract_tasks(prepare(mod, to_tvm(target)), target)
@@ -125,8 +126,8 @@ def test_it_is_offered_where_it_may_pay(
 
 
 def test_a_task_stays_itself_with_another_form(prepared: tuple[Any, Any], target: Any) -> None:
-    from tunefleet.compiler.forms import direct
-    from tunefleet.compiler.tasks import extract_tasks
+    from tunefleet.compiler.graph.forms import direct
+    from tunefleet.compiler.graph.tasks import extract_tasks
     from tunefleet.compiler.toolchain import load_tvm
 
     tvm = load_tvm()
@@ -146,8 +147,8 @@ def test_a_task_stays_itself_with_another_form(prepared: tuple[Any, Any], target
 def test_candidates_compute_what_the_default_computes(
     traces: dict[str, tuple[Any, str]], target: Any, tmp_path: Path
 ) -> None:
-    from tunefleet.compiler.build import build_candidate, build_checked, build_default
-    from tunefleet.compiler.profile import check_output
+    from tunefleet.compiler.code.build import build_candidate, build_checked, build_default
+    from tunefleet.devices.measuring import check_output
 
     directory = str(tmp_path)
     for task, trace in traces.values():
@@ -163,7 +164,7 @@ def test_candidates_compute_what_the_default_computes(
 def test_delivered_modules_hold_the_weights_of_the_form(
     prepared: tuple[Any, Any], traces: dict[str, tuple[Any, str]], target: Any
 ) -> None:
-    from tunefleet.compiler.executable import compile_network, run_compiled, worst_difference
+    from tunefleet.compiler.code.executable import compile_network, run_compiled, worst_difference
 
     module, data = prepared
     expected = run_compiled(compile_network(module, target, {}), [data])
@@ -178,9 +179,10 @@ def test_delivered_modules_hold_the_weights_of_the_form(
 def test_a_form_of_which_little_is_known_is_tried_whatever_its_score(
     traces: dict[str, tuple[Any, str]], target: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tunefleet.compiler import select
-    from tunefleet.compiler.decisions import DecisionSpace
+    from tunefleet.compiler.space.opening import sketches_of, task_space
     from tunefleet.core.settings import SearchSettings
+    from tunefleet.search import selection as select
+    from tunefleet.search.decisions import DecisionSpace
 
     def direct_first(selection: Any, population: Any) -> Any:
         return 1.0 - selection._space.decisions.forms[population.sketch]
@@ -194,7 +196,7 @@ def test_a_form_of_which_little_is_known_is_tried_whatever_its_score(
             seed=1,
             known=tuple((str(i), trace, 1e-3) for i, trace in enumerate(known)),
         )
-        found = select.select(request, Indifferent()).candidates
+        found = select.select(request, task_space(task.program, target), Indifferent()).candidates
         return sum(is_winograd(candidate.trace) for candidate in found)
 
     class Indifferent:
@@ -203,7 +205,7 @@ def test_a_form_of_which_little_is_known_is_tried_whatever_its_score(
 
     monkeypatch.setattr(select._Selection, "_score", direct_first)
     task, _ = next(iter(traces.values()))
-    space = DecisionSpace.of(task.program, target)
+    space = DecisionSpace.of(sketches_of(task.program, target))
     random = space.traces(space.sample(80, np.random.default_rng(3)))
     tried = [trace for trace in random if is_winograd(trace)]
     assert len(tried) >= select._FORM_TRIALS
@@ -212,9 +214,9 @@ def test_a_form_of_which_little_is_known_is_tried_whatever_its_score(
 
 
 def test_networks_that_were_fused_in_another_way_keep_the_direct_form(target: Any) -> None:
-    from tunefleet.compiler.forms import with_forms
-    from tunefleet.compiler.graph import prepare
-    from tunefleet.compiler.host import to_tvm
+    from tunefleet.compiler.graph.forms import with_forms
+    from tunefleet.compiler.graph.pipeline import prepare
+    from tunefleet.compiler.toolchain.host import to_tvm
 
     mod, other = (prepare(network(size=size)[0], to_tvm(target)) for size in (4, 6))
     assert with_forms(mod, other) is mod

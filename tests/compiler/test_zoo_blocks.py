@@ -127,8 +127,8 @@ def _import(block: Callable[[], Any], target: Any) -> Any:
     import torch
 
     from tunefleet.compiler.frontends.torch_ import TorchReference, import_program
-    from tunefleet.compiler.graph import prepare
-    from tunefleet.compiler.host import to_tvm
+    from tunefleet.compiler.graph.pipeline import prepare
+    from tunefleet.compiler.toolchain.host import to_tvm
 
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)
@@ -146,7 +146,7 @@ def test_a_block_computes_what_torch_does(
     block: Callable[[], Any], target: Any, tmp_path: Path
 ) -> None:
     from tunefleet.artifacts.network import LoadedNetwork
-    from tunefleet.compiler.executable import compile_network, save_network, worst_difference
+    from tunefleet.compiler.code.executable import compile_network, save_network, worst_difference
 
     imported, module = _import(block, target)
     path = str(tmp_path / "block.so")
@@ -160,7 +160,7 @@ def test_a_block_computes_what_torch_does(
     ("block", "most"), [(_convnext, 2), (_resnet3d, 2), (_dcgan, 2), (_resnext, 2)]
 )
 def test_few_transposes_are_left(block: Callable[[], Any], most: int, target: Any) -> None:
-    from tunefleet.compiler.tasks import extract_tasks
+    from tunefleet.compiler.graph.tasks import extract_tasks
 
     tasks = extract_tasks(_import(block, target)[1], target)
     assert sum("transpose" in weighted.task.name for weighted in tasks) <= most

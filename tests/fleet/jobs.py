@@ -24,8 +24,8 @@ SETTINGS = replace(
 
 
 def spec_of(imported: Any, trials: int, settings: TuneSettings = SETTINGS) -> JobSpec:
-    from tunefleet.compiler.host import native_target
     from tunefleet.compiler.toolchain import toolchain_identity
+    from tunefleet.compiler.toolchain.host import native_target
     from tunefleet.hardware.processor import device_identity
 
     return JobSpec(
@@ -68,11 +68,11 @@ def search(
 
 def main(home: str, trials: str) -> None:
     """Run or resume two jobs in a process of its own, to be killed by a test."""
-    from tunefleet.compiler.host import native_target
+    from tunefleet.compiler.toolchain.host import native_target
     from tunefleet.core.events import StageFinished
-    from tunefleet.fleet.machine import Machine
-    from tunefleet.fleet.network_work import import_network
+    from tunefleet.stages.network_work import import_network
     from tunefleet.store import open_store
+    from tunefleet.workers.machine import Machine
 
     target = native_target(1)
     store = open_store(Path(home))

@@ -18,9 +18,9 @@ from tests.fleet.jobs import APART, SETTINGS, open_job
 from tunefleet.core.stage import StageKind
 from tunefleet.core.trial import Failure
 from tunefleet.fleet.local import Wanted, search_of, shell_on
-from tunefleet.fleet.machine import Machine
 from tunefleet.scheduler.values import JobEnd
 from tunefleet.store import MemoryStore
+from tunefleet.workers.machine import Machine
 
 pytestmark = pytest.mark.tvm
 

@@ -14,11 +14,12 @@ from tunefleet.core.identity import Tier
 from tunefleet.core.stage import SelectResult, StageKey, StageKind
 from tunefleet.core.trial import Failure, FailureKind, Measurement
 from tunefleet.costmodel.registry import registry_of
-from tunefleet.fleet import stages, work
-from tunefleet.fleet.finalists import Finalists
-from tunefleet.fleet.pool import CallEnd, CallFailure
-from tunefleet.results import tuning_curve
+from tunefleet.runs.results import tuning_curve
+from tunefleet.stages import runner as stages
+from tunefleet.stages import work
+from tunefleet.stages.finalists import Finalists
 from tunefleet.store import MemoryStore
+from tunefleet.workers.pool import CallEnd, CallFailure
 
 pytestmark = pytest.mark.tvm
 
@@ -185,7 +186,7 @@ def test_a_failing_candidate_is_a_failed_trial_and_the_run_goes_on(
 def test_a_wrong_program_never_wins(
     tiny: Any, machine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tunefleet.compiler.profile import Check
+    from tunefleet.devices.measuring import Check
 
     store = MemoryStore()
     job = open_job(store, tiny, 12, replace(SETTINGS, transfer=False))

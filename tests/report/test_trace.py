@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tests.traces import MINE, OTHER, open_job, ran, whole_round
+from tests.runs.traces import MINE, OTHER, open_job, ran, whole_round
 from tunefleet.report import trace as drawn
 from tunefleet.report.units import UNKNOWN
+from tunefleet.runs.timeline import build_trace, find_job
 from tunefleet.store import MemoryStore
-from tunefleet.trace import build_trace, find_job
 
 
 @pytest.fixture

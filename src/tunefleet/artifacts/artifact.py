@@ -30,8 +30,8 @@ from tunefleet.core.identity import DeviceIdentity, ToolchainIdentity
 from tunefleet.core.network import NetworkInfo, Signature, TensorSpec
 from tunefleet.core.target import Target
 from tunefleet.errors import InputError, SetupError
-from tunefleet.files import check_regular
-from tunefleet.scratch import scratch_folder
+from tunefleet.system.files import check_regular
+from tunefleet.system.scratch import scratch_folder
 
 SCHEMA = "tunefleet-artifact/2"
 

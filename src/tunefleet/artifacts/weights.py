@@ -2,7 +2,7 @@
 
 Inside the module they would be copied at each load, in each process, and a library takes no more
 than 2 GB of them. The file is in the safetensors format, with every tensor aligned for vector
-instructions by paddings between them. (`tunefleet.compiler.weights` writes it.)
+instructions by paddings between them. (`tunefleet.compiler.graph.weights` writes it.)
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import typer
 
 from tunefleet.cli import options, output
 from tunefleet.errors import InputError, raise_mistake
-from tunefleet.files import check_regular
+from tunefleet.system.files import check_regular
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,7 +38,7 @@ def run(
 ) -> None:
     """Run a tuned network on arrays in .npy files."""
     arrays = [read_array(Path(path)) for path in input]
-    from tunefleet.inference import run_artifact
+    from tunefleet.artifacts.opening import run_artifact
 
     outputs = run_artifact(artifact, arrays, home, require_signed)
     paths = _save(outputs, Path(output_path)) if output_path else [None] * len(outputs)
@@ -66,7 +66,7 @@ def evaluate(
     traceback: options.Traceback = False,
 ) -> None:
     """Measure a tuned network again, beside the framework it comes from and untuned TVM."""
-    from tunefleet.inference import evaluate_artifact
+    from tunefleet.runs.evaluation import evaluate_artifact
 
     result = evaluate_artifact(artifact, home, rounds, require_signed)
     output.tell(json, result, lambda: _show_evaluation(result))
@@ -93,7 +93,7 @@ def report(
     traceback: options.Traceback = False,
 ) -> None:
     """Show the report of a tuned network and the path of its page."""
-    from tunefleet.inference import open_artifact
+    from tunefleet.artifacts.opening import open_artifact
 
     # Read anywhere, also where the artifact's code cannot run.
     found = open_artifact(artifact, home)
@@ -121,7 +121,7 @@ def sign(
 ) -> None:
     """Sign a tuned network with your key, for those who have its public half."""
     from tunefleet.artifacts import signature
-    from tunefleet.inference import open_artifact
+    from tunefleet.artifacts.opening import open_artifact
 
     found = open_artifact(artifact, home)
     signed = str(signature.sign(found.path / "artifact.json", key))

@@ -68,11 +68,11 @@ def _tell(json: str | None, job: Job, state: str, text: str) -> None:
 
 
 def _ask(name: str, home: Path | None, wish: Wish) -> Job:
-    from tunefleet.context import default_home
+    from tunefleet.core.home import default_home
     from tunefleet.core.job import JobState
     from tunefleet.fleet.controls import controls_of
+    from tunefleet.runs.timeline import find_job
     from tunefleet.store import open_store
-    from tunefleet.trace import find_job
 
     home = home or default_home()
     if not home.is_dir():  # looking must not create a store

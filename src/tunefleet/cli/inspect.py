@@ -33,8 +33,8 @@ def tasks(
 
     network_name(network)
     from tunefleet.core.importing import ImportOptions
-    from tunefleet.listing import list_tasks
-    from tunefleet.request import shape_request
+    from tunefleet.runs.listing import list_tasks
+    from tunefleet.runs.request import shape_request
 
     shapes = shape_request(
         options.by_input(shape), options.by_dimension(dim), options.by_constant(constant)
@@ -83,7 +83,7 @@ def _show_jobs(listing: list[dict[str, Any]]) -> None:
 
 
 def _jobs(home: Path | None) -> list[dict[str, Any]]:
-    from tunefleet.context import default_home
+    from tunefleet.core.home import default_home
     from tunefleet.store import open_store
 
     home = home or default_home()
@@ -99,11 +99,13 @@ def _jobs(home: Path | None) -> list[dict[str, Any]]:
 def _described(job: Job, summary: Any, home: Path) -> dict[str, Any]:
     """One job; what only a finished one has is None. One that no process works on any more was
     interrupted, whatever it was when its process was killed."""
+    from tunefleet.core.home import Home
     from tunefleet.core.job import JobState
     from tunefleet.fleet.locks import is_locked
 
     summary, state = summary or {}, str(job.state)
-    if job.state is JobState.RUNNING and not is_locked(home / "locks", job.spec.fingerprint):
+    locks = Home(home).locks
+    if job.state is JobState.RUNNING and not is_locked(locks, job.spec.fingerprint):
         state = "interrupted"
     return {
         "job": job.job_id,
@@ -127,7 +129,7 @@ def doctor(
     traceback: options.Traceback = False,
 ) -> None:
     """Check whether this machine can tune, and what to improve."""
-    from tunefleet.compiler.doctor import examine
+    from tunefleet.devices.doctor import examine
     from tunefleet.hardware.processor import machine_layout
 
     host, device = options.core_numbers(host_cores), options.core_numbers(device_cores)

@@ -130,15 +130,15 @@ def _written(error: BaseException) -> Path | None:
     """The file with what a report of a bug needs, below the home folder or among temporary files;
     None where neither can be written."""
     from tunefleet.artifacts.runtime import installed_versions
-    from tunefleet.context import default_home
+    from tunefleet.core.home import Home, default_home
 
     details = getattr(error, "details", "") or "".join(traceback.format_exception(error))
     command = " ".join(shlex.quote(word) for word in sys.argv)
     versions = ", ".join(f"{k} {v}" for k, v in installed_versions().items() if v)
     text = f"{command}\n{platform.platform()}, Python {sys.version}\n{versions}\n\n{details}"
     name = f"bug-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
-    home = Path(os.environ.get(HOME_VARIABLE) or default_home())
-    for folder in (home / "bugs", Path(tempfile.gettempdir())):
+    home = Home(Path(os.environ.get(HOME_VARIABLE) or default_home()))
+    for folder in (home.bugs, Path(tempfile.gettempdir())):
         with contextlib.suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(text)

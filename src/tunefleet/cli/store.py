@@ -18,7 +18,7 @@ app = typer.Typer(
 
 
 def _path(home: Path | None) -> Path:
-    from tunefleet.context import default_home
+    from tunefleet.core.home import default_home
     from tunefleet.store import store_path
 
     return store_path(home or default_home())

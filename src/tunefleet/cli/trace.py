@@ -43,7 +43,7 @@ def trace(
     traceback: options.Traceback = False,
 ) -> None:
     """Draw which stages of a run ran where and when, and how well resources were used."""
-    from tunefleet.trace import replay_of, trace_run
+    from tunefleet.runs.timeline import replay_of, trace_run
 
     found = trace_run(run, home)
     recorded = replay_of(found).to_json() if durations is not None else None

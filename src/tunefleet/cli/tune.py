@@ -177,8 +177,8 @@ def _check_network(network: str) -> None:
 def _check_model(name: str, home: Path | None) -> None:
     """Refuse a cost model that is not there or cannot steer a search."""
     if name != NO_MODEL:
-        from tunefleet.context import default_home
-        from tunefleet.request import pretrained_model
+        from tunefleet.core.home import default_home
+        from tunefleet.runs.request import pretrained_model
 
         pretrained_model(name, home or default_home())
 
@@ -209,7 +209,7 @@ def _tune_one(
     quiet: bool,
 ) -> None:
     with _watched([network], quiet=quiet) as view:
-        from tunefleet.session import BenchmarkContext, Session
+        from tunefleet.runs.session import BenchmarkContext, Session
 
         with Session(BenchmarkContext(**context), observer=view.observer(0)) as session:
             session.from_network(network, **importing)
@@ -223,7 +223,7 @@ def _tune_one(
 
 def _check_search(network: str, result: dict[str, Any]) -> None:
     """A search that measured nothing is no success, though there is something to run."""
-    from tunefleet.results import search_failed
+    from tunefleet.runs.results import search_failed
 
     reason = search_failed(result)
     if reason:
@@ -244,8 +244,8 @@ def _tune_all(
     """Several networks at once; the first error is raised when all have ended."""
     clock = time.monotonic()
     with _watched(networks, quiet=quiet) as view:
-        from tunefleet.context import BenchmarkContext
-        from tunefleet.tuning import tune as tune_networks
+        from tunefleet.runs.context import BenchmarkContext
+        from tunefleet.runs.tuning import tune as tune_networks
 
         base = BenchmarkContext(**context)
         outcomes = tune_networks(networks, context=base, observer=view.observer, **request)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from tunefleet.costmodel.registry import open_entry
-from tunefleet.parsing import parse
+from tunefleet.system.parsing import parse
 
 #: What torch maps, the largest library of a kind of model.
 _LIBRARY_BYTES = 4 << 30

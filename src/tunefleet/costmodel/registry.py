@@ -23,11 +23,12 @@ from pathlib import Path
 
 import msgspec
 
+from tunefleet.core.home import Home
 from tunefleet.costmodel import MODELS, CostModel
 from tunefleet.costmodel.card import Card
 from tunefleet.errors import InputError, SetupError
-from tunefleet.files import check_regular
-from tunefleet.parsing import parsed
+from tunefleet.system.files import check_regular
+from tunefleet.system.parsing import parsed
 
 CARD = "card.json"
 #: Models that come with the package.
@@ -197,7 +198,7 @@ class Registry:
 
 def registry_of(home: Path | None) -> Registry:
     """The registry of a home; without one the shipped models alone."""
-    return Registry(SHIPPED if home is None else home / "costmodels")
+    return Registry(SHIPPED if home is None else Home(home).cost_models)
 
 
 def open_entry(path: Path) -> Entry:

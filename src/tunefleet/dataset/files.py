@@ -10,7 +10,7 @@ from typing import IO, Any
 import pyarrow as pa
 
 from tunefleet.errors import InputError
-from tunefleet.files import check_regular
+from tunefleet.system.files import check_regular
 
 #: Text that is held at once; what is made of it takes a few times as much.
 CHUNK_BYTES = 4 << 20

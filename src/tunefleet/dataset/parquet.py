@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 
 from tunefleet.dataset.schema import RECORDS
 from tunefleet.errors import InputError
-from tunefleet.files import check_regular
-from tunefleet.parsing import parsed
+from tunefleet.system.files import check_regular
+from tunefleet.system.parsing import parsed
 
 #: Rows that `read` gives at once.
 BATCH_ROWS = 1 << 14

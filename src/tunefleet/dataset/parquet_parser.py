@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from tunefleet.dataset.parquet import IMPORT, WORDS
 from tunefleet.dataset.schema import NAME, RECORDS
 from tunefleet.errors import InputError
-from tunefleet.parsing import parse
+from tunefleet.system.parsing import parse
 
 
 def _stream(arguments: Sequence[str], stream: IO[bytes]) -> None:

@@ -1,1 +1,1 @@
-"""Where stages run: warm worker processes of this machine, and the driver of one job."""
+"""Where stages run: the live shell, executors, leases and what users ask of jobs that run."""

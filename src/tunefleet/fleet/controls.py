@@ -6,6 +6,8 @@ import os
 from enum import StrEnum
 from pathlib import Path
 
+from tunefleet.core.home import Home
+
 
 class Wish(StrEnum):
     """RUN is what is wanted of a job of which nothing was said."""
@@ -45,4 +47,4 @@ class Controls:
 
 
 def controls_of(home: Path) -> Controls:
-    return Controls(home / "control")
+    return Controls(Home(home).control)

@@ -13,11 +13,11 @@ from typing import Protocol
 
 from tunefleet.core.events import Event
 from tunefleet.core.stage import StageKey, StageRun
-from tunefleet.fleet.pool import CallScope, WorkerPool
-from tunefleet.fleet.space import with_space
-from tunefleet.fleet.stages import Lane, StageRunner
 from tunefleet.scheduler.values import End, Resource
+from tunefleet.stages.runner import Lane, StageRunner
 from tunefleet.store import Store
+from tunefleet.workers.pool import CallScope, WorkerPool
+from tunefleet.workers.space import with_space
 
 #: Seconds that `close` waits for an errand that compiles in this process and cannot be stopped.
 _PATIENCE_S = 5.0

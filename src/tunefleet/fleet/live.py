@@ -21,10 +21,10 @@ from tunefleet.core.job import Job
 from tunefleet.core.stage import STAGE_ORDER, StageKind
 from tunefleet.core.task import Task
 from tunefleet.fleet.executor import Assignment, Report
-from tunefleet.fleet.stages import Lane
 from tunefleet.scheduler.plan import FixedPlan
 from tunefleet.scheduler.tuning_plan import LaneProgress, TuningPlan
 from tunefleet.scheduler.values import ROLE_OF, JobEnd, JobRequest, Role, StartStage
+from tunefleet.stages.runner import Lane
 
 #: Errands go before searches: someone waits for what they bring.
 _PRIORITY = 8

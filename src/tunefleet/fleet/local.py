@@ -18,14 +18,14 @@ from tunefleet.errors import JobError
 from tunefleet.fleet.controls import Controls, Wish, controls_of
 from tunefleet.fleet.executor import LocalExecutor
 from tunefleet.fleet.live import Ending, Live, Search
-from tunefleet.fleet.machine import Machine
 from tunefleet.fleet.shell import LEASE_S, Shell, now
-from tunefleet.fleet.stages import Lane, StageRunner, known_records
 from tunefleet.scheduler.core import Scheduler
 from tunefleet.scheduler.policies import POLICIES, Sequential
 from tunefleet.scheduler.tuning_plan import TuningPlan
 from tunefleet.scheduler.values import CANCELLED, JobEnd, JobRequest, Resource, Role
+from tunefleet.stages.runner import Lane, StageRunner, known_records
 from tunefleet.store import Store, open_store
+from tunefleet.workers.machine import Machine
 
 
 @dataclass(frozen=True, slots=True)

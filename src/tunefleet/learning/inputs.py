@@ -102,7 +102,7 @@ class PerStoreExtractor:
 
     def extract(self, records: Records, numbers: Codes, progress: Progress) -> Extracted:
         self._check(records)
-        from tunefleet.compiler.recorded import per_store_features
+        from tunefleet.compiler.code.recorded import per_store_features
 
         found = []
         tell = paced(progress)

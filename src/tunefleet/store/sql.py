@@ -16,6 +16,7 @@ from sqlalchemy import (
     update,
 )
 
+from tunefleet.core.home import Home
 from tunefleet.core.identity import DeviceIdentity, Tier, ToolchainIdentity
 from tunefleet.core.job import Job, JobSpec, JobState
 from tunefleet.core.stage import StageKey, StageRun, StageSpan, UpdateResult
@@ -41,7 +42,7 @@ from tunefleet.store.schema import tasks as task_table
 
 def store_path(home: Path) -> Path:
     """Where the store of a home directory lies."""
-    return home / "store.sqlite"
+    return Home(home).store
 
 
 def open_store(home: Path) -> SqlStore:

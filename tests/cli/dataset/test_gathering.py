@@ -1,11 +1,11 @@
-"""`dataset gather`; that trials become records is in tests/test_collection.py."""
+"""`dataset gather`; that trials become records is in tests/runs/test_collection.py."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from tests.cli.conftest import Invoke
-from tests.traces import MINE, open_job
+from tests.runs.traces import MINE, open_job
 from tunefleet.dataset import parquet
 from tunefleet.store import open_store
 

@@ -37,7 +37,7 @@ def _device(value: str) -> str:
 
 def registry(home: Path | None) -> Registry:
     """The user's models, with those of the package."""
-    from tunefleet.context import default_home
+    from tunefleet.core.home import default_home
     from tunefleet.costmodel.registry import registry_of
 
     return registry_of(home or default_home())

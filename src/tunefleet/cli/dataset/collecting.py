@@ -17,7 +17,7 @@ from tunefleet.cli.outcome import Stopped
 from tunefleet.errors import JobError
 
 if TYPE_CHECKING:
-    from tunefleet.collection import Gathered
+    from tunefleet.runs.collection import Gathered
 
 
 def _parquet(value: str | None) -> str | None:
@@ -79,8 +79,8 @@ def collect(
         arguments.check_free(Path(out), force)
     wanted = networks or list(CONFIGURATIONS)
     with _watched(wanted, targets, threads, quiet=quiet) as watcher:
-        from tunefleet.collection import collect as run
-        from tunefleet.context import BenchmarkContext
+        from tunefleet.runs.collection import collect as run
+        from tunefleet.runs.context import BenchmarkContext
 
         contexts = [
             BenchmarkContext(

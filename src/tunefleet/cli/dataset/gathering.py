@@ -29,7 +29,7 @@ def gather(
     traceback: options.Traceback = False,
 ) -> None:
     """Write the trials of jobs, tuned or collected, finished or not, as records."""
-    from tunefleet.context import default_home
+    from tunefleet.core.home import default_home
 
     arguments.check_free(Path(out), force)
     home = home or default_home()
@@ -40,9 +40,9 @@ def gather(
 
 def write(out: str, home: Path, jobs: Sequence[str] | None) -> None:
     """Write the trials of the jobs that `jobs` names, None for all, and say how many they are."""
-    from tunefleet.collected import write_jobs
+    from tunefleet.runs.collected import write_jobs
+    from tunefleet.runs.timeline import find_job
     from tunefleet.store import open_store
-    from tunefleet.trace import find_job
 
     store = open_store(home)
     try:

@@ -36,7 +36,7 @@ from tunefleet.core.ids import digest
 from tunefleet.core.importing import ImportOptions
 from tunefleet.core.shapes import MOST_VARIANTS
 from tunefleet.errors import InputError
-from tunefleet.scratch import scratch_folder
+from tunefleet.system.scratch import scratch_folder
 
 __all__ = [
     "FRONTENDS",

@@ -10,7 +10,7 @@ from typing import Any
 
 from tunefleet.compiler.frontends.spec import CONFIG_FILE
 from tunefleet.errors import InputError
-from tunefleet.files import check_regular
+from tunefleet.system.files import check_regular
 
 #: A model has a module for each of them, and a weight in each module.
 _MODULES = re.compile(r"layer|block|depth|expert|stage")

@@ -19,7 +19,7 @@ from tunefleet.compiler.frontends.spec import (
     source_path,
 )
 from tunefleet.compiler.frontends.torch_exported import export_module, import_exported
-from tunefleet.compiler.quiet import quiet
+from tunefleet.compiler.toolchain.quiet import quiet
 from tunefleet.core.network import TensorSpec
 from tunefleet.core.shapes import ShapeRequest
 from tunefleet.errors import InputError, SetupError, raise_mistake

@@ -22,7 +22,7 @@ from tunefleet.compiler.frontends.spec import (
     shown,
     source_path,
 )
-from tunefleet.compiler.quiet import quiet
+from tunefleet.compiler.toolchain.quiet import quiet
 from tunefleet.core.network import UNKNOWN, NetworkInfo, TensorSpec
 from tunefleet.errors import InputError, SetupError, raise_mistake
 

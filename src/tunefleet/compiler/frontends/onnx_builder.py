@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tunefleet.artifacts.tensors import array_of
-from tunefleet.compiler.constants import constant
 from tunefleet.compiler.frontends.onnx_refusal import Refusal
+from tunefleet.compiler.graph.constants import constant
 from tunefleet.compiler.toolchain import load_tvm
 
 tvm = load_tvm()

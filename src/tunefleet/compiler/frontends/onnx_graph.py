@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import onnx
 
-from tunefleet.compiler.constants import tensor_of
 from tunefleet.compiler.frontends.blame import gist
 from tunefleet.compiler.frontends.onnx_builder import Builder, constant
 from tunefleet.compiler.frontends.onnx_file import Weights, array_of, domain_of, opsets_of, used
 from tunefleet.compiler.frontends.onnx_operators import OPERATORS, UNSOUND, Node, Rule
 from tunefleet.compiler.frontends.onnx_refusal import Refusal
 from tunefleet.compiler.frontends.onnx_types import NOTHING_KNOWN, ValueType, types_of
+from tunefleet.compiler.graph.constants import tensor_of
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.core.network import UNKNOWN
 from tunefleet.errors import raise_mistake

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import IO
 
 from tunefleet.errors import InputError
-from tunefleet.parsing import parse
+from tunefleet.system.parsing import parse
 
 
 def _locations(arguments: Sequence[str], stream: IO[bytes]) -> None:

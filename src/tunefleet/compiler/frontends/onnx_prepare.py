@@ -18,7 +18,7 @@ from tunefleet.compiler.frontends.onnx_file import domain_of, opsets_of, used
 from tunefleet.compiler.frontends.onnx_infer import attempt, with_types
 from tunefleet.compiler.frontends.onnx_loops import unroll
 from tunefleet.errors import InputError
-from tunefleet.scratch import scratch_folder
+from tunefleet.system.scratch import scratch_folder
 
 #: Older files are brought to this version, from which on shapes and axes are inputs everywhere.
 _OPSET = 17

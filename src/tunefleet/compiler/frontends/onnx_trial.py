@@ -20,7 +20,7 @@ from tunefleet.compiler.frontends.onnx_refusal import Refusal
 from tunefleet.compiler.frontends.onnx_segments import flops
 from tunefleet.compiler.frontends.onnx_types import NOTHING_KNOWN, ValueType
 from tunefleet.compiler.frontends.relax_ import tidy
-from tunefleet.compiler.quiet import forget_frames
+from tunefleet.compiler.toolchain.quiet import forget_frames
 from tunefleet.core.network import TensorSpec
 from tunefleet.errors import raise_mistake
 
@@ -216,9 +216,9 @@ def _results(
     trials: Sequence[_Trial], weights: Weights, types: Mapping[str, ValueType]
 ) -> list[str] | None:
     """What is wrong with each trial, "" for nothing; None where several do not compile together."""
-    from tunefleet.compiler.executable import compile_network, run_compiled
-    from tunefleet.compiler.graph import prepare
-    from tunefleet.compiler.host import native_target, to_tvm
+    from tunefleet.compiler.code.executable import compile_network, run_compiled
+    from tunefleet.compiler.graph.pipeline import prepare
+    from tunefleet.compiler.toolchain.host import native_target, to_tvm
 
     target = native_target(1)
     try:

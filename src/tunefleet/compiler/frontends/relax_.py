@@ -7,9 +7,9 @@ from typing import Any
 
 import tvm_ffi
 
-from tunefleet.compiler.constants import value_of
 from tunefleet.compiler.frontends.blame import gist
 from tunefleet.compiler.frontends.examples import NUMPY_DTYPES
+from tunefleet.compiler.graph.constants import value_of
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.core.network import TensorSpec
 from tunefleet.errors import InputError

@@ -13,8 +13,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from tunefleet.errors import InputError
-from tunefleet.files import check_archive, check_regular
-from tunefleet.parsing import parsed
+from tunefleet.system.files import check_archive, check_regular
+from tunefleet.system.parsing import parsed
 from tunefleet.zoo.registry import content_key
 from tunefleet.zoo.spec import PREFIX, ZooSpec
 from tunefleet.zoo.spec import parse as parse_zoo

@@ -25,7 +25,7 @@ from tunefleet.compiler.frontends.spec import (
     source_path,
 )
 from tunefleet.compiler.frontends.tflite_ import Names, import_tflite, require_tflite
-from tunefleet.compiler.quiet import quiet
+from tunefleet.compiler.toolchain.quiet import quiet
 from tunefleet.core.shapes import ShapeRequest
 from tunefleet.errors import InputError, SetupError, raise_mistake
 

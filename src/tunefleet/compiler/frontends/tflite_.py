@@ -20,7 +20,7 @@ from tunefleet.compiler.frontends.spec import (
     shown,
     source_path,
 )
-from tunefleet.compiler.quiet import forget_frames, quiet
+from tunefleet.compiler.toolchain.quiet import forget_frames, quiet
 from tunefleet.core.network import NetworkInfo
 from tunefleet.core.shapes import ShapeRequest
 from tunefleet.errors import InputError, SetupError, raise_mistake

@@ -29,8 +29,8 @@ from tunefleet.compiler.frontends.torch_translate import (
     relax_constant,
     tensor_type,
 )
-from tunefleet.compiler.quiet import forget_frames
 from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.compiler.toolchain.quiet import forget_frames
 from tunefleet.errors import InputError, raise_mistake
 
 if TYPE_CHECKING:

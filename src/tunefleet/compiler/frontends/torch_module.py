@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tunefleet.compiler.frontends.blame import gist
 from tunefleet.compiler.frontends.spec import TORCH_SUFFIX, listed
 from tunefleet.compiler.frontends.torch_ import require_torch
-from tunefleet.compiler.quiet import quiet
+from tunefleet.compiler.toolchain.quiet import quiet
 from tunefleet.errors import InputError, raise_mistake
 
 if TYPE_CHECKING:

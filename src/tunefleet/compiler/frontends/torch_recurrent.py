@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN of torch: one program for each layer (`compiler/recurrence.py`)."""
+"""LSTM, GRU and RNN of torch: one program for each layer (`compiler/graph/recurrence.py`)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 from torch.fx import Node
 
-from tunefleet.compiler.activations import Activation
-from tunefleet.compiler.recurrence import Layer, Numbers, Operator, emit
+from tunefleet.compiler.graph.activations import Activation
+from tunefleet.compiler.graph.recurrence import Layer, Numbers, Operator, emit
 from tunefleet.compiler.toolchain import load_tvm
 
 relax = load_tvm().relax

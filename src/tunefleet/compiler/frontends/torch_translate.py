@@ -12,12 +12,12 @@ from torch.fx import Node
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
 from tunefleet.artifacts.weights import ALIGNMENT
-from tunefleet.compiler.constants import constant
 from tunefleet.compiler.frontends.blame import gist
 from tunefleet.compiler.frontends.examples import NUMPY_DTYPES
 from tunefleet.compiler.frontends.torch_nodes import argument
 from tunefleet.compiler.frontends.torch_operators import OPERATORS
-from tunefleet.compiler.legalize import legalize
+from tunefleet.compiler.graph.constants import constant
+from tunefleet.compiler.graph.legalize import legalize
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.errors import raise_mistake
 

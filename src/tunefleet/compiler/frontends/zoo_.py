@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tunefleet.compiler.frontends.imported import ImportedNetwork, ImportRequest
 from tunefleet.compiler.frontends.spec import is_zoo, network_digest
 from tunefleet.compiler.frontends.torch_ import TorchReference, import_program
-from tunefleet.compiler.quiet import quiet
+from tunefleet.compiler.toolchain.quiet import quiet
 from tunefleet.errors import InputError
 from tunefleet.zoo import ZooNetwork, ZooSpec, build, parse
 

@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any, Literal, cast
 
-from tunefleet.compiler.activations import Activation
 from tunefleet.compiler.frontends.onnx_operators.node import Node, Rule, constant_value, relax
-from tunefleet.compiler.recurrence import Layer, Numbers, emit
+from tunefleet.compiler.graph.activations import Activation
+from tunefleet.compiler.graph.recurrence import Layer, Numbers, emit
 
 op = relax.op
 

@@ -1,0 +1,61 @@
+"""Opens saved artifacts, by their directory or by the run that made them, and runs them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tunefleet.artifacts.artifact import Artifact, read_artifact
+from tunefleet.artifacts.module import TunedModule
+from tunefleet.core.home import SHORTEST_ID, Home, default_home
+from tunefleet.errors import InputError
+
+
+def open_artifact(
+    path_or_id: str | Path, home: Path | str | None = None, signed_by: Path | str | None = None
+) -> Artifact:
+    """The artifact in a directory, or of a run by the beginning of its id. Raises InputError."""
+    path = _directory(path_or_id, Home(Path(home or default_home())).artifacts)
+    return read_artifact(path, None if signed_by is None else Path(signed_by))
+
+
+def _directory(path_or_id: str | Path, artifacts: Path) -> Path:
+    text = str(path_or_id)
+    if Path(text).is_dir() or not re.fullmatch(rf"[0-9a-f]{{{SHORTEST_ID},32}}", text):
+        return Path(text)
+    found = sorted(artifacts.glob(f"{text}*"))
+    if len(found) > 1:
+        names = ", ".join(path.name for path in found)
+        raise InputError(f"{text} names {len(found)} runs: {names}", cure="give more characters")
+    return found[0] if found else artifacts / text
+
+
+def load(
+    path_or_id: str | Path,
+    *,
+    threads: int | None = None,
+    home: Path | str | None = None,
+    signed_by: Path | str | None = None,
+) -> TunedModule:
+    """Load a tuned network to call it: `load("artifact")(image)`.
+
+    `path_or_id` is the directory of an artifact or a run id below `home`; `threads` those of its
+    kernels, by default as many as it was tuned with. Its files are compared with what was verified
+    before any is opened; with a public key `signed_by`, the artifact must be signed by its owner.
+    Loading runs the artifact's code. Raises InputError when its files were
+    changed or its code cannot run on this machine, SetupError when not in this installation.
+    """
+    return TunedModule(open_artifact(path_or_id, home, signed_by), threads)
+
+
+def run_artifact(
+    path_or_id: str | Path,
+    arrays: Sequence[Any],
+    home: Path | None = None,
+    signed_by: Path | None = None,
+) -> list[Any]:
+    """Outputs of the delivered module for one set of inputs; `load` keeps it for many."""
+    with load(path_or_id, home=home, signed_by=signed_by) as module:
+        return module.run(arrays)

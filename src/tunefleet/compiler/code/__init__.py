@@ -1,0 +1,1 @@
+"""Schedules become compiled code: of one task, or of a whole network."""

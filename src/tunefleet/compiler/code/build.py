@@ -1,0 +1,128 @@
+"""The build stage: candidates -> shared libraries."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from tunefleet.compiler.code.replay import replay
+from tunefleet.compiler.graph.forms import forms
+from tunefleet.compiler.space.plain import plainly_scheduled
+from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.compiler.toolchain.host import to_tvm
+from tunefleet.compiler.toolchain.programs import load_program
+from tunefleet.core.target import Target
+from tunefleet.core.trial import Built, Failure, FailureKind
+from tunefleet.errors import SetupError, raise_disk_full, raise_mistake
+
+tvm = load_tvm()
+
+
+@lru_cache(maxsize=1)
+def _linker() -> str:
+    """The linker itself: gcc around it takes ten times as long and adds nothing to a kernel."""
+    path = shutil.which("ld") or shutil.which("ld.lld")
+    if path is None:
+        raise SetupError("no linker (ld) on the PATH", cure="install binutils or gcc")
+    return path
+
+
+def lowering() -> Any:
+    """The pass context that candidates and delivered networks are both lowered in.
+
+    Without TVM's elimination of common subexpressions: LLVM does the same, and TVM's takes a
+    quarter of the lowering time (docs/benchmarks.md, build time). And without its checks of a
+    kernel's arguments, which LLVM takes another quarter for: a kernel is called by a network whose
+    shapes were fixed with it, or with arguments made for it; networks check what users give.
+    """
+    config = {"tirx.disable_cse_tir": True, "tirx.disable_assert": True}
+    return tvm.transform.PassContext(opt_level=3, config=config)
+
+
+def build_candidate(
+    program: str, target: Target, candidate_id: str, trace: str, directory: str
+) -> Built | Failure:
+    """Compile one candidate into `directory` under a name never used before.
+
+    Weights that the schedule packs are arguments in their packed shape.
+    """
+    try:
+        schedule = replay(load_program(program), target, trace)
+        packed = tvm.s_tir.transform.RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)
+        module = packed(schedule.mod)
+    except Exception as error:
+        raise_mistake(error)
+        return Failure(FailureKind.INSTANTIATE, one_line(error))
+    return compile_module(module, target, candidate_id, directory)
+
+
+def build_default(program: str, target: Target, name: str, directory: str) -> Built | Failure:
+    """Compile a task with the plain schedule: what a network runs where no program was found."""
+    direct, *_ = forms(load_program(program))
+    return compile_module(plainly_scheduled(direct), target, name, directory)
+
+
+def build_checked(
+    program: str, target: Target, name: str, trace: str, directory: str
+) -> Built | Failure:
+    """Compile a candidate with its weight packing inside, so that it takes the task's arguments."""
+    try:
+        module = replay(load_program(program), target, trace).mod
+    except Exception as error:
+        raise_mistake(error)
+        return Failure(FailureKind.INSTANTIATE, one_line(error))
+    return compile_module(module, target, name, directory)
+
+
+def compile_module(module: Any, target: Target, name: str, directory: str) -> Built | Failure:
+    """Lower, compile and link a module whose only function is `main`.
+
+    `build_s` is CPU time: what the candidate costs, whatever else the machine was doing.
+    """
+    started = _cpu_seconds()
+    # dlopen caches by path: the name must be new in every build of every process.
+    stem = Path(directory) / f"{name}-{os.getpid()}-{time.monotonic_ns():x}"
+    object_file, library = f"{stem}.o", f"{stem}.so"
+    try:
+        arguments = tvm.s_tir.meta_schedule.arg_info.ArgInfo.from_prim_func(module["main"])
+        args = tuple((tuple(int(d) for d in a.shape), str(a.dtype)) for a in arguments)
+        with lowering():
+            library_module = tvm.tirx.build(module, target=to_tvm(target))
+        library_module.write_to_file(object_file, "o")
+        link = [_linker(), "-shared", "-o", library, object_file]
+        subprocess.run(link, check=True, capture_output=True, text=True)
+    except SetupError:
+        raise
+    except subprocess.CalledProcessError as error:
+        raise_disk_full(error, error.stderr)
+        return Failure(FailureKind.BUILD_ERROR, one_line(error.stderr))
+    except Exception as error:
+        raise_mistake(error)
+        raise_disk_full(error)
+        kind = FailureKind.BUILD_MEMORY if is_memory(error) else FailureKind.BUILD_ERROR
+        return Failure(kind, one_line(error))
+    finally:
+        Path(object_file).unlink(missing_ok=True)
+    return Built(name, library, args, _cpu_seconds() - started)
+
+
+def _cpu_seconds() -> float:
+    """CPU seconds of this process and of its finished children (the linker)."""
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
+
+
+def is_memory(error: BaseException) -> bool:
+    text = str(error)
+    return isinstance(error, MemoryError) or "bad_alloc" in text or "out of memory" in text.lower()
+
+
+def one_line(error: object) -> str:
+    """The last line of an error's text that says something, shortened."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[-1] if lines else type(error).__name__)[:300]

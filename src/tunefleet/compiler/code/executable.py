@@ -1,0 +1,180 @@
+"""Whole networks: compile with the chosen traces, save, measure in turn, compare."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunefleet.artifacts.network import fields_of
+from tunefleet.artifacts.tensors import array_of, tensor_of
+from tunefleet.artifacts.weights import weights_path
+from tunefleet.compiler.code.build import lowering
+from tunefleet.compiler.code.replay import replay
+from tunefleet.compiler.graph.forms import direct, with_transformed_weights
+from tunefleet.compiler.graph.tasks import call_counts, normalized, task_id_of
+from tunefleet.compiler.graph.weights import Lifted, write_weights
+from tunefleet.compiler.space.plain import plainly_scheduled
+from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.compiler.toolchain.host import to_tvm
+from tunefleet.core.target import Target
+
+tvm = load_tvm()
+relax = tvm.relax
+
+Array = NDArray[Any]
+
+#: What a comparison of modules may take in all.
+_LONGEST_S = 40.0
+#: An output that stays below this is compared as if it reached it: a sigmoid far from its middle is
+#: the last digits of numbers near 1, and frameworks differ there by some 1e-7.
+LEAST_SCALE = 1e-3
+#: A run as long as this is not warmed up again.
+_LONG_RUN_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledNetwork:
+    """Code and byte code, and the weights that they are called with."""
+
+    executable: Any
+    weights: Lifted
+
+
+def compile_network(
+    mod: Any, target: Target, traces: Mapping[str, str], *, plain: bool = True
+) -> CompiledNetwork:
+    """Compile a prepared module; `traces` are by task id, other tasks get the plain schedule.
+
+    The lookup is by task id, which holds the target: a trace is never applied elsewhere. Without
+    `plain`, other tasks stay as TVM writes them.
+    """
+    tvm_target = to_tvm(target)
+    with tvm_target, lowering():
+        scheduled = _apply(mod, target, traces, plain=plain)
+        folded = tvm.transform.Sequential(
+            [
+                relax.transform.SplitLayoutRewritePreproc(),
+                relax.transform.FoldConstant(),
+                relax.transform.DeadCodeElimination(),
+            ]
+        )(scheduled)
+        pipeline = relax.backend.cpu_generic.pipeline
+        lower = tvm.transform.Sequential(
+            pipeline.dataflow_lower_passes(tvm_target) + pipeline.finalize_passes(tvm_target)
+        )
+        lifted = Lifted(folded)
+        executable = relax.build(lifted.mod, target=tvm_target, relax_pipeline=lower)
+        return CompiledNetwork(executable, lifted)
+
+
+def _apply(mod: Any, target: Target, traces: Mapping[str, str], *, plain: bool) -> Any:
+    """`mod` with each task's PrimFunc replaced by its scheduled form."""
+    called = call_counts(mod)
+    programs: dict[str, Any] = {}
+    replaced = tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs)
+    for gvar, function in mod.functions_items():
+        name = str(gvar.name_hint)
+        if name not in called or not isinstance(function, tvm.tirx.PrimFunc):
+            continue
+        trace = traces.get(task_id_of(function, target))
+        if trace is not None:
+            module = replay(normalized(function), target, trace).mod
+        elif plain:
+            module = plainly_scheduled(normalized(direct(function)))
+        else:
+            replaced.update_func(gvar, direct(function))
+            continue
+        scheduled = module["main"].with_attr("global_symbol", name)
+        replaced.update_func(gvar, scheduled.with_attr("tirx.is_scheduled", True))
+        programs[name] = function
+    return with_transformed_weights(replaced, programs)
+
+
+def save_network(network: CompiledNetwork, path: str | Path) -> None:
+    """Write the code as one shared library and the weights beside it."""
+    network.executable.export_library(str(path))
+    write_weights(weights_path(path), network.weights)
+
+
+def run_compiled(network: CompiledNetwork, inputs: Sequence[Array]) -> list[Array]:
+    """Outputs of a network that was not saved, at the first of its shapes, in this process."""
+    weights = [network.weights.arrays[number] for number in network.weights.entries["main"]]
+    main = relax.VirtualMachine(network.executable, tvm.cpu())["main"]
+    return [array_of(f) for f in fields_of(main(*map(tensor_of, [*inputs, *weights])))]
+
+
+def time_interleaved(
+    runs: Sequence[Callable[[], Any]], rounds: int, round_s: float
+) -> list[list[float]]:
+    """Seconds per inference of several networks, A B A B ..., `round_s` seconds each per round.
+
+    Each round gives one number per network, its fastest quarter's median: the noise of a shared
+    machine only ever adds.
+    """
+    estimates = [_estimate(run) for run in runs]
+    fitting = int(_LONGEST_S / sum(max(round_s, e) for e in estimates))
+    rounds = min(rounds, max(3, fitting))
+    found: list[list[float]] = [[] for _ in runs]
+    for _ in range(rounds):
+        for index, run in enumerate(runs):
+            if estimates[index] < _LONG_RUN_S:
+                run()  # what another left in the caches is not this one's
+            repeats = max(1, math.ceil(round_s / estimates[index]))
+            times = sorted(_seconds(run) for _ in range(repeats))
+            found[index].append(float(np.median(times[: max(1, len(times) // 4)])))
+    return found
+
+
+def _estimate(run: Callable[[], Any]) -> float:
+    """Seconds of a run. An untuned network may take seconds, and its first run says enough."""
+    first = _seconds(run)
+    return first if first >= _LONG_RUN_S else min(first, _seconds(run))
+
+
+def _seconds(run: Callable[[], Any]) -> float:
+    started = time.perf_counter()
+    run()
+    return time.perf_counter() - started
+
+
+def worst_difference(
+    expected: Sequence[Array], actual: Sequence[Array], *, ordered: bool = True
+) -> float:
+    """The largest difference of two networks' outputs, relative to each output's largest value,
+    or to 1e-3 where that is smaller; of the numbers in order of size where they are not `ordered`.
+
+    infinity where shapes differ, or where one has an infinity or NaN that the other has not.
+    """
+    if len(expected) != len(actual):
+        return math.inf
+    both = list(zip(expected, actual, strict=True))
+    if not ordered:
+        both = [(_sorted(e), _sorted(a)) if e.shape == a.shape else (e, a) for e, a in both]
+    return max((_difference(e, a) for e, a in both), default=0.0)
+
+
+def _sorted(array: Array) -> Array:
+    return np.sort(array, axis=None)
+
+
+def _difference(expected: Array, actual: Array) -> float:
+    if expected.shape != actual.shape:
+        return math.inf
+    finite = np.isfinite(expected)
+    others = expected[~finite]
+    if not np.array_equal(others, actual[~finite], equal_nan=others.dtype.kind in "fc"):
+        return math.inf
+    e, a = expected[finite], actual[finite]
+    if not np.isfinite(a).all():
+        return math.inf
+    if not e.size:
+        return 0.0
+    scale = max(float(np.abs(e).max()), LEAST_SCALE)
+    return float(np.abs(e.astype(np.float64) - a).max()) / scale

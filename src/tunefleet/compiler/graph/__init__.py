@@ -1,0 +1,1 @@
+"""An imported network becomes fused, layout-converted, tunable programs."""

@@ -1,0 +1,196 @@
+"""Compute definitions for operators that TVM's own leave slow, or that it has none for."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any
+
+from tunefleet.compiler.graph import ordering, scans, winograd
+from tunefleet.compiler.graph.folding import ints
+from tunefleet.compiler.graph.loops import with_roots
+from tunefleet.compiler.toolchain import load_tvm
+
+tvm = load_tvm()
+relax, te, topi = tvm.relax, tvm.te, tvm.topi
+
+#: TVM's number for operators that take elementwise ones after them.
+_FUSABLE = 4
+
+
+def legalize(*, fewer_products: bool = False) -> Any:
+    """The LegalizeOps pass with definitions of ours; with `fewer_products`, convolutions for which
+    that pays are Winograd's."""
+    definitions = {
+        "relax.argsort": ordering.argsort,
+        "relax.cumprod": scans.cumprod,
+        "relax.cumsum": scans.cumsum,
+        "relax.equal": partial(_compared, "equal"),
+        "relax.max": _max,
+        "relax.min": _min,
+        "relax.nn.conv2d_transpose": _conv2d_transpose,
+        "relax.not_equal": partial(_compared, "not_equal"),
+        "relax.sort": ordering.sort,
+        "relax.topk": ordering.topk,
+    }
+    if fewer_products:
+        definitions["relax.nn.conv2d"] = _conv2d_winograd
+    passes = [tvm.relax.transform.LegalizeOps(definitions), with_roots()]
+    return tvm.transform.Sequential(passes)
+
+
+def _compared(name: str, builder: Any, call: Any) -> Any:
+    """TVM compares truths as if they were floats, which LLVM refuses."""
+    left, right = call.args
+    if str(left.ty.dtype) != "bool":
+        return tvm.ir.Op.get(f"relax.{name}").get_attr("FLegalize")(builder, call)
+
+    def compute(left: Any, right: Any) -> Any:
+        differs = topi.logical_xor(left, right)
+        return differs if name == "not_equal" else topi.logical_not(differs)
+
+    return builder.call_te(compute, left, right, primfunc_name_hint=name)
+
+
+def _max(builder: Any, call: Any) -> Any:
+    return _extreme(builder, call, "max", tvm.tirx.max, -math.inf)
+
+
+def _min(builder: Any, call: Any) -> Any:
+    return _extreme(builder, call, "min", tvm.tirx.min, math.inf)
+
+
+def _extreme(builder: Any, call: Any, name: str, combine: Any, start: float) -> Any:
+    """A reduction that starts from infinity: from its largest number, as TVM does, the smallest of
+    nothing but infinities would be that."""
+    (x,), attrs = call.args, call.attrs
+    if not str(x.ty.dtype).startswith("float"):
+        return builder.call_te(
+            getattr(topi, name), x, attrs.axis, attrs.keepdims, primfunc_name_hint=name
+        )
+    shape = ints(x.ty.shape.values)
+    axes = range(len(shape)) if attrs.axis is None else [a % len(shape) for a in ints(attrs.axis)]
+    reducer = te.comm_reducer(
+        lambda a, b: combine(a, b), lambda dtype: tvm.tirx.const(start, dtype), name
+    )
+
+    def compute(x: Any) -> Any:
+        reduced = {axis: te.reduce_axis((0, shape[axis]), f"k{axis}") for axis in sorted(set(axes))}
+        kept = [axis for axis in range(len(shape)) if attrs.keepdims or axis not in reduced]
+
+        def element(*place: Any) -> Any:
+            at = dict(zip(kept, place, strict=True)) | reduced
+            element = x[tuple(at[axis] for axis in range(len(shape)))]
+            return reducer(element, axis=list(reduced.values()))
+
+        after = [1 if axis in reduced else shape[axis] for axis in kept]
+        return te.compute(after, element, name=f"x_{name}")
+
+    return builder.call_te(compute, x, primfunc_name_hint=name)
+
+
+def _conv2d_winograd(builder: Any, call: Any) -> Any:
+    if not winograd.pays(call):
+        return tvm.ir.Op.get("relax.nn.conv2d").get_attr("FLegalize")(builder, call)
+    data, weight = call.args
+    return builder.call_te(
+        winograd.convolution,
+        data,
+        relax.const(winograd.transformed(weight.value.numpy())),
+        ints(call.attrs.padding),
+        primfunc_name_hint="conv2d",
+        # What follows is fused into it, as into any convolution.
+        primfunc_attrs={"op_pattern": _FUSABLE},
+    )
+
+
+def _conv2d_transpose(builder: Any, call: Any) -> Any:
+    """By phases where it can be: TVM's definition multiplies by the zeros between the pixels,
+    four times the work at stride 2."""
+    data, weight = call.args
+    if not _has_phases(call):
+        return builder.call_te(_by_dilation(call), data, weight, primfunc_name_hint="deconv2d")
+    strides, padding = ints(call.attrs.strides), ints(call.attrs.padding)[:2]
+    size = tuple(ints(call.ty.shape.values)[1:3])
+    # Depends on the weight alone: folded once, not computed at each inference.
+    phases = builder.emit_te(_phases, weight, strides, padding, primfunc_name_hint="phases")
+    return builder.call_te(_by_phase, data, phases, size, padding, primfunc_name_hint="deconv2d")
+
+
+def _has_phases(call: Any) -> bool:
+    attrs = call.attrs
+    if (str(attrs.data_layout), str(attrs.kernel_layout)) != ("NHWC", "HWIO"):
+        return False
+    size, strides = ints(call.ty.shape.values)[1:3], ints(attrs.strides)
+    return (
+        int(attrs.groups) == 1
+        and set(ints(attrs.dilation)) == {1}
+        and str(call.ty.dtype) == str(call.args[0].ty.dtype)
+        and all(extent % stride == 0 for extent, stride in zip(size, strides, strict=True))
+    )
+
+
+def _by_dilation(call: Any) -> Any:
+    """TVM's definition, between transposes."""
+    attrs, dtype = call.attrs, str(call.ty.dtype)
+    strides, padding, dilation = map(ints, (attrs.strides, attrs.padding, attrs.dilation))
+    layout, kernel_layout = str(attrs.data_layout), str(attrs.kernel_layout)
+
+    def compute(data: Any, weight: Any) -> Any:
+        kernel = topi.transpose(weight, [kernel_layout.index(axis) for axis in "IOHW"])
+        kernel = topi.nn.dilate(kernel, [1, 1, *dilation], name="kernel_dilate")
+        output = topi.nn.group_conv2d_transpose_nchw(
+            topi.transpose(data, [layout.index(axis) for axis in "NCHW"]),
+            kernel,
+            strides,
+            padding,
+            dtype,
+            ints(attrs.output_padding),
+            int(attrs.groups),
+        )
+        return topi.transpose(output, ["NCHW".index(axis) for axis in layout])
+
+    return compute
+
+
+def _phases(weight: Any, strides: list[int], padding: list[int]) -> Any:
+    """HWIO -> (row phase, column phase, taps, taps, I, O): the taps that meet a pixel.
+
+    Output row h = stride * q + a takes the kernel's rows (a + padding) % stride + stride * r.
+    """
+    rows, columns, inputs, outputs = ints(weight.shape)
+    zero = tvm.tirx.const(0, weight.dtype)
+
+    def tap(a: Any, b: Any, r: Any, c: Any, i: Any, o: Any) -> Any:
+        row = (a + padding[0]) % strides[0] + strides[0] * r
+        column = (b + padding[1]) % strides[1] + strides[1] * c
+        inside = tvm.tirx.all(row < rows, column < columns)
+        return tvm.tirx.if_then_else(inside, weight[row, column, i, o], zero)
+
+    taps = (-(-rows // strides[0]), -(-columns // strides[1]))
+    return te.compute((*strides, *taps, inputs, outputs), tap, name="phases")
+
+
+def _by_phase(data: Any, phases: Any, size: tuple[int, int], padding: list[int]) -> Any:
+    """Each phase of the output is a convolution of the input with its own taps."""
+    batch, *extents, inputs = ints(data.shape)
+    *strides, rows, columns, _, outputs = ints(phases.shape)
+    counts = [extent // stride for extent, stride in zip(size, strides, strict=True)]
+    # The rows q + (a + padding) // stride - r that are looked at, from the first to the last.
+    after = [
+        count + (stride - 1 + pad) // stride - extent
+        for count, stride, pad, extent in zip(counts, strides, padding, extents, strict=True)
+    ]
+    before = [rows - 1, columns - 1]
+    padded = topi.nn.pad(data, [0, *before, 0], [0, *(max(0, a) for a in after), 0], name="padded")
+    r, c = te.reduce_axis((0, rows), "r"), te.reduce_axis((0, columns), "c")
+    i = te.reduce_axis((0, inputs), "i")
+
+    def pixel(n: Any, p: Any, a: Any, q: Any, b: Any, o: Any) -> Any:
+        row = p + (a + padding[0]) // strides[0] + before[0] - r
+        column = q + (b + padding[1]) // strides[1] + before[1] - c
+        return te.sum(padded[n, row, column, i] * phases[a, b, r, c, i, o], axis=[r, c, i])
+
+    shape = (batch, counts[0], strides[0], counts[1], strides[1], outputs)
+    split = te.compute(shape, pixel, name="deconv2d")
+    return topi.reshape(split, (batch, *size, outputs))

@@ -1,0 +1,67 @@
+"""The graph pipeline: an imported network becomes fused, layout-converted, tunable programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tunefleet.compiler.graph import winograd
+from tunefleet.compiler.graph.attention import pad_attention
+from tunefleet.compiler.graph.forms import with_forms
+from tunefleet.compiler.graph.legalize import legalize
+from tunefleet.compiler.graph.simplify import simplify
+from tunefleet.compiler.toolchain import load_tvm
+
+tvm = load_tvm()
+relax = tvm.relax
+
+#: NHWC keeps the channels of a pixel together: vector loads for 1x1 and depthwise convolutions,
+#: and a packed weight of any blocking.
+_LAYOUT = {
+    "relax.nn.conv2d": ["NHWC", "HWIO"],
+    "relax.nn.conv2d_transpose": ["NHWC", "HWIO"],
+    "relax.nn.conv3d": ["NDHWC", "DHWIO"],
+}
+
+
+def prepare(mod: Any, target: Any) -> Any:
+    """Relax with weights as constants -> Relax calling fused PrimFuncs, ready for extraction.
+
+    `target` is a TVM target. Weights that a schedule may repack are marked layout-free.
+    """
+    transform = relax.transform
+    with target, tvm.transform.PassContext(opt_level=3):
+        mod = transform.CanonicalizeBindings()(mod)
+        mod = simplify(mod)
+        mod = transform.DecomposeOpsForInference()(mod)
+        mod = transform.ConvertLayout(_LAYOUT)(mod)
+        mod = transform.CanonicalizeBindings()(mod)
+        mod = pad_attention(simplify(mod))
+        found = _fused(mod, legalize())
+        if any(winograd.pays(call) for call in _convolutions(mod)):
+            found = with_forms(found, _fused(mod, legalize(fewer_products=True)))
+        return found
+
+
+def _fused(mod: Any, legalized: Any) -> Any:
+    transform = relax.transform
+    passes = [
+        legalized,
+        transform.AnnotateTIROpPattern(),
+        transform.FoldConstant(),
+        transform.FuseOps(),
+        transform.FuseTIR(),
+        transform.DeadCodeElimination(),
+        transform.RewriteDataflowReshape(),
+        transform.DeadCodeElimination(),
+        transform.AttachAttrLayoutFreeBuffers(),
+    ]
+    return tvm.transform.Sequential(passes)(mod)
+
+
+def _convolutions(mod: Any) -> Iterator[Any]:
+    operator = tvm.ir.Op.get("relax.nn.conv2d")
+    for block in mod["main"].body.blocks:
+        for binding in block.bindings:
+            if isinstance(binding.value, relax.Call) and binding.value.op == operator:
+                yield binding.value

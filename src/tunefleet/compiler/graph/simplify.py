@@ -1,0 +1,318 @@
+"""Relax-to-Relax simplification: constants folded with NumPy, scales and pads folded into
+convolutions, operators without layout inference replaced by ones that have it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tunefleet.compiler.graph.constants import constant, value_of
+from tunefleet.compiler.graph.folding import Array, fold, ints, shape_of
+from tunefleet.compiler.toolchain import load_tvm
+
+tvm = load_tvm()
+relax = tvm.relax
+GenericConst = tvm.ir.GenericConst
+
+#: Their constant operand is put second, so that a rule looks in one place only.
+_COMMUTATIVE = {"relax.add", "relax.multiply"}
+
+#: Where a convolution's weight has the output channels, in the layouts that importers write.
+_OUTPUT_AXIS = {
+    "relax.nn.conv2d": (0, ("NCHW", "OIHW")),
+    "relax.nn.conv3d": (0, ("NCDHW", "OIDHW")),
+    "relax.nn.conv2d_transpose": (1, ("NCHW", "IOHW")),
+}
+
+
+def _op_name(expr: Any) -> str:
+    if isinstance(expr, relax.Call) and isinstance(expr.op, tvm.ir.Op):
+        return str(expr.op.name)
+    return ""
+
+
+def _rank(expr: Any) -> int:
+    return int(expr.ty.ndim)
+
+
+def simplify(mod: Any) -> Any:
+    """`mod` (Relax, one function `main`, NCHW) with the rewrites of this module applied.
+
+    A function that is not one straight dataflow block is returned as it is.
+    """
+    function = mod["main"]
+    blocks = function.body.blocks
+    if any(isinstance(b, relax.MatchCast) for block in blocks for b in block.bindings):
+        return mod
+    rewriter = _Rewriter(function)
+    with rewriter.builder.function("main", list(function.params), attrs=dict(function.attrs or {})):
+        with rewriter.builder.dataflow():
+            for block in blocks:
+                for binding in block.bindings:
+                    rewriter.visit(binding.var, binding.value)
+            output = rewriter.builder.emit_output(rewriter.substitute(function.body.body))
+        rewriter.builder.emit_func_output(output)
+    simplified = rewriter.builder.finalize()
+    for name, program in mod.functions_items():
+        if name.name_hint != "main":  # what an importer wrote as a compute definition
+            simplified.update_func(name, program)
+    return relax.transform.DeadCodeElimination()(simplified)
+
+
+class _Rewriter:
+    """Walks the bindings in order; what it has seen is already simplified."""
+
+    def __init__(self, function: Any) -> None:
+        self.builder = relax.BlockBuilder()
+        self._new: dict[Any, Any] = {}  # variable of the old function -> expression of the new
+        self._definition: dict[Any, Any] = {}  # variable of the new function -> its call
+        self._uses: dict[Any, int] = {}
+        self._old_uses = _count_uses(function)
+
+    def visit(self, var: Any, value: Any) -> None:
+        value = self.simplified(self.substitute(value))
+        if isinstance(value, (relax.Var, GenericConst, relax.Tuple)):
+            self._new[var] = value
+        else:
+            self._new[var] = self.emit(value, uses=self._old_uses.get(var, 0))
+
+    def emit(self, call: Any, uses: int = 1) -> Any:
+        var = self.builder.emit(call)
+        self._definition[var] = call
+        self._uses[var] = uses
+        return var
+
+    def simplified(self, expr: Any) -> Any:
+        """The expression after folding and the rule of its operator, once."""
+        if isinstance(expr, relax.TupleGetItem) and isinstance(expr.tuple_value, relax.Tuple):
+            return expr.tuple_value.fields[int(expr.index)]
+        name = _op_name(expr)
+        if name in _COMMUTATIVE and isinstance(expr.args[0], GenericConst):
+            expr = relax.Call(expr.op, [expr.args[1], expr.args[0]], expr.attrs, expr.ty_args)
+        folded = fold(name, expr)
+        if folded is not None:
+            return folded
+        rewritten = _RULES[name](self, expr) if name in _RULES else None
+        return expr if rewritten is None else rewritten
+
+    def definition(self, expr: Any) -> Any:
+        """The call a variable is bound to where this is its only use, else the expression."""
+        if isinstance(expr, relax.Var) and self._uses.get(expr, 2) <= 1:
+            return self._definition.get(expr, expr)
+        return expr
+
+    def any_definition(self, expr: Any) -> Any:
+        """The call a variable is bound to, however often it is used."""
+        return self._definition.get(expr, expr) if isinstance(expr, relax.Var) else expr
+
+    def substitute(self, expr: Any) -> Any:
+        if isinstance(expr, relax.Var):
+            return self._new.get(expr, expr)
+        if isinstance(expr, relax.Tuple):
+            return relax.Tuple([self.substitute(field) for field in expr.fields])
+        if isinstance(expr, relax.TupleGetItem):
+            return relax.TupleGetItem(self.substitute(expr.tuple_value), int(expr.index))
+        if isinstance(expr, relax.Call):
+            args = [self.substitute(a) for a in expr.args]
+            return relax.Call(expr.op, args, expr.attrs, expr.ty_args)
+        return expr
+
+
+def _count_uses(function: Any) -> dict[Any, int]:
+    uses: dict[Any, int] = {}
+
+    def count(expr: Any) -> None:
+        if isinstance(expr, relax.Var):
+            uses[expr] = uses.get(expr, 0) + 1
+        elif isinstance(expr, relax.Tuple):
+            for field in expr.fields:
+                count(field)
+        elif isinstance(expr, relax.TupleGetItem):
+            count(expr.tuple_value)
+        elif isinstance(expr, relax.Call):
+            for arg in expr.args:
+                count(arg)
+
+    for block in function.body.blocks:
+        for binding in block.bindings:
+            count(binding.value)
+    count(function.body.body)
+    return uses
+
+
+def _batch_norm(rewriter: _Rewriter, call: Any) -> Any:
+    """Inference batch norm is x * scale + shift with one constant of each per channel."""
+    gamma, beta, mean, var = (value_of(a) for a in call.args[1:5])
+    attrs = call.attrs
+    if gamma is None or beta is None or mean is None or var is None or bool(attrs.training):
+        return None
+    scale = 1.0 / np.sqrt(var.astype("float64") + float(attrs.epsilon))
+    if bool(attrs.scale):
+        scale = scale * gamma
+    shift = -mean * scale + (beta if bool(attrs.center) else 0.0)
+    shape = [1] * _rank(call.args[0])
+    shape[int(attrs.axis)] = -1
+    scale, shift = (constant(v.astype(gamma.dtype).reshape(shape)) for v in (scale, shift))
+    product = rewriter.simplified(relax.op.multiply(call.args[0], scale))
+    output = rewriter.simplified(relax.op.add(rewriter.emit(product), shift))
+    return relax.Tuple([rewriter.emit(output), call.args[3], call.args[4]])
+
+
+def _multiply(rewriter: _Rewriter, call: Any) -> Any:
+    """conv(x, w) * c -> conv(x, w * c), also through a bias: (conv + b) * c -> conv' + b * c."""
+    factor, source = value_of(call.args[1]), rewriter.definition(call.args[0])
+    if factor is None:
+        return None
+    if _op_name(source) in _OUTPUT_AXIS:
+        return _scaled_conv(source, factor)
+    if _op_name(source) == "relax.add":
+        conv, bias = rewriter.definition(source.args[0]), value_of(source.args[1])
+        if bias is None or _op_name(conv) not in _OUTPUT_AXIS:
+            return None
+        scaled = _scaled_conv(conv, factor)
+        if scaled is None:
+            return None
+        return relax.op.add(rewriter.emit(scaled), constant(bias * factor))
+    return None
+
+
+def _scaled_conv(conv: Any, factor: Array) -> Any:
+    """The convolution with `factor`, a number or one per channel, in its weight."""
+    weight, attrs = value_of(conv.args[1]), conv.attrs
+    axis, layout = _OUTPUT_AXIS[_op_name(conv)]
+    # A transposed convolution's weight has the outputs of one group only.
+    grouped = axis != 0 and int(attrs.groups) != 1
+    if weight is None or grouped or (str(attrs.data_layout), str(attrs.kernel_layout)) != layout:
+        return None
+    channels, spatial = weight.shape[axis], [1] * (weight.ndim - 2)
+    if factor.size != 1 and factor.shape not in ((1, channels, *spatial), (channels, *spatial)):
+        return None
+    shape = [1] * weight.ndim
+    shape[axis] = factor.size
+    scaled = weight * factor.reshape(shape).astype(weight.dtype)
+    return relax.Call(conv.op, [conv.args[0], constant(scaled)], attrs, conv.ty_args)
+
+
+def _add(rewriter: _Rewriter, call: Any) -> Any:
+    """(conv + b) + c -> conv + (b + c), as a bias before a batch norm gives."""
+    value, source = value_of(call.args[1]), rewriter.definition(call.args[0])
+    if value is None or _op_name(source) != "relax.add":
+        return None
+    bias = value_of(source.args[1])
+    if bias is None:
+        return None
+    return relax.op.add(source.args[0], constant(bias + value))
+
+
+def _conv2d(rewriter: _Rewriter, call: Any) -> Any:
+    """conv(pad(x)) -> conv with padding, where zeros are padded on spatial axes only."""
+    pad, attrs = rewriter.definition(call.args[0]), call.attrs
+    layout = str(attrs.data_layout)
+    if _op_name(pad) != "relax.nn.pad" or layout not in ("NCHW", "NHWC"):
+        return None
+    flat = ints(pad.attrs.pad_width)
+    if str(pad.attrs.pad_mode) != "constant" or float(pad.attrs.pad_value) != 0.0:
+        return None
+    widths = dict(zip(layout, zip(flat[::2], flat[1::2], strict=True), strict=True))
+    if any(widths["N"]) or any(widths["C"]):
+        return None
+    (above, below), (before, after) = widths["H"], widths["W"]
+    top, left, bottom, right = ints(attrs.padding)
+    return relax.op.nn.conv2d(
+        pad.args[0],
+        call.args[1],
+        strides=ints(attrs.strides),
+        padding=[top + above, left + before, bottom + below, right + after],
+        dilation=ints(attrs.dilation),
+        groups=int(attrs.groups),
+        data_layout=layout,
+        kernel_layout=str(attrs.kernel_layout),
+        out_dtype=attrs.out_dtype,
+    )
+
+
+def _reshape(rewriter: _Rewriter, call: Any) -> Any:
+    """reshape(reshape(x) @ w + b) -> x @ w + b where the reshapes undo each other.
+
+    torch flattens leading axes around every linear layer; without this the second reshape
+    separates a matmul from the activation or residual that should be fused into it.
+    """
+    shape = shape_of(call)
+    inner = rewriter.definition(call.args[0])
+    if _op_name(inner) == "relax.reshape":
+        return relax.op.reshape(inner.args[0], shape)
+    bias = None
+    if _op_name(inner) == "relax.add" and isinstance(inner.args[1], GenericConst):
+        bias, inner = inner.args[1], rewriter.definition(inner.args[0])
+        if len(bias.ty.shape) != 1:
+            return None
+    if _op_name(inner) != "relax.matmul" or not isinstance(inner.args[1], GenericConst):
+        return None
+    flat = rewriter.any_definition(inner.args[0])
+    if _op_name(flat) != "relax.reshape" or len(inner.args[1].ty.shape) != 2:
+        return None
+    source = flat.args[0]
+    if ints(source.ty.shape.values)[:-1] != shape[:-1]:
+        return None
+    columns = ints(inner.args[1].ty.shape.values)[1]
+    if shape[-1] != columns or ints(source.ty.shape.values)[-1] != ints(flat.args[1].values)[-1]:
+        return None
+    product = relax.op.matmul(source, inner.args[1])
+    return product if bias is None else relax.op.add(rewriter.emit(product), bias)
+
+
+def _permute_dims(rewriter: _Rewriter, call: Any) -> Any:
+    """Two transposes are one, or none: NCHW blocks that work in NHWC inside are full of them.
+
+    ConvertLayout leaves transposes that change nothing.
+    """
+    source, axes = call.args[0], call.attrs.axes
+    if axes is None:
+        return None
+    inner = rewriter.any_definition(source)
+    axes = ints(axes)
+    if _op_name(inner) == "relax.permute_dims" and inner.attrs.axes is not None:
+        first = ints(inner.attrs.axes)
+        source, axes = inner.args[0], [first[axis] for axis in axes]
+    if axes == sorted(axes):
+        return source
+    return None if source is call.args[0] else relax.op.permute_dims(source, axes)
+
+
+def _clip(rewriter: _Rewriter, call: Any) -> Any:
+    """clip has no layout inference, so ConvertLayout would leave transposes around it."""
+    try:
+        low, high = (float(a.value) for a in call.args[1:3])
+    except (AttributeError, TypeError):
+        return None
+    return _bounded(rewriter, call.args[0], low, high)
+
+
+def _relu6(rewriter: _Rewriter, call: Any) -> Any:
+    return _bounded(rewriter, call.args[0], 0.0, 6.0)
+
+
+def _bounded(rewriter: _Rewriter, x: Any, low: float, high: float) -> Any:
+    """x between the two bounds; torch's clamps to one side have an infinite one."""
+    dtype = str(x.ty.dtype)
+    if math.isinf(high):
+        return x if math.isinf(low) else relax.op.maximum(x, relax.const(low, dtype))
+    if not math.isinf(low):
+        x = rewriter.emit(relax.op.maximum(x, relax.const(low, dtype)))
+    return relax.op.minimum(x, relax.const(high, dtype))
+
+
+_RULES: dict[str, Callable[[_Rewriter, Any], Any]] = {
+    "relax.nn.batch_norm": _batch_norm,
+    "relax.multiply": _multiply,
+    "relax.add": _add,
+    "relax.nn.conv2d": _conv2d,
+    "relax.clip": _clip,
+    "relax.permute_dims": _permute_dims,
+    "relax.reshape": _reshape,
+    "relax.nn.relu6": _relu6,
+}

@@ -1,0 +1,1 @@
+"""Which programs of a task exist on a target."""

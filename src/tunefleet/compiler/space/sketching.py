@@ -1,0 +1,310 @@
+"""Finds out what the sampling instructions of a design space can decide.
+
+Tiles and categories are in the instructions. Where a block may be computed is not: TVM works it
+out from the loops at that point of a replay. So a few random programs are replayed and asked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.compiler.toolchain.programs import plain
+from tunefleet.core.ids import canonical_json, digest
+from tunefleet.errors import InternalError
+from tunefleet.search.choices import Category, Choice, Location, Tile
+from tunefleet.search.sketch import Sketch
+
+tvm = load_tvm()
+
+#: Random programs whose loops are looked at; of how many all valid locations are asked for, which
+#: takes most of the time; and draws of tiles to choose the programs' from.
+_PROBES = 4
+_ASKED = 2
+_DRAWS = 16
+
+#: TVM's number for an iterator of a reduction.
+_REDUCTION = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Nest:
+    """What a probe saw at a sampling of a location: the valid ones, ascending, if it asked, and
+    the loops of the block's consumer: their extents, whether they are of its reduction, and which
+    part of which tile they are, as (instruction that samples it, part).
+    """
+
+    valid: tuple[int, ...] | None
+    extents: tuple[int, ...]
+    reduces: tuple[bool, ...]
+    parts: tuple[tuple[int, int] | None, ...]
+
+
+def open_sketch(module: Any, open_trace: Any) -> Sketch:
+    """The sketch of a design space of `module`, from its trace.
+
+    Raises InternalError for a sampling instruction that CPU schedules do not have.
+    """
+    instructions, known = _plain_trace(open_trace)
+    choices: list[Choice] = []
+    positions = []
+    for i, (kind, _, attributes, _) in enumerate(instructions):
+        if kind.startswith("Sample"):
+            choices.append(_choice(kind, attributes, known[i]))
+            positions.append(i)
+    sketch = Sketch(tuple(instructions), tuple(choices), tuple(positions))
+    located = [i for i, choice in enumerate(choices) if isinstance(choice, Location)]
+    if not located:
+        return sketch
+    for i, location in zip(located, _locations(module, open_trace, sketch, located), strict=True):
+        choices[i] = location
+    return replace(sketch, choices=tuple(choices))
+
+
+def _choice(kind: str, attributes: Any, decision: Any) -> Choice:
+    if kind == "SamplePerfectTile":
+        parts, innermost = attributes
+        return Tile.of(math.prod(decision), int(parts), int(innermost))
+    if kind == "SampleCategorical":
+        values, weights = (np.array(a) for a in attributes)
+        return Category(values.astype(np.int64)[:, None], weights / weights.sum())
+    if kind == "SampleComputeLocation":
+        return Location.anywhere([decision])
+    raise InternalError(f"{kind} is not known as a choice of a sketch")
+
+
+def _plain_trace(trace: Any) -> tuple[list[Any], dict[int, Any]]:
+    """Instructions, and decisions by instruction."""
+    instructions, decisions = plain(trace.as_json())
+    return instructions, {int(i): decision for i, decision in decisions}
+
+
+class _Probe:
+    """One random program of a sketch: its decisions and nests, both by instruction."""
+
+    def __init__(
+        self, module: Any, open_trace: Any, decisions: Mapping[int, Any], seed: int, asks: bool
+    ) -> None:
+        self._asks = asks
+        self._schedule = tvm.s_tir.Schedule(module, seed=seed, error_render_level="none")
+        self.nests: dict[int, _Nest] = {}
+        instructions = open_trace.insts
+        trace = tvm.s_tir.schedule.Trace(
+            instructions, {instructions[i]: decision for i, decision in decisions.items()}
+        )
+        trace.apply_to_schedule(self._schedule, True, self._look)
+        _, self.decisions = _plain_trace(self._schedule.trace)
+        del self._schedule
+
+    def long_loops(self) -> set[int]:
+        """Indices at which a nest of the program has a loop of more than one step."""
+        return {
+            i for nest in self.nests.values() for i, extent in enumerate(nest.extents) if extent > 1
+        }
+
+    def _look(self, instruction: Any, inputs: Any, attributes: Any, decision: Any) -> Any:
+        if str(instruction.kind.name) == "SampleComputeLocation":
+            position = len(self._schedule.trace.insts)
+            # On a copy: looking adds instructions to the trace.
+            copy = self._schedule.copy()
+            loops, reduces = _consumer_loops(copy, inputs[0])
+            extents = tuple(int(loop.extent) for loop in loops)
+            valid = _valid_locations(copy, inputs[0]) if self._asks else None
+            self.nests[position] = _Nest(valid, extents, reduces, _parts(self._schedule, loops))
+        return decision
+
+
+def _probes(module: Any, open_trace: Any, sketch: Sketch, count: int, asked: int) -> list[_Probe]:
+    """Tiles and categories are drawn here: TVM's first numbers hardly depend on its seed.
+
+    Of several draws the one that tells the parts of the tiles apart best, and so sees most loops.
+    """
+    located = {
+        position
+        for choice, position in zip(sketch.choices, sketch.positions, strict=True)
+        if isinstance(choice, Location)
+    }
+    rng = np.random.default_rng(_PROBES)
+    draws = [sketch.sample(count, rng) for _ in range(_DRAWS)]
+    told = [np.unique(np.hstack(sketch.values(draw)), axis=1).shape[1] for draw in draws]
+    found: list[_Probe] = []
+    for picks in draws[int(np.argmax(told))]:
+        decisions = {i: d for i, d in sketch.decisions(picks).items() if i not in located}
+        seed = int(rng.integers(2**30, 2**31 - 1))
+        with contextlib.suppress(Exception):  # one that TVM rejects has nothing to tell
+            found.append(_Probe(module, open_trace, decisions, seed, len(found) < asked))
+    return found
+
+
+def _valid_locations(schedule: Any, block: Any) -> tuple[int, ...]:
+    """All locations that TVM would take here, ascending.
+
+    It takes the next lower one for any that it would not: so ask downwards from the highest.
+    """
+    found: list[int] = []
+    wanted = 2**20
+    while True:
+        schedule.sample_compute_location(block, decision=wanted)
+        trace = schedule.trace
+        taken = int(trace.decisions[trace.insts[-1]])
+        if found and taken >= found[-1]:
+            return tuple(reversed(found))
+        found.append(taken)
+        wanted = taken - 1
+
+
+def _consumer_loops(schedule: Any, block: Any) -> tuple[list[Any], tuple[bool, ...]]:
+    """The loops around the only consumer of `block`, and which are its reduction's; none if there
+    are more consumers.
+    """
+    consumers = schedule.get_consumers(block)
+    loops = [schedule.get(loop) for loop in schedule.get_loops(consumers[0])] if consumers else []
+    if len(consumers) != 1 or not loops or not isinstance(loops[-1].body, tvm.s_tir.SBlockRealize):
+        return [], ()
+    realize = loops[-1].body
+    reducing = {
+        variable
+        for iterator, value in zip(realize.block.iter_vars, realize.iter_values, strict=True)
+        if int(iterator.iter_type) == _REDUCTION
+        for variable in tvm.tirx.analysis.undefined_vars(value)
+    }
+    return loops, tuple(loop.loop_var in reducing for loop in loops)
+
+
+def _parts(schedule: Any, loops: Sequence[Any]) -> tuple[tuple[int, int] | None, ...]:
+    """Which part of which tile each loop is: by the splits that the trace has made so far."""
+    sampled: dict[Any, tuple[int, int]] = {}
+    made: dict[Any, tuple[int, int]] = {}
+    for position, instruction in enumerate(schedule.trace.insts):
+        if instruction.kind.name == "SamplePerfectTile":
+            sampled.update((out, (position, i)) for i, out in enumerate(instruction.outputs))
+        elif instruction.kind.name == "Split":
+            for factor, loop in zip(instruction.inputs[1:], instruction.outputs, strict=True):
+                if factor in sampled:
+                    with contextlib.suppress(Exception):  # a loop that is there no more
+                        made[schedule.get(loop).loop_var] = sampled[factor]
+    return tuple(made.get(loop.loop_var) for loop in loops)
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """What TVM said of a sampling of a location: whether its block may be inlined, and whether the
+    rule gives all valid locations."""
+
+    inline: bool
+    ruled: bool
+
+
+#: By the digest of a sketch's instructions: how many probes tell of which tiles the loops are, and
+#: the verdict on each location.
+_verdicts: dict[str, tuple[int, list[_Verdict]]] = {}
+
+
+def _locations(
+    module: Any, open_trace: Any, sketch: Sketch, located: Sequence[int]
+) -> list[Location]:
+    """The choices `located` of a sketch.
+
+    What is asked of TVM does not depend on extents, and asking takes most of the time: it is asked
+    once for all tasks with the same instructions (all depthwise convolutions, say).
+    """
+    structure = digest(canonical_json([_unvalued(i) for i in sketch.instructions]))
+    count, verdicts = _verdicts.get(structure, (_PROBES, []))
+    probes = _probes(module, open_trace, sketch, count, asked=0 if verdicts else _ASKED)
+    nests = [[probe.nests[sketch.positions[i]] for probe in probes] for i in located]
+    if not verdicts:
+        verdicts = [_asked(sketch, probes, of_location) for of_location in nests]
+        if probes and all(nest.extents for of_location in nests for nest in of_location):
+            # Only one: others would move its loops.
+            exact = len(located) == 1 and verdicts[0].ruled and None not in nests[0][0].parts
+            _verdicts[structure] = 1 if exact else _PROBES, verdicts
+    return [
+        (_by_rule(sketch, probes, of_location, verdict.inline) if verdict.ruled else None)
+        or _seen(probes, of_location, verdict.inline)
+        for of_location, verdict in zip(nests, verdicts, strict=True)
+    ]
+
+
+def _asked(sketch: Sketch, probes: Sequence[_Probe], nests: Sequence[_Nest]) -> _Verdict:
+    """Whether the rule gives what TVM said to the probes that asked."""
+    asked = [(p, n) for p, n in zip(probes, nests, strict=True) if n.valid is not None]
+    inline = any(-2 in (nest.valid or ()) for _, nest in asked)
+    rule = _by_rule(sketch, probes, nests, inline)
+    ruled = rule is not None and all(
+        _expected(rule, sketch, probe.decisions) == nest.valid for probe, nest in asked
+    )
+    return _Verdict(inline, ruled)
+
+
+def _unvalued(instruction: Any) -> Any:
+    """An instruction without the value that it annotates, which differs between tasks."""
+    kind, inputs, attributes, outputs = instruction
+    return [kind, inputs[:1] if kind == "Annotate" else inputs, attributes, outputs]
+
+
+def _seen(probes: Sequence[_Probe], nests: Sequence[_Nest], inline: bool) -> Location:
+    """Every loop that the probes saw to have more than one step, here or, since blocks move,
+    anywhere; TVM sorts it out."""
+    return Location.anywhere(
+        [
+            *[-2] * inline,
+            -1,
+            *(location for nest in nests for location in nest.valid or ()),
+            *(location for probe in probes for location in probe.long_loops()),
+        ]
+    )
+
+
+def _by_rule(
+    sketch: Sketch, probes: Sequence[_Probe], nests: Sequence[_Nest], inline: bool
+) -> Location | None:
+    """Inlined, at the root, and at each loop up to the last one that is not of the reduction.
+
+    A loop that no split of the trace made (a reduction that was taken apart has new ones) is taken
+    for the part of a tile that is its extent in every probe. None when there is one whose extent
+    is neither that nor always the same, or when there are several consumers, or one that other
+    locations move.
+    """
+    kinds = {nest.reduces for nest in nests}
+    if len(kinds) != 1 or () in kinds:
+        return None
+    reduces = nests[0].reduces
+    last = max((i for i, inside in enumerate(reduces) if not inside), default=-1)
+    choice_at = {position: choice for choice, position in enumerate(sketch.positions)}
+    factors = {
+        (position, part): [probe.decisions[position][part] for probe in probes]
+        for choice, position in zip(sketch.choices, sketch.positions, strict=True)
+        if isinstance(choice, Tile)
+        for part in range(choice.options.shape[1])
+    }
+    places = [(-2, -1, 0, False)] * inline + [(-1, -1, 0, False)]
+    for i in range(last + 1):
+        extents = [nest.extents[i] for nest in nests]
+        found = nests[0].parts[i]
+        if found is None and len(set(extents)) > 1:
+            found = next((key for key, values in factors.items() if values == extents), None)
+            if found is None:
+                return None
+        if found is not None:
+            places.append((i, choice_at[found[0]], found[1], reduces[i]))
+        elif extents[0] > 1:
+            places.append((i, -1, 0, reduces[i]))
+    options, tile, part, inside = zip(*places, strict=True)
+    return Location(
+        np.array(options, dtype=np.int64)[:, None],
+        np.array(tile, dtype=np.int64),
+        np.array(part, dtype=np.int64),
+        np.array(inside, dtype=bool),
+    )
+
+
+def _expected(location: Location, sketch: Sketch, decisions: Mapping[int, Any]) -> tuple[int, ...]:
+    factors = [np.atleast_2d(decisions[position]) for position in sketch.positions]
+    valid = location.valid(factors)[0]
+    return tuple(int(o) for o in location.options[valid, 0])

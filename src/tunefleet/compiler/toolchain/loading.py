@@ -1,0 +1,70 @@
+"""Loads TVM the way this project needs it: quickly, quietly, and with elementary functions in
+vector instructions."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import sys
+import types
+import warnings
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from tunefleet.artifacts.runtime import check_versions, installed_versions, without_torch
+from tunefleet.compiler.toolchain.elementary import use_vector_functions
+from tunefleet.core.identity import ToolchainIdentity
+
+#: Part of every record's identity: raise it when a change makes old latencies incomparable.
+MEASURE_VERSION = 4
+
+_INTRINSICS = "tvm.s_tir.tensor_intrin"
+
+
+def _stub_tensor_intrinsics() -> None:
+    """Put an empty package in place of TVM's tensor intrinsics.
+
+    The real one parses some 90 CUDA and ROCm intrinsics, 20-30 s in every process, and
+    MetaSchedule imports it wherever a TuneContext is made. The stub keeps the package's path, so
+    a single module of it (`tensor_intrin.x86`) can still be imported by name.
+    """
+    spec = importlib.util.find_spec("tvm")
+    if spec is None or spec.origin is None or _INTRINSICS in sys.modules:
+        return
+    stub = types.ModuleType(_INTRINSICS)
+    stub.__path__ = [str(Path(spec.origin).parent / "s_tir" / "tensor_intrin")]
+    sys.modules[_INTRINSICS] = stub
+
+
+@lru_cache(maxsize=1)
+def load_tvm() -> Any:
+    """The tvm module, imported once per process.
+
+    Raises SetupError when it is missing or when its ffi has the wrong version.
+    """
+    check_versions()
+    # TVM logs to stderr from C++; only errors are of interest to a user of tunefleet.
+    os.environ.setdefault("TVM_LOG_DEBUG", "")
+    _stub_tensor_intrinsics()
+    with warnings.catch_warnings(), without_torch():
+        warnings.simplefilter("ignore")
+        import tvm
+        import tvm.relax
+        import tvm.s_tir.meta_schedule
+    use_vector_functions()
+    for name in ("tvm", "tvm.s_tir.meta_schedule"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    return tvm
+
+
+def toolchain_identity() -> ToolchainIdentity:
+    tvm = load_tvm()
+    versions = installed_versions()
+    return ToolchainIdentity(
+        tunefleet=versions["tunefleet"],
+        tvm=versions["apache-tvm"],
+        llvm=str(tvm.target.codegen.llvm_version_major()),
+        measure_version=MEASURE_VERSION,
+    )

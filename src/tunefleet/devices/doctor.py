@@ -1,0 +1,202 @@
+"""Is this machine fit to tune, and can its measurements be trusted? With advice where not."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tunefleet.artifacts.runtime import FFI_VERSION, TVM_VERSION, installed_versions, set_threads
+from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.compiler.toolchain.host import check_runs_here, native_target
+from tunefleet.core.layout import LayoutChoice
+from tunefleet.errors import TunefleetError
+from tunefleet.hardware.processor import cpu_info, device_identity
+
+Check = dict[str, Any]
+
+_NEEDED_FREE_GIB = 2
+
+
+def examine(choice: LayoutChoice) -> dict[str, Any]:
+    """Every check as {name, ok, severity: ok | warning | error, value, advice}.
+
+    `choice` is how the machine would be used. An error means that tuning cannot work, a warning
+    that something is slower or less trustworthy than it could be.
+    """
+    checks = [_guarded(name, check) for name, check in _checks(choice).items()]
+    return {"checks": checks, "ok": all(c["severity"] != "error" for c in checks)}
+
+
+def _guarded(name: str, check: Callable[[], Check]) -> Check:
+    try:
+        found = check()
+    except TunefleetError as error:
+        found = _error(error.what, error.cure)
+    except Exception as error:
+        found = _error(f"{type(error).__name__}: {error}", "report this")
+    return {"name": name, **found}
+
+
+def _fine(value: str) -> Check:
+    return {"ok": True, "severity": "ok", "value": value, "advice": ""}
+
+
+def _warning(value: str, advice: str) -> Check:
+    return {"ok": False, "severity": "warning", "value": value, "advice": advice}
+
+
+def _error(value: str, advice: str) -> Check:
+    return {"ok": False, "severity": "error", "value": value, "advice": advice}
+
+
+def _python() -> Check:
+    value = f"{platform.python_version()} on {sys.platform}"
+    if sys.platform != "linux":
+        return _error(value, "tunefleet measures on Linux only")
+    return _fine(value)
+
+
+def _tvm() -> Check:
+    version = installed_versions()["apache-tvm"]
+    if version != TVM_VERSION:
+        found = version or "not installed"
+        return _error(found, f"pip install apache-tvm=={TVM_VERSION}: no other was tried")
+    return _fine(version)
+
+
+def _ffi() -> Check:
+    version = installed_versions()["apache-tvm-ffi"]
+    if version != FFI_VERSION:
+        advice = f"pip install apache-tvm-ffi=={FFI_VERSION}: others crash with this TVM"
+        return _error(version or "not installed", advice)
+    return _fine(version)
+
+
+def _llvm() -> Check:
+    return _fine(str(load_tvm().target.codegen.llvm_version_major()))
+
+
+def _linker() -> Check:
+    path = shutil.which("ld") or shutil.which("ld.lld")
+    if path is None:
+        return _error("none on the PATH", "install binutils (or gcc): kernels are linked with it")
+    return _fine(path)
+
+
+def _compiler() -> Check:
+    path = shutil.which("g++") or shutil.which("gcc")
+    if path is None:
+        return _error("none on the PATH", "install gcc: whole networks are linked with it")
+    return _fine(path)
+
+
+def _cores() -> Check:
+    usable, present = len(cpu_info().cores), os.cpu_count() or 1
+    value = f"{usable} of {present} cores, {cpu_info().name}"
+    if usable < present:
+        return _warning(value, "this process is pinned: it tunes for the cores it may use")
+    return _fine(value)
+
+
+def _isa() -> Check:
+    target = native_target()
+    check_runs_here(target)
+    hidden = [a for a in target.mattr if a.startswith("-")]
+    value = ", ".join(device_identity().isa)
+    if hidden:
+        names = ", ".join(a[1:] for a in hidden)
+        return _warning(
+            value,
+            f"LLVM calls this processor {target.mcpu}, but {names} is hidden here (a virtual "
+            "machine?): code for the bare name would crash, so the native target leaves it out",
+        )
+    return _fine(value)
+
+
+def _resources(choice: LayoutChoice) -> Check:
+    return _fine(choice.reason)
+
+
+def _target(threads: int) -> Check:
+    return _fine(str(native_target(threads)))
+
+
+def _threads(wanted: int) -> Check:
+    set_threads(wanted)
+    got = int(load_tvm().get_global_func("runtime.NumThreads")())
+    if got != wanted:
+        return _error(f"{got} instead of {wanted}", "unset TVM_NUM_THREADS and OMP_NUM_THREADS")
+    return _fine(f"{got} (TVM alone would use half the logical CPUs)")
+
+
+def _load() -> Check:
+    load, cores = os.getloadavg()[0], len(cpu_info().cores)
+    value = f"load {load:.1f} on {cores} cores"
+    if load > 0.5 * cores:
+        return _warning(value, "other programs are running: measurements will be disturbed")
+    return _fine(value)
+
+
+def _peak(threads: int) -> Check:
+    from tunefleet.devices.reference import peak_gflops
+
+    with tempfile.TemporaryDirectory() as directory:
+        reached = peak_gflops(native_target(threads), directory)
+    return _fine(f"{reached:.0f} GFLOP/s float32, measured")
+
+
+def _noise(threads: int) -> Check:
+    from tunefleet.devices.reference import Reference
+
+    with tempfile.TemporaryDirectory() as directory:
+        reference = Reference(native_target(threads), directory)
+        times = [reference.measure() for _ in range(12)]
+    spread = max(times) / min(times) - 1
+    value = f"the reference kernel varies by {spread:.1%} over {len(times)} measurements"
+    if spread > 0.03:
+        return _warning(value, "batches will be measured again: stop other programs")
+    return _fine(value)
+
+
+def _memory() -> Check:
+    gib = cpu_info().memory_gib
+    if gib < 4:
+        return _warning(f"{gib} GiB", "large networks may not fit: 8 GiB are comfortable")
+    return _fine(f"{gib} GiB")
+
+
+def _scratch() -> Check:
+    path = Path(tempfile.gettempdir())
+    free = shutil.disk_usage(path).free / 2**30
+    value = f"{path}, {free:.0f} GiB free"
+    if free < _NEEDED_FREE_GIB:
+        return _error(value, f"free {_NEEDED_FREE_GIB} GiB or set TMPDIR to another disk")
+    return _fine(value)
+
+
+def _checks(choice: LayoutChoice) -> dict[str, Callable[[], Check]]:
+    return {
+        "python": _python,
+        "tvm": _tvm,
+        "tvm ffi": _ffi,
+        "llvm": _llvm,
+        "linker": _linker,
+        "compiler": _compiler,
+        "cores": _cores,
+        "resources": partial(_resources, choice),
+        "instruction set": _isa,
+        "target": partial(_target, choice.threads),
+        "threads": partial(_threads, choice.threads),
+        "memory": _memory,
+        "scratch disk": _scratch,
+        "load": _load,
+        "peak": partial(_peak, choice.threads),
+        "noise": partial(_noise, choice.threads),
+    }

@@ -1,0 +1,99 @@
+"""Fixed kernels: one that tells whether the machine is as fast as a moment ago, one that tells
+how fast it can be at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tunefleet.compiler.code.build import compile_module
+from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.core.target import Target
+from tunefleet.core.trial import Built, Failure, ranking_latency
+from tunefleet.devices.measuring import runner
+from tunefleet.errors import SetupError
+
+tvm = load_tvm()
+
+_REFERENCE_SIZE = 384
+_REFERENCE_REPEATS = 30
+
+#: Register tiles (rows, columns) tried for the peak: AVX2's 16 and AVX-512's 32 registers.
+_PEAK_TILES = ((6, 16), (4, 24), (12, 32), (8, 48))
+_PEAK_DEPTH = 256
+_PEAK_TILES_PER_THREAD = 64
+
+
+class Reference:
+    """A blocked float32 matmul on every thread of the target."""
+
+    def __init__(self, target: Target, directory: str) -> None:
+        self._run = runner(_built(_matmul(), target, "reference", directory))
+        self.measure()
+
+    def measure(self) -> float:
+        """Seconds of one run: low quantile of short repeats, some 30 ms in all."""
+        return ranking_latency(tuple(self._run(number=1, repeat=_REFERENCE_REPEATS, preprocess="")))
+
+
+def peak_gflops(target: Target, directory: str) -> float:
+    """float32 GFLOP/s of the best of a few register-blocked kernels whose data stay in L1."""
+    best = 0.0
+    for rows, columns in _PEAK_TILES:
+        tiles = target.threads * _PEAK_TILES_PER_THREAD
+        module = _tile_products(tiles, rows, columns)
+        run = runner(_built(module, target, f"peak-{rows}x{columns}", directory))
+        seconds = min(run(number=1, repeat=150, preprocess=""))
+        best = max(best, 2.0 * tiles * rows * columns * _PEAK_DEPTH / seconds / 1e9)
+    return best
+
+
+def _built(module: Any, target: Target, name: str, directory: str) -> Built:
+    built = compile_module(module, target, name, directory)
+    if isinstance(built, Failure):
+        raise SetupError(f"cannot compile the {name} kernel: {built.text}", cure="tunefleet doctor")
+    return built
+
+
+def _matmul() -> Any:
+    te, n = tvm.te, _REFERENCE_SIZE
+    a = te.placeholder((n, n), name="a")
+    b = te.placeholder((n, n), name="b")
+    k = te.reduce_axis((0, n), name="k")
+    c = te.compute((n, n), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="c")
+    schedule = tvm.s_tir.Schedule(te.create_prim_func([a, b, c]))
+    block = schedule.get_sblock("c")
+    i, j, depth = schedule.get_loops(block)
+    rows, row = schedule.split(i, [None, 4])
+    columns, column = schedule.split(j, [None, 16])
+    schedule.reorder(rows, columns, depth, row, column)
+    schedule.parallel(rows)
+    schedule.vectorize(column)
+    schedule.unroll(row)
+    schedule.decompose_reduction(block, depth)
+    return schedule.mod
+
+
+def _tile_products(tiles: int, rows: int, columns: int) -> Any:
+    """c[t] += a^T b over `_PEAK_DEPTH`, the same a and b for each tile t."""
+    te = tvm.te
+    a = te.placeholder((_PEAK_DEPTH, rows), name="a")
+    b = te.placeholder((_PEAK_DEPTH, columns), name="b")
+    k = te.reduce_axis((0, _PEAK_DEPTH), name="k")
+    c = te.compute(
+        (tiles, rows, columns), lambda t, i, j: te.sum(a[k, i] * b[k, j], axis=k), name="c"
+    )
+    schedule = tvm.s_tir.Schedule(te.create_prim_func([a, b, c]))
+    block = schedule.get_sblock("c")
+    local = schedule.cache_write(block, 0, "local")
+    tile, i, j, depth = schedule.get_loops(block)
+    schedule.reorder(tile, depth, i, j)
+    schedule.reverse_compute_at(local, tile)
+    schedule.parallel(tile)
+    schedule.vectorize(j)
+    schedule.unroll(i)
+    init = schedule.decompose_reduction(block, depth)
+    schedule.vectorize(schedule.get_loops(init)[-1])
+    schedule.unroll(schedule.get_loops(init)[-2])
+    schedule.vectorize(schedule.get_loops(local)[-1])
+    schedule.unroll(schedule.get_loops(local)[-2])
+    return schedule.mod

@@ -1,0 +1,270 @@
+"""Collecting records: programs of many networks' tasks, measured on several targets."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tunefleet.core.budget import Budget
+from tunefleet.core.events import JobEnded, JobOpened, Note, Observer, PhaseStarted
+from tunefleet.core.home import Home
+from tunefleet.core.ids import digest
+from tunefleet.core.job import Job, JobSpec, JobState
+from tunefleet.core.network import NetworkInfo
+from tunefleet.core.settings import MeasureSettings, SearchSettings, TuneSettings
+from tunefleet.errors import InputError, JobError, TunefleetError
+from tunefleet.runs.context import BenchmarkContext
+from tunefleet.runs.request import job_spec
+from tunefleet.scheduler.values import JobEnd, JobRequest, Role
+from tunefleet.system.scratch import scratch_folder
+
+if TYPE_CHECKING:
+    from tunefleet.core.task import WeightedTask
+    from tunefleet.fleet.live import Ending, Live
+    from tunefleet.fleet.local import LocalFleet
+    from tunefleet.store import Store
+
+#: Half of a round is random: a model must also learn what is slow, and what nobody would select. No
+#: pretrained model steers it, or the next one would learn what this one believes.
+#: Less effort goes into selecting than where the fastest program is searched.
+SETTINGS = TuneSettings(
+    search=SearchSettings(
+        batch=16, first_batch=16, population=128, generations=2, random_share=0.5, pretrained=""
+    ),
+    measure=MeasureSettings(repeats=8, budget_s=0.04),
+    transfer=False,
+)
+#: Networks under way at once: while one is measured the next is imported.
+_AT_ONCE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """What became of one network on one target. `tasks` are those that no network before it had;
+    `skipped`: an earlier call had collected it."""
+
+    network: str
+    target: str
+    tasks: int = 0
+    trials: int = 0
+    skipped: bool = False
+    error: str = ""
+    job_id: str = ""
+
+
+def _unwatched(index: int) -> Observer:
+    return lambda event: None
+
+
+def collect(
+    networks: Sequence[str],
+    contexts: Sequence[BenchmarkContext],
+    programs_per_task: int,
+    *,
+    settings: TuneSettings = SETTINGS,
+    observer: Callable[[int], Observer] = _unwatched,
+) -> list[Gathered]:
+    """Measure programs of the networks' tasks on the target of each context, one after the other.
+
+    A task that several networks share is collected once per target. All goes into the store of
+    the contexts' home. Called again after an interruption it goes on where it was; what is
+    complete is not imported again. An error of one network does not end the others.
+    `observer(i)` is told of the i-th network of all targets, in their order: `len(networks)`
+    times the position of the context, plus that of the network.
+
+    Raises InputError for networks given twice and for less than one program.
+    """
+    doubles = sorted({name for name in networks if networks.count(name) > 1})
+    if doubles:
+        raise InputError(f"{doubles[0]} is given twice", cure="name each network once")
+    if programs_per_task < 1:
+        raise InputError(f"{programs_per_task} programs per task", cure="ask for one or more")
+    found: list[Gathered] = []
+    for number, context in enumerate(contexts):
+        first = number * len(networks)
+        target = _Target(context, settings, programs_per_task)
+        found += target.collect(networks, [observer(first + i) for i in range(len(networks))])
+    return found
+
+
+class _Target:
+    """The collection on one target: networks follow each other through one shell."""
+
+    def __init__(self, context: BenchmarkContext, settings: TuneSettings, per_task: int) -> None:
+        from tunefleet.fleet.local import LocalFleet
+
+        self.context = context
+        self.settings = settings
+        self.per_task = per_task
+        self.target = context.target
+        self.fleet: LocalFleet = LocalFleet(self.target, settings, context.layout, context.home)
+        self.locks = ExitStack()
+        #: Tasks that a network before has.
+        self.seen: set[str] = set()
+        self._waiting: deque[_Network] = deque()
+        self._jobs: dict[str, Job] = {}
+
+    def collect(self, names: Sequence[str], observers: Sequence[Observer]) -> list[Gathered]:
+        networks = [_Network(self, n, o) for n, o in zip(names, observers, strict=True)]
+        try:
+            # The newest job of each kind is the one that counts.
+            for job in reversed(self.store.jobs()):
+                self._jobs[job.spec.fingerprint] = job
+            self._waiting.extend(networks)
+            shell = self.fleet.shell()
+            for _ in range(_AT_ONCE):
+                for live in self.next():
+                    shell.submit(live)
+            shell.run()
+        finally:
+            self.locks.close()
+            self.fleet.close()
+        return [network.gathered for network in networks]
+
+    @property
+    def store(self) -> Store:
+        return self.fleet.store
+
+    def next(self) -> Sequence[Live]:
+        """The next network that needs anything done."""
+        while self._waiting:
+            live = self._waiting.popleft().begin()
+            if live:
+                return live
+        return ()
+
+    def spec(self, info: NetworkInfo) -> JobSpec:
+        """A collection is another job than tuning the same network, whatever its settings."""
+        collected = digest(["collection", info.digest, self.per_task])
+        budget = Budget(trials=self.per_task)  # of each task
+        return job_spec(self.context, replace(info, digest=collected), budget, self.settings)
+
+    def known(self, spec: JobSpec) -> Job | None:
+        """The job of an earlier call that was not given up."""
+        job = self._jobs.get(spec.fingerprint)
+        return job if job and job.state in (JobState.RUNNING, JobState.DONE) else None
+
+    def lock(self, spec: JobSpec) -> None:
+        from tunefleet.fleet.locks import job_lock
+
+        directory = self.context.created(Home(self.context.home).locks)
+        self.locks.enter_context(job_lock(directory, spec.fingerprint))
+
+
+class _Network:
+    """One network on its way: import, and trials of the tasks that are its own."""
+
+    def __init__(self, target: _Target, name: str, observer: Observer) -> None:
+        self.gathered = Gathered(name, str(target.target))
+        self._target = target
+        self._name = name
+        self._observer = observer
+        self._job: Job | None = None
+
+    def begin(self) -> Sequence[Live]:
+        """What is to be submitted; nothing for what is complete or cannot be."""
+        from tunefleet.compiler.frontends.spec import network_digest, network_name
+        from tunefleet.fleet.live import Errands
+
+        target = self._target
+        try:
+            name, content = network_name(self._name), network_digest(self._name)
+            spec = target.spec(NetworkInfo(name, self._name, content, (), ()))
+            target.lock(spec)
+        except TunefleetError as error:
+            return self._failed(error)
+        job = target.known(spec)
+        tasks = target.store.tasks(job.job_id) if job is not None else []
+        if job is None or (job.state is JobState.RUNNING and not tasks):
+            self._observer(PhaseStarted("import"))
+            steps = [(Role.HOST, lambda: self._open(spec))]
+            return [Errands(f"import of {self._name} for {target.target}", steps, self._imported)]
+        target.seen.update(w.task.task_id for w in tasks)
+        if job.state is JobState.RUNNING:
+            return self._collecting(job, resumed=True)
+        trials = target.store.trial_count(job.job_id)
+        self.gathered = replace(
+            self.gathered, tasks=len(tasks), trials=trials, skipped=True, job_id=job.job_id
+        )
+        self._observer(JobEnded())
+        return ()
+
+    def _open(self, spec: JobSpec) -> None:
+        """Import the network and enter the tasks that no network before it has."""
+        from tunefleet.stages.network_steps import tasked_network
+
+        target = self._target
+        with scratch_folder("tasks") as folder:
+            tasks = tasked_network(self._name, target.target, Path(folder)).tasks
+        own = [w for w in tasks if w.task.task_id not in target.seen]
+        target.seen.update(w.task.task_id for w in own)
+        job = target.store.open_job(spec, job_id=uuid.uuid4().hex, now=time.time())
+        target.store.put_tasks(job.job_id, own)
+        self._job = job
+
+    def _imported(self, ending: Ending) -> Sequence[Live]:
+        if self._job is None:
+            error = ending.error or JobError(ending.reason, cure="collect it again")
+            return [*self._failed(error), *self._target.next()]
+        return self._collecting(self._job, resumed=False) or self._target.next()
+
+    def _collecting(self, job: Job, *, resumed: bool) -> Sequence[Live]:
+        from tunefleet.fleet.live import Search
+        from tunefleet.fleet.shell import now
+        from tunefleet.scheduler.collection_plan import CollectionPlan
+
+        target = self._target
+        self._job = job
+        tasks = target.store.tasks(job.job_id)
+        if not tasks:
+            self._done(tasks, "its tasks are those of other networks")
+            return ()
+        plan = CollectionPlan(
+            tasks,
+            target.settings.search,
+            target.per_task,
+            committed=target.store.stages(job.job_id),
+            elapsed_s=job.elapsed_s,
+            now=now(),
+        )
+        budget = Budget(trials=target.per_task * len(tasks))
+        self._observer(JobOpened(job.job_id, resumed, budget, job.elapsed_s))
+        by_id = {w.task.task_id: w.task for w in tasks}
+        request = JobRequest(job.job_id, plan)
+        return [Search(job, plan, by_id, self._observer, request, self._collected)]
+
+    def _collected(self, ending: Ending) -> Sequence[Live]:
+        from tunefleet.fleet.controls import Wish
+
+        assert self._job is not None
+        if ending.end is not JobEnd.DONE:
+            error = ending.error or JobError(ending.reason, cure="collect it again")
+            state = JobState.CANCELLED if ending.end is JobEnd.CANCELLED else JobState.FAILED
+            self._target.store.finish(self._job.job_id, state, {"stopped": ending.reason})
+            self._target.fleet.controls.ask(self._job.job_id, Wish.RUN)
+            return [*self._failed(error), *self._target.next()]
+        self._done(self._target.store.tasks(self._job.job_id), ending.reason)
+        return self._target.next()
+
+    def _done(self, tasks: Sequence[WeightedTask], reason: str) -> None:
+        assert self._job is not None
+        job_id = self._job.job_id
+        trials = self._target.store.trial_count(job_id)
+        self.gathered = replace(self.gathered, tasks=len(tasks), trials=trials, job_id=job_id)
+        self._target.store.finish(job_id, JobState.DONE, {"stopped": reason, "trials": trials})
+        self._observer(JobEnded())
+
+    def _failed(self, error: Exception) -> Sequence[Live]:
+        """Raises what is no error of the tree, since that is a bug."""
+        if not isinstance(error, TunefleetError):
+            raise error
+        self.gathered = replace(self.gathered, error=str(error))
+        self._observer(Note(f"not collected: {error}", warning=True))
+        self._observer(JobEnded(str(error)))
+        return ()

@@ -1,0 +1,318 @@
+"""Where and when the stages of a run ran, as one JSON value: what `tunefleet trace` shows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tunefleet.core.home import SHORTEST_ID, default_home
+from tunefleet.core.stage import STAGE_ORDER, StageKey, StageKind, StageSpan
+from tunefleet.errors import InputError
+from tunefleet.report.timeline import Bar, Timeline, tracks
+from tunefleet.runs.context import Errand
+from tunefleet.scheduler import bounds
+from tunefleet.scheduler.durations import LaneName, Replay
+from tunefleet.scheduler.values import ROLE_OF, Role
+
+if TYPE_CHECKING:
+    from tunefleet.core.job import Job
+    from tunefleet.store import Store
+
+SCHEMA = "tunefleet-trace/1"
+#: Seconds without any stage from which on a run counts as interrupted.
+PAUSE_S = 60.0
+#: The kind under which a job's errands are counted.
+_ERRANDS = "errands"
+#: What has a start and an end, in seconds since the epoch.
+_Busy = StageSpan | Errand
+
+
+def trace_run(run: str, home: Path | None = None) -> dict[str, Any]:
+    """The trace of a tuning run, named by the start of its job id or run id.
+
+    All stages and errands (imports, deliveries) of all jobs between the first and the last of the
+    run, since they share its resources; what reaches beyond is cut there. Errands are known once
+    their run has ended. Times are seconds of tuning since the first: pauses of more than a minute
+    in which nothing ran are cut out and listed. Raises InputError for a run that is not known or
+    has no stage.
+    """
+    from tunefleet.store import open_store
+
+    home = home or default_home()
+    if not home.is_dir():  # looking must not create a store
+        raise InputError(f"no runs in {home}", cure="name another home")
+    store = open_store(home)
+    try:
+        return build_trace(store, find_job(store, run))
+    finally:
+        store.close()
+
+
+def find_job(store: Store, run: str) -> Job:
+    """The one job whose id, or whose run's id, begins so. Raises InputError."""
+    cure = "see `tunefleet jobs`"
+    if len(run) < SHORTEST_ID:
+        raise InputError(f"{run!r} is too short for a run", cure=f"give {SHORTEST_ID} characters")
+    found = [
+        job
+        for job in store.jobs()
+        if job.job_id.startswith(run) or _run_id(store, job).startswith(run)
+    ]
+    if not found:
+        raise InputError(f"no run {run}", cure=cure)
+    if len(found) > 1:
+        names = ", ".join(job.job_id for job in found)
+        raise InputError(f"{run} names {len(found)} runs: {names}", cure="give more characters")
+    return found[0]
+
+
+def _run_id(store: Store, job: Job) -> str:
+    return str((store.summary(job.job_id) or {}).get("run") or "")
+
+
+def build_trace(store: Store, job: Job) -> dict[str, Any]:
+    """Raises InputError for a job without stages."""
+    own: list[_Busy] = [run.span for run in store.stages(job.job_id)]
+    if not own:
+        raise InputError(f"job {job.job_id} has no finished stage", cure="let it tune first")
+    own += _errands(store.summary(job.job_id))
+    start, end = min(s.started_at for s in own), max(s.ended_at for s in own)
+    found = store.stages_between(start, end)
+    errands = {other.job_id: _errands_between(store, other, start, end) for other in store.jobs()}
+    clock = _TuningClock.of([*found, *chain.from_iterable(errands.values())], start, end)
+    spans = _placed(found, clock) + _placed_errands(errands, clock)
+    spans.sort(key=lambda span: (span.start_s, span.end_s))
+    timeline = _timeline(spans)
+    return {
+        "schema": SCHEMA,
+        "job": job.job_id,
+        "network": job.spec.network.name,
+        "state": str(job.state),
+        "started_at": start,
+        "tuning_s": timeline.end_s,
+        "pauses": clock.to_json(),
+        "resources": _resources(timeline),
+        "unplaced": sum(not span.resource_id for span in found),
+        "jobs": _jobs(store, job, spans),
+        "waiting": _waiting(spans),
+        "spans": _spans_to_json(store, spans),
+    }
+
+
+def replay_of(trace: Mapping[str, Any]) -> Replay:
+    """The run's own stages as recorded rounds, for the simulator; only whole rounds count.
+
+    Raises InputError when there is none.
+    """
+    rounds: dict[LaneName, dict[int, dict[str, float]]] = {}
+    for span in trace["spans"]:
+        if span["job"] == trace["job"] and span["stage"] in STAGE_ORDER:
+            lane = rounds.setdefault((span["job"], span["task_id"]), {})
+            seconds = lane.setdefault(span["iteration"], {})
+            seconds[span["stage"]] = round(span["end_s"] - span["start_s"], 6)
+    lanes = {}
+    for name, lane in rounds.items():
+        whole = [lane[i] for i in sorted(lane) if len(lane[i]) == len(STAGE_ORDER)]
+        if whole:
+            lanes[name] = tuple((s["select"], s["build"], s["profile"], s["update"]) for s in whole)
+    if not lanes:
+        raise InputError(f"job {trace['job']} has no whole round", cure="let it tune longer")
+    return Replay(lanes)
+
+
+@dataclass(frozen=True, slots=True)
+class _TuningClock:
+    """From seconds since the epoch to seconds of tuning; `pauses` are (start, end) in order."""
+
+    start: float
+    end: float
+    pauses: tuple[tuple[float, float], ...]
+
+    @classmethod
+    def of(cls, spans: Iterable[_Busy], start: float, end: float) -> _TuningClock:
+        pauses = []
+        busy_until = start
+        for span in sorted(spans, key=lambda span: span.started_at):
+            if span.started_at - busy_until > PAUSE_S:
+                pauses.append((busy_until, span.started_at))
+            busy_until = max(busy_until, span.ended_at)
+        return cls(start, end, tuple(pauses))
+
+    def __call__(self, time: float) -> float:
+        """A time outside the window is that of its edge."""
+        inside = min(max(time, self.start), self.end)
+        paused_s = sum(end - start for start, end in self.pauses if end <= inside)
+        return inside - self.start - paused_s
+
+    def extent(self, span: _Busy) -> tuple[float, float]:
+        """Start and end to the microsecond, the start rounded up and the end down: seconds since
+        the epoch are no finer than 0.2 µs, and stages that touch must not seem to overlap."""
+        start = math.ceil(self(span.started_at) * 1e6) / 1e6
+        end = math.floor(self(span.ended_at) * 1e6) / 1e6
+        return start, max(start, end)
+
+    def to_json(self) -> list[dict[str, float]]:
+        return [
+            {"at_s": round(self(end), 6), "seconds": round(end - start, 6)}
+            for start, end in self.pauses
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A stage, or an errand without a task, on a resource in seconds of tuning; `waited_s` is None
+    where nobody can tell."""
+
+    job_id: str
+    task_id: str
+    iteration: int
+    kind: str
+    role: Role
+    resource_id: str
+    attempt: int
+    start_s: float
+    end_s: float
+    waited_s: float | None
+
+
+def _placed(spans: Sequence[StageSpan], clock: _TuningClock) -> list[_Placed]:
+    extents = {span.key: clock.extent(span) for span in spans}
+    ends = {key: end for key, (_, end) in extents.items()}
+    return [
+        _Placed(
+            span.key.job_id,
+            span.key.task_id,
+            span.key.iteration,
+            str(span.key.kind),
+            ROLE_OF[span.key.kind],
+            span.resource_id or str(ROLE_OF[span.key.kind]),
+            span.attempt,
+            *extents[span.key],
+            _waited(span, extents[span.key][0], ends),
+        )
+        for span in spans
+    ]
+
+
+def _errands(summary: Any) -> list[Errand]:
+    """What a run wrote down of them when it ended."""
+    return [Errand.from_json(value) for value in (summary or {}).get("errands", ())]
+
+
+def _errands_between(store: Store, job: Job, start: float, end: float) -> list[Errand]:
+    errands = _errands(store.summary(job.job_id))
+    return [e for e in errands if e.started_at <= end and e.ended_at >= start]
+
+
+def _placed_errands(errands: Mapping[str, Sequence[Errand]], clock: _TuningClock) -> list[_Placed]:
+    """This machine's host and device are called by their roles."""
+    return [
+        _Placed(job_id, "", 0, e.step, e.role, str(e.role), 1, *clock.extent(e), None)
+        for job_id, of_job in errands.items()
+        for e in of_job
+    ]
+
+
+def _waited(span: StageSpan, start_s: float, ends: Mapping[StageKey, float]) -> float | None:
+    """Seconds since the stage before it in its round and the same one of the round before.
+
+    Of a selection nobody knows when its round could have begun, and before a later attempt there
+    was not only waiting.
+    """
+    key = span.key
+    if key.kind is StageKind.SELECT or span.attempt > 1:
+        return None
+    before = STAGE_ORDER[STAGE_ORDER.index(key.kind) - 1]
+    ready = ends.get(StageKey(key.job_id, key.task_id, key.iteration, before))
+    if ready is None:
+        return None
+    same = ends.get(StageKey(key.job_id, key.task_id, key.iteration - 1, key.kind), ready)
+    return max(0.0, round(start_s - max(ready, same), 6))
+
+
+def _timeline(spans: Sequence[_Placed]) -> Timeline:
+    """Hosts above devices, each by name."""
+    devices = {s.resource_id for s in spans if s.role is Role.DEVICE}
+    names = sorted({s.resource_id for s in spans}, key=lambda name: (name in devices, name))
+    bars = tuple(Bar(s.resource_id, s.job_id, s.kind, s.task_id, s.start_s, s.end_s) for s in spans)
+    plain = Timeline(bars, tuple(names))
+    slots = {name: len(tracks(row)) for name, row in plain.rows().items()}
+    return Timeline(bars, tuple(names), slots=slots)
+
+
+def _resources(timeline: Timeline) -> list[dict[str, Any]]:
+    """`slots` is the most stages that ran there at once, of which utilisation is the share."""
+    used = timeline.utilisation()
+    return [
+        {
+            "resource": name,
+            "slots": timeline.slots[name],
+            "stages": sum(bool(bar.task) for bar in bars),
+            "busy_s": round(sum(bar.end_s - bar.start_s for bar in bars), 6),
+            "utilisation": used[name],
+        }
+        for name, bars in timeline.rows().items()
+    ]
+
+
+def _jobs(store: Store, own: Job, spans: Sequence[_Placed]) -> list[dict[str, Any]]:
+    """The run's own job first, then the others in the order in which they started."""
+    of_jobs: dict[str, list[_Placed]] = {own.job_id: []}
+    for span in spans:
+        of_jobs.setdefault(span.job_id, []).append(span)
+    networks = {job.job_id: job.spec.network.name for job in store.jobs()}
+    return [
+        {
+            "job": job_id,
+            "label": f"{networks[job_id]} {job_id[:8]}",
+            "stages": {kind: len(of_kind) for kind, of_kind in _by_kind(found).items()},
+            "seconds": {
+                kind: round(sum(s.end_s - s.start_s for s in of_kind), 6)
+                for kind, of_kind in _by_kind(found).items()
+            },
+            "retried": sum(s.attempt > 1 for s in found),
+        }
+        for job_id, found in of_jobs.items()
+    ]
+
+
+def _by_kind(spans: Iterable[_Placed]) -> dict[str, list[_Placed]]:
+    kinds = (*(str(kind) for kind in STAGE_ORDER), _ERRANDS)
+    found: dict[str, list[_Placed]] = {kind: [] for kind in kinds}
+    for span in spans:
+        found[span.kind if span.task_id else _ERRANDS].append(span)
+    return found
+
+
+def _waiting(spans: Iterable[_Placed]) -> dict[str, float]:
+    """Over the stages of which it is known."""
+    known = [span.waited_s for span in spans if span.waited_s is not None]
+    waiting = bounds.waiting(known)
+    return {"stages": len(known), "mean_s": waiting.mean_s, "p95_s": waiting.p95_s}
+
+
+def _spans_to_json(store: Store, spans: Sequence[_Placed]) -> list[dict[str, Any]]:
+    names = {
+        (job_id, weighted.task.task_id): weighted.task.name
+        for job_id in {span.job_id for span in spans}
+        for weighted in store.tasks(job_id)
+    }
+    return [
+        {
+            "resource": span.resource_id,
+            "job": span.job_id,
+            "task_id": span.task_id,
+            "task": names.get((span.job_id, span.task_id), span.task_id[:8]),
+            "iteration": span.iteration,
+            "stage": span.kind,
+            "attempt": span.attempt,
+            "start_s": span.start_s,
+            "end_s": span.end_s,
+            "waited_s": span.waited_s,
+        }
+        for span in spans
+    ]

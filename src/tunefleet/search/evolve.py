@@ -1,0 +1,88 @@
+"""Evolution over decisions: thousands of programs scored, none of them lowered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunefleet.search.decisions import DecisionSpace
+from tunefleet.search.population import Population
+
+Score = Callable[[Population], NDArray[np.float64]]
+
+#: Parents are drawn with a chance that halves every so many ranks, as a share of the population.
+_HALF = 0.05
+#: Share of each generation that is drawn anew, so that a search does not end where it began.
+_FRESH = 0.1
+#: A child is crossed with another parent's with this chance, and mutated otherwise or besides.
+_CROSSED = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    population: int
+    generations: int
+    mutate_probability: float
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """Distinct programs, the best first, with their scores."""
+
+    population: Population
+    scores: NDArray[np.float64]
+
+
+def evolve(
+    space: DecisionSpace,
+    start: Population,
+    score: Score,
+    effort: Effort,
+    rng: np.random.Generator,
+) -> Ranked:
+    """Every program that was scored on the way from `start` and random ones."""
+    fresh = space.sample(max(effort.population - len(start), effort.population // 2), rng)
+    found = _ranked([Population.concat([start, fresh]).distinct()], [], score)
+    for _ in range(effort.generations):
+        children = _children(space, found, effort, rng)
+        new = children.not_in(found.population)
+        if not new.any():
+            break
+        found = _ranked([children.take(new)], [found], score)
+    return found
+
+
+def _ranked(new: Sequence[Population], before: Sequence[Ranked], score: Score) -> Ranked:
+    population = Population.concat([*(b.population for b in before), *new])
+    scores = np.concatenate([*(b.scores for b in before), *(score(n) for n in new)])
+    order = np.argsort(-scores, kind="stable")
+    return Ranked(population.take(order), scores[order])
+
+
+def _children(
+    space: DecisionSpace, found: Ranked, effort: Effort, rng: np.random.Generator
+) -> Population:
+    fresh = int(effort.population * _FRESH)
+    count = effort.population - fresh
+    rank = np.arange(min(len(found.scores), effort.population))
+    chance = 0.5 ** (rank / (_HALF * effort.population))
+    drawn = rng.choice(len(rank), size=(2, count), p=chance / chance.sum())
+    parents, others = (found.population.take(numbers) for numbers in drawn)
+    crossed = rng.random(count) < _CROSSED
+    children = Population.concat(
+        [
+            space.cross(parents.take(crossed), others, rng),
+            parents.take(~crossed),
+        ]
+    )
+    mutated = rng.random(count) < effort.mutate_probability
+    return Population.concat(
+        [
+            children.take(~mutated),
+            space.mutate(children.take(mutated), rng),
+            space.sample(fresh, rng),
+        ]
+    ).distinct()

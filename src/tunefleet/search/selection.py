@@ -1,0 +1,187 @@
+"""The select stage: cost model + records so far -> a batch of candidates.
+
+Programs are sampled, crossed and mutated as decisions (`decisions.py`), scored from those alone and
+written as traces; TVM makes schedules of them when they are built. Stateless: everything comes in
+with the request and the task's space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunefleet.core.ids import digest
+from tunefleet.core.settings import SearchSettings
+from tunefleet.core.stage import SelectResult
+from tunefleet.core.target import Target
+from tunefleet.core.trial import Candidate
+from tunefleet.features import context, pack
+from tunefleet.search.evolve import Effort, Ranked, evolve
+from tunefleet.search.guide import Guide
+from tunefleet.search.population import Population
+from tunefleet.search.task_space import TaskSpace
+
+#: Share of the population that starts from the best known programs.
+_ELITE_SHARE = 0.25
+#: Programs that each form of a task is measured with at least, and the share of a batch that one
+#: with fewer gets.
+_FORM_TRIALS = 8
+_FORM_SHARE = 0.25
+#: Programs that are written as traces together.
+_PART = 8
+
+
+@dataclass(frozen=True, slots=True)
+class SelectRequest:
+    """`known` are measured programs of the task as (candidate id, trace, latency in seconds),
+    best first, from this job and from earlier ones; `tried` are ids that must not come again.
+    `elsewhere` are traces of this task on other devices, best first, `donors` those of similar
+    tasks, the most similar first: adapted to this task they come before what a search finds, and it
+    starts from them. Where there is a cost model, only half a batch is donors', those it scores
+    best: what it finds itself is as good. `device` is what a cost model is told of it
+    (`features.context.device_numbers`).
+    """
+
+    program: str
+    target: Target
+    settings: SearchSettings
+    batch: int
+    seed: int
+    known: tuple[tuple[str, str, float], ...] = ()
+    tried: frozenset[str] = field(default_factory=frozenset)
+    elsewhere: tuple[str, ...] = ()
+    donors: tuple[str, ...] = ()
+    operator: str = ""
+    flops: float = 0.0
+    device: tuple[float, ...] = context.device_numbers()
+
+
+def select(request: SelectRequest, space: TaskSpace, guide: Guide | None) -> SelectResult:
+    """At most `request.batch` new candidates of the task's space, the most promising first.
+
+    Without a guide the batch is random. The result depends on the request and the guide alone.
+    """
+    return _Selection(request, space, guide).result()
+
+
+class _Selection:
+    def __init__(self, request: SelectRequest, space: TaskSpace, guide: Guide | None) -> None:
+        self._request = request
+        self._space = space
+        self._guide = guide
+        self._rng = np.random.default_rng(request.seed)
+        task = context.TaskContext(space.shapes, request.flops, request.operator)
+        self._numbers = context.numbers(task, request.device)
+
+    def result(self) -> SelectResult:
+        batch = tuple(islice(self._new(), self._request.batch))
+        return SelectResult(batch, exhausted=not batch)
+
+    def _new(self) -> Iterator[Candidate]:
+        """Candidates, the most promising first, none twice and none that was tried."""
+        known = self._space.read(trace for _, trace, _ in self._request.known)
+        seen = known
+        for source in self._sources(known):
+            new = source.take(source.not_in(seen)).distinct()
+            seen = Population.concat([seen, new])
+            # A handful at a time: of thousands of programs only the first are wanted.
+            for numbers in np.split(np.arange(len(new)), range(_PART, len(new), _PART)):
+                yield from self._candidates(new.take(numbers))
+
+    def _sources(self, known: Population) -> Iterator[Population]:
+        """Programs to try, the most promising first."""
+        elsewhere = self._space.adapted(self._request.elsewhere)
+        donated = self._space.adapted(self._request.donors).distinct()
+        yield elsewhere
+        if self._guide is None:
+            yield donated
+            yield self._space.decisions.sample(max(4 * self._request.batch, 64), self._rng)
+        else:
+            best = np.argsort(-self._score(donated), kind="stable")
+            yield donated.take(best[: (self._request.batch + 1) // 2])
+            yield from self._searched(known, Population.concat([elsewhere, donated]).distinct())
+
+    def _searched(self, known: Population, donated: Population) -> list[Population]:
+        """Of the best found and of random programs, in the proportion that the settings say."""
+        settings = self._request.settings
+        elites = known.take(np.arange(min(len(known), int(settings.population * _ELITE_SHARE))))
+        effort = Effort(settings.population, settings.generations, settings.mutate_probability)
+        found = evolve(
+            self._space.decisions,
+            Population.concat([elites, donated]),
+            self._score,
+            effort,
+            self._rng,
+        )
+        # Of a small batch a random one now and then.
+        random_count = int(self._request.batch * settings.random_share + self._rng.random())
+        fresh = self._space.decisions.sample(random_count, self._rng)
+        new = found.population.not_in(known)
+        ranked = Ranked(found.population.take(new), found.scores[new])
+        unknown = self._of_unknown_forms(known, ranked.population)
+        chosen = _spread(ranked.population, self._request.batch - random_count - len(unknown))
+        rest = np.setdiff1d(np.arange(len(ranked.population)), chosen)
+        return [
+            *(ranked.population.take(part) for part in (unknown, chosen)),
+            fresh,
+            ranked.population.take(rest),
+        ]
+
+    def _of_unknown_forms(self, known: Population, ranked: Population) -> NDArray[np.int64]:
+        """The best programs of forms of which few were measured: a score compares the programs of
+        one form, and says little of which form is faster."""
+        forms = self._space.decisions.forms
+        measured = np.bincount(forms[known.sketch], minlength=forms.max() + 1)
+        count = max(1, int(self._request.batch * _FORM_SHARE))
+        return np.concatenate(
+            [np.zeros(0, np.int64)]
+            + [
+                np.flatnonzero(forms[ranked.sketch] == form)[:count]
+                for form in np.unique(forms)
+                if len(np.unique(forms)) > 1 and measured[form] < _FORM_TRIALS
+            ]
+        )
+
+    def _score(self, population: Population) -> NDArray[np.float64]:
+        assert self._guide is not None
+        scores = np.zeros(len(population))
+        for members, programs in self._space.encoded(population, self._numbers):
+            scores[members] = self._guide.predict(programs)
+        return scores
+
+    def _candidates(self, programs: Population) -> Iterator[Candidate]:
+        scores = np.zeros(len(programs))
+        features = [b""] * len(programs)
+        for members, encoded in self._space.encoded(programs, self._numbers):
+            if self._guide is not None:
+                scores[members] = self._guide.predict(encoded)
+            for member, rows in zip(members, encoded.rows(), strict=True):
+                features[member] = pack(rows)
+        traces = self._space.decisions.traces(programs)
+        for trace, score, packed in zip(traces, scores, features, strict=True):
+            candidate_id = digest(trace)
+            if candidate_id not in self._request.tried:
+                yield Candidate(candidate_id, trace, float(score), packed)
+
+
+def _spread(ranked: Population, count: int) -> NDArray[np.int64]:
+    """The best `count` programs no two of which differ in one decision only, while there are any:
+    neighbours have neighbouring latencies, and one measurement tells of both."""
+    chosen: list[int] = []
+    passed: list[int] = []
+    for number in range(len(ranked)):
+        if len(chosen) == count:
+            break
+        others = np.array(chosen, np.int64)
+        apart = (ranked.picks[others] != ranked.picks[number]).sum(axis=1)
+        same_sketch = ranked.sketch[others] == ranked.sketch[number]
+        if (same_sketch & (apart < 2)).any():
+            passed.append(number)
+        else:
+            chosen.append(number)
+    chosen += passed[: count - len(chosen)]
+    return np.array(sorted(chosen), np.int64)

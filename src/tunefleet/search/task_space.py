@@ -1,0 +1,54 @@
+"""The decision space of a task as a search and its cost model see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunefleet.features.tilings import Array, Encoded, Encoder
+from tunefleet.search.decisions import DecisionSpace
+from tunefleet.search.population import Population
+from tunefleet.search.sketch import Sketch
+
+
+class TaskSpace:
+    """The decision space of a task with what a cost model needs to see its programs."""
+
+    def __init__(self, sketches: Sequence[Sketch], shapes: tuple[tuple[int, ...], ...]) -> None:
+        """`shapes` are those of the program's arguments, outputs included."""
+        self.decisions = DecisionSpace.of(sketches)
+        self.shapes = shapes
+        self._encoders = [
+            Encoder(s.instructions, s.positions, [choice.options for choice in s.choices])
+            for s in self.decisions.sketches
+        ]
+        self._read = lru_cache(maxsize=4096)(self._parsed)
+
+    def read(self, traces: Iterable[str]) -> Population:
+        """The programs of measured traces; one that is none of this space's becomes its like."""
+        return self._joined(map(self._read, traces))
+
+    def adapted(self, traces: Iterable[str]) -> Population:
+        """Programs of this task after traces of others."""
+        return self._joined(map(self.decisions.adapt, traces))
+
+    def _joined(self, found: Iterable[Population]) -> Population:
+        return Population.concat([Population.empty(self.decisions.choices), *found])
+
+    def _parsed(self, trace: str) -> Population:
+        exact = self.decisions.read(trace)
+        return self.decisions.adapt(trace).take(np.arange(0, 1)) if exact is None else exact
+
+    def encoded(
+        self, population: Population, numbers: Array
+    ) -> Iterator[tuple[NDArray[np.intp], Encoded]]:
+        """The features of the programs of each sketch, and which of the population they are."""
+        for sketch, encoder in enumerate(self._encoders):
+            members = population.rows(sketch)
+            if len(members):
+                choices = len(self.decisions.sketches[sketch].choices)
+                picks = population.picks[members, :choices].astype(np.int64)
+                yield members, encoder.encode(picks, numbers)

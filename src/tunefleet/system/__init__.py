@@ -1,0 +1,1 @@
+"""What the operating system gives: files, temporary folders, limits, parsers in processes."""

@@ -1,0 +1,92 @@
+"""A fork server whose workers do not import the program's main module.
+
+Everything a worker runs lies in tunefleet, so the user's script need not be imported again in
+each worker, and needs no `if __name__ == "__main__":` to keep it from starting itself anew.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from multiprocessing import forkserver, popen_forkserver, resource_tracker, spawn
+from multiprocessing.context import BaseContext, ForkServerContext, ForkServerProcess
+from typing import Any
+
+_thread = threading.local()
+_original = spawn.get_preparation_data
+
+
+def _preparation_data(name: str) -> dict[str, Any]:
+    """What Python tells a new process, less the main module where one of ours is started."""
+    data = _original(name)
+    if getattr(_thread, "starts_worker", False):
+        data.pop("init_main_from_name", None)
+        data.pop("init_main_from_path", None)
+    return data
+
+
+# Nothing in multiprocessing takes this as a parameter. Other processes of the program, and other
+# threads meanwhile, get what they always got.
+spawn.get_preparation_data = _preparation_data
+
+
+class _Process(ForkServerProcess):
+    @staticmethod
+    def _Popen(process_obj: Any) -> Any:
+        _thread.starts_worker = True
+        try:
+            with _held_back(signal.SIGINT):  # until `_preload` ignores it
+                forkserver.ensure_running()
+            return popen_forkserver.Popen(process_obj)
+        except KeyboardInterrupt:
+            _end_server()
+            raise
+        finally:
+            _thread.starts_worker = False
+
+
+def _end_server() -> None:
+    """End the fork server; the next worker gets a new one.
+
+    It takes seconds to load the compiler. Where a worker is not waited for until then, nobody
+    would know it: it would come to life after its pool, and complain of what is gone by then.
+    """
+    server: Any = forkserver._forkserver
+    if server._forkserver_pid is not None:
+        os.kill(server._forkserver_pid, signal.SIGKILL)
+        server._stop()
+
+
+class _Context(ForkServerContext):
+    Process = _Process
+
+
+@lru_cache(maxsize=1)
+def worker_context() -> BaseContext:
+    """The context all pools share: one fork server with the compiler loaded."""
+    multiprocessing.set_forkserver_preload(["tunefleet.stages._preload"])
+    _start_tracker()
+    return _Context()
+
+
+def _start_tracker() -> None:
+    """Start Python's tracker of semaphores so that it outlives a terminal, which sends SIGHUP to
+    all processes as it is closed. It ignores other signals by itself, and complains for each
+    semaphore that is released after its end."""
+    with _held_back(signal.SIGHUP):
+        resource_tracker.ensure_running()
+
+
+@contextmanager
+def _held_back(number: signal.Signals) -> Iterator[None]:
+    """Keeps a signal from processes that are started meanwhile: they inherit the mask."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,0 +1,355 @@
+"""Warm worker processes: time limits, crash isolation, replacement.
+
+A worker that segfaults, hangs or exhausts its memory costs one call; the pool replaces it and the
+run goes on. What became of a call is a value, not an exception, because a failed trial is data.
+A worker may also die of something else, so a call is poison only when it has killed three.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import multiprocessing
+import os
+import resource
+import signal
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import CancelledError, TimeoutError, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+from pebble import ProcessExpired, ProcessFuture, ProcessPool
+
+from tunefleet.errors import SetupError, TunefleetError, raise_disk_full, raise_mistake
+from tunefleet.system.limits import NO_LIMITS, Limits, limit_process
+from tunefleet.system.scratch import scratch_folder
+from tunefleet.workers._spawn import worker_context
+
+T = TypeVar("T")
+
+#: Files that a pool has open: pipes, logs and libraries.
+_LEAST_FILES = 48
+#: Workers that a call may cost before it is taken for the cause.
+_LIVES = 3
+
+#: Seconds after which a pool is asked whether it still works.
+_LOOK_S = 1.0
+
+_thread = threading.local()
+
+
+class CallEnd(StrEnum):
+    """How a call ended that returned no value."""
+
+    TIMEOUT = "timeout"
+    CRASH = "crash"
+    MEMORY = "memory"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class CallFailure:
+    end: CallEnd
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerConfig:
+    """`threads`: what kernels in the worker use; `cores`: where it may run (empty: anywhere);
+    `further`: what else it may not take without limit."""
+
+    threads: int
+    memory_gib: float
+    log_path: str
+    cores: tuple[int, ...] = ()
+    further: Limits = NO_LIMITS
+
+
+class CallScope:
+    """The calls that a thread makes within the `with` block, to be given up together.
+
+    `cancel` may be called by another thread. The calls then raise CancelledError, at once, and so
+    does every further one; the workers end later (`WorkerPool.restart` waits for it).
+    """
+
+    def __init__(self) -> None:
+        self.cancelled = False
+        self._lock = threading.Lock()
+        self._futures: set[ProcessFuture] = set()
+
+    def __enter__(self) -> CallScope:
+        _thread.scope = self
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        _thread.scope = None
+
+    def add(self, future: ProcessFuture) -> None:
+        with self._lock:
+            self._futures.add(future)
+        future.add_done_callback(self._forget)
+        if self.cancelled:
+            future.cancel()
+
+    def cancel(self) -> None:
+        self.cancelled = True
+        with self._lock:
+            futures = list(self._futures)
+        for future in futures:
+            future.cancel()
+
+    def _forget(self, future: ProcessFuture) -> None:
+        with self._lock:
+            self._futures.discard(future)
+
+
+def _guarded(function: Callable[..., T], *args: Any) -> T:
+    """Runs in a worker: beyond it, an error has no traceback that would tell whose fault it is."""
+    try:
+        return function(*args)
+    except Exception as error:
+        raise_mistake(error)
+        raise_disk_full(error)
+        raise
+
+
+def _initialize(config: WorkerConfig, registry: str) -> None:
+    """Runs first in every worker."""
+    _die_with_creator()
+    Path(registry, str(os.getpid())).touch()
+    # Locks that libraries make here (tqdm's) then have no name that outlives a killed worker.
+    multiprocessing.set_start_method("fork", force=True)
+    # Ctrl-C is for the driver, which ends its workers itself.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _write_to_log(config.log_path)
+    if config.cores:
+        os.sched_setaffinity(0, config.cores)
+    limit_process(replace(config.further, memory_bytes=int(config.memory_gib * 2**30)))
+    # XGBoost with more threads than free cores takes 10 times as long.
+    os.environ["OMP_NUM_THREADS"] = "1"
+    from tunefleet.artifacts.runtime import set_threads
+
+    set_threads(config.threads)
+
+
+def _die_with_creator() -> None:
+    """Let the kernel end this process when the one that made the pool ends, however it does.
+
+    Python gives each worker a pipe whose other end only its creator holds; when it closes, the
+    kernel sends SIGIO, whose default action is to terminate. A watching thread would not do: a
+    kernel that hangs may hold the interpreter lock. (The fork server is no sign of life: it lives
+    as long as any of its workers does.)
+    """
+    creator = multiprocessing.parent_process()
+    if creator is None:
+        return
+    sentinel = creator.sentinel
+    signal.signal(signal.SIGIO, signal.SIG_DFL)
+    fcntl.fcntl(sentinel, fcntl.F_SETOWN, os.getpid())
+    flags = fcntl.fcntl(sentinel, fcntl.F_GETFL)
+    fcntl.fcntl(sentinel, fcntl.F_SETFL, flags | os.O_ASYNC)
+    if not creator.is_alive():  # it may have died before this
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _write_to_log(path: str) -> None:
+    """TVM and LLVM write to file descriptor 2: keep that, away from the user's terminal."""
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+
+
+class WorkerPool:
+    """`workers` processes that run module-level functions.
+
+    Not for use by several threads at once, but for `stopped`. `close` (or leaving the `with`
+    block) ends the processes; a pool also ends when its creator dies, however it dies.
+    """
+
+    def __init__(self, workers: int, config: WorkerConfig) -> None:
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if files < _LEAST_FILES:
+            raise SetupError(
+                f"a process may open {files} files here, a pool of workers needs {_LEAST_FILES}",
+                cure="raise the limit: ulimit -n 1024",
+            )
+        self.workers = workers
+        self.config = config
+        #: Holds an empty file per worker, named by its process id.
+        self._registry = scratch_folder("workers")
+        self._pool = self._new_pool()
+        self._pool_of: WeakKeyDictionary[ProcessFuture, ProcessPool] = WeakKeyDictionary()
+
+    def _new_pool(self) -> ProcessPool:
+        return ProcessPool(
+            max_workers=self.workers,
+            initializer=_initialize,
+            initargs=(self.config, self._registry.name),
+            context=worker_context(),
+        )
+
+    def __enter__(self) -> WorkerPool:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._end()
+        self._registry.cleanup()
+
+    def restart(self) -> None:
+        """End every worker now, whatever it does; returns when all are gone."""
+        self._end()
+        self._pool = self._new_pool()
+
+    def stopped(self) -> list[int]:
+        """Process ids of workers that something has stopped (SIGSTOP, a debugger)."""
+        return [pid for pid in self._pids() if _process_state(pid) in ("T", "t")]
+
+    def submit(
+        self, function: Callable[..., T], *args: Any, timeout_s: float | None = None
+    ) -> ProcessFuture:
+        try:
+            future = self._pool.schedule(_guarded, args=(function, *args), timeout=timeout_s)
+        except RuntimeError:  # pebble gives a pool up when a worker dies while none works
+            self.restart()
+            try:
+                future = self._pool.schedule(_guarded, args=(function, *args), timeout=timeout_s)
+            except BrokenProcessPool as error:
+                raise SetupError(
+                    f"no worker process can be started: {error.__cause__ or error}",
+                    cure="raise the limits of this shell (ulimit -a), or end other processes",
+                ) from error
+        self._pool_of[future] = self._pool
+        scope: CallScope | None = getattr(_thread, "scope", None)
+        if scope is not None:
+            scope.add(future)
+        return future
+
+    def call(
+        self,
+        function: Callable[..., T],
+        *args: Any,
+        timeout_s: float | None = None,
+        lives: int = _LIVES,
+    ) -> T | CallFailure:
+        """Run one call and wait; errors of this project's tree are raised as they are. It is poison
+        when it has cost so many workers their `lives`."""
+        first: T | CallFailure = self._outcome(self.submit(function, *args, timeout_s=timeout_s))
+        return self._unless_poison(first, function, args, timeout_s, lives)
+
+    def _unless_poison(
+        self,
+        result: T | CallFailure,
+        function: Callable[..., T],
+        args: Sequence[Any],
+        timeout_s: float | None,
+        lives: int = _LIVES,
+    ) -> T | CallFailure:
+        """Repeat a call whose worker died, until it has cost as many as it may."""
+        for _ in range(1, lives):
+            if not isinstance(result, CallFailure) or result.end is not CallEnd.CRASH:
+                return result
+            result = self._outcome(self.submit(function, *args, timeout_s=timeout_s))
+        return result
+
+    def map(
+        self,
+        function: Callable[..., T],
+        arguments: Iterable[Sequence[Any]],
+        timeout_s: float,
+        done: Callable[[int], None] = lambda count: None,
+    ) -> list[T | CallFailure]:
+        """One call per item of `arguments`, results in their order; `timeout_s` is for each."""
+        calls = list(arguments)
+        futures = [self.submit(function, *args, timeout_s=timeout_s) for args in calls]
+        results: list[T | CallFailure] = []
+        try:
+            for future in futures:
+                results.append(self._outcome(future))
+                done(len(results))
+            return [
+                self._unless_poison(result, function, args, timeout_s)
+                for result, args in zip(results, calls, strict=True)
+            ]
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            raise
+
+    def _outcome(self, future: ProcessFuture) -> Any:
+        """`outcome`, also of a call that no worker was sent.
+
+        A pool that pebble gives up ends the calls it has sent and forgets those that still wait:
+        they would never end.
+        """
+        works = True
+        while not wait([future], timeout=_LOOK_S).done:
+            if not works:
+                return CallFailure(CallEnd.CRASH, "every worker died")
+            # Looked at once more: it may be ending this very call.
+            works = self._pool_of[future].active
+        return outcome(future)
+
+    def _end(self) -> None:
+        own = self._pids()
+        for process in multiprocessing.active_children():
+            if process.pid in own:
+                process.kill()
+        self._pool.stop()
+        self._pool.join()
+        for file in Path(self._registry.name).iterdir():
+            file.unlink(missing_ok=True)
+
+    def _pids(self) -> set[int]:
+        """Of the workers that live."""
+        pids = {int(name) for name in os.listdir(self._registry.name)}
+        return {pid for pid in pids if _process_state(pid) not in ("", "Z")}
+
+
+def _process_state(pid: int) -> str:
+    """The letter of `man proc_pid_stat`, or "" when the process is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return ""
+
+
+def outcome(future: ProcessFuture) -> Any:
+    """The value of a finished call, or how it failed."""
+    try:
+        return future.result()
+    except TimeoutError as error:
+        limit = error.args[1] if len(error.args) > 1 else "its limit"
+        return CallFailure(CallEnd.TIMEOUT, f"stopped after {limit} s")
+    except ProcessExpired as error:
+        code = error.exitcode if isinstance(error.exitcode, int) else 0
+        return CallFailure(CallEnd.CRASH, f"worker died: {_exit_text(code)}")
+    except BrokenProcessPool:
+        return CallFailure(CallEnd.CRASH, "every worker died")
+    except MemoryError:
+        return CallFailure(CallEnd.MEMORY, "out of memory")
+    except (TunefleetError, CancelledError):
+        raise
+    except Exception as error:
+        text = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+        end = CallEnd.MEMORY if "bad_alloc" in str(error) else CallEnd.ERROR
+        return CallFailure(end, text[:300])
+
+
+def _exit_text(code: int) -> str:
+    """-11 and 139 both mean SIGSEGV."""
+    number = -code if code < 0 else code - 128
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"exit code {code}"
+
+
+__all__ = ["CallEnd", "CallFailure", "CallScope", "WorkerConfig", "WorkerPool", "outcome"]

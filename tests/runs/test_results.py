@@ -1,0 +1,90 @@
+"""What the result of a run says and warns of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tunefleet.core.trial import Candidate, Failure, FailureKind, Measurement, Trial
+from tunefleet.runs.results import contradictions, failure_texts, failures_by_kind, search_failed
+
+
+def failed(kind: FailureKind, text: str) -> Trial:
+    return Trial(Candidate(text, "[]"), 0, Failure(kind, text))
+
+
+TRIALS = [
+    failed(FailureKind.BUILD_ERROR, "no such intrinsic"),
+    failed(FailureKind.RUN_CRASH, "SIGSEGV"),
+    failed(FailureKind.BUILD_ERROR, "too large"),
+    failed(FailureKind.BUILD_ERROR, "too large"),
+    Trial(Candidate("good", "[]"), 0, Measurement((1e-3,))),
+]
+
+
+def test_failures_are_counted_by_kind() -> None:
+    assert failures_by_kind(TRIALS) == {"build_error": 3, "run_crash": 1}
+
+
+def test_what_was_said_most_often_comes_first() -> None:
+    assert failure_texts(TRIALS)["build_error"] == [["too large", 2], ["no such intrinsic", 1]]
+
+
+def result(**values: Any) -> dict[str, Any]:
+    found = {"tasks": [{}], "trials": 4, "failures": {"build_error": 3, "run_crash": 1},
+             "failure_texts": failure_texts(TRIALS)}  # fmt: skip
+    return found | values
+
+
+def test_a_search_whose_trials_all_failed_says_the_most_frequent_reason() -> None:
+    expected = "all 4 trials failed, most often by build error: too large"
+    assert search_failed(result()) == expected
+
+
+def test_a_search_without_trials_says_why() -> None:
+    assert search_failed(result(trials=0)) == "no program could be tried: none was selected"
+    assert search_failed(result(trials=0, stopped="time is over")).endswith(": time is over")
+
+
+@pytest.mark.parametrize(
+    "values", [{"trials": 5}, {"tasks": []}, {"trials": 0, "reused": 3}], ids=str
+)
+def test_a_search_that_found_something_or_had_nothing_to_find_did_not_fail(
+    values: dict[str, Any],
+) -> None:
+    assert search_failed(result(**values)) == ""
+
+
+def measured(
+    tuned_ms: float | None, kernels_ms: float | None, *latencies_us: float | None, **more: Any
+) -> dict[str, Any]:
+    return {
+        "tuned_ms": None if tuned_ms is None else {"median": tuned_ms},
+        "kernels_ms": kernels_ms,
+        "tasks": [{"latency_us": each, "weight": 2} for each in latencies_us],
+        "outside": None,
+        **more,
+    }
+
+
+def test_figures_that_contradict_each_other_are_told() -> None:
+    (warning,) = contradictions(measured(9.0, 13.0, 1000.0, 1500.0))
+    assert warning.startswith(
+        "one inference takes 9 ms end to end, 13 ms by its kernels one by one, "
+        "5 ms by its tasks in the search"
+    )
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        measured(9.0, 11.0, 4000.0),  # caches are cold in one and warm in the other
+        measured(0.02, 0.01, 5.0),  # the call of a tiny network
+        measured(9.0, None, None),  # a task without a program
+        measured(None, None, 4000.0),  # nothing was measured at the end
+        measured(9.0, 1.0, 500.0, outside={"framework": "PyTorch"}),  # segments are no tasks
+    ],
+)
+def test_figures_that_fit_together_are_not(result: dict[str, Any]) -> None:
+    assert contradictions(result) == []

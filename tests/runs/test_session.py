@@ -1,0 +1,354 @@
+from __future__ import annotations
+
+import fcntl
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.fleet.jobs import SETTINGS
+from tunefleet import BenchmarkContext, Session, evaluate_artifact, list_tasks, run_artifact
+from tunefleet.core.events import Event, JobContinued, JobHeld, JobOpened, Note, PhaseStarted
+from tunefleet.core.job import JobState
+from tunefleet.errors import InputError, JobError, StepOrderError, TunefleetError
+from tunefleet.fleet.controls import Controls, Wish
+from tunefleet.store import open_store
+
+pytestmark = pytest.mark.tvm
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def tuned(home: Path) -> Iterator[Session]:
+    context = BenchmarkContext("cpu", threads=1, home=home)
+    with Session(context) as session:
+        session.from_network("zoo:tiny_cnn").autotune(trials=20, settings=SETTINGS)
+        session.build().save().evaluate(rounds=3)
+        context.save()
+        yield session
+
+
+def test_the_result_holds_what_is_promised(tuned: Session) -> None:
+    result = tuned.result()
+    for name in ("network", "target", "device", "trials", "failures", "wall_s", "wall",
+                 "baselines", "tuned_ms", "speedup", "verified", "artifact"):  # fmt: skip
+        assert result[name] is not None, name
+    assert result["trials"] == 20
+    assert set(result["tuned_ms"]) == {"median", "low", "high"}
+    assert json.loads(json.dumps(result)) == result
+
+
+def test_every_step_is_timed(tuned: Session) -> None:
+    steps = {"import", "check", "tune", "finalists", "compile", "evaluate", "publish"}
+    assert steps <= set(tuned.context.seconds)
+    assert {e["step"] for e in tuned.result()["errands"]} == steps - {"tune"}
+    assert {"select", "build", "profile", "update"} <= set(tuned.result()["wall"])
+
+
+def test_the_gain_is_told_over_what_the_user_has_and_over_untuned_tvm(tuned: Session) -> None:
+    result = tuned.result()
+    assert [b["name"] for b in result["baselines"]] == ["PyTorch", "untuned TVM"]
+    source = result["baselines"][0]
+    assert result["speedup"] == source["speedup"]
+    ratio = source["latency_ms"]["median"] / result["tuned_ms"]["median"]
+    assert ratio == pytest.approx(source["speedup"]["median"], rel=0.5)
+
+
+def test_a_run_id_has_32_characters(tuned: Session) -> None:
+    assert re.fullmatch(r"[0-9a-f]{32}", tuned.context.run_id)
+
+
+def test_the_artifact_computes_what_the_source_computes(tuned: Session, home: Path) -> None:
+    from tunefleet.compiler.frontends import load_network
+
+    imported = load_network("zoo:tiny_cnn")
+    (expected,) = imported.reference(imported.example_inputs, 1)
+    loaded = Session.load(tuned.context.run_id, home=home)
+    actual = loaded.run(*imported.example_inputs)
+    np.testing.assert_allclose(actual, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_the_artifact_is_complete(tuned: Session) -> None:
+    path = Path(tuned.result()["artifact"])
+    names = {p.name for p in path.iterdir()}
+    modules = {"module.so", "module.safetensors", "untuned.so", "untuned.safetensors"}
+    assert names == modules | {"artifact.json", "records.jsonl", "report.html", "README.md"}
+    records = [json.loads(line) for line in (path / "records.jsonl").read_text().splitlines()]
+    assert all(r["checks"]["verified"] for r in records)
+    assert "tiny_cnn" in (path / "report.html").read_text()
+
+
+def test_the_artifact_can_be_measured_again(tuned: Session) -> None:
+    value = evaluate_artifact(tuned.result()["artifact"], rounds=2)
+    assert value["tuned_ms"]["median"] > 0
+    assert [b["kind"] for b in value["baselines"]] == ["source", "untuned"]
+    assert value["kernels"]
+
+
+def test_a_job_that_was_interrupted_after_its_artifact_was_saved_has_one(tmp_path: Path) -> None:
+    def begun() -> Session:
+        session = Session(BenchmarkContext("cpu", threads=1, home=tmp_path))
+        return session.from_network("zoo:tiny_cnn").autotune(trials=2, settings=SETTINGS)
+
+    with begun() as first:
+        job = first.build().save().result()["job"]
+    with begun() as second:
+        result = second.build().save().evaluate(rounds=3).result()
+    assert (result["job"], result["resumed"], result["trials"]) == (job, True, 2)
+    assert [path.name for path in (tmp_path / "artifacts").iterdir()] == [job]
+
+
+def test_the_context_can_be_loaded(tuned: Session, home: Path) -> None:
+    loaded = BenchmarkContext.load(tuned.context.run_id, home)
+    assert loaded.seconds == tuned.context.seconds
+
+
+def test_without_autotune_earlier_records_are_used(tuned: Session, home: Path) -> None:
+    context = BenchmarkContext("cpu", threads=1, home=home)
+    with Session(context) as session:
+        session.from_network("zoo:tiny_cnn").build()
+        verified = {
+            r["task_id"]
+            for r in map(
+                json.loads,
+                (Path(tuned.result()["artifact"]) / "records.jsonl").read_text().splitlines(),
+            )
+        }
+        prepared: Any = session._prepared
+        assert set(session._traces(prepared)) == verified
+
+
+@pytest.mark.parametrize(
+    ("step", "missing"),
+    [
+        (lambda s: s.autotune(trials=1), "from_network"),
+        (lambda s: s.build(), "from_network"),
+        (lambda s: s.save(), "build"),
+        (lambda s: s.evaluate(), "build"),
+        (lambda s: s.run(np.zeros(1)), "build"),
+        (lambda s: s.result(), "from_network"),
+    ],
+)
+def test_a_step_too_early_names_the_one_missing(tmp_path: Path, step: Any, missing: str) -> None:
+    with (
+        Session(BenchmarkContext(home=tmp_path)) as session,
+        pytest.raises(StepOrderError, match=missing),
+    ):
+        step(session)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "cause"),
+    [
+        ([], "takes 1 inputs, 0 were given"),
+        ([np.zeros((1, 3, 16, 16), "float64")], r"float64\[1, 3, 16, 16\]"),
+        ([np.zeros((1, 3, 8, 8), "float32")], r"float32\[1, 3, 8, 8\]"),
+    ],
+)
+def test_wrong_inputs_are_named(tuned: Session, inputs: list[Any], cause: str) -> None:
+    with pytest.raises(InputError, match=cause):
+        run_artifact(tuned.result()["artifact"], inputs)
+
+
+def damaged(tmp_path: Path, text: str | None) -> Path:
+    path = tmp_path / "artifact"
+    path.mkdir()
+    if text is not None:
+        (path / "artifact.json").write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (None, "no artifact.json"),
+        ("{", "cannot be read"),
+        ('{"schema": "tunefleet-artifact/99"}', "has schema"),
+        ('{"schema": "tunefleet-artifact/2"}', "is damaged"),
+        ('{"schema": "tunefleet-artifact/2", "network": 1}', "is damaged"),
+        ("[]", "has schema None"),
+    ],
+)
+def test_a_damaged_artifact_is_refused_in_one_line(
+    tmp_path: Path, text: str | None, cause: str
+) -> None:
+    with pytest.raises(TunefleetError, match=cause) as caught:
+        run_artifact(damaged(tmp_path, text), [])
+    assert "\n" not in str(caught.value)
+
+
+def test_an_artifact_of_another_machine_is_refused(
+    tuned: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # No name of a processor would do: this machine may be the newest there is.
+    from tunefleet.artifacts import module
+
+    poorer = replace(module.cpu_info(), flags=frozenset({"sse2"}))
+    monkeypatch.setattr(module, "cpu_info", lambda: poorer)
+    with pytest.raises(InputError, match="which this processor does not have"):
+        run_artifact(tuned.result()["artifact"], [])
+
+
+def test_tasks_can_be_listed_without_tuning() -> None:
+    listing = list_tasks("zoo:tiny_cnn", "native", 1)
+    assert sum(t["share"] for t in listing["tasks"]) == pytest.approx(1.0)
+
+
+def test_a_job_is_tuned_by_one_process_at_a_time(tmp_path: Path) -> None:
+    from tunefleet.fleet.locks import job_lock
+
+    with (
+        job_lock(tmp_path, "x"),
+        pytest.raises(InputError, match="two of the networks are the same"),
+        job_lock(tmp_path, "x"),
+    ):
+        pass
+    (lock,) = tmp_path.iterdir()
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.write("1")
+        file.flush()
+        with (
+            pytest.raises(InputError, match="being tuned by process 1"),
+            job_lock(tmp_path, "x"),
+        ):
+            pass
+
+
+def test_a_lock_is_seen_while_it_is_held(tmp_path: Path) -> None:
+    from tunefleet.fleet.locks import is_locked, job_lock
+
+    assert not is_locked(tmp_path, "x")
+    with job_lock(tmp_path, "x"):
+        assert is_locked(tmp_path, "x")
+        assert not is_locked(tmp_path, "y")
+    assert not is_locked(tmp_path, "x")
+
+
+def test_a_job_is_paused_and_cancelled_while_it_is_delivered(tmp_path: Path) -> None:
+    told: list[Any] = []
+
+    def observe(event: Any) -> None:
+        told.append(event)
+        controls = Controls(tmp_path / "control")
+        job_id = next((e.job_id for e in told if isinstance(e, JobOpened)), "")
+        if isinstance(event, PhaseStarted) and event.name == "verify winners":
+            controls.ask(job_id, Wish.PAUSE)
+        elif isinstance(event, JobHeld):
+            controls.ask(job_id, Wish.RUN)
+        elif isinstance(event, PhaseStarted) and event.name == "compile":
+            controls.ask(job_id, Wish.CANCEL)
+
+    with Session(BenchmarkContext(home=tmp_path, threads=1), observe) as session:
+        session.from_network("zoo:tiny_cnn").autotune(trials=9, settings=SETTINGS)
+        with pytest.raises(JobError, match="cancelled by its user"):
+            session.build()
+    assert sum(isinstance(event, JobContinued) for event in told) == 1
+    store = open_store(tmp_path)
+    assert [job.state for job in store.jobs()] == [JobState.CANCELLED]
+    store.close()
+
+
+def _free_width(path: Path) -> Path:
+    """A network over images of any width, with an operator that nothing here compiles."""
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    weight = np.random.default_rng(0).standard_normal((4, 3, 3, 3)).astype("float32")
+    graph = helper.make_graph(
+        [
+            helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+            helper.make_node("Cast", ["c"], ["t"], to=TensorProto.STRING),
+            helper.make_node("Cast", ["t"], ["y"], to=TensorProto.FLOAT),
+        ],
+        "graph",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 8, "width"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4, 8, "width"])],
+        [numpy_helper.from_array(weight, "w")],
+    )
+    opset = [helper.make_opsetid("", 18)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), path)
+    return path
+
+
+def test_one_artifact_takes_several_shapes_and_keeps_what_cannot_be_compiled(
+    tmp_path: Path, home: Path
+) -> None:
+    context = BenchmarkContext("cpu", threads=1, home=home)
+    with Session(context) as session:
+        session.from_network(_free_width(tmp_path / "free.onnx"), dims={"width": (8, 12)})
+        result = session.build().save().evaluate(rounds=3).result()
+    assert [shape["inputs"] for shape in result["shapes"]] == [
+        ["x: float32[1, 3, 8, 8]"],
+        ["x: float32[1, 3, 8, 12]"],
+    ]
+    assert result["outside"]["segments"][0]["nodes"]
+    loaded = Session.load(context.run_id, home=home)
+    for width in (8, 12):
+        assert (1, 4, 8, width) == loaded.run(np.ones((1, 3, 8, width), "float32")).shape
+    assert "source" in [b["kind"] for b in evaluate_artifact(context.run_id, home, 2)["baselines"]]
+    (tmp_path / "free.onnx").write_bytes(b"another network")
+    changed = evaluate_artifact(context.run_id, home, rounds=2)
+    assert "has changed" in changed["warnings"][0]
+    assert [b["kind"] for b in changed["baselines"]] == ["untuned"]
+    with pytest.raises(InputError, match="give one of"):
+        loaded.run(np.ones((1, 3, 8, 9), "float32"))
+
+
+def test_a_network_that_must_be_whole_is_refused_with_what_would_stay_outside(
+    tmp_path: Path, home: Path
+) -> None:
+    with (
+        Session(BenchmarkContext("cpu", threads=1, home=home)) as session,
+        pytest.raises(InputError, match="Cast"),
+    ):
+        session.from_network(_free_width(tmp_path / "free.onnx"), dims={"width": 8}, whole=True)
+
+
+def test_outputs_that_are_next_to_nothing_are_warned_of(tmp_path: Path, home: Path) -> None:
+    import onnx
+    from onnx import parser
+
+    graph = """<ir_version: 9, opset_import: ["":18]> g (float[2,8] x) => (float[2,8] y)
+    { k = Constant<value_float = 30.0>() d = Sub(x, k) y = Sigmoid(d) }"""
+    onnx.save(parser.parse_model(graph), tmp_path / "far.onnx")
+    told: list[Event] = []
+    with Session(BenchmarkContext("cpu", threads=1, home=home), told.append) as session:
+        session.from_network(tmp_path / "far.onnx")
+        warned = [each.text for each in told if isinstance(each, Note) and each.warning]
+        assert "stays below 0.001" in warned[0]
+        assert session.result()["warnings"] == warned
+
+
+@pytest.mark.parametrize("measured", [1, 0])
+def test_what_cannot_be_measured_is_delivered_all_the_same(
+    home: Path, monkeypatch: pytest.MonkeyPatch, measured: int
+) -> None:
+    """Baselines are left out first: `measured` contenders can be measured."""
+    from tunefleet.stages import comparison
+
+    compare, notes = comparison.compare, []
+
+    def limited(contenders: Any, *args: Any) -> Any:
+        if len(contenders) > measured:
+            raise JobError("measuring the network failed: out of memory", cure="free some")
+        return compare(contenders, *args)
+
+    monkeypatch.setattr(comparison, "compare", limited)
+    with Session(BenchmarkContext("cpu", threads=1, home=home), notes.append) as session:
+        session.from_network("zoo:tiny_cnn?size=20").build().save().evaluate(rounds=3)
+        result = session.result()
+    assert result["delivered"] == "tuned"
+    assert (result["tuned_ms"] is not None) == (measured == 1)
+    assert result["baselines"] == []
+    assert (Path(result["artifact"]) / "module.so").is_file()
+    assert any("out of memory" in str(note) for note in notes)

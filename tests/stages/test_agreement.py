@@ -1,0 +1,79 @@
+"""What two right implementations of one network may differ by, and where that can be told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tunefleet.stages.agreement import TOLERANCE, accepted_difference, agreement
+
+pytestmark = pytest.mark.tvm
+
+X = np.linspace(-1, 1, 64, dtype="float32").reshape(8, 8)
+
+
+def test_the_accepted_difference_follows_the_source_frameworks_own() -> None:
+    assert accepted_difference(0.0) == TOLERANCE
+    assert accepted_difference(0.01) == pytest.approx(0.04)
+    assert accepted_difference(2.0) == pytest.approx(0.1)
+
+
+def compared(reference: Any, module: Any) -> Any:
+    return agreement([[X]], "float32", lambda _, x: [reference(x[0])], lambda _, x: [module(x[0])])
+
+
+def test_equal_outputs_agree_at_the_inputs_given() -> None:
+    found = compared(np.exp, np.exp)
+    assert found.holds
+    assert (found.difference, found.tolerance) == (0.0, TOLERANCE)
+    assert found.inputs[0][0] is X
+
+
+def test_a_wrong_module_is_told_at_once() -> None:
+    calls = []
+
+    def wrong(x: Any) -> Any:
+        calls.append(x)
+        return np.exp(x) * 1.01
+
+    assert not compared(np.exp, wrong).holds
+    assert len(calls) == 1
+
+
+def chaotic(x: Any) -> Any:
+    """Its outputs are decided by the last bit of its inputs where the first of them is negative."""
+    return np.sin(x * (1e9 if x[0, 0] < 0 else 1.0), dtype="float64")
+
+
+def test_what_is_chaotic_at_some_inputs_is_compared_at_others() -> None:
+    found = compared(chaotic, lambda x: chaotic(x * np.float32(1 + 2**-23)))
+    assert found.holds
+    assert found.inputs[0][0][0, 0] > 0
+    assert np.array_equal(found.expected[0][0], chaotic(found.inputs[0][0]))
+
+
+def found(x: Any) -> Any:
+    """What a detector finds: the numbers, the largest first, and where each of them was."""
+    order = np.argsort(-x.ravel(), kind="stable")
+    return np.stack([x.ravel()[order], order / x.size])
+
+
+def test_what_is_sorted_by_nearly_equal_scores_is_compared_without_its_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    close = (1 + np.arange(64, dtype="float32") * np.float32(2**-22)).reshape(8, 8)
+    monkeypatch.setitem(globals(), "X", close)
+    turned = close[::-1].ravel().argsort().argsort()
+    same = compared(found, lambda x: found(x)[:, turned])
+    assert same.holds
+    assert not same.ordered
+    assert not compared(found, lambda x: found(x)[:, turned] * 1.2).holds
+
+
+def test_what_is_chaotic_everywhere_is_not_said_to_agree() -> None:
+    def everywhere(x: Any) -> Any:
+        return np.sin(x * 1e9, dtype="float64")
+
+    assert not compared(everywhere, lambda x: everywhere(x * np.float32(1 + 2**-23))).holds

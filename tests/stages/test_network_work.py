@@ -1,0 +1,135 @@
+"""Steps on whole networks: what they need, and what happens where they do not get it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tunefleet.errors import JobError
+from tunefleet.workers.memory import Memory
+
+pytestmark = pytest.mark.tvm
+
+GIB = 2**30
+
+
+class _Device:
+    """A device worker whose calls end as it is told, one after the other."""
+
+    def __init__(self, *outcomes: Any) -> None:
+        self._outcomes = list(outcomes)
+
+    def call(self, function: Any, *args: Any, timeout_s: float) -> Any:
+        return self._outcomes.pop(0)
+
+
+class _Machine:
+    def __init__(self, *outcomes: Any) -> None:
+        self.device = _Device(*outcomes)
+        self.granted = 0
+
+    def grant_all(self) -> None:
+        self.granted += 1
+
+
+def _failure(end: str, text: str = "worker died: SIGSEGV") -> Any:
+    from tunefleet.workers.pool import CallEnd, CallFailure
+
+    return CallFailure(CallEnd(end), text)
+
+
+@pytest.mark.parametrize("end", ["memory", "crash"])
+def test_a_step_that_meets_its_limit_is_tried_again_without_it(end: str) -> None:
+    from tunefleet.stages.network_steps import on_device
+
+    machine: Any = _Machine(_failure(end), 42)
+    assert on_device(machine, "it failed", len) == 42
+    assert machine.granted == 1
+
+
+def test_a_step_that_fails_by_itself_is_not_tried_again() -> None:
+    from tunefleet.stages.network_steps import on_device
+
+    machine: Any = _Machine(_failure("error", "no such kernel"))
+    with pytest.raises(JobError, match="it failed: no such kernel"):
+        on_device(machine, "it failed", len)
+    assert machine.granted == 0
+
+
+def test_a_step_that_lacks_memory_twice_says_what_is_free() -> None:
+    from tunefleet.stages.network_steps import on_device
+
+    machine: Any = _Machine(_failure("memory", "out of memory"), _failure("crash", "died: SIGKILL"))
+    with pytest.raises(JobError, match=r"GiB of memory are free.*goes on from its records"):
+        on_device(machine, "it failed", len)
+
+
+def test_a_network_that_cannot_fit_is_refused_before_it_is_read(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tunefleet.compiler.toolchain.host import native_target
+    from tunefleet.stages import network_work
+
+    path = tmp_path / "large.pt2"
+    with path.open("wb") as file:
+        file.truncate(4 * GIB)  # a hole: it takes no disk
+    monkeypatch.setattr(network_work, "machine_memory", lambda: Memory(8 * GIB, 7 * GIB))
+    with pytest.raises(JobError, match=r"large needs 9\.5 GiB"):
+        network_work.import_network(str(path), native_target(1))
+
+
+def test_a_network_that_cannot_run_is_refused_at_its_import(
+    tiny: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tunefleet.compiler.toolchain.host import native_target
+    from tunefleet.stages import network_steps, network_work
+
+    prepared = network_work.prepare_network(tiny, native_target(1), tmp_path)
+    monkeypatch.setattr(network_steps, "machine_memory", lambda: Memory(GIB, GIB))
+    machine: Any = SimpleNamespace(target=SimpleNamespace(threads=1))  # it is asked nothing else
+    with pytest.raises(JobError, match="tiny_cnn needs"):
+        network_steps.check(prepared, machine)
+
+
+def test_a_footprint_has_the_weights_once_and_what_lives_at_once(tiny: Any) -> None:
+    found = tiny.footprint
+    inputs = 4 * sum(spec.size for spec in tiny.info.inputs)
+    assert inputs < found.activations < 2**22
+    assert 0 < found.weights < 2**20
+
+
+def test_a_worker_gets_what_a_large_network_needs(machine: Any) -> None:
+    from tunefleet.core.network import Footprint
+
+    before = machine.device.config
+    try:
+        machine.grant(Footprint(2**20))
+        assert machine.device.config == before
+        machine.grant(Footprint(4 * GIB))
+        assert machine.device.config.memory_gib >= 24 + before.memory_gib
+    finally:
+        machine.device.config = before
+        machine.device.restart()
+
+
+def _checked(*outputs: Any, tolerance: float = 1e-3) -> Any:
+    from pathlib import Path
+
+    from tunefleet.stages.network_work import PreparedNetwork
+
+    tasked: Any = None
+    return PreparedNetwork(
+        tasked, Path("program.json"), Path("plain.so"), None, (list(outputs),), 0.0, tolerance
+    )
+
+
+def test_a_verification_that_says_little_is_told() -> None:
+    import numpy as np
+
+    assert not _checked(np.ones(3, "float32"), np.zeros(3, "int64")).caveats
+    (small,) = _checked(np.ones(3, "float32"), np.full(3, 2e-4, "float32")).caveats
+    assert "1e-06 are not seen" in small
+    (unsure,) = _checked(np.ones(3, "float32"), tolerance=0.04).caveats
+    assert "4.0e-02 of the largest output is accepted" in unsure

@@ -1,0 +1,54 @@
+"""What a file must be before it is opened."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+
+import pytest
+
+from tunefleet.dataset import codecs, parquet
+from tunefleet.errors import InputError
+from tunefleet.system.files import check_archive, check_regular
+
+
+def test_pipes_devices_and_folders_are_no_files(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path, "/dev/zero"):
+        with pytest.raises(InputError, match="is no regular file"):
+            check_regular(type(tmp_path)(path))
+    check_regular(tmp_path / "missing")  # whoever opens it says so
+
+
+def test_a_file_may_be_longer_than_it_can_be(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"12345")
+    check_regular(path, 5)
+    os.truncate(path, 3 << 30)
+    with pytest.raises(InputError, match="has 3,072 MiB"):
+        check_regular(path, 5)
+
+
+@pytest.mark.parametrize("read", [parquet.is_parquet, parquet.read_table, codecs.format_of])
+def test_records_in_a_pipe_are_not_waited_for(read, tmp_path):
+    os.mkfifo(tmp_path / "records.json")
+    with pytest.raises(InputError, match="is no regular file"):
+        read(tmp_path / "records.json")
+
+
+def test_an_archive_that_unpacks_to_far_more_than_it_is(tmp_path):
+    path = tmp_path / "a.zip"
+    check_archive(path)
+    path.write_bytes(b"no archive")
+    check_archive(path)
+    for megabytes, fits in ((200, True), (400, False)):
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("zeros", bytes(megabytes << 20))
+        if fits:
+            check_archive(path)
+        else:
+            with pytest.raises(InputError, match="unpacks to 400 MiB"):
+                check_archive(path)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("weights", bytes(300 << 20))
+    check_archive(path)

@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+from pathlib import Path
+
+import pytest
+
+from tunefleet.errors import InputError
+from tunefleet.workers.pool import CallEnd, CallFailure, CallScope, WorkerConfig, WorkerPool
+
+pytestmark = pytest.mark.tvm
+
+
+def segfault() -> None:
+    ctypes.string_at(0)
+
+
+def hang() -> None:
+    while True:
+        time.sleep(1)
+
+
+def exhaust_memory() -> int:
+    return len(bytearray(64 << 30))
+
+
+def fail() -> None:
+    raise ValueError("first line\nthe cause")
+
+
+def refuse() -> None:
+    raise InputError("wrong", cure="fix it")
+
+
+def double(value: int) -> int:
+    return 2 * value
+
+
+def sometimes_die(value: int) -> int:
+    if value % 3 == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return value
+
+
+def die_twice(counter: str) -> int:
+    """Kills its worker the first two times it is called."""
+    with Path(counter).open("a") as file:
+        file.write("x")
+    if len(Path(counter).read_text()) <= 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return 7
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerPool]:
+    log = tmp_path_factory.mktemp("pool") / "log"
+    with WorkerPool(2, WorkerConfig(threads=1, memory_gib=2, log_path=str(log))) as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("function", "end", "text"),
+    [
+        (segfault, CallEnd.CRASH, "SIGSEGV"),
+        (exhaust_memory, CallEnd.MEMORY, "memory"),
+        (fail, CallEnd.ERROR, "the cause"),
+    ],
+)
+def test_a_failed_call_is_a_value_with_its_kind(
+    pool: WorkerPool, function: object, end: CallEnd, text: str
+) -> None:
+    found = pool.call(function)  # type: ignore[arg-type]
+    assert isinstance(found, CallFailure)
+    assert found.end is end
+    assert text in found.text
+    assert pool.call(double, 21) == 42
+
+
+def test_a_call_that_hangs_is_stopped_at_its_limit(pool: WorkerPool) -> None:
+    started = time.monotonic()
+    found = pool.call(hang, timeout_s=0.5)
+    assert isinstance(found, CallFailure)
+    assert found.end is CallEnd.TIMEOUT
+    assert time.monotonic() - started < 5
+    assert pool.call(double, 4) == 8
+
+
+def test_results_come_in_order_around_dying_workers(pool: WorkerPool) -> None:
+    found = pool.map(sometimes_die, [(i,) for i in range(9)], timeout_s=30)
+    assert [f if isinstance(f, int) else f.end for f in found] == [
+        i if i % 3 else CallEnd.CRASH for i in range(9)
+    ]
+
+
+def test_errors_of_the_tree_are_raised(pool: WorkerPool) -> None:
+    with pytest.raises(InputError, match="wrong"):
+        pool.call(refuse)
+
+
+def test_a_call_is_poison_only_after_three_workers(pool: WorkerPool, tmp_path: Path) -> None:
+    counter = tmp_path / "calls"
+    assert pool.call(die_twice, str(counter)) == 7
+    assert pool.map(die_twice, [(str(tmp_path / "other"),)], timeout_s=30) == [7]
+    found = pool.call(segfault)
+    assert isinstance(found, CallFailure)
+
+
+def test_a_pool_survives_the_death_of_idle_workers(pool: WorkerPool) -> None:
+    for _ in range(3):
+        os.kill(pool.call(os.getpid), signal.SIGKILL)  # type: ignore[arg-type]
+        time.sleep(0.3)
+        assert pool.call(double, 3) == 6
+
+
+def test_calls_that_wait_behind_a_dead_worker_are_made_again(pool: WorkerPool) -> None:
+    """They are larger than a pipe: the pool is given up while it still sends."""
+    assert pool.call(double, 1) == 2
+    pids = pool._pids()
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+
+    def kill() -> None:
+        time.sleep(0.5)
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    found = pool.map(len, [(b"x" * 300_000,)] * 6, 20)
+    killer.join()
+    assert found == [300_000] * 6
+
+
+def test_a_stopped_worker_is_seen_and_ends_with_a_restart(pool: WorkerPool) -> None:
+    pid = pool.call(os.getpid)
+    assert isinstance(pid, int)
+    assert pid not in pool.stopped()
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(0.1)
+    assert pool.stopped() == [pid]
+    pool.restart()
+    assert not _alive(pid)
+    assert pool.call(double, 5) == 10
+    assert pool.stopped() == []
+
+
+def test_calls_of_a_scope_end_when_it_is_cancelled(pool: WorkerPool) -> None:
+    scope = CallScope()
+    threading.Timer(0.3, scope.cancel).start()
+    started = time.monotonic()
+    with scope, pytest.raises(CancelledError):
+        pool.map(time.sleep, [(30,)] * 4, timeout_s=60)
+    assert time.monotonic() - started < 5
+    with scope, pytest.raises(CancelledError):
+        pool.call(double, 1)
+    assert pool.call(double, 2) == 4
+
+
+def test_workers_die_with_their_creator(tmp_path: Path) -> None:
+    """kill -9 of the driver leaves no worker behind."""
+    code = (
+        "import os, sys, time\n"
+        "from tunefleet.workers.pool import WorkerConfig, WorkerPool\n"
+        "if __name__ == '__main__':\n"
+        f"    pool = WorkerPool(1, WorkerConfig(1, 2, {str(tmp_path / 'log')!r}))\n"
+        "    print(pool.call(os.getpid), flush=True)\n"
+        "    pool.submit(time.sleep, 600)\n"
+        "    time.sleep(600)\n"
+    )
+    script = tmp_path / "creator.py"
+    script.write_text(code)
+    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE) as creator:
+        assert creator.stdout is not None
+        worker = int(creator.stdout.readline())
+        assert Path(f"/proc/{worker}").exists()
+        creator.kill()
+        creator.wait()
+    deadline = time.monotonic() + 10
+    while _alive(worker) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not _alive(worker)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def test_a_closed_terminal_ends_a_pool_without_complaints(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, time; from tunefleet.workers.pool import WorkerConfig, WorkerPool\n"
+        "signal.signal(signal.SIGHUP, lambda *_: None)\n"
+        f"with WorkerPool(1, WorkerConfig(1, 2, {str(tmp_path / 'log')!r})) as pool:\n"
+        "    pool.call(int)\n"
+        "    os.killpg(0, signal.SIGHUP)\n"  # to all processes, as a terminal sends it
+        "    time.sleep(0.5)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        start_new_session=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_limit_of_files_is_told() -> None:
+    code = (
+        "import resource; from tunefleet.errors import SetupError\n"
+        "from tunefleet.workers.pool import WorkerConfig, WorkerPool\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (16, 16))\n"
+        "try:\n"
+        "    WorkerPool(1, WorkerConfig(1, 2, ''))\n"
+        "except SetupError as error:\n"
+        "    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout.startswith("a process may open 16 files here")
+
+
+def test_a_pool_that_is_interrupted_as_it_starts_leaves_nothing(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, threading\n"
+        "from tunefleet.workers.pool import WorkerConfig, WorkerPool\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # nohup ignores it
+        "stop = threading.Timer(0.7, os.kill, (os.getpid(), signal.SIGINT))\n"
+        f"pool = WorkerPool(1, WorkerConfig(1, 2, {str(tmp_path / 'log')!r}))\n"
+        "stop.start()\n"
+        "try:\n"
+        "    pool.call(int)\n"
+        "except KeyboardInterrupt:\n"
+        "    pool.close()\n"
+        "    print('stopped')\n"
+    )
+    # Returns when the last process that holds the streams is gone.
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "stopped\n", "")
+
+
+@pytest.mark.parametrize("after_s", [0.03, 0.5])
+def test_ctrl_c_is_not_for_the_server_of_workers(after_s: float, tmp_path: Path) -> None:
+    code = (
+        "import os, signal, threading, time; from multiprocessing import forkserver\n"
+        "from tunefleet.workers.pool import WorkerConfig, WorkerPool\n"
+        "def interrupt():\n"
+        "    while forkserver._forkserver._forkserver_pid is None:\n"
+        "        time.sleep(0.001)\n"
+        f"    time.sleep({after_s})\n"
+        "    os.kill(forkserver._forkserver._forkserver_pid, signal.SIGINT)\n"
+        "threading.Thread(target=interrupt, daemon=True).start()\n"
+        f"with WorkerPool(1, WorkerConfig(1, 2, {str(tmp_path / 'log')!r})) as pool:\n"
+        "    print(pool.call(int))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
