@@ -39,7 +39,7 @@ LISTING = {
 
 @pytest.fixture
 def inference(modules: Modules) -> list[Any]:
-    """`tunefleet.runs.inference` that doubles its inputs and remembers how it was called."""
+    """An artifact that doubles its inputs and remembers how it was called."""
     calls: list[Any] = []
 
     def run_artifact(
@@ -56,9 +56,8 @@ def inference(modules: Modules) -> list[Any]:
         kernels = [{"name": "fused_conv2d", "ms": 1.5}]
         return {"artifact": artifact, "network": "n", "latency_ms": interval, "kernels": kernels}
 
-    modules(
-        "tunefleet.runs.inference", run_artifact=run_artifact, evaluate_artifact=evaluate_artifact
-    )
+    modules("tunefleet.artifacts.opening", run_artifact=run_artifact)
+    modules("tunefleet.runs.evaluation", evaluate_artifact=evaluate_artifact)
     return calls
 
 
@@ -214,7 +213,7 @@ def test_report_prints_the_path_of_the_page(
             raise InputError(f"no artifact at {path}")
         return found
 
-    monkeypatch.setattr("tunefleet.artifacts.artifact.read_artifact", read_artifact)
+    monkeypatch.setattr("tunefleet.artifacts.opening.read_artifact", read_artifact)
     given = ("report", "a" * 32, "--home", str(tmp_path))
     assert invoke(*given, "--open-path").out == f"{found.path / 'report.html'}\n"
     shown = invoke(*given).out
