@@ -56,6 +56,11 @@ class Home:
         return self.root / "modules"
 
     @property
+    def objects(self) -> Path:
+        """Modules and libraries on their way, a folder for each preparation and run."""
+        return self.root / "objects"
+
+    @property
     def bugs(self) -> Path:
         """What is to be reported of internal errors."""
         return self.root / "bugs"

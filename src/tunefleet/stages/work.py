@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from tunefleet.artifacts.network import LoadedNetwork
 from tunefleet.compiler.code import build, executable
-from tunefleet.compiler.frontends import Reference
+from tunefleet.compiler.frontends.references import reference_of
 from tunefleet.compiler.space.opening import task_space
 from tunefleet.compiler.toolchain import programs
 from tunefleet.core.stage import SelectResult
@@ -67,7 +67,7 @@ def measure_reference(target: Target, directory: str) -> float:
 
 
 def time_networks(
-    contenders: list[str | Reference],
+    contenders: list[str | Mapping[str, Any]],
     entry: str,
     inputs: list[Any],
     threads: int,
@@ -77,13 +77,15 @@ def time_networks(
     """Latencies of modules (by path) and source frameworks in turn, and the share of the cores
     that other processes took."""
     runs = [
-        LoadedNetwork(c, entry).bound(inputs) if isinstance(c, str) else c.bound(inputs, threads)
+        LoadedNetwork(c, entry).bound(inputs)
+        if isinstance(c, str)
+        else reference_of(c).bound(inputs, threads)
         for c in contenders
     ]
     with disturbance.watched() as watch:
         latencies = executable.time_interleaved(runs, rounds, round_s)
     runs.clear()
-    _close(contenders)
+    give_back()  # what source frameworks opened is as large as the network
     return latencies, watch.share
 
 
@@ -91,20 +93,11 @@ def run_network(path: str, entry: str, inputs: list[Any]) -> list[Any]:
     return LoadedNetwork(path, entry).run(inputs)
 
 
-def run_reference(reference: Reference, inputs: list[Any], threads: int) -> list[Any]:
-    outputs = reference(inputs, threads)
-    _close([reference])
-    return outputs
-
-
-def _close(contenders: Sequence[str | Reference]) -> None:
-    """Let go of what source frameworks opened: it is as large as the network."""
-    for each in contenders:
-        # What travels between processes is all but what was opened.
-        state = None if isinstance(each, str) else each.__getstate__()
-        if isinstance(state, dict):
-            each.__dict__.update(state)
+def run_reference(source: Mapping[str, Any], inputs: list[Any], threads: int) -> list[Any]:
+    """What the source framework makes of inputs; `source` as `references.reference_of` takes it."""
+    outputs = reference_of(source)(inputs, threads)
     give_back()
+    return outputs
 
 
 def kernel_times(path: str, inputs: list[Any], repeats: int) -> dict[str, float]:
