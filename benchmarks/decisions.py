@@ -49,7 +49,7 @@ def main(options: argparse.Namespace) -> int:
 
 def _network(network: str, programs: int) -> dict[str, Any]:
     from tunefleet.compiler.toolchain.host import native_target
-    from tunefleet.stages.network_work import import_network
+    from tunefleet.stages.importing import import_network
 
     target = native_target(1)
     tasks = import_network(network, target).tasks

@@ -36,6 +36,15 @@ FUNCTIONS = {
     "measure": ("compiler/code/executable.py", "time_interleaved"),
     "publish": ("artifacts/artifact.py", "write_artifact"),
     "report": ("report/html.py", "render_html"),
+    "result": ("stages/result.py", "build_result"),
+    "step, import": ("stages/importing.py", "prepare_network"),
+    "step, check": ("stages/check.py", "compared"),
+    "step, build finalists": ("stages/winners.py", "run_build"),
+    "step, select winners": ("stages/winners.py", "run_select"),
+    "step, compile": ("stages/compile_.py", "compile_program"),
+    "step, verify": ("stages/verify.py", "run"),
+    "step, publish": ("stages/publish.py", "artifact_of"),
+    "step, measure": ("stages/measure.py", "_compared"),
 }
 
 

@@ -19,10 +19,9 @@ def save_arrays(path: Path, lists: Sequence[Sequence[Array]]) -> None:
     entries: dict[str, Array] = {}
     for index, arrays in enumerate(lists):
         for number, array in enumerate(arrays):
-            content = np.ascontiguousarray(array)
-            shape = "x".join(map(str, content.shape))
-            name = f"{index}/{number}/{content.dtype.name}/{shape}"
-            entries[name] = content.reshape(-1).view(np.uint8)
+            shape = "x".join(map(str, array.shape))
+            name = f"{index}/{number}/{array.dtype.name}/{shape}"
+            entries[name] = np.ascontiguousarray(array.reshape(-1)).view(np.uint8)
     with path.open("wb") as file:
         np.savez(file, **entries)  # type: ignore[arg-type]
 

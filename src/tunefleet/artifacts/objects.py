@@ -110,14 +110,6 @@ class FolderObjects:
             yield
 
 
-def sweep(root: Path, wanted: frozenset[str]) -> None:
-    """Remove the objects of every owner in `root` that is not wanted and that nobody uses."""
-    with suppress(OSError):
-        for folder in root.iterdir():
-            if folder.name not in wanted:
-                remove_unused(folder)
-
-
 def remove_unused(folder: Path) -> bool:
     """Remove the objects of one owner, unless somebody uses them, which is what it returns."""
     try:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tunefleet.fleet.live import Ending, Live
     from tunefleet.fleet.local import LocalFleet, Wanted
     from tunefleet.stages.place import Delivery
+    from tunefleet.store import Store
 
 Then = Callable[["Ending"], Sequence["Live"]]
 
@@ -54,6 +55,23 @@ def preparation_of(context: BenchmarkContext, source: NetworkSource) -> Preparat
 
     device = device_identity(context.device_key)
     return Preparation(source, context.target, device, toolchain_identity())
+
+
+def sweep_objects(store: Store, home: Home) -> None:
+    """Remove what no job that goes on needs and nobody uses: modules and libraries on their way,
+    and the preparations that they belong to."""
+    from tunefleet.artifacts.objects import remove_unused
+
+    running = [job for job in store.jobs() if job.state is JobState.RUNNING]
+    wanted = {job.job_id for job in running}
+    wanted |= {job.spec.preparation.id for job in running if job.spec.source is not None}
+    if not home.objects.is_dir():
+        return
+    for folder in home.objects.iterdir():
+        if folder.name not in wanted and not remove_unused(folder):
+            run = store.step(StepKey(folder.name, StepKind.IMPORT))
+            if run is not None:
+                store.forget_steps(folder.name)
 
 
 class Course:
@@ -91,21 +109,10 @@ class Course:
         return self.preparation.source.name
 
     def close(self) -> None:
+        """Release the locks, and remove what lies on the way of networks that are not on it."""
         self._held.close()
         with suppress(TunefleetError):  # whoever met it before has told it
-            self._sweep()
-
-    def _sweep(self) -> None:
-        """Remove what lies on the way of a network that is not on it any more."""
-        from tunefleet.artifacts.objects import remove_unused
-
-        objects, store = Home(self._context.home).objects, self._fleet.store
-        running = [job for job in store.jobs() if job.state is JobState.RUNNING]
-        if all(job.job_id != self.run_id for job in running):
-            remove_unused(objects / self.run_id)
-        wanted = {job.spec.preparation.id for job in running if job.spec.source is not None}
-        if self.preparation.id not in wanted and not remove_unused(objects / self.preparation.id):
-            store.forget_steps(self.preparation.id)
+            sweep_objects(self._fleet.store, Home(self._context.home))
 
     # Before the search
 
@@ -254,7 +261,9 @@ class Course:
             StepRequest(k, self.preparation, None if k in PREPARATION else delivery, watcher)
             for k in kinds
         ]
-        done = {r.kind: run for r in requests if (run := self._committed(r.key)) is not None}
+        store = self._fleet.store
+        done = {r.kind: run for r in requests if (run := store.step(r.key)) is not None}
+        again |= {kind for kind, run in done.items() if not self._has_output(run)}
         obeys = self.job.job_id if self.job is not None else ""
         live = Steps(watcher, requests, done, self._observer, then, obeys, again)
         if live.over:
@@ -262,14 +271,11 @@ class Course:
             return then(Ending(JobEnd.DONE, "every step is done"))
         return [live]
 
-    def _committed(self, key: StepKey) -> StepRun | None:
-        """A step that is done, and whose output is still there."""
-        run = self._fleet.store.step(key)
-        if run is None:
-            return None
-        objects = self._fleet.place.objects(key.owner)
+    def _has_output(self, run: StepRun) -> bool:
+        """Whether the files that a step made are still there."""
+        objects = self._fleet.place.objects(run.key.owner)
         named = [getattr(run.result, name, None) for name in ("module", "examples", "expected")]
-        return run if all(objects.has(name) for name in named if name is not None) else None
+        return all(objects.has(name) for name in named if name is not None)
 
     def _result(self, kind: StepKind, expected: type[Any], owner: str) -> Any:
         run = self._fleet.store.step(StepKey(owner, kind))

@@ -39,7 +39,7 @@ def run(place: Workplace, request: StepRequest) -> tuple[Checked, tuple[Remark, 
     with objects.draft() as draft:
         save_arrays(Path(draft, _FILE), [*found.inputs, *found.expected])
         expected = objects.put(Path(draft, _FILE))
-    caveats = _caveats(found)
+    caveats = caveats_of(found)
     checked = Checked(
         found.difference,
         found.tolerance,
@@ -90,7 +90,7 @@ def peak_gflops(machine: Machine) -> float | None:
     return None if isinstance(outcome, CallFailure) else outcome
 
 
-def _caveats(found: Agreement) -> tuple[str, ...]:
+def caveats_of(found: Agreement) -> tuple[str, ...]:
     """Why the verification says less than that of other networks, for the user to know."""
     from tunefleet.compiler.code.executable import LEAST_SCALE
 
