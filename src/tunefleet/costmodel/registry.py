@@ -26,7 +26,7 @@ import msgspec
 from tunefleet.costmodel import MODELS, CostModel
 from tunefleet.costmodel.card import Card
 from tunefleet.errors import InputError, SetupError
-from tunefleet.files import check_regular
+from tunefleet.files import ARCHIVE_ERRORS, check_regular
 from tunefleet.parsing import parsed
 
 CARD = "card.json"
@@ -228,7 +228,7 @@ def _read(path: Path, name: str) -> bytes:
             return archive.read(name)
     except (FileNotFoundError, KeyError) as error:
         raise _damaged(path, name, "it is missing") from error
-    except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+    except ARCHIVE_ERRORS as error:
         raise _damaged(path, name, getattr(error, "strerror", None) or str(error)) from error
 
 
