@@ -70,7 +70,12 @@ def main(options: argparse.Namespace) -> int:
 
         before = json.loads(options.earlier.read_text())["figures"] if options.earlier else {}
         mutated = mutate(
-            options.mutations, options.jobs, options.seed, options.keep, before.get("mutations")
+            options.mutations,
+            options.jobs,
+            options.seed,
+            options.keep,
+            earlier=before.get("mutations"),
+            figures=options.json,
         )
         figures["mutations"] = mutated.figures
         checks += mutated.checks(_WANTED_MUTATIONS)

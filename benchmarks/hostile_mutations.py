@@ -37,6 +37,8 @@ from hostile_case import LOG_LINE, MOST_MB, MOST_S, Place, World, faults_of_text
 from hostile_networks import rezipped
 
 _MEASURED_S = 0.5
+#: Seconds after which what was seen until then is written down.
+_KEPT_S = 30.0
 #: Codes of the tree of errors that an input may end with.
 _CODES = frozenset({0, 2, 3, 6})
 
@@ -112,7 +114,8 @@ def any_json(content: bytes, chance: random.Random) -> bytes:
         elif kind == "nest":
             holder[key] = [holder[key]]
         else:
-            holder[key] = chance.choice(_STRANGE)
+            # A copy again: the next change may be one within it, and the value is there for all.
+            holder[key] = copy.deepcopy(chance.choice(_STRANGE))
     try:
         return json.dumps(value).encode("utf-8", "surrogatepass")
     except (ValueError, RecursionError):
@@ -315,10 +318,17 @@ class _Running:
 
 
 def mutate(
-    count: int, jobs: int, seed: int, keep: Path | None, earlier: dict[str, Any] | None = None
+    count: int,
+    jobs: int,
+    seed: int,
+    keep: Path | None,
+    *,
+    earlier: dict[str, Any] | None = None,
+    figures: Path | None = None,
 ) -> Mutated:
     """Try mutations until there are so many; those that end otherwise than they may are kept in a
-    folder. `earlier` are the figures of a run that was interrupted: this one goes on."""
+    folder. `earlier` are the figures of a run that was interrupted: this one goes on. `figures`:
+    the file to which they are written now and then, should this run be killed."""
     if keep:
         keep.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="hostile-") as name:
@@ -332,7 +342,7 @@ def mutate(
         found = Mutated({f.name: Counter() for f in all_formats}, [])
         found.add(earlier or {})
         running: dict[int, _Running] = {}
-        measured, number = 0.0, found.tried
+        measured, number, kept = 0.0, found.tried, time.monotonic()
         with contextlib.suppress(KeyboardInterrupt):
             while number < count or running:
                 while number < count and len(running) < jobs:
@@ -342,6 +352,9 @@ def mutate(
                 if time.monotonic() - measured > _MEASURED_S:
                     measured = time.monotonic()
                     found.peak_mb = max(found.peak_mb, _largest_mb())
+                if figures and time.monotonic() - kept > _KEPT_S:
+                    kept = time.monotonic()
+                    figures.write_text(json.dumps({"figures": {"mutations": found.figures}}))
                 for pid in list(running):
                     status = _ended(pid, running[pid])
                     if status is not None:

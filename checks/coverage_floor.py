@@ -1,7 +1,8 @@
 """Branch coverage by room, against the floors of `[tool.tunefleet.coverage]` in pyproject.toml.
 
-A room is a package of src/tunefleet; `tunefleet` are the modules beside them. `make test` does the
-same at its end (tests/conftest.py). What worker processes run is not measured: they are ended by
+A room is a package of src/tunefleet; `tunefleet` are the modules beside them. A floor may be of
+several rooms together: their names with spaces between them. `make test` does the same at its end
+(tests/conftest.py). What worker processes run is not measured: they are ended by
 SIGKILL.
 
     python -m pytest --cov && python checks/coverage_floor.py
@@ -37,10 +38,10 @@ class Room:
     def __str__(self) -> str:
         floor = "no floor" if self.floor is None else f"{self.floor:8.0f}"
         mark = "  BELOW" if self.too_low else ""
-        return f"{self.name:12} {self.branches:8} {self.percent:8.1f} {floor}{mark}"
+        return f"{self.name:24} {self.branches:8} {self.percent:8.1f} {floor}{mark}"
 
 
-HEADER = f"{'room':12} branches  taken, %    floor"
+HEADER = f"{'room':24} branches  taken, %    floor"
 
 
 def rooms(root: Path) -> list[Room]:
@@ -50,12 +51,13 @@ def rooms(root: Path) -> list[Room]:
     measured = coverage.Coverage(config_file=str(settings))
     measured.load()
     source = root / "src" / "tunefleet"
+    together = {room: names for names in floors for room in names.split()}
     counts: dict[str, list[tuple[int, int]]] = {}
     for file in measured.get_data().measured_files():
         *packages, _ = Path(file).relative_to(source).parts
-        counts.setdefault((packages or ["tunefleet"])[0], []).extend(
-            measured.branch_stats(file).values()
-        )
+        room = (packages or ["tunefleet"])[0]
+        branches = measured.branch_stats(file).values()
+        counts.setdefault(together.get(room, room), []).extend(branches)
     return [
         Room(name, sum(taken for _, taken in of), sum(all_ for all_, _ in of), floors.get(name))
         for name, of in sorted(counts.items())

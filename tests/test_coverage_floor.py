@@ -67,3 +67,10 @@ def test_a_room_at_its_floor_passes(project: Path) -> None:
 
 def test_a_part_of_the_tests_has_no_floor(project: Path) -> None:
     assert run(project, "core = 51", "tests/test_part.py").returncode == 0
+
+
+def test_rooms_may_have_a_floor_together(project: Path) -> None:
+    assert run(project, '"core store" = 50').returncode == 0
+    ended = run(project, '"core store" = 51')
+    assert ended.returncode == 1
+    assert "core store" in ended.stdout

@@ -4,6 +4,7 @@ committed table has it, and the table has no other cases than it has."""
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -48,3 +49,14 @@ def test_what_is_said_of_bad_input_is_what_the_page_says(tmp_path: Path) -> None
 def test_the_page_has_the_cases_that_there_are() -> None:
     names = {line.partition(": ")[2] for line in benchmark("--list").splitlines()}
     assert set(lines_of(PAGE)) == names
+
+
+def test_a_mutation_depends_on_its_number_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARK.parent))
+    from hostile_mutations import any_json
+
+    content = json.dumps({"a": [1, {"b": 2}], "c": "x"}).encode()
+    first, again = (
+        [any_json(content, random.Random(number)) for number in range(5000)] for _ in range(2)
+    )
+    assert first == again

@@ -164,6 +164,20 @@ def test_a_command_that_is_told_to_end_cleans_up(number: signal.Signals, code: i
     assert cleaned
 
 
+def test_the_signal_counts_where_typer_makes_a_code_of_ctrl_c() -> None:
+    def call(invocation: Invocation) -> object:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(10)
+        except KeyboardInterrupt:
+            return 130
+        return 0
+
+    err = io.StringIO()
+    assert guard(call, err) == 143
+    assert err.getvalue() == "stopped\n"
+
+
 def test_a_full_disk_is_not_our_bug() -> None:
     error = OSError(errno.ENOSPC, "No space left on device", "/data/x")
     code, line = ended(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tunefleet.errors import InputError
 
 torch = pytest.importorskip("torch")
 
-from tunefleet.compiler.frontends.torch_module import saved_module  # noqa: E402
+from tunefleet.compiler.frontends.torch_module import saved_dims, saved_module  # noqa: E402
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore")]
 
@@ -56,6 +57,15 @@ def test_free_axes_keep_their_names(tmp_path: Path) -> None:
     assert [o.name for o in network.info.outputs] == ["scaled"]
     x, y = network.example_inputs
     np.testing.assert_allclose(network.reference([x, y])[0], 2 * x + y.sum(-1), rtol=1e-5)
+
+
+@pytest.mark.parametrize("names", ["{", "[1]", '{"s0": 1}', "\udcff"])
+def test_names_of_free_axes_that_are_none_are_the_files_fault(tmp_path: Path, names: str) -> None:
+    path = tmp_path / "x.pt2"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x/extra/tunefleet_dims.json", names.encode(errors="surrogateescape"))
+    with pytest.raises(InputError, match=r"x\.pt2 has no usable names of its free dimensions"):
+        saved_dims(path)
 
 
 def test_inputs_are_given_by_name_and_dims_of_torch_are_taken(tmp_path: Path) -> None:

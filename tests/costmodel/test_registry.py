@@ -193,6 +193,23 @@ def test_an_archive_of_something_else_is_explained(tmp_path: Path) -> None:
         open_entry(tmp_path / "x.zip")
 
 
+def test_an_archive_with_any_other_byte_is_a_model_or_explained(
+    entry: Entry, tmp_path: Path
+) -> None:
+    entry.export(tmp_path / "x.zip")
+    content = (tmp_path / "x.zip").read_bytes()
+    refused = 0
+    for place in range(len(content)):
+        harmed = bytearray(content)
+        harmed[place] ^= 0xFF
+        (tmp_path / "x.zip").write_bytes(harmed)
+        try:
+            open_entry(tmp_path / "x.zip").data()
+        except InputError:
+            refused += 1
+    assert refused > len(content) / 2
+
+
 def test_a_place_that_cannot_be_written_is_explained(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SetupError, match=r"cannot write cost models to .*; use --home DIR"):

@@ -122,3 +122,28 @@ def test_a_damaged_file_is_an_input_error(batches: list[pa.RecordBatch], tmp_pat
     path.write_bytes(content)
     with pytest.raises(InputError, match="is damaged"):
         parquet.read_table(path)
+
+
+def test_names_of_columns_that_are_no_text_are_an_input_error(
+    batches: list[pa.RecordBatch], tmp_path: Path
+) -> None:
+    path = tmp_path / "a.parquet"
+    parquet.write(batches, path)
+    path.write_bytes(path.read_bytes().replace(b"workload", b"\xff" * 8))
+    with pytest.raises(InputError, match="is not a Parquet file"):
+        parquet.read_table(path)
+
+
+def test_words_that_are_no_text_are_an_input_error(
+    batches: list[pa.RecordBatch], tmp_path: Path
+) -> None:
+    path = tmp_path / "a.parquet"
+    table = pa.Table.from_batches(batches, RECORDS)
+    number = RECORDS.get_field_index("source")
+    field = RECORDS.field(number)
+    assert pa.types.is_dictionary(field.type)
+    word = pa.array([b"\xff"]).view(pa.string())
+    words = pa.DictionaryArray.from_arrays(pa.array([0] * len(table), field.type.index_type), word)
+    pq.write_table(table.set_column(number, field, words), path)
+    with pytest.raises(InputError, match=r"is damaged: .*UTF8"):
+        parquet.read_table(path)

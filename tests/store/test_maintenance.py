@@ -109,6 +109,30 @@ def test_what_a_repair_leaves_can_be_used(filled: Path, damage: str, left: int) 
             store.stages(job.job_id)
 
 
+@pytest.mark.parametrize(
+    ("damage", "lost"),
+    [
+        ("name = CAST(x'ff' AS TEXT) WHERE name = 'ix_jobs_fingerprint'", 0),
+        ("name = CAST(x'ff' AS TEXT) WHERE name = 'trials'", 0),
+        ("name = CAST(x'ff' AS TEXT), sql = 'x' WHERE name = 'winners'", 1),
+    ],
+)
+def test_a_definition_that_is_none_costs_its_table_alone(
+    filled: Path, damage: str, lost: int
+) -> None:
+    before = _trials(filled)
+    with closing(sqlite3.connect(filled)) as connection:
+        connection.execute("PRAGMA writable_schema=ON")
+        connection.execute(f"UPDATE sqlite_schema SET {damage}")
+        connection.commit()
+    with pytest.raises(SetupError, match="save what can be read with `tunefleet store repair`"):
+        SqlStore.open(filled)
+    assert "utf-8" in check(filled)[0]
+    assert repair(filled).lost == lost
+    assert check(filled) == []
+    assert _trials(filled) == before
+
+
 def test_a_whole_store_loses_nothing_by_a_repair(filled: Path) -> None:
     with closing(SqlStore.open(filled)) as store:
         before = store.stages("job"), store.trials("job")

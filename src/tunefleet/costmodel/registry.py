@@ -27,7 +27,7 @@ from tunefleet.core.home import Home
 from tunefleet.costmodel import MODELS, CostModel
 from tunefleet.costmodel.card import Card
 from tunefleet.errors import InputError, SetupError
-from tunefleet.system.files import check_regular
+from tunefleet.system.files import ARCHIVE_ERRORS, check_regular
 from tunefleet.system.parsing import parsed
 
 CARD = "card.json"
@@ -229,7 +229,7 @@ def _read(path: Path, name: str) -> bytes:
             return archive.read(name)
     except (FileNotFoundError, KeyError) as error:
         raise _damaged(path, name, "it is missing") from error
-    except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+    except ARCHIVE_ERRORS as error:
         raise _damaged(path, name, getattr(error, "strerror", None) or str(error)) from error
 
 

@@ -17,6 +17,9 @@ from tunefleet.dataset.schema import NAME, RECORDS
 from tunefleet.errors import InputError
 from tunefleet.system.parsing import parse
 
+#: What Arrow raises for a damaged file; a ValueError for names that are no text.
+_DAMAGES = (OSError, pa.ArrowException, ValueError)
+
 
 def _stream(arguments: Sequence[str], stream: IO[bytes]) -> None:
     """Each row group as one Arrow stream: Arrow reads no lists of words across two of them."""
@@ -28,20 +31,24 @@ def _stream(arguments: Sequence[str], stream: IO[bytes]) -> None:
             for index in range(file.num_row_groups):
                 group = file.read_row_group(index, columns=columns, use_threads=False)
                 group = group.combine_chunks()
+                # Arrow trusts places in dictionaries, and texts, until they are used.
+                group.validate(full=True)
                 with pa.ipc.new_stream(stream, group.schema) as writer:
                     writer.write_table(group)
         except MemoryError:
             raise  # Arrow's own is an ArrowException as well
-        except (OSError, pa.ArrowException) as error:
+        except _DAMAGES as error:
             raise InputError(f"{path} is damaged: {error}", cure=IMPORT) from error
 
 
 def _opened(path: Path) -> pq.ParquetFile:
     try:
-        schema = pq.read_schema(path)
+        schema, words = pq.read_schema(path), _paths(path)
+    except MemoryError:
+        raise
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}", cure=IMPORT) from error
-    except pa.ArrowException as error:
+    except _DAMAGES as error:
         raise InputError(f"{path} is not a Parquet file: {error}", cure=IMPORT) from error
     found = (schema.metadata or {}).get(b"tunefleet", b"").decode(errors="replace")
     if found != NAME:
@@ -49,7 +56,7 @@ def _opened(path: Path) -> pq.ParquetFile:
         raise InputError(f"{path} holds {holds}, not {NAME}", cure=IMPORT)
     if not schema.equals(RECORDS):
         raise InputError(f"{path} has other columns than {NAME}", cure=IMPORT)
-    return pq.ParquetFile(path, read_dictionary=_paths(path))
+    return pq.ParquetFile(path, read_dictionary=words)
 
 
 def _paths(path: Path) -> list[str]:

@@ -14,8 +14,9 @@ from msgspec import Meta
 
 from tunefleet.errors import InputError
 
-#: A stage, an iterator, another step or a level, counted from 0.
-Index = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+#: A stage, an iterator, another step or a level, counted from 0. Programs have some hundreds at
+#: most; of a stage by its number, all before it are counted (`flop_rules`).
+Index = Annotated[int, Meta(ge=0, le=2**16 - 1)]
 #: The length of a loop; 0 where it is not known.
 Length = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Flag = Annotated[int, Meta(ge=0, le=1)]

@@ -44,7 +44,9 @@ CURES = {
     "IOERR": "check the disk; a network file system cannot hold the store",
 }
 
-
+#: SQLite's errors as Python raises them. Where one names what is a name no more, as the file is
+#: damaged, its text is none, and Python raises its own error instead.
+SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
 #: Bytes that are read in a fraction of a second.
 _MOST_CHECKED = 64 << 20
 #: What the first four bytes of a write-ahead log are, in either order of bytes.
@@ -185,7 +187,7 @@ class Database:
             raise SetupError(f"{self.name} is damaged: {error}", cure=CURES["CORRUPT"]) from error
         except DBAPIError as error:
             raise explained(self.name, error.orig or error) from error
-        except (SQLAlchemyError, sqlite3.Error) as error:
+        except (SQLAlchemyError, *SQLITE_ERRORS) as error:
             raise explained(self.name, error) from error
 
 
@@ -198,16 +200,22 @@ def _identity(path: str) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
+def error_code(error: BaseException) -> str:
+    """The first word of SQLite's name of an error; empty for one that is Python's."""
+    return str(getattr(error, "sqlite_errorname", "")).removeprefix("SQLITE_").split("_")[0]
+
+
 def explained(name: str, error: BaseException) -> TunefleetError:
     """The error of a database, as one that says what to do next."""
-    code = str(getattr(error, "sqlite_errorname", "")).removeprefix("SQLITE_").split("_")[0]
+    code = error_code(error)
     if code in ("BUSY", "LOCKED"):
         return RetryElsewhereError(
             f"{name} is locked by another process", cure="try again when it has finished"
         )
     if code == "FULL":
         return DiskFullError(f"{name} cannot be written: {error}", cure=CURES[code])
-    if "Could not decode to UTF-8" in str(error):  # Python's, of what SQLite takes for text
+    # Python's, of what SQLite takes for text.
+    if isinstance(error, UnicodeDecodeError) or "Could not decode to UTF-8" in str(error):
         return SetupError(f"{name} is damaged: {error}", cure=CURES["CORRUPT"])
     if code in CURES:
         return SetupError(f"{name} cannot be used as a store: {error}", cure=CURES[code])

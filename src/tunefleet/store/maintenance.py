@@ -17,7 +17,7 @@ from sqlalchemy.dialects.sqlite import dialect
 
 from tunefleet.errors import InputError, SetupError, raise_mistake
 from tunefleet.store.codec import check_values
-from tunefleet.store.database import UnreadableError, explained
+from tunefleet.store.database import SQLITE_ERRORS, UnreadableError, error_code, explained
 from tunefleet.store.schema import metadata
 from tunefleet.store.sql import SqlStore
 
@@ -49,9 +49,9 @@ def check(path: Path) -> list[str]:
     _require(path)
     with closing(_opened(path)) as connection:
         problems = [str(row[0]) for row in _all(connection, path, "PRAGMA integrity_check(20)")]
-        problems = [] if problems == ["ok"] else problems
-        missing = _all(connection, path, "PRAGMA foreign_key_check")
-        problems += [f"row {row[1]} of {row[0]} refers to a row of {row[2]}" for row in missing]
+        if problems == ["ok"]:
+            missing = _all(connection, path, "PRAGMA foreign_key_check")
+            problems = [f"row {row[1]} of {row[0]} refers to a row of {row[2]}" for row in missing]
     return (problems or _unreadable(path))[:_MOST_PROBLEMS]
 
 
@@ -65,11 +65,11 @@ def backup(path: Path, copy: Path) -> None:
         with closing(_opened(path)) as source, closing(sqlite3.connect(draft)) as target:
             source.backup(target)
         os.replace(draft, copy)
-    except (sqlite3.Error, OSError) as error:
+    except (*SQLITE_ERRORS, OSError) as error:
         raise_mistake(error)
         raise (
             explained(str(copy), error)
-            if isinstance(error, sqlite3.Error)
+            if not isinstance(error, OSError)
             else SetupError(
                 f"{copy} cannot be written: {error.strerror}", cure="choose another place"
             )
@@ -91,6 +91,8 @@ def repair(path: Path) -> Saved:
         SqlStore.open(fresh).close()
         with closing(_opened(path)) as source, closing(sqlite3.connect(fresh)) as target:
             _check_unused(source, path)
+            # A table, or an index, whose definition is damaged keeps no other from being read.
+            source.execute("PRAGMA writable_schema=ON")
             target.execute("PRAGMA foreign_keys=ON")
             copied = {t.name: _copied(source, target, t) for t in metadata.sorted_tables}
             target.commit()
@@ -120,8 +122,8 @@ def _all(connection: sqlite3.Connection, path: Path, query: str) -> list[Any]:
     """Every row of a query. What is too damaged to be asked is one row that says so."""
     try:
         return connection.execute(query).fetchall()
-    except sqlite3.DatabaseError as error:
-        if error.sqlite_errorname == "SQLITE_NOTADB":
+    except SQLITE_ERRORS as error:
+        if error_code(error) == "NOTADB":
             raise explained(str(path), error) from error
         return [(str(error), 0, "")]
 
@@ -160,8 +162,8 @@ def _check_unused(connection: sqlite3.Connection, path: Path) -> None:
     try:
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("ROLLBACK")
-    except sqlite3.DatabaseError as error:
-        if error.sqlite_errorname in ("SQLITE_BUSY", "SQLITE_NOTADB"):
+    except SQLITE_ERRORS as error:
+        if error_code(error) in ("BUSY", "NOTADB"):
             raise explained(str(path), error) from error
         # Too damaged for a lock: nobody can use it.
 
@@ -201,14 +203,17 @@ def _readable(
     source: sqlite3.Connection, table: str, names: str
 ) -> Iterator[tuple[Any, ...] | None]:
     """The rows of a table that can be read, in the order of their numbers; None for each that
-    cannot."""
+    cannot, and once for a table that is not there."""
+    if isinstance(_asked(source, f"SELECT {names} FROM {table} WHERE FALSE"), SQLITE_ERRORS):
+        yield None
+        return
     number, absent = 0, 0
     last = _asked(source, f"SELECT max(rowid) FROM {table}")
-    most = None if isinstance(last, sqlite3.DatabaseError) else int(last[0] or 0)
+    most = None if isinstance(last, SQLITE_ERRORS) else int(last[0] or 0)
     while (number < most) if most is not None else (absent < _MOST_ABSENT):
         number += 1
         found = _asked(source, f"SELECT {names} FROM {table} WHERE rowid = {number}")
-        damaged = isinstance(found, sqlite3.DatabaseError)
+        damaged = isinstance(found, SQLITE_ERRORS)
         absent = absent + 1 if damaged or found is None else 0
         if damaged:
             yield None
@@ -220,5 +225,5 @@ def _asked(source: sqlite3.Connection, query: str) -> Any:
     """The row that a query finds, or the error that it meets."""
     try:
         return source.execute(query).fetchone()
-    except sqlite3.DatabaseError as error:
+    except SQLITE_ERRORS as error:
         return error

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import lzma
 import stat
+import struct
 import zipfile
+import zlib
 from pathlib import Path
 
 from tunefleet.errors import InputError
 
 #: What archives may unpack to: any of them, and for each of its bytes. Weights hardly shrink.
 _UNPACKED_BYTES, _UNPACKED_FACTOR = 256 << 20, 8
+
+#: What `zipfile` raises for a damaged archive: its own error, those of what it unpacks with, and
+#: what comes of places, names and numbers that are none.
+ARCHIVE_ERRORS = (
+    zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, ValueError,
+    OverflowError, struct.error,
+)  # fmt: skip
 
 
 def check_regular(path: Path, most_bytes: int | None = None) -> None:
@@ -35,7 +45,7 @@ def check_archive(path: Path) -> None:
     try:
         with zipfile.ZipFile(path) as archive:
             unpacked = sum(member.file_size for member in archive.infolist())
-    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError):
+    except ARCHIVE_ERRORS:
         return
     if unpacked > _UNPACKED_BYTES + _UNPACKED_FACTOR * path.stat().st_size:
         raise InputError(

@@ -12,11 +12,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from tunefleet.compiler.frontends.blame import gist
-from tunefleet.compiler.frontends.spec import TORCH_SUFFIX, listed
+from tunefleet.compiler.frontends.spec import TORCH_SUFFIX, listed, shown
 from tunefleet.compiler.frontends.torch_ import require_torch
 from tunefleet.compiler.toolchain.quiet import quiet
 from tunefleet.errors import InputError, raise_mistake
+from tunefleet.system.files import ARCHIVE_ERRORS
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -87,14 +90,24 @@ def saved_module(
 
 
 def saved_dims(path: Path) -> dict[str, str]:
-    """Names of free dimensions by symbol, of a file written here; empty for any other."""
+    """Names of free dimensions by symbol, of a file written here; empty for any other.
+
+    Raises InputError.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             entries = [n for n in archive.namelist() if n.endswith(f"/extra/{_DIMS_FILE}")]
-            return dict(json.loads(archive.read(entries[0]))) if entries else {}
-    except (OSError, zipfile.BadZipFile):
+            names = archive.read(entries[0]) if entries else b"{}"
+    except ARCHIVE_ERRORS:
         # Reading the program says what is wrong with its file.
         return {}
+    try:
+        return msgspec.json.decode(names, type=dict[str, str])
+    except (ValueError, msgspec.MsgspecError, RecursionError) as error:
+        raise InputError(
+            f"{shown(path)} has no usable names of its free dimensions: {error}",
+            cure="write it again from the torch module",
+        ) from error
 
 
 def _check_module(module: Any, what: str) -> None:
