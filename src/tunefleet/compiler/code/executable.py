@@ -20,7 +20,7 @@ from tunefleet.compiler.code.replay import replay
 from tunefleet.compiler.graph.forms import direct, with_transformed_weights
 from tunefleet.compiler.graph.tasks import call_counts, normalized, task_id_of
 from tunefleet.compiler.graph.weights import Lifted, write_weights
-from tunefleet.compiler.space.plain import plainly_scheduled
+from tunefleet.compiler.space.spaces import plainly_scheduled
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.host import to_tvm
 from tunefleet.core.target import Target
@@ -87,7 +87,7 @@ def _apply(mod: Any, target: Target, traces: Mapping[str, str], *, plain: bool) 
         if trace is not None:
             module = replay(normalized(function), target, trace).mod
         elif plain:
-            module = plainly_scheduled(normalized(direct(function)))
+            module = plainly_scheduled(normalized(direct(function)), target)
         else:
             replaced.update_func(gvar, direct(function))
             continue
