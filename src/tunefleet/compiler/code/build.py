@@ -36,6 +36,14 @@ def lowering() -> Any:
     return tvm.transform.PassContext(opt_level=3, config=config)
 
 
+def lowered(module: Any, target: Target) -> Any:
+    """A scheduled module as code of TVM's runtime, not linked: of a GPU's kernels the source.
+
+    Raises whatever TVM raises for a program that it cannot compile."""
+    with lowering():
+        return tvm.tirx.build(module, target=to_tvm(target))
+
+
 def build_candidate(
     program: str, target: Target, candidate_id: str, trace: str, directory: str
 ) -> Built | Failure:
@@ -83,8 +91,7 @@ def compile_module(module: Any, target: Target, name: str, directory: str) -> Bu
     try:
         arguments = tvm.s_tir.meta_schedule.arg_info.ArgInfo.from_prim_func(module["main"])
         args = tuple((tuple(int(d) for d in a.shape), str(a.dtype)) for a in arguments)
-        with lowering():
-            library_module = tvm.tirx.build(module, target=to_tvm(target))
+        library_module = lowered(module, target)
         library_module.write_to_file(object_file, "o")
         with tempfile.TemporaryDirectory(dir=directory) as folder:
             objects = [object_file]

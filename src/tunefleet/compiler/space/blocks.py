@@ -139,10 +139,11 @@ class _Nests:
             self._nests[block].least_threads = int(value)
         elif key == _MOST_THREADS and block in self._nests:
             self._nests[block].most_threads = int(value)
-        elif key == _PIPELINE and (parts := self._parts.get(block)):
-            if (nest := self._of(parts[-1])) is not None:
-                nest.copies = max(value) + 1
-                nest.pipelined = parts
+        elif key == _PIPELINE:
+            parts = self._parts.get(block, [])
+            for nest in self._nests.values():
+                if parts and parts[-1] in nest.order:
+                    nest.copies, nest.pipelined = max(value) + 1, parts
 
     def _of(self, part: Part) -> _Nest | None:
         return next((nest for nest in self._nests.values() if part in nest.order), None)

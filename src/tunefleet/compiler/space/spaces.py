@@ -6,7 +6,7 @@ today, tensorised ones beside them where a target has intrinsics. What was measu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -46,7 +46,9 @@ class Family(Protocol):
 class SearchSpace(Protocol):
     """The space of the targets of one kind; without state."""
 
-    families: tuple[Family, ...]
+    @property
+    def families(self) -> Sequence[Family]:
+        """At least one, always in the same order."""
 
     def plainly_scheduled(self, module: Any) -> Any:
         """`module` with a schedule that needs no search and no measurement."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -61,7 +60,7 @@ def _cross_tool(machine: str, tool: str) -> str:
     path = shutil.which(f"{name}-{tool}")
     if path is None:
         raise SetupError(
-            f"code for {machine} needs {name}-{tool}, and this {os.uname().machine} machine has none",
+            f"code for {machine} needs {name}-{tool}, and it is not on the PATH",
             cure=f"install the package {package}",
         )
     return path

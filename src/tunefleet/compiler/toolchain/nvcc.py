@@ -1,7 +1,7 @@
 """CUDA's compiler: where it is, which version, and machine code (cubins) from TVM's CUDA source.
 
-It needs no GPU. The Python package `nvidia-cuda-nvcc` brings it (extra `cuda`), as does a toolkit on
-the PATH, which comes first.
+It needs no GPU. The Python package `nvidia-cuda-nvcc` brings it (extra `cuda`), as does a toolkit
+on the PATH, which comes first.
 """
 
 from __future__ import annotations
