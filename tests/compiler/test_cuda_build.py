@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import struct
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,26 @@ def test_a_candidate_for_a_gpu_is_built_to_machine_code(conv_task: Any, tmp_path
     assert [path.suffix for path in tmp_path.iterdir()] == [".so"]
 
 
+@pytest.mark.parametrize("text", ["cuda/sm_80", "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72"])
+def test_a_network_is_compiled_for_another_device(text: str, tmp_path: Path) -> None:
+    """With plain schedules; it takes the device to run it."""
+    from tunefleet.compiler.code.executable import compile_network, save_network
+    from tunefleet.compiler.toolchain.host import is_foreign, machine_of, parse_target
+    from tunefleet.stages.network_work import import_network
+
+    target = parse_target(text)
+    if is_foreign(target) and shutil.which(f"{machine_of(target)}-linux-gnu-gcc") is None:
+        pytest.skip("no cross compiler")
+    if target.kind == "cuda":
+        need_nvcc()
+    network = compile_network(import_network("zoo:tiny_cnn", target).module, target, {})
+    save_network(network, tmp_path / "net.so")
+    if target.kind == "cuda":
+        assert b"__global__" not in (tmp_path / "net.so").read_bytes()
+    elif is_foreign(target):
+        assert machine_field(str(tmp_path / "net.so")) == AARCH64
+
+
 def test_nvcc_names_the_error_of_what_it_refuses() -> None:
     from tunefleet.compiler.toolchain.nvcc import CudaError, compile_cubin, nvcc_version
 
@@ -113,8 +134,6 @@ def test_without_nvcc_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="a cross compiler from x86")
 def test_a_candidate_for_arm_is_linked_for_arm(conv_task: Any, tmp_path: Path) -> None:
-    import shutil
-
     from tunefleet.compiler.toolchain.host import parse_target
 
     text = "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72 -mattr=+neon"

@@ -31,7 +31,8 @@ _SOURCE, _MACHINE_CODE = b"cuda", b"cubin"
 
 def device_sources(module: Any) -> list[str]:
     """The CUDA source of what a built module brings along."""
-    return [str(each.inspect_source("cuda")) for each in module.imports if each.kind == "cuda"]
+    own = [str(module.inspect_source("cuda"))] if module.kind == "cuda" else []
+    return own + [source for each in module.imports for source in device_sources(each)]
 
 
 def packed_imports(module: Any, target: CudaTarget, folder: str) -> str:
@@ -40,9 +41,8 @@ def packed_imports(module: Any, target: CudaTarget, folder: str) -> str:
     Raises CudaError for source that nvcc refuses, SetupError where a tool is missing.
     """
     path, section = Path(folder) / "devc.o", Path(folder) / "devc.bin"
-    host = to_tvm(target.host)
     packer = tvm.get_global_func("runtime.ModulePackImportsToLLVM")
-    packer(module, False, str(host), "").write_to_file(str(path))
+    packer(module, False, str(to_tvm(target.host)), "").write_to_file(str(path))
     tool = objcopy(target)
     _run([tool, "-O", "binary", f"--only-section={_SECTION}", str(path), str(section)])
     data = section.read_bytes()
