@@ -103,10 +103,10 @@ def _task(program: str, target: Any, programs: int) -> dict[str, Any]:
 
 def _of_metaschedule(program: str, target: Any, count: int) -> list[tuple[Any, str]]:
     """Modules and traces of MetaSchedule's own random search."""
-    from tunefleet.compiler.space.cpu import tune_context
+    from tunefleet.compiler.space.spaces import tune_contexts
     from tunefleet.compiler.toolchain.programs import load_program, trace_text
 
-    context = tune_context(load_program(program), target, "replay-trace", seed=3)
+    (context,) = tune_contexts(load_program(program), target, "replay-trace", seed=3)
     strategy = context.search_strategy
     strategy.pre_tuning(count, count, context.generate_design_space(), None, None)
     found = strategy.generate_measure_candidates()

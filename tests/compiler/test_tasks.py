@@ -42,9 +42,9 @@ def test_task_ids_are_the_same_in_every_process(tiny: Any) -> None:
 
 def test_another_target_makes_other_tasks(tiny: Any) -> None:
     from tunefleet.compiler.graph.tasks import extract_tasks
-    from tunefleet.core.target import Target
+    from tunefleet.core.target import CpuTarget
 
-    other = extract_tasks(tiny.module, Target("x86-64", 1))
+    other = extract_tasks(tiny.module, CpuTarget("x86-64", 1))
     assert not {t.task.task_id for t in other} & {t.task.task_id for t in tiny.tasks}
 
 

@@ -31,6 +31,7 @@ from tunefleet.core.step import (
     StepRun,
     StepSpan,
 )
+from tunefleet.core.target import Target
 from tunefleet.core.task import Task, WeightedTask
 from tunefleet.core.trial import Candidate, Failure, FailureKind, Measurement, Trial
 from tunefleet.store.database import UnreadableError
@@ -131,7 +132,7 @@ def job_row(spec: JobSpec, job_id: str, now: float) -> dict[str, Any]:
         "device_compatible": spec.device.compatible,
         "toolchain_exact": spec.toolchain.exact,
         "toolchain_compatible": spec.toolchain.compatible,
-        "spec": msgspec.to_builtins(spec),
+        "spec": {**msgspec.to_builtins(spec), "target": spec.target.to_json()},
     }
 
 
@@ -142,7 +143,7 @@ def job_of(row: Row[Any]) -> Job:
 
 @_reading
 def spec_of(value: Any) -> JobSpec:
-    return msgspec.convert(value, JobSpec)
+    return msgspec.convert(value, JobSpec, dec_hook=lambda _, target: Target.from_json(target))
 
 
 def task_row(task: Task) -> dict[str, Any]:
