@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import posixpath
@@ -76,7 +77,7 @@ class _Line:
             ended.set()
             raise NoAnswerError
         if errors:
-            raise errors[0]
+            raise errors.pop()  # or it would hold itself, and with it the session
         return values[0]
 
     def _work(self) -> None:
@@ -123,10 +124,10 @@ class RpcSession:
         return True
 
     def close(self) -> None:
-        """Let go of the server; what else holds a part of the session must have gone before."""
-        self.probe = None
+        """Let go of the server, which serves nobody else while anything holds the session."""
+        self.probe = self.device = self._session = None
         self._patterns.clear()
-        self._session = None
+        gc.collect()  # programs that an error's traceback holds
 
     def load(self, path: str) -> tuple[Any, int]:
         """Upload a library and load it there: the module, and where its function `main` is. The
