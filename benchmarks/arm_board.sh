@@ -4,7 +4,7 @@
 #   benchmarks/arm_board.sh make DIR          set it up (15 minutes; as root; goes on where it was)
 #   benchmarks/arm_board.sh serve DIR PORT    TVM's own RPC server on it, in the foreground
 #
-# Needs the Debian packages qemu-user-static, debootstrap and gcc-aarch64-linux-gnu, a kernel with
+# Needs Debian packages (it says which), a kernel with
 # binfmt_misc, and a registry of packages for Python. Nothing is written outside DIR but one line in
 # the kernel's register of binary formats, which a restart forgets.
 set -eu
@@ -31,7 +31,7 @@ register() {
 make_board() {
     for tool in qemu-aarch64-static debootstrap aarch64-linux-gnu-gcc; do
         command -v "$tool" > /dev/null ||
-            fail "no $tool; apt-get install qemu-user-static debootstrap gcc-aarch64-linux-gnu"
+            fail "no $tool; apt-get install qemu-user-static debootstrap gcc-aarch64-linux-gnu libc6-dev-arm64-cross"
     done
     mkdir -p "$1"
     board=$(cd "$1" && pwd)

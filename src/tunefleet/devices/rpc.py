@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,6 @@ from tunefleet.compiler.graph.winograd import fitting
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.programs import nbytes
 from tunefleet.core.device import DeviceDescription, RpcAddress
-from tunefleet.core.identity import DeviceIdentity
 from tunefleet.core.task import TaskWeights
 from tunefleet.core.trial import Built, Failure, FailureKind
 from tunefleet.devices._base import Array, Program, Runs
@@ -62,18 +62,14 @@ class RpcDevice(MeasuringDevice):
         machine = session.kernel_machine() or session.machine
         facts = machine_facts(session.read, machine, session.hwcaps())
         cores = usable_cores(session.read) or tuple(range(max(facts.cores, 1)))
+        if self._name and not facts.name:
+            facts = replace(facts, name=self._name, cores=facts.cores or len(cores))
         try:
             identity = identity_of(facts, machine)
         except ValueError as error:
-            if not self._name:
-                raise DeviceError(
-                    f"{self._address.url} does not say what it is: {error}",
-                    cure="name it: --name NAME",
-                ) from error
-            isa = tuple(sorted(facts.flags)) if machine == "aarch64" else ()
-            identity = DeviceIdentity(
-                "cpu", self._name, isa or (machine,), facts.cores or len(cores), (), 0
-            )
+            raise DeviceError(
+                f"{self._address.url} does not say what it is: {error}", cure="name it: --name NAME"
+            ) from error
         return DeviceDescription(identity, machine, cores)
 
     def load(self, built: Built, limit_s: float) -> Program:

@@ -9,12 +9,9 @@ import posixpath
 import queue
 import secrets
 import signal
-import tempfile
 import threading
 import time
 from collections.abc import Callable
-from functools import lru_cache
-from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,11 +19,11 @@ import numpy as np
 
 from tunefleet.compiler.code.build import one_line
 from tunefleet.compiler.toolchain import load_tvm
-from tunefleet.compiler.toolchain.linking import compile_c, machine_of
 from tunefleet.compiler.toolchain.programs import nbytes
 from tunefleet.core.device import RpcAddress
 from tunefleet.devices._base import Transfers
 from tunefleet.devices.health import cause_of, knock
+from tunefleet.devices.probing import machine_of, probe_library
 from tunefleet.devices.runners import RANDOM_BYTES, random_array
 from tunefleet.errors import DeviceError, InternalError, RetryElsewhereError
 
@@ -102,7 +99,7 @@ class RpcSession:
         self._patterns: dict[str, Any] = {}
         self.device = self._session.cpu()
         self.machine = self._machine_of_server()
-        self.probe, _ = self._loaded(str(_probe_for(self.machine)))
+        self.probe, _ = self._loaded(str(probe_library(self.machine)))
         folder = posixpath.dirname(self._path("session"))
         # Beside the session's own folder, which goes with it.
         self.reason_path = f"{posixpath.dirname(folder)}/tunefleet-{secrets.token_hex(8)}"
@@ -244,10 +241,7 @@ class RpcSession:
             return self._machine_of_program()
 
     def _machine_of_program(self) -> str:
-        header = self.call(self._session.download, _PROGRAM)
-        with tempfile.NamedTemporaryFile() as file:
-            Path(file.name).write_bytes(bytes(header[:64]))
-            return machine_of(Path(file.name))
+        return machine_of(bytes(self.call(self._session.download, _PROGRAM)[:64]))
 
     def _path(self, name: str) -> str:
         return str(self.call(lambda: self._session.get_function(_WORK_PATH)(name)))
@@ -322,22 +316,3 @@ def unreachable(address: RpcAddress, cause: str) -> RetryElsewhereError:
     command = "rpc_tracker" if address.tracker else "rpc_server"
     start = f"python -m tvm.exec.{command} --host 0.0.0.0 --port {address.port}"
     return RetryElsewhereError(f"{address.url} is not there: {cause}", cure=f"start it: {start}")
-
-
-@lru_cache(maxsize=1)
-def _probe_folder() -> Any:
-    return tempfile.TemporaryDirectory(prefix="tunefleet-probe-")
-
-
-def _probe_path(machine: str) -> Path:
-    return Path(_probe_folder().name) / f"probe-{machine}.so"
-
-
-def _probe_for(machine: str) -> Path:
-    """The probe compiled for a machine, once per process."""
-    path = _probe_path(machine)
-    if not path.exists():
-        source = resources.files("tunefleet.devices") / "probe.c"
-        with resources.as_file(source) as file:
-            compile_c(file, path, machine)
-    return path
