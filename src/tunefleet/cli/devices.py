@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from tunefleet.core.device import RpcAddress
     from tunefleet.devices.registry import DeviceRegistry
 
+#: For which a device that is added is waited for: somebody sits there.
+_PATIENCE_S = 5.0
+
 app = typer.Typer(
     name="device",
     help="Name devices behind TVM's RPC, and forget them.",
@@ -48,7 +51,7 @@ def add(
     address = _address(url)
     chosen = check_name(name or _default_name(address))
     spec = DeviceSpec(rpc=address)
-    device = open_device(spec, 1, name=name or "")
+    device = open_device(spec, 1, name=name or "", patience_s=_PATIENCE_S)
     try:
         description = device.describe()
     finally:

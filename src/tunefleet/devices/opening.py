@@ -12,11 +12,17 @@ _BESIDE_S = 120.0
 _held: dict[tuple[DeviceSpec, int | None, str], Device] = {}
 
 
-def open_device(spec: DeviceSpec, threads: int | None = None, *, name: str = "") -> Device:
+def open_device(
+    spec: DeviceSpec,
+    threads: int | None = None,
+    *,
+    name: str = "",
+    patience_s: float | None = None,
+) -> Device:
     """A new device for programs of `threads` threads; None for what this process is set to.
 
-    `name` is the user's, for a machine that does not tell its own. Nothing is connected before the
-    first call. Raises ValueError for a server without a number of threads.
+    `name` is the user's, for a machine that does not tell its own; `patience_s` how long a server
+    that is gone is waited for. Nothing is connected before the first call. Raises ValueError for a server without a number of threads.
     """
     if spec.rpc is None:
         from tunefleet.devices.cpu import LocalCpu
@@ -24,9 +30,10 @@ def open_device(spec: DeviceSpec, threads: int | None = None, *, name: str = "")
         return LocalCpu(threads)
     if threads is None:
         raise ValueError("a server is told how many threads kernels have")
-    from tunefleet.devices.rpc import RpcDevice
+    from tunefleet.devices.rpc import PATIENCE_S, RpcDevice
 
-    return RpcDevice(spec.rpc, threads, name=name)
+    patience_s = PATIENCE_S if patience_s is None else patience_s
+    return RpcDevice(spec.rpc, threads, name=name, patience_s=patience_s)
 
 
 def held_device(spec: DeviceSpec, threads: int | None = None, *, name: str = "") -> Device:

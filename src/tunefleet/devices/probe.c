@@ -98,12 +98,15 @@ int __tvm_ffi_guard(void *self, const Any *arguments, int32_t count, Any *result
     stack_t stack = {.ss_sp = signal_stack, .ss_size = sizeof signal_stack};
     struct sigaction action = {.sa_handler = end_session, .sa_flags = SA_ONSTACK | SA_NODEFER};
     struct rlimit no_core = {0, 0};
+    sigset_t every;
+    sigfillset(&every);
     strncpy(reason_path, arguments[0].value.pointer, sizeof reason_path - 1);
     sigaltstack(&stack, NULL);
     setrlimit(RLIMIT_CORE, &no_core);
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
         if (sigaction(signals[i], &action, NULL)) return give(result, -errno);
-    return give(result, 0);
+    /* Who started the server may have blocked them. */
+    return give(result, -pthread_sigmask(SIG_UNBLOCK, &every, NULL));
 }
 
 /* watch(seconds, idle): end the session then, unless it is called again. */

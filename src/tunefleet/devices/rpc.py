@@ -28,7 +28,7 @@ from tunefleet.hardware.processor import identity_of, machine_facts, usable_core
 tvm = load_tvm()
 
 #: For which a server that is gone is waited for.
-PATIENCE_S = 20.0
+PATIENCE_S = 30.0
 _NO_ROTATION_BYTES = 8
 
 

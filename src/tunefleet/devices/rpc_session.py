@@ -173,13 +173,13 @@ class RpcSession:
     ) -> list[float]:
         """Seconds per run of each repeat. `rotation`: memory, begins, step, copies of weights."""
         seconds = self.empty((repeat,), "float64")
-        ask = ("time", address, number, repeat, limit_s, IDLE_S, seconds, *rotation, *args)
+        ask = ("time", address, number, repeat, float(limit_s), IDLE_S, seconds, *rotation, *args)
         self._ask(*ask, limit_s=limit_s + _GRACE_S)
         return [float(s) for s in self.call(seconds.numpy)]
 
     def watched(self, function: Callable[[], T], limit_s: float) -> T:
         """A call that runs a program by other means than `time`."""
-        self._ask("watch", limit_s, 0)
+        self._ask("watch", float(limit_s), 0)
         value = self.call(function, limit_s=limit_s + _GRACE_S)
         self._ask("watch", IDLE_S, 1)
         return value
