@@ -22,7 +22,8 @@ def open_device(
     """A new device for programs of `threads` threads; None for what this process is set to.
 
     `name` is the user's, for a machine that does not tell its own; `patience_s` how long a server
-    that is gone is waited for. Nothing is connected before the first call. Raises ValueError for a server without a number of threads.
+    that is gone is waited for. Nothing is connected before the first call. Raises ValueError for a
+    server without a number of threads.
     """
     if spec.rpc is None:
         from tunefleet.devices.cpu import LocalCpu
