@@ -99,7 +99,7 @@ def _network(
         return True
     if time.time() > deadline:
         return False
-    from tunefleet.stages.network_work import import_network
+    from tunefleet.stages.importing import import_network
 
     tasks = [weighted.task for weighted in import_network(f"zoo:{name}", target).tasks]
     if known is None:

@@ -82,10 +82,9 @@ def test_a_candidate_for_a_gpu_is_built_to_machine_code(conv_task: Any, tmp_path
 @pytest.mark.parametrize("text", ["cuda/sm_80", "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72"])
 def test_a_network_is_compiled_for_another_device(text: str, tmp_path: Path) -> None:
     """With plain schedules; it takes the device to run it."""
-    from tunefleet.stages.network_work import import_network
-
     from tunefleet.compiler.code.executable import compile_network, save_network
     from tunefleet.compiler.toolchain.host import is_foreign, machine_of, parse_target
+    from tunefleet.stages.importing import import_network
 
     target = parse_target(text)
     if is_foreign(target) and shutil.which(f"{machine_of(target)}-linux-gnu-gcc") is None:

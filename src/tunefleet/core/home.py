@@ -61,6 +61,11 @@ class Home:
         return self.root / "objects"
 
     @property
+    def devices(self) -> Path:
+        """The devices that the user has named."""
+        return self.root / "devices.json"
+
+    @property
     def bugs(self) -> Path:
         """What is to be reported of internal errors."""
         return self.root / "bugs"
