@@ -91,7 +91,8 @@ def test_ctrl_c_while_tuning_tells_what_is_kept(invoke: Invoke, session: FakeSes
     ended = invoke("tune", "zoo:tiny_cnn", "--quiet")
     assert ended.code == 130
     assert ended.err.endswith("stopped: 96 trials are kept; the same command continues\n")
-    assert session.closed
+    assert session.released
+    assert not session.closed
 
 
 @pytest.mark.parametrize("where", ["--traceback", ""])
@@ -162,6 +163,20 @@ def test_a_command_that_is_told_to_end_cleans_up(number: signal.Signals, code: i
     finally:
         signal.signal(number, before)
     assert cleaned
+
+
+def test_the_signal_counts_where_typer_makes_a_code_of_ctrl_c() -> None:
+    def call(invocation: Invocation) -> object:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(10)
+        except KeyboardInterrupt:
+            return 130
+        return 0
+
+    err = io.StringIO()
+    assert guard(call, err) == 143
+    assert err.getvalue() == "stopped\n"
 
 
 def test_a_full_disk_is_not_our_bug() -> None:

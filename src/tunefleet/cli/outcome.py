@@ -54,11 +54,12 @@ def guard(call: Callable[[Invocation], object], err: TextIO | None = None) -> in
     with _ends() as ended:
         try:
             code = call(invocation)
+            if code == INTERRUPTED:  # newer versions of typer swallow Ctrl-C and return this
+                print("stopped", file=err)
         except BaseException as error:
             code = _explained(error, invocation, err)
-            return 128 + ended[0] if ended and code == INTERRUPTED else code
-    if code == INTERRUPTED:  # newer versions of typer swallow Ctrl-C and return this
-        print("stopped", file=err)
+        if code == INTERRUPTED and ended:
+            return 128 + ended[0]
     return code if isinstance(code, int) else 0
 
 
