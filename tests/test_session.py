@@ -224,6 +224,19 @@ def test_a_job_is_tuned_by_one_process_at_a_time(tmp_path: Path) -> None:
             pass
 
 
+def test_of_a_job_it_is_known_whether_its_end_was_told(tmp_path: Path) -> None:
+    from tunefleet.fleet.locks import job_lock, tell, was_told
+
+    assert was_told(tmp_path, "x")
+    tell(tmp_path, "x")
+    with job_lock(tmp_path, "x"):
+        tell(tmp_path, "x")  # another process would: this one works
+        assert not was_told(tmp_path, "x")
+    assert not was_told(tmp_path, "x")  # as a killed process leaves it
+    tell(tmp_path, "x")
+    assert was_told(tmp_path, "x")
+
+
 def test_a_lock_is_seen_while_it_is_held(tmp_path: Path) -> None:
     from tunefleet.fleet.locks import is_locked, job_lock
 

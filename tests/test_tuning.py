@@ -89,6 +89,8 @@ def test_what_an_interrupted_command_delivered_is_not_tuned_again(
             "UPDATE jobs SET state = 'running' WHERE job_id = ?", (last.result["job"],)
         )
         connection.commit()
+    for lock in (again / "locks").iterdir():
+        lock.write_text("1")
     context = BenchmarkContext(home=again, host_cores=(0,), device_cores=(1,))
     found = tune(NETWORKS[::2], context=context, trials=20, settings=SETTINGS)
     assert [o.result and o.result["job"] for o in found] == [

@@ -111,9 +111,9 @@ class BenchmarkContext:
 
         return machine_layout(self.target.threads, self.host_cores, self.device_cores).layout
 
-    def another(self, created_at: float) -> BenchmarkContext:
-        """A context for another run of the same kind; runs of one command have one beginning."""
-        found = BenchmarkContext(
+    def another(self) -> BenchmarkContext:
+        """A context for another run of the same kind."""
+        return BenchmarkContext(
             self.target_text,
             device_key=self.device_key,
             threads=self.threads,
@@ -121,8 +121,6 @@ class BenchmarkContext:
             device_cores=self.device_cores,
             home=self.home,
         )
-        found.created_at = created_at
-        return found
 
     @contextmanager
     def timed(self, step: str, role: Role | None = None) -> Iterator[None]:

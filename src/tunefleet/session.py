@@ -86,6 +86,7 @@ class Session:
         self._store: Store | None = None
         self._prepared: PreparedNetwork | None = None
         self._job: Job | None = None
+        self._fingerprint = ""
         self._finalists: Finalists | None = None
         self._stopped = ""
         self._resumed = False
@@ -108,10 +109,23 @@ class Session:
         error: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        self.close()
+        self.release()
+        if error is None:
+            self.close()
 
     def close(self) -> None:
-        """End the workers and release the store. The session can still tell its result."""
+        """End the workers and release the store. The session can still tell its result; the same
+        request is a job of its own from now on."""
+        self.release()
+        if self._fingerprint:
+            from tunefleet.fleet.locks import tell
+
+            tell(self.context.directory("locks"), self._fingerprint)
+            self._fingerprint = ""
+
+    def release(self) -> None:
+        """`close` where the result is still to be told: a command that is killed before that finds
+        the job when it is given again (`delivered_before`)."""
         self._locks.close()
         if self._fleet is not None and self._owns_fleet:
             self._fleet.close()
@@ -227,6 +241,7 @@ class Session:
 
         self._settings = request.settings
         spec = job_spec(self.context, prepared.info, request.budget, request.settings)
+        self._fingerprint = spec.fingerprint
         self._locks.enter_context(job_lock(self.context.directory("locks"), spec.fingerprint))
         self._job = self._open_job(self._open_store(), spec, prepared, request.new_job)
         return self._job
@@ -442,23 +457,28 @@ class Session:
             self._fleet = LocalFleet(context.target, self._settings, context.layout, context.home)
         return self._fleet
 
-    def ended_in_command(self, request: SearchRequest) -> dict[str, Any] | None:
-        """The result of a job like the one asked for that an interrupted command for several
-        networks delivered: the others of that command go on, this one is done."""
-        prepared = self._need(self._prepared, "ended_in_command", "from_network")
-        if request.new_job:
-            return None
+    def delivered_before(self, request: SearchRequest) -> dict[str, Any] | None:
+        """The result of a job like the one asked for that is done, but whose command was stopped or
+        killed before it could tell: this one is its continuation."""
+        prepared = self._need(self._prepared, "delivered_before", "from_network")
+        from tunefleet.fleet.locks import is_locked, was_told
+
         spec = job_spec(self.context, prepared.info, request.budget, request.settings)
-        store = self._open_store()
-        jobs = store.jobs()
-        interrupted = {job.created_at for job in jobs if job.state is JobState.RUNNING}
-        for job in jobs:
-            alike = job.state is JobState.DONE and job.spec.fingerprint == spec.fingerprint
-            if alike and job.created_at in interrupted:
-                result: dict[str, Any] = store.summary(job.job_id)
-                artifact = result["artifact"]
-                return result if artifact and Path(artifact).is_dir() else None
-        return None
+        locks = self.context.directory("locks")
+        if request.new_job or was_told(locks, spec.fingerprint):
+            return None
+        if is_locked(locks, spec.fingerprint):
+            return None  # opening the job says whose it is
+        alike = [j for j in self._open_store().jobs() if j.spec.fingerprint == spec.fingerprint]
+        last = max(alike, key=lambda job: job.created_at, default=None)
+        if last is None or last.state is not JobState.DONE:
+            return None
+        result: dict[str, Any] = self._open_store().summary(last.job_id)
+        if not result["artifact"] or not Path(result["artifact"]).is_dir():
+            return None
+        self._fingerprint = spec.fingerprint
+        self._observer(Note("delivered before the interruption"))
+        return result
 
     def _start_machine(self) -> Machine:
         return self._place().machine

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tunefleet.context import BenchmarkContext
-from tunefleet.core.events import JobEnded, Note, Observer
+from tunefleet.core.events import JobEnded, Observer
 from tunefleet.core.importing import ImportOptions
 from tunefleet.errors import InputError, JobError, TunefleetError
 from tunefleet.request import SearchRequest, search_request, shape_request
@@ -69,13 +68,12 @@ def tune(
         raise InputError(f"{doubles[0]} is given twice", cure="name each network once")
     wanted = search_request(**request)
     base = context or BenchmarkContext()
-    started = time.time()
     fleet = LocalFleet(base.target, wanted.settings, base.layout, base.home)
     runs = [
         _Run(
             name,
             fleet,
-            Session(base.another(started), observer(index), fleet),
+            Session(base.another(), observer(index), fleet),
             observer(index),
             wanted,
             ImportOptions(shape_request(shapes, dims, constants), whole, trust),
@@ -90,9 +88,12 @@ def tune(
         shell.run()
     finally:
         for run in runs:
-            run.session.close()
+            run.session.release()
         fleet.close()
-    return [run.outcome() for run in runs]
+    outcomes = [run.outcome() for run in runs]
+    for run in runs:
+        run.session.close()
+    return outcomes
 
 
 class _Run:
@@ -134,13 +135,12 @@ class _Run:
         self.session.import_network(self._name, self._options)
 
     def _open_job(self) -> None:
-        self._result = self.session.ended_in_command(self._request)
+        self._result = self.session.delivered_before(self._request)
         if self._result is None:
             self._job = self.session.open_job(self._request)
 
     def _searching(self, ending: Ending) -> Sequence[Live]:
         if self._result is not None:
-            self._observer(Note("delivered before the interruption"))
             self._observer(JobEnded())
             return ()
         if ending.error is not None or self._job is None:

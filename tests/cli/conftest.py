@@ -12,6 +12,7 @@ import pytest
 
 from tunefleet.cli.app import run
 from tunefleet.core.events import Event
+from tunefleet.request import SearchRequest
 
 from .streams import a_run
 
@@ -44,15 +45,20 @@ class FakeSession:
     fails: BaseException | None = None
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     context: dict[str, Any] = field(default_factory=dict)
+    before: dict[str, Any] | None = None
+    released: bool = False
     closed: bool = False
     peak_gflops: float = 100.0
     observer: Callable[[Event], None] = lambda event: None
 
-    def __enter__(self) -> FakeSession:
-        return self
+    def release(self) -> None:
+        self.released = True
 
-    def __exit__(self, *error: object) -> None:
+    def close(self) -> None:
         self.closed = True
+
+    def delivered_before(self, request: SearchRequest) -> dict[str, Any] | None:
+        return self.before
 
     def from_network(self, spec: str, **importing: Any) -> FakeSession:
         self.calls.append(("from_network", {"spec": spec} | importing))
@@ -79,7 +85,7 @@ class FakeSession:
         return self
 
     def result(self) -> dict[str, Any]:
-        assert not self.closed
+        assert not self.released
         return RESULT
 
     def asked(self, step: str) -> dict[str, Any]:

@@ -144,6 +144,16 @@ def test_a_wrong_network_is_refused_before_tuning(
     assert session.calls == []
 
 
+def test_what_was_delivered_before_an_interruption_is_told_and_not_tuned(
+    invoke: Invoke, session: FakeSession
+) -> None:
+    session.before = RESULT
+    ended = invoke("tune", "zoo:tiny_cnn", "--trials", "8", "--json", "-")
+    assert json.loads(ended.out) == RESULT
+    assert [step for step, _ in session.calls] == ["from_network"]
+    assert session.closed
+
+
 def test_json_on_stdout_is_alone_there(invoke: Invoke, session: FakeSession) -> None:
     ended = invoke("tune", "zoo:tiny_cnn", "--json", "-")
     assert json.loads(ended.out) == RESULT
@@ -170,7 +180,8 @@ def test_a_failed_job_has_its_exit_code(invoke: Invoke, session: FakeSession) ->
     ended = invoke("tune", "zoo:tiny_cnn", "--quiet")
     assert ended.code == 6
     assert ended.err.endswith("error: the network differs; report it\n")
-    assert session.closed
+    assert session.released
+    assert not session.closed
 
 
 def test_several_networks_end_with_a_table_and_the_first_error(

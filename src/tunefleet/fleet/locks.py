@@ -1,11 +1,15 @@
-"""One process per job: a lock that the kernel releases however the process ends."""
+"""One process per job: a lock that the kernel releases however the process ends.
+
+The file names the process that had the lock last, until that has told its user what came of the
+job. So it is known of a job that is done whether its command was killed in its last moments.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tunefleet.errors import InputError
@@ -25,6 +29,22 @@ def is_locked(directory: Path, fingerprint: str) -> bool:
 
 def _file(directory: Path, fingerprint: str) -> Path:
     return directory / f"{fingerprint}.lock"
+
+
+def was_told(directory: Path, fingerprint: str) -> bool:
+    """Whether the process that had the lock last came to its end, and told of it."""
+    try:
+        return not _file(directory, fingerprint).read_text()
+    except FileNotFoundError:
+        return True
+
+
+def tell(directory: Path, fingerprint: str) -> None:
+    """What came of the job is told, unless another process works on it by now."""
+    path = _file(directory, fingerprint)
+    with suppress(FileNotFoundError, BlockingIOError), path.open("r+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        file.truncate()
 
 
 @contextmanager
