@@ -23,8 +23,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tunefleet.stages.network_work import import_network
-
 import common
 from common import Check, at_least
 from tunefleet.compiler.code import build
@@ -36,6 +34,7 @@ from tunefleet.core.trial import Built, Measurement
 from tunefleet.devices import open_device
 from tunefleet.search.guide import Guide
 from tunefleet.search.selection import SelectRequest, select
+from tunefleet.stages.importing import import_network
 
 _SCRIPT = Path(__file__).with_name("arm_board.sh")
 #: Neoverse N1 has the dot product; what QEMU emulates has more.
