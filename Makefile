@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 
-.PHONY: env demo test check bench-quick clean
+.PHONY: env demo test check bench-quick arm-board clean
 
 env: $(STAMP)
 
@@ -32,6 +32,11 @@ check: env
 # Half an hour: every benchmark, as small as it goes, to its checks.
 bench-quick: env
 	$(BIN)/python checks/bench_quick.py
+
+# As root, a quarter of an hour: an aarch64 board, emulated, for benchmarks/arm_board.py.
+BOARD ?= build/arm-board
+arm-board: env
+	PYTHON=$(BIN)/python benchmarks/arm_board.sh make $(BOARD)
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -49,7 +49,7 @@ def main(options: argparse.Namespace) -> int:
 
 def _network(network: str, programs: int) -> dict[str, Any]:
     from tunefleet.compiler.toolchain.host import native_target
-    from tunefleet.stages.network_work import import_network
+    from tunefleet.stages.importing import import_network
 
     target = native_target(1)
     tasks = import_network(network, target).tasks
@@ -103,10 +103,10 @@ def _task(program: str, target: Any, programs: int) -> dict[str, Any]:
 
 def _of_metaschedule(program: str, target: Any, count: int) -> list[tuple[Any, str]]:
     """Modules and traces of MetaSchedule's own random search."""
-    from tunefleet.compiler.space.cpu import tune_context
+    from tunefleet.compiler.space.spaces import tune_contexts
     from tunefleet.compiler.toolchain.programs import load_program, trace_text
 
-    context = tune_context(load_program(program), target, "replay-trace", seed=3)
+    (context,) = tune_contexts(load_program(program), target, "replay-trace", seed=3)
     strategy = context.search_strategy
     strategy.pre_tuning(count, count, context.generate_design_space(), None, None)
     found = strategy.generate_measure_candidates()

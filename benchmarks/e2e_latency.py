@@ -94,14 +94,19 @@ def tune(spec: str, minutes: float, trials: int | None, home: Path) -> dict[str,
     """`tunefleet tune` as a user calls it."""
     output = home / "result.json"
     if output.exists():  # a kept home: the network was tuned before
-        reused: dict[str, Any] = json.loads(output.read_text())
-        return reused
+        return _only(output)
     budget = ["--trials", str(trials)] if trials else ["--minutes", str(minutes)]
     command = [str(Path(sys.executable).parent / "tunefleet"), "tune", spec, *budget,
                "--home", str(home), "--json", str(output)]  # fmt: skip
     subprocess.run(command, check=True, stdout=sys.stderr)
-    found: dict[str, Any] = json.loads(output.read_text())
-    return found
+    return _only(output)
+
+
+def _only(output: Path) -> dict[str, Any]:
+    """The result of the only network of a command."""
+    found: list[dict[str, Any]] = json.loads(output.read_text())
+    (result,) = found
+    return result
 
 
 def measure(spec: str, result: dict[str, Any], rounds: int) -> dict[str, list[float]]:

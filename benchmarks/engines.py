@@ -193,15 +193,16 @@ def engine_process(engine: str, name: str, folder: Path, threads: int) -> None:
 
 def tune(name: str, folder: Path, minutes: float, threads: int | None) -> dict[str, Any]:
     """`tunefleet tune` as a user calls it; a search that was interrupted goes on."""
-    output = folder / "tuned.json"
+    output = folder / "results.json"
     file = folder / ("network.pt2" if name in _AS_PT2 else "network.onnx")
     command = [str(Path(sys.executable).parent / "tunefleet"), "tune", str(file),
                "--minutes", str(minutes), "--home", str(folder / "home"),
                "--json", str(output)]  # fmt: skip
     command += ["--threads", str(threads)] if threads else []
     subprocess.run(command, check=True, stdout=sys.stderr)
-    found: dict[str, Any] = json.loads(output.read_text())
-    return found
+    found: list[dict[str, Any]] = json.loads(output.read_text())
+    (result,) = found
+    return result
 
 
 def measure(name: str, folder: Path, threads: int, rounds: int) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def imported(path: Path, asked: dict[str, Any]) -> dict[str, Any]:
     from tunefleet.core.importing import ImportOptions
     from tunefleet.runs.request import shape_request
     from tunefleet.stages.agreement import agreement
-    from tunefleet.stages.network_work import compile_to, import_network
+    from tunefleet.stages.importing import compile_to, import_network
 
     target = native_target(THREADS)
     set_threads(THREADS)

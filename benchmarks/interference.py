@@ -32,7 +32,7 @@ def programs(machine: Any, count: int) -> list[Any]:
     from tunefleet.core.settings import SearchSettings
     from tunefleet.search.selection import SelectRequest
     from tunefleet.stages import work
-    from tunefleet.stages.network_work import import_network
+    from tunefleet.stages.importing import import_network
 
     tasks = [w.task for name in NETWORKS for w in import_network(name, machine.target).tasks]
     tasks = sorted({t.task_id: t for t in tasks}.values(), key=lambda t: -t.flops)[: 2 * count]

@@ -43,7 +43,7 @@ class Bench:
         from tunefleet.compiler.toolchain.host import native_target
         from tunefleet.core.settings import TuneSettings
         from tunefleet.hardware.processor import machine_layout
-        from tunefleet.stages.network_work import import_network
+        from tunefleet.stages.importing import import_network
 
         self.target = native_target(1)
         self.layout = machine_layout(1, (host,), (device,)).layout
@@ -96,12 +96,18 @@ class Bench:
         return found
 
     def build(self, fleet: Any, name: str, job: Any, modules: Path) -> None:
-        from tunefleet.stages.finalists import Finalists
-        from tunefleet.stages.network_work import compile_to
+        from tunefleet.core.importing import NetworkSource
+        from tunefleet.core.step import WINNERS, Preparation
+        from tunefleet.stages.importing import compile_to
+        from tunefleet.stages.place import Delivery, StepRequest
+        from tunefleet.stages.runner import StageRunner
 
-        finalists = Finalists(fleet.store, fleet.machine, job, lambda event: None)
-        finalists.build()
-        finalists.crown()
+        spec, runner = job.spec, StageRunner(fleet.place)
+        source = NetworkSource(name, spec.network.name, "")
+        preparation = Preparation(source, spec.target, spec.device, spec.toolchain)
+        delivery = Delivery(job.job_id, preparation, spec.settings, job)
+        for kind in WINNERS:
+            fleet.store.commit_step(runner.run_step(StepRequest(kind, preparation, delivery)))
         crowned = fleet.store.winners(job.job_id)
         traces = {t: w.candidate.trace for t, (w, _) in crowned.items() if w is not None}
         path = modules / file_name(name)
@@ -125,13 +131,13 @@ class Bench:
     def without_scheduler(self, name: str, trials: int, seed: int) -> tuple[float, float]:
         """(wall seconds, seconds outside of stages) of one job in a plain loop."""
         from tunefleet.core.stage import STAGE_ORDER, StageKey
-        from tunefleet.costmodel.registry import registry_of
-        from tunefleet.stages.runner import Lane, StageRunner
+        from tunefleet.stages.place import Lane
+        from tunefleet.stages.runner import StageRunner
 
         with tempfile.TemporaryDirectory() as home:
             fleet = self.fleet(home)
             job = self.open_job(fleet, name, trials, seed)
-            runner = StageRunner(fleet.store, fleet.machine, registry_of(None))
+            runner = StageRunner(fleet.place)
             started = time.perf_counter()
             live = fleet.search(job, lambda event: None)
             plan, stages_s = live.plan, 0.0

@@ -49,6 +49,7 @@ FAULTS = (
     "a process is left after 5 s",
     "a temporary folder is left",
     "a draft is left",
+    "an object is left",
     "a command fails or hangs that nobody killed",
     "a job does not end with its trials",
     "an artifact is missing, doubled or broken",
@@ -141,6 +142,11 @@ class Trial:
         found = self.home.rglob("*draft*")
         return {str(path.relative_to(self.home)) for path in found}
 
+    def objects(self) -> list[str]:
+        """What lies below the objects: nothing, once no job goes on."""
+        objects = self.home / "objects"
+        return sorted(str(path.relative_to(objects)) for path in objects.rglob("*"))
+
     def look_for_leftovers(self, what: str, scratch: set[str], drafts: set[str]) -> None:
         """What lies there now, but for what lay there before."""
         for name in self.scratch() - scratch:
@@ -182,6 +188,8 @@ class Trial:
         if left:
             self.fault("a process is left after 5 s", f"{what}: {left}")
         self.look_for_leftovers(what, set(), set())
+        for path in self.objects():
+            self.fault("an object is left", f"{what}: {path}")
         own = {job_id: job for job_id, job in self.jobs.items() if job_id not in known}
         if len(own) != len(command.networks):
             text = f"{what}: {sorted(own)} of {command.networks}"

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 #: What the command goes through, in order. "start" lasts until its first line; "search" is its
-#: phase "tune"; the second time that it measures, after the publication, is "evaluate".
-PHASES = ("start", "import", "check", "search", "verify winners", "compile", "measure", "publish",
-          "evaluate")  # fmt: skip
+#: phase "tune"; the others are the values of `tunefleet.fleet.live.PHASES`.
+PHASES = ("start", "import", "check", "search", "verify winners", "compile", "verify", "publish",
+          "measure")  # fmt: skip
 
 _MARK = "TUNEFLEET_BENCHMARK_PROCESS"
 _LOOK_S = 0.01
@@ -136,11 +136,10 @@ class Command:
         if words[:1] == ["job"] and words[2:3] and words[2] in ("resumed:", "started:"):
             self.resumed[words[1]] = words[2] == "resumed:"
         phase = "search" if text == "tune" else text
-        if phase == "measure" and self.phase[network] == "publish":
-            phase = "evaluate"
         if phase in PHASES:
             self.phase[network] = phase
-            self.began[network][phase] = time.monotonic()
+            # Two steps are one phase: it began with the first.
+            self.began[network].setdefault(phase, time.monotonic())
 
 
 def _environment(process: Path) -> bytes:

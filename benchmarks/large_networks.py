@@ -189,8 +189,8 @@ def tune(path: Path, home: Path, minutes: float, free_gib: float) -> dict[str, A
         log.seek(0)
         said = log.read()[-2000:]
     ended = time.time()
-    result = json.loads(result_path.read_text()) if result_path.is_file() else None
-    errands = result["errands"] if result else []
+    (result,) = json.loads(result_path.read_text()) if result_path.is_file() else (None,)
+    steps = result["steps"] if result else []
     return {
         "exit_code": process.returncode,
         "stopped": watch.stopped,
@@ -198,24 +198,24 @@ def tune(path: Path, home: Path, minutes: float, free_gib: float) -> dict[str, A
         "seconds": ended - started,
         "peak_bytes": sum(watch.peak(started, ended).values()),
         "peak_of": watch.peak(started, ended),
-        "phases": _phases(errands, started, ended, watch),
+        "phases": _phases(steps, started, ended, watch),
         "result": result,
     }
 
 
 def _phases(
-    errands: list[dict[str, Any]], started: float, ended: float, watch: Watch
+    steps: list[dict[str, Any]], started: float, ended: float, watch: Watch
 ) -> list[dict[str, Any]]:
     """Seconds and peak of each step; what lies between import and delivery is the search."""
     spans: list[tuple[str, float, float]] = []
     before = ("start", started)
-    for errand in sorted(errands, key=lambda each: each["started_at"]):
+    for step in sorted(steps, key=lambda each: each["started_at"]):
         name = "search" if before[0] == "check" else "between"
-        if errand["started_at"] - before[1] > 1.0:
-            spans.append((name if spans else "start", before[1], errand["started_at"]))
-        end = errand["started_at"] + errand["seconds"]
-        spans.append((f"{errand['step']} ({errand['role']})", errand["started_at"], end))
-        before = (errand["step"], end)
+        if step["started_at"] - before[1] > 1.0:
+            spans.append((name if spans else "start", before[1], step["started_at"]))
+        end = step["started_at"] + step["seconds"]
+        spans.append((f"{step['step']} ({step['resource']})", step["started_at"], end))
+        before = (step["step"], end)
     spans.append(("end", before[1], ended))
     found = []
     for name, start, end in spans:

@@ -169,11 +169,11 @@ class _Lowering(_Side):
 
     def __init__(self, programs: int) -> None:
         super().__init__()
-        from tunefleet.compiler.space.cpu import tune_context
+        from tunefleet.compiler.space.spaces import tune_contexts
         from tunefleet.compiler.toolchain.programs import load_program
         from tunefleet.costmodel import XGBModel
 
-        self.context = tune_context(load_program(self.program), self.target)
+        (self.context,) = tune_contexts(load_program(self.program), self.target)
         self.count = programs
         rng = np.random.default_rng(0)
         known = self._features(self._replayed(self.space.sample(programs, rng)))

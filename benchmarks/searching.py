@@ -58,7 +58,7 @@ def tasks_of(network: str) -> list[Any]:
     from tunefleet.compiler.toolchain.host import native_target
 
     load_tvm()
-    from tunefleet.stages.network_work import import_network
+    from tunefleet.stages.importing import import_network
 
     return import_network(network, native_target()).tasks
 
@@ -126,7 +126,8 @@ def ours(
     from tunefleet.core.settings import SHIPPED_MODEL, SearchSettings, TuneSettings
     from tunefleet.core.stage import StageKind
     from tunefleet.costmodel.registry import registry_of
-    from tunefleet.stages.runner import Lane, known_records
+    from tunefleet.stages.place import Lane
+    from tunefleet.stages.records import known_records
 
     tasks = tasks_of(network)
     model = registry_of(None).get(SHIPPED_MODEL).card.id if pretrained else ""

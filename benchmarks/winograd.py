@@ -28,7 +28,7 @@ def main(options: argparse.Namespace) -> int:
     from tunefleet.compiler.toolchain.host import native_target
     from tunefleet.core.settings import TuneSettings
     from tunefleet.hardware.processor import machine_layout
-    from tunefleet.stages.comparison import peak_gflops
+    from tunefleet.stages.check import peak_gflops
     from tunefleet.stages.weights import weights_of
     from tunefleet.workers.machine import Machine
 

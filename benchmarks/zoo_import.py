@@ -29,7 +29,7 @@ PRELOADED = [
     "tunefleet.compiler.toolchain.host",
     "tunefleet.compiler.frontends.relax_",
     "tunefleet.compiler.frontends.torch_graph",
-    "tunefleet.stages.network_work",
+    "tunefleet.stages.importing",
     "tvm.relax.frontend.torch",
 ]
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -118,7 +118,7 @@ def _child(configuration: str, sender: Any) -> None:
 def imported(configuration: str) -> dict[str, Any]:
     """Seconds of the import (wall, CPU; packages loaded before), peak memory, FLOPs and tasks."""
     from tunefleet.compiler.toolchain.host import native_target
-    from tunefleet.stages.network_work import import_network
+    from tunefleet.stages.importing import import_network
 
     target = native_target(1)
     started, cpu_before = time.perf_counter(), time.process_time()

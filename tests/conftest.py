@@ -62,7 +62,7 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 @pytest.fixture(scope="session")
 def tiny() -> Any:
     from tunefleet.compiler.toolchain.host import native_target
-    from tunefleet.stages.network_work import import_network
+    from tunefleet.stages.importing import import_network
 
     return import_network("zoo:tiny_cnn", native_target(1))
 

@@ -1,9 +1,9 @@
-"""A session that tunes nothing: what the commands need of the package, without a compiler."""
+"""A `tune` that tunes nothing: what the commands need of the package, without a compiler."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from tunefleet.cli.app import run
-from tunefleet.core.events import Event
+from tunefleet.core.events import JobEnded, Observer, PhaseStarted
+from tunefleet.errors import TunefleetError
+from tunefleet.runs.tuning import Tuned
 
 from .streams import a_run
 
@@ -38,52 +40,49 @@ Invoke = Callable[..., Outcome]
 
 
 @dataclass
-class FakeSession:
-    """Remembers what it was asked for; `fails` is raised in the middle of tuning."""
+class FakeTuning:
+    """Remembers what it was asked for; `raises` is raised in the middle of tuning, `errors` are
+    what ends networks there."""
 
-    fails: BaseException | None = None
-    calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    raises: BaseException | None = None
+    errors: dict[str, TunefleetError] = field(default_factory=dict)
+    result: dict[str, Any] = field(default_factory=lambda: RESULT)
+    calls: list[dict[str, Any]] = field(default_factory=list)
     context: dict[str, Any] = field(default_factory=dict)
-    closed: bool = False
-    peak_gflops: float = 100.0
-    observer: Callable[[Event], None] = lambda event: None
 
-    def __enter__(self) -> FakeSession:
-        return self
+    def new_context(self, **given: Any) -> dict[str, Any]:
+        self.context = given
+        return given
 
-    def __exit__(self, *error: object) -> None:
-        self.closed = True
+    def tune(
+        self,
+        networks: Sequence[str],
+        *,
+        context: dict[str, Any],
+        observer: Callable[[int], Observer],
+        **request: Any,
+    ) -> list[Tuned]:
+        assert context is self.context
+        self.calls.append({"networks": list(networks)} | request)
+        return [self._tuned(network, observer(i)) for i, network in enumerate(networks)]
 
-    def from_network(self, spec: str, **importing: Any) -> FakeSession:
-        self.calls.append(("from_network", {"spec": spec} | importing))
-        return self
-
-    def autotune(self, **request: Any) -> FakeSession:
-        self.calls.append(("autotune", request))
+    def _tuned(self, network: str, observe: Observer) -> Tuned:
+        error = self.errors.get(network)
         for event in a_run(tasks=3, rounds=6):
-            self.observer(event)
-        if self.fails is not None:
-            raise self.fails
-        return self
+            if event == PhaseStarted("verify winners"):
+                if self.raises is not None:
+                    raise self.raises
+                if error is not None:
+                    observe(JobEnded(str(error)))
+                    return Tuned(network, error=error)
+            observe(event)
+        return Tuned(network, self.result)
 
-    def build(self) -> FakeSession:
-        self.calls.append(("build", {}))
-        return self
-
-    def save(self) -> FakeSession:
-        self.calls.append(("save", {}))
-        return self
-
-    def evaluate(self) -> FakeSession:
-        self.calls.append(("evaluate", {}))
-        return self
-
-    def result(self) -> dict[str, Any]:
-        assert not self.closed
-        return RESULT
-
-    def asked(self, step: str) -> dict[str, Any]:
-        return dict(self.calls)[step]
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What the one call asked for."""
+        (call,) = self.calls
+        return call
 
 
 @pytest.fixture
@@ -109,16 +108,8 @@ def modules(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 @pytest.fixture
-def session(modules: Callable[..., None]) -> FakeSession:
-    fake = FakeSession()
-
-    def context(**given: Any) -> dict[str, Any]:
-        fake.context = given
-        return given
-
-    def start(context: dict[str, Any], *, observer: Callable[[Event], None]) -> FakeSession:
-        fake.observer = observer
-        return fake
-
-    modules("tunefleet.runs.session", BenchmarkContext=context, Session=start)
+def tuning(modules: Callable[..., None]) -> FakeTuning:
+    fake = FakeTuning()
+    modules("tunefleet.runs.context", BenchmarkContext=fake.new_context)
+    modules("tunefleet.runs.tuning", tune=fake.tune)
     return fake

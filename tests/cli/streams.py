@@ -1,4 +1,4 @@
-"""Made-up runs: the events a session would send, without one."""
+"""Made-up runs: the events that `tune` would tell, without it."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from tunefleet.core.events import (
     LaneUpdated,
     Note,
     PhaseStarted,
+    Prepared,
     Progressed,
     ResourceBack,
     ResourceQuarantined,
@@ -82,13 +83,14 @@ def a_run(
     steps: int = 4,
     job: str = JOB,
 ) -> Iterator[Event]:
-    """Every kind of event, in the order of a session."""
+    """Every kind of event, in the order of a network's run."""
     generator = random.Random(0)
-    for phase in ("import", "check"):
-        yield PhaseStarted(phase)
     budget = Budget(trials=rounds * 16, seconds=1800.0, target_latency_s=2e-3)
     elapsed = 300.0 if resumed else 0.0
     yield JobOpened(job, resumed, budget, elapsed)
+    for phase in ("import", "check"):
+        yield PhaseStarted(phase)
+    yield Prepared(218.0)
     yield PhaseStarted("tune")
     yield Note("28 records of earlier jobs are used")
     best: dict[int, float | None] = dict.fromkeys(range(tasks))

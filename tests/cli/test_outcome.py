@@ -16,7 +16,7 @@ import typer
 from tunefleet import errors
 from tunefleet.cli.outcome import Invocation, Stopped, guard
 
-from .conftest import FakeSession, Invoke
+from .conftest import FakeTuning, Invoke
 
 
 def ended(error: BaseException, *, traceback: bool = False) -> tuple[int, str]:
@@ -86,19 +86,19 @@ def test_success_is_zero_and_silent() -> None:
     assert err.getvalue() == ""
 
 
-def test_ctrl_c_while_tuning_tells_what_is_kept(invoke: Invoke, session: FakeSession) -> None:
-    session.fails = KeyboardInterrupt()
+def test_ctrl_c_while_tuning_tells_what_is_kept(invoke: Invoke, tuning: FakeTuning) -> None:
+    tuning.raises = KeyboardInterrupt()
     ended = invoke("tune", "zoo:tiny_cnn", "--quiet")
     assert ended.code == 130
     assert ended.err.endswith("stopped: 96 trials are kept; the same command continues\n")
-    assert session.closed
+    assert ended.out == ""
 
 
 @pytest.mark.parametrize("where", ["--traceback", ""])
 def test_tune_shows_a_traceback_only_when_asked(
-    invoke: Invoke, session: FakeSession, where: str
+    invoke: Invoke, tuning: FakeTuning, where: str
 ) -> None:
-    session.fails = RuntimeError("boom")
+    tuning.raises = RuntimeError("boom")
     ended = invoke("tune", "zoo:tiny_cnn", "--quiet", *filter(None, [where]))
     assert ended.code == 70
     assert bool(where) == ("Traceback" in ended.err)

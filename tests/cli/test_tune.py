@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,35 +10,26 @@ from tests.costmodel.cards import MEMBERS, a_card
 from tunefleet.core.settings import TuneSettings
 from tunefleet.costmodel.registry import Registry
 from tunefleet.errors import JobError
-from tunefleet.runs.tuning import Tuned
 
-from .conftest import RESULT, FakeSession, Invoke
+from .conftest import RESULT, FakeTuning, Invoke
 
 
-def test_the_default_budget_is_1000_trials(invoke: Invoke, session: FakeSession) -> None:
+def test_the_default_budget_is_1000_trials(invoke: Invoke, tuning: FakeTuning) -> None:
     assert invoke("tune", "zoo:tiny_cnn", "--quiet").code == 0
-    asked = session.asked("autotune")
+    asked = tuning.asked
+    assert asked["networks"] == ["zoo:tiny_cnn"]
     assert asked["trials"] == 1000
     assert asked["minutes"] is None
     assert asked["settings"] == TuneSettings()
-    assert [step for step, _ in session.calls] == [
-        "from_network",
-        "autotune",
-        "build",
-        "save",
-        "evaluate",
-    ]
 
 
-def test_minutes_alone_set_no_trials(invoke: Invoke, session: FakeSession) -> None:
+def test_minutes_alone_set_no_trials(invoke: Invoke, tuning: FakeTuning) -> None:
     invoke("tune", "zoo:tiny_cnn", "--quiet", "--minutes", "2.5")
-    assert session.asked("autotune")["trials"] is None
-    assert session.asked("autotune")["minutes"] == 2.5
+    assert tuning.asked["trials"] is None
+    assert tuning.asked["minutes"] == 2.5
 
 
-def test_every_option_reaches_the_session(
-    invoke: Invoke, session: FakeSession, tmp_path: Path
-) -> None:
+def test_every_option_reaches_tune(invoke: Invoke, tuning: FakeTuning, tmp_path: Path) -> None:
     options = (
         "--target znver3 --threads 2 --trials 64 --minutes 3 --target-latency-ms 1.5 --batch 8 "
         "--first-batch 4 --profile-timeout 5 --build-timeout 6 --population 32 --generations 0 "
@@ -50,15 +40,7 @@ def test_every_option_reaches_the_session(
     )
     home = str(tmp_path)
     assert invoke("tune", "zoo:tiny_cnn?batch=4", *options.split(), "--home", home).code == 0
-    assert session.asked("from_network") == {
-        "spec": "zoo:tiny_cnn?batch=4",
-        "shapes": {"x": [(1, 8), (1, 16)]},
-        "dims": {"a": [1], "b": [2, 3]},
-        "constants": {"sr": [16000], "flags": [1, 0.5, 1]},
-        "whole": True,
-        "trust": True,
-    }
-    assert session.context == {
+    assert tuning.context == {
         "target": "znver3",
         "device_key": "lab",
         "threads": 2,
@@ -66,9 +48,15 @@ def test_every_option_reaches_the_session(
         "device_cores": (1,),
         "home": tmp_path,
     }
-    asked = session.asked("autotune")
+    asked = tuning.asked
     settings = asked.pop("settings")
     assert asked == {
+        "networks": ["zoo:tiny_cnn?batch=4"],
+        "shapes": {"x": [(1, 8), (1, 16)]},
+        "dims": {"a": [1], "b": [2, 3]},
+        "constants": {"sr": [16000], "flags": [1, 0.5, 1]},
+        "whole": True,
+        "trust": True,
         "trials": 64,
         "minutes": 3.0,
         "target_latency_ms": 1.5,
@@ -84,11 +72,11 @@ def test_every_option_reaches_the_session(
 
 
 def test_home_comes_from_the_environment(
-    invoke: Invoke, session: FakeSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    invoke: Invoke, tuning: FakeTuning, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TUNEFLEET_HOME", str(tmp_path))
     invoke("tune", "zoo:tiny_cnn", "--quiet")
-    assert session.context["home"] == tmp_path
+    assert tuning.context["home"] == tmp_path
 
 
 @pytest.mark.parametrize(
@@ -114,7 +102,7 @@ def test_home_comes_from_the_environment(
     ],
 )
 def test_a_bad_value_is_refused_before_tuning(
-    invoke: Invoke, session: FakeSession, text: str, options: str
+    invoke: Invoke, tuning: FakeTuning, text: str, options: str
 ) -> None:
     ended = invoke("tune", "zoo:tiny_cnn", *options.split())
     assert ended.code == 2
@@ -122,73 +110,80 @@ def test_a_bad_value_is_refused_before_tuning(
     assert ended.err.startswith("error: ")
     assert text in ended.err
     assert ended.err.count("\n") == 1
-    assert session.calls == []
+    assert tuning.calls == []
 
 
 def test_a_model_of_other_features_is_refused_before_tuning(
-    invoke: Invoke, session: FakeSession, tmp_path: Path
+    invoke: Invoke, tuning: FakeTuning, tmp_path: Path
 ) -> None:
     Registry(tmp_path / "costmodels").add(a_card(features="sequences/1"), MEMBERS)
     ended = invoke("tune", "zoo:tiny_cnn", "--pretrained", "mine", "--home", str(tmp_path))
     assert (ended.code, ended.err.count("\n")) == (2, 1)
     assert "mine takes features of sequences/1, a search has tilings/1" in ended.err
-    assert session.calls == []
+    assert tuning.calls == []
 
 
 @pytest.mark.parametrize("network", ["nope", "nope.onnx", "zoo:nope", "zoo:tiny_cnn?size=x"])
 def test_a_wrong_network_is_refused_before_tuning(
-    invoke: Invoke, session: FakeSession, network: str
+    invoke: Invoke, tuning: FakeTuning, network: str
 ) -> None:
     ended = invoke("tune", network)
     assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1)
-    assert session.calls == []
+    assert tuning.calls == []
 
 
-def test_json_on_stdout_is_alone_there(invoke: Invoke, session: FakeSession) -> None:
+def test_json_on_stdout_is_alone_there(invoke: Invoke, tuning: FakeTuning) -> None:
     ended = invoke("tune", "zoo:tiny_cnn", "--json", "-")
-    assert json.loads(ended.out) == RESULT
+    assert json.loads(ended.out) == [RESULT]
     assert "trials" in ended.err
 
 
 def test_json_in_a_file_comes_with_the_tables(
-    invoke: Invoke, session: FakeSession, tmp_path: Path
+    invoke: Invoke, tuning: FakeTuning, tmp_path: Path
 ) -> None:
     path = tmp_path / "result.json"
     ended = invoke("tune", "zoo:tiny_cnn", "--quiet", "--json", str(path))
-    assert json.loads(path.read_text()) == RESULT
+    assert json.loads(path.read_text()) == [RESULT]
     assert "conv2d+add" in ended.out
     assert "/somewhere/aaaa" in ended.out
 
 
-def test_quiet_shows_only_warnings_on_stderr(invoke: Invoke, session: FakeSession) -> None:
+def test_quiet_shows_only_warnings_on_stderr(invoke: Invoke, tuning: FakeTuning) -> None:
     ended = invoke("tune", "zoo:tiny_cnn", "--quiet")
     assert ended.err == "warning: the reference kernel moved by 4.1 %, a batch is measured again\n"
 
 
-def test_a_failed_job_has_its_exit_code(invoke: Invoke, session: FakeSession) -> None:
-    session.fails = JobError("the network differs", cure="report it")
+def test_a_failed_job_has_its_exit_code(invoke: Invoke, tuning: FakeTuning) -> None:
+    tuning.errors["zoo:tiny_cnn"] = JobError("the network differs", cure="report it")
     ended = invoke("tune", "zoo:tiny_cnn", "--quiet")
     assert ended.code == 6
     assert ended.err.endswith("error: the network differs; report it\n")
-    assert session.closed
+    assert ended.out == ""
 
 
 def test_several_networks_end_with_a_table_and_the_first_error(
-    invoke: Invoke, modules: Callable[..., None]
+    invoke: Invoke, tuning: FakeTuning, tmp_path: Path
 ) -> None:
-    asked: dict[str, object] = {}
-
-    def tune(networks: list[str], **request: object) -> list[Tuned]:
-        asked.update(request, networks=networks)
-        return [Tuned("zoo:a", RESULT), Tuned("zoo:b", error=JobError("it is wrong", cure="no"))]
-
-    modules("tunefleet.runs.tuning", tune=tune)
-    ended = invoke("tune", "zoo:tiny_cnn", "zoo:resnet18", "--quiet", "--policy", "sequential")
+    networks = ["zoo:tiny_cnn", "zoo:resnet18", "zoo:mobilenet_v2"]
+    tuning.errors["zoo:resnet18"] = JobError("it is wrong", cure="no")
+    tuning.errors["zoo:mobilenet_v2"] = JobError("it is bad", cure="no")
+    path = tmp_path / "result.json"
+    options = ["--quiet", "--policy", "sequential", "--json", str(path)]
+    ended = invoke("tune", *networks, *options)
     assert ended.code == JobError.exit_code
     assert "it is wrong" in ended.out
-    assert ended.err.count("\n") == 1
-    assert asked["networks"] == ["zoo:tiny_cnn", "zoo:resnet18"]
-    assert asked["policy"] == "sequential"
+    *warnings, last = ended.err.splitlines()
+    assert last == "error: it is wrong; no"
+    assert len(warnings) == len(networks)
+    for network, warning in zip(networks, warnings, strict=True):
+        assert warning.startswith(f"{network.removeprefix('zoo:')}: warning: ")
+    assert tuning.asked["networks"] == networks
+    assert tuning.asked["policy"] == "sequential"
+    told = json.loads(path.read_text())
+    assert told[0] == RESULT
+    assert [list(entry) for entry in told[1:]] == [["error"], ["error"]]
+    assert "it is wrong" in told[1]["error"]
+    assert "it is bad" in told[2]["error"]
 
 
 @pytest.mark.parametrize(
@@ -207,13 +202,11 @@ def test_several_networks_end_with_a_table_and_the_first_error(
 )
 def test_a_search_that_measured_nothing_is_no_success(
     invoke: Invoke,
-    session: FakeSession,
+    tuning: FakeTuning,
     changes: dict[str, Any],
     said: str,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    result = RESULT | {"tasks": [{"name": "conv2d", "trials": 0}], "reused": 0} | changes
-    monkeypatch.setattr(FakeSession, "result", lambda self: result)
+    tuning.result = RESULT | {"tasks": [{"name": "conv2d", "trials": 0}], "reused": 0} | changes
     ended = invoke("tune", "zoo:tiny_cnn", "--quiet")
     assert ended.code == 6
     assert said in ended.err

@@ -17,7 +17,7 @@ def target() -> Any:
 @pytest.fixture(scope="session")
 def tiny(target: Any) -> Any:
     """(imported, prepared module, tasks) of zoo:tiny_cnn."""
-    from tunefleet.stages.network_work import import_network
+    from tunefleet.stages.importing import import_network
 
     return import_network("zoo:tiny_cnn", target)
 

@@ -135,14 +135,13 @@ def test_a_prepared_program_is_read_with_pages_of_the_plain_module_as_weights(
 ) -> None:
     from tunefleet.compiler.graph.tasks import extract_tasks
     from tunefleet.compiler.graph.weights import load_program
-    from tunefleet.stages.network_work import import_network, prepare_network
+    from tunefleet.stages.importing import import_network, prepare_network
 
     tasked = import_network("zoo:tiny_cnn", target)
-    prepared = prepare_network(tasked, target, tmp_path)
-    assert prepared.tasked.module is None
-    assert all(each.mod is None for each in prepared.tasked.variants)
+    assert prepare_network(tasked, target, tmp_path)
+    assert all(each.mod is None for each in tasked.variants)
     weights = tmp_path / "plain.safetensors"
-    module = load_program(prepared.program, weights)
+    module = load_program(tmp_path / "program.json", weights)
     addresses = _addresses(module)
     assert len(_addresses(tasked.module)) == len(addresses)
     assert all(_lies_in(weights, address) for address in addresses)

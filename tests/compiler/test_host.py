@@ -28,7 +28,7 @@ def test_hidden_instructions_are_left_out(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(host, "cpu_info", lambda: replace(real, flags=real.flags - {"avx2"}))
     assert "-avx2" in host.native_target().mattr
     with pytest.raises(InputError, match="avx2"):
-        host.check_runs_here(host.Target("haswell", 1))
+        host.check_runs_here(host.CpuTarget("haswell", 1))
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,12 @@ def test_hidden_instructions_are_left_out(monkeypatch: pytest.MonkeyPatch) -> No
         ("llvm -mcpu=haswell -num-cores=0", "-num-cores"),
         ("llvm -mcpu=haswell -num-cores=two", "-num-cores"),
         (f"llvm -mcpu=haswell -num-cores={10**30}", "-num-cores"),
+        ("llvm -mtriple=sparc-sun -mcpu=generic", "cannot make code for 'sparc-sun'"),
+        ("llvm -mtriple=aarch64-linux-gnu -mcpu=haswell", "no processor 'haswell' of aarch64"),
+        ("cuda/80", "written like sm_80"),
+        ("cuda/sm_80 -x=1", "cannot read '-x=1'"),
+        ("cuda/sm_80 -max_threads_per_block=0", "-max_threads_per_block"),
+        ("cuda/sm_80 -host-mcpu=pentium99", "no processor 'pentium99'"),
     ],
 )
 def test_a_bad_target_is_refused_in_one_line(text: str, cause: str) -> None:
@@ -76,11 +82,73 @@ def test_the_default_is_a_thread_per_physical_core() -> None:
     assert machine_layout().threads == native_target().threads == cpu_info().physical_cores
 
 
-def test_a_target_text_reads_back() -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "native",
+        "cuda/sm_90",
+        "cuda -arch=sm_80 -max_threads_per_block=512 -host-mcpu=haswell -host-num-cores=2",
+        "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72 -mattr=+neon,+dotprod -num-cores=4",
+    ],
+)
+def test_a_target_text_reads_back(text: str) -> None:
+    from tunefleet.compiler.toolchain.host import parse_target
+
+    target = parse_target(text)
+    assert parse_target(str(target)) == target
+
+
+def test_a_gpus_host_is_this_machine_with_one_thread() -> None:
     from tunefleet.compiler.toolchain.host import native_target, parse_target
 
-    target = native_target()
-    assert parse_target(str(target)) == target
+    assert parse_target("cuda/sm_80", threads=7).cpu == native_target(1)
+
+
+def test_code_for_another_architecture_is_refused_here() -> None:
+    from tunefleet.compiler.toolchain.host import check_runs_here, instructions, parse_target
+
+    other = "riscv64" if os.uname().machine == "aarch64" else "aarch64"
+    target = parse_target(f"llvm -mtriple={other}-linux-gnu")
+    assert instructions(target) == (other,)
+    with pytest.raises(InputError, match=f"is for {other}, and this machine is"):
+        check_runs_here(target)
+
+
+class FakeGpu:
+    exist = True
+    compute_version = "8.6"
+
+
+@pytest.mark.parametrize(
+    ("arch", "refused"), [("sm_80", ""), ("sm_86", ""), ("sm_89", "sm_86"), ("sm_90", "sm_86")]
+)
+def test_code_for_another_gpu_is_refused(
+    arch: str, refused: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tunefleet.compiler.toolchain import gpu
+    from tunefleet.compiler.toolchain.host import check_runs_here, parse_target
+
+    monkeypatch.setattr(gpu, "_device", FakeGpu)
+    assert str(parse_target("cuda")).startswith("cuda -arch=sm_86 ")
+    if not refused:
+        check_runs_here(parse_target(f"cuda/{arch}"))
+        return
+    with pytest.raises(InputError, match=f"which is {refused}"):
+        check_runs_here(parse_target(f"cuda/{arch}"))
+
+
+def test_without_a_gpu_its_targets_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tunefleet.compiler.toolchain import gpu
+    from tunefleet.compiler.toolchain.host import check_runs_here, parse_target
+
+    monkeypatch.setattr(gpu, "_device", lambda: None)
+    for refuse in (
+        lambda: parse_target("cuda"),
+        lambda: check_runs_here(parse_target("cuda/sm_80")),
+    ):
+        with pytest.raises(InputError, match="there is none here") as caught:
+            refuse()
+        assert "\n" not in str(caught.value)
 
 
 def test_the_device_identity_is_stable() -> None:

@@ -200,7 +200,7 @@ def test_an_extreme_is_searched_like_any_reduction(target: Any) -> None:
 
     from tunefleet.compiler.graph.pipeline import prepare
     from tunefleet.compiler.graph.tasks import extract_tasks
-    from tunefleet.compiler.space.cpu import design_space
+    from tunefleet.compiler.space.spaces import design_space
     from tunefleet.compiler.toolchain.host import to_tvm
 
     mod = build(lambda builder, x: builder.emit(relax.op.max(x, [2, 3])), (1, 64, 56, 56))

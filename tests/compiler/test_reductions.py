@@ -77,7 +77,7 @@ def test_a_long_reduction_computes_the_same(
     function: Callable[[Any], Any], target: Any, tmp_path: Path
 ) -> None:
     from tunefleet.compiler.code.build import build_candidate, build_default
-    from tunefleet.devices.measuring import check_output
+    from tunefleet.stages.work import check_output
 
     text = program((1, 9, 9, 48), function, ())
     space, mine = vectors_of(text, target)

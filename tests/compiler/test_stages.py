@@ -166,7 +166,7 @@ def test_a_trace_that_does_not_fit_is_a_failed_trial(
 
 
 def test_measurement_keeps_every_repeat(built: Built) -> None:
-    from tunefleet.devices.measuring import profile_candidate
+    from tunefleet.stages.work import profile_candidate
 
     found = profile_candidate(built, MEASURE, None)
     assert isinstance(found, Measurement)
@@ -174,7 +174,7 @@ def test_measurement_keeps_every_repeat(built: Built) -> None:
 
 
 def test_a_hopeless_candidate_is_cut_short(built: Built) -> None:
-    from tunefleet.devices.measuring import profile_candidate
+    from tunefleet.stages.work import profile_candidate
 
     settings = replace(MEASURE, repeats=9, slow_repeats=2)
     found = profile_candidate(built, settings, best_s=1e-9)
@@ -183,7 +183,7 @@ def test_a_hopeless_candidate_is_cut_short(built: Built) -> None:
 
 
 def test_a_missing_library_is_a_failed_trial(built: Built) -> None:
-    from tunefleet.devices.measuring import profile_candidate
+    from tunefleet.stages.work import profile_candidate
 
     found = profile_candidate(replace(built, path="/nowhere.so"), MEASURE, None)
     assert isinstance(found, Failure)
@@ -191,7 +191,7 @@ def test_a_missing_library_is_a_failed_trial(built: Built) -> None:
 
 
 def test_finalists_are_measured_in_turn(built: Built) -> None:
-    from tunefleet.devices.measuring import profile_interleaved
+    from tunefleet.stages.work import profile_interleaved
 
     found = profile_interleaved([built, replace(built, path="/nowhere.so"), built], MEASURE)
     assert [type(f) for f in found] == [Measurement, Failure, Measurement]
@@ -201,7 +201,7 @@ def test_every_candidate_computes_what_the_default_computes(
     candidates: tuple[Candidate, ...], conv_task: Any, target: Any, tmp_path: Path
 ) -> None:
     from tunefleet.compiler.code.build import build_checked, build_default
-    from tunefleet.devices.measuring import check_output
+    from tunefleet.stages.work import check_output
 
     directory = str(tmp_path)
     default = build_default(conv_task.program, target, "default", directory)
@@ -215,7 +215,7 @@ def test_every_candidate_computes_what_the_default_computes(
 def test_a_program_that_computes_something_else_is_found_out(target: Any, tmp_path: Path) -> None:
     from tunefleet.compiler.code.build import compile_module
     from tunefleet.compiler.toolchain import load_tvm
-    from tunefleet.devices.measuring import check_output
+    from tunefleet.stages.work import check_output
 
     te = load_tvm().te
     a = te.placeholder((8, 8), name="a")
@@ -242,7 +242,7 @@ def test_roots_are_checked_with_what_has_one(target: Any, tmp_path: Path) -> Non
     from tunefleet.compiler.code.build import compile_module
     from tunefleet.compiler.graph.tasks import normalized
     from tunefleet.compiler.toolchain import load_tvm
-    from tunefleet.devices.measuring import check_output
+    from tunefleet.stages.work import check_output
 
     tvm = load_tvm()
     a = tvm.te.placeholder((8, 8), name="a")
@@ -264,7 +264,7 @@ def test_runs_of_a_network_with_many_weights_take_other_copies(
 ) -> None:
     from tunefleet.compiler.toolchain.programs import nbytes, weights
     from tunefleet.devices import runners
-    from tunefleet.devices.measuring import profile_candidate, profile_interleaved
+    from tunefleet.stages.work import profile_candidate, profile_interleaved
 
     indices, size = weights(conv_task.program)
     assert sum(nbytes(*built.args[i]) for i in indices) == size > 0

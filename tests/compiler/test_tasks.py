@@ -22,7 +22,7 @@ def test_tasks_are_ranked_by_total_flops(tiny: Any) -> None:
 
 
 def test_equal_programs_are_one_task_with_a_weight(target: Any) -> None:
-    from tunefleet.stages.network_work import import_network
+    from tunefleet.stages.importing import import_network
 
     tasks = import_network("zoo:bert_2l?size=16", target).tasks
     assert max(t.weight for t in tasks if "matmul" in t.task.name) >= 6
@@ -31,7 +31,7 @@ def test_equal_programs_are_one_task_with_a_weight(target: Any) -> None:
 
 def test_task_ids_are_the_same_in_every_process(tiny: Any) -> None:
     code = (
-        "from tunefleet.stages.network_work import import_network\n"
+        "from tunefleet.stages.importing import import_network\n"
         "from tunefleet.compiler.toolchain.host import native_target\n"
         "tasks = import_network('zoo:tiny_cnn', native_target(1)).tasks\n"
         "print(*[t.task.task_id for t in tasks])"
@@ -42,9 +42,9 @@ def test_task_ids_are_the_same_in_every_process(tiny: Any) -> None:
 
 def test_another_target_makes_other_tasks(tiny: Any) -> None:
     from tunefleet.compiler.graph.tasks import extract_tasks
-    from tunefleet.core.target import Target
+    from tunefleet.core.target import CpuTarget
 
-    other = extract_tasks(tiny.module, Target("x86-64", 1))
+    other = extract_tasks(tiny.module, CpuTarget("x86-64", 1))
     assert not {t.task.task_id for t in other} & {t.task.task_id for t in tiny.tasks}
 
 

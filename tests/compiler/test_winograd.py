@@ -148,7 +148,7 @@ def test_candidates_compute_what_the_default_computes(
     traces: dict[str, tuple[Any, str]], target: Any, tmp_path: Path
 ) -> None:
     from tunefleet.compiler.code.build import build_candidate, build_checked, build_default
-    from tunefleet.devices.measuring import check_output
+    from tunefleet.stages.work import check_output
 
     directory = str(tmp_path)
     for task, trace in traces.values():

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,7 @@ from tunefleet.core.identity import DeviceIdentity, ToolchainIdentity
 from tunefleet.core.ids import canonical_json, digest, seed_of
 from tunefleet.core.settings import MeasureSettings, SearchSettings, TuneSettings
 from tunefleet.core.statistics import interval
-from tunefleet.core.target import Target
+from tunefleet.core.target import CpuTarget, CudaTarget, Target
 
 DEVICE = DeviceIdentity(
     kind="cpu", name="EPYC", isa=("avx2", "fma"), cores=2, caches=(("L1", 32768),), memory_gib=24
@@ -52,13 +53,60 @@ def test_settings_survive_json() -> None:
     assert TuneSettings.from_json(settings.to_json()) == settings
 
 
-def test_target_survives_json() -> None:
-    target = Target("znver4", 2, mattr=("-gfni", "-avx512f"))
+ZEN = CpuTarget("znver4", 2, mattr=("-gfni", "-avx512f"))
+BOARD = CpuTarget("cortex-a72", 4, ("+neon", "+dotprod"), "aarch64-linux-gnu")
+GPU = CudaTarget("sm_80", ZEN)
+
+
+@pytest.mark.parametrize(
+    "target", [ZEN, BOARD, GPU, CudaTarget("sm_90a", BOARD, threads_per_block=512)]
+)
+def test_target_survives_json(target: Target) -> None:
+    assert Target.from_json(json.loads(json.dumps(target.to_json()))) == target
     assert Target.from_json(target.to_json()) == target
 
 
+def test_targets_of_cpus_are_written_as_they_always_were() -> None:
+    """Stored jobs, fingerprints and artifacts hold these."""
+    assert str(ZEN) == "llvm -mcpu=znver4 -mattr=-avx512f,-gfni -num-cores=2"
+    assert (
+        canonical_json(ZEN.to_json())
+        == '{"kind":"llvm","mattr":["-avx512f","-gfni"],"mcpu":"znver4","threads":2}'
+    )
+    assert list(ZEN.to_json()) == ["mcpu", "threads", "mattr", "kind"]
+
+
+def test_targets_of_other_kinds_have_a_text_each() -> None:
+    assert str(BOARD) == (
+        "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72 -mattr=+dotprod,+neon -num-cores=4"
+    )
+    assert str(CudaTarget("sm_80", CpuTarget("znver4", 1))) == "cuda -arch=sm_80 -host-mcpu=znver4"
+    smaller = replace(GPU, shared_memory_bytes=32768)
+    assert "-max_shared_memory_per_block=32768 " in str(smaller)
+    assert str(smaller) != str(GPU)
+
+
+def test_a_gpus_target_knows_its_host_and_its_capability() -> None:
+    assert (GPU.cpu, GPU.threads) == (ZEN, 2)
+    assert CudaTarget("sm_120a", ZEN).capability == (12, 0)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"kind": "opencl"},
+        {"kind": "cuda", "arch": "80", "host": ZEN.to_json()},
+        {"kind": "cuda", "arch": "sm_80", "host": ZEN.to_json(), "threads_per_block": 0},
+        {"kind": "cuda", "arch": "sm_80", "host": ZEN.to_json(), "warp_size": "x"},
+    ],
+)
+def test_what_is_no_target_is_refused(value: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"kind|sm_80|positive"):
+        Target.from_json(value)
+
+
 def test_threads_are_part_of_a_target() -> None:
-    assert str(Target("znver4", 1)) != str(Target("znver4", 2))
+    assert str(CpuTarget("znver4", 1)) != str(CpuTarget("znver4", 2))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tunefleet.core.identity import DeviceIdentity
-from tunefleet.core.target import Target
+from tunefleet.core.target import CpuTarget, CudaTarget
 from tunefleet.features.devices import Place
 
 MACHINE = DeviceIdentity(
@@ -29,15 +29,21 @@ def test_a_gpu_that_is_not_known_is_still_one(target: str) -> None:
     assert Place.of_record("", target, {}).numbers() == (1.0, *[0.0] * 10)
 
 
+def test_a_job_on_a_gpu_is_told_of_the_gpu_and_not_of_its_host() -> None:
+    target = CudaTarget("sm_70", CpuTarget("skylake-avx512", 1))
+    place = Place.of_job(target, replace(MACHINE, kind="cuda", key="v100"))
+    assert place.numbers() == Place(("v100",), gpu=True).numbers()
+
+
 def test_an_unknown_cpu_tells_of_itself() -> None:
-    found = values(Place.of_job(Target("skylake-avx512", 2), MACHINE))
+    found = values(Place.of_job(CpuTarget("skylake-avx512", 2), MACHINE))
     assert [found[i] for i in (BITS, USED, UNITS, L1, L2, L3)] == [512, 2, 4, 32, 1024, 0]
     assert found[PEAK] == pytest.approx(2 * 3.0 * 16 * 2 * 2)
 
 
 def test_code_for_older_processors_has_narrower_vectors() -> None:
     widths = [
-        values(Place.of_job(Target(name, 1), MACHINE))[BITS]
+        values(Place.of_job(CpuTarget(name, 1), MACHINE))[BITS]
         for name in ("nehalem", "haswell", "znver4", "unheard-of")
     ]
     assert widths == [128, 256, 512, 512]
@@ -46,10 +52,10 @@ def test_code_for_older_processors_has_narrower_vectors() -> None:
 def test_a_known_cpu_has_the_share_of_its_peak_that_is_used() -> None:
     known = replace(MACHINE, key="epyc-7452")
     whole, half = (
-        values(Place.of_job(Target("znver2", threads), known))[PEAK] for threads in (32, 16)
+        values(Place.of_job(CpuTarget("znver2", threads), known))[PEAK] for threads in (32, 16)
     )
     assert half == pytest.approx(whole / 2, rel=1e-3)
-    narrow = values(Place.of_job(Target("nehalem", 32), known))[PEAK]
+    narrow = values(Place.of_job(CpuTarget("nehalem", 32), known))[PEAK]
     assert narrow == pytest.approx(whole / 2, rel=1e-3)
 
 
@@ -61,7 +67,7 @@ def test_a_known_cpu_has_the_share_of_its_peak_that_is_used() -> None:
     ],
 )
 def test_a_record_and_a_job_are_told_alike(target: str) -> None:
-    job = Place.of_job(Target("haswell", 2, ("+avx2",)), MACHINE)
+    job = Place.of_job(CpuTarget("haswell", 2, ("+avx2",)), MACHINE)
     record = Place.of_record("Made up", target, {"device": MACHINE.to_json()})
     assert job.numbers() == record.numbers()
 

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from tunefleet.core.budget import Budget
+from tunefleet.core.home import Home
 from tunefleet.core.job import Job, JobSpec
 from tunefleet.core.layout import MachineLayout
 from tunefleet.core.settings import TuneSettings
+from tunefleet.core.step import WINNERS, Preparation
 
 SETTINGS = TuneSettings()
 SETTINGS = replace(
@@ -50,13 +52,43 @@ SHARED = MachineLayout.of((0, 1), (0, 1), {0: 0, 1: 1})
 APART = MachineLayout.of((0,), (1,), {0: 0, 1: 1})
 
 
+def place_of(store: Any, machine: Any) -> Any:
+    """Where stages work, with a home that goes with the machine."""
+    from tunefleet.stages.place import Workplace
+
+    return Workplace(store, machine, home_of(machine))
+
+
+def home_of(machine: Any) -> Home:
+    return Home(machine.scratch / "home")
+
+
+def choose_winners(store: Any, machine: Any, job: Job) -> None:
+    """The two steps after a search."""
+    from tunefleet.core.importing import NetworkSource
+    from tunefleet.stages.place import Delivery, StepRequest
+    from tunefleet.stages.runner import StageRunner
+
+    spec, source = job.spec, NetworkSource("zoo:tiny_cnn", "tiny_cnn", "")
+    preparation = Preparation(source, spec.target, spec.device, spec.toolchain)
+    delivery = Delivery(job.job_id, preparation, spec.settings, job)
+    for kind in WINNERS:
+        runner = StageRunner(place_of(store, machine))
+        store.commit_step(runner.run_step(StepRequest(kind, preparation, delivery)))
+
+
 def search(
-    store: Any, machine: Any, *jobs: Job, observer: Any, policy: str = "predictive"
+    store: Any,
+    machine: Any,
+    *jobs: Job,
+    observer: Any,
+    policy: str = "predictive",
+    home: Home | None = None,
 ) -> list[str]:
     """Run the searches of jobs to their end; returns why each ended."""
     from tunefleet.fleet.local import Wanted, search_of, shell_on
 
-    shell = shell_on(machine, store, policy)
+    shell = shell_on(machine, store, home or home_of(machine), policy)
     for job in jobs:
         shell.submit(search_of(store, job, observer, Wanted()))
     endings = shell.run()
@@ -70,7 +102,7 @@ def main(home: str, trials: str) -> None:
     """Run or resume two jobs in a process of its own, to be killed by a test."""
     from tunefleet.compiler.toolchain.host import native_target
     from tunefleet.core.events import StageFinished
-    from tunefleet.stages.network_work import import_network
+    from tunefleet.stages.importing import import_network
     from tunefleet.store import open_store
     from tunefleet.workers.machine import Machine
 
@@ -85,7 +117,7 @@ def main(home: str, trials: str) -> None:
 
     print("ready", flush=True)
     with Machine(target, SETTINGS, APART) as machine:
-        print(search(store, machine, *jobs, observer=tell), flush=True)
+        print(search(store, machine, *jobs, observer=tell, home=Home(Path(home))), flush=True)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.fleet.jobs import APART, SETTINGS, open_job
+from tests.fleet.jobs import APART, SETTINGS, home_of, open_job
 from tunefleet.core.stage import StageKind
 from tunefleet.core.trial import Failure
 from tunefleet.fleet.local import Wanted, search_of, shell_on
@@ -65,7 +65,7 @@ def test_the_end_is_that_of_an_undisturbed_run(tiny: Any, seed: int) -> None:
     store = MemoryStore()
     job = open_job(store, tiny, trials, replace(SETTINGS, transfer=False))
     with Machine(job.spec.target, SETTINGS, APART) as machine:
-        shell = shell_on(machine, store, "predictive", LEASE_S)
+        shell = shell_on(machine, store, home_of(machine), "predictive", LEASE_S)
         shell.submit(search_of(store, job, lambda event: None, Wanted()))
         with faults(machine, seed) as done:
             ending = shell.run()[job.job_id]

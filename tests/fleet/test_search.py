@@ -2,22 +2,22 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.fleet.jobs import SETTINGS, open_job, search
+from tests.fleet.jobs import SETTINGS, choose_winners, open_job, place_of, search
 from tests.store.values import cand, commit_measured
 from tunefleet.core.events import LaneUpdated, StageFinished
 from tunefleet.core.identity import Tier
-from tunefleet.core.stage import SelectResult, StageKey, StageKind
+from tunefleet.core.stage import BuildResult, SelectResult, StageKey, StageKind
 from tunefleet.core.trial import Failure, FailureKind, Measurement
-from tunefleet.costmodel.registry import registry_of
-from tunefleet.runs.results import tuning_curve
-from tunefleet.stages import runner as stages
-from tunefleet.stages import work
-from tunefleet.stages.finalists import Finalists
+from tunefleet.stages import profile, work
+from tunefleet.stages.place import Lane
+from tunefleet.stages.result import tuning_curve
+from tunefleet.stages.runner import StageRunner
 from tunefleet.store import MemoryStore
 from tunefleet.workers.pool import CallEnd, CallFailure
 
@@ -28,12 +28,6 @@ def drive(store: Any, machine: Any, job: Any) -> list[Any]:
     seen: list[Any] = []
     search(store, machine, job, observer=seen.append)
     return seen
-
-
-def crown_all(store: Any, machine: Any, job: Any) -> None:
-    finalists = Finalists(store, machine, job, lambda event: None)
-    finalists.build()
-    finalists.crown()
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +86,7 @@ def test_a_finished_job_does_nothing_more(done: Any, machine: Any) -> None:
 
 def test_winners_are_verified(done: Any, machine: Any) -> None:
     store, job, _ = done
-    crown_all(store, machine, job)
+    choose_winners(store, machine, job)
     winners = store.winners(job.job_id)
     assert set(winners) == {t.task.task_id for t in store.tasks(job.job_id)}
     assert all(checks["verified"] for winner, checks in winners.values() if winner is not None)
@@ -119,7 +113,7 @@ def test_without_transfer_nothing_is_known(done: Any, tiny: Any, machine: Any) -
 
 @pytest.mark.parametrize(("trials", "lent"), [(15, 0), (16, 1)])
 def test_only_a_task_that_has_been_tuned_lends_its_schedule(
-    tiny: Any, trials: int, lent: int
+    tiny: Any, trials: int, lent: int, tmp_path: Path
 ) -> None:
     store = MemoryStore()
     settings = replace(SETTINGS, search=replace(SETTINGS.search, pretrained=""))
@@ -137,9 +131,10 @@ def test_only_a_task_that_has_been_tuned_lends_its_schedule(
         asked.append(request)
         return SelectResult(())
 
-    machine: Any = SimpleNamespace(target=job.spec.target, lead=SimpleNamespace(call=call))
+    lead = SimpleNamespace(call=call)
+    machine: Any = SimpleNamespace(target=job.spec.target, lead=lead, scratch=tmp_path)
     key = StageKey(job.job_id, task.task_id, 0, StageKind.SELECT)
-    stages.StageRunner(store, machine, registry_of(None)).run(stages.Lane(job, task), key, 4)
+    StageRunner(place_of(store, machine)).run(Lane(job, task), key, 4)
     assert asked[0].donors == (cand("0").trace,) * lent
 
 
@@ -198,7 +193,7 @@ def test_a_wrong_program_never_wins(
         return Check("outputs differ", found.default_s) if isinstance(found, Check) else found
 
     monkeypatch.setattr(machine.device, "call", wrong)
-    crown_all(store, machine, job)
+    choose_winners(store, machine, job)
     assert {winner for winner, _ in store.winners(job.job_id).values()} == {None}
     kinds = {t.outcome.kind for t in store.trials(job.job_id) if isinstance(t.outcome, Failure)}
     assert FailureKind.WRONG_ANSWER in kinds
@@ -208,7 +203,7 @@ def test_a_single_odd_reading_is_no_drift(
     tiny: Any, machine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     readings = iter([1.0, 1.2, 1.01] + [1.0] * 1000)
-    monkeypatch.setattr(stages.StageRunner, "_reference", lambda self: next(readings))
+    monkeypatch.setattr(profile, "reference_latency", lambda place: next(readings))
     store = MemoryStore()
     drive(store, machine, open_job(store, tiny, 4, replace(SETTINGS, transfer=False)))
     notes = [r.note for j in store.jobs() for r in store.stages(j.job_id) if r.note]
@@ -219,7 +214,7 @@ def test_a_disturbed_batch_is_measured_again(
     tiny: Any, machine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     readings = iter([1.0, 1.2, 1.2, 1.2, 1.0, 1.001] + [1.0] * 1000)
-    monkeypatch.setattr(stages.StageRunner, "_reference", lambda self: next(readings))
+    monkeypatch.setattr(profile, "reference_latency", lambda place: next(readings))
     store = MemoryStore()
     job = open_job(store, tiny, 4, replace(SETTINGS, transfer=False))
     drive(store, machine, job)
@@ -228,3 +223,40 @@ def test_a_disturbed_batch_is_measured_again(
     first = store.trials(job.job_id)[0].outcome
     assert isinstance(first, Measurement)
     assert first.drift == pytest.approx(0.001)
+
+
+def test_libraries_that_are_gone_are_built_again_and_nothing_is_measured_twice(
+    tiny: Any, machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tunefleet.stages import build
+
+    real, builds = build.build, list[StageKey]()
+
+    def lost_once(place: Any, lane: Any, key: StageKey) -> Any:
+        made = real(place, lane, key)
+        builds.append(key)
+        if len(builds) == 1:
+            for each in made.built:
+                place.objects(key.job_id).remove(each.path)
+        return made
+
+    monkeypatch.setattr(build, "build", lost_once)
+    store = MemoryStore()
+    job = open_job(store, tiny, 9, replace(SETTINGS, transfer=False))
+    drive(store, machine, job)
+    assert builds.count(builds[0]) == 2
+    assert len(set(builds)) == len(builds) - 1
+    trials = store.trials(job.job_id)
+    assert len(trials) == 9
+    assert all(isinstance(t.outcome, Measurement) for t in trials)
+    runs = {run.key: run for run in store.stages(job.job_id)}
+    assert runs[builds[0]].attempt == 2
+    profiled = runs[replace(builds[0], kind=StageKind.PROFILE)]
+    assert profiled.attempt == 2
+
+
+def test_no_record_holds_a_path_of_this_machine(done: Any) -> None:
+    store, job, _ = done
+    for run in store.stages(job.job_id):
+        if isinstance(run.result, BuildResult):
+            assert not any("/" in built.path for built in run.result.built)

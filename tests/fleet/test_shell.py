@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +20,29 @@ from tunefleet.core.events import (
     StageAbandoned,
     StageFinished,
 )
+from tunefleet.core.importing import NetworkSource
 from tunefleet.core.job import Job, JobState
 from tunefleet.core.stage import StageKey, StageKind, StageRun
+from tunefleet.core.step import (
+    DELIVERY,
+    PREPARATION,
+    WINNERS,
+    Compiled,
+    Preparation,
+    StepKey,
+    StepKind,
+    StepRun,
+)
 from tunefleet.errors import JobError
 from tunefleet.fleet.controls import Controls, Wish
 from tunefleet.fleet.executor import Assignment, Report
-from tunefleet.fleet.live import Ending, Errands, Live, Search
+from tunefleet.fleet.live import Ending, Live, Search, Steps
 from tunefleet.fleet.shell import Shell
 from tunefleet.scheduler.core import Scheduler
 from tunefleet.scheduler.policies import POLICIES, Predictive
 from tunefleet.scheduler.simulator import simulate
 from tunefleet.scheduler.values import (
+    ROLE_OF,
     End,
     JobEnd,
     JobRequest,
@@ -38,6 +51,7 @@ from tunefleet.scheduler.values import (
     ResourceJoined,
     Role,
 )
+from tunefleet.stages.place import Delivery, LostInputError, StepRequest
 
 
 class FakeExecutor:
@@ -53,6 +67,9 @@ class FakeExecutor:
         self.stick_next = 0
         self.poison: StageKey | None = None
         self.closed = False
+        #: Steps that were done, and by those that will not find it what is lost.
+        self.done: list[StepKind] = []
+        self.lost: dict[StepKind, StepKind] = {}
 
     def start(self, assignment: Assignment) -> None:
         self.started.append(assignment)
@@ -68,12 +85,17 @@ class FakeExecutor:
         if key.job_id in self.errors:
             self._shell.report(Report(assignment, End.FAILED, error=self.errors[key.job_id]))
             return
-        if assignment.errand is not None:
-            try:
-                assignment.errand()
-                self._shell.report(Report(assignment, End.DONE))
-            except Exception as error:
-                self._shell.report(Report(assignment, End.FAILED, error=error))
+        if assignment.step is not None:
+            kind = assignment.step.kind
+            lost = self.lost.pop(kind, None)
+            if lost is not None:
+                self._shell.report(
+                    Report(assignment, End.LOST, lost=LostInputError(lost, "it is gone"))
+                )
+                return
+            self.done.append(kind)
+            step = StepRun(assignment.step.key, Compiled(""), time.time(), 0.001)
+            self._shell.report(Report(assignment, End.DONE, run=step))
             return
         mock = self._mocks[key.job_id]
         run = StageRun(key, mock.result(key), time.time(), 0.001)
@@ -107,6 +129,8 @@ class Bench:
             FakeExecutor(Resource(n, role, n, frozenset([n])), self.shell, self.mocks)
             for n, role in (("host", Role.HOST), ("device", Role.DEVICE))
         )
+        self.done, self.lost = self.host.done, self.host.lost
+        self.device.done, self.device.lost = self.done, self.lost
         self.shell.join(self.host)
         self.shell.join(self.device)
         for name, mock in self.mocks.items():
@@ -132,49 +156,75 @@ def test_every_job_ends_with_its_trials() -> None:
     assert bench.host.closed
 
 
-def test_errands_run_in_their_order_where_they_belong() -> None:
+def steps_of(
+    watcher: str, kinds: Sequence[StepKind], done: Sequence[StepKind] = (), then: Any = None
+) -> Steps:
+    spec = make_spec()
+    source = NetworkSource("zoo:net", "net", "content")
+    preparation = Preparation(source, spec.target, spec.device, spec.toolchain)
+    delivery = Delivery(watcher, preparation, spec.settings)
+    requests = [
+        StepRequest(k, preparation, None if k in PREPARATION else delivery, watcher) for k in kinds
+    ]
+    runs = {k: StepRun(StepKey(watcher, k), Compiled(""), 0.0, 1.0) for k in done}
+    told: list[Any] = []
+    more = {} if then is None else {"then": then}
+    return Steps(watcher, requests, runs, told.append, **more)
+
+
+ALL = (*PREPARATION, *WINNERS, *DELIVERY)
+
+
+def test_steps_run_in_their_order_where_they_belong() -> None:
     bench = Bench("a")
-    done: list[str] = []
 
     def then(ending: Ending) -> list[Live]:
-        return [Errands("later", [(Role.HOST, lambda: done.append("later"))])]
+        return [steps_of("later", DELIVERY)]
 
-    steps = [
-        (Role.HOST, lambda: done.append("host 1")),
-        (Role.HOST, lambda: done.append("host 2")),
-        (Role.DEVICE, lambda: done.append("device")),
-        (Role.HOST, lambda: done.append("host 3")),
-        (Role.DEVICE, lambda: done.append("device 2")),
-    ]
-    bench.shell.submit(Errands("steps", steps, then))
+    bench.shell.submit(steps_of("steps", (*PREPARATION, *WINNERS), then=then))
     endings = bench.shell.run()
-    assert done == ["host 1", "host 2", "device", "host 3", "device 2", "later"]
     assert {e.end for e in endings.values()} == {JobEnd.DONE}
-    where = {a.errand: r.resource.role for r in (bench.host, bench.device) for a in r.started}
-    assert [where[step] for _, step in steps] == [role for role, _ in steps]
+    started = [(a.step.kind, r.resource.role) for r in (bench.host, bench.device)
+               for a in r.started if a.step is not None]  # fmt: skip
+    assert sorted(started) == sorted((kind, ROLE_OF[kind]) for kind in ALL)
+    assert bench.done == list(ALL)
 
 
-def test_no_errand_begins_before_the_one_before_it_has_ended() -> None:
+def test_steps_that_are_done_are_not_done_again() -> None:
+    bench = Bench("a")
+    bench.shell.submit(steps_of("steps", ALL, done=ALL[:3]))
+    assert bench.shell.run()["steps"].end is JobEnd.DONE
+    assert bench.done == list(ALL[3:])
+
+
+def test_what_an_earlier_step_made_and_is_gone_is_made_again() -> None:
+    bench = Bench("a")
+    bench.lost[StepKind.VERIFY] = StepKind.COMPILE
+    bench.shell.submit(steps_of("steps", ALL, done=PREPARATION))
+    assert bench.shell.run()["steps"].end is JobEnd.DONE
+    around = bench.done[2:5]
+    assert around == [StepKind.COMPILE, StepKind.COMPILE, StepKind.VERIFY]
+    again = [a.again for a in bench.host.started if a.step and a.step.kind is StepKind.COMPILE]
+    assert again == [False, True]
+
+
+def test_no_step_begins_before_the_one_before_it_has_ended() -> None:
     """Under a policy that looks ahead, with a host that idles while the device works."""
-    errands = Errands("e", [(Role.HOST, print), (Role.DEVICE, print)] * 4)
+    steps = steps_of("e", ALL)
     arrivals = [ResourceJoined(0.0, host()), ResourceJoined(0.0, device())]
-    submitted = JobSubmitted(0.0, errands.request)
+    submitted = JobSubmitted(0.0, steps.request)
     found = simulate(Scheduler(POLICIES["predictive"]()), [*arrivals, submitted], lambda key: 1.0)
     ends = [span.end for span in found.spans]
     assert [span.start for span in found.spans] == [0.0, *ends[:-1]]
 
 
-def test_an_errand_that_fails_ends_those_after_it() -> None:
+def test_a_step_that_fails_ends_those_after_it() -> None:
     bench = Bench("a")
-    done: list[str] = []
-
-    def fail() -> None:
-        raise JobError("no space")
-
-    bench.shell.submit(Errands("e", [(Role.HOST, fail), (Role.HOST, lambda: done.append("x"))]))
+    bench.host.errors["e"] = JobError("no space")
+    bench.shell.submit(steps_of("e", ALL))
     endings = bench.shell.run()
     assert "no space" in str(endings["e"].error)
-    assert done == []
+    assert bench.done == []
     assert endings["a"].end is JobEnd.DONE
 
 

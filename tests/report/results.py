@@ -1,4 +1,4 @@
-"""Made-up results of schema tunefleet-result/2."""
+"""Made-up results of schema tunefleet-result/3."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def a_result(tasks: int = 12, rounds: int = 60, start_ms: float = 9.5) -> dict[s
     generator = random.Random(0)
     weights = [1 / (1 + i) for i in range(tasks)]
     return {
-        "schema": "tunefleet-result/2",
+        "schema": "tunefleet-result/3",
         "run": "a" * 32,
         "job": "b" * 32,
         "resumed": False,
@@ -89,9 +89,12 @@ def a_result(tasks: int = 12, rounds: int = 60, start_ms: float = 9.5) -> dict[s
             "build": 170.2,
             "profile": 120.0,
             "update": 9.0,
-            "finalists": 20.0,
+            "build finalists": 8.0,
+            "select winners": 12.0,
             "compile": 8.0,
-            "evaluate": 6.0,
+            "verify": 1.5,
+            "publish": 0.5,
+            "measure": 4.0,
             "other": 0.2,
         },
         "tuned_ms": interval(4.12, 0.015),

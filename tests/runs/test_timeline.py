@@ -10,11 +10,10 @@ import pytest
 from tests.runs.traces import MINE, OTHER, T0, open_job, ran, whole_round
 from tunefleet import trace_run
 from tunefleet.core.job import JobState
+from tunefleet.core.step import Compiled, StepKey, StepKind, StepRun
 from tunefleet.errors import InputError
-from tunefleet.runs.context import Errand
 from tunefleet.runs.timeline import build_trace, find_job, replay_of
 from tunefleet.scheduler.durations import Replay
-from tunefleet.scheduler.values import Role
 from tunefleet.store import MemoryStore, open_store
 
 
@@ -30,10 +29,13 @@ def trace(store: Any) -> dict[str, Any]:
     return build_trace(store, find_job(store, MINE))
 
 
-def ended(store: Any, job: str, *errands: tuple[str, str, float, float]) -> None:
-    """Each of (step, role, start, seconds)."""
-    told = [Errand(step, Role(role), T0 + start, s).to_json() for step, role, start, s in errands]
-    store.finish(job, JobState.DONE, {"errands": told})
+def ended(store: Any, job: str, *steps: tuple[str, str, float, float]) -> None:
+    """Each of (step, resource, start, seconds)."""
+    told = [
+        {"step": step, "resource": on, "attempt": 1, "started_at": T0 + start, "seconds": s}
+        for step, on, start, s in steps
+    ]
+    store.finish(job, JobState.DONE, {"steps": told})
 
 
 def times(found: dict[str, Any]) -> list[tuple[str, float, float]]:
@@ -67,7 +69,7 @@ def test_other_jobs_are_shown_and_cut_at_the_edges_of_the_run(store: Any) -> Non
         (s["stage"], s["start_s"], s["end_s"]) for s in found["spans"] if s["job"] == OTHER
     ] == [("profile", 0, 1), ("build", 5, 7)]
     assert (mine["label"], other["label"]) == ("net aaaaaaaa", "other bbbbbbbb")
-    expected = {"select": 0.0, "build": 2.0, "profile": 1.0, "update": 0.0, "errands": 0.0}
+    expected = {"select": 0.0, "build": 2.0, "profile": 1.0, "update": 0.0, "steps": 0.0}
     assert other["seconds"] == expected
 
 
@@ -144,22 +146,32 @@ def test_a_stage_waits_for_the_same_one_of_the_round_before(store: Any) -> None:
     assert trace(store)["spans"][-1]["waited_s"] == 1.0
 
 
-def test_errands_are_drawn_once_their_run_has_ended(store: Any) -> None:
+def test_steps_of_jobs_that_have_ended_are_drawn(store: Any) -> None:
     whole_round(store, 10.0)
     assert trace(store)["tuning_s"] == 7.0
-    ended(store, MINE, ("import", "host", 0.0, 4.0), ("evaluate", "device", 20.0, 5.0))
-    ended(store, OTHER, ("compile", "host", 8.0, 4.0), ("evaluate", "device", 90.0, 5.0))
+    ended(store, MINE, ("import", "host", 0.0, 4.0), ("measure", "device", 20.0, 5.0))
+    ended(store, OTHER, ("compile", "host", 8.0, 4.0), ("measure", "device", 90.0, 5.0))
     found = trace(store)
-    errands = [s for s in found["spans"] if not s["task_id"]]
-    assert [(s["job"], s["stage"], s["resource"], s["start_s"], s["end_s"]) for s in errands] == [
+    steps = [s for s in found["spans"] if not s["task_id"]]
+    assert [(s["job"], s["stage"], s["resource"], s["start_s"], s["end_s"]) for s in steps] == [
         (MINE, "import", "host", 0, 4), (OTHER, "compile", "host", 8, 12),
-        (MINE, "evaluate", "device", 20, 25),
+        (MINE, "measure", "device", 20, 25),
     ]  # fmt: skip
     assert (found["started_at"], found["tuning_s"]) == (T0, 25.0)
-    assert found["jobs"][0]["stages"]["errands"] == 2
-    assert found["jobs"][0]["seconds"]["errands"] == 9.0
+    assert found["jobs"][0]["stages"]["steps"] == 2
+    assert found["jobs"][0]["seconds"]["steps"] == 9.0
     assert list(replay_of(found).lanes) == [(MINE, "t")]
     assert sum(r["stages"] for r in found["resources"]) == 4
+
+
+def test_steps_of_a_job_that_runs_are_drawn_as_committed(store: Any) -> None:
+    whole_round(store, 10.0)
+    key = StepKey(MINE, StepKind.COMPILE)
+    store.commit_step(StepRun(key, Compiled(""), T0 + 18.0, 2.0, (), "host 1", 3))
+    found = trace(store)
+    assert ("compile", 8.0, 10.0) in times(found)
+    assert found["jobs"][0]["stages"]["steps"] == 1
+    assert found["jobs"][0]["retried"] == 1
 
 
 def test_later_attempts_are_counted_and_do_not_only_wait(store: Any) -> None:

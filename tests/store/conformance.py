@@ -13,12 +13,14 @@ from tunefleet.core.stage import (
     StageKind,
     StageRun,
 )
+from tunefleet.core.step import StepKind
 from tunefleet.errors import InputError, InternalError
 
 from . import values as v
 from .conformance_jobs import Jobs, Tasks
 from .conformance_results import Champions, Records, Winners, record_ids
 from .conformance_stages import Commits, Reading, Windows
+from .conformance_steps import StepLog, step
 
 KEY = StageKey("job", "t", 0, StageKind.SELECT)
 OF_JOB: dict[str, Any] = {
@@ -42,6 +44,11 @@ OF_STORE: dict[str, Any] = {
     "open_job": lambda s: s.open_job(v.make_spec(), job_id="job", now=0.0),
     "jobs": lambda s: s.jobs(),
     "stages_between": lambda s: s.stages_between(0.0, 1.0),
+    "commit_step": lambda s: s.commit_step(step(StepKind.VERIFY)),
+    "step": lambda s: s.step(step(StepKind.VERIFY).key),
+    "steps": lambda s: s.steps("o"),
+    "forget_steps": lambda s: s.forget_steps("o"),
+    "steps_between": lambda s: s.steps_between(0.0, 1.0),
     "records": record_ids,
     "best": lambda s: s.best("t", v.DEVICE, v.TOOLCHAIN),
 }
@@ -75,5 +82,7 @@ class Errors:
         store.close()
 
 
-class StoreConformance(Jobs, Tasks, Commits, Reading, Windows, Records, Champions, Winners, Errors):
+class StoreConformance(
+    Jobs, Tasks, Commits, Reading, Windows, StepLog, Records, Champions, Winners, Errors
+):
     """Every sentence of the contract. The groups are not collected by themselves."""

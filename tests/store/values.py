@@ -22,7 +22,7 @@ from tunefleet.core.stage import (
     StageRun,
     UpdateResult,
 )
-from tunefleet.core.target import Target
+from tunefleet.core.target import CpuTarget
 from tunefleet.core.task import Task, WeightedTask
 from tunefleet.core.trial import (
     Built,
@@ -50,7 +50,7 @@ def make_spec(
 ) -> JobSpec:
     tensor = TensorSpec("x", (1, 3, 224, 224), "float32")
     network = NetworkInfo(name, "zoo", f"digest of {name}", (tensor,), (tensor,))
-    target = Target("skylake", 4)
+    target = CpuTarget("skylake", 4)
     return JobSpec(network, target, device, toolchain, Budget(trials=64), TuneSettings())
 
 
@@ -125,7 +125,9 @@ specs = st.builds(
         inputs=st.tuples(st.builds(TensorSpec, words, st.just((2, 3)), words)),
         outputs=st.just(()),
     ),
-    target=st.builds(Target, mcpu=words, threads=st.integers(1, 99), mattr=st.tuples(words, words)),
+    target=st.builds(
+        CpuTarget, mcpu=words, threads=st.integers(1, 99), mattr=st.tuples(words, words)
+    ),
     device=st.builds(
         DeviceIdentity,
         kind=words,

@@ -15,6 +15,7 @@ from tunefleet.cli import (
     control,
     costmodel,
     dataset,
+    devices,
     inspect,
     simulate,
     store,
@@ -48,10 +49,12 @@ for command in (
     control.pause,
     control.resume,
     control.cancel,
+    devices.devices,
     inspect.doctor,
     inspect.version,
 ):
     app.command()(command)
+app.add_typer(devices.app)
 app.add_typer(dataset.app)
 app.add_typer(costmodel.app)
 app.add_typer(store.app)

@@ -16,6 +16,7 @@ from tunefleet.core.events import (
     LaneUpdated,
     Note,
     PhaseStarted,
+    Prepared,
     Progressed,
     ResourceBack,
     ResourceQuarantined,
@@ -24,7 +25,7 @@ from tunefleet.core.events import (
     StageProgressed,
     StageStarted,
 )
-from tunefleet.core.stage import StageKey, StageKind, UpdateResult
+from tunefleet.core.stage import Kind, StageKey, StageKind, UpdateResult
 
 #: Notes that are kept, the last ones.
 NOTES = 4
@@ -73,7 +74,7 @@ class Progress:
     running: dict[StageKey, Running] = field(default_factory=dict)
     held: JobHeld | None = None
     ended: JobEnded | None = None
-    spent: dict[StageKind, float] = field(default_factory=dict)
+    spent: dict[Kind, float] = field(default_factory=dict)
     #: Estimated latency of the network after each round, as soon as every task has one.
     history: list[float] = field(default_factory=list)
     notes: deque[Note] = field(default_factory=lambda: deque(maxlen=NOTES))
@@ -89,6 +90,8 @@ class Progress:
             case JobOpened():
                 self.job_id, self.resumed, self.budget = event.job_id, event.resumed, event.budget
                 self._elapsed = (event.elapsed_s, now)
+            case Prepared():
+                self.peak_gflops = event.peak_gflops
             case JobHeld():
                 self.held = event
             case JobContinued():
@@ -234,6 +237,6 @@ class Progress:
         )
 
 
-def _usual_resource(kind: StageKind) -> str:
+def _usual_resource(kind: Kind) -> str:
     """Where a stage runs that was started without a scheduler."""
     return "device" if kind is StageKind.PROFILE else "host"

@@ -140,10 +140,7 @@ def tune(
         "whole": whole,
         "trust": trust,
     }
-    if len(networks) == 1:
-        _tune_one(networks[0], context, importing, request, json, quiet=quiet)
-    else:
-        _tune_all(networks, context, importing | request, json, quiet=quiet)
+    _tune(networks, context, importing | request, json, quiet=quiet)
 
 
 def _settings(given: dict[str, dict[str, Any]], *, transfer: bool) -> Any:
@@ -199,31 +196,9 @@ def _watched(networks: list[str], *, quiet: bool) -> Iterator[View]:
             ) from None
 
 
-def _tune_one(
-    network: str,
-    context: dict[str, Any],
-    importing: dict[str, Any],
-    request: dict[str, Any],
-    json: str | None,
-    *,
-    quiet: bool,
-) -> None:
-    with _watched([network], quiet=quiet) as view:
-        from tunefleet.runs.session import BenchmarkContext, Session
-
-        with Session(BenchmarkContext(**context), observer=view.observer(0)) as session:
-            session.from_network(network, **importing)
-            view.overview.jobs[0].peak_gflops = session.peak_gflops
-            result = session.autotune(**request).build().save().evaluate().result()
-    from tunefleet.cli.summary import show
-
-    output.tell(json, result, lambda: show(result, tasks=20))
-    _check_search(network, result)
-
-
 def _check_search(network: str, result: dict[str, Any]) -> None:
     """A search that measured nothing is no success, though there is something to run."""
-    from tunefleet.runs.results import search_failed
+    from tunefleet.stages.result import search_failed
 
     reason = search_failed(result)
     if reason:
@@ -233,7 +208,7 @@ def _check_search(network: str, result: dict[str, Any]) -> None:
         )
 
 
-def _tune_all(
+def _tune(
     networks: list[str],
     context: dict[str, Any],
     request: dict[str, Any],
@@ -241,7 +216,7 @@ def _tune_all(
     *,
     quiet: bool,
 ) -> None:
-    """Several networks at once; the first error is raised when all have ended."""
+    """Networks at once; the first error is raised when all have ended."""
     clock = time.monotonic()
     with _watched(networks, quiet=quiet) as view:
         from tunefleet.runs.context import BenchmarkContext
@@ -249,16 +224,20 @@ def _tune_all(
 
         base = BenchmarkContext(**context)
         outcomes = tune_networks(networks, context=base, observer=view.observer, **request)
-    told = [str(o.error) if o.result is None else o.result for o in outcomes]
     wall_s = time.monotonic() - clock
-    from tunefleet.cli.summary import show_several
 
-    output.tell(
-        json,
-        [o.result or {"error": str(o.error)} for o in outcomes],
-        lambda: show_several(networks, told, wall_s=wall_s, shares=view.shares()),
-    )
+    def show() -> None:
+        from tunefleet.cli import summary
+
+        if len(outcomes) > 1:
+            told = [str(o.error) if o.result is None else o.result for o in outcomes]
+            summary.show_several(networks, told, wall_s=wall_s, shares=view.shares())
+        elif outcomes[0].result is not None:
+            summary.show(outcomes[0].result, tasks=20)
+
     failed = next((o.error for o in outcomes if o.error is not None), None)
+    if len(outcomes) > 1 or failed is None:
+        output.tell(json, [o.result or {"error": str(o.error)} for o in outcomes], show)
     if failed is not None:
         raise failed
     for network, outcome in zip(networks, outcomes, strict=True):

@@ -26,6 +26,13 @@ class JobOpened:
 
 
 @dataclass(frozen=True, slots=True)
+class Prepared:
+    """A network is imported and checked. `peak_gflops`: what its device reaches at best."""
+
+    peak_gflops: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class LaneUpdated:
     """The state of one task after a stage; `known_s` is what earlier jobs reached. Nothing more is
     tried of one that is `exhausted`."""
@@ -121,6 +128,7 @@ class Note:
 Event = (
     PhaseStarted
     | JobOpened
+    | Prepared
     | JobHeld
     | JobContinued
     | JobEnded

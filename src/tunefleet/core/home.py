@@ -56,6 +56,16 @@ class Home:
         return self.root / "modules"
 
     @property
+    def objects(self) -> Path:
+        """Modules and libraries on their way, a folder for each preparation and run."""
+        return self.root / "objects"
+
+    @property
+    def devices(self) -> Path:
+        """The devices that the user has named."""
+        return self.root / "devices.json"
+
+    @property
     def bugs(self) -> Path:
         """What is to be reported of internal errors."""
         return self.root / "bugs"

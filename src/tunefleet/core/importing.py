@@ -1,9 +1,10 @@
-"""What a user says of how a network is to be imported."""
+"""What a user says of a network: where it is, and how it is to be imported."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tunefleet.core.ids import digest
 from tunefleet.core.shapes import ShapeRequest
 
 
@@ -20,3 +21,21 @@ class ImportOptions:
 
 #: Nothing in particular is asked.
 DEFAULT_IMPORT = ImportOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkSource:
+    """A network before it is imported: its specification (a path, or a name of the zoo), its name,
+    the digest of its files, and how it is to be imported."""
+
+    spec: str
+    name: str
+    content: str
+    options: ImportOptions = DEFAULT_IMPORT
+
+    @property
+    def identity(self) -> str:
+        """Agrees where an import would make the same: wherever the files lie."""
+        shapes = self.options.shapes
+        asked = [shapes.shapes, shapes.dims, shapes.constants, self.options.whole]
+        return digest([self.content, asked])

@@ -8,8 +8,10 @@ from enum import StrEnum
 from tunefleet.core.budget import Budget
 from tunefleet.core.identity import DeviceIdentity, ToolchainIdentity
 from tunefleet.core.ids import digest
+from tunefleet.core.importing import NetworkSource
 from tunefleet.core.network import NetworkInfo
 from tunefleet.core.settings import TuneSettings
+from tunefleet.core.step import Preparation
 from tunefleet.core.target import Target
 
 
@@ -22,7 +24,10 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """What was asked for. `fingerprint` says when the same command means the same job."""
+    """What was asked for. `fingerprint` says when the same command means the same job.
+
+    `network` is what is known without an import; `source` is None in jobs of earlier versions.
+    """
 
     network: NetworkInfo
     target: Target
@@ -30,6 +35,15 @@ class JobSpec:
     toolchain: ToolchainIdentity
     budget: Budget
     settings: TuneSettings
+    source: NetworkSource | None = None
+
+    @property
+    def preparation(self) -> Preparation:
+        """What its import and check are found by. Raises ValueError for a job of an earlier
+        version."""
+        if self.source is None:
+            raise ValueError(f"{self.network.name}: its job does not say where it came from")
+        return Preparation(self.source, self.target, self.device, self.toolchain)
 
     @property
     def fingerprint(self) -> str:

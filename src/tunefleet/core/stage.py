@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from tunefleet.core.step import StepKind
 from tunefleet.core.trial import Built, Candidate, Failure, Measurement
 
 
@@ -23,12 +24,19 @@ class StageKind(StrEnum):
 STAGE_ORDER = (StageKind.SELECT, StageKind.BUILD, StageKind.PROFILE, StageKind.UPDATE)
 
 
+#: What a scheduler orders: stages of a task, or steps of a network.
+Kind = StageKind | StepKind
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class StageKey:
+    """In a store `kind` is a StageKind. To a scheduler the steps of a network are one round of a
+    lane whose task is "", so that one rule holds for both."""
+
     job_id: str
     task_id: str
     iteration: int
-    kind: StageKind
+    kind: Kind
 
     def __str__(self) -> str:
         return f"{self.kind} {self.task_id[:8]}#{self.iteration} of job {self.job_id[:8]}"

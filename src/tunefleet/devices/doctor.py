@@ -145,19 +145,19 @@ def _load() -> Check:
 
 
 def _peak(threads: int) -> Check:
-    from tunefleet.devices.reference import peak_gflops
+    from tunefleet.devices.cpu import LocalCpu
 
     with tempfile.TemporaryDirectory() as directory:
-        reached = peak_gflops(native_target(threads), directory)
+        reached = LocalCpu(threads).peak(native_target(threads), directory)
     return _fine(f"{reached:.0f} GFLOP/s float32, measured")
 
 
 def _noise(threads: int) -> Check:
-    from tunefleet.devices.reference import Reference
+    from tunefleet.devices.cpu import LocalCpu
 
     with tempfile.TemporaryDirectory() as directory:
-        reference = Reference(native_target(threads), directory)
-        times = [reference.measure() for _ in range(12)]
+        device, target = LocalCpu(threads), native_target(threads)
+        times = [device.reference(target, directory) for _ in range(12)]
     spread = max(times) / min(times) - 1
     value = f"the reference kernel varies by {spread:.1%} over {len(times)} measurements"
     if spread > 0.03:

@@ -1,45 +1,88 @@
-"""The profile stage: shared libraries -> latencies, on the threads the target names."""
+"""How programs are measured and compared, whatever device runs them."""
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
-from tunefleet.compiler.code.build import is_memory, one_line
-from tunefleet.compiler.graph.winograd import fitting
-from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.core.device import DeviceDescription
 from tunefleet.core.settings import MeasureSettings
+from tunefleet.core.target import Target
 from tunefleet.core.task import TaskWeights
-from tunefleet.core.trial import Built, Failure, FailureKind, Measurement
-from tunefleet.devices.runners import in_turn, random_array, runner, runner_in_network
-from tunefleet.errors import raise_mistake
-
-tvm = load_tvm()
+from tunefleet.core.trial import Built, Failure, FailureKind, Measurement, ranking_latency
+from tunefleet.devices import reference
+from tunefleet.devices._base import NO_WEIGHTS, Array, Check, Program, Runs, Transfers
+from tunefleet.devices.runners import random_array
+from tunefleet.errors import DeviceError, TunefleetError, raise_mistake
 
 _TOLERANCE = 1e-4
-_CHECK_RUNS = 5
-_LONG_RUN_S = 0.02
-_NO_WEIGHTS = TaskWeights()
+#: Seconds that a check or a kernel of ours may take.
+_OWN_LIMIT_S = 60.0
+#: How often a program is tried that is not known to be at fault.
+_LIVES = 3
+_FLUSH = "cache_flush_cpu_non_first_arg"
+
+T = TypeVar("T")
 
 
-def profile_candidate(
-    built: Built,
-    settings: MeasureSettings,
-    best_s: float | None,
-    weights: TaskWeights = _NO_WEIGHTS,
-) -> Measurement | Failure:
-    """Measure one candidate: warm-up, then short repeats, with `weights` as cold as in the network.
+class _Failed(Exception):
+    """One of several programs failed."""
 
-    `best_s` is the best latency of the task so far; a candidate far behind it is cut short.
-    """
-    try:
-        run = runner(built) if settings.flush_cache else runner_in_network(built, weights)
-        flush = "cache_flush_cpu_non_first_arg" if settings.flush_cache else ""
+    def __init__(self, index: int, failure: Failure) -> None:
+        self.index = index
+        self.failure = failure
+
+
+class MeasuringDevice(ABC):
+    """A `Device` made of what a kind must do itself: run a program, and say whose fault an error
+    is."""
+
+    def __init__(self) -> None:
+        self.transfers = Transfers()
+        self._references: dict[tuple[Target, str], Built] = {}
+        self._reference_runs: dict[tuple[Target, str], Runs] = {}
+
+    @abstractmethod
+    def describe(self) -> DeviceDescription: ...
+
+    @abstractmethod
+    def load(self, built: Built, limit_s: float) -> Program: ...
+
+    @abstractmethod
+    def _runs(
+        self, built: Built, weights: TaskWeights, limit_s: float, arguments: Sequence[Any] = ()
+    ) -> Runs:
+        """A program with `arguments` or, without, random ones; with weights as cold as they are in
+        the network. One call may take `limit_s`."""
+
+    @abstractmethod
+    def _in_turn(self, candidates: Sequence[Built]) -> list[Any]:
+        """Arguments of programs that never run at once."""
+
+    @abstractmethod
+    def _blame(self, error: Exception) -> Failure | None:
+        """What an error says of the program that ran; None where it says nothing of it. Raises
+        what the device is to blame for."""
+
+    def measure(
+        self,
+        built: Built,
+        settings: MeasureSettings,
+        best_s: float | None,
+        weights: TaskWeights = NO_WEIGHTS,
+    ) -> Measurement | Failure:
+        return self._guarded(lambda: self._measured(built, settings, best_s, weights))
+
+    def _measured(
+        self, built: Built, settings: MeasureSettings, best_s: float | None, weights: TaskWeights
+    ) -> Measurement:
+        flush = _FLUSH if settings.flush_cache else ""
+        cold = NO_WEIGHTS if settings.flush_cache else weights
+        run = self._runs(built, cold, settings.timeout_s)
         warm = run(number=1, repeat=settings.slow_repeats, preprocess=flush)
         estimate = min(warm)
         if best_s is not None and estimate > settings.give_up_ratio * best_s:
@@ -50,89 +93,140 @@ def profile_candidate(
         fitting = int(settings.budget_s / (number * estimate))
         repeats = max(settings.slow_repeats, min(settings.repeats, fitting))
         return Measurement(tuple(run(number=number, repeat=repeats, preprocess=flush)))
-    except Exception as error:
-        raise_mistake(error)
-        kind = FailureKind.RUN_MEMORY if is_memory(error) else FailureKind.RUN_ERROR
-        return Failure(kind, one_line(error))
+
+    def measure_interleaved(
+        self,
+        candidates: Sequence[Built],
+        settings: MeasureSettings,
+        weights: TaskWeights = NO_WEIGHTS,
+    ) -> list[Measurement | Failure]:
+        outcomes: dict[int, Measurement | Failure] = {}
+        while len(outcomes) < len(candidates):
+            left = [i for i in range(len(candidates)) if i not in outcomes]
+            chosen = [candidates[i] for i in left]
+            try:
+                latencies = self._interleaved(chosen, settings, weights)
+            except _Failed as failed:  # the others again: a device may have lost all of them
+                outcomes[left[failed.index]] = failed.failure
+                continue
+            outcomes |= {i: Measurement(tuple(own)) for i, own in zip(left, latencies, strict=True)}
+        return [outcomes[i] for i in range(len(candidates))]
+
+    def _interleaved(
+        self, candidates: Sequence[Built], settings: MeasureSettings, weights: TaskWeights
+    ) -> list[list[float]]:
+        """Latencies of each; raises _Failed for the first that fails."""
+        for _ in range(_LIVES):
+            latencies: list[list[float]] = [[] for _ in candidates]
+            running = 0
+            try:
+                prepared = []
+                arguments = self._in_turn(candidates)
+                for running, built in enumerate(candidates):
+                    own = arguments[running]
+                    run = self._runs(built, weights, settings.timeout_s, own)
+                    estimate = min(run(number=1, repeat=3, preprocess=""))
+                    number = max(1, math.ceil(settings.min_repeat_ms * 1e-3 / estimate))
+                    prepared.append((run, number))
+                for _ in range(max(1, settings.final_repeats // 5)):
+                    for running, (run, number) in enumerate(prepared):
+                        latencies[running] += run(number=number, repeat=5, preprocess="")
+                return latencies
+            except TunefleetError:
+                raise
+            except Exception as error:
+                raise_mistake(error)
+                failure = self._blame(error)
+                if failure is not None:
+                    raise _Failed(running, failure) from error
+        raise _Failed(running, _given_up())
+
+    def verify(self, default: Built, candidate: Built, seed: int) -> Check:
+        outcome = self._guarded(lambda: self._compared(default, candidate, seed))
+        if isinstance(outcome, Failure):
+            return Check(f"outputs cannot be compared: {outcome.text}", math.inf)
+        return outcome
+
+    def _compared(self, default: Built, candidate: Built, seed: int) -> Check:
+        arrays = [random_array(*types, seed + i) for i, types in enumerate(default.args)]
+        ours, theirs = (self.load(each, _OWN_LIMIT_S) for each in (default, candidate))
+        expected, default_s = ours.run(arrays)
+        if expected.dtype.kind == "f" and not np.isfinite(expected).all():
+            # The root of a sum of squares, say, whose squares are an argument.
+            arrays = [np.abs(array) if array.dtype.kind == "f" else array for array in arrays]
+            expected, default_s = ours.run(arrays)
+        actual, _ = theirs.run(arrays)
+        return Check(difference(expected, actual), default_s)
+
+    def reference(self, target: Target, directory: str) -> float:
+        """Low quantile of short repeats, some 30 ms in all."""
+
+        def measured() -> float:
+            key = (target, directory)
+            if key not in self._references:
+                self._references[key] = reference.reference_kernel(target, directory)
+            if key not in self._reference_runs:
+                runs = self._runs(self._references[key], NO_WEIGHTS, _OWN_LIMIT_S)
+                runs(number=1, repeat=reference.REPEATS, preprocess="")
+                self._reference_runs[key] = runs
+            runs = self._reference_runs[key]
+            latencies = runs(number=1, repeat=reference.REPEATS, preprocess="")
+            return ranking_latency(tuple(latencies))
+
+        return self._own("reference", measured)
+
+    def peak(self, target: Target, directory: str) -> float:
+        def measured() -> float:
+            best = 0.0
+            for flops, built in reference.peak_kernels(target, directory):
+                run = self._runs(built, NO_WEIGHTS, _OWN_LIMIT_S)
+                best = max(best, flops / min(run(number=1, repeat=150, preprocess="")) / 1e9)
+            return best
+
+        return self._own("peak", measured)
+
+    def reset(self) -> None:
+        self._reference_runs.clear()
+
+    def close(self) -> None:
+        self.reset()
+
+    def _guarded(self, call: Callable[[], T]) -> T | Failure:
+        """What a call of one program's gives, or the program's failure."""
+        for _ in range(_LIVES):
+            try:
+                return call()
+            except TunefleetError:
+                raise
+            except Exception as error:
+                raise_mistake(error)
+                failure = self._blame(error)
+                if failure is not None:
+                    return failure
+        return _given_up()
+
+    def _own(self, name: str, call: Callable[[], T]) -> T:
+        """What a call gives that runs a kernel of ours: where it fails, the device does."""
+        outcome = self._guarded(call)
+        if isinstance(outcome, Failure):
+            raise DeviceError(
+                f"the {name} kernel fails: {outcome.text}", cure="compare its target with it"
+            )
+        return outcome
 
 
-def profile_interleaved(
-    candidates: Sequence[Built],
-    settings: MeasureSettings,
-    weights: TaskWeights = _NO_WEIGHTS,
-) -> list[Measurement | Failure]:
-    """Measure finalists in turn, A B C A B C ..., so that a slow minute hits all of them alike;
-    `weights` are as cold as in the network."""
-    prepared: list[Any] = []
-    arguments = in_turn(candidates)
-    for built, own in zip(candidates, arguments, strict=True):
-        try:
-            run = runner_in_network(built, weights, own)
-            estimate = min(run(number=1, repeat=3, preprocess=""))
-            prepared.append((run, max(1, math.ceil(settings.min_repeat_ms * 1e-3 / estimate))))
-        except Exception as error:
-            raise_mistake(error)
-            prepared.append(Failure(FailureKind.RUN_ERROR, one_line(error)))
-    latencies: list[list[float]] = [[] for _ in candidates]
-    rounds = max(1, settings.final_repeats // 5)
-    for _ in range(rounds):
-        for index, entry in enumerate(prepared):
-            if not isinstance(entry, Failure):
-                run, number = entry
-                latencies[index] += run(number=number, repeat=5, preprocess="")
-    return [
-        entry if isinstance(entry, Failure) else Measurement(tuple(values))
-        for entry, values in zip(prepared, latencies, strict=True)
-    ]
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """How a candidate's output compares with the default schedule's on random input.
-
-    `difference` is "" when they agree; `default_s` is the fastest of a few runs of the default, in
-    seconds.
-    """
-
-    difference: str
-    default_s: float
-
-
-def check_output(default: Built, candidate: Built, seed: int) -> Check:
-    """Run both programs on the same random input, the candidate in whatever form it is.
-
-    The tolerance follows from float32 sums in another order: relative to the largest output.
-    """
-    arrays = [random_array(*types, seed + i) for i, types in enumerate(default.args)]
-    expected, default_s = _output(default, arrays)
-    if expected.dtype.kind == "f" and not np.isfinite(expected).all():
-        # The root of a sum of squares, say, whose squares are an argument.
-        arrays = [np.abs(array) if array.dtype.kind == "f" else array for array in arrays]
-        expected, default_s = _output(default, arrays)
-    actual, _ = _output(candidate, arrays)
+def difference(expected: Array, actual: Array) -> str:
+    """What two outputs differ by, or ""."""
     if expected.dtype.kind != "f":
-        same = np.array_equal(expected, actual)
-        return Check("" if same else "integer outputs differ", default_s)
+        return "" if np.array_equal(expected, actual) else "integer outputs differ"
     finite = np.isfinite(expected)
     if not np.array_equal(finite, np.isfinite(actual)):
-        return Check("outputs are not finite", default_s)
+        return "outputs are not finite"
     expected, actual = expected[finite], actual[finite]
     scale = float(np.abs(expected).max(initial=0.0)) or 1.0
     worst = float(np.abs(expected - actual).max(initial=0.0)) / scale
-    text = "" if worst <= _TOLERANCE else f"outputs differ by {worst:.1e} of the largest output"
-    return Check(text, default_s)
+    return "" if worst <= _TOLERANCE else f"outputs differ by {worst:.1e} of the largest output"
 
 
-def _output(built: Built, arrays: Sequence[Any]) -> tuple[Any, float]:
-    """The last argument of a program on given ones, and the seconds of its fastest run."""
-    library = tvm.runtime.load_module(built.path)
-    pairs = zip(arrays, built.args, strict=True)
-    arguments = [tvm.runtime.tensor(fitting(a, shape)) for a, (shape, _) in pairs]
-    fastest = math.inf
-    for _ in range(_CHECK_RUNS):
-        started = time.perf_counter()
-        library["main"](*arguments)
-        fastest = min(fastest, time.perf_counter() - started)
-        if fastest > _LONG_RUN_S:  # the first run is slower by page faults, but not this much
-            break
-    return arguments[-1].numpy(), fastest
+def _given_up() -> Failure:
+    return Failure(FailureKind.RUN_CRASH, f"the device lost its session {_LIVES} times")

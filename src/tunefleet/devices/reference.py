@@ -3,19 +3,19 @@ how fast it can be at all."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from tunefleet.compiler.code.build import compile_module
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.core.target import Target
-from tunefleet.core.trial import Built, Failure, ranking_latency
-from tunefleet.devices.measuring import runner
+from tunefleet.core.trial import Built, Failure
 from tunefleet.errors import SetupError
 
 tvm = load_tvm()
 
 _REFERENCE_SIZE = 384
-_REFERENCE_REPEATS = 30
+REPEATS = 30
 
 #: Register tiles (rows, columns) tried for the peak: AVX2's 16 and AVX-512's 32 registers.
 _PEAK_TILES = ((6, 16), (4, 24), (12, 32), (8, 48))
@@ -23,28 +23,18 @@ _PEAK_DEPTH = 256
 _PEAK_TILES_PER_THREAD = 64
 
 
-class Reference:
+def reference_kernel(target: Target, directory: str) -> Built:
     """A blocked float32 matmul on every thread of the target."""
-
-    def __init__(self, target: Target, directory: str) -> None:
-        self._run = runner(_built(_matmul(), target, "reference", directory))
-        self.measure()
-
-    def measure(self) -> float:
-        """Seconds of one run: low quantile of short repeats, some 30 ms in all."""
-        return ranking_latency(tuple(self._run(number=1, repeat=_REFERENCE_REPEATS, preprocess="")))
+    return _built(_matmul(), target, "reference", directory)
 
 
-def peak_gflops(target: Target, directory: str) -> float:
-    """float32 GFLOP/s of the best of a few register-blocked kernels whose data stay in L1."""
-    best = 0.0
+def peak_kernels(target: Target, directory: str) -> Iterator[tuple[float, Built]]:
+    """Register-blocked kernels whose data stay in L1, each with its floating-point operations."""
     for rows, columns in _PEAK_TILES:
         tiles = target.threads * _PEAK_TILES_PER_THREAD
         module = _tile_products(tiles, rows, columns)
-        run = runner(_built(module, target, f"peak-{rows}x{columns}", directory))
-        seconds = min(run(number=1, repeat=150, preprocess=""))
-        best = max(best, 2.0 * tiles * rows * columns * _PEAK_DEPTH / seconds / 1e9)
-    return best
+        flops = 2.0 * tiles * rows * columns * _PEAK_DEPTH
+        yield flops, _built(module, target, f"peak-{rows}x{columns}", directory)
 
 
 def _built(module: Any, target: Target, name: str, directory: str) -> Built:

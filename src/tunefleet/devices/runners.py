@@ -28,7 +28,7 @@ _COLD_BYTES = 64 * 2**10
 _NO_CACHE_BYTES = 128 * 2**20
 _MOST_COPIES = 256
 #: How many random bytes there are before they repeat.
-_RANDOM_BYTES = 2**20
+RANDOM_BYTES = 2**20
 
 
 def runner(built: Built, arguments: Sequence[Any] = ()) -> Any:
@@ -53,10 +53,8 @@ def runner_in_network(built: Built, weights: TaskWeights, arguments: Sequence[An
     Inputs stay warm, as what the kernel before has just written. The copies together are what the
     whole network's weights are, up to a size that no cache holds.
     """
-    size = sum(nbytes(*built.args[i]) for i in weights.arguments)
-    between = min(weights.between, _NO_CACHE_BYTES)
-    copies = min(_MOST_COPIES, math.ceil(between / size)) if size else 0
-    if size < _COLD_BYTES or copies < 2:
+    copies = copies_of(built, weights)
+    if copies < 2:
         return runner(built, arguments)
     function = tvm.runtime.load_module(built.path)["main"]
     following = itertools.cycle(_rotation(built, weights.arguments, copies))
@@ -75,13 +73,27 @@ def runner_in_network(built: Built, weights: TaskWeights, arguments: Sequence[An
     return run
 
 
-def _rotation(built: Built, weights: Sequence[int], copies: int) -> list[list[Any]]:
-    """The arguments of each run: copies of the weights one behind another, the rest shared."""
+def copies_of(built: Built, weights: TaskWeights) -> int:
+    """How many copies of the weights take turns; 0 where warm ones tell the same."""
+    size = sum(nbytes(*built.args[i]) for i in weights.arguments)
+    between = min(weights.between, _NO_CACHE_BYTES)
+    copies = min(_MOST_COPIES, math.ceil(between / size)) if size else 0
+    return 0 if size < _COLD_BYTES or copies < 2 else copies
+
+
+def placed(built: Built, weights: Sequence[int]) -> tuple[dict[int, int], int]:
+    """Where the weights of one copy begin, by argument, and the bytes from one copy to the next."""
     begins = {}
     step = 0
     for i in weights:
         begins[i] = step
         step += -(-nbytes(*built.args[i]) // ALIGNMENT) * ALIGNMENT
+    return begins, step
+
+
+def _rotation(built: Built, weights: Sequence[int], copies: int) -> list[list[Any]]:
+    """The arguments of each run: copies of the weights one behind another, the rest shared."""
+    begins, step = placed(built, weights)
     # Of few sizes: neighbouring candidates share one.
     whole = 1 << (copies * step - 1).bit_length()
     memory = {i: _memory(built.args[i][1], whole) for i in weights}
@@ -102,7 +114,7 @@ def _rotation(built: Built, weights: Sequence[int], copies: int) -> list[list[An
 def _memory(dtype: str, size: int) -> NDArray[np.uint8]:
     """At least `size` aligned bytes of random numbers. Candidates come and go; writing them anew
     for each would take as long as measuring it."""
-    pattern = random_array((_RANDOM_BYTES // nbytes((1,), dtype),), dtype, 0).view(np.uint8)
+    pattern = random_array((RANDOM_BYTES // nbytes((1,), dtype),), dtype, 0).view(np.uint8)
     memory = aligned((size,), np.dtype(np.uint8))
     memory[:] = np.resize(pattern, size)
     return memory

@@ -1,5 +1,5 @@
 """A program as numbers. Each kind of feature is a documented schema with a version."""
 
-from tunefleet.features.packing import is_of_schema, pack, unpack
+from tunefleet.features.packing import is_of_schema, pack, schema_of, unpack
 
-__all__ = ["is_of_schema", "pack", "unpack"]
+__all__ = ["is_of_schema", "pack", "schema_of", "unpack"]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tunefleet.core.identity import DeviceIdentity
-from tunefleet.core.target import Target
+from tunefleet.core.target import CpuTarget, Target
 from tunefleet.features.context import device_numbers
 from tunefleet.hardware import Hardware, HardwareTable, Kind, shipped_table
 from tunefleet.hardware.vectors import vector_bits
@@ -38,9 +38,11 @@ class Place:
 
     @classmethod
     def of_job(cls, target: Target, device: DeviceIdentity) -> Place:
+        names = (device.key, device.name)
+        if not isinstance(target, CpuTarget):
+            return cls(names, gpu=True, identity=device)
         return cls(
-            names=(device.key, device.name),
-            gpu=target.kind in _GPUS,
+            names=names,
             processor=target.mcpu,
             features=target.mattr,
             threads=target.threads,

@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 SCHEMA = "per-store/1"
+#: Those of a row: of the store, then of the workload.
+COLUMNS = 164 + 8
 
 
 @lru_cache(maxsize=1)

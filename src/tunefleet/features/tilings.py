@@ -8,8 +8,9 @@ for each primitive that says more (`features/words.py`). Rows have 83 columns:
             its context (32) and its summary (32)
 
 Numbers of a primitive: the factors of a split from the innermost out (5), its extent, its parts,
-one-hot its axis from the end (4), the value of another choice, and what else is written (6). Those
-of a knob: what is written, its name and its value among it (6).
+one-hot its axis from the end (4), the value of another choice, and what else is written (6). A
+number of threads is a split into one part; the width of a fetch another choice. Those of a knob:
+what is written, its name and its value among it (6).
 Numbers of the summary: products of factors by level over the spatial axes (5) and the reduction
 axes (3), the last spatial and the last reduction axis by level (5 + 3), products of inner levels
 (register tile, with its steps of reduction, ...), unrolling, locations,
@@ -265,9 +266,10 @@ def _decision(instruction: Sequence[Any], options: NDArray[np.integer]) -> Any:
 
 
 def _told_values(word: Word, options: NDArray[np.integer]) -> NDArray[np.float64]:
-    """Options as choices of a word."""
+    """Options as choices of a word: those of a list as logarithms."""
     values = options.astype(np.float64)
-    return np.log2(1.0 + values) if word.kind == "unroll" else values
+    listed = word.listed or word.kind in ("unroll", "other")
+    return np.log2(1.0 + values) if listed else values
 
 
 def _whole(
@@ -289,7 +291,7 @@ def _write(rows: Array, word: Word, chosen: NDArray[np.float64]) -> None:
     rows[:, 1 + KINDS.index(word.kind)] = 1.0
     numbers = rows[:, _FIRST:]
     if word.kind in _SPLITS:
-        levels = _levels_of(chosen)
+        levels = _levels_of(word, chosen)
         width = min(levels.shape[1], _SPATIAL)
         numbers[:, :width] = levels[:, :width]
         numbers[:, 5] = levels.sum(axis=1)
@@ -302,8 +304,9 @@ def _write(rows: Array, word: Word, chosen: NDArray[np.float64]) -> None:
     numbers[:, 12 : 12 + len(word.numbers)] = word.numbers
 
 
-def _levels_of(factors: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Factors as logarithms from the innermost out."""
+def _levels_of(word: Word, chosen: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Factors of a split as logarithms from the innermost out."""
+    factors = np.exp2(chosen) - 1.0 if word.listed else chosen
     return np.log2(np.maximum(factors[:, ::-1], 1.0))
 
 
@@ -323,11 +326,11 @@ class _Summary:
     def add(self, word: Word, chosen: NDArray[np.float64]) -> None:
         kind = word.kind
         if kind == "spatial":
-            self._spatial.append((_levels_of(chosen), word.place))
+            self._spatial.append((_levels_of(word, chosen), word.place))
         elif kind == "reduction":
-            self._reduction.append((_levels_of(chosen), word.place))
+            self._reduction.append((_levels_of(word, chosen), word.place))
         elif kind == "split":
-            self._others = self._others + _levels_of(chosen)[:, 0]
+            self._others = self._others + _levels_of(word, chosen)[:, 0]
             self._other_count += 1
         elif kind in ("location", "compute_at") and chosen.shape[1]:
             self._locations.append(chosen[:, 0])

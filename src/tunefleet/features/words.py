@@ -6,6 +6,9 @@ same words, a `Skeleton`; what follows from the words is worked out once for eac
 
 auto_scheduler's steps, MetaSchedule's instructions up to its post-processing and AutoTVM's splits
 are understood; any other primitive (an entity of AutoTVM, a parameter of Kernel Tuner) is a knob.
+
+What MetaSchedule samples from a list is known by who reads it: steps of unrolling, the width of a
+fetch into shared memory, or, where a loop is split by it, threads of a GPU.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import takewhile
 from typing import Any
 
 #: What a word does; its place in a row's one-hot.
@@ -43,6 +47,8 @@ class Word:
     nest: int = 0
     place: int = 0
     numbers: tuple[float, ...] = ()
+    #: Of a split whose only factor was sampled from a list: its choice is log2(1 + threads).
+    listed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +159,8 @@ _INSTRUCTIONS = {
 #: Those that name things, or do what another has decided.
 _SILENT = frozenset(
     ("GetSBlock", "GetBlock", "GetLoops", "GetConsumers", "GetProducers", "GetChildBlocks",
-     "GetOutputBlocks", "Split", "Reorder", "ComputeAt", "Unannotate", "EnterPostproc")
+     "GetOutputBlocks", "Split", "Reorder", "ComputeAt", "Unannotate", "EnterPostproc",
+     "Bind", "SetScope")
 )  # fmt: skip
 _SAMPLING = ("SamplePerfectTile", "SampleCategorical", "SampleComputeLocation")
 _CHOSEN = {
@@ -172,10 +179,9 @@ def skeleton(keys: tuple[str, ...]) -> tuple[Skeleton, tuple[int, ...]]:
     nests: dict[str, int] = {}
     levels: dict[str, int] = {}
     shifts = 0
-    for number, key in enumerate(keys):
-        if key.startswith(END):
-            break
-        value = json.loads(key)
+    values = [json.loads(key) for key in takewhile(lambda key: not key.startswith(END), keys)]
+    readers = _readers(values)
+    for number, value in enumerate(values):
         kind = value[0]
         if kind == "GetLoops":
             nests |= dict.fromkeys(map(str, value[3]), number)
@@ -184,11 +190,35 @@ def skeleton(keys: tuple[str, ...]) -> tuple[Skeleton, tuple[int, ...]]:
         if kind in ("CHR", "CHW", "RF"):
             shifts += 1
         word = _word(kind, value, nests, levels, shifts)
+        if kind == "SampleCategorical":
+            word = _listed(word, number, readers.get(str(value[3][:1])))
         if word is not None:
             found.append((word, number, _chosen(kind, value)))
     words = _placed([word for word, _, _ in found], [size for _, _, size in found])
     sizes = tuple(size for _, _, size in found)
     return Skeleton(words, sizes), tuple(number for _, number, _ in found)
+
+
+#: The word of a fetch's width.
+_FETCH = "meta_schedule.cooperative_fetch"
+
+
+def _readers(values: Sequence[list[Any]]) -> dict[str, str]:
+    """Who reads what was sampled from a list: "Split" or an annotation, by the value's name."""
+    found: dict[str, str] = {}
+    for value in values:
+        if value[0] == "Split" and isinstance(value[1], list):
+            found |= {str([name]): "Split" for name in value[1][1:]}
+        elif value[0] == "Annotate" and value[2] == [_FETCH]:
+            found |= {str([name]): _FETCH for name in value[1][1:]}
+    return found
+
+
+def _listed(word: Word | None, number: int, reader: str | None) -> Word | None:
+    """The word of what was sampled from a list, by who reads it."""
+    if reader == "Split":
+        return Word("split", nest=number, listed=True)
+    return Word("other", numbers=(_name(_FETCH),)) if reader == _FETCH else word
 
 
 def _word(
@@ -245,7 +275,7 @@ def _placed(words: Sequence[Word], sizes: Sequence[int]) -> tuple[Word, ...]:
             place = seen.get((word.nest, size), 0)
             seen[word.nest, size] = place + 1
             kind = "split" if word.nest != main else "spatial" if size == parts else "reduction"
-            word = Word(kind, word.nest, place, word.numbers)
+            word = Word(kind, word.nest, place, word.numbers, word.listed)
         found.append(word)
     return tuple(reversed(found))
 

@@ -9,25 +9,30 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from threading import Thread
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from tunefleet.core.events import Event
 from tunefleet.core.stage import StageKey, StageRun
+from tunefleet.core.step import StepRun
 from tunefleet.scheduler.values import End, Resource
-from tunefleet.stages.runner import Lane, StageRunner
+from tunefleet.stages.place import Lane, LostInputError, StepRequest
+from tunefleet.stages.runner import StageRunner
 from tunefleet.store import Store
 from tunefleet.workers.pool import CallScope, WorkerPool
 from tunefleet.workers.space import with_space
 
-#: Seconds that `close` waits for an errand that compiles in this process and cannot be stopped.
+#: Seconds that `close` waits for what runs and cannot be stopped.
 _PATIENCE_S = 5.0
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What to run under a lease: a stage of `lane`, or an `errand`.
+    """What to run under a lease: a stage of `lane`, or a `step`.
 
-    `batch` is for select; `elapsed_s` is the job's age now.
+    `batch` is for select; `elapsed_s` is the job's age now. `again`: it is committed, and takes the
+    place of what was.
     """
 
     key: StageKey
@@ -36,18 +41,21 @@ class Assignment:
     lane: Lane | None = None
     batch: int = 0
     elapsed_s: float = 0.0
-    errand: Callable[[], object] | None = None
+    step: StepRequest | None = None
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How an assignment ended. `run` is what was committed of a stage; `error` fails the job."""
+    """How an assignment ended. `run` is what was committed; `error` fails the job; `lost` is what
+    has to be done again before."""
 
     assignment: Assignment
     end: End
     seconds: float = 0.0
-    run: StageRun | None = None
+    run: StageRun | StepRun | None = None
     error: Exception | None = None
+    lost: LostInputError | None = None
 
 
 class Executor(Protocol):
@@ -135,35 +143,54 @@ class LocalExecutor:
             for pool in self._pools:
                 pool.restart()
             report = Report(assignment, End.ABANDONED)
+        except LostInputError as error:
+            report = Report(assignment, End.LOST, time.perf_counter() - clock, lost=error)
         except Exception as error:
             report = Report(assignment, End.FAILED, error=error)
         del self._running[assignment.lease]
         self._report(report)
 
-    def _run(self, assignment: Assignment, scope: CallScope) -> StageRun | None:
-        """Run a stage and commit it; another attempt may have committed it meanwhile."""
-        if assignment.errand is not None:
-            assignment.errand()
-            return None
-        assert assignment.lane is not None
-        lane, key = assignment.lane, assignment.key
+    def _run(self, assignment: Assignment, scope: CallScope) -> StageRun | StepRun:
+        """Run a stage or step and commit it; another attempt may have committed it meanwhile."""
 
         def goes_on() -> None:
             if scope.cancelled:
                 raise CancelledError
 
-        tell = partial(self._tell, key.job_id)
-        made = with_space(
-            lambda: self._runner.run(lane, key, assignment.batch), self._folders, tell, goes_on
-        )
+        tell = partial(self._tell, assignment.key.job_id)
+
+        def with_room(work: Callable[[], T]) -> T:
+            return with_space(work, self._folders, tell, goes_on)
+
+        if assignment.step is not None:
+            return self._run_step(assignment, assignment.step, with_room, goes_on)
+        assert assignment.lane is not None
+        lane, key, again = assignment.lane, assignment.key, assignment.again
+        made = with_room(lambda: self._runner.run(lane, key, assignment.batch))
         goes_on()
-        where = self.resource.resource_id
-        run = replace(made, resource_id=where, attempt=assignment.attempt)
+        run = replace(made, resource_id=self.resource.resource_id, attempt=assignment.attempt)
         elapsed_s = assignment.elapsed_s + run.seconds
-        if with_space(
-            lambda: self._store.commit(run, elapsed_s=elapsed_s), self._folders, tell, goes_on
-        ):
+        if with_room(lambda: self._store.commit(run, elapsed_s=elapsed_s, again=again)):
             return run
         committed = self._store.stage(run.key)
         assert committed is not None
         return committed
+
+    def _run_step(
+        self,
+        assignment: Assignment,
+        request: StepRequest,
+        with_room: Callable[[Callable[[], Any]], Any],
+        goes_on: Callable[[], None],
+    ) -> StepRun:
+        committed = self._store.step(request.key)
+        if committed is not None and not assignment.again:
+            return committed  # by another job of the same preparation
+        made: StepRun = with_room(lambda: self._runner.run_step(request))
+        goes_on()
+        run = replace(made, resource_id=self.resource.resource_id, attempt=assignment.attempt)
+        if with_room(lambda: self._store.commit_step(run, again=assignment.again)):
+            return run
+        first = self._store.step(request.key)
+        assert first is not None
+        return first

@@ -1,10 +1,9 @@
-"""What runs under the live shell: the search of a job, and the errands before and after it."""
+"""What runs under the live shell: the search of a job, and the steps before and after it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Protocol
 
 from tunefleet.core.events import (
@@ -18,17 +17,29 @@ from tunefleet.core.events import (
     StageStarted,
 )
 from tunefleet.core.job import Job
-from tunefleet.core.stage import STAGE_ORDER, StageKind
+from tunefleet.core.stage import Kind, StageRun
+from tunefleet.core.step import StepKind, StepRun
 from tunefleet.core.task import Task
 from tunefleet.fleet.executor import Assignment, Report
-from tunefleet.scheduler.plan import FixedPlan
+from tunefleet.scheduler.plan import StepPlan
 from tunefleet.scheduler.tuning_plan import LaneProgress, TuningPlan
-from tunefleet.scheduler.values import ROLE_OF, JobEnd, JobRequest, Role, StartStage
-from tunefleet.stages.runner import Lane
+from tunefleet.scheduler.values import JobEnd, JobRequest, StartStage
+from tunefleet.stages.place import Lane, StepRequest
 
-#: Errands go before searches: someone waits for what they bring.
+#: Steps go before searches: someone waits for what they bring.
 _PRIORITY = 8
-_LANE = "errands"
+#: What a user is told a step is.
+PHASES = {
+    StepKind.SPLIT: "import",
+    StepKind.IMPORT: "import",
+    StepKind.CHECK: "check",
+    StepKind.BUILD_FINALISTS: "verify winners",
+    StepKind.SELECT_WINNERS: "verify winners",
+    StepKind.COMPILE: "compile",
+    StepKind.VERIFY: "verify",
+    StepKind.PUBLISH: "publish",
+    StepKind.MEASURE: "measure",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +117,7 @@ class Search:
             lane=Lane(self.job, self.tasks[key.task_id]),
             batch=self.plan.batch(key.task_id),
             elapsed_s=self.plan.elapsed_s(at),
+            again=start.again,
         )
 
     def started(self, start: StartStage) -> None:
@@ -113,7 +125,7 @@ class Search:
 
     def reported(self, report: Report, at: float, cause: str) -> None:
         key, run = report.assignment.key, report.run
-        if run is None:
+        if not isinstance(run, StageRun):
             self.observer(StageAbandoned(key, cause or "its worker was ended"))
             return
         self.observer(StageFinished(run, self.plan.trials, self.plan.elapsed_s(at)))
@@ -130,45 +142,55 @@ class Search:
 
 
 @dataclass(slots=True)
-class Errands:
-    """Steps that are no stages of a task but need the host or the device like them: importing a
-    network, choosing winners, measuring the whole. They run one after the other.
+class Steps:
+    """Steps of one network, one after the other: before its search, or after it.
 
-    To the scheduler they are rounds of a lane; a stage that no step needs does nothing.
+    To the scheduler they are one round of a lane. `done` are those that are committed, `again`
+    those of them that are wanted once more. `watcher` is the id under which the shell knows them.
     """
 
-    name: str
-    steps: Sequence[tuple[Role, Callable[[], object]]]
+    watcher: str
+    requests: Sequence[StepRequest]
+    done: Mapping[StepKind, StepRun]
+    observer: Observer
     then: Callable[[Ending], Sequence[Live]] = _nothing_more
     obeys: str = ""
-    observer: Observer = _unwatched
+    again: frozenset[StepKind] = frozenset()
     request: JobRequest = field(init=False)
-    _by_stage: dict[tuple[int, StageKind], Callable[[], object]] = field(init=False)
 
     def __post_init__(self) -> None:
-        stages = ((i, kind) for i in count() for kind in STAGE_ORDER)
-        self._by_stage = {}
-        for role, step in self.steps:
-            self._by_stage[next(s for s in stages if ROLE_OF[s[1]] is role)] = step
-        rounds = 1 + max((iteration for iteration, _ in self._by_stage), default=0)
+        done: frozenset[Kind] = frozenset(kind for kind in self.done if kind not in self.again)
         # Each step needs what the one before it left, so none may be brought forward.
         self.request = JobRequest(
-            self.name, FixedPlan({_LANE: rounds}), priority=_PRIORITY, lookahead=False
+            self.watcher,
+            StepPlan(done),
+            order=tuple(request.kind for request in self.requests),
+            priority=_PRIORITY,
+            lookahead=False,
         )
 
+    @property
+    def over(self) -> bool:
+        """Whether nothing is left to do."""
+        return all(r.kind in self.done and r.kind not in self.again for r in self.requests)
+
     def submitted(self) -> None:
-        pass
+        for kind, run in self.done.items():
+            if kind not in self.again:
+                self._remark(run)
 
     def assignment(self, start: StartStage, at: float) -> Assignment:
-        key = start.key
-        errand = self._by_stage.get((key.iteration, key.kind), _do_nothing)
-        return Assignment(key, start.lease, start.attempt, errand=errand)
+        kind = start.key.kind
+        request = next(r for r in self.requests if r.kind is kind)
+        again = start.again or kind in self.again
+        return Assignment(start.key, start.lease, start.attempt, step=request, again=again)
 
     def started(self, start: StartStage) -> None:
-        pass
+        self.observer(PhaseStarted(PHASES[StepKind(start.key.kind)]))
 
     def reported(self, report: Report, at: float, cause: str) -> None:
-        pass
+        if isinstance(report.run, StepRun):
+            self._remark(report.run)
 
     def gave_up(self, task_id: str, reason: str) -> None:
         pass
@@ -179,9 +201,9 @@ class Errands:
     def ended(self, ending: Ending) -> Sequence[Live]:
         return self.then(ending)
 
-
-def _do_nothing() -> None:
-    pass
+    def _remark(self, run: StepRun) -> None:
+        for remark in run.remarks:
+            self.observer(Note(remark.text, remark.warning))
 
 
 def _lane_event(lane: LaneProgress) -> LaneUpdated:

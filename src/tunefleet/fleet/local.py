@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tunefleet.core.events import JobContinued, JobHeld, Observer
+from tunefleet.core.events import Observer
+from tunefleet.core.home import Home
 from tunefleet.core.identity import Tier
 from tunefleet.core.job import Job, JobState
 from tunefleet.core.layout import MachineLayout
 from tunefleet.core.settings import TuneSettings
 from tunefleet.core.target import Target
-from tunefleet.costmodel.registry import Registry, registry_of
-from tunefleet.errors import JobError
 from tunefleet.fleet.controls import Controls, Wish, controls_of
 from tunefleet.fleet.executor import LocalExecutor
 from tunefleet.fleet.live import Ending, Live, Search
@@ -22,8 +20,10 @@ from tunefleet.fleet.shell import LEASE_S, Shell, now
 from tunefleet.scheduler.core import Scheduler
 from tunefleet.scheduler.policies import POLICIES, Sequential
 from tunefleet.scheduler.tuning_plan import TuningPlan
-from tunefleet.scheduler.values import CANCELLED, JobEnd, JobRequest, Resource, Role
-from tunefleet.stages.runner import Lane, StageRunner, known_records
+from tunefleet.scheduler.values import JobEnd, JobRequest, Resource, Role
+from tunefleet.stages.place import Lane, Workplace
+from tunefleet.stages.records import known_records
+from tunefleet.stages.runner import StageRunner
 from tunefleet.store import Store, open_store
 from tunefleet.workers.machine import Machine
 
@@ -40,10 +40,6 @@ class Wanted:
     lookahead: bool | None = None
 
 
-#: Seconds between two looks at what a job's user wants.
-_BEAT_S = 1.0
-
-
 class LocalFleet:
     """Starts workers and opens the store when they are first needed."""
 
@@ -53,7 +49,7 @@ class LocalFleet:
         self._target = target
         self._settings = settings
         self._layout = layout
-        self._home = home
+        self._home = Home(home)
         self._machine: Machine | None = None
         self._store: Store | None = None
 
@@ -67,18 +63,24 @@ class LocalFleet:
     @property
     def store(self) -> Store:
         if self._store is None:
-            self._store = open_store(self._home)
+            self._store = open_store(self._home.root)
         return self._store
 
     @property
+    def place(self) -> Workplace:
+        return Workplace(self.store, self.machine, self._home)
+
+    @property
+    def home(self) -> Home:
+        return self._home
+
+    @property
     def controls(self) -> Controls:
-        return controls_of(self._home)
+        return controls_of(self._home.root)
 
     def shell(self, policy: str = "predictive", lease_s: float = LEASE_S) -> Shell:
         """A shell with this machine's host and device, to submit to and to run."""
-        models = registry_of(self._home)
-        wish, home = self.controls.of, self._home
-        return shell_on(self.machine, self.store, policy, lease_s, wish, models, home)
+        return shell_on(self.machine, self.store, self._home, policy, lease_s, self.controls.of)
 
     def search(
         self,
@@ -101,23 +103,6 @@ class LocalFleet:
         self.store.finish(job.job_id, JobState.CANCELLED, {"stopped": reason})
         self.controls.ask(job.job_id, Wish.RUN)
 
-    def heed(self, job: Job, observer: Observer) -> None:
-        """Wait while the user wants the job paused; raise JobError when it is cancelled.
-
-        For steps that no shell runs.
-        """
-        held = False
-        while (wish := self.controls.of(job.job_id)) is not Wish.RUN:
-            if wish is Wish.CANCEL:
-                self.cancelled(job, CANCELLED)
-                raise JobError(f"{job.spec.network.name}: {CANCELLED}", cure="tune it again")
-            if not held:
-                observer(JobHeld("paused by its user"))
-                held = True
-            time.sleep(_BEAT_S)
-        if held:
-            observer(JobContinued())
-
     def close(self) -> None:
         if self._machine is not None:
             self._machine.close()
@@ -130,25 +115,24 @@ class LocalFleet:
 def shell_on(
     machine: Machine,
     store: Store,
+    home: Home,
     policy: str,
     lease_s: float = LEASE_S,
     wish: Callable[[str], Wish] = lambda job_id: Wish.RUN,
-    models: Registry | None = None,
-    home: Path | None = None,
 ) -> Shell:
-    """A shell with this machine's host and device joined. Without `models`, searches are steered by
-    the shipped ones. Stages wait while the disk of `home`, or of the scratch folder, is full."""
+    """A shell with this machine's host and device joined. Stages wait while the disk of `home`, or
+    of the scratch folder, is full."""
     # Enough open rounds that neither waits for the other; one where stages take turns anyway, since
     # a round decides on older results when others are open.
     in_turn = machine.layout.time_shared or policy == Sequential.name
     in_flight = 1 if in_turn else 3
     scheduler = Scheduler(POLICIES[policy](), in_flight)
     shell = Shell(scheduler, lease_s, wish)
-    runner = StageRunner(store, machine, models or registry_of(None), shell.progressed)
+    runner = StageRunner(Workplace(store, machine, home, shell.progressed, shell.tell))
     layout = machine.layout
     host = Resource("host", Role.HOST, "host", layout.host_units)
     device = Resource("device", Role.DEVICE, "device", layout.device_units)
-    folders = [machine.scratch, *([home] if home is not None else [])]
+    folders = [machine.scratch, home.root]
     for resource, pools in ((host, (machine.lead, machine.host)), (device, (machine.device,))):
         shell.join(LocalExecutor(resource, pools, runner, store, shell.report, shell.tell, folders))
     return shell

@@ -16,6 +16,7 @@ from tunefleet.core.events import (
     StageProgressed,
 )
 from tunefleet.core.stage import ProfileResult, StageKey, StageRun
+from tunefleet.core.step import StepRun
 from tunefleet.fleet.controls import Wish
 from tunefleet.fleet.executor import Assignment, Executor, Report
 from tunefleet.fleet.live import Ending, Live
@@ -120,11 +121,13 @@ class Shell:
                 seconds=report.seconds if run is None else run.seconds,
                 result=None if run is None else run.result,
                 drift=0.0 if run is None else _drift(run),
-                cause=cause,
+                cause=cause if report.lost is None else str(report.lost),
+                lost=None if report.lost is None else report.lost.kind,
             )
         )
         if live is not None:
             live.reported(report, now(), cause)
+        self._next_look = 0.0  # what its user wants by now counts before the next one has begun
 
     def _look_after(self) -> None:
         """Wishes, timers and heartbeats."""
@@ -195,7 +198,7 @@ class Shell:
             live.tell(event)
 
 
-def _drift(run: StageRun) -> float:
+def _drift(run: StageRun | StepRun) -> float:
     """How far the device's reference kernel moved over a profile stage."""
     if isinstance(run.result, ProfileResult) and run.result.measured:
         return run.result.measured[0][1].drift

@@ -1,10 +1,11 @@
-"""The processor of this machine: its name, instructions, cores and caches."""
+"""The processor of a machine: its name, instructions, cores and caches. What is told of this one is
+told of any that lets its kernel's files be read."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -12,6 +13,8 @@ from pathlib import Path
 from tunefleet.core.identity import DeviceIdentity
 from tunefleet.core.layout import LayoutChoice, choose_layout, parse_cores
 from tunefleet.errors import InputError
+from tunefleet.hardware.arm import FEATURES as ARM_FEATURES
+from tunefleet.hardware.arm import features_of_hwcaps, part_name
 
 #: LLVM's feature names that decide which instructions are emitted, with the kernel's name for
 #: them in /proc/cpuinfo. Others (tuning hints, system instructions) cannot crash a kernel.
@@ -27,19 +30,24 @@ X86_FEATURES = {
     "vpclmulqdq": "vpclmulqdq", "sha": "sha_ni",
 }  # fmt: skip
 
+#: Reads a text file of a machine's kernel; "" for one that cannot be read.
+ReadFile = Callable[[str], str]
 
 _SYSTEM_CPUS = Path("/sys/devices/system/cpu")
+_MOST_CACHES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class CpuInfo:
-    """A processor. `siblings` are the cores this process may use, each with its physical core."""
+    """A processor. `siblings` are the cores this process may use, each with its physical core;
+    `machine_cores` counts those that the machine has, whoever may use them."""
 
     name: str
     flags: frozenset[str]
     siblings: tuple[tuple[int, int], ...]
     caches: tuple[tuple[str, int], ...]
     memory_gib: int
+    machine_cores: int
 
     @property
     def cores(self) -> tuple[int, ...]:
@@ -50,22 +58,76 @@ class CpuInfo:
         return len({physical for _, physical in self.siblings})
 
 
+@dataclass(frozen=True, slots=True)
+class MachineFacts:
+    """What a machine is, of its kernel's files. `name` and `memory_gib` are "" and 0 where they
+    tell nothing."""
+
+    name: str
+    flags: frozenset[str]
+    cores: int
+    caches: tuple[tuple[str, int], ...]
+    memory_gib: int
+
+
 @lru_cache(maxsize=1)
 def cpu_info() -> CpuInfo:
     """The processor of this machine."""
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        text = ""
-    name = re.search(r"^model name\s*:\s*(.+)$", text, re.M)
-    flags = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", text, re.M)
+    machine = os.uname().machine
+    facts = machine_facts(_read, machine)
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    usable = os.sched_getaffinity(0)
     return CpuInfo(
-        name=name.group(1).strip() if name else os.uname().machine,
-        flags=frozenset(flags.group(1).split()) if flags else frozenset(),
-        siblings=tuple(physical_cores(os.sched_getaffinity(0)).items()),
-        caches=_caches(),
-        memory_gib=round(pages / 2**30),
+        name=facts.name or machine,
+        flags=facts.flags,
+        siblings=tuple(physical_cores(usable).items()),
+        caches=facts.caches,
+        memory_gib=facts.memory_gib or round(pages / 2**30),
+        machine_cores=facts.cores or len(usable),
+    )
+
+
+def machine_facts(read: ReadFile, machine: str, hwcaps: tuple[int, int] = (0, 0)) -> MachineFacts:
+    """What the files of a machine's kernel say of it.
+
+    `machine` is its architecture. `hwcaps` are the two words of features that the kernel gives to
+    every process (AT_HWCAP, AT_HWCAP2), for machines whose /proc/cpuinfo is another's: that of an
+    emulated board is its host's.
+    """
+    text = read("/proc/cpuinfo")
+    named = re.search(r"^(?:model name|Model|uarch)\s*:\s*(.+)$", text, re.M)
+    flags = re.search(r"^(?:flags|Features|isa)\s*:\s*(.+)$", text, re.M)
+    name, found = named and named[1].strip(), frozenset(flags[1].split() if flags else ())
+    if machine == "aarch64":
+        name = part_name(text) or name
+        if any(hwcaps):
+            found = features_of_hwcaps(*hwcaps)
+            if not re.search(r"^CPU implementer", text, re.M):
+                name = ""
+    memory = re.search(r"^MemTotal:\s*([0-9]+) kB$", read("/proc/meminfo"), re.M)
+    return MachineFacts(
+        name or "",
+        found,
+        _online(read, text),
+        _caches(read),
+        round(int(memory[1]) / 2**20) if memory else 0,
+    )
+
+
+def identity_of(facts: MachineFacts, machine: str, key: str = "") -> DeviceIdentity:
+    """The identity of a machine. Its cores are all that it has: which of them are used, by an
+    affinity or a control group, belongs to the layout. Raises ValueError where it has no name."""
+    if not facts.name or not facts.cores:
+        raise ValueError("its kernel tells neither its name nor its cores")
+    known = set(X86_FEATURES.values()) if machine == "x86_64" else set(ARM_FEATURES)
+    return DeviceIdentity(
+        kind="cpu",
+        name=facts.name,
+        isa=tuple(sorted(facts.flags & known)) or (machine,),
+        cores=facts.cores,
+        caches=facts.caches,
+        memory_gib=facts.memory_gib,
+        key=key,
     )
 
 
@@ -94,30 +156,44 @@ def machine_layout(
     return choose_layout(cpu.cores, dict(cpu.siblings), threads, host_cores, device_cores)
 
 
-def _caches() -> tuple[tuple[str, int], ...]:
-    found = {}
-    for index in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
-        try:
-            kind = (index / "type").read_text().strip()
-            level = (index / "level").read_text().strip()
-            size = (index / "size").read_text().strip()
-        except OSError:
-            continue
-        if kind != "Instruction" and size.endswith("K"):
-            found[f"L{level}"] = int(size[:-1]) * 1024
-    return tuple(sorted(found.items()))
-
-
 def device_identity(key: str = "") -> DeviceIdentity:
     """The identity that this machine's records carry; `key` is the user's name for it."""
     cpu = cpu_info()
-    known = set(X86_FEATURES.values())
-    return DeviceIdentity(
-        kind="cpu",
-        name=cpu.name,
-        isa=tuple(sorted(cpu.flags & known)) or (os.uname().machine,),
-        cores=len(cpu.cores),
-        caches=cpu.caches,
-        memory_gib=cpu.memory_gib,
-        key=key,
-    )
+    facts = MachineFacts(cpu.name, cpu.flags, cpu.machine_cores, cpu.caches, cpu.memory_gib)
+    return identity_of(facts, os.uname().machine, key)
+
+
+def usable_cores(read: ReadFile) -> tuple[int, ...]:
+    """The cores that the process which reads may use; () where its kernel does not tell."""
+    allowed = re.search(r"^Cpus_allowed_list:\s*(\S+)$", read("/proc/self/status"), re.M)
+    try:
+        return parse_cores(allowed[1]) if allowed else ()
+    except InputError:
+        return ()
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""
+
+
+def _online(read: ReadFile, cpuinfo: str) -> int:
+    """How many cores a machine has."""
+    try:
+        return len(parse_cores(read(f"{_SYSTEM_CPUS}/online").strip()))
+    except InputError:
+        return len(re.findall(r"^processor\s*:", cpuinfo, re.M))
+
+
+def _caches(read: ReadFile) -> tuple[tuple[str, int], ...]:
+    found = {}
+    for index in range(_MOST_CACHES):
+        folder = f"{_SYSTEM_CPUS}/cpu0/cache/index{index}"
+        kind, level, size = (read(f"{folder}/{f}").strip() for f in ("type", "level", "size"))
+        if not kind:
+            break
+        if kind != "Instruction" and size.endswith("K"):
+            found[f"L{level}"] = int(size[:-1]) * 1024
+    return tuple(sorted(found.items()))

@@ -86,7 +86,7 @@ def _figure(timeline: Timeline, title: str) -> Figure:
     full = [row for row in rows if row.is_full(end_s)]
     palette = palette_of(list(timeline.bars_of_jobs()))
     shown = [bar for row in rows if row not in full for bar in row.bars]
-    stages = {bar.stage if bar.task else "errands" for bar in shown}
+    stages = {bar.stage if bar.task else "steps" for bar in shown}
     legend = _legend_handles(timeline, palette, stages)
     body, below = height * max(1, len(rows)), _BOTTOM + _LEGEND_ROW * _legend_rows(legend)
     top = _TOP if title or full else _TOP / 2

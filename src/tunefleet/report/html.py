@@ -121,7 +121,7 @@ def _wall(result: Result) -> str:
     total = sum(wall.values())
     order = [*STAGE_NAMES, *sorted(set(wall) - set(STAGE_NAMES))]
     stages = [(name, wall[name]) for name in order if name in wall]
-    colours = {n: f"s{order.index(n) % _STAGE_CLASSES}" for n, _ in stages}
+    colours = {n: f"s{i % _STAGE_CLASSES}" for i, (n, _) in enumerate(stages)}
     names = {n: STAGE_NAMES.get(n, n) for n, _ in stages}
     drawing = svg.stacked_bar(
         [(colours[n], f"{names[n]}: {format_seconds(s)}", s) for n, s in stages]

@@ -1,4 +1,4 @@
-"""What the result of a run looks like as JSON, schema `tunefleet-result/2`: what reports read."""
+"""What the result of a run looks like as JSON, schema `tunefleet-result/3`: what reports read."""
 
 from __future__ import annotations
 

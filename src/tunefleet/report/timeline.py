@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 class Bar:
     """One attempt of a stage on a resource; times in seconds from the start of the chart.
 
-    What has no task is an errand of the job and no stage. `waited_s` is how long the stage was
-    ready before it started.
+    What has no task is a step of the job's network and no stage. `waited_s` is how long the stage
+    was ready before it started.
     """
 
     resource_id: str

@@ -9,18 +9,24 @@ from tunefleet.report.units import UNKNOWN, format_bytes, format_difference
 
 SHARE_OF_PEAK = "peak"
 
-#: Parts of a run's wall time, in the order in which they happen.
+#: Parts of a run's wall time, in the order in which they happen: stages of its tasks, steps of its
+#: network, and what results before schema 3 called other names.
 STAGE_NAMES = {
+    "split": "split into tasks",
     "import": "import the network",
     "check": "check the import",
     "select": "select candidates",
     "build": "build candidates",
     "profile": "profile on the device",
     "update": "update the cost model",
+    "build finalists": "build finalists",
+    "select winners": "select and verify winners",
     "finalists": "verify winners",
     "compile": "compile the network",
-    "evaluate": "measure end to end",
+    "verify": "verify the tuned network",
     "publish": "publish the artifact",
+    "measure": "measure end to end",
+    "evaluate": "measure end to end",
     "other": "other",
 }
 

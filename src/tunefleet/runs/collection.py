@@ -8,21 +8,21 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tunefleet.core.budget import Budget
-from tunefleet.core.events import JobEnded, JobOpened, Note, Observer, PhaseStarted
+from tunefleet.core.events import JobEnded, JobOpened, Note, Observer
 from tunefleet.core.home import Home
 from tunefleet.core.ids import digest
+from tunefleet.core.importing import DEFAULT_IMPORT
 from tunefleet.core.job import Job, JobSpec, JobState
-from tunefleet.core.network import NetworkInfo
 from tunefleet.core.settings import MeasureSettings, SearchSettings, TuneSettings
+from tunefleet.core.step import Split, StepKey, StepKind
 from tunefleet.errors import InputError, JobError, TunefleetError
 from tunefleet.runs.context import BenchmarkContext
+from tunefleet.runs.driver import source_of
 from tunefleet.runs.request import job_spec
-from tunefleet.scheduler.values import JobEnd, JobRequest, Role
-from tunefleet.system.scratch import scratch_folder
+from tunefleet.scheduler.values import JobEnd, JobRequest
 
 if TYPE_CHECKING:
     from tunefleet.core.task import WeightedTask
@@ -139,11 +139,13 @@ class _Target:
                 return live
         return ()
 
-    def spec(self, info: NetworkInfo) -> JobSpec:
+    def spec(self, name: str) -> JobSpec:
         """A collection is another job than tuning the same network, whatever its settings."""
-        collected = digest(["collection", info.digest, self.per_task])
+        source = source_of(name, DEFAULT_IMPORT)
         budget = Budget(trials=self.per_task)  # of each task
-        return job_spec(self.context, replace(info, digest=collected), budget, self.settings)
+        spec = job_spec(self.context, source, budget, self.settings)
+        collected = digest(["collection", source.content, self.per_task])
+        return replace(spec, network=replace(spec.network, digest=collected))
 
     def known(self, spec: JobSpec) -> Job | None:
         """The job of an earlier call that was not given up."""
@@ -169,22 +171,16 @@ class _Network:
 
     def begin(self) -> Sequence[Live]:
         """What is to be submitted; nothing for what is complete or cannot be."""
-        from tunefleet.compiler.frontends.spec import network_digest, network_name
-        from tunefleet.fleet.live import Errands
-
         target = self._target
         try:
-            name, content = network_name(self._name), network_digest(self._name)
-            spec = target.spec(NetworkInfo(name, self._name, content, (), ()))
+            spec = target.spec(self._name)
             target.lock(spec)
         except TunefleetError as error:
             return self._failed(error)
         job = target.known(spec)
         tasks = target.store.tasks(job.job_id) if job is not None else []
         if job is None or (job.state is JobState.RUNNING and not tasks):
-            self._observer(PhaseStarted("import"))
-            steps = [(Role.HOST, lambda: self._open(spec))]
-            return [Errands(f"import of {self._name} for {target.target}", steps, self._imported)]
+            return self._splitting(spec)
         target.seen.update(w.task.task_id for w in tasks)
         if job.state is JobState.RUNNING:
             return self._collecting(job, resumed=True)
@@ -195,24 +191,36 @@ class _Network:
         self._observer(JobEnded())
         return ()
 
-    def _open(self, spec: JobSpec) -> None:
+    def _splitting(self, spec: JobSpec) -> Sequence[Live]:
         """Import the network and enter the tasks that no network before it has."""
-        from tunefleet.stages.network_steps import tasked_network
+        from tunefleet.fleet.live import Ending, Steps
+        from tunefleet.stages.place import Delivery, StepRequest
 
         target = self._target
-        with scratch_folder("tasks") as folder:
-            tasks = tasked_network(self._name, target.target, Path(folder)).tasks
-        own = [w for w in tasks if w.task.task_id not in target.seen]
-        target.seen.update(w.task.task_id for w in own)
         job = target.store.open_job(spec, job_id=uuid.uuid4().hex, now=time.time())
-        target.store.put_tasks(job.job_id, own)
         self._job = job
+        delivery = Delivery(job.job_id, spec.preparation, target.settings, job)
+        request = StepRequest(StepKind.SPLIT, spec.preparation, delivery, job.job_id)
+        committed = target.store.step(request.key)
+        done = {} if committed is None else {StepKind.SPLIT: committed}
+        steps = Steps(job.job_id, [request], done, self._observer, self._split, job.job_id)
+        return self._split(Ending(JobEnd.DONE, "")) if steps.over else [steps]
 
-    def _imported(self, ending: Ending) -> Sequence[Live]:
-        if self._job is None:
+    def _split(self, ending: Ending) -> Sequence[Live]:
+        target, job = self._target, self._job
+        assert job is not None
+        if ending.end is not JobEnd.DONE:
             error = ending.error or JobError(ending.reason, cure="collect it again")
-            return [*self._failed(error), *self._target.next()]
-        return self._collecting(self._job, resumed=False) or self._target.next()
+            state = JobState.CANCELLED if ending.end is JobEnd.CANCELLED else JobState.FAILED
+            target.store.finish(job.job_id, state, {"stopped": str(error)})
+            return [*self._failed(error), *target.next()]
+        run = target.store.step(StepKey(job.job_id, StepKind.SPLIT))
+        assert run is not None
+        assert isinstance(run.result, Split)
+        own = [w for w in run.result.tasks if w.task.task_id not in target.seen]
+        target.seen.update(w.task.task_id for w in own)
+        target.store.put_tasks(job.job_id, own)
+        return self._collecting(job, resumed=False) or target.next()
 
     def _collecting(self, job: Job, *, resumed: bool) -> Sequence[Live]:
         from tunefleet.fleet.live import Search

@@ -1,4 +1,4 @@
-"""BenchmarkContext: what one run was asked for and what its steps took (SimpleTVM, thesis 3.1)."""
+"""BenchmarkContext: what one run was asked for (SimpleTVM, thesis 3.1)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -16,40 +14,12 @@ from tunefleet.core.home import Home, default_home
 from tunefleet.core.layout import MachineLayout
 from tunefleet.core.target import Target
 from tunefleet.errors import InputError, SetupError
-from tunefleet.scheduler.values import Role
 
-_SCHEMA = "tunefleet-context/1"
-
-
-@dataclass(frozen=True, slots=True)
-class Errand:
-    """A step of a run that is no stage but kept the host or the device busy; `started_at` in
-    seconds since the epoch."""
-
-    step: str
-    role: Role
-    started_at: float
-    seconds: float
-
-    @property
-    def ended_at(self) -> float:
-        return self.started_at + self.seconds
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "step": self.step,
-            "role": str(self.role),
-            "started_at": self.started_at,
-            "seconds": self.seconds,
-        }
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Errand:
-        return cls(value["step"], Role(value["role"]), value["started_at"], value["seconds"])
+_SCHEMA = "tunefleet-context/2"
 
 
 class BenchmarkContext:
-    """One run: target, device, home, and the seconds each step took.
+    """One run: target, device and home. What became of it is in the store of its home.
 
     `target` is "cpu" (this machine) or a target text; `arch` names the processor to generate code
     for instead. `device_key` is the user's name for the device: records measured under another
@@ -76,9 +46,6 @@ class BenchmarkContext:
         self.device_cores = device_cores
         self.home = Path(home) if home is not None else default_home()
         self.created_at = time.time()
-        self.seconds: dict[str, float] = {}
-        self.errands: list[Errand] = []
-        self.values: dict[str, Any] = {}
         self._target: Target | None = None
 
     @property
@@ -116,18 +83,6 @@ class BenchmarkContext:
         found.created_at = created_at
         return found
 
-    @contextmanager
-    def timed(self, step: str, role: Role | None = None) -> Iterator[None]:
-        """Add the time of the block to `seconds[step]`, and note it as an errand of the role."""
-        started_at, clock = time.time(), time.perf_counter()
-        try:
-            yield
-        finally:
-            seconds = time.perf_counter() - clock
-            self.seconds[step] = self.seconds.get(step, 0.0) + seconds
-            if role is not None:
-                self.errands.append(Errand(step, role, started_at, seconds))
-
     def created(self, path: Path) -> Path:
         """A directory below home, created; raises SetupError when it cannot be."""
         try:
@@ -137,10 +92,6 @@ class BenchmarkContext:
                 f"cannot create {path}: {error.strerror}", cure="use --home DIR or TUNEFLEET_HOME"
             ) from error
         return path
-
-    @property
-    def artifact_path(self) -> Path:
-        return Home(self.home).artifacts / self.run_id
 
     def save(self) -> Path:
         """Write the context to `home/runs/RUN_ID.json` and return that path."""
@@ -158,9 +109,6 @@ class BenchmarkContext:
             "device_key": self.device_key,
             "threads": self.threads,
             "created_at": self.created_at,
-            "seconds": self.seconds,
-            "errands": [errand.to_json() for errand in self.errands],
-            "values": self.values,
         }
 
     @classmethod
@@ -179,7 +127,4 @@ class BenchmarkContext:
         context.device_key = value["device_key"]
         context.threads = value["threads"]
         context.created_at = value["created_at"]
-        context.seconds = value["seconds"]
-        context.errands = [Errand.from_json(errand) for errand in value.get("errands", ())]
-        context.values = value["values"]
         return context

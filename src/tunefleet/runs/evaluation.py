@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,6 @@ from tunefleet.system.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from tunefleet.artifacts.artifact import Artifact
-    from tunefleet.compiler.frontends import Reference
 
 
 def evaluate_artifact(
@@ -55,11 +54,11 @@ def evaluate_artifact(
     return value | ({"shapes": shapes} if len(shapes) > 1 else {})
 
 
-def _sources(artifact: Artifact) -> tuple[Sequence[Reference | None], list[str]]:
+def _sources(artifact: Artifact) -> tuple[Sequence[Mapping[str, Any] | None], list[str]]:
     """The source framework's network for each shape, and why there is none where there is not."""
     from tunefleet.compiler.frontends import network_digest
     from tunefleet.core.shapes import ShapeRequest
-    from tunefleet.stages.network_steps import source_networks
+    from tunefleet.stages.importing import source_networks
 
     signatures = artifact.network.signatures
     if artifact.network.source == "zoo":
@@ -82,15 +81,17 @@ def _sources(artifact: Artifact) -> tuple[Sequence[Reference | None], list[str]]
 
 
 def _measured(
-    artifact: Artifact, index: int, sources: Sequence[Reference | None], rounds: int
+    artifact: Artifact, index: int, sources: Sequence[Mapping[str, Any] | None], rounds: int
 ) -> dict[str, Any]:
     from tunefleet.artifacts.network import entry_name
     from tunefleet.compiler.frontends.examples import seeded_inputs
-    from tunefleet.stages.comparison import SOURCE, TUNED, UNTUNED, Comparison, told
+    from tunefleet.compiler.frontends.references import reference_of
+    from tunefleet.core.step import Comparison
+    from tunefleet.stages.measure import SOURCE, TUNED, UNTUNED, told
     from tunefleet.stages.work import time_networks
 
     signature, source = artifact.network.signatures[index], sources[index]
-    contenders: dict[str, str | Reference] = {}
+    contenders: dict[str, str | Mapping[str, Any]] = {}
     if source is not None:
         contenders[SOURCE] = source
     if artifact.untuned.is_file():
@@ -104,6 +105,7 @@ def _measured(
         rounds,
         0.25,
     )
-    comparison = Comparison(dict(zip(contenders, latencies, strict=True)), disturbed)
-    framework = source.framework if source is not None else ""
+    named = {name: tuple(of) for name, of in zip(contenders, latencies, strict=True)}
+    comparison = Comparison(named, disturbed)
+    framework = reference_of(source).framework if source is not None else ""
     return told(comparison, framework, [str(t) for t in signature.inputs])

@@ -17,7 +17,7 @@ def list_tasks(
 ) -> dict[str, Any]:
     """The tasks of a network on a target, ranked by their share of its FLOPs; tunes nothing."""
     from tunefleet.compiler.toolchain.host import parse_target
-    from tunefleet.stages.network_steps import tasked_network
+    from tunefleet.stages.importing import outside, tasked_network
 
     target = parse_target(target_text, threads)
     with scratch_folder("tasks") as folder:
@@ -28,7 +28,7 @@ def list_tasks(
         "target": str(target),
         "inputs": [[str(t) for t in s.inputs] for s in tasked.info.signatures],
         "notes": list(dict.fromkeys(n for each in tasked.variants for n in each.notes)),
-        "outside": tasked.outside({}),
+        "outside": outside(tasked.segments, tasked.flops, {}),
         "tasks": [
             {
                 "task_id": t.task.task_id,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tunefleet.core.budget import Budget
 from tunefleet.core.identity import DeviceIdentity
+from tunefleet.core.importing import NetworkSource
 from tunefleet.core.job import JobSpec
 from tunefleet.core.network import NetworkInfo
 from tunefleet.core.settings import SHIPPED_MODEL, SearchSettings, TuneSettings
@@ -65,7 +66,7 @@ def search_request(
 
 
 def job_spec(
-    context: BenchmarkContext, network: NetworkInfo, budget: Budget, settings: TuneSettings
+    context: BenchmarkContext, source: NetworkSource, budget: Budget, settings: TuneSettings
 ) -> JobSpec:
     """A job of a network on the target of a context, measured by this machine.
 
@@ -76,12 +77,13 @@ def job_spec(
 
     device = device_identity(context.device_key)
     return JobSpec(
-        network=network,
+        network=NetworkInfo(source.name, source.spec, source.identity, (), ()),
         target=context.target,
         device=device,
         toolchain=toolchain_identity(),
         budget=budget,
         settings=replace(settings, search=_steered(settings.search, context, device)),
+        source=source,
     )
 
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from tunefleet.core.home import SHORTEST_ID, default_home
 from tunefleet.core.stage import STAGE_ORDER, StageKey, StageKind, StageSpan
+from tunefleet.core.step import StepKey, StepKind, StepSpan
 from tunefleet.errors import InputError
 from tunefleet.report.timeline import Bar, Timeline, tracks
-from tunefleet.runs.context import Errand
 from tunefleet.scheduler import bounds
 from tunefleet.scheduler.durations import LaneName, Replay
 from tunefleet.scheduler.values import ROLE_OF, Role
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 SCHEMA = "tunefleet-trace/1"
 #: Seconds without any stage from which on a run counts as interrupted.
 PAUSE_S = 60.0
-#: The kind under which a job's errands are counted.
-_ERRANDS = "errands"
+#: The kind under which a job's steps are counted.
+_STEPS = "steps"
 #: What has a start and an end, in seconds since the epoch.
-_Busy = StageSpan | Errand
+_Busy = StageSpan | StepSpan
 
 
 def trace_run(run: str, home: Path | None = None) -> dict[str, Any]:
     """The trace of a tuning run, named by the start of its job id or run id.
 
-    All stages and errands (imports, deliveries) of all jobs between the first and the last of the
-    run, since they share its resources; what reaches beyond is cut there. Errands are known once
-    their run has ended. Times are seconds of tuning since the first: pauses of more than a minute
-    in which nothing ran are cut out and listed. Raises InputError for a run that is not known or
+    All stages and steps (imports, deliveries) of all jobs between the first and the last of the
+    run, since they share its resources; what reaches beyond is cut there. Times are seconds of
+    tuning since the first: pauses of more than a minute in which nothing ran are cut out and
+    listed. Raises InputError for a run that is not known or
     has no stage.
     """
     from tunefleet.store import open_store
@@ -79,12 +79,17 @@ def build_trace(store: Store, job: Job) -> dict[str, Any]:
     own: list[_Busy] = [run.span for run in store.stages(job.job_id)]
     if not own:
         raise InputError(f"job {job.job_id} has no finished stage", cure="let it tune first")
-    own += _errands(store.summary(job.job_id))
+    own += _steps_of(store, job)
     start, end = min(s.started_at for s in own), max(s.ended_at for s in own)
     found = store.stages_between(start, end)
-    errands = {other.job_id: _errands_between(store, other, start, end) for other in store.jobs()}
-    clock = _TuningClock.of([*found, *chain.from_iterable(errands.values())], start, end)
-    spans = _placed(found, clock) + _placed_errands(errands, clock)
+    steps = {
+        other.job_id: [
+            s for s in _steps_of(store, other) if s.started_at <= end and s.ended_at >= start
+        ]
+        for other in store.jobs()
+    }
+    clock = _TuningClock.of([*found, *chain.from_iterable(steps.values())], start, end)
+    spans = _placed(found, clock) + _placed_steps(steps, clock)
     spans.sort(key=lambda span: (span.start_s, span.end_s))
     timeline = _timeline(spans)
     return {
@@ -164,7 +169,7 @@ class _TuningClock:
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """A stage, or an errand without a task, on a resource in seconds of tuning; `waited_s` is None
+    """A stage, or a step without a task, on a resource in seconds of tuning; `waited_s` is None
     where nobody can tell."""
 
     job_id: str
@@ -198,22 +203,42 @@ def _placed(spans: Sequence[StageSpan], clock: _TuningClock) -> list[_Placed]:
     ]
 
 
-def _errands(summary: Any) -> list[Errand]:
-    """What a run wrote down of them when it ended."""
-    return [Errand.from_json(value) for value in (summary or {}).get("errands", ())]
+def _steps_of(store: Store, job: Job) -> list[StepSpan]:
+    """When and where the steps of a job ran: as it told when it ended, or as committed so far."""
+    told = (store.summary(job.job_id) or {}).get("steps")
+    if told is None:
+        owners = [job.job_id, *([job.spec.preparation.id] if job.spec.source is not None else [])]
+        spans = [run.span for owner in owners for run in store.steps(owner)]
+    else:
+        spans = [
+            StepSpan(
+                StepKey(job.job_id, StepKind(s["step"])),
+                s["resource"],
+                s["attempt"],
+                s["started_at"],
+                s["seconds"],
+            )
+            for s in told
+        ]
+    # A preparation may be older: it was another job's.
+    return [span for span in spans if span.started_at >= job.created_at]
 
 
-def _errands_between(store: Store, job: Job, start: float, end: float) -> list[Errand]:
-    errands = _errands(store.summary(job.job_id))
-    return [e for e in errands if e.started_at <= end and e.ended_at >= start]
-
-
-def _placed_errands(errands: Mapping[str, Sequence[Errand]], clock: _TuningClock) -> list[_Placed]:
-    """This machine's host and device are called by their roles."""
+def _placed_steps(steps: Mapping[str, Sequence[StepSpan]], clock: _TuningClock) -> list[_Placed]:
     return [
-        _Placed(job_id, "", 0, e.step, e.role, str(e.role), 1, *clock.extent(e), None)
-        for job_id, of_job in errands.items()
-        for e in of_job
+        _Placed(
+            job_id,
+            "",
+            0,
+            str(span.key.kind),
+            ROLE_OF[span.key.kind],
+            span.resource_id or str(ROLE_OF[span.key.kind]),
+            span.attempt,
+            *clock.extent(span),
+            None,
+        )
+        for job_id, of_job in steps.items()
+        for span in of_job
     ]
 
 
@@ -281,10 +306,10 @@ def _jobs(store: Store, own: Job, spans: Sequence[_Placed]) -> list[dict[str, An
 
 
 def _by_kind(spans: Iterable[_Placed]) -> dict[str, list[_Placed]]:
-    kinds = (*(str(kind) for kind in STAGE_ORDER), _ERRANDS)
+    kinds = (*(str(kind) for kind in STAGE_ORDER), _STEPS)
     found: dict[str, list[_Placed]] = {kind: [] for kind in kinds}
     for span in spans:
-        found[span.kind if span.task_id else _ERRANDS].append(span)
+        found[span.kind if span.task_id else _STEPS].append(span)
     return found
 
 

@@ -8,18 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tunefleet.core.events import JobEnded, Note, Observer
+from tunefleet.core.events import JobEnded, Note, Observer, Prepared
 from tunefleet.core.importing import ImportOptions
+from tunefleet.core.job import JobState
 from tunefleet.errors import InputError, JobError, TunefleetError
 from tunefleet.runs.context import BenchmarkContext
+from tunefleet.runs.driver import Course, source_of
 from tunefleet.runs.request import SearchRequest, search_request, shape_request
-from tunefleet.runs.session import Session
-from tunefleet.scheduler.values import Role
+from tunefleet.scheduler.values import JobEnd
 
 if TYPE_CHECKING:
-    from tunefleet.core.job import Job
-    from tunefleet.fleet.live import Ending, Errands, Live
+    from tunefleet.fleet.live import Ending, Live
     from tunefleet.fleet.local import LocalFleet, Wanted
+    from tunefleet.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,118 +68,136 @@ def tune(
     doubles = sorted({name for name in names if names.count(name) > 1})
     if doubles:
         raise InputError(f"{doubles[0]} is given twice", cure="name each network once")
-    wanted = search_request(**request)
+    asked = search_request(**request)
+    options = ImportOptions(shape_request(shapes, dims, constants), whole, trust)
     base = context or BenchmarkContext()
     started = time.time()
-    fleet = LocalFleet(base.target, wanted.settings, base.layout, base.home)
-    runs = [
-        _Run(
-            name,
-            fleet,
-            Session(base.another(started), observer(index), fleet),
-            observer(index),
-            wanted,
-            ImportOptions(shape_request(shapes, dims, constants), whole, trust),
-            Wanted((priorities or {}).get(name, 0), (deadlines_s or {}).get(name), look_ahead),
-        )
-        for index, name in enumerate(names)
-    ]
+    fleet = LocalFleet(base.target, asked.settings, base.layout, base.home)
+    runs = []
+    for index, name in enumerate(names):
+        wanted = Wanted((priorities or {}).get(name, 0), (deadlines_s or {}).get(name), look_ahead)
+        run_context = base.another(started) if len(names) > 1 else base
+        runs.append(_Run(name, fleet, run_context, observer(index), asked, options, wanted))
     try:
+        # Before any job of this command is opened, which would look like one of those before.
+        interrupted = _interrupted_commands(fleet.store)
+        for run in runs:
+            run.look_up(interrupted)
         shell = fleet.shell(policy)
         for run in runs:
-            shell.submit(run.importing())
+            for live in run.begin():
+                shell.submit(live)
         shell.run()
     finally:
         for run in runs:
-            run.session.close()
+            run.close()
         fleet.close()
     return [run.outcome() for run in runs]
 
 
+def _interrupted_commands(store: Store) -> frozenset[float]:
+    """When commands were given of which a job did not end: all jobs of one have one beginning."""
+    return frozenset(job.created_at for job in store.jobs() if job.state is JobState.RUNNING)
+
+
 class _Run:
-    """One network on its way: import, search, delivery, each submitted when the one before ends."""
+    """One network on its way: each part is submitted when the one before has ended."""
 
     def __init__(
         self,
         name: str,
         fleet: LocalFleet,
-        session: Session,
+        context: BenchmarkContext,
         observer: Observer,
         request: SearchRequest,
         options: ImportOptions,
         wanted: Wanted,
     ) -> None:
-        self.session = session
-        self._fleet = fleet
         self._name = name
+        self._fleet = fleet
+        self._context = context
         self._observer = observer
         self._request = request
         self._options = options
         self._wanted = wanted
-        self._job: Job | None = None
+        self._course: Course | None = None
         self._result: dict[str, Any] | None = None
         self._error: Exception | None = None
 
-    def importing(self) -> Errands:
-        from tunefleet.fleet.live import Errands
+    def look_up(self, interrupted: frozenset[float]) -> None:
+        """Find the network, and what an interrupted command for several networks delivered of it:
+        the others of that command go on, this one is done."""
+        try:
+            source = source_of(self._name, self._options)
+            self._course = Course(self._fleet, self._context, source, self._observer)
+            fingerprint = self._course.spec(self._request).fingerprint
+        except TunefleetError as error:
+            self._fail(error)
+            return
+        if self._request.new_job:
+            return
+        for job in self._fleet.store.jobs():
+            alike = job.state is JobState.DONE and job.spec.fingerprint == fingerprint
+            if alike and job.created_at in interrupted:
+                result = self._fleet.store.summary(job.job_id)
+                artifact = result["artifact"]
+                self._result = result if artifact and Path(artifact).is_dir() else None
+                return
 
-        session = self.session
-        steps = [
-            (Role.HOST, self._import),
-            (Role.DEVICE, session.check_import),
-            (Role.HOST, self._open_job),
-        ]
-        return Errands(f"import of {self._name}", steps, self._searching)
-
-    def _import(self) -> None:
-        self.session.import_network(self._name, self._options)
-
-    def _open_job(self) -> None:
-        self._result = self.session.ended_in_command(self._request)
-        if self._result is None:
-            self._job = self.session.open_job(self._request)
-
-    def _searching(self, ending: Ending) -> Sequence[Live]:
+    def begin(self) -> Sequence[Live]:
+        course = self._course
+        if self._error is not None or course is None:
+            return ()
         if self._result is not None:
             self._observer(Note("delivered before the interruption"))
             self._observer(JobEnded())
             return ()
-        if ending.error is not None or self._job is None:
-            return self._failed(ending)
-        return [self._fleet.search(self._job, self._observer, self._wanted, self._delivering)]
+        try:
+            course.open_job(self._request)
+            return course.preparing(self._prepared)
+        except TunefleetError as error:
+            return self._fail(error)
 
-    def _delivering(self, ending: Ending) -> Sequence[Live]:
-        from tunefleet.fleet.live import Errands
-
-        session = self.session
-        steps = [
-            (Role.HOST, lambda: session.build_finalists(ending)),
-            (Role.DEVICE, session.crown),
-            (Role.HOST, session.compile),
-            (Role.DEVICE, session.verify),
-            (Role.HOST, session.save),
-            (Role.DEVICE, session.evaluate),
-        ]
-        assert self._job is not None
-        name, obeys = f"delivery of {self._name}", self._job.job_id
-        return [Errands(name, steps, self._ended, obeys, self._observer)]
-
-    def _ended(self, ending: Ending) -> Sequence[Live]:
-        from tunefleet.scheduler.values import JobEnd
-
-        if ending.end is JobEnd.CANCELLED and ending.error is None:
-            assert self._job is not None
-            self._fleet.cancelled(self._job, ending.reason)
+    def _prepared(self, ending: Ending) -> Sequence[Live]:
+        course = self._course
+        assert course is not None
         if ending.end is not JobEnd.DONE:
-            return self._failed(ending)
-        self._result = self.session.result()
+            if ending.end is not JobEnd.CANCELLED:
+                course.unprepared(str(ending.error or ending.reason))
+            return self._ended_before(ending)
+        self._observer(Prepared(course.checked.peak_gflops))
+        return course.searching(self._wanted, self._searched)
+
+    def _searched(self, ending: Ending) -> Sequence[Live]:
+        assert self._course is not None
+        if ending.end is not JobEnd.DONE:
+            return self._ended_before(ending)
+        return self._course.delivering(self._delivered)
+
+    def _delivered(self, ending: Ending) -> Sequence[Live]:
+        assert self._course is not None
+        if ending.end is not JobEnd.DONE:
+            return self._ended_before(ending)
+        self._result = self._course.told()
         self._observer(JobEnded())
         return ()
 
-    def _failed(self, ending: Ending) -> Sequence[Live]:
-        self._error = ending.error or JobError(f"{self._name}: {ending.reason}", cure="try again")
-        self._observer(JobEnded(str(self._error)))
+    def _ended_before(self, ending: Ending) -> Sequence[Live]:
+        assert self._course is not None
+        if ending.end is JobEnd.CANCELLED and ending.error is None:
+            self._course.cancelled(ending.reason)
+        return self._fail(
+            ending.error or JobError(f"{self._name}: {ending.reason}", cure="tune it again")
+        )
+
+    def _fail(self, error: Exception) -> Sequence[Live]:
+        self._error = error
+        self._observer(JobEnded(str(error)))
         return ()
+
+    def close(self) -> None:
+        if self._course is not None:
+            self._course.close()
 
     def outcome(self) -> Tuned:
         """Raises what is no error of the tree, since that is a bug."""

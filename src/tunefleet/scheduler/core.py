@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tunefleet.core.stage import StageKey
+from tunefleet.core.stage import Kind, StageKey
 from tunefleet.errors import InternalError
 from tunefleet.scheduler.estimates import Estimates
 from tunefleet.scheduler.lanes import JobRecord, Lane, Pool, Stage
@@ -173,7 +173,7 @@ class Scheduler:
             end, reason = JobEnd.DONE, job.plan.ended(now) or "nothing is left to try"
         del self.jobs[job.job_id]
         self.policy.finished(job)
-        self.estimates.forget(job.job_id, list(job.lanes))
+        self.estimates.forget(job.job_id, list(job.lanes), job.request.order)
         self._out.append(FinishJob(job.job_id, end, reason))
         if self._in_flight is not None:  # the others may have more open now
             for other in list(self.jobs.values()):
@@ -200,6 +200,8 @@ class Scheduler:
                 self._quarantine(held, complaint, event.at)
         if event.end is End.DONE:
             self._done(stage, event)
+        elif event.lost is not None and stage.state is StageState.RUNNING:
+            self._lost(stage, event.lost, event.cause, event.at)
         elif stage.state is StageState.STOPPING:
             stage.move(Move.STOPPED)
             self._close(stage.lane, event.at)
@@ -208,6 +210,7 @@ class Scheduler:
 
     def _done(self, stage: Stage, event: StageFinished) -> None:
         stage.move(Move.FINISH)
+        stage.again = False
         job, lane, kind = stage.job, stage.lane, stage.kind
         self.estimates.learn(job.job_id, lane.task_id, kind, event.seconds)
         productive = job.plan.absorb(stage.key, event.result, event.seconds)
@@ -247,6 +250,17 @@ class Scheduler:
         self._out.append(GiveUpLane(lane.job.job_id, lane.task_id, lane.failed))
         self._drop(lane, "another stage of its lane failed")
         self._close(lane, now)
+
+    def _lost(self, stage: Stage, kind: Kind, cause: str, now: float) -> None:
+        """What an earlier stage of the round made is gone: make it again, then try again."""
+        earlier = next((s for s in stage.lane.rounds[stage.key.iteration] if s.kind is kind), None)
+        if stage.attempt >= ATTEMPTS or earlier is None or earlier.state is not StageState.DONE:
+            self._failed(stage, cause or f"what {kind} made is lost", now)
+            return
+        stage.move(Move.LOSE)
+        earlier.again = True
+        earlier.move(Move.REOPEN)
+        self._queue(earlier, now)
 
     def _drop(self, lane: Lane, reason: str) -> None:
         """Give up every stage of a lane; those that run are told to stop."""
@@ -375,8 +389,8 @@ class Scheduler:
         self.resources.start(held, stage, lease)
         self._leases[lease] = (held, stage)
         waited_s = now - stage.ready_at
-        resource_id = held.resource.resource_id
-        self._out.append(StartStage(stage.key, resource_id, lease, stage.attempt, waited_s))
+        resource_id, again = held.resource.resource_id, stage.again
+        self._out.append(StartStage(stage.key, resource_id, lease, stage.attempt, waited_s, again))
 
     def story(self) -> dict[StageKey, StageState]:
         """Every stage in flight with its state: for tests and for whoever watches."""

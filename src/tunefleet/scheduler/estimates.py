@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tunefleet.core.stage import STAGE_ORDER, StageKind
+from tunefleet.core.stage import STAGE_ORDER, Kind
 
 #: Share of the newest duration in a running mean: batches of one lane are alike.
 _NEWEST = 0.4
@@ -17,16 +17,16 @@ class Estimates:
     a job without history everyone's."""
 
     def __init__(self) -> None:
-        self._of_lane: dict[tuple[str, str, StageKind], float] = {}
-        self._of_job: dict[tuple[str, StageKind], float] = {}
-        self._of_kind: dict[StageKind, float] = {}
+        self._of_lane: dict[tuple[str, str, Kind], float] = {}
+        self._of_job: dict[tuple[str, Kind], float] = {}
+        self._of_kind: dict[Kind, float] = {}
 
-    def learn(self, job_id: str, task_id: str, kind: StageKind, seconds: float) -> None:
+    def learn(self, job_id: str, task_id: str, kind: Kind, seconds: float) -> None:
         _mix(self._of_lane, (job_id, task_id, kind), seconds)
         _mix(self._of_job, (job_id, kind), seconds)
         _mix(self._of_kind, kind, seconds)
 
-    def seconds(self, job_id: str, task_id: str, kind: StageKind) -> float:
+    def seconds(self, job_id: str, task_id: str, kind: Kind) -> float:
         found = self._of_lane.get((job_id, task_id, kind))
         if found is None:
             found = self._of_job.get((job_id, kind))
@@ -38,8 +38,8 @@ class Estimates:
         """One round of a lane, its four stages."""
         return sum(self.seconds(job_id, task_id, kind) for kind in STAGE_ORDER)
 
-    def forget(self, job_id: str, task_ids: list[str]) -> None:
-        for kind in STAGE_ORDER:
+    def forget(self, job_id: str, task_ids: list[str], order: tuple[Kind, ...]) -> None:
+        for kind in order:
             self._of_job.pop((job_id, kind), None)
             for task_id in task_ids:
                 self._of_lane.pop((job_id, task_id, kind), None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tunefleet.core.stage import STAGE_ORDER, StageKey, StageKind
+from tunefleet.core.stage import Kind, StageKey, StageKind
 from tunefleet.scheduler.transitions import Move, StageState, moved
 from tunefleet.scheduler.values import ROLE_OF, JobRequest, Role
 
@@ -15,18 +15,22 @@ Pool = tuple[Role, str]
 class Stage:
     """One stage of an open round. `ticket` changes whenever it joins or leaves a queue."""
 
-    __slots__ = ("attempt", "job", "key", "kind", "lane", "lease", "pool", "ready_at", "state",
-                 "ticket")  # fmt: skip
+    __slots__ = ("again", "attempt", "job", "key", "kind", "lane", "lease", "pool", "position",
+                 "ready_at", "state", "ticket")  # fmt: skip
 
-    def __init__(self, lane: Lane, iteration: int, kind: StageKind) -> None:
+    def __init__(self, lane: Lane, iteration: int, kind: Kind) -> None:
         self.lane = lane
         self.job = lane.job
         self.kind = kind
+        #: Its place in its round.
+        self.position = lane.job.request.order.index(kind)
         self.key = StageKey(lane.job.job_id, lane.task_id, iteration, kind)
         role = ROLE_OF[kind]
         self.pool: Pool = lane.job.pools[0 if role is Role.HOST else 1]
         self.state = StageState.WAITING
         self.attempt = 0
+        #: Whether it was done once, and what it made is lost.
+        self.again = False
         self.lease = 0
         self.ready_at = 0.0
         self.ticket = 0
@@ -54,8 +58,8 @@ class Lane:
         #: Whether the plan knows that another round may be opened: true before the first.
         self.offered = True
 
-    def open(self, iteration: int, done: frozenset[StageKind] = frozenset()) -> None:
-        stages = [Stage(self, iteration, kind) for kind in STAGE_ORDER]
+    def open(self, iteration: int, done: frozenset[Kind] = frozenset()) -> None:
+        stages = [Stage(self, iteration, kind) for kind in self.job.request.order]
         for stage in stages:
             if stage.kind in done:
                 stage.state = StageState.DONE
@@ -80,7 +84,7 @@ class Lane:
             if index is not None:
                 # A batch may be selected before the last one is measured, but not before it is
                 # built: which candidates are taken must be known.
-                gate = 1 if index == 0 else index
+                gate = min(1, len(stages) - 1) if index == 0 else index
                 passed = earlier is None or earlier[gate].state is StageState.DONE
                 if passed and stages[index].state is StageState.WAITING:
                     yield stages[index]
@@ -101,7 +105,7 @@ class Lane:
 
 
 def _done(stages: list[Stage], kind: StageKind) -> bool:
-    return stages[STAGE_ORDER.index(kind)].state is StageState.DONE
+    return next(s for s in stages if s.kind is kind).state is StageState.DONE
 
 
 def _over(stages: list[Stage], given_up: bool) -> bool:

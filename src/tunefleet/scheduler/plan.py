@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from tunefleet.core.stage import StageKey, StageKind
+from tunefleet.core.stage import Kind, StageKey
 
 
 class Plan(Protocol):
@@ -16,7 +16,7 @@ class Plan(Protocol):
         """Task id -> iteration of the round that the lane opens next."""
         ...
 
-    def unfinished(self) -> Sequence[tuple[str, int, frozenset[StageKind]]]:
+    def unfinished(self) -> Sequence[tuple[str, int, frozenset[Kind]]]:
         """Rounds that an earlier scheduler left open: (task id, iteration, finished stages)."""
         ...
 
@@ -46,6 +46,42 @@ class Plan(Protocol):
         ...
 
 
+class StepPlan:
+    """One round of the steps of a network, of which some may be done."""
+
+    def __init__(self, done: frozenset[Kind] = frozenset()) -> None:
+        self._done = done
+        self._opened = bool(done)
+        self._over = ""
+
+    def lanes(self) -> Mapping[str, int]:
+        return {"": 0}
+
+    def unfinished(self) -> Sequence[tuple[str, int, frozenset[Kind]]]:
+        return [("", 0, self._done)] if self._done else ()
+
+    def next_lane(self, now: float) -> str | None:
+        if self._opened:
+            return None
+        self._opened = True
+        return ""
+
+    def absorb(self, key: StageKey, result: object, seconds: float) -> bool:
+        return True
+
+    def closed(self, task_id: str) -> None:
+        self._over = "every step is done"
+
+    def failed(self, task_id: str, reason: str) -> None:
+        self._over = reason
+
+    def ended(self, now: float) -> str:
+        return self._over
+
+    def rounds_left(self, task_id: str) -> float:
+        return 0.0
+
+
 class FixedPlan:
     """Every lane runs a fixed number of rounds: mock jobs, and the simulator's."""
 
@@ -57,7 +93,7 @@ class FixedPlan:
     def lanes(self) -> Mapping[str, int]:
         return dict.fromkeys(self._left, 0)
 
-    def unfinished(self) -> Sequence[tuple[str, int, frozenset[StageKind]]]:
+    def unfinished(self) -> Sequence[tuple[str, int, frozenset[Kind]]]:
         return ()
 
     def next_lane(self, now: float) -> str | None:

@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tunefleet.core.stage import StageKey, StageKind
+from tunefleet.core.stage import Kind, StageKey
 from tunefleet.scheduler.core import Scheduler
 from tunefleet.scheduler.values import (
     AbandonStage,
@@ -41,7 +41,7 @@ class Span:
     attempt: int = 1
 
     @property
-    def kind(self) -> StageKind:
+    def kind(self) -> Kind:
         return self.key.kind
 
 

@@ -27,6 +27,8 @@ class Move(StrEnum):
     STOPPED = "stopped"
     DROP = "drop"
     SKIP = "skip"
+    LOSE = "lose"
+    REOPEN = "reopen"
 
 
 TRANSITIONS: dict[tuple[StageState, Move], StageState] = {
@@ -40,6 +42,9 @@ TRANSITIONS: dict[tuple[StageState, Move], StageState] = {
     (StageState.RUNNING, Move.RETRY): StageState.READY,
     (StageState.RUNNING, Move.FAIL): StageState.FAILED,
     (StageState.RUNNING, Move.STOP): StageState.STOPPING,
+    # What an earlier stage of its round made is gone: that one is opened again, this one waits.
+    (StageState.RUNNING, Move.LOSE): StageState.WAITING,
+    (StageState.DONE, Move.REOPEN): StageState.READY,
     (StageState.STOPPING, Move.STOPPED): StageState.ABANDONED,
     # It was told to stop and had finished just before: its result counts.
     (StageState.STOPPING, Move.FINISH): StageState.DONE,

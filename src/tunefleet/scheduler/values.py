@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tunefleet.core.stage import StageKey, StageKind
+from tunefleet.core.stage import STAGE_ORDER, Kind, StageKey, StageKind
+from tunefleet.core.step import StepKind
 from tunefleet.scheduler.plan import Plan
 
 
@@ -14,12 +15,21 @@ class Role(StrEnum):
     DEVICE = "device"
 
 
-#: Where each kind of stage runs.
-ROLE_OF = {
+#: Where each kind of stage and of step runs.
+ROLE_OF: dict[Kind, Role] = {
     StageKind.SELECT: Role.HOST,
     StageKind.BUILD: Role.HOST,
     StageKind.PROFILE: Role.DEVICE,
     StageKind.UPDATE: Role.HOST,
+    StepKind.SPLIT: Role.HOST,
+    StepKind.IMPORT: Role.HOST,
+    StepKind.CHECK: Role.DEVICE,
+    StepKind.BUILD_FINALISTS: Role.HOST,
+    StepKind.SELECT_WINNERS: Role.DEVICE,
+    StepKind.COMPILE: Role.HOST,
+    StepKind.VERIFY: Role.DEVICE,
+    StepKind.PUBLISH: Role.HOST,
+    StepKind.MEASURE: Role.DEVICE,
 }
 
 
@@ -53,11 +63,12 @@ class JobRequest:
     Higher `priority` goes first; `deadline` is a time of the shell's clock. `width` bounds how
     many lanes have a round open at once, `lookahead` whether a host with nothing else to do may
     select and build a lane's next batch before the current one is profiled; None leaves that to
-    the policy.
+    the policy. `order` is what a round consists of.
     """
 
     job_id: str
     plan: Plan
+    order: tuple[Kind, ...] = STAGE_ORDER
     host_kind: str = "host"
     device_kind: str = "device"
     user: str = ""
@@ -76,6 +87,7 @@ class End(StrEnum):
 
     DONE = "done"
     FAILED = "failed"  # the stage raised, or its worker died
+    LOST = "lost"  # what an earlier stage of its round had made is gone
     ABANDONED = "abandoned"  # as instructed
 
 
@@ -109,7 +121,8 @@ class JobResumed:
 
 @dataclass(frozen=True, slots=True)
 class StageFinished:
-    """An attempt ended. `result` is what the plan learns from, `drift` the device's own change."""
+    """An attempt ended. `result` is what the plan learns from, `drift` the device's own change.
+    `lost` is the stage of the same round whose output it did not find."""
 
     at: float
     key: StageKey
@@ -119,6 +132,7 @@ class StageFinished:
     result: object = None
     drift: float = 0.0
     cause: str = ""
+    lost: Kind | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,13 +180,15 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class StartStage:
-    """`waited_s` is how long the stage was ready before."""
+    """`waited_s` is how long the stage was ready before. `again`: it was done, and what it made is
+    lost."""
 
     key: StageKey
     resource_id: str
     lease: int
     attempt: int
     waited_s: float = 0.0
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)

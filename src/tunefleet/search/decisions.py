@@ -105,7 +105,8 @@ class DecisionSpace:
 
     def adapt(self, trace: str) -> Population:
         """Programs of this task after the trace of a similar one; empty when no sketch is built
-        like it. At most two: nearest in the inner tile factors, and in the outermost besides.
+        like it. At most two: nearest in the inner tile factors, and in the outermost besides; what
+        breaks this task's limits is none.
         """
         found = [Population.empty(self.choices)]
         donor = Donor.parse(trace)
@@ -115,7 +116,7 @@ class DecisionSpace:
         for s, sketch in enumerate(self.sketches):
             picks = adapted(donor, sketch) if build == self._builds[s] else None
             if picks is not None:
-                found.append(self._population(s, picks))
+                found.append(self._population(s, picks[sketch.keeps(picks)]))
         return Population.concat(found).distinct()
 
     def traces(self, population: Population) -> list[str]:

@@ -9,9 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefleet.search.choices import Category, Choice, Location, Tile, lowered, one_of
+from tunefleet.search.choices import Bools, Category, Choice, Location, Tile, lowered, one_of
+from tunefleet.search.limits import Limit
 
 Ints = NDArray[np.int64]
+
+#: Of programs that keep the limits, which may be one of a hundred: draws for each that is wanted,
+#: and how often they are repeated.
+_DRAWS = 16
+_ROUNDS = 32
+#: How often a mutation is tried that breaks a limit.
+_TRIES = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -19,12 +27,23 @@ class Sketch:
     """`instructions` are plain JSON [kind, inputs, attributes, outputs], up to postprocessing.
 
     `choices[i]` is what the sampling instruction at `positions[i]` decides. Picks are arrays
-    (programs, choices) of indices into the choices' options.
+    (programs, choices) of indices into the choices' options. Programs that break one of `limits`
+    cannot be built: they are neither sampled nor bred.
     """
 
     instructions: tuple[Any, ...]
     choices: tuple[Choice, ...]
     positions: tuple[int, ...]
+    limits: tuple[Limit, ...] = ()
+
+    def keeps(self, picks: Ints) -> Bools:
+        """(programs,) which keep the limits."""
+        kept = np.ones(len(picks), dtype=bool)
+        if self.limits and len(picks):
+            values = self.values(picks)
+            for limit in self.limits:
+                kept &= limit.holds(values)
+        return kept
 
     def values(self, picks: Ints) -> list[Ints]:
         """For each choice (programs, parts): tile factors, the value of a category, a location."""
@@ -55,7 +74,26 @@ class Sketch:
         return settled
 
     def sample(self, count: int, rng: np.random.Generator) -> Ints:
-        """As TVM samples: tiles and valid locations uniformly, categories by probability."""
+        """As TVM samples: tiles and valid locations uniformly, categories by probability.
+
+        Where programs that keep the limits are so rare that fewer are found than are wanted, they
+        come more than once; where none is found, what breaks them comes instead.
+        """
+        picks = self._drawn(count, rng)
+        kept = self.keeps(picks)
+        for _ in range(_ROUNDS):
+            missing = np.flatnonzero(~kept)
+            if not len(missing):
+                return picks
+            drawn = self._drawn(_DRAWS * max(len(missing), _DRAWS), rng)
+            good = drawn[self.keeps(drawn)][: len(missing)]
+            picks[missing[: len(good)]] = good
+            kept[missing[: len(good)]] = True
+        if kept.any():
+            picks[~kept] = picks[rng.choice(np.flatnonzero(kept), size=int((~kept).sum()))]
+        return picks
+
+    def _drawn(self, count: int, rng: np.random.Generator) -> Ints:
         picks = np.zeros((count, len(self.choices)), dtype=np.int64)
         for i, choice in enumerate(self.choices):
             match choice:
@@ -70,10 +108,20 @@ class Sketch:
     def mutate(self, picks: Ints, rng: np.random.Generator) -> Ints:
         """One choice of each program, any of those that can change, takes another option.
 
-        A location that the new tiles rule out is lowered besides.
+        A location that the new tiles rule out is lowered besides. A program of which no try keeps
+        the limits stays as it is.
         """
         if not self.choices or not len(picks):
             return picks
+        mutated = self._mutated(picks, rng)
+        for _ in range(_TRIES):
+            broken = np.flatnonzero(~self.keeps(mutated))
+            if not len(broken):
+                return mutated
+            mutated[broken] = self._mutated(picks[broken], rng)
+        return np.where(self.keeps(mutated)[:, None], mutated, picks)
+
+    def _mutated(self, picks: Ints, rng: np.random.Generator) -> Ints:
         values = self.values(picks)
         free = np.zeros(picks.shape, dtype=bool)
         elsewhere = {}
@@ -95,5 +143,7 @@ class Sketch:
         return self.settled(mutated)
 
     def cross(self, picks: Ints, others: Ints, rng: np.random.Generator) -> Ints:
-        """Each choice from one of the two programs of a row, whichever the coin says."""
-        return self.settled(np.where(rng.random(picks.shape) < 0.5, picks, others))
+        """Each choice from one of the two programs of a row, whichever the coin says; the first of
+        them where that breaks a limit."""
+        crossed = self.settled(np.where(rng.random(picks.shape) < 0.5, picks, others))
+        return np.where(self.keeps(crossed)[:, None], crossed, picks)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any
 
@@ -10,13 +11,16 @@ import numpy as np
 
 from tunefleet.artifacts.network import LoadedNetwork
 from tunefleet.compiler.code import build, executable
-from tunefleet.compiler.frontends import Reference
+from tunefleet.compiler.frontends.references import reference_of
 from tunefleet.compiler.space.opening import task_space
 from tunefleet.compiler.toolchain import programs
+from tunefleet.core.device import DeviceDescription, DeviceSpec
+from tunefleet.core.settings import MeasureSettings
 from tunefleet.core.stage import SelectResult
 from tunefleet.core.target import Target
-from tunefleet.devices import measuring as profile
-from tunefleet.devices import reference
+from tunefleet.core.task import TaskWeights
+from tunefleet.core.trial import Built, Failure, Measurement
+from tunefleet.devices import NO_WEIGHTS, Check, Device, held_device
 from tunefleet.features import unpack
 from tunefleet.search.guide import Guide, Pretrained
 from tunefleet.search.selection import SelectRequest, select
@@ -49,25 +53,74 @@ def run_update(
 build_candidate = build.build_candidate
 build_default = build.build_default
 build_checked = build.build_checked
-profile_candidate = profile.profile_candidate
-profile_interleaved = profile.profile_interleaved
-check_output = profile.check_output
-peak_gflops = reference.peak_gflops
 weights = programs.weights
 
+#: Where the functions below run: this machine's processor unless `on_device` says otherwise.
+_place: ContextVar[tuple[DeviceSpec, int | None]] = ContextVar(
+    "device", default=(DeviceSpec(), None)
+)
 
-@lru_cache(maxsize=2)
-def _reference(target: Target, directory: str) -> reference.Reference:
-    return reference.Reference(target, directory)
+
+def on_device(
+    spec: DeviceSpec, threads: int, function: Callable[..., Any], args: tuple[Any, ...]
+) -> Any:
+    """Run a function of this module that measures or checks on a device, which the worker opens
+    and holds until it is asked for another."""
+    token = _place.set((spec, threads))
+    try:
+        return function(*args)
+    finally:
+        _place.reset(token)
+
+
+def describe_device() -> DeviceDescription:
+    """`Device.describe`."""
+    return _device().describe()
+
+
+def reset_device() -> None:
+    """`Device.reset`."""
+    _device().reset()
+
+
+def _device() -> Device:
+    return held_device(*_place.get())
+
+
+def profile_candidate(
+    built: Built,
+    settings: MeasureSettings,
+    best_s: float | None,
+    weights: TaskWeights = NO_WEIGHTS,
+) -> Measurement | Failure:
+    """`Device.measure`."""
+    return _device().measure(built, settings, best_s, weights)
+
+
+def profile_interleaved(
+    candidates: Sequence[Built], settings: MeasureSettings, weights: TaskWeights = NO_WEIGHTS
+) -> list[Measurement | Failure]:
+    """`Device.measure_interleaved`."""
+    return _device().measure_interleaved(candidates, settings, weights)
+
+
+def check_output(default: Built, candidate: Built, seed: int) -> Check:
+    """`Device.verify`."""
+    return _device().verify(default, candidate, seed)
+
+
+def peak_gflops(target: Target, directory: str) -> float:
+    """`Device.peak`."""
+    return _device().peak(target, directory)
 
 
 def measure_reference(target: Target, directory: str) -> float:
-    """Seconds of the reference kernel now; the first call of a worker compiles it."""
-    return _reference(target, directory).measure()
+    """`Device.reference`: seconds of the reference kernel now."""
+    return _device().reference(target, directory)
 
 
 def time_networks(
-    contenders: list[str | Reference],
+    contenders: list[str | Mapping[str, Any]],
     entry: str,
     inputs: list[Any],
     threads: int,
@@ -77,13 +130,15 @@ def time_networks(
     """Latencies of modules (by path) and source frameworks in turn, and the share of the cores
     that other processes took."""
     runs = [
-        LoadedNetwork(c, entry).bound(inputs) if isinstance(c, str) else c.bound(inputs, threads)
+        LoadedNetwork(c, entry).bound(inputs)
+        if isinstance(c, str)
+        else reference_of(c).bound(inputs, threads)
         for c in contenders
     ]
     with disturbance.watched() as watch:
         latencies = executable.time_interleaved(runs, rounds, round_s)
     runs.clear()
-    _close(contenders)
+    give_back()  # what source frameworks opened is as large as the network
     return latencies, watch.share
 
 
@@ -91,20 +146,11 @@ def run_network(path: str, entry: str, inputs: list[Any]) -> list[Any]:
     return LoadedNetwork(path, entry).run(inputs)
 
 
-def run_reference(reference: Reference, inputs: list[Any], threads: int) -> list[Any]:
-    outputs = reference(inputs, threads)
-    _close([reference])
-    return outputs
-
-
-def _close(contenders: Sequence[str | Reference]) -> None:
-    """Let go of what source frameworks opened: it is as large as the network."""
-    for each in contenders:
-        # What travels between processes is all but what was opened.
-        state = None if isinstance(each, str) else each.__getstate__()
-        if isinstance(state, dict):
-            each.__dict__.update(state)
+def run_reference(source: Mapping[str, Any], inputs: list[Any], threads: int) -> list[Any]:
+    """What the source framework makes of inputs; `source` as `references.reference_of` takes it."""
+    outputs = reference_of(source)(inputs, threads)
     give_back()
+    return outputs
 
 
 def kernel_times(path: str, inputs: list[Any], repeats: int) -> dict[str, float]:

@@ -4,9 +4,9 @@
 serialises writers itself and a reader never sees half of a commit.
 **Durability.** When a verb returns, its effect survives kill -9 of any process. Each verb is one
 transaction.
-**Idempotence.** `put_tasks`, `commit`, `crown` and `finish` may be repeated with the same
-arguments; the repetition changes nothing. A stage is committed once: the first commit of a key
-wins, a later one returns False and leaves no trace.
+**Idempotence.** `put_tasks`, `commit`, `commit_step`, `crown` and `finish` may be repeated with
+the same arguments; the repetition changes nothing. A stage is committed once: the first commit of
+a key wins, a later one returns False and leaves no trace.
 **Errors.** An unknown job or task raises `InputError`; a file that is not a store, that a newer
 version wrote or that cannot be written raises `SetupError` naming it.
 """
@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from tunefleet.core.identity import DeviceIdentity, Tier, ToolchainIdentity
 from tunefleet.core.job import Job, JobSpec, JobState
 from tunefleet.core.stage import StageKey, StageRun, StageSpan, UpdateResult
+from tunefleet.core.step import StepKey, StepRun, StepSpan
 from tunefleet.core.task import WeightedTask
 from tunefleet.core.trial import Candidate, Failure, Measurement, Trial
 
@@ -60,8 +61,11 @@ class Store(Protocol):
     def tasks(self, job_id: str) -> list[WeightedTask]:
         """The tasks of a job in the order they were put; empty before `put_tasks`."""
 
-    def commit(self, run: StageRun, *, elapsed_s: float = 0.0) -> bool:
+    def commit(self, run: StageRun, *, elapsed_s: float = 0.0, again: bool = False) -> bool:
         """Write a finished stage and all that follows from it in one transaction.
+
+        `again`: a build whose libraries were lost was made once more; its result takes the place of
+        the one that is committed, and what failed this time becomes a trial as well.
 
         select: its candidates. build: what was built; each failure becomes a trial. profile: each
         measurement and each failure becomes a trial. update: the model, the newest of the job.
@@ -76,6 +80,22 @@ class Store(Protocol):
     def stages(self, job_id: str) -> list[StageRun]:
         """Every committed stage of a job in the order of commit, update models left out
         (`UpdateResult.model` is empty) and candidates without features."""
+
+    def commit_step(self, run: StepRun, *, again: bool = False) -> bool:
+        """Write a finished step. The first commit of a key wins and a later one returns False,
+        unless it was made `again` on purpose: then it takes the place of the first."""
+
+    def step(self, key: StepKey) -> StepRun | None:
+        """A committed step, or None."""
+
+    def steps(self, owner: str) -> list[StepRun]:
+        """The committed steps of a preparation or a run in the order of commit."""
+
+    def forget_steps(self, owner: str) -> None:
+        """Remove the steps of an owner; nothing where there are none."""
+
+    def steps_between(self, start: float, end: float) -> list[StepSpan]:
+        """As `stages_between`, of the steps of all owners."""
 
     def stages_between(self, start: float, end: float) -> list[StageSpan]:
         """When and where the stages of all jobs ran that touch [start, end] (seconds since the

@@ -13,6 +13,7 @@ from sqlalchemy import Row
 from tunefleet.core.ids import digest
 from tunefleet.core.job import Job, JobSpec, JobState
 from tunefleet.core.stage import (
+    Kind,
     SelectResult,
     StageKey,
     StageKind,
@@ -21,11 +22,21 @@ from tunefleet.core.stage import (
     StageSpan,
     UpdateResult,
 )
+from tunefleet.core.step import (
+    RESULT_OF,
+    Remark,
+    StepKey,
+    StepKind,
+    StepResult,
+    StepRun,
+    StepSpan,
+)
+from tunefleet.core.target import Target
 from tunefleet.core.task import Task, WeightedTask
 from tunefleet.core.trial import Candidate, Failure, FailureKind, Measurement, Trial
 from tunefleet.store.database import UnreadableError
 from tunefleet.store.rules import RESULT_TYPES
-from tunefleet.store.schema import candidates, jobs, stages, trials, winners
+from tunefleet.store.schema import candidates, jobs, stages, steps, trials, winners
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -51,6 +62,15 @@ SPAN = (
     stages.c.attempt,
     stages.c.started_at,
     stages.c.seconds,
+)
+#: The columns `step_span_of` reads.
+STEP_SPAN = (
+    steps.c.owner,
+    steps.c.kind,
+    steps.c.resource_id,
+    steps.c.attempt,
+    steps.c.started_at,
+    steps.c.seconds,
 )
 WINNER = (
     *CANDIDATE,
@@ -85,6 +105,8 @@ def check_values(table: str, values: Mapping[str, Any]) -> None:
         _state_of(values["state"])
     elif table == stages.name:
         result_of(_kind_of(values["kind"]), values["result"], ())
+    elif table == steps.name:
+        _step_result(values["kind"], values["result"])
     elif values.get("outcome") is not None:
         outcome_of(values["outcome"])
 
@@ -110,7 +132,7 @@ def job_row(spec: JobSpec, job_id: str, now: float) -> dict[str, Any]:
         "device_compatible": spec.device.compatible,
         "toolchain_exact": spec.toolchain.exact,
         "toolchain_compatible": spec.toolchain.compatible,
-        "spec": msgspec.to_builtins(spec),
+        "spec": {**msgspec.to_builtins(spec), "target": spec.target.to_json()},
     }
 
 
@@ -121,7 +143,7 @@ def job_of(row: Row[Any]) -> Job:
 
 @_reading
 def spec_of(value: Any) -> JobSpec:
-    return msgspec.convert(value, JobSpec)
+    return msgspec.convert(value, JobSpec, dec_hook=lambda _, target: Target.from_json(target))
 
 
 def task_row(task: Task) -> dict[str, Any]:
@@ -220,7 +242,7 @@ def result_value(result: StageResult) -> Any:
 
 
 @_reading
-def result_of(kind: StageKind, value: Any, selected: tuple[Candidate, ...]) -> StageResult:
+def result_of(kind: Kind, value: Any, selected: tuple[Candidate, ...]) -> StageResult:
     if kind is StageKind.SELECT:
         return SelectResult(selected, value["exhausted"])
     return msgspec.convert(value, RESULT_TYPES[kind])
@@ -245,3 +267,44 @@ def span_of(columns: Iterable[Any]) -> StageSpan:
     """Of the columns `SPAN`."""
     job_id, task_id, iteration, kind, *ran = columns
     return StageSpan(StageKey(job_id, task_id, iteration, StageKind(kind)), *ran)
+
+
+def step_row(run: StepRun) -> dict[str, Any]:
+    return {
+        "owner": run.key.owner,
+        "kind": run.key.kind.value,
+        "started_at": run.started_at,
+        "seconds": run.seconds,
+        "resource_id": run.resource_id,
+        "attempt": run.attempt,
+        "remarks": msgspec.to_builtins(run.remarks),
+        "result": msgspec.json.encode(run.result).decode(),
+    }
+
+
+@_reading
+def step_of(row: Row[Any]) -> StepRun:
+    key = StepKey(row.owner, StepKind(row.kind))
+    remarks = msgspec.convert(row.remarks, tuple[Remark, ...])
+    return StepRun(
+        key,
+        _step_result(row.kind, row.result),
+        row.started_at,
+        row.seconds,
+        remarks,
+        row.resource_id,
+        row.attempt,
+    )
+
+
+@_reading
+def _step_result(kind: str, text: str) -> StepResult:
+    found: StepResult = msgspec.json.decode(text, type=RESULT_OF[StepKind(kind)])
+    return found
+
+
+@_reading
+def step_span_of(columns: Iterable[Any]) -> StepSpan:
+    """Of the columns `STEP_SPAN`."""
+    owner, kind, *ran = columns
+    return StepSpan(StepKey(owner, StepKind(kind)), *ran)

@@ -23,25 +23,29 @@ from tunefleet.store.rules import not_selected, outcomes
 from tunefleet.store.schema import candidates, jobs, models, selections, stages, trials
 
 
-def write_run(connection: Connection, run: StageRun, elapsed_s: float) -> None:
-    """The stage and all that follows from it. The caller knows that the stage is new."""
+def write_run(
+    connection: Connection, run: StageRun, elapsed_s: float, committed: int | None = None
+) -> None:
+    """The stage and all that follows from it; in place of the row `committed`, if there is one."""
     key, result = run.key, run.result
-    seq = connection.execute(
-        insert(stages)
-        .values(
-            job_id=key.job_id,
-            task_id=key.task_id,
-            iteration=key.iteration,
-            kind=key.kind.value,
-            started_at=run.started_at,
-            seconds=run.seconds,
-            note=run.note,
-            result=codec.result_value(result),
-            resource_id=run.resource_id,
-            attempt=run.attempt,
-        )
-        .returning(stages.c.seq)
-    ).scalar_one()
+    row = {
+        "job_id": key.job_id,
+        "task_id": key.task_id,
+        "iteration": key.iteration,
+        "kind": key.kind.value,
+        "started_at": run.started_at,
+        "seconds": run.seconds,
+        "note": run.note,
+        "result": codec.result_value(result),
+        "resource_id": run.resource_id,
+        "attempt": run.attempt,
+    }
+    if committed is None:
+        inserted = insert(stages).values(row).returning(stages.c.seq)
+        seq = connection.execute(inserted).scalar_one()
+    else:
+        seq = committed
+        connection.execute(update(stages).where(stages.c.seq == seq).values(row))
     if isinstance(result, SelectResult):
         _write_selection(connection, seq, key.task_id, result.candidates)
     elif isinstance(result, UpdateResult):
@@ -121,8 +125,9 @@ def read_spans(connection: Connection, start: float, end: float) -> list[StageSp
     return [codec.span_of(row) for row in rows]
 
 
-def is_committed(connection: Connection, key: StageKey) -> bool:
-    return connection.scalar(select(stages.c.seq).where(*_is(key))) is not None
+def committed(connection: Connection, key: StageKey) -> int | None:
+    """The row of a stage, if it is committed."""
+    return connection.scalar(select(stages.c.seq).where(*_is(key)))
 
 
 def _write_selection(

@@ -149,6 +149,12 @@ def _unreadable(path: Path) -> list[str]:
                 except Exception as error:
                     raise_mistake(error)
                     problems.append(f"the {what} of job {job.job_id[:8]}: {error}")
+            owners = [job.job_id, *([job.spec.preparation.id] if job.spec.source else [])]
+            for owner in owners:
+                try:
+                    store.steps(owner)
+                except SetupError as error:
+                    problems.append(f"the steps of job {job.job_id[:8]}: {error}")
     return problems
 
 

@@ -21,6 +21,7 @@ from tunefleet.core.stage import (
     StageSpan,
     UpdateResult,
 )
+from tunefleet.core.step import StepKey, StepRun, StepSpan
 from tunefleet.core.task import Task, WeightedTask
 from tunefleet.core.trial import Candidate, Failure, FailureKind, Measurement, Trial
 from tunefleet.errors import InternalError
@@ -66,6 +67,7 @@ class MemoryStore:
         self._tasks: dict[str, Task] = {}
         self._trials: list[tuple[_Entry, str, Trial]] = []
         self._spans: list[StageSpan] = []
+        self._steps: dict[StepKey, StepRun] = {}
         self._closed = False
 
     def open_job(self, spec: JobSpec, *, job_id: str, now: float) -> Job:
@@ -98,12 +100,13 @@ class MemoryStore:
         with self._verb():
             return list(self._entry(job_id).tasks)
 
-    def commit(self, run: StageRun, *, elapsed_s: float = 0.0) -> bool:
+    def commit(self, run: StageRun, *, elapsed_s: float = 0.0, again: bool = False) -> bool:
         rules.check_result(run)
         with self._verb():
             entry = self._entry(run.key.job_id, run.key.task_id)
-            if run.key in entry.runs:
+            if run.key in entry.runs and not again:
                 return False
+            self._spans = [span for span in self._spans if span.key != run.key]
             for trial in _new_trials(entry, run):
                 name = (run.key.task_id, trial.candidate.candidate_id)
                 if name not in entry.trials:
@@ -121,6 +124,34 @@ class MemoryStore:
     def stages(self, job_id: str) -> list[StageRun]:
         with self._verb():
             return [_without_bulk(run) for run in self._entry(job_id).runs.values()]
+
+    def commit_step(self, run: StepRun, *, again: bool = False) -> bool:
+        rules.check_step(run)
+        with self._verb():
+            if run.key in self._steps and not again:
+                return False
+            self._steps.pop(run.key, None)
+            self._steps[run.key] = run
+            return True
+
+    def step(self, key: StepKey) -> StepRun | None:
+        with self._verb():
+            return self._steps.get(key)
+
+    def steps(self, owner: str) -> list[StepRun]:
+        with self._verb():
+            return [run for key, run in self._steps.items() if key.owner == owner]
+
+    def forget_steps(self, owner: str) -> None:
+        with self._verb():
+            self._steps = {k: run for k, run in self._steps.items() if k.owner != owner}
+
+    def steps_between(self, start: float, end: float) -> list[StepSpan]:
+        rules.check_window(start, end)
+        with self._verb():
+            spans = [run.span for run in self._steps.values()]
+            touching = [s for s in spans if s.started_at <= end and s.ended_at >= start]
+            return sorted(touching, key=lambda span: span.started_at)
 
     def stages_between(self, start: float, end: float) -> list[StageSpan]:
         rules.check_window(start, end)

@@ -10,6 +10,7 @@ from tunefleet.core.ids import canonical_json
 from tunefleet.core.job import JobState
 from tunefleet.core.stage import (
     BuildResult,
+    Kind,
     ProfileResult,
     SelectResult,
     StageKind,
@@ -17,11 +18,12 @@ from tunefleet.core.stage import (
     StageRun,
     UpdateResult,
 )
+from tunefleet.core.step import RESULT_OF, StepRun
 from tunefleet.core.task import WeightedTask
 from tunefleet.core.trial import Failure, Measurement, Trial
 from tunefleet.errors import InputError, InternalError
 
-RESULT_TYPES: dict[StageKind, type[StageResult]] = {
+RESULT_TYPES: dict[Kind, type[StageResult]] = {
     StageKind.SELECT: SelectResult,
     StageKind.BUILD: BuildResult,
     StageKind.PROFILE: ProfileResult,
@@ -31,7 +33,14 @@ RESULT_TYPES: dict[StageKind, type[StageResult]] = {
 
 def check_result(run: StageRun) -> None:
     """Raises InternalError when the result is not that of the stage's kind."""
-    if not isinstance(run.result, RESULT_TYPES[run.key.kind]):
+    expected = RESULT_TYPES.get(run.key.kind)
+    if expected is None or not isinstance(run.result, expected):
+        raise InternalError(f"{run.key} was committed with a {type(run.result).__name__}")
+
+
+def check_step(run: StepRun) -> None:
+    """Raises InternalError when the result is not that of the step's kind."""
+    if not isinstance(run.result, RESULT_OF[run.key.kind]):
         raise InternalError(f"{run.key} was committed with a {type(run.result).__name__}")
 
 

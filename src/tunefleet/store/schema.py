@@ -187,6 +187,24 @@ stages = Table(
     Index(None, "started_at", "seconds"),
 )
 
+#: The log of steps on whole networks. `owner` is the id of a preparation or of a run, which need
+#: not be a job; `result` is JSON, compressed, since that of an import has all programs.
+steps = Table(
+    "steps",
+    metadata,
+    Column("seq", Whole, primary_key=True),
+    Column("owner", Words, nullable=False),
+    Column("kind", Words, nullable=False),
+    Column("started_at", Number, nullable=False),
+    Column("seconds", Number, nullable=False),
+    Column("resource_id", Words, nullable=False),
+    Column("attempt", Whole, nullable=False),
+    Column("remarks", Json, nullable=False),
+    Column("result", PackedText, nullable=False),
+    UniqueConstraint("owner", "kind"),
+    Index(None, "started_at", "seconds"),
+)
+
 #: The candidates of a select stage. `score` is NULL for not-a-number.
 selections = Table(
     "selections",

@@ -20,6 +20,7 @@ from tunefleet.core.home import Home
 from tunefleet.core.identity import DeviceIdentity, Tier, ToolchainIdentity
 from tunefleet.core.job import Job, JobSpec, JobState
 from tunefleet.core.stage import StageKey, StageRun, StageSpan, UpdateResult
+from tunefleet.core.step import StepKey, StepRun, StepSpan
 from tunefleet.core.task import WeightedTask
 from tunefleet.core.trial import Failure, Trial
 from tunefleet.errors import SetupError
@@ -34,6 +35,7 @@ from tunefleet.store.schema import (
     jobs,
     models,
     stages,
+    steps,
     trials,
     winners,
 )
@@ -131,14 +133,51 @@ class SqlStore:
             )
             return [codec.task_of(row) for row in rows]
 
-    def commit(self, run: StageRun, *, elapsed_s: float = 0.0) -> bool:
+    def commit(self, run: StageRun, *, elapsed_s: float = 0.0, again: bool = False) -> bool:
         rules.check_result(run)
         with self._database.writing() as connection:
             _require_task(connection, run.key.job_id, run.key.task_id)
-            if commits.is_committed(connection, run.key):
+            committed = commits.committed(connection, run.key)
+            if committed is not None and not again:
                 return False
-            commits.write_run(connection, run, elapsed_s)
+            commits.write_run(connection, run, elapsed_s, committed)
         return True
+
+    def commit_step(self, run: StepRun, *, again: bool = False) -> bool:
+        rules.check_step(run)
+        own = (steps.c.owner == run.key.owner, steps.c.kind == run.key.kind.value)
+        with self._database.writing() as connection:
+            if connection.scalar(select(steps.c.seq).where(*own)) is not None:
+                if not again:
+                    return False
+                connection.execute(delete(steps).where(*own))
+            connection.execute(insert(steps).values(codec.step_row(run)))
+        return True
+
+    def step(self, key: StepKey) -> StepRun | None:
+        own = (steps.c.owner == key.owner, steps.c.kind == key.kind.value)
+        with self._database.reading() as connection:
+            row = connection.execute(select(steps).where(*own)).one_or_none()
+            return None if row is None else codec.step_of(row)
+
+    def steps(self, owner: str) -> list[StepRun]:
+        query = select(steps).where(steps.c.owner == owner).order_by(steps.c.seq)
+        with self._database.reading() as connection:
+            return [codec.step_of(row) for row in connection.execute(query)]
+
+    def forget_steps(self, owner: str) -> None:
+        with self._database.writing() as connection:
+            connection.execute(delete(steps).where(steps.c.owner == owner))
+
+    def steps_between(self, start: float, end: float) -> list[StepSpan]:
+        rules.check_window(start, end)
+        query = (
+            select(*codec.STEP_SPAN)
+            .where(steps.c.started_at <= end, steps.c.started_at + steps.c.seconds >= start)
+            .order_by(steps.c.started_at, steps.c.seq)
+        )
+        with self._database.reading() as connection:
+            return [codec.step_span_of(row) for row in connection.execute(query)]
 
     def stage(self, key: StageKey) -> StageRun | None:
         with self._database.reading() as connection:

@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
+import tempfile
 import time
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from tunefleet.compiler.code.device_code import packed_imports
 from tunefleet.compiler.code.replay import replay
 from tunefleet.compiler.graph.forms import forms
-from tunefleet.compiler.space.plain import plainly_scheduled
+from tunefleet.compiler.space.spaces import plainly_scheduled
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.host import to_tvm
+from tunefleet.compiler.toolchain.linking import link
 from tunefleet.compiler.toolchain.programs import load_program
-from tunefleet.core.target import Target
+from tunefleet.core.target import CudaTarget, Target
 from tunefleet.core.trial import Built, Failure, FailureKind
-from tunefleet.errors import SetupError, raise_disk_full, raise_mistake
+from tunefleet.errors import InternalError, SetupError, raise_disk_full, raise_mistake
 
 tvm = load_tvm()
-
-
-@lru_cache(maxsize=1)
-def _linker() -> str:
-    """The linker itself: gcc around it takes ten times as long and adds nothing to a kernel."""
-    path = shutil.which("ld") or shutil.which("ld.lld")
-    if path is None:
-        raise SetupError("no linker (ld) on the PATH", cure="install binutils or gcc")
-    return path
 
 
 def lowering() -> Any:
@@ -42,6 +34,14 @@ def lowering() -> Any:
     """
     config = {"tirx.disable_cse_tir": True, "tirx.disable_assert": True}
     return tvm.transform.PassContext(opt_level=3, config=config)
+
+
+def lowered(module: Any, target: Target) -> Any:
+    """A scheduled module as code of TVM's runtime, not linked: of a GPU's kernels the source.
+
+    Raises whatever TVM raises for a program that it cannot compile."""
+    with lowering():
+        return tvm.tirx.build(module, target=to_tvm(target))
 
 
 def build_candidate(
@@ -64,7 +64,7 @@ def build_candidate(
 def build_default(program: str, target: Target, name: str, directory: str) -> Built | Failure:
     """Compile a task with the plain schedule: what a network runs where no program was found."""
     direct, *_ = forms(load_program(program))
-    return compile_module(plainly_scheduled(direct), target, name, directory)
+    return compile_module(plainly_scheduled(direct, target), target, name, directory)
 
 
 def build_checked(
@@ -91,12 +91,14 @@ def compile_module(module: Any, target: Target, name: str, directory: str) -> Bu
     try:
         arguments = tvm.s_tir.meta_schedule.arg_info.ArgInfo.from_prim_func(module["main"])
         args = tuple((tuple(int(d) for d in a.shape), str(a.dtype)) for a in arguments)
-        with lowering():
-            library_module = tvm.tirx.build(module, target=to_tvm(target))
+        library_module = lowered(module, target)
         library_module.write_to_file(object_file, "o")
-        link = [_linker(), "-shared", "-o", library, object_file]
-        subprocess.run(link, check=True, capture_output=True, text=True)
-    except SetupError:
+        with tempfile.TemporaryDirectory(dir=directory) as folder:
+            objects = [object_file]
+            if isinstance(target, CudaTarget):
+                objects.append(packed_imports(library_module, target, folder))
+            link(objects, library, target)
+    except (SetupError, InternalError):
         raise
     except subprocess.CalledProcessError as error:
         raise_disk_full(error, error.stderr)

@@ -16,14 +16,16 @@ from tunefleet.artifacts.network import fields_of
 from tunefleet.artifacts.tensors import array_of, tensor_of
 from tunefleet.artifacts.weights import weights_path
 from tunefleet.compiler.code.build import lowering
+from tunefleet.compiler.code.device_code import packed_imports
 from tunefleet.compiler.code.replay import replay
 from tunefleet.compiler.graph.forms import direct, with_transformed_weights
 from tunefleet.compiler.graph.tasks import call_counts, normalized, task_id_of
 from tunefleet.compiler.graph.weights import Lifted, write_weights
-from tunefleet.compiler.space.plain import plainly_scheduled
+from tunefleet.compiler.space.spaces import plainly_scheduled
 from tunefleet.compiler.toolchain import load_tvm
-from tunefleet.compiler.toolchain.host import to_tvm
-from tunefleet.core.target import Target
+from tunefleet.compiler.toolchain.host import is_foreign, to_tvm
+from tunefleet.compiler.toolchain.linking import link
+from tunefleet.core.target import CudaTarget, Target
 
 tvm = load_tvm()
 relax = tvm.relax
@@ -45,6 +47,7 @@ class CompiledNetwork:
 
     executable: Any
     weights: Lifted
+    target: Target
 
 
 def compile_network(
@@ -71,7 +74,7 @@ def compile_network(
         )
         lifted = Lifted(folded)
         executable = relax.build(lifted.mod, target=tvm_target, relax_pipeline=lower)
-        return CompiledNetwork(executable, lifted)
+        return CompiledNetwork(executable, lifted, target)
 
 
 def _apply(mod: Any, target: Target, traces: Mapping[str, str], *, plain: bool) -> Any:
@@ -87,7 +90,7 @@ def _apply(mod: Any, target: Target, traces: Mapping[str, str], *, plain: bool) 
         if trace is not None:
             module = replay(normalized(function), target, trace).mod
         elif plain:
-            module = plainly_scheduled(normalized(direct(function)))
+            module = plainly_scheduled(normalized(direct(function)), target)
         else:
             replaced.update_func(gvar, direct(function))
             continue
@@ -98,8 +101,19 @@ def _apply(mod: Any, target: Target, traces: Mapping[str, str], *, plain: bool) 
 
 
 def save_network(network: CompiledNetwork, path: str | Path) -> None:
-    """Write the code as one shared library and the weights beside it."""
-    network.executable.export_library(str(path))
+    """Write the code as one shared library and the weights beside it.
+
+    Raises SetupError where the compiler or linker of the network's target is missing, CudaError for
+    a kernel that nvcc refuses.
+    """
+    target, options = network.target, dict[str, Any]()
+    if isinstance(target, CudaTarget):
+        options["fpack_imports"] = lambda module, _system, _prefix, folder: packed_imports(
+            module, target, folder
+        )
+    if is_foreign(target):
+        options["fcompile"] = lambda library, objects, **_: link(objects, library, target)
+    network.executable.export_library(str(path), **options)
     write_weights(weights_path(path), network.weights)
 
 

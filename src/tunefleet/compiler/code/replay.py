@@ -9,11 +9,10 @@ taken as it is.
 from __future__ import annotations
 
 import json
-from functools import lru_cache
 from typing import Any
 
 from tunefleet.compiler.graph.forms import form_of
-from tunefleet.compiler.space.cpu import postprocessing
+from tunefleet.compiler.space.spaces import postprocessors
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.programs import load_program, trace_text
 from tunefleet.core.target import Target
@@ -32,11 +31,14 @@ def replay(module: Any, target: Target, trace: str) -> Any:
     the program.
     """
     parsed = json.loads(trace)
-    schedule = tvm.s_tir.Schedule(form_of(module, trace))
+    # Kept while the schedule works: what nobody else holds TVM changes in place, and with it blocks
+    # that the task's own program shares.
+    form = form_of(module, trace)
+    schedule = tvm.s_tir.Schedule(form)
     tvm.s_tir.schedule.Trace.apply_json_to_schedule(parsed, schedule)
     if all(instruction[0] != _POSTPROCESSED for instruction in parsed[0]):
         schedule.enter_postproc()
-        for postprocessor in _postprocessing(target).space_generator.postprocs:
+        for postprocessor in postprocessors(target, trace):
             if not postprocessor.apply(schedule):
                 raise ValueError("MetaSchedule's postprocessing rejects the program")
     return schedule
@@ -45,6 +47,3 @@ def replay(module: Any, target: Target, trace: str) -> Any:
 def completed(program: str, target: Target, trace: str) -> str:
     """`trace` with its postprocessing, for those who apply it with TVM alone; about 15 ms."""
     return trace_text(replay(load_program(program), target, trace).trace)
-
-
-_postprocessing = lru_cache(maxsize=4)(postprocessing)

@@ -6,7 +6,6 @@ import contextlib
 import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ from tunefleet.compiler.frontends.spec import (
     shown,
     source_path,
 )
+from tunefleet.compiler.frontends.torch_ import TorchSource
 from tunefleet.compiler.frontends.torch_exported import export_module, import_exported
 from tunefleet.compiler.toolchain.quiet import quiet
 from tunefleet.core.network import TensorSpec
@@ -53,16 +53,17 @@ class HuggingFaceFrontend:
             fixed = fixed_inputs(inputs, request.shapes, what, defaults)
             check_inputs(model.config, fixed.dims, what)
             program = _export(model, fixed.specs, what)
-            again = partial(_program, path, fixed.specs)
+            again = TorchSource("huggingface_", str(path.absolute()), fixed.specs)
             imported = import_exported(program, again, fixed, request, path, self.name)
         return replace(imported, notes=(*notes, *imported.notes))
 
 
-def _program(path: Path, inputs: Sequence[TensorSpec]) -> ExportedProgram:
+def program_of(source: TorchSource) -> ExportedProgram:
     """The model exported again, in a process that measures it."""
+    path = Path(source.spec)
     what = shown(path)
     with quiet(), _offline():
-        return _export(_read(path, what)[0], inputs, what)
+        return _export(_read(path, what)[0], source.inputs, what)
 
 
 def _check_installed(what: str) -> None:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -44,6 +44,10 @@ class Reference(Protocol):
     @property
     def framework(self) -> str:
         """What runs it, as people call it: ONNX Runtime, PyTorch."""
+
+    def describe(self) -> dict[str, Any]:
+        """A JSON value that `references.reference_of` makes such a reference of, in any process of
+        this machine."""
 
     def __call__(self, inputs: Sequence[np.ndarray], threads: int = 1) -> list[np.ndarray]: ...
 

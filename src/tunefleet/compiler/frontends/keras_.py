@@ -6,7 +6,6 @@ import importlib.util
 import os
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from tunefleet.compiler.frontends.spec import (
     shown,
     source_path,
 )
+from tunefleet.compiler.frontends.torch_ import TorchSource
 from tunefleet.compiler.frontends.torch_exported import export_module, import_exported
 from tunefleet.compiler.toolchain.quiet import quiet
 from tunefleet.core.network import TensorSpec
@@ -45,16 +45,17 @@ class KerasFrontend:
                 model = _read(keras, path, what)
                 fixed = _inputs(model, request.shapes, what)
                 program = _export(model, fixed.specs, what)
-            again = partial(_program, path, fixed.specs)
+            again = TorchSource("keras_", str(path.absolute()), fixed.specs)
             return import_exported(program, again, fixed, request, path, self.name)
 
 
-def _program(path: Path, inputs: Sequence[TensorSpec]) -> ExportedProgram:
+def program_of(source: TorchSource) -> ExportedProgram:
     """The model exported again, in a process that measures it."""
+    path = Path(source.spec)
     what = shown(path)
     keras = _keras(what)
     with quiet(), keras.device("cpu"):
-        return _export(_read(keras, path, what), inputs, what)
+        return _export(_read(keras, path, what), source.inputs, what)
 
 
 def _keras(what: str) -> Any:

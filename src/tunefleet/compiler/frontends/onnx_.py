@@ -83,6 +83,31 @@ class OnnxReference:
         self._inputs = tuple(inputs)
         self._sessions: dict[int, Any] = {}
 
+    def describe(self) -> dict[str, Any]:
+        return {
+            "kind": "onnx",
+            "path": str(self._path.absolute()),
+            "inputs": [[t.name, list(t.shape), t.dtype] for t in self._inputs],
+            "constants": {
+                name: [str(array.dtype), list(array.shape), array.ravel().tolist()]
+                for name, array in self._constants.items()
+            },
+            "zeros": self._zeros,
+            "restamped": self._restamped,
+        }
+
+    @classmethod
+    def of(cls, value: Mapping[str, Any]) -> OnnxReference:
+        constants = {
+            name: np.array(numbers, dtype).reshape(shape)
+            for name, (dtype, shape, numbers) in value["constants"].items()
+        }
+        inputs = [TensorSpec(name, tuple(shape), dtype) for name, shape, dtype in value["inputs"]]
+        return cls(
+            Path(value["path"]), inputs, constants, zeros=value["zeros"],
+            restamped=value["restamped"],
+        )  # fmt: skip
+
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_sessions": {}}
 

@@ -65,7 +65,7 @@ class SavedModelFrontend:
                 digest=network_digest(path),
                 shapes=ShapeRequest(),
                 names=Names(list(frozen.inputs), list(frozen.outputs)),
-                reference=SavedModelReference(frozen),
+                reference=lambda extents: SavedModelReference(path.absolute(), frozen),
             )
             return replace(imported, notes=fixed.notes)
 
@@ -92,12 +92,20 @@ class SavedModelReference:
 
     framework = "TensorFlow"
 
-    def __init__(self, frozen: _Frozen) -> None:
+    def __init__(self, path: Path, frozen: _Frozen | None = None) -> None:
+        self._path = path
         self._frozen = frozen
         self._sessions: dict[int, Any] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_sessions": {}}
+        return self.__dict__ | {"_sessions": {}, "_frozen": None}
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "saved_model", "path": str(self._path)}
+
+    @classmethod
+    def of(cls, value: Mapping[str, Any]) -> SavedModelReference:
+        return cls(Path(value["path"]))
 
     def bound(self, inputs: Sequence[np.ndarray], threads: int) -> Callable[[], object]:
         return lambda: self(inputs, threads)
@@ -105,16 +113,23 @@ class SavedModelReference:
     def __call__(self, inputs: Sequence[np.ndarray], threads: int = 1) -> list[np.ndarray]:
         if threads not in self._sessions:
             self._sessions[threads] = self._session(threads)
-        feed = dict(zip(self._frozen.inputs.values(), inputs, strict=True))
-        outputs = list(self._frozen.outputs.values())
+        frozen = self._opened()
+        feed = dict(zip(frozen.inputs.values(), inputs, strict=True))
+        outputs = list(frozen.outputs.values())
         return [np.asarray(o) for o in self._sessions[threads].run(outputs, feed)]
+
+    def _opened(self) -> _Frozen:
+        if self._frozen is None:
+            with quiet():
+                self._frozen = _freeze(self._path, shown(self._path))
+        return self._frozen
 
     def _session(self, threads: int) -> Any:
         import tensorflow as tf
 
         graph = tf.Graph()
         with graph.as_default():
-            tf.import_graph_def(self._frozen.graph, name="")
+            tf.import_graph_def(self._opened().graph, name="")
         return tf.compat.v1.Session(graph=graph, config=_config(threads))
 
 

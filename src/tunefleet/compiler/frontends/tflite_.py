@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,6 +53,7 @@ class TFLiteFrontend:
                 source=self.name,
                 digest=network_digest(path),
                 shapes=request.shapes,
+                reference=partial(TFLiteReference, path.absolute()),
             )
 
 
@@ -59,11 +62,18 @@ class TFLiteReference:
 
     framework = "LiteRT"
 
-    def __init__(self, content: bytes, shapes: Sequence[tuple[int, ...]], what: str) -> None:
-        self._content = content
+    def __init__(self, path: Path, shapes: Sequence[tuple[int, ...]]) -> None:
+        self._path = path
         self._shapes = list(shapes)
-        self._what = what
         self._interpreters: dict[int, Any] = {}
+
+    def describe(self) -> dict[str, Any]:
+        shapes = [list(shape) for shape in self._shapes]
+        return {"kind": "tflite", "path": str(self._path), "shapes": shapes}
+
+    @classmethod
+    def of(cls, value: Mapping[str, Any]) -> TFLiteReference:
+        return cls(Path(value["path"]), [tuple(shape) for shape in value["shapes"]])
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_interpreters": {}}
@@ -76,10 +86,10 @@ class TFLiteReference:
     def __call__(self, inputs: Sequence[np.ndarray], threads: int = 1) -> list[np.ndarray]:
         if threads not in self._interpreters:
             self._interpreters[threads] = _interpreter(
-                self._content, self._shapes, self._what, threads=threads
+                self._path.read_bytes(), self._shapes, shown(self._path), threads=threads
             )
         interpreter = self._interpreters[threads]
-        _run(interpreter, inputs, self._what)
+        _run(interpreter, inputs, shown(self._path))
         return [interpreter.get_tensor(d["index"]) for d in interpreter.get_output_details()]
 
 
@@ -110,12 +120,12 @@ def import_tflite(
     digest: str,
     shapes: ShapeRequest,
     names: Names | None = None,
-    reference: Reference | None = None,
+    reference: Callable[[list[tuple[int, ...]]], Reference],
 ) -> ImportedNetwork:
     """Converts a TFLite model; raises InputError.
 
     `shapes` are by the names of inputs: `names`, else those of the model's signature, where it has
-    one. `reference` runs the source framework, if that is not LiteRT.
+    one. `reference` makes what runs the source framework, for the shapes of the inputs.
     """
     model = _parse(content, what)
     names = names or _names(model, what)
@@ -134,8 +144,7 @@ def import_tflite(
     from tunefleet.compiler.frontends.relax_ import output_specs
 
     info = NetworkInfo(name, source, digest, inputs, output_specs(mod, names.outputs, what))
-    reference = reference or TFLiteReference(content, extents, what)
-    return ImportedNetwork(info, mod, reference, examples, notes=fixed.notes)
+    return ImportedNetwork(info, mod, reference(extents), examples, notes=fixed.notes)
 
 
 def _interpreter(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,13 @@ from tunefleet.compiler.frontends.spec import (
 )
 from tunefleet.compiler.toolchain.quiet import quiet
 from tunefleet.core.network import UNKNOWN, NetworkInfo, TensorSpec
-from tunefleet.errors import InputError, SetupError, TunefleetError, raise_mistake
+from tunefleet.errors import (
+    InputError,
+    InternalError,
+    SetupError,
+    TunefleetError,
+    raise_mistake,
+)
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -48,7 +54,7 @@ class TorchFrontend:
         with quiet():
             return import_program(
                 _read(path, what, trust=request.trust),
-                TorchReference(partial(open_program, path, trust=request.trust)),
+                TorchReference(TorchSource("torch_", str(path.absolute()), trust=request.trust)),
                 request,
                 what=what,
                 name=network_name(path),
@@ -80,9 +86,40 @@ def _read(path: Path, what: str, *, trust: bool) -> ExportedProgram:
         ) from exc
 
 
+@dataclass(frozen=True, slots=True)
+class TorchSource:
+    """Where an exported program comes from: `program_of` of a module of this package opens `spec`,
+    for `inputs` where it is exported again."""
+
+    module: str
+    spec: str
+    inputs: tuple[TensorSpec, ...] = ()
+    trust: bool = False
+
+    def __call__(self) -> ExportedProgram:
+        opener = importlib.import_module(f"tunefleet.compiler.frontends.{self.module}")
+        program: ExportedProgram = opener.program_of(self)
+        return program
+
+    def describe(self) -> dict[str, Any]:
+        inputs = [[t.name, list(t.shape), t.dtype] for t in self.inputs]
+        return {"kind": "torch", "module": self.module, "spec": self.spec, "inputs": inputs,
+                "trust": self.trust}  # fmt: skip
+
+    @classmethod
+    def of(cls, value: Mapping[str, Any]) -> TorchSource:
+        inputs = tuple(TensorSpec(n, tuple(shape), dtype) for n, shape, dtype in value["inputs"])
+        return cls(value["module"], value["spec"], inputs, value["trust"])
+
+
+def program_of(source: TorchSource) -> ExportedProgram:
+    return open_program(Path(source.spec), trust=source.trust)
+
+
 class TorchReference:
     """Runs an exported program eagerly, each time from the state that was saved. `open_program`
-    is called once in each process that runs it, so it must be fit to be pickled."""
+    is called once in each process that runs it; one that no `TorchSource` is runs in this process
+    only."""
 
     framework = "PyTorch"
 
@@ -92,6 +129,11 @@ class TorchReference:
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_opened": None}
+
+    def describe(self) -> dict[str, Any]:
+        if not isinstance(self._open_program, TorchSource):
+            raise InternalError("a program of this process cannot be opened in another")
+        return self._open_program.describe()
 
     def __call__(self, inputs: Sequence[np.ndarray], threads: int = 1) -> list[np.ndarray]:
         import torch

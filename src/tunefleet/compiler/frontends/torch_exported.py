@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from tunefleet.compiler.frontends.blame import gist
 from tunefleet.compiler.frontends.free import FixedInputs
 from tunefleet.compiler.frontends.imported import ImportedNetwork, ImportRequest
 from tunefleet.compiler.frontends.spec import network_digest, network_name, shown
-from tunefleet.compiler.frontends.torch_ import TorchReference, import_program
+from tunefleet.compiler.frontends.torch_ import TorchReference, TorchSource, import_program
 from tunefleet.core.shapes import ShapeRequest
 from tunefleet.errors import InputError, raise_mistake
 
@@ -39,7 +39,7 @@ def export_module(
 
 def import_exported(
     program: ExportedProgram,
-    again: Callable[[], ExportedProgram],
+    again: TorchSource,
     fixed: FixedInputs,
     request: ImportRequest,
     path: Path,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from tunefleet.compiler.frontends.imported import ImportedNetwork, ImportRequest
 from tunefleet.compiler.frontends.spec import is_zoo, network_digest
-from tunefleet.compiler.frontends.torch_ import TorchReference, import_program
+from tunefleet.compiler.frontends.torch_ import TorchReference, TorchSource, import_program
 from tunefleet.compiler.toolchain.quiet import quiet
 from tunefleet.errors import InputError
 from tunefleet.zoo import ZooNetwork, ZooSpec, build, parse
@@ -35,7 +34,7 @@ class ZooFrontend:
             network, program = _exported(zoo_spec)
             return import_program(
                 program,
-                TorchReference(partial(_program, zoo_spec)),
+                TorchReference(TorchSource("zoo_", spec)),
                 request,
                 what=str(zoo_spec),
                 name=zoo_spec.label,
@@ -53,5 +52,5 @@ def _exported(spec: ZooSpec) -> tuple[ZooNetwork, ExportedProgram]:
         return network, torch.export.export(network.module, network.example_inputs)
 
 
-def _program(spec: ZooSpec) -> ExportedProgram:
-    return _exported(spec)[1]
+def program_of(source: TorchSource) -> ExportedProgram:
+    return _exported(parse(source.spec))[1]

@@ -1,16 +1,15 @@
-"""The search space of a task on a target: which schedules exist at all."""
+"""The search space of CPUs: MetaSchedule's multi-level tilings, without tensor intrinsics."""
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
-from tunefleet.compiler.graph.forms import forms
+from tunefleet.compiler.space.plain import plainly_scheduled
 from tunefleet.compiler.space.reductions import ChannelsInside
+from tunefleet.compiler.space.sketching import open_sketch
 from tunefleet.compiler.toolchain import load_tvm
-from tunefleet.compiler.toolchain.host import to_tvm
-from tunefleet.compiler.toolchain.programs import load_program
 from tunefleet.core.target import Target
+from tunefleet.search.sketch import Sketch
 
 tvm = load_tvm()
 ms = tvm.s_tir.meta_schedule
@@ -38,74 +37,59 @@ def vector_extent(channels: int) -> int:
     return next(divisors, _VECTOR_EXTENT)
 
 
-def search_space(target: Target, channels: int) -> Any:
-    """MetaSchedule's space of multi-level tilings for CPUs without tensor intrinsics.
+class CpuTilings:
+    """Tilings for vectors and caches."""
 
-    `channels` is the extent of the task's innermost output dimension.
+    def generator(self, target: Target, module: Any) -> Any:
+        """MetaSchedule's rules, with one of our own.
 
-    The rules are named here rather than taken from the target: for a processor with AVX-512 the
-    default set asks for intrinsics that this TVM cannot use.
-    """
-    rules = [
-        rule
-        for rule in ms.schedule_rule.ScheduleRule.create("llvm")
-        if not isinstance(rule, ms.schedule_rule.ParallelizeVectorizeUnroll)
-    ]
-    unroll = ms.schedule_rule.ParallelizeVectorizeUnroll(
-        max_jobs_per_core=16,
-        max_vectorize_extent=vector_extent(channels),
-        unroll_max_steps=list(_UNROLL_STEPS),
-        unroll_explicit=True,
-    )
-    # Before the rules that take a reduction apart.
-    inside = ChannelsInside(_VECTOR_EXTENT, max(_UNROLL_STEPS))
-    rules.insert(_place(rules, ms.schedule_rule.AddRFactor), inside)
-    # Where the default set has it: before the compute locations are sampled.
-    rules.insert(_place(rules, ms.schedule_rule.RandomComputeLocation), unroll)
-    return ms.space_generator.PostOrderApply(
-        sch_rules=rules,
-        postprocs=ms.postproc.Postproc.create("llvm"),
-        mutator_probs=ms.mutator.Mutator.create("llvm"),
-    )
+        They are named here rather than taken from the target: for a processor with AVX-512 the
+        default set asks for intrinsics that this TVM cannot use.
+        """
+        rules = [
+            rule
+            for rule in ms.schedule_rule.ScheduleRule.create("llvm")
+            if not isinstance(rule, ms.schedule_rule.ParallelizeVectorizeUnroll)
+        ]
+        unroll = ms.schedule_rule.ParallelizeVectorizeUnroll(
+            max_jobs_per_core=16,
+            max_vectorize_extent=vector_extent(_innermost_extent(module)),
+            unroll_max_steps=list(_UNROLL_STEPS),
+            unroll_explicit=True,
+        )
+        # Before the rules that take a reduction apart.
+        inside = ChannelsInside(_VECTOR_EXTENT, max(_UNROLL_STEPS))
+        rules.insert(_place(rules, ms.schedule_rule.AddRFactor), inside)
+        # Where the default set has it: before the compute locations are sampled.
+        rules.insert(_place(rules, ms.schedule_rule.RandomComputeLocation), unroll)
+        return ms.space_generator.PostOrderApply(
+            sch_rules=rules,
+            postprocs=ms.postproc.Postproc.create("llvm"),
+            mutator_probs=ms.mutator.Mutator.create("llvm"),
+        )
+
+    def made(self, trace: str) -> bool:
+        return True
+
+    def opened(self, target: Target, module: Any, open_trace: Any) -> Sketch:
+        return open_sketch(module, open_trace)
+
+
+class CpuSpace:
+    families = (CpuTilings(),)
+
+    def plainly_scheduled(self, module: Any) -> Any:
+        return plainly_scheduled(module)
 
 
 def _place(rules: list[Any], kind: Any) -> int:
     return next(i for i, rule in enumerate(rules) if isinstance(rule, kind))
 
 
-def tune_context(
-    module: Any, target: Target, strategy: Any = None, *, seed: int = 1, threads: int = 1
-) -> Any:
-    """A form of a task with its search space, and the strategy that is to search it, if any."""
-    return ms.TuneContext(
-        module,
-        target=to_tvm(target),
-        space_generator=search_space(target, _innermost_extent(module)),
-        search_strategy=strategy,
-        num_threads=threads,
-        rand_state=seed,
-    )
-
-
-def postprocessing(target: Target) -> Any:
-    """A context for its postprocessors, which it owns and which are the same for every task."""
-    return ms.TuneContext(
-        tvm.IRModule(), target=to_tvm(target), space_generator=search_space(target, channels=1)
-    )
-
-
-@lru_cache(maxsize=512)
-def design_space(program: str, target: Target) -> tuple[tuple[Any, Any], ...]:
-    """The design spaces of a task: its forms (a module), each with schedules whose decisions are
-    still open."""
-    return tuple(
-        (form, schedule)
-        for form in forms(load_program(program))
-        for schedule in tune_context(form, target).generate_design_space()
-    )
-
-
 def _innermost_extent(module: Any) -> int:
-    """Of the task's output, which is its function's last argument; 1 for a scalar."""
+    """Of the task's output, which is its function's last argument; 1 for a scalar, and where there
+    is no task."""
+    if not module.functions:
+        return 1
     shape = ms.arg_info.ArgInfo.from_prim_func(module["main"])[-1].shape
     return int(shape[-1]) if len(shape) else 1

@@ -49,7 +49,7 @@ class _Nest:
 def open_sketch(module: Any, open_trace: Any) -> Sketch:
     """The sketch of a design space of `module`, from its trace.
 
-    Raises InternalError for a sampling instruction that CPU schedules do not have.
+    Raises InternalError for a sampling instruction that is not known.
     """
     instructions, known = _plain_trace(open_trace)
     choices: list[Choice] = []

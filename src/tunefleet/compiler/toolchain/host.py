@@ -1,18 +1,22 @@
-"""This machine as a target, from what the processor really offers."""
+"""Targets from text, this machine as one, and whether this machine runs what is made for one."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from typing import Any
 
-from tunefleet.compiler.toolchain import load_tvm
-from tunefleet.core.target import Target
+from tunefleet.compiler.toolchain import gpu, load_tvm
+from tunefleet.core.target import LIMITS, CpuTarget, CudaTarget, Target
 from tunefleet.errors import InputError
 from tunefleet.hardware.processor import X86_FEATURES, cpu_info
 
+#: Architectures that targets may be for: LLVM ends the process over one that it does not know.
+MACHINES = ("x86_64", "aarch64", "armv7l", "riscv64")
 
-def native_target(threads: int | None = None) -> Target:
+
+def native_target(threads: int | None = None) -> CpuTarget:
     """Code for this machine: LLVM's name of the processor less what it does not really have.
 
     LLVM names the processor by family and model. A hypervisor may hide instructions of it (a
@@ -21,24 +25,34 @@ def native_target(threads: int | None = None) -> Target:
     tvm = load_tvm()
     mcpu = str(tvm.target.codegen.llvm_get_system_cpu())
     hidden = _hidden_features(mcpu)
-    return Target(
+    return CpuTarget(
         mcpu=mcpu,
         mattr=tuple(f"-{feature}" for feature in hidden),
         threads=threads or cpu_info().physical_cores,
     )
 
 
+def machine_of(target: Target) -> str:
+    """The architecture of the CPU that a target's code runs on, as `uname -m` says it."""
+    return target.cpu.machine or os.uname().machine
+
+
+def is_foreign(target: Target) -> bool:
+    """Whether the CPU's part of the code is for another architecture than this machine's."""
+    return machine_of(target) != os.uname().machine
+
+
 def _hidden_features(mcpu: str) -> list[str]:
     if os.uname().machine != "x86_64":
         return []
     flags = cpu_info().flags
-    hidden = [f for f in _codegen_features(Target(mcpu, 1)) if X86_FEATURES[f] not in flags]
+    hidden = [f for f in _codegen_features(CpuTarget(mcpu, 1)) if X86_FEATURES[f] not in flags]
     if "avx512f" in hidden:  # takes every other AVX-512 feature with it
         hidden = [f for f in hidden if f == "avx512f" or not f.startswith("avx512")]
     return hidden
 
 
-def _codegen_features(target: Target) -> list[str]:
+def _codegen_features(target: CpuTarget) -> list[str]:
     """Features of `X86_FEATURES` that LLVM may use for this target."""
     codegen = load_tvm().target.codegen
     tvm_target = to_tvm(target)
@@ -51,18 +65,30 @@ def _codegen_features(target: Target) -> list[str]:
 
 
 def instructions(target: Target) -> tuple[str, ...]:
-    """Instruction sets that code for a target may use, by the kernel's names for them."""
-    machine = os.uname().machine
+    """Instruction sets that code for a target's CPU may use, by the kernel's names for them."""
+    machine = machine_of(target)
     if machine != "x86_64":
         return (machine,)
-    return (machine, *(X86_FEATURES[feature] for feature in _codegen_features(target)))
+    return (machine, *(X86_FEATURES[feature] for feature in _codegen_features(target.cpu)))
 
 
 def check_runs_here(target: Target) -> None:
-    """Raise InputError when code for `target` would use instructions this machine lacks."""
-    if os.uname().machine != "x86_64":
+    """Raise InputError when this machine lacks what code for `target` runs on."""
+    _check_cpu(target)
+    if isinstance(target, CudaTarget):
+        gpu.check_present(target)
+
+
+def _check_cpu(target: Target) -> None:
+    here = os.uname().machine
+    if is_foreign(target):
+        raise InputError(
+            f"target '{target}' is for {machine_of(target)}, and this machine is {here}",
+            cure="use a device of that kind, or --target native",
+        )
+    if here != "x86_64":
         return
-    missing = [f for f in _codegen_features(target) if X86_FEATURES[f] not in cpu_info().flags]
+    missing = [f for f in _codegen_features(target.cpu) if X86_FEATURES[f] not in cpu_info().flags]
     if missing:
         shown = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
         raise InputError(
@@ -78,60 +104,117 @@ def check_runs_here(target: Target) -> None:
 
 
 def parse_target(text: str, threads: int | None = None) -> Target:
-    """`native`, a processor name (`znver3`), or `llvm -mcpu=X -mattr=+a,-b -num-cores=N`.
+    """A target from what a user writes: `native`, a processor (`znver3`), `cuda` for the GPU of
+    this machine, `cuda/sm_90`, or the canonical text of any.
 
-    Raises InputError for an unknown option or processor.
+    Of a CPU: `llvm [-mtriple=T] -mcpu=X [-mattr=+a,-b] [-num-cores=N]`. Of a GPU: `cuda
+    [-arch=sm_80]` with limits of a block of threads by TVM's names, and the options of the CPU that
+    launches its kernels as `-host-mcpu=X` and so on: this machine's, with one thread, unless said.
+    `threads` are those of a CPU target. Raises InputError for an unknown option or processor.
     """
     if text in ("native", "cpu"):
         return native_target(threads)
     words = text.split()
     if not words:
         raise InputError("the target is empty", cure="leave it out, or write native")
+    if words[0] == "cuda" or words[0].startswith("cuda/"):
+        return _cuda_target(text, words)
     if words[0] == "llvm":
         words = words[1:]
     elif len(words) == 1 and not words[0].startswith("-"):
         words = [f"-mcpu={words[0]}"]
-    options: dict[str, str] = {}
+    return _cpu_target(text, _options(text, words, _CPU_OPTIONS), threads)
+
+
+_CPU_OPTIONS = ("mtriple", "mcpu", "mattr", "num-cores")
+_CUDA_OPTIONS = ("arch", *LIMITS, *(f"host-{name}" for name in _CPU_OPTIONS))
+
+
+def _options(text: str, words: Sequence[str], known: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
     for word in words:
-        match = re.fullmatch(r"-(mcpu|mattr|num-cores)=(\S+)", word)
-        if match is None:
+        match = re.fullmatch(r"-([\w-]+)=(\S+)", word)
+        if match is None or match.group(1) not in known:
             raise InputError(
                 f"target '{text}': cannot read '{word}'",
-                cure="write native, a processor name, or 'llvm -mcpu=NAME [-mattr=+a,-b]'",
+                cure="write native, a processor name, 'llvm -mcpu=NAME [-mattr=+a,-b]', "
+                "or cuda/sm_80",
             )
-        options[match.group(1)] = match.group(2)
-    mcpu = options.get("mcpu", "")
+        found[match.group(1)] = match.group(2)
+    return found
+
+
+def _number(text: str, option: str, value: str) -> int:
+    if not (re.fullmatch("[0-9]{1,9}", value) and int(value)):
+        raise InputError(
+            f"target '{text}': -{option} is '{value}'", cure="give a positive whole number"
+        )
+    return int(value)
+
+
+def _cpu_target(text: str, options: dict[str, str], threads: int | None) -> CpuTarget:
+    triple = options.get("mtriple", "")
+    machine = triple.partition("-")[0]
+    if triple and (machine not in MACHINES or not re.fullmatch(r"[\w-]+", triple)):
+        raise InputError(
+            f"target '{text}': cannot make code for '{triple}'",
+            cure=f"write -mtriple=aarch64-linux-gnu, say; there are {', '.join(MACHINES)}",
+        )
+    mcpu = options.get("mcpu", "generic" if triple else "")
     codegen = load_tvm().target.codegen
-    host = load_tvm().target.Target({"kind": "llvm"})
+    bare = {"kind": "llvm", **({"mtriple": triple} if triple else {})}
+    host = load_tvm().target.Target(bare)
     if mcpu not in {str(name) for name in codegen.llvm_get_cpu_archlist(host)}:
         raise InputError(
-            f"target '{text}': LLVM knows no processor '{mcpu}'",
+            f"target '{text}': LLVM knows no processor '{mcpu}'" + f" of {machine}" * bool(triple),
             cure="use --target native, or a name such as znver3 or skylake-avx512",
         )
     cores = options.get("num-cores")
-    if cores is not None and not (re.fullmatch("[0-9]{1,9}", cores) and int(cores)):
-        raise InputError(
-            f"target '{text}': -num-cores is '{cores}'", cure="give a positive whole number"
-        )
-    if mcpu == native_target().mcpu and "mattr" not in options:
+    wanted = threads or (_number(text, "num-cores", cores) if cores is not None else None)
+    if not triple and mcpu == native_target().mcpu and "mattr" not in options:
         # The processor of this machine by name means this machine, less what is hidden of it.
-        return native_target(threads or (int(cores) if cores else None))
-    chosen = threads or (int(cores) if cores else cpu_info().physical_cores)
-    return Target(
+        return native_target(wanted)
+    own = 1 if machine not in ("", os.uname().machine) else cpu_info().physical_cores
+    return CpuTarget(
         mcpu=mcpu,
         mattr=tuple(a for a in options.get("mattr", "").split(",") if a),
-        threads=chosen,
+        threads=wanted or own,
+        mtriple=triple,
     )
+
+
+def _cuda_target(text: str, words: Sequence[str]) -> CudaTarget:
+    short = words[0].partition("/")[2]
+    options = _options(text, words[1:], _CUDA_OPTIONS)
+    arch = options.get("arch", short) or gpu.architecture_here()
+    of_host = {k.removeprefix("host-"): v for k, v in options.items() if k.startswith("host-")}
+    named = {"mcpu", "mtriple"} & set(of_host)
+    cores = of_host.get("num-cores")
+    threads = _number(text, "host-num-cores", cores) if cores is not None else 1
+    host = _cpu_target(text, of_host, threads) if named else native_target(threads)
+    limits = {name: _number(text, o, options[o]) for o, name in LIMITS.items() if o in options}
+    try:
+        return CudaTarget(arch, host, **limits)
+    except ValueError as error:
+        raise InputError(f"target '{text}': {error}", cure="write cuda/sm_80, say") from error
 
 
 def to_tvm(target: Target) -> Any:
     """The TVM target that compiles for `target`."""
-    config: dict[str, Any] = {
-        "kind": target.kind, "mcpu": target.mcpu, "num-cores": target.threads
-    }  # fmt: skip
-    if target.mattr:
-        config["mattr"] = list(target.mattr)
-    return load_tvm().target.Target(config)
+    return load_tvm().target.Target(_config(target))
+
+
+def _config(target: Target) -> dict[str, Any]:
+    cpu = target.cpu
+    config: dict[str, Any] = {"kind": cpu.kind, "mcpu": cpu.mcpu, "num-cores": cpu.threads}
+    if cpu.mattr:
+        config["mattr"] = list(cpu.mattr)
+    if cpu.mtriple:
+        config["mtriple"] = cpu.mtriple
+    if isinstance(target, CudaTarget):
+        limits = {option: getattr(target, name) for option, name in LIMITS.items()}
+        return {"kind": target.kind, "arch": target.arch, "host": config, **limits}
+    return config
 
 
 def target_json(target: Target) -> dict[str, Any]:

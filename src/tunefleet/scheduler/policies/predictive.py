@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tunefleet.core.stage import STAGE_ORDER, StageKind
+from tunefleet.core.stage import StageKind
 from tunefleet.scheduler.lanes import JobRecord, Lane, Pool, Stage
 from tunefleet.scheduler.policies._base import Queues, View
 from tunefleet.scheduler.resources import Held
-from tunefleet.scheduler.values import Role
+from tunefleet.scheduler.values import ROLE_OF, Role
 
 #: Seconds that a second of work is expected to take for a lane that goes first: it still waits
 #: for stages that run.
@@ -71,7 +71,7 @@ class Predictive:
             tight_at = request.deadline - _STRETCH * (host_s + device_s)
             self._tight[stage.pool].push((tight_at, request.deadline), stage)
         # Of stages due together the one nearest to its device goes first.
-        self._queues[stage.pool].push((due, -STAGE_ORDER.index(stage.kind)), stage)
+        self._queues[stage.pool].push((due, -stage.position), stage)
 
     def take(self, held: Held, now: float) -> Stage | None:
         tight = self._tight[held.pool]
@@ -96,11 +96,10 @@ class Predictive:
         estimates, job_id, task_id = self._view.estimates, stage.job.job_id, stage.lane.task_id
         left = stage.job.plan.rounds_left(task_id)
         host_s = device_s = 0.0
-        here = STAGE_ORDER.index(stage.kind)
-        for index, kind in enumerate(STAGE_ORDER):
-            times = left + (index >= here)
+        for index, kind in enumerate(stage.job.request.order):
+            times = left + (index >= stage.position)
             seconds = estimates.seconds(job_id, task_id, kind) * times
-            if kind is StageKind.PROFILE:
+            if ROLE_OF[kind] is Role.DEVICE:
                 device_s += seconds
             else:
                 host_s += seconds

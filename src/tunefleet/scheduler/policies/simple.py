@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tunefleet.core.stage import STAGE_ORDER, StageKind
+from tunefleet.core.stage import STAGE_ORDER, Kind
+from tunefleet.core.step import StepKind
 from tunefleet.scheduler.lanes import JobRecord, Stage
 from tunefleet.scheduler.policies._base import Queues, View
 from tunefleet.scheduler.resources import Held
@@ -57,7 +58,7 @@ class Sequential(_Plain):
             return None
         # A round that has begun goes on before another lane begins one.
         ready = [s for s in current.stages() if s.state is StageState.READY]
-        furthest = max(ready, key=lambda s: STAGE_ORDER.index(s.kind), default=None)
+        furthest = max(ready, key=lambda s: s.position, default=None)
         return furthest if furthest is not None and furthest.pool == held.pool else None
 
 
@@ -68,14 +69,14 @@ class Synchronous(_Plain):
     gated = True
 
     def __init__(self) -> None:
-        self._queues = {kind: Queues() for kind in STAGE_ORDER}
-        self._phase: StageKind | None = None
+        self._queues: dict[Kind, Queues] = {k: Queues() for k in (*StepKind, *STAGE_ORDER)}
+        self._phase: Kind | None = None
 
     def add(self, stage: Stage, now: float) -> None:
         self._queues[stage.kind][stage.pool].push(0, stage)
 
     def take(self, held: Held, now: float) -> Stage | None:
         if not self._view.running and (self._phase is None or self._queues[self._phase].empty):
-            waiting = (kind for kind in STAGE_ORDER if not self._queues[kind].empty)
+            waiting = (kind for kind, queues in self._queues.items() if not queues.empty)
             self._phase = next(waiting, None)
         return None if self._phase is None else self._queues[self._phase][held.pool].pop()

@@ -1,26 +1,36 @@
-"""The result of a run as one JSON value: what `--json`, the artifact and the report contain."""
+"""The result of a run as one JSON value: what `--json`, the artifact and the report contain. It is
+made of what stages and steps committed, and of nothing else."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 from tunefleet.core.forms import is_winograd
 from tunefleet.core.job import Job
 from tunefleet.core.stage import ProfileResult, StageKind
-from tunefleet.core.target import Target
+from tunefleet.core.step import (
+    Checked,
+    Imported,
+    Measured,
+    StepKind,
+    StepResult,
+    StepRun,
+    Verified,
+)
 from tunefleet.core.task import WeightedTask
 from tunefleet.core.trial import Failure, Trial
+from tunefleet.errors import InternalError
+from tunefleet.stages.importing import outside
+from tunefleet.stages.measure import told
+from tunefleet.stages.place import Delivery, Workplace
+from tunefleet.store import Store
 
-if TYPE_CHECKING:
-    from tunefleet.runs.context import BenchmarkContext
-    from tunefleet.stages.comparison import Comparison
-    from tunefleet.stages.network_work import PreparedNetwork
-    from tunefleet.store import Store
+R = TypeVar("R", bound=StepResult)
 
-SCHEMA = "tunefleet-result/2"
+SCHEMA = "tunefleet-result/3"
 
 #: How many times as long one way of measuring a network may say it takes as another. On a quiet
 #: machine they were within 0.95 and 1.4 of each other: caches are cold in one, warm in another.
@@ -31,35 +41,28 @@ _LEAST_GAP_MS = 0.05
 _MOST_TEXTS = 3
 
 
-def build_result(
-    *,
-    context: BenchmarkContext,
-    prepared: PreparedNetwork,
-    machine_target: Target,
-    store: Store | None,
-    job: Job | None,
-    resumed: bool,
-    stopped: str,
-    delivered: str,
-    why_plain: str,
-    difference: float | None,
-    comparisons: Sequence[Comparison],
-    kernels: dict[str, float],
-    peak_gflops: float | None,
-    artifact: Path | None,
-) -> dict[str, Any]:
-    """Whatever is known by now; what is not is None."""
-    from tunefleet.compiler.toolchain import toolchain_identity
-    from tunefleet.hardware.processor import device_identity
-
-    info = prepared.info
-    trials = store.trials(job.job_id) if store and job else []
-    wall = _wall(context, store, job)
+def build_result(place: Workplace, delivery: Delivery) -> dict[str, Any]:
+    """Whatever is committed by now of a run; what is not is None."""
+    store, job, preparation = place.store, delivery.job, delivery.preparation
+    prepared = {run.key.kind: run for run in store.steps(preparation.id)}
+    steps = prepared | {run.key.kind: run for run in store.steps(delivery.run_id)}
+    imported = _result(steps, StepKind.IMPORT, Imported)
+    checked = _result(steps, StepKind.CHECK, Checked)
+    if imported is None or checked is None:
+        raise InternalError("there is no result of a network that was not checked")
+    verified = _result(steps, StepKind.VERIFY, Verified)
+    measured = _result(steps, StepKind.MEASURE, Measured)
+    artifact = _artifact(place, delivery) if StepKind.PUBLISH in steps else None
+    info, target = imported.info, preparation.target
+    trials = store.trials(job.job_id) if job else []
+    wall = _wall(steps.values(), store, job)
+    kernels = measured.kernels if measured else {}
+    peak = measured.peak_gflops if measured else checked.peak_gflops
     value: dict[str, Any] = {
         "schema": SCHEMA,
-        "run": context.run_id,
+        "run": delivery.run_id,
         "job": job.job_id if job else None,
-        "resumed": resumed,
+        "resumed": delivery.resumed,
         "network": {
             "name": info.name,
             "source": info.source,
@@ -67,54 +70,75 @@ def build_result(
             "inputs": [str(t) for t in info.inputs],
             "outputs": [str(t) for t in info.outputs],
         },
-        "target": str(machine_target),
-        "threads": machine_target.threads,
-        "device": device_identity(context.device_key).to_json(),
-        "toolchain": toolchain_identity().to_json(),
+        "target": str(target),
+        "threads": target.threads,
+        "device": preparation.device.to_json(),
+        "toolchain": preparation.toolchain.to_json(),
         "budget": _budget(job),
-        "stopped": stopped,
+        "stopped": delivery.stopped,
         "trials": len(trials),
         "failures": failures_by_kind(trials),
         "failure_texts": failure_texts(trials),
         "wall_s": sum(wall.values()),
         "wall": wall,
-        "errands": [errand.to_json() for errand in context.errands],
-        "delivered": delivered or None,
-        "why_plain": why_plain or None,
-        "verified": difference is not None and delivered == "tuned",
-        "difference": {"plain": prepared.difference, "tuned": difference},
-        "tolerance": prepared.tolerance,
-        "peak_gflops": peak_gflops,
+        "steps": [_told_step(run) for run in sorted(steps.values(), key=lambda r: r.started_at)],
+        "delivered": verified.delivered if verified else None,
+        "why_plain": (verified.why_plain or None) if verified else None,
+        "verified": verified is not None and verified.delivered == "tuned",
+        "difference": {
+            "plain": checked.difference,
+            "tuned": verified.difference if verified else None,
+        },
+        "tolerance": checked.tolerance,
+        "peak_gflops": peak,
         "kernels_ms": sum(kernels.values()) * 1e3 if kernels else None,
         "tuned_ms": None,
         "speedup": None,
         "baselines": [],
-        "warnings": list(prepared.caveats),
-        "outside": prepared.tasked.outside(kernels),
+        "warnings": list(checked.caveats),
+        "outside": outside(imported.segments, imported.flops, kernels),
         "artifact": str(artifact) if artifact else None,
         "report": str(artifact / "report.html") if artifact else None,
     }
-    if comparisons:
-        from tunefleet.stages.comparison import told
-
-        framework = prepared.tasked.variants[0].reference.framework
+    if measured is not None and measured.comparisons:
         shapes = [
-            told(comparison, framework, [str(t) for t in signature.inputs])
-            for comparison, signature in zip(comparisons, info.signatures, strict=True)
+            told(comparison, imported.framework, [str(t) for t in signature.inputs])
+            for comparison, signature in zip(measured.comparisons, info.signatures, strict=True)
         ]
         disturbed = [warning for shape in shapes for warning in shape["warnings"]]
         value |= shapes[0]
-        value["warnings"] = list(dict.fromkeys([*prepared.caveats, *disturbed]))
+        value["warnings"] = list(dict.fromkeys([*checked.caveats, *disturbed]))
         if len(shapes) > 1:
             value["shapes"] = shapes
-    if store and job:
-        value["warnings"] += _troubles(prepared.tasked.tasks, store, job)
-        rows = _task_rows(prepared.tasked.tasks, store, job, peak_gflops)
+    if job:
+        tasks = list(imported.tasks)
+        value["warnings"] += _troubles(tasks, store, job)
+        rows = _task_rows(tasks, store, job, peak)
         value["tasks"] = rows
         value["warnings"] += contradictions(value)
         value["reused"] = sum(1 for row in rows if row["source"] == "reused")
         value["curve"] = tuning_curve(store, job)
     return value
+
+
+def _result(steps: Mapping[StepKind, StepRun], kind: StepKind, expected: type[R]) -> R | None:
+    run = steps.get(kind)
+    return run.result if run is not None and isinstance(run.result, expected) else None
+
+
+def _told_step(run: StepRun) -> dict[str, Any]:
+    """When and where a step ran; `started_at` in seconds since the epoch."""
+    return {
+        "step": str(run.key.kind),
+        "resource": run.resource_id,
+        "attempt": run.attempt,
+        "started_at": run.started_at,
+        "seconds": run.seconds,
+    }
+
+
+def _artifact(place: Workplace, delivery: Delivery) -> Path:
+    return place.home.artifacts / delivery.run_id
 
 
 def contradictions(result: Mapping[str, Any]) -> list[str]:
@@ -195,16 +219,16 @@ def _budget(job: Job | None) -> dict[str, Any] | None:
     }
 
 
-def _wall(context: BenchmarkContext, store: Store | None, job: Job | None) -> dict[str, float]:
-    """Seconds by stage; `other` is what the tune step took beyond its stages."""
-    wall = {k: v for k, v in context.seconds.items() if k != "tune"}
-    if store and job:
+def _wall(steps: Iterable[StepRun], store: Store, job: Job | None) -> dict[str, float]:
+    """Seconds by stage and step; `other` is what the search took beyond its stages."""
+    wall = {str(run.key.kind): run.seconds for run in steps}
+    if job:
         stages = {str(kind): 0.0 for kind in StageKind}
         for run in store.stages(job.job_id):
             stages[str(run.key.kind)] += run.seconds
+        elapsed_s = next(j.elapsed_s for j in store.jobs() if j.job_id == job.job_id)
         wall |= stages
-        # The stages of an earlier, interrupted process are in the store, its overhead is not.
-        wall["other"] = max(0.0, context.seconds.get("tune", 0.0) - sum(stages.values()))
+        wall["other"] = max(0.0, elapsed_s - sum(stages.values()))
     return wall
 
 
@@ -282,9 +306,9 @@ def tuning_curve(store: Store, job: Job) -> list[dict[str, Any]]:
     return points
 
 
-def records_used(store: Store | None, job: Job) -> list[dict[str, Any]]:
+def records_used(store: Store, job: Job | None) -> list[dict[str, Any]]:
     """The winning record of each tuned task, as the artifact keeps them: for TVM alone too."""
-    if store is None:
+    if job is None:
         return []
     from tunefleet.compiler.code.replay import completed
 

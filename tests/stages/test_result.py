@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tunefleet.core.trial import Candidate, Failure, FailureKind, Measurement, Trial
-from tunefleet.runs.results import contradictions, failure_texts, failures_by_kind, search_failed
+from tunefleet.stages.result import contradictions, failure_texts, failures_by_kind, search_failed
 
 
 def failed(kind: FailureKind, text: str) -> Trial:

@@ -42,7 +42,7 @@ def _failure(end: str, text: str = "worker died: SIGSEGV") -> Any:
 
 @pytest.mark.parametrize("end", ["memory", "crash"])
 def test_a_step_that_meets_its_limit_is_tried_again_without_it(end: str) -> None:
-    from tunefleet.stages.network_steps import on_device
+    from tunefleet.stages.prepared import on_device
 
     machine: Any = _Machine(_failure(end), 42)
     assert on_device(machine, "it failed", len) == 42
@@ -50,7 +50,7 @@ def test_a_step_that_meets_its_limit_is_tried_again_without_it(end: str) -> None
 
 
 def test_a_step_that_fails_by_itself_is_not_tried_again() -> None:
-    from tunefleet.stages.network_steps import on_device
+    from tunefleet.stages.prepared import on_device
 
     machine: Any = _Machine(_failure("error", "no such kernel"))
     with pytest.raises(JobError, match="it failed: no such kernel"):
@@ -59,7 +59,7 @@ def test_a_step_that_fails_by_itself_is_not_tried_again() -> None:
 
 
 def test_a_step_that_lacks_memory_twice_says_what_is_free() -> None:
-    from tunefleet.stages.network_steps import on_device
+    from tunefleet.stages.prepared import on_device
 
     machine: Any = _Machine(_failure("memory", "out of memory"), _failure("crash", "died: SIGKILL"))
     with pytest.raises(JobError, match=r"GiB of memory are free.*goes on from its records"):
@@ -70,27 +70,27 @@ def test_a_network_that_cannot_fit_is_refused_before_it_is_read(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tunefleet.compiler.toolchain.host import native_target
-    from tunefleet.stages import network_work
+    from tunefleet.stages import importing
 
     path = tmp_path / "large.pt2"
     with path.open("wb") as file:
         file.truncate(4 * GIB)  # a hole: it takes no disk
-    monkeypatch.setattr(network_work, "machine_memory", lambda: Memory(8 * GIB, 7 * GIB))
+    monkeypatch.setattr(importing, "machine_memory", lambda: Memory(8 * GIB, 7 * GIB))
     with pytest.raises(JobError, match=r"large needs 9\.5 GiB"):
-        network_work.import_network(str(path), native_target(1))
+        importing.import_network(str(path), native_target(1))
 
 
 def test_a_network_that_cannot_run_is_refused_at_its_import(
     tiny: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tunefleet.compiler.toolchain.host import native_target
-    from tunefleet.stages import network_steps, network_work
+    from tunefleet.stages import check
+    from tunefleet.stages.prepared import Prepared
 
-    prepared = network_work.prepare_network(tiny, native_target(1), tmp_path)
-    monkeypatch.setattr(network_steps, "machine_memory", lambda: Memory(GIB, GIB))
+    imported: Any = SimpleNamespace(info=tiny.info, footprint=tiny.footprint)
+    monkeypatch.setattr(check, "machine_memory", lambda: Memory(GIB, GIB))
     machine: Any = SimpleNamespace(target=SimpleNamespace(threads=1))  # it is asked nothing else
     with pytest.raises(JobError, match="tiny_cnn needs"):
-        network_steps.check(prepared, machine)
+        check.compared(Prepared(imported, tmp_path), [], machine)
 
 
 def test_a_footprint_has_the_weights_once_and_what_lives_at_once(tiny: Any) -> None:
@@ -114,22 +114,18 @@ def test_a_worker_gets_what_a_large_network_needs(machine: Any) -> None:
         machine.device.restart()
 
 
-def _checked(*outputs: Any, tolerance: float = 1e-3) -> Any:
-    from pathlib import Path
+def _caveats(*outputs: Any, tolerance: float = 1e-3) -> tuple[str, ...]:
+    from tunefleet.stages.agreement import Agreement
+    from tunefleet.stages.check import caveats_of
 
-    from tunefleet.stages.network_work import PreparedNetwork
-
-    tasked: Any = None
-    return PreparedNetwork(
-        tasked, Path("program.json"), Path("plain.so"), None, (list(outputs),), 0.0, tolerance
-    )
+    return caveats_of(Agreement((), (list(outputs),), 0.0, tolerance))
 
 
 def test_a_verification_that_says_little_is_told() -> None:
     import numpy as np
 
-    assert not _checked(np.ones(3, "float32"), np.zeros(3, "int64")).caveats
-    (small,) = _checked(np.ones(3, "float32"), np.full(3, 2e-4, "float32")).caveats
+    assert not _caveats(np.ones(3, "float32"), np.zeros(3, "int64"))
+    (small,) = _caveats(np.ones(3, "float32"), np.full(3, 2e-4, "float32"))
     assert "1e-06 are not seen" in small
-    (unsure,) = _checked(np.ones(3, "float32"), tolerance=0.04).caveats
+    (unsure,) = _caveats(np.ones(3, "float32"), tolerance=0.04)
     assert "4.0e-02 of the largest output is accepted" in unsure

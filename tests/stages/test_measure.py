@@ -2,12 +2,13 @@
 
 import time
 
-from tunefleet.stages.comparison import SOURCE, TUNED, UNTUNED, Comparison, told
+from tunefleet.core.step import Comparison
+from tunefleet.stages.measure import SOURCE, TUNED, UNTUNED, told
 from tunefleet.workers.disturbance import watched
 
 
 def _comparison(source: float, tuned: float, disturbed: float = 0.0) -> Comparison:
-    return Comparison({SOURCE: [source] * 9, UNTUNED: [1.0] * 9, TUNED: [tuned] * 9}, disturbed)
+    return Comparison({SOURCE: (source,) * 9, UNTUNED: (1.0,) * 9, TUNED: (tuned,) * 9}, disturbed)
 
 
 def test_the_headline_is_the_gain_over_the_source_framework():
@@ -28,7 +29,7 @@ def test_a_disturbed_measurement_is_warned_of():
 
 
 def test_without_a_source_framework_the_gain_is_over_untuned_tvm():
-    comparison = Comparison({UNTUNED: [1.0] * 9, TUNED: [0.25] * 9}, 0.0)
+    comparison = Comparison({UNTUNED: (1.0,) * 9, TUNED: (0.25,) * 9}, 0.0)
     assert told(comparison, "", [])["speedup"]["median"] == 4.0
 
 

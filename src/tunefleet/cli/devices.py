@@ -1,0 +1,153 @@
+"""`tunefleet devices` and `tunefleet device`: what measures, here and behind TVM's RPC."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tunefleet.cli import options, output
+from tunefleet.errors import InputError
+
+if TYPE_CHECKING:
+    from tunefleet.core.device import RpcAddress
+    from tunefleet.devices.registry import DeviceRegistry
+
+#: For which a device that is added is waited for: somebody sits there.
+_PATIENCE_S = 5.0
+
+app = typer.Typer(
+    name="device",
+    help="Name devices behind TVM's RPC, and forget them.",
+    rich_markup_mode=None,
+)
+
+
+@app.command("add")
+def add(
+    url: Annotated[
+        str,
+        typer.Argument(
+            metavar="ADDRESS",
+            help="rpc://HOST:PORT of a server, or tracker://HOST:PORT/KEY.",
+            show_default=False,
+        ),
+    ],
+    name: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Your name for it; the default is made of the address."),
+    ] = None,
+    home: options.Home = None,
+    json: options.Json = None,
+    traceback: options.Traceback = False,
+) -> None:
+    """Ask a device what it is, and name it."""
+    from tunefleet.core.device import DeviceSpec, RegisteredDevice
+    from tunefleet.devices import open_device
+    from tunefleet.devices.registry import check_name
+
+    address = _address(url)
+    chosen = check_name(name or _default_name(address))
+    spec = DeviceSpec(rpc=address)
+    device = open_device(spec, 1, name=name or "", patience_s=_PATIENCE_S)
+    try:
+        description = device.describe()
+    finally:
+        device.close()
+    added = RegisteredDevice(chosen, spec, description, time.time())
+    _registry(home).add(added)
+    text = f"{chosen} is {description.identity} ({description.machine}) at {spec.url}"
+    output.tell(json, added.to_json(), lambda: typer.echo(text))
+
+
+@app.command("remove")
+def remove(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="As `devices` lists it.", show_default=False)
+    ],
+    home: options.Home = None,
+    json: options.Json = None,
+    traceback: options.Traceback = False,
+) -> None:
+    """Forget a device; its records are kept."""
+    removed = _registry(home).remove(name)
+    text = f"{name} is forgotten; its records are kept"
+    output.tell(json, removed.to_json(), lambda: typer.echo(text))
+
+
+def devices(
+    home: options.Home = None, json: options.Json = None, traceback: options.Traceback = False
+) -> None:
+    """List the devices: what they are, whether they answer, and whether somebody has them."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from tunefleet.devices.health import health_of
+
+    listed = [_local(), *_registry(home).all()]
+    with ThreadPoolExecutor(len(listed)) as asked:  # those that do not answer take seconds
+        states = list(asked.map(lambda device: health_of(device.spec), listed))
+    rows = [
+        {
+            "name": device.name,
+            "address": device.spec.url,
+            **device.description.to_json(),
+            "health": health.to_json(),
+        }
+        for device, health in zip(listed, states, strict=True)
+    ]
+    output.tell(json, rows, lambda: _show(rows))
+
+
+def _local() -> Any:
+    """This machine as a row of the list: nobody registers it."""
+    import os
+    from types import SimpleNamespace
+
+    from tunefleet.core.device import LOCAL, DeviceDescription, DeviceSpec
+    from tunefleet.hardware.processor import cpu_info, device_identity
+
+    description = DeviceDescription(device_identity(), os.uname().machine, cpu_info().cores)
+    return SimpleNamespace(name=LOCAL, spec=DeviceSpec(), description=description)
+
+
+def _show(rows: list[dict[str, Any]]) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for heading in ("device", "address", "state", "ping", "machine", "what it is"):
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        identity, health = row["identity"], row["health"]
+        ping = "" if not health["ping_ms"] else f"{health['ping_ms']:.1f} ms"
+        state = health["state"]
+        if row["address"].startswith("tracker://") and health["servers"]:
+            state += f", {health['free']} of {health['servers']} free"
+        if health["detail"]:
+            state += f" ({health['detail']})"
+        what = f"{identity['name']}, {identity['cores']} cores, {identity['memory_gib']} GiB"
+        table.add_row(row["name"], row["address"], state, ping, row["machine"], what)
+    output.console().print(table)
+
+
+def _address(url: str) -> RpcAddress:
+    from tunefleet.core.device import RpcAddress
+
+    try:
+        return RpcAddress.parse(url)
+    except ValueError as error:
+        raise InputError(
+            f"'{url}' is no address of a device: {error}", cure="write it like rpc://board:9090"
+        ) from error
+
+
+def _default_name(address: RpcAddress) -> str:
+    return address.key if address.tracker else f"{address.host.replace(':', '-')}-{address.port}"
+
+
+def _registry(home: Path | None) -> DeviceRegistry:
+    from tunefleet.core.home import Home, default_home
+    from tunefleet.devices.registry import DeviceRegistry
+
+    return DeviceRegistry(Home(home or default_home()).devices)

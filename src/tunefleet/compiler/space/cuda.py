@@ -1,0 +1,88 @@
+"""The search space of NVIDIA GPUs: MetaSchedule's tilings with shared memory, reductions across
+threads, and blocks bound to threads.
+
+Sketches of a tiled block come with and, where the GPU copies to shared memory on its own (sm_80 and
+later), also with the fetches of the next steps under way. Everything that samples is a perfect tile
+or a category: steps of unrolling, the width of a fetch, the threads of a reduction or of a block.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from typing import Any
+
+from tunefleet.compiler.space.blocks import limits_of
+from tunefleet.compiler.space.sketching import open_sketch
+from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.core.target import CudaTarget, Target
+from tunefleet.search.sketch import Sketch
+
+tvm = load_tvm()
+ms = tvm.s_tir.meta_schedule
+
+#: Threads of a block of a plain schedule.
+_PLAIN_THREADS = 256
+
+_SPATIAL, _REDUCTION = 0, 2  # of tvm.tirx.IterVar
+
+
+class CudaTilings:
+    """MetaSchedule's rules for CUDA cores."""
+
+    def generator(self, target: Target, module: Any) -> Any:
+        """Without the rule that applies rules by the name that an operator asks for: there are none
+        for GPUs, and each missing one is a warning."""
+        rules = [
+            rule
+            for rule in ms.schedule_rule.ScheduleRule.create("cuda")
+            if not isinstance(rule, ms.schedule_rule.ApplyCustomRule)
+        ]
+        return ms.space_generator.PostOrderApply(
+            sch_rules=rules,
+            postprocs=ms.postproc.Postproc.create("cuda"),
+            mutator_probs=ms.mutator.Mutator.create("cuda"),
+        )
+
+    def made(self, trace: str) -> bool:
+        return True
+
+    def opened(self, target: Target, module: Any, open_trace: Any) -> Sketch:
+        assert isinstance(target, CudaTarget)
+        sketch = open_sketch(module, open_trace)
+        return replace(sketch, limits=limits_of(module, open_trace, sketch, target))
+
+
+class CudaSpace:
+    families = (CudaTilings(),)
+
+    def plainly_scheduled(self, module: Any) -> Any:
+        """`module` with every block's results shared out to threads, its reduction inside.
+
+        A block of a form that this does not fit is run by one thread.
+        """
+        schedule = tvm.s_tir.Schedule(module, debug_mask="none", error_render_level="none")
+        root = schedule.get_sblock("root", func_name="main")
+        for block in schedule.get_child_blocks(root):
+            # What was applied before a primitive is refused stays: each keeps the meaning.
+            with contextlib.suppress(tvm.s_tir.ScheduleError):
+                _share_out(schedule, block)
+        return schedule.mod
+
+
+def _share_out(schedule: Any, block: Any) -> None:
+    kinds = [int(v.iter_type) for v in schedule.get(block).iter_vars]
+    loops = schedule.get_loops(block)
+    if len(loops) != len(kinds) or not set(kinds) <= {_SPATIAL, _REDUCTION}:
+        spatial, reductions = [], loops
+    else:
+        spatial = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == _SPATIAL]
+        reductions = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == _REDUCTION]
+    if not spatial:
+        outermost = loops[0] if loops else block
+        spatial = [schedule.add_unit_loop(outermost)]
+    elif reductions:
+        schedule.reorder(*spatial, *reductions)
+    outer, inner = schedule.split(schedule.fuse(*spatial), [None, _PLAIN_THREADS])
+    schedule.bind(outer, "blockIdx.x")
+    schedule.bind(inner, "threadIdx.x")

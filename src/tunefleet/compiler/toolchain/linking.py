@@ -1,0 +1,66 @@
+"""Shared libraries from object files, for this machine and for others."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from functools import lru_cache
+
+from tunefleet.compiler.toolchain.host import is_foreign, machine_of
+from tunefleet.core.target import Target
+from tunefleet.errors import SetupError
+
+#: What a system's compiler for another architecture is called, by `uname -m`; and its package.
+_CROSS = {
+    "aarch64": ("aarch64-linux-gnu", "gcc-aarch64-linux-gnu"),
+    "armv7l": ("arm-linux-gnueabihf", "gcc-arm-linux-gnueabihf"),
+    "riscv64": ("riscv64-linux-gnu", "gcc-riscv64-linux-gnu"),
+    "x86_64": ("x86_64-linux-gnu", "gcc-x86-64-linux-gnu"),
+}
+
+
+def link(objects: Sequence[str], library: str, target: Target) -> None:
+    """Link a shared library that runs where the target's CPU code does.
+
+    Raises SetupError where the linker is not installed, subprocess.CalledProcessError with what it
+    said where it fails.
+    """
+    linker = _cross_linker(machine_of(target)) if is_foreign(target) else _linker()
+    command = [linker, "-shared", "-o", library, *objects]
+    subprocess.run(command, check=True, capture_output=True, text=True)
+
+
+@lru_cache(maxsize=1)
+def _linker() -> str:
+    """The linker itself: gcc around it takes ten times as long and adds nothing to a kernel."""
+    path = shutil.which("ld") or shutil.which("ld.lld")
+    if path is None:
+        raise SetupError("no linker (ld) on the PATH", cure="install binutils or gcc")
+    return path
+
+
+def _cross_linker(machine: str) -> str:
+    """A compiler, which knows where that architecture's libraries are."""
+    return _cross_tool(machine, "gcc")
+
+
+def objcopy(target: Target) -> str:
+    """The tool that changes sections of object files for a target's CPU."""
+    if is_foreign(target):
+        return _cross_tool(machine_of(target), "objcopy")
+    path = shutil.which("objcopy")
+    if path is None:
+        raise SetupError("no objcopy on the PATH", cure="install binutils")
+    return path
+
+
+def _cross_tool(machine: str, tool: str) -> str:
+    name, package = _CROSS[machine]
+    path = shutil.which(f"{name}-{tool}")
+    if path is None:
+        raise SetupError(
+            f"code for {machine} needs {name}-{tool}, and it is not on the PATH",
+            cure=f"install the package {package}",
+        )
+    return path

@@ -1,0 +1,83 @@
+"""CUDA's compiler: where it is, which version, and machine code (cubins) from TVM's CUDA source.
+
+It needs no GPU. The Python package `nvidia-cuda-nvcc` brings it (extra `cuda`), as does a toolkit
+on the PATH, which comes first.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+
+from tunefleet.errors import SetupError
+
+#: Where the Python packages of CUDA 13 put it, below `nvidia`.
+_PACKAGED = "cu13/bin/nvcc"
+
+#: Without `--use_fast_math`: its tanh is off by 5e-4, and what a network computes is compared with
+#: its source framework.
+_OPTIONS = ("--cubin", "-O3", "--expt-relaxed-constexpr")
+
+
+class CudaError(Exception):
+    """nvcc refused a program; the text is what it said of it, in one line."""
+
+
+@lru_cache(maxsize=1)
+def find_nvcc() -> str | None:
+    """The path of nvcc, None where it is not installed."""
+    found = shutil.which("nvcc")
+    package = importlib.util.find_spec("nvidia")
+    folders = (package.submodule_search_locations if package else None) or ()
+    packaged = (Path(folder) / _PACKAGED for folder in folders)
+    return found or next((str(path) for path in packaged if path.is_file()), None)
+
+
+def need_nvcc() -> str:
+    path = find_nvcc()
+    if path is None:
+        raise SetupError(
+            "code for CUDA needs its compiler, nvcc, which is not installed",
+            cure="pip install 'tunefleet[cuda]', or put nvcc on the PATH",
+        )
+    return path
+
+
+@lru_cache(maxsize=1)
+def nvcc_version() -> str:
+    """`13.0.88`, say. Raises SetupError where there is no nvcc, or one that does not run."""
+    try:
+        told = subprocess.run(
+            [need_nvcc(), "--version"], capture_output=True, text=True, check=True
+        ).stdout
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise SetupError(f"nvcc does not run: {error}", cure="reinstall CUDA's compiler") from error
+    found = re.search(r"\bV(\d+\.\d+\.\d+)", told)
+    return found.group(1) if found else "unknown"
+
+
+def compile_cubin(source: str, arch: str) -> bytes:
+    """Machine code of a GPU's architecture (`sm_80`) from CUDA source; about a second.
+
+    Raises CudaError for source that nvcc refuses, SetupError where there is no nvcc.
+    """
+    nvcc = need_nvcc()
+    with tempfile.TemporaryDirectory(prefix="tunefleet-nvcc-") as folder:
+        code, made = Path(folder) / "kernels.cu", Path(folder) / "kernels.cubin"
+        code.write_text(source)
+        command = [nvcc, *_OPTIONS, f"-arch={arch}", "-o", str(made), str(code)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            raise CudaError(_cause(done.stderr + done.stdout))
+        return made.read_bytes()
+
+
+def _cause(said: str) -> str:
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    errors = [line for line in lines if re.search(r"\berror\b|\bfatal\b", line)]
+    return [*errors, *lines, "nvcc failed"][0][:300]

@@ -1,0 +1,283 @@
+"""The steps of a network around its search, as schedulable units: import and check before, choosing
+winners, compiling, verifying, measuring and publishing after.
+
+A step is named by its key and nothing else. Whoever runs it reads what earlier steps committed from
+the store, files by the names of their content, and commits its own result, once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from tunefleet.core.identity import DeviceIdentity, ToolchainIdentity
+from tunefleet.core.ids import digest
+from tunefleet.core.importing import NetworkSource
+from tunefleet.core.network import Footprint, NetworkInfo
+from tunefleet.core.statistics import Interval, interval
+from tunefleet.core.target import Target
+from tunefleet.core.task import WeightedTask
+from tunefleet.core.trial import Built
+
+
+class StepKind(StrEnum):
+    SPLIT = "split"
+    IMPORT = "import"
+    CHECK = "check"
+    BUILD_FINALISTS = "build finalists"
+    SELECT_WINNERS = "select winners"
+    COMPILE = "compile"
+    VERIFY = "verify"
+    PUBLISH = "publish"
+    MEASURE = "measure"
+
+
+#: Before a search: these belong to a preparation, which jobs of the same network share.
+PREPARATION = (StepKind.IMPORT, StepKind.CHECK)
+#: After it: these belong to a run.
+WINNERS = (StepKind.BUILD_FINALISTS, StepKind.SELECT_WINNERS)
+DELIVERY = (StepKind.COMPILE, StepKind.VERIFY, StepKind.PUBLISH, StepKind.MEASURE)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class StepKey:
+    """`owner` is the id of a preparation or of a run."""
+
+    owner: str
+    kind: StepKind
+
+    def __str__(self) -> str:
+        return f"{self.kind} of {self.owner[:8]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """What import and check depend on: jobs that agree in it share their results."""
+
+    source: NetworkSource
+    target: Target
+    device: DeviceIdentity
+    toolchain: ToolchainIdentity
+
+    @property
+    def id(self) -> str:
+        parts = [
+            self.source.identity,
+            str(self.target),
+            self.device.exact,
+            self.toolchain.exact,
+            self.toolchain.tunefleet,
+        ]
+        return digest(["preparation", *parts], 32)
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Something that the user should know; `warning` where it may change what they trust."""
+
+    text: str
+    warning: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The tasks of a network that is not compiled as a whole: those of which records are
+    collected."""
+
+    tasks: tuple[WeightedTask, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentInfo:
+    """A part of a network that stays in its source framework; `flops` is an estimate, 0 where
+    nothing is known."""
+
+    nodes: tuple[str, ...]
+    reason: str
+    framework: str
+    flops: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A network as its import left it.
+
+    `module` names the folder with its plain module, the untuned one where running that can be
+    waited for, and what compiling reads again; `examples` the file of the example inputs of each
+    signature. `references` say how its source framework is opened at each. `float_type` is the
+    coarsest type that it computes in.
+    """
+
+    info: NetworkInfo
+    tasks: tuple[WeightedTask, ...]
+    footprint: Footprint
+    float_type: str
+    framework: str
+    references: tuple[dict[str, Any], ...]
+    segments: tuple[SegmentInfo, ...]
+    module: str
+    untuned: bool
+    examples: str
+
+    @property
+    def flops(self) -> float:
+        return sum(t.total_flops for t in self.tasks)
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """How far the plain module is from the source framework.
+
+    `difference` and `tolerance` are relative to the largest output. `expected` names the file of
+    the inputs that were compared and the source framework's outputs. `ordered` as in
+    `stages.agreement`. `caveats` are why the comparison says less than that of other networks.
+    `peak_gflops`: what the device's threads reach at best in float32, None where that failed.
+    """
+
+    difference: float
+    tolerance: float
+    ordered: bool
+    expected: str
+    caveats: tuple[str, ...] = ()
+    peak_gflops: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finalist:
+    """A candidate built twice: as it is measured, and in the task's own form to be checked."""
+
+    candidate_id: str
+    packed: Built | None
+    checked: Built | None
+
+
+@dataclass(frozen=True, slots=True)
+class Finalists:
+    """What may win: for each task that has no winner yet its finalists and its plain schedule."""
+
+    of_tasks: tuple[tuple[str, tuple[Finalist, ...], Built | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Winners:
+    """How many tasks have a winner other than their plain schedule; each is in the store."""
+
+    tuned: int
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """`module` names the folder of the tuned module."""
+
+    module: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What is delivered: the tuned module, or the plain one and why. `difference` is that of the
+    tuned module from the source framework."""
+
+    difference: float
+    why_plain: str = ""
+
+    @property
+    def delivered(self) -> str:
+        return "plain" if self.why_plain else "tuned"
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The artifact lies below home under the id of its run."""
+
+    run_id: str
+
+
+#: A measurement beside which other processes took a larger share of the cores is warned of.
+_MOST_DISTURBED = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Latencies in seconds by contender, of each round in turn. `disturbed` is the share of the
+    cores' time that other processes took meanwhile."""
+
+    rounds: dict[str, tuple[float, ...]]
+    disturbed: float
+
+    def latency(self, name: str) -> Interval:
+        return interval(self.rounds[name])
+
+    def ratio(self, slow: str, fast: str) -> Interval:
+        """How many times as long one takes as the other, of each round's pair."""
+        pairs = zip(self.rounds[slow], self.rounds[fast], strict=True)
+        return interval([a / b for a, b in pairs])
+
+    @property
+    def warning(self) -> str:
+        """What is to be said of the figures, or ""."""
+        if self.disturbed <= _MOST_DISTURBED:
+            return ""
+        return (
+            f"other processes took {self.disturbed:.0%} of the cores during the measurement: "
+            "these latencies may be several times too long; measure again on a quiet machine"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """End to end at each of the network's shapes, or none where one could not be measured; seconds
+    per inference by kernel at the first."""
+
+    comparisons: tuple[Comparison, ...]
+    kernels: dict[str, float]
+    peak_gflops: float | None = None
+
+
+StepResult = (
+    Split | Imported | Checked | Finalists | Winners | Compiled | Verified | Published | Measured
+)
+
+RESULT_OF: dict[StepKind, type[StepResult]] = {
+    StepKind.SPLIT: Split,
+    StepKind.IMPORT: Imported,
+    StepKind.CHECK: Checked,
+    StepKind.BUILD_FINALISTS: Finalists,
+    StepKind.SELECT_WINNERS: Winners,
+    StepKind.COMPILE: Compiled,
+    StepKind.VERIFY: Verified,
+    StepKind.PUBLISH: Published,
+    StepKind.MEASURE: Measured,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StepSpan:
+    """When and where a finished step ran, without its result; seconds since the epoch."""
+
+    key: StepKey
+    resource_id: str
+    attempt: int
+    started_at: float
+    seconds: float
+
+    @property
+    def ended_at(self) -> float:
+        return self.started_at + self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class StepRun:
+    """A finished step with the wall time it took, as `StageRun` is a finished stage."""
+
+    key: StepKey
+    result: StepResult
+    started_at: float
+    seconds: float
+    remarks: tuple[Remark, ...] = field(default=(), compare=False)
+    resource_id: str = ""
+    attempt: int = 1
+
+    @property
+    def span(self) -> StepSpan:
+        return StepSpan(self.key, self.resource_id, self.attempt, self.started_at, self.seconds)

@@ -1,0 +1,107 @@
+"""The devices that the user has named: one small file below the home folder."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tunefleet.core.device import LOCAL, RegisteredDevice, is_device_name
+from tunefleet.errors import InputError
+from tunefleet.system.files import check_regular
+
+SCHEMA = "tunefleet.devices/1"
+_MOST_BYTES = 1 << 24
+
+
+class DeviceRegistry:
+    """Reads the file anew for each question; changes it under a lock, by draft and rename.
+
+    Processes may use one file at a time. Raises InputError for a file that is none of ours.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def all(self) -> list[RegisteredDevice]:
+        """In the order of their names."""
+        check_regular(self._path, _MOST_BYTES)
+        try:
+            text = self._path.read_text()
+        except FileNotFoundError:
+            return []
+        try:
+            value = json.loads(text)
+            if value["schema"] != SCHEMA:
+                raise InputError(
+                    f"{self._path} is of the schema {value['schema']}, this version reads {SCHEMA}",
+                    cure="use the tunefleet that wrote it",
+                )
+            devices = [RegisteredDevice.from_json(each) for each in value["devices"]]
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise InputError(
+                f"{self._path} is damaged: {error}", cure="remove it and add the devices again"
+            ) from error
+        return sorted(devices, key=lambda device: device.name)
+
+    def get(self, name: str) -> RegisteredDevice:
+        """Raises InputError for a name that nobody gave."""
+        devices = {device.name: device for device in self.all()}
+        if name not in devices:
+            raise _unknown(name, devices)
+        return devices[name]
+
+    def add(self, device: RegisteredDevice) -> None:
+        """Raises InputError for a name or an address that is there already."""
+        with self._changing() as devices:
+            for other in devices.values():
+                if device.name == other.name or device.spec == other.spec:
+                    raise InputError(
+                        f"{other.spec.url} is a device already, called {other.name}",
+                        cure=f"remove it first: tunefleet device remove {other.name}",
+                    )
+            devices[device.name] = device
+
+    def remove(self, name: str) -> RegisteredDevice:
+        """Raises InputError for a name that nobody gave."""
+        with self._changing() as devices:
+            if name not in devices:
+                raise _unknown(name, devices)
+            return devices.pop(name)
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[dict[str, RegisteredDevice]]:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            devices = {device.name: device for device in self.all()}
+            yield devices
+            self._write(list(devices.values()))
+
+    def _write(self, devices: list[RegisteredDevice]) -> None:
+        value: dict[str, Any] = {"schema": SCHEMA, "devices": [d.to_json() for d in devices]}
+        draft = self._path.with_suffix(f".{os.getpid()}.draft")
+        try:
+            draft.write_text(json.dumps(value, indent=2) + "\n")
+            os.replace(draft, self._path)
+        finally:
+            draft.unlink(missing_ok=True)
+
+
+def check_name(name: str) -> str:
+    """A name that a device may have; raises InputError."""
+    if not is_device_name(name):
+        cause = "is this machine's own processor" if name == LOCAL else "is no name of a device"
+        raise InputError(
+            f"'{name}' {cause}", cure="use letters, digits, dots and dashes: --name board-1"
+        )
+    return name
+
+
+def _unknown(name: str, devices: dict[str, RegisteredDevice]) -> InputError:
+    there = ", ".join(sorted(devices)) or "none"
+    return InputError(f"no device is called '{name}'; there are: {there}", cure="tunefleet devices")

@@ -1,0 +1,217 @@
+"""A processor behind TVM's RPC: any machine on which `python -m tvm.exec.rpc_server` runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tunefleet.artifacts.tensors import numpy_type
+from tunefleet.compiler.code.build import is_memory, one_line
+from tunefleet.compiler.graph.winograd import fitting
+from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.compiler.toolchain.programs import nbytes
+from tunefleet.core.device import DeviceDescription, RpcAddress
+from tunefleet.core.task import TaskWeights
+from tunefleet.core.trial import Built, Failure, FailureKind
+from tunefleet.devices._base import Array, Program, Runs
+from tunefleet.devices.cpu import CHECK_RUNS, LONG_RUN_S
+from tunefleet.devices.measuring import MeasuringDevice
+from tunefleet.devices.rpc_session import NoAnswerError, RpcSession
+from tunefleet.devices.runners import copies_of, placed
+from tunefleet.errors import DeviceError, RetryElsewhereError
+from tunefleet.hardware.processor import identity_of, machine_facts, usable_cores
+
+tvm = load_tvm()
+
+#: For which a server that is gone is waited for.
+PATIENCE_S = 30.0
+_NO_ROTATION_BYTES = 8
+
+
+class RpcDevice(MeasuringDevice):
+    """Programs are uploaded and run in a session of the server. A session that a program ends is
+    followed by a fresh one, and the program's failure is told; a server that is gone is waited for,
+    at growing intervals, for `patience_s`.
+
+    Latencies are taken there, by the same repeats as on this machine; nothing that travels is in
+    them. The server must be Linux; nothing of this package need be on it.
+    """
+
+    def __init__(
+        self, address: RpcAddress, threads: int, *, name: str = "", patience_s: float = PATIENCE_S
+    ) -> None:
+        """`name` is the user's, for a machine that does not tell its own."""
+        super().__init__()
+        self._address = address
+        self._threads = threads
+        self._name = name
+        self._patience_s = patience_s
+        self._session: RpcSession | None = None
+
+    def describe(self) -> DeviceDescription:
+        try:
+            return self._described(self._open())
+        except NoAnswerError:
+            raise self._silent() from None
+
+    def _described(self, session: RpcSession) -> DeviceDescription:
+        machine = session.kernel_machine() or session.machine
+        facts = machine_facts(session.read, machine, session.hwcaps())
+        cores = usable_cores(session.read) or tuple(range(max(facts.cores, 1)))
+        if self._name and not facts.name:
+            facts = replace(facts, name=self._name, cores=facts.cores or len(cores))
+        try:
+            identity = identity_of(facts, machine)
+        except ValueError as error:
+            raise DeviceError(
+                f"{self._address.url} does not say what it is: {error}", cure="name it: --name NAME"
+            ) from error
+        return DeviceDescription(identity, machine, cores)
+
+    def load(self, built: Built, limit_s: float) -> Program:
+        return _RemoteProgram(self._open(), built, limit_s)
+
+    def reset(self) -> None:
+        super().reset()
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    def _open(self) -> RpcSession:
+        if self._session is None:
+            self._session = RpcSession(
+                self._address, self._threads, self._patience_s, self.transfers
+            )
+        return self._session
+
+    def _runs(
+        self, built: Built, weights: TaskWeights, limit_s: float, arguments: Sequence[Any] = ()
+    ) -> Runs:
+        return _RemoteRuns(self._open(), built, weights, limit_s, arguments)
+
+    def _in_turn(self, candidates: Sequence[Built]) -> list[Any]:
+        """The first arguments of all in one piece of memory, and so on, each in its own shape."""
+        session = self._open()
+        largest: dict[tuple[int, str], int] = {}
+        for built in candidates:
+            for index, (shape, dtype) in enumerate(built.args):
+                key = (index, dtype)
+                largest[key] = max(largest.get(key, 0), math.prod(shape))
+        pieces = {key: session.random((size,), key[1]) for key, size in largest.items()}
+        return [
+            [
+                pieces[index, dtype]._create_view(shape, dtype)
+                for index, (shape, dtype) in enumerate(built.args)
+            ]
+            for built in candidates
+        ]
+
+    def _blame(self, error: Exception) -> Failure | None:
+        """The server tells why a session ended, to the next one."""
+        session = self._session
+        if session is None:
+            return None
+        try:
+            if not isinstance(error, NoAnswerError) and session.lives():
+                kind = FailureKind.RUN_MEMORY if is_memory(error) else FailureKind.RUN_ERROR
+                return Failure(kind, one_line(error))
+        except NoAnswerError as silence:
+            error = silence
+        reason_path = session.reason_path
+        self._session = None
+        self._reference_runs.clear()
+        if isinstance(error, NoAnswerError):
+            # Its thread may wait for ever; what it holds goes with this process.
+            raise self._silent() from error
+        session.close()
+        try:
+            reason = self._open().reason(reason_path)
+        except NoAnswerError:
+            self._session = None
+            raise self._silent() from error
+        if reason is None or not reason[1]:
+            return None
+        if reason[0] == "SIGALRM":
+            return Failure(FailureKind.RUN_TIMEOUT, "stopped on the device after its time limit")
+        return Failure(FailureKind.RUN_CRASH, f"session died: {reason[0]}")
+
+    def _silent(self) -> RetryElsewhereError:
+        return RetryElsewhereError(
+            f"{self._address.url} stopped answering in the middle of a session",
+            cure="look after the board and its network, or start its server again",
+        )
+
+
+class _RemoteRuns:
+    """Runs a program of a session, with copies of its weights in turn where they would be cold."""
+
+    def __init__(
+        self,
+        session: RpcSession,
+        built: Built,
+        weights: TaskWeights,
+        limit_s: float,
+        arguments: Sequence[Any],
+    ) -> None:
+        self._session = session
+        self._limit_s = limit_s
+        self._module, self._address = session.load(built.path)
+        copies = copies_of(built, weights)
+        self._rotation = _rotation(session, built, weights.arguments if copies else (), copies)
+        # Also a weight has a tensor of its own: one small memory more, and one way for all.
+        self._arguments = list(arguments) or [session.random(*types) for types in built.args]
+
+    def __call__(self, *, number: int, repeat: int, preprocess: str) -> list[float]:
+        if preprocess:
+            evaluator = self._module.time_evaluator(
+                "main", self._session.device, number, repeat, f_preproc=preprocess
+            )
+            results = self._session.watched(lambda: evaluator(*self._arguments), self._limit_s)
+            return [float(s) for s in results.results]
+        return self._session.time(
+            self._address, number, repeat, self._limit_s, self._rotation, self._arguments
+        )
+
+
+def _rotation(session: RpcSession, built: Built, weights: Sequence[int], copies: int) -> Any:
+    """Memory with the copies of the weights, a region for each type; where those of the first copy
+    begin, -1 for other arguments; the step from copy to copy; how many there are."""
+    begins, step = placed(built, weights)
+    types = sorted({built.args[i][1] for i in begins})
+    memory = session.empty((max(len(types) * copies * step, _NO_ROTATION_BYTES),), "uint8")
+    for place, dtype in enumerate(types):
+        session.fill(memory, dtype, place * copies * step, copies * step)
+    starts = [
+        begins[i] + types.index(dtype) * copies * step if i in begins else -1
+        for i, (_, dtype) in enumerate(built.args)
+    ]
+    return memory, session.send(np.array(starts, np.int64)), step, copies
+
+
+class _RemoteProgram:
+    def __init__(self, session: RpcSession, built: Built, limit_s: float) -> None:
+        self._session = session
+        self._limit_s = limit_s
+        self._built = built
+        self._module, self._address = session.load(built.path)
+        self._rotation = _rotation(session, built, (), 0)
+
+    def run(self, arrays: Sequence[Array]) -> tuple[Array, float]:
+        types = self._built.args
+        pairs = zip(arrays, types, strict=True)
+        arguments = [self._session.send(fitting(a, shape)) for a, (shape, _) in pairs]
+        fastest = self._fastest(arguments, 1)
+        if fastest <= LONG_RUN_S:
+            fastest = min(fastest, self._fastest(arguments, CHECK_RUNS - 1))
+        shape, dtype = types[-1]
+        output = self._session.fetch(arguments[-1], nbytes(shape, dtype))
+        return np.asarray(output).astype(numpy_type(dtype), copy=False), fastest
+
+    def _fastest(self, arguments: Sequence[Any], repeat: int) -> float:
+        return min(
+            self._session.time(self._address, 1, repeat, self._limit_s, self._rotation, arguments)
+        )

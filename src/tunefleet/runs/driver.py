@@ -1,0 +1,288 @@
+"""The one way of a network: preparation, search and delivery, each submitted to a shell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tunefleet.core.events import JobOpened, Observer
+from tunefleet.core.home import Home
+from tunefleet.core.importing import ImportOptions, NetworkSource
+from tunefleet.core.job import Job, JobSpec, JobState
+from tunefleet.core.settings import TuneSettings
+from tunefleet.core.step import (
+    DELIVERY,
+    PREPARATION,
+    WINNERS,
+    Checked,
+    Imported,
+    Preparation,
+    StepKey,
+    StepKind,
+    StepResult,
+    StepRun,
+)
+from tunefleet.errors import JobError, StepOrderError, TunefleetError
+from tunefleet.runs.context import BenchmarkContext
+from tunefleet.runs.request import SearchRequest, job_spec
+from tunefleet.scheduler.values import JobEnd
+
+if TYPE_CHECKING:
+    from tunefleet.fleet.live import Ending, Live
+    from tunefleet.fleet.local import LocalFleet, Wanted
+    from tunefleet.stages.place import Delivery
+    from tunefleet.store import Store
+
+Then = Callable[["Ending"], Sequence["Live"]]
+
+
+def source_of(spec: str | Path, options: ImportOptions) -> NetworkSource:
+    """A network before its import; raises InputError for one that is not there."""
+    from tunefleet.compiler.frontends.spec import is_zoo, network_digest, network_name
+
+    text = str(spec)
+    # Found again from another folder, to be measured beside its artifact.
+    place = text if is_zoo(text) else str(Path(spec).resolve())
+    return NetworkSource(place, network_name(text), network_digest(text), options)
+
+
+def preparation_of(context: BenchmarkContext, source: NetworkSource) -> Preparation:
+    """What its import and check are found by, on the target and the device of a context."""
+    from tunefleet.compiler.toolchain import toolchain_identity
+    from tunefleet.hardware.processor import device_identity
+
+    device = device_identity(context.device_key)
+    return Preparation(source, context.target, device, toolchain_identity())
+
+
+def sweep_objects(store: Store, home: Home) -> None:
+    """Remove what no job that goes on needs and nobody uses: modules and libraries on their way,
+    and the preparations that they belong to."""
+    from tunefleet.artifacts.objects import remove_unused
+
+    running = [job for job in store.jobs() if job.state is JobState.RUNNING]
+    wanted = {job.job_id for job in running}
+    wanted |= {job.spec.preparation.id for job in running if job.spec.source is not None}
+    if not home.objects.is_dir():
+        return
+    for folder in home.objects.iterdir():
+        if folder.name not in wanted and not remove_unused(folder):
+            run = store.step(StepKey(folder.name, StepKind.IMPORT))
+            if run is not None:
+                store.forget_steps(folder.name)
+
+
+class Course:
+    """One network on its way. Every part makes what is to be submitted to a shell, and is given
+    what follows it.
+
+    `close` releases its locks; what lies on its way is removed unless its job goes on.
+    """
+
+    def __init__(
+        self,
+        fleet: LocalFleet,
+        context: BenchmarkContext,
+        source: NetworkSource,
+        observer: Observer,
+    ) -> None:
+        self.preparation = preparation_of(context, source)
+        self.job: Job | None = None
+        self._fleet = fleet
+        self._context = context
+        self._observer = observer
+        self._settings = TuneSettings()
+        self._resumed = False
+        self._stopped = ""
+        self._held = ExitStack()
+        self._use(self.preparation.id)
+
+    @property
+    def run_id(self) -> str:
+        """Names the artifact: the job's id, where there is one."""
+        return self._context.run_id
+
+    @property
+    def name(self) -> str:
+        return self.preparation.source.name
+
+    def close(self) -> None:
+        """Release the locks, and remove what lies on the way of networks that are not on it."""
+        self._held.close()
+        with suppress(TunefleetError):  # whoever met it before has told it
+            sweep_objects(self._fleet.store, Home(self._context.home))
+
+    # Before the search
+
+    def preparing(self, then: Then) -> Sequence[Live]:
+        """Import and check."""
+        return self._steps(PREPARATION, then)
+
+    @property
+    def is_prepared(self) -> bool:
+        return self._fleet.store.step(StepKey(self.preparation.id, StepKind.CHECK)) is not None
+
+    @property
+    def imported(self) -> Imported:
+        return self._result(StepKind.IMPORT, Imported, self.preparation.id)
+
+    @property
+    def checked(self) -> Checked:
+        return self._result(StepKind.CHECK, Checked, self.preparation.id)
+
+    # The search
+
+    def spec(self, request: SearchRequest) -> JobSpec:
+        return job_spec(self._context, self.preparation.source, request.budget, request.settings)
+
+    def open_job(self, request: SearchRequest) -> Job:
+        """Enter the job of this network into the store, or find it there, and lock it until
+        `close`."""
+        from tunefleet.fleet.locks import job_lock
+
+        store, spec = self._fleet.store, self.spec(request)
+        locks = self._context.created(Home(self._context.home).locks)
+        self._held.enter_context(job_lock(locks, spec.fingerprint))
+        if request.new_job:
+            for old in store.jobs():
+                if old.state is JobState.RUNNING and old.spec.fingerprint == spec.fingerprint:
+                    store.finish(old.job_id, JobState.FAILED, {"stopped": "replaced by a new job"})
+        job = store.open_job(spec, job_id=self.run_id, now=self._context.created_at)
+        self._resumed = job.job_id != self.run_id
+        # A job has one artifact, also where a process before published it and was killed then.
+        self._context.run_id = job.job_id
+        self._settings, self.job = request.settings, job
+        self._use(job.job_id)
+        self._observer(JobOpened(job.job_id, self._resumed, spec.budget, job.elapsed_s))
+        return job
+
+    def searching(self, wanted: Wanted, then: Then) -> Sequence[Live]:
+        """The trials of the job's tasks."""
+        assert self.job is not None
+        self._fleet.store.put_tasks(self.job.job_id, self.imported.tasks)
+
+        def searched(ending: Ending) -> Sequence[Live]:
+            self._stopped = ending.reason
+            return then(ending)
+
+        return [self._fleet.search(self.job, self._observer, wanted, searched)]
+
+    # After it
+
+    def choosing(self, then: Then) -> Sequence[Live]:
+        """The winner of every task."""
+        return self._steps((*PREPARATION, *WINNERS), then)
+
+    def delivering(
+        self,
+        then: Then,
+        kinds: Sequence[StepKind] = DELIVERY,
+        *,
+        rounds: int | None = None,
+        again: frozenset[StepKind] = frozenset(),
+    ) -> Sequence[Live]:
+        """Compiling and what follows; of what is done, `again` says what is wanted once more."""
+        before = (*PREPARATION, *(WINNERS if self.job is not None else ()))
+        return self._steps((*before, *kinds), then, rounds, again)
+
+    def result(self) -> dict[str, Any]:
+        """Everything there is to tell of the run (schema tunefleet-result/3)."""
+        from tunefleet.stages.result import build_result
+
+        return build_result(self._fleet.place, self._delivery())
+
+    def told(self) -> dict[str, Any]:
+        """The result, written to the published artifact and, as its end, to the job."""
+        from tunefleet.stages.publish import tell
+
+        if self._fleet.store.step(StepKey(self.run_id, StepKind.PUBLISH)) is not None:
+            tell(self._fleet.place, self._delivery())
+        result = self.result()
+        if self.job is not None:
+            self._fleet.store.finish(self.job.job_id, JobState.DONE, result)
+        return result
+
+    def module(self) -> Path:
+        """The shared library that is delivered."""
+        from tunefleet.stages.delivered import delivered_module
+        from tunefleet.stages.place import StepRequest
+
+        request = StepRequest(StepKind.VERIFY, self.preparation, self._delivery())
+        return delivered_module(self._fleet.place, request)
+
+    def check_ended(self, ending: Ending) -> None:
+        """Raises what ended a part of the way before its end."""
+        if ending.error is not None:
+            raise ending.error
+        if ending.end is JobEnd.CANCELLED:
+            self.cancelled(ending.reason)
+        if ending.end is not JobEnd.DONE:
+            raise JobError(f"{self.name}: {ending.reason}", cure="tune it again")
+
+    def cancelled(self, reason: str) -> None:
+        """Its user does not want the job any more; its records stay."""
+        if self.job is not None:
+            self._fleet.cancelled(self.job, reason)
+
+    def unprepared(self, error: str) -> None:
+        """Its import or check failed: there is nothing that could go on."""
+        if self.job is not None:
+            self._fleet.store.finish(self.job.job_id, JobState.FAILED, {"stopped": error})
+
+    # How it does it
+
+    def _delivery(self, rounds: int | None = None) -> Delivery:
+        from tunefleet.stages.place import Delivery
+
+        return Delivery(
+            self.run_id,
+            self.preparation,
+            self._settings,
+            self.job,
+            self._resumed,
+            self._stopped,
+            rounds,
+        )
+
+    def _steps(
+        self,
+        kinds: Sequence[StepKind],
+        then: Then,
+        rounds: int | None = None,
+        again: frozenset[StepKind] = frozenset(),
+    ) -> Sequence[Live]:
+        from tunefleet.fleet.live import Ending, Steps
+        from tunefleet.stages.place import StepRequest
+
+        delivery, watcher = self._delivery(rounds), self.run_id
+        requests = [
+            StepRequest(k, self.preparation, None if k in PREPARATION else delivery, watcher)
+            for k in kinds
+        ]
+        store = self._fleet.store
+        done = {r.kind: run for r in requests if (run := store.step(r.key)) is not None}
+        again |= {kind for kind, run in done.items() if not self._has_output(run)}
+        obeys = self.job.job_id if self.job is not None else ""
+        live = Steps(watcher, requests, done, self._observer, then, obeys, again)
+        if live.over:
+            live.submitted()
+            return then(Ending(JobEnd.DONE, "every step is done"))
+        return [live]
+
+    def _has_output(self, run: StepRun) -> bool:
+        """Whether the files that a step made are still there."""
+        objects = self._fleet.place.objects(run.key.owner)
+        named = [getattr(run.result, name, None) for name in ("module", "examples", "expected")]
+        return all(objects.has(name) for name in named if name is not None)
+
+    def _result(self, kind: StepKind, expected: type[Any], owner: str) -> Any:
+        run = self._fleet.store.step(StepKey(owner, kind))
+        result: StepResult | None = None if run is None else run.result
+        if not isinstance(result, expected):
+            raise StepOrderError(f"{kind} is not done", cure="call from_network() before")
+        return result
+
+    def _use(self, owner: str) -> None:
+        self._held.enter_context(self._fleet.place.objects(owner).in_use())

@@ -1,0 +1,114 @@
+"""The check step: the plain module computes what its source framework does, or nothing is tuned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from tunefleet.artifacts.arrays import load_arrays, save_arrays
+from tunefleet.artifacts.network import entry_name
+from tunefleet.core.step import Checked, Remark, StepKind
+from tunefleet.errors import JobError
+from tunefleet.stages import work
+from tunefleet.stages.agreement import TOLERANCE, Agreement, Arrays, Run, agreement
+from tunefleet.stages.place import StepRequest, Workplace
+from tunefleet.stages.prepared import Prepared, object_of, on_device, prepared_of
+from tunefleet.workers.machine import Machine
+from tunefleet.workers.memory import check_fits, machine_memory
+from tunefleet.workers.pool import CallFailure
+
+_FILE = "compared.npz"
+
+
+def run(place: Workplace, request: StepRequest) -> tuple[Checked, tuple[Remark, ...]]:
+    """Compare the plain module with the source framework, on the device.
+
+    Raises JobError when they disagree, whatever tuning made of it would be wrong too, and before
+    when this machine has not the memory for it.
+    """
+    owner, prepared = request.key.owner, prepared_of(place, request.preparation)
+    examples = load_arrays(
+        object_of(place, owner, prepared.imported.examples, StepKind.IMPORT),
+        len(prepared.info.signatures),
+    )
+    found = compared(prepared, examples, place.machine)
+    objects = place.objects(owner)
+    with objects.draft() as draft:
+        save_arrays(Path(draft, _FILE), [*found.inputs, *found.expected])
+        expected = objects.put(Path(draft, _FILE))
+    caveats = caveats_of(found)
+    checked = Checked(
+        found.difference,
+        found.tolerance,
+        found.ordered,
+        expected,
+        caveats,
+        peak_gflops(place.machine),
+    )
+    return checked, tuple(Remark(caveat, warning=True) for caveat in caveats)
+
+
+def compared(prepared: Prepared, examples: Sequence[Arrays], machine: Machine) -> Agreement:
+    """How the plain module and the source framework agree; raises JobError where they do not."""
+    imported, name = prepared.imported, prepared.info.name
+    check_fits(name, imported.footprint, machine_memory())
+    machine.grant(imported.footprint)
+
+    def reference(index: int, inputs: Arrays) -> list[NDArray[Any]]:
+        what, threads = f"{name}: the source framework failed", machine.target.threads
+        source = prepared.references[index]
+        return on_device(machine, what, work.run_reference, source, list(inputs), threads)
+
+    module = running(name, prepared.plain, machine)
+    found = agreement(examples, imported.float_type, reference, module)
+    if not found.holds:
+        raise JobError(
+            f"{name}: the imported network differs from its source framework by "
+            f"{found.difference:.1e} of the largest output",
+            cure="report the network; its import is wrong and tuning it would be too",
+        )
+    return found
+
+
+def running(name: str, path: Path, machine: Machine) -> Run:
+    """Runs a module of a network in the device worker."""
+
+    def run(index: int, inputs: Arrays) -> list[NDArray[Any]]:
+        what, entry = f"{name}: the compiled module failed", entry_name(index)
+        return on_device(machine, what, work.run_network, str(path), entry, list(inputs))
+
+    return run
+
+
+def peak_gflops(machine: Machine) -> float | None:
+    """float32 GFLOP/s that the device's threads reach at best, measured; None where that failed."""
+    where = str(machine.scratch)
+    outcome = machine.device.call(work.peak_gflops, machine.target, where, timeout_s=60)
+    return None if isinstance(outcome, CallFailure) else outcome
+
+
+def caveats_of(found: Agreement) -> tuple[str, ...]:
+    """Why the verification says less than that of other networks, for the user to know."""
+    from tunefleet.compiler.code.executable import LEAST_SCALE
+
+    told = []
+    if not found.ordered:
+        told.append(
+            "in the source framework the order of what the network puts out is decided by the "
+            "last bits of the inputs: the numbers of each output are compared by size"
+        )
+    if found.tolerance > TOLERANCE:
+        told.append(
+            "the source framework's own outputs move with the last bit of the inputs: a "
+            f"difference of {found.tolerance:.1e} of the largest output is accepted"
+        )
+    floats = (a for each in found.expected for a in each if a.size and a.dtype.kind == "f")
+    if any(abs(array).max() < LEAST_SCALE for array in floats):
+        told.append(
+            f"an output stays below {LEAST_SCALE:g} on the example inputs: differences from "
+            f"the source framework of {LEAST_SCALE * TOLERANCE:g} are not seen"
+        )
+    return tuple(told)

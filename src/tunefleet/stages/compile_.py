@@ -1,0 +1,71 @@
+"""The compile step: the network with the best program of each task."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from tunefleet.artifacts.segments import FOLDER
+from tunefleet.artifacts.weights import weights_path
+from tunefleet.core.step import Compiled, Remark
+from tunefleet.core.target import Target
+from tunefleet.errors import InternalError
+from tunefleet.stages.importing import compile_to
+from tunefleet.stages.place import Delivery, StepRequest, Workplace
+from tunefleet.stages.prepared import prepared_of
+from tunefleet.workers.apart import call_apart
+
+_FOLDER, MODULE = "module", "tuned.so"
+
+
+def run(place: Workplace, request: StepRequest) -> tuple[Compiled, tuple[Remark, ...]]:
+    """Compile with the job's winners, or without a job with the best verified records."""
+    delivery = request.delivery
+    if delivery is None:
+        raise InternalError("nothing is compiled without a delivery")
+    prepared = prepared_of(place, request.preparation)
+    traces = _traces(place, delivery, [w.task.task_id for w in prepared.imported.tasks])
+    remarks = []
+    if delivery.job is None and not traces:
+        remarks.append(Remark("no verified record fits this device: the module is plain"))
+    objects = place.objects(request.key.owner)
+    with objects.draft() as draft:
+        folder = Path(draft, _FOLDER)
+        folder.mkdir()
+        call_apart(
+            f"{prepared.info.name}: compiling it failed",
+            compile_program,
+            prepared.program,
+            prepared.plain,
+            folder / MODULE,
+            request.preparation.target,
+            traces,
+            cores=place.machine.layout.host_cores,
+            network_bytes=prepared.imported.footprint.weights,
+        )
+        if (prepared.folder / FOLDER).is_dir():
+            # Read only, and as large as what stays in the source framework.
+            shutil.copytree(prepared.folder / FOLDER, folder / FOLDER, copy_function=os.link)
+        return Compiled(objects.put(folder)), tuple(remarks)
+
+
+def compile_program(
+    program: Path, plain: Path, path: Path, target: Target, traces: Mapping[str, str]
+) -> None:
+    """Compile a program that an import wrote with the given traces, into a library."""
+    from tunefleet.compiler.graph.weights import load_program
+
+    compile_to(path, load_program(program, weights_path(plain)), target, traces)
+
+
+def _traces(place: Workplace, delivery: Delivery, task_ids: list[str]) -> dict[str, str]:
+    """The trace of each task that does not keep its plain schedule."""
+    store, job = place.store, delivery.job
+    if job is not None:
+        winners = store.winners(job.job_id)
+        return {i: w.candidate.trace for i, (w, _) in winners.items() if w is not None}
+    of = delivery.preparation
+    best = {task_id: store.best(task_id, of.device, of.toolchain) for task_id in task_ids}
+    return {i: record.candidate.trace for i, record in best.items() if record is not None}

@@ -1,0 +1,279 @@
+"""The import step: a network becomes tasks and a plain module."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tunefleet.compiler.frontends import (
+    ImportedNetwork,
+    ImportRequest,
+    load_network,
+    load_networks,
+    network_bytes,
+    network_name,
+    temporary_folder,
+)
+from tunefleet.compiler.graph.footprint import footprint
+from tunefleet.compiler.toolchain.quiet import quiet
+from tunefleet.core.ids import digest
+from tunefleet.core.importing import DEFAULT_IMPORT, ImportOptions
+from tunefleet.core.network import SEGMENT_PREFIX, Footprint, NetworkInfo, Signature
+from tunefleet.core.shapes import ShapeRequest
+from tunefleet.core.step import Imported, Remark, SegmentInfo, Split
+from tunefleet.core.target import Target
+from tunefleet.core.task import WeightedTask
+from tunefleet.stages.place import StepRequest, Workplace
+from tunefleet.system.scratch import scratch_folder
+from tunefleet.workers.apart import call_apart
+from tunefleet.workers.memory import check_fits, give_back, machine_memory
+from tunefleet.workers.space import check_space
+
+if TYPE_CHECKING:
+    from tunefleet.compiler.graph.weights import Lifted
+
+#: A network with more work than this is not run as TVM alone compiles it: at half a GFLOP/s one
+#: inference would take longer than a few seconds, and tells a user nothing.
+MOST_UNTUNED_FLOPS = 2e9
+#: Modules that lie in the objects at once, each with its weights: plain, untuned, tuned.
+_MODULES = 3
+
+#: What an import leaves in its folder: the folder of modules, with the program that is compiled
+#: again and the plain and untuned modules, and the example inputs of each signature.
+MODULE, EXAMPLES = "module", "examples.npz"
+PROGRAM, PLAIN, UNTUNED = "program.json", "plain.so", "untuned.so"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskedNetwork:
+    """A network after the graph pipeline: one module for all its shapes, split into tasks.
+
+    `variants` are its imports, one for each signature of `info`, without their modules. `module`
+    is None outside of the process that imported it. `float_type` is the one of fewest digits that
+    it computes in.
+    """
+
+    info: NetworkInfo
+    variants: tuple[ImportedNetwork, ...]
+    module: Any
+    tasks: list[WeightedTask]
+    footprint: Footprint
+    float_type: str
+
+    @property
+    def flops(self) -> float:
+        return sum(weighted.total_flops for weighted in self.tasks)
+
+    @property
+    def segments(self) -> tuple[SegmentInfo, ...]:
+        """What stays in the source framework, at the first of its shapes."""
+        return tuple(
+            SegmentInfo(s.nodes, s.reason, s.framework, s.flops) for s in self.variants[0].segments
+        )
+
+
+def outside(
+    segments: Sequence[SegmentInfo], flops: float, kernels: Mapping[str, float]
+) -> dict[str, Any] | None:
+    """What stays in the source framework, with its share of FLOPs (`flops` are those of all tasks)
+    and, where `kernels` were timed, of the time; None where nothing does."""
+    if not segments:
+        return None
+    own = sum(segment.flops for segment in segments)
+    every, spent = own + flops, sum(kernels.values())
+    in_segments = sum(s for name, s in kernels.items() if name.startswith(SEGMENT_PREFIX))
+    return {
+        "framework": segments[0].framework,
+        "segments": [
+            {"nodes": list(s.nodes), "reason": s.reason, "flops": s.flops} for s in segments
+        ],
+        "share_of_flops": own / every if every else None,
+        "share_of_time": in_segments / spent if spent else None,
+    }
+
+
+def import_network(
+    spec: str,
+    target: Target,
+    folder: Path | None = None,
+    options: ImportOptions = DEFAULT_IMPORT,
+) -> TaskedNetwork:
+    """Import, optimise the graph, extract the tasks. Files of segments go below `folder`.
+
+    Raises JobError for a network whose weights alone are too large for this machine.
+    """
+    from tunefleet.compiler.graph.pipeline import prepare
+    from tunefleet.compiler.graph.sensitivity import coarsest_type
+    from tunefleet.compiler.graph.tasks import extract_tasks
+    from tunefleet.compiler.graph.variants import merged
+    from tunefleet.compiler.graph.weights import SharedConstants
+    from tunefleet.compiler.toolchain.host import to_tvm
+
+    place = folder or temporary_folder()
+    check_fits(network_name(spec), Footprint(network_bytes(spec)), machine_memory())
+    variants: list[ImportedNetwork] = []
+    modules: list[Any] = []
+    several, constants = len(options.shapes.variants()) > 1, SharedConstants()
+    for each in load_networks(spec, place, options):
+        float_type = coarsest_type(each.mod)
+        with quiet():
+            module = prepare(each.mod, to_tvm(target))
+        modules.append(constants.shared(module) if several else module)
+        # What it was made of, its constants above all, is not needed any more.
+        variants.append(replace(each, mod=None))
+        del each, module
+    with quiet():
+        module = merged(modules)
+        tasks = extract_tasks(module, target)
+    give_back()
+    info = _info(variants)
+    return TaskedNetwork(info, tuple(variants), module, tasks, footprint(module), float_type)
+
+
+def _info(variants: Sequence[ImportedNetwork]) -> NetworkInfo:
+    first, *others = [each.info for each in variants]
+    if not others:
+        return first
+    whole = digest([first.digest, *(info.digest for info in others)], len(first.digest))
+    signatures = tuple(Signature(info.inputs, info.outputs) for info in others)
+    return replace(first, digest=whole, others=signatures)
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What comes back from the worker that imported: all but the files, which lie in its folder."""
+
+    info: NetworkInfo
+    tasks: tuple[WeightedTask, ...]
+    footprint: Footprint
+    float_type: str
+    framework: str
+    references: tuple[dict[str, Any], ...]
+    segments: tuple[SegmentInfo, ...]
+    untuned: bool
+    notes: tuple[str, ...]
+
+
+def prepare_network(tasked: TaskedNetwork, target: Target, folder: Path) -> bool:
+    """Compile a network's plain module into `folder`, and the untuned one if it can be run, which
+    is what it returns; the program stays there."""
+    from tunefleet.compiler.graph.weights import save_program
+
+    lifted = compile_to(folder / PLAIN, tasked.module, target, {})
+    save_program(tasked.module, lifted, folder / PROGRAM)
+    if tasked.flops > MOST_UNTUNED_FLOPS:
+        return False
+    compile_to(folder / UNTUNED, tasked.module, target, {}, plain=False)
+    return True
+
+
+def tasks_of(spec: str, target: Target, folder: Path, options: ImportOptions) -> TaskedNetwork:
+    """What of a network travels between processes: all but its module."""
+    return replace(import_network(spec, target, folder, options), module=None)
+
+
+def import_and_prepare(spec: str, target: Target, folder: Path, options: ImportOptions) -> _Outcome:
+    """Import a network, compile its plain module into `folder / MODULE`, write its example inputs
+    to `folder / EXAMPLES`."""
+    from tunefleet.artifacts.arrays import save_arrays
+
+    module = folder / MODULE
+    module.mkdir()
+    tasked = import_network(spec, target, module, options)
+    untuned = prepare_network(tasked, target, module)
+    save_arrays(folder / EXAMPLES, [v.example_inputs for v in tasked.variants])
+    return _Outcome(
+        tasked.info,
+        tuple(tasked.tasks),
+        tasked.footprint,
+        tasked.float_type,
+        tasked.variants[0].reference.framework,
+        tuple(v.reference.describe() for v in tasked.variants),
+        tasked.segments,
+        untuned,
+        tuple(dict.fromkeys(note for v in tasked.variants for note in v.notes)),
+    )
+
+
+def run(place: Workplace, request: StepRequest) -> tuple[Imported, tuple[Remark, ...]]:
+    """The import step: a network is imported and its plain module compiled, in a process of its
+    own."""
+    source, objects = request.preparation.source, place.objects(request.key.owner)
+    size = network_bytes(source.spec)
+    check_space(source.name, objects.root, _MODULES * size)
+    with objects.draft() as draft:
+        outcome = call_apart(
+            f"{source.name}: its import failed",
+            import_and_prepare,
+            source.spec,
+            request.preparation.target,
+            Path(draft),
+            source.options,
+            cores=place.machine.layout.host_cores,
+            network_bytes=size,
+        )
+        module = objects.put(Path(draft, MODULE))
+        examples = objects.put(Path(draft, EXAMPLES))
+    imported = Imported(
+        outcome.info,
+        outcome.tasks,
+        outcome.footprint,
+        outcome.float_type,
+        outcome.framework,
+        outcome.references,
+        outcome.segments,
+        module,
+        outcome.untuned,
+        examples,
+    )
+    return imported, tuple(Remark(note) for note in outcome.notes)
+
+
+def run_split(place: Workplace, request: StepRequest) -> tuple[Split, tuple[Remark, ...]]:
+    """The split step: the tasks of a network, and nothing else of it."""
+    source, target = request.preparation.source, request.preparation.target
+    with scratch_folder("tasks") as folder:
+        tasked = tasked_network(source.spec, target, Path(folder), source.options)
+    return Split(tuple(tasked.tasks)), ()
+
+
+def tasked_network(
+    spec: str, target: Target, folder: Path, options: ImportOptions = DEFAULT_IMPORT
+) -> TaskedNetwork:
+    """`import_network` in a process of its own, and without the module."""
+    name, size = network_name(spec), network_bytes(spec)
+    check_space(name, folder, _MODULES * size)
+    what = f"{name}: its import failed"
+    return call_apart(what, tasks_of, spec, target, folder, options, network_bytes=size)
+
+
+def source_networks(
+    spec: str, folder: Path, requests: Sequence[ShapeRequest]
+) -> list[dict[str, Any]]:
+    """How a network is opened in its source framework at each of the shapes; imported in a process
+    of its own."""
+    what = f"{network_name(spec)}: its import failed"
+    size = network_bytes(spec)
+    return call_apart(what, references_of, spec, folder, list(requests), network_bytes=size)
+
+
+def references_of(
+    spec: str, folder: Path, requests: Sequence[ShapeRequest]
+) -> list[dict[str, Any]]:
+    """The source framework's network at each of the shapes."""
+    imported = (load_network(spec, ImportRequest(folder, each)) for each in requests)
+    return [each.reference.describe() for each in imported]
+
+
+def compile_to(
+    path: Path, module: Any, target: Target, traces: Mapping[str, str], *, plain: bool = True
+) -> Lifted:
+    """Compile a prepared module with the given traces into one shared library; its weights."""
+    from tunefleet.compiler.code.executable import compile_network, save_network
+
+    with quiet():
+        network = compile_network(module, target, traces, plain=plain)
+        save_network(network, path)
+    return network.weights

@@ -1,0 +1,172 @@
+"""End-to-end latencies on the device, in turn: the source framework, untuned TVM, the module that
+is delivered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tunefleet.artifacts.network import entry_name
+from tunefleet.core.forms import is_winograd
+from tunefleet.core.step import Comparison, Measured, Remark
+from tunefleet.errors import InternalError, JobError
+from tunefleet.stages import work
+from tunefleet.stages.check import peak_gflops
+from tunefleet.stages.delivered import delivered_module
+from tunefleet.stages.place import Delivery, StepRequest, Workplace
+from tunefleet.stages.prepared import Prepared, expectation_of, on_device, prepared_of
+from tunefleet.workers.machine import Machine
+
+#: Names of the contenders of an evaluation.
+SOURCE, UNTUNED, TUNED = "source", "untuned", "tuned"
+
+_ROUND_S = 0.25
+#: How often a disturbed measurement is made, as that of candidates.
+_ATTEMPTS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """What is to be measured: a module, or the source framework (`frontends.references`)."""
+
+    name: str
+    runs: Path | Mapping[str, Any]
+
+
+def run(place: Workplace, request: StepRequest) -> tuple[Measured, tuple[Remark, ...]]:
+    """The measure step: the source framework, untuned TVM where that can be waited for, and what
+    is delivered, at each of the network's shapes; then its kernels one by one."""
+    machine, delivery = place.machine, request.delivery
+    if delivery is None:
+        raise InternalError("nothing is measured without a delivery")
+    prepared = prepared_of(place, request.preparation)
+    expectation = expectation_of(place, request.preparation, prepared)
+    module = delivered_module(place, request)
+    machine.grant(prepared.imported.footprint)
+    rounds = delivery.rounds or delivery.settings.measure.end_to_end_rounds
+    remarks: list[Remark] = []
+    comparisons: list[Comparison] = []
+    for variant, inputs in enumerate(expectation.inputs):
+        found = _compared(prepared, module, inputs, machine, rounds, variant, remarks)
+        if found is not None:
+            comparisons.append(found)
+    if len(comparisons) < len(expectation.inputs):
+        comparisons = []
+    warnings = dict.fromkeys(each.warning for each in comparisons if each.warning)
+    remarks += [Remark(warning, warning=True) for warning in warnings]
+    kernels: dict[str, float] = {}
+    try:
+        kernels = kernel_times(module, expectation.inputs[0], machine)
+    except JobError as error:
+        remarks.append(Remark(str(error), warning=True))
+    peak = expectation.checked.peak_gflops
+    if peak is not None and _exceeds(place, delivery, peak):
+        # It was disturbed when it was measured.
+        peak = max(peak, peak_gflops(machine) or 0.0)
+    return Measured(tuple(comparisons), kernels, peak), tuple(remarks)
+
+
+def _compared(
+    prepared: Prepared,
+    module: Path,
+    inputs: Sequence[Any],
+    machine: Machine,
+    rounds: int,
+    variant: int,
+    remarks: list[Remark],
+) -> Comparison | None:
+    """What is delivered beside the baselines; alone where these cannot be measured, and None
+    where nothing can: what was saved stays."""
+    contenders = [Contender(SOURCE, prepared.references[variant])]
+    if prepared.untuned is not None:
+        contenders.append(Contender(UNTUNED, prepared.untuned))
+    contenders.append(Contender(TUNED, module))
+    for chosen in (contenders, contenders[-1:]):
+        try:
+            return compare(chosen, inputs, machine, rounds, variant)
+        except JobError as error:
+            remarks.append(Remark(str(error), warning=True))
+    return None
+
+
+def _exceeds(place: Workplace, delivery: Delivery, peak: float) -> bool:
+    """Whether a kernel of the job is faster than the peak that was measured."""
+    if delivery.job is None:
+        return False
+    tasks = {w.task.task_id: w.task for w in place.store.tasks(delivery.job.job_id)}
+    for task_id, (winner, checks) in place.store.winners(delivery.job.job_id).items():
+        latency = (checks or {}).get("latency_s" if winner else "default_s")
+        fewer = winner is not None and is_winograd(winner.candidate.trace)
+        if latency and not fewer and tasks[task_id].flops / latency / 1e9 > peak:
+            return True
+    return False
+
+
+def compare(
+    contenders: Sequence[Contender],
+    inputs: Sequence[Any],
+    machine: Machine,
+    rounds: int,
+    variant: int = 0,
+) -> Comparison:
+    """Measure contenders end to end at one of the network's shapes, A B C A B C ..., on the
+    device. What was disturbed is measured once more, and the quieter measurement counts."""
+    quietest: Comparison | None = None
+    for _ in range(_ATTEMPTS):
+        latencies, disturbed = on_device(
+            machine,
+            "measuring the network failed",
+            work.time_networks,
+            [str(c.runs) if isinstance(c.runs, Path) else c.runs for c in contenders],
+            entry_name(variant),
+            list(inputs),
+            machine.target.threads,
+            rounds,
+            _ROUND_S,
+        )
+        if quietest is None or disturbed < quietest.disturbed:
+            named = {c.name: tuple(of) for c, of in zip(contenders, latencies, strict=True)}
+            quietest = Comparison(named, disturbed)
+        if not quietest.warning:
+            break
+    assert quietest is not None
+    return quietest
+
+
+def kernel_times(path: Path, inputs: Sequence[Any], machine: Machine) -> dict[str, float]:
+    """Seconds per inference by kernel, at the first of the network's shapes."""
+    what = "timing the kernels one by one failed"
+    return on_device(machine, what, work.kernel_times, str(path), list(inputs), 20)
+
+
+def told(comparison: Comparison, framework: str, inputs: list[str]) -> dict[str, Any]:
+    """What was measured at one of a network's shapes as JSON: the latency of what is delivered,
+    and what is gained over each baseline. `framework` is the name of the source framework."""
+    names = {SOURCE: framework, UNTUNED: "untuned TVM"}
+    baselines = [
+        {
+            "name": name,
+            "kind": kind,
+            "latency_ms": comparison.latency(kind).scaled(1e3).to_json(),
+            "speedup": comparison.ratio(kind, TUNED).to_json(),
+        }
+        for kind, name in names.items()
+        if kind in comparison.rounds
+    ]
+    warnings = [comparison.warning] if comparison.warning else []
+    if SOURCE in comparison.rounds and comparison.ratio(SOURCE, TUNED).high < 1.0:
+        times = comparison.ratio(TUNED, SOURCE).median
+        warnings.append(
+            f"this module takes {times:.2f} times as long as {framework}; a search with a larger "
+            "--trials or --minutes goes on from its records"
+        )
+    return {
+        "inputs": inputs,
+        "tuned_ms": comparison.latency(TUNED).scaled(1e3).to_json(),
+        "speedup": baselines[0]["speedup"] if baselines else None,
+        "baselines": baselines,
+        "disturbed": comparison.disturbed,
+        "warnings": warnings,
+    }

@@ -1,0 +1,103 @@
+"""Where stages and steps work: what every one of them may use, and what they are asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+from tunefleet.artifacts.objects import FolderObjects
+from tunefleet.core.events import Event
+from tunefleet.core.home import Home
+from tunefleet.core.job import Job
+from tunefleet.core.settings import TuneSettings
+from tunefleet.core.stage import Kind, StageKey
+from tunefleet.core.step import Preparation, StepKey, StepKind
+from tunefleet.core.task import Task
+from tunefleet.costmodel.registry import Registry, registry_of
+from tunefleet.store import Store
+from tunefleet.workers.machine import Machine
+
+
+class LostInputError(Exception):
+    """What an earlier stage or step made is gone; whoever schedules has it made again."""
+
+    def __init__(self, kind: Kind, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+def _unwatched(key: StageKey, done: int, total: int) -> None:
+    pass
+
+
+def _untold(job_id: str, event: Event) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Workplace:
+    """A store, the workers of a machine, and a home. `progress` and `tell` reach whoever watches a
+    job."""
+
+    store: Store
+    machine: Machine
+    home: Home
+    progress: Callable[[StageKey, int, int], None] = _unwatched
+    tell: Callable[[str, Event], None] = _untold
+
+    @property
+    def models(self) -> Registry:
+        return registry_of(self.home.root)
+
+    def objects(self, owner: str) -> FolderObjects:
+        """The objects of a preparation or a run."""
+        return _objects(self.home.objects / owner)
+
+
+@lru_cache(maxsize=64)
+def _objects(root: Path) -> FolderObjects:
+    """One for each owner, which knows what it has verified."""
+    return FolderObjects(root)
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A task within its job, as a stage needs it."""
+
+    job: Job
+    task: Task
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What the steps after a search need besides what earlier ones committed.
+
+    `run_id` owns them and names the artifact. Without a `job`, what is delivered are the best
+    records of earlier ones. `stopped` is why the search ended; `rounds` of measuring end to end,
+    None for those of the settings.
+    """
+
+    run_id: str
+    preparation: Preparation
+    settings: TuneSettings
+    job: Job | None = None
+    resumed: bool = False
+    stopped: str = ""
+    rounds: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepRequest:
+    """A step to be run. `watcher` is the id under which whoever watches is told."""
+
+    kind: StepKind
+    preparation: Preparation
+    delivery: Delivery | None = None
+    watcher: str = field(default="", compare=False)
+
+    @property
+    def key(self) -> StepKey:
+        owner = self.preparation.id if self.delivery is None else self.delivery.run_id
+        return StepKey(owner, self.kind)

@@ -1,0 +1,130 @@
+"""A network as import and check left it, with its files where they lie here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tunefleet.artifacts.arrays import Array, load_arrays
+from tunefleet.artifacts.objects import LostObjectError
+from tunefleet.core.network import NetworkInfo
+from tunefleet.core.step import Checked, Imported, Preparation, StepKey, StepKind, StepResult
+from tunefleet.errors import InternalError, JobError
+from tunefleet.stages.importing import PLAIN, PROGRAM, UNTUNED
+from tunefleet.stages.place import LostInputError, Workplace
+from tunefleet.workers.machine import Machine
+from tunefleet.workers.memory import gib, machine_memory
+from tunefleet.workers.pool import CallEnd, CallFailure
+
+R = TypeVar("R", bound=StepResult)
+T = TypeVar("T")
+
+_NETWORK_TIMEOUT_S = 900.0
+
+
+def result_of(place: Workplace, owner: str, kind: StepKind, expected: type[R]) -> R:
+    """The result of an earlier step. Raises InternalError where it is not committed."""
+    run = place.store.step(StepKey(owner, kind))
+    if run is None or not isinstance(run.result, expected):
+        raise InternalError(f"{kind} of {owner[:8]} is not committed")
+    return run.result
+
+
+def object_of(place: Workplace, owner: str, name: str, kind: StepKind) -> Path:
+    """Where an object lies that a step of this kind made. Raises LostInputError."""
+    try:
+        return place.objects(owner).path(name)
+    except LostObjectError as error:
+        raise LostInputError(kind, str(error)) from error
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """`imported` beside the folder of its modules."""
+
+    imported: Imported
+    folder: Path
+
+    @property
+    def info(self) -> NetworkInfo:
+        return self.imported.info
+
+    @property
+    def plain(self) -> Path:
+        return self.folder / PLAIN
+
+    @property
+    def untuned(self) -> Path | None:
+        return self.folder / UNTUNED if self.imported.untuned else None
+
+    @property
+    def program(self) -> Path:
+        """What compiling reads, beside the weights of the plain module."""
+        return self.folder / PROGRAM
+
+    @property
+    def references(self) -> tuple[Mapping[str, Any], ...]:
+        """How the source framework is opened at each signature (`frontends.references`)."""
+        return self.imported.references
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What the source framework makes of the example inputs that were compared at."""
+
+    checked: Checked
+    _path: Path
+    _count: int
+
+    @cached_property
+    def _lists(self) -> list[list[Array]]:
+        return load_arrays(self._path, 2 * self._count)
+
+    @property
+    def inputs(self) -> list[list[Array]]:
+        """For each signature."""
+        return self._lists[: self._count]
+
+    @property
+    def expected(self) -> list[list[Array]]:
+        """Outputs for each signature."""
+        return self._lists[self._count :]
+
+
+def prepared_of(place: Workplace, preparation: Preparation) -> Prepared:
+    """Raises LostInputError where the import's modules are gone."""
+    imported = result_of(place, preparation.id, StepKind.IMPORT, Imported)
+    folder = object_of(place, preparation.id, imported.module, StepKind.IMPORT)
+    return Prepared(imported, folder)
+
+
+def expectation_of(place: Workplace, preparation: Preparation, prepared: Prepared) -> Expectation:
+    """Raises LostInputError where what was compared is gone."""
+    checked = result_of(place, preparation.id, StepKind.CHECK, Checked)
+    path = object_of(place, preparation.id, checked.expected, StepKind.CHECK)
+    return Expectation(checked, path, len(prepared.info.signatures))
+
+
+def on_device(machine: Machine, what: str, function: Callable[..., T], *args: Any) -> T:
+    """Call a function of `work` in the device worker; once more, in a fresh one with all of the
+    machine's memory, where the worker died or met its limit. Raises JobError beginning with `what`.
+    """
+    outcome = machine.device.call(function, *args, timeout_s=_NETWORK_TIMEOUT_S)
+    if isinstance(outcome, CallFailure) and outcome.end in (CallEnd.MEMORY, CallEnd.CRASH):
+        machine.grant_all()
+        outcome = machine.device.call(function, *args, timeout_s=_NETWORK_TIMEOUT_S)
+    if isinstance(outcome, CallFailure):
+        memory = machine_memory()
+        # The kernel kills the process that has most when memory runs out.
+        short = outcome.end is CallEnd.MEMORY or outcome.text.endswith("SIGKILL")
+        raise JobError(
+            f"{what}: {outcome.text}",
+            cure=f"{gib(memory.available)} of memory are free: end what else uses it, then give "
+            "the same command again, which goes on from its records"
+            if short
+            else "try again, then report the network",
+        )
+    return outcome

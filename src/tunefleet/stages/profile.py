@@ -1,0 +1,127 @@
+"""The profile stage: libraries are measured on the device. Nothing is built here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tunefleet.artifacts.objects import LostObjectError
+from tunefleet.core.settings import MeasureSettings
+from tunefleet.core.stage import BuildResult, ProfileResult, StageKey, StageKind
+from tunefleet.core.trial import Built, Failure, FailureKind, Measurement
+from tunefleet.stages import work
+from tunefleet.stages.failures import failure_of
+from tunefleet.stages.place import Lane, LostInputError, Workplace
+from tunefleet.stages.records import Knowledge, committed
+from tunefleet.workers.pool import CallEnd, CallFailure
+
+#: Readings of the reference kernel before a drift is believed.
+_REFERENCE_READINGS = 3
+_FAILURES = {
+    CallEnd.TIMEOUT: FailureKind.RUN_TIMEOUT,
+    CallEnd.CRASH: FailureKind.RUN_CRASH,
+    CallEnd.MEMORY: FailureKind.RUN_MEMORY,
+    CallEnd.ERROR: FailureKind.RUN_ERROR,
+}
+
+
+def profile(
+    place: Workplace, knowledge: Knowledge, lane: Lane, key: StageKey
+) -> tuple[ProfileResult, str]:
+    """Measure a batch; measure it again when the reference kernel says it was disturbed."""
+    built = _libraries(place, key)
+    if not built:
+        return ProfileResult(()), ""
+    settings = lane.job.spec.settings.measure
+    best = knowledge.best_latency(lane)
+    chosen: tuple[float, list[Measurement | CallFailure | Failure]] | None = None
+    attempts = 0
+    for _ in range(1 + settings.max_again):
+        attempts += 1
+        before = reference_latency(place)
+        outcomes = _measure(place, knowledge, built, settings, best, key)
+        drift = _drift_since(place, before, settings.max_drift)
+        if chosen is None or abs(drift) < abs(chosen[0]):
+            chosen = (drift, outcomes)
+        if abs(drift) <= settings.max_drift:
+            break
+    assert chosen is not None
+    drift, outcomes = chosen
+    measured: list[tuple[str, Measurement, float]] = []
+    failed: list[tuple[str, Failure]] = []
+    for candidate, outcome in zip(built, outcomes, strict=True):
+        if isinstance(outcome, Measurement):
+            value = Measurement(outcome.latencies_s, drift)
+            measured.append((candidate.candidate_id, value, sum(outcome.latencies_s)))
+        else:
+            failed.append((candidate.candidate_id, failure_of(outcome, _FAILURES)))
+    note = f"reference drift {drift:+.1%}"
+    if attempts > 1:
+        note += f", measured {attempts} times"
+    return ProfileResult(tuple(measured), tuple(failed)), note
+
+
+def _measure(
+    place: Workplace,
+    knowledge: Knowledge,
+    built: Sequence[Built],
+    settings: MeasureSettings,
+    best: float | None,
+    key: StageKey,
+) -> list[Measurement | CallFailure | Failure]:
+    """One after the other: what is known of the best cuts the hopeless ones short."""
+    weights = knowledge.weights(key.job_id, settings.timeout_s)[key.task_id]
+    outcomes: list[Measurement | CallFailure | Failure] = []
+    for candidate in built:
+        outcome = place.machine.device.call(
+            work.profile_candidate,
+            candidate,
+            settings,
+            best,
+            weights,
+            timeout_s=settings.timeout_s,
+        )
+        if isinstance(outcome, Measurement):
+            best = min(outcome.latency_s, best or outcome.latency_s)
+        outcomes.append(outcome)
+        place.progress(key, len(outcomes), len(built))
+    return outcomes
+
+
+def _drift_since(place: Workplace, before: float | None, allowed: float) -> float:
+    """Relative change of the reference kernel. One reading is noisy by itself: a change is
+    believed only when a few readings in a row show it."""
+    drift = 0.0
+    for _ in range(_REFERENCE_READINGS):
+        after = reference_latency(place)
+        if not before or not after:
+            return 0.0
+        drift = after / before - 1
+        if abs(drift) <= allowed:
+            break
+    return drift
+
+
+def reference_latency(place: Workplace) -> float | None:
+    outcome = place.machine.device.call(
+        work.measure_reference, place.machine.target, str(place.machine.scratch), timeout_s=60
+    )
+    return None if isinstance(outcome, CallFailure) else outcome
+
+
+def _libraries(place: Workplace, key: StageKey) -> list[Built]:
+    """What the round built, where it lies here."""
+    objects = place.objects(key.job_id)
+    built = committed(place.store, key, StageKind.BUILD, BuildResult).built
+    try:
+        return [replace(each, path=str(objects.path(each.path))) for each in built]
+    except LostObjectError as error:
+        raise LostInputError(StageKind.BUILD, str(error)) from error
+
+
+def discard(place: Workplace, key: StageKey) -> None:
+    """The libraries of a round are not needed once it is measured."""
+    run = place.store.stage(replace(key, kind=StageKind.BUILD))
+    if run is not None and isinstance(run.result, BuildResult):
+        for each in run.result.built:
+            place.objects(key.job_id).remove(each.path)

@@ -1,0 +1,46 @@
+"""The verify step: the tuned module computes the same and is faster, or the plain one is
+delivered."""
+
+from __future__ import annotations
+
+from tunefleet.core.step import Remark, Verified
+from tunefleet.errors import JobError
+from tunefleet.stages.agreement import largest_difference
+from tunefleet.stages.check import running
+from tunefleet.stages.delivered import tuned_module
+from tunefleet.stages.measure import Contender, compare
+from tunefleet.stages.place import StepRequest, Workplace
+from tunefleet.stages.prepared import expectation_of, prepared_of
+
+#: Rounds of the comparison that decides what is delivered.
+_ROUNDS = 3
+
+
+def run(place: Workplace, request: StepRequest) -> tuple[Verified, tuple[Remark, ...]]:
+    """Compare the tuned module with the source framework, and its latency with the plain one's."""
+    machine, prepared = place.machine, prepared_of(place, request.preparation)
+    expectation = expectation_of(place, request.preparation, prepared)
+    tuned = tuned_module(place, request)
+    checked = expectation.checked
+    module = running(prepared.info.name, tuned, machine)
+    machine.grant(prepared.imported.footprint)
+    difference = largest_difference(
+        expectation.expected, module, expectation.inputs, ordered=checked.ordered
+    )
+    if not difference <= checked.tolerance:
+        why = f"the tuned module differs from the source framework by {difference:.1e}"
+        return Verified(difference, why), (_told(why),)
+    both = [Contender("plain", prepared.plain), Contender("tuned", tuned)]
+    try:
+        found = compare(both, expectation.inputs[0], machine, _ROUNDS)
+    except JobError as error:
+        # It computes what it should: that it was not timed is no reason to lose a search.
+        return Verified(difference), (Remark(f"{error}: delivered unmeasured", warning=True),)
+    if found.ratio("plain", "tuned").median <= 1.0:
+        why = "the tuned module is not faster than the plain one"
+        return Verified(difference, why), (_told(why),)
+    return Verified(difference), ()
+
+
+def _told(why: str) -> Remark:
+    return Remark(f"{why}: the plain module is delivered", warning=True)

@@ -1,0 +1,144 @@
+"""What every kind of device does, whatever it is and wherever it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.devices import programs
+from tunefleet.core.device import DeviceSpec
+from tunefleet.core.settings import MeasureSettings
+from tunefleet.core.task import TaskWeights
+from tunefleet.core.trial import Failure, FailureKind, Measurement
+from tunefleet.stages import work
+from tunefleet.workers.pool import CallEnd, CallFailure, WorkerConfig, WorkerPool
+
+SETTINGS = MeasureSettings(timeout_s=2.0, final_repeats=10)
+#: Of one and the same machine, busy with other work meanwhile.
+NOISE = 1.35
+
+
+class DeviceConformance:
+    """Subclasses give a fixture `spec`, a DeviceSpec of a device that is this machine.
+
+    Devices are opened and used as the stages do it: in a worker, which a bad program may end.
+    """
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def folder(cls, tmp_path_factory: pytest.TempPathFactory) -> Path:
+        return tmp_path_factory.mktemp("programs")
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def pool(cls, folder: Path) -> Any:
+        with WorkerPool(1, WorkerConfig(1, 8.0, str(folder / "log"))) as made:
+            yield made
+
+    @pytest.fixture
+    def call(self, spec: DeviceSpec, pool: WorkerPool) -> Callable[..., Any]:
+        def call(function: Callable[..., Any], *args: Any, timeout_s: float = 60.0) -> Any:
+            return pool.call(work.on_device, spec, 1, function, args, timeout_s=timeout_s, lives=1)
+
+        return call
+
+    def test_it_describes_this_machine(self, call: Callable[..., Any]) -> None:
+        from tunefleet.hardware.processor import cpu_info, device_identity
+
+        description = call(work.describe_device)
+        assert device_identity() == description.identity
+        assert cpu_info().cores == description.cores
+
+    def test_latencies_are_those_of_this_machine(
+        self, call: Callable[..., Any], folder: Path
+    ) -> None:
+        from tunefleet.devices.cpu import LocalCpu
+
+        built, here = programs.matmul(folder), LocalCpu(1)
+        ratios = []
+        for _ in range(5):  # in turn: other work comes and goes
+            expected = here.measure(built, SETTINGS, None)
+            measured = call(work.profile_candidate, built, SETTINGS, None)
+            ratios.append(measured.latency_s / expected.latency_s)
+        assert 1 / NOISE < np.median(ratios) < NOISE
+
+    def test_cold_weights_are_measured(self, call: Callable[..., Any], folder: Path) -> None:
+        built = programs.matmul(folder)
+        measured = call(work.profile_candidate, built, SETTINGS, None, TaskWeights((1,), 8 * 2**20))
+        assert isinstance(measured, Measurement)
+
+    def test_the_hopeless_is_cut_short(self, call: Callable[..., Any], folder: Path) -> None:
+        measured = call(work.profile_candidate, programs.matmul(folder), SETTINGS, 1e-6)
+        assert len(measured.latencies_s) == SETTINGS.slow_repeats
+
+    def test_caches_are_flushed_where_asked(self, call: Callable[..., Any], folder: Path) -> None:
+        flushing = replace(SETTINGS, flush_cache=True)
+        measured = call(work.profile_candidate, programs.matmul(folder), flushing, None)
+        assert isinstance(measured, Measurement)
+
+    def test_finalists_take_turns(self, call: Callable[..., Any], folder: Path) -> None:
+        built = [programs.matmul(folder), programs.no_library(folder), programs.matmul(folder)]
+        first, bad, second = call(work.profile_interleaved, built, SETTINGS)
+        assert bad.kind == FailureKind.RUN_ERROR
+        assert 1 / NOISE < first.latency_s / second.latency_s < NOISE
+
+    def test_what_is_no_library_fails_alone(self, call: Callable[..., Any], folder: Path) -> None:
+        failed = call(work.profile_candidate, programs.no_library(folder), SETTINGS, None)
+        assert failed.kind == FailureKind.RUN_ERROR
+        self._still_works(call, folder)
+
+    def test_a_crash_costs_the_program_alone(self, call: Callable[..., Any], folder: Path) -> None:
+        failed = call(work.profile_candidate, programs.crashing(folder), SETTINGS, None)
+        assert _ended(failed, CallEnd.CRASH, FailureKind.RUN_CRASH)
+        assert "SIGSEGV" in failed.text
+        self._still_works(call, folder)
+
+    def test_a_hang_costs_the_program_alone(self, call: Callable[..., Any], folder: Path) -> None:
+        built = programs.hanging(folder)
+        failed = call(
+            work.profile_candidate, built, SETTINGS, None, timeout_s=self.limit_s(SETTINGS)
+        )
+        assert _ended(failed, CallEnd.TIMEOUT, FailureKind.RUN_TIMEOUT)
+        self._still_works(call, folder)
+
+    def test_equal_programs_agree(self, call: Callable[..., Any], folder: Path) -> None:
+        check = call(work.check_output, programs.matmul(folder), programs.matmul(folder), 1)
+        assert check.difference == ""
+        assert 0 < check.default_s < 1
+
+    def test_a_wrong_program_differs(self, call: Callable[..., Any], folder: Path) -> None:
+        check = call(work.check_output, programs.matmul(folder), programs.matmul(folder, 1.5), 1)
+        assert "differ by" in check.difference
+
+    def test_the_reference_kernel_is_steady(self, call: Callable[..., Any], folder: Path) -> None:
+        from tunefleet.compiler.toolchain.host import native_target
+
+        target = native_target(1)
+        first, second = (call(work.measure_reference, target, str(folder)) for _ in range(2))
+        assert 1 / NOISE < first / second < NOISE
+
+    def test_a_reset_device_goes_on(self, call: Callable[..., Any], folder: Path) -> None:
+        for _ in range(2):
+            call(work.reset_device)
+        self._still_works(call, folder)
+
+    @staticmethod
+    def limit_s(settings: MeasureSettings) -> float:
+        """What the pool gives one measurement."""
+        return settings.timeout_s
+
+    def _still_works(self, call: Callable[..., Any], folder: Path) -> None:
+        measured = call(work.profile_candidate, programs.matmul(folder), SETTINGS, None)
+        assert isinstance(measured, Measurement)
+
+
+def _ended(outcome: object, end: CallEnd, kind: FailureKind) -> bool:
+    """By the worker's end or by what the device told."""
+    if isinstance(outcome, CallFailure):
+        return outcome.end is end
+    return isinstance(outcome, Failure) and outcome.kind is kind

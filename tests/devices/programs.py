@@ -1,0 +1,134 @@
+"""Small programs that behave or misbehave, and servers to run them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tunefleet.core.trial import Built
+from tunefleet.devices import reference
+
+_C = """
+#include <stdint.h>
+#include <unistd.h>
+int __tvm_ffi_main(void *self, const void *args, int32_t count, void *result) {{ {body} }}
+"""
+_ARGS = (((16,), "float32"),)
+
+
+def matmul(folder: Path, factor: float = 1.0) -> Built:
+    """About a millisecond; with a factor that is not 1 the result is another."""
+    from tunefleet.compiler.code.build import compile_module
+    from tunefleet.compiler.toolchain import load_tvm
+    from tunefleet.compiler.toolchain.host import native_target
+
+    if factor == 1.0:
+        built = reference.reference_kernel(native_target(1), str(folder))
+    else:
+        te, n = load_tvm().te, 384
+        a, b = te.placeholder((n, n), name="a"), te.placeholder((n, n), name="b")
+        k = te.reduce_axis((0, n), name="k")
+        c = te.compute((n, n), lambda i, j: te.sum(a[i, k] * b[k, j] * factor, axis=k), name="c")
+        module = load_tvm().s_tir.Schedule(te.create_prim_func([a, b, c])).mod
+        made = compile_module(module, native_target(1), "wrong", str(folder))
+        assert isinstance(made, Built)
+        built = made
+    return built
+
+
+def of_c(folder: Path, name: str, body: str) -> Built:
+    """A program whose function is C."""
+    source, library = folder / f"{name}.c", folder / f"{name}-{time.monotonic_ns()}.so"
+    source.write_text(_C.format(body=body))
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
+    return Built(name, str(library), _ARGS, 0.0)
+
+
+def crashing(folder: Path) -> Built:
+    return of_c(folder, "crash", "*(volatile int *)0 = 1; return 0;")
+
+
+def hanging(folder: Path) -> Built:
+    return of_c(folder, "hang", "for (;;) pause(); return 0;")
+
+
+def no_library(folder: Path) -> Built:
+    path = folder / f"text-{time.monotonic_ns()}.so"
+    path.write_text("this is text")
+    return Built("text", str(path), _ARGS, 0.0)
+
+
+class Server:
+    """TVM's own RPC server (or tracker) in processes of its own, which end with it."""
+
+    def __init__(self, *arguments: str, port: int = 0, what: str = "rpc_server") -> None:
+        self.port = port or free_port()
+        self._command = [
+            sys.executable, "-m", f"tvm.exec.{what}", "--host", "127.0.0.1",
+            "--port", str(self.port), "--port-end", str(self.port + 1), *arguments,
+        ]  # fmt: skip
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(
+            self._command,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        until(lambda: answers(self.port), 60)
+
+    def signal(self, number: int) -> None:
+        """To all of its processes."""
+        assert self._process is not None
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self.signal(signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+            until(lambda: not answers(self.port), 10)
+
+
+@contextlib.contextmanager
+def served(*arguments: str, **options: Any) -> Iterator[Server]:
+    server = Server(*arguments, **options)
+    try:
+        yield server
+    finally:
+        server.kill()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def answers(port: int) -> bool:
+    """Whether somebody listens; a connection without a word is no session."""
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True
+
+
+def until(holds: Callable[[], bool], limit_s: float) -> None:
+    ends = time.monotonic() + limit_s
+    while not holds():
+        if time.monotonic() > ends:
+            raise TimeoutError(f"not within {limit_s} s")
+        time.sleep(0.05)

@@ -1,0 +1,67 @@
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tunefleet.hardware.processor import (
+    cpu_info,
+    device_identity,
+    identity_of,
+    machine_facts,
+    usable_cores,
+)
+
+PI = """processor\t: 0
+Features\t: fp asimd evtstrm crc32 cpuid
+CPU implementer\t: 0x41
+CPU architecture: 8
+CPU variant\t: 0x0
+CPU part\t: 0xd08
+"""
+FILES = {
+    "/proc/cpuinfo": PI,
+    "/proc/meminfo": "MemTotal:        8000000 kB\n",
+    "/sys/devices/system/cpu/online": "0-3\n",
+    "/proc/self/status": "Name:\tx\nCpus_allowed_list:\t1-2\n",
+}
+
+
+def read(path: str) -> str:
+    return FILES.get(path, "")
+
+
+def test_a_board_is_known_by_its_part() -> None:
+    identity = identity_of(machine_facts(read, "aarch64"), "aarch64")
+    assert identity.name == "Cortex-A72"
+    assert identity.isa == ("asimd",)
+    assert identity.cores == 4
+    assert identity.memory_gib == 8
+
+
+def test_the_kernels_words_tell_features_where_the_file_is_anothers() -> None:
+    facts = machine_facts(lambda path: "model name : Xeon\n", "aarch64", (1 << 1 | 1 << 20, 0))
+    assert facts.flags == {"asimd", "asimddp"}
+    with pytest.raises(ValueError, match="neither its name"):
+        identity_of(facts, "aarch64")
+
+
+def test_the_cores_that_may_be_used_are_read() -> None:
+    assert usable_cores(read) == (1, 2)
+    assert usable_cores(lambda path: "") == ()
+
+
+@pytest.fixture
+def _pinned() -> Iterator[None]:
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    cpu_info.cache_clear()
+    yield
+    os.sched_setaffinity(0, before)
+    cpu_info.cache_clear()
+
+
+def test_a_pinned_process_runs_on_the_same_device(request: pytest.FixtureRequest) -> None:
+    whole = device_identity()
+    request.getfixturevalue("_pinned")
+    assert len(cpu_info().cores) == 1
+    assert device_identity() == whole

@@ -1,0 +1,90 @@
+"""What was committed of a network's way is not done again; what is gone is."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fleet.jobs import SETTINGS
+from tunefleet import BenchmarkContext, Session
+from tunefleet.core.step import StepKind
+from tunefleet.errors import InputError
+from tunefleet.stages import runner
+
+pytestmark = pytest.mark.tvm
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[StepKind]:
+    """The steps that run, in their order."""
+    kinds: list[StepKind] = []
+
+    def counted(kind: StepKind, step: Any) -> Any:
+        def run(place: Any, request: Any) -> Any:
+            kinds.append(kind)
+            return step(place, request)
+
+        return run
+
+    steps = {kind: counted(kind, step) for kind, step in runner.STEPS.items()}
+    monkeypatch.setattr(runner, "STEPS", steps)
+    return kinds
+
+
+def session(home: Path) -> Session:
+    return Session(BenchmarkContext("cpu", threads=1, home=home))
+
+
+def begun(home: Path) -> Session:
+    return session(home).from_network("zoo:tiny_cnn").autotune(trials=2, settings=SETTINGS)
+
+
+def test_a_job_that_goes_on_does_nothing_again(tmp_path: Path, ran: list[StepKind]) -> None:
+    with begun(tmp_path) as first:
+        job = first.build().result()["job"]
+    assert ran == [
+        StepKind.IMPORT,
+        StepKind.CHECK,
+        StepKind.BUILD_FINALISTS,
+        StepKind.SELECT_WINNERS,
+        StepKind.COMPILE,
+        StepKind.VERIFY,
+    ]
+    assert {path.name for path in (tmp_path / "objects").iterdir()} >= {job}
+    ran.clear()
+    with begun(tmp_path) as second:
+        result = second.build().save().evaluate(rounds=2).result()
+    assert (result["job"], result["resumed"]) == (job, True)
+    assert ran == [StepKind.PUBLISH, StepKind.MEASURE]
+    assert list((tmp_path / "objects").iterdir()) == []
+
+
+def test_what_is_gone_is_made_again(tmp_path: Path, ran: list[StepKind]) -> None:
+    with begun(tmp_path) as first:
+        first.build()
+    shutil.rmtree(tmp_path / "objects")
+    ran.clear()
+    with begun(tmp_path) as second:
+        path = Path(second.build().save().result()["artifact"])
+    assert (path / "module.so").is_file()
+    assert ran[:2] == [StepKind.IMPORT, StepKind.CHECK]
+    assert [kind for kind in ran if kind is StepKind.COMPILE] == [StepKind.COMPILE]
+
+
+def test_a_session_without_a_job_leaves_nothing(tmp_path: Path, ran: list[StepKind]) -> None:
+    with session(tmp_path) as one:
+        one.from_network("zoo:tiny_cnn")
+        assert list((tmp_path / "objects").iterdir())
+    assert list((tmp_path / "objects").iterdir()) == []
+    with session(tmp_path) as another:
+        another.from_network("zoo:tiny_cnn")
+    assert ran == [StepKind.IMPORT, StepKind.CHECK] * 2
+
+
+def test_a_network_that_is_none_leaves_no_job(tmp_path: Path) -> None:
+    with session(tmp_path) as one, pytest.raises(InputError, match="does not exist"):
+        one.from_network(tmp_path / "nowhere.onnx")
+    assert not (tmp_path / "artifacts").exists()

@@ -1,0 +1,114 @@
+"""The Store contract on steps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tunefleet.core.network import Footprint, NetworkInfo
+from tunefleet.core.step import (
+    Checked,
+    Comparison,
+    Compiled,
+    Finalist,
+    Finalists,
+    Imported,
+    Measured,
+    Published,
+    Remark,
+    SegmentInfo,
+    Split,
+    StepKey,
+    StepKind,
+    StepRun,
+    StepSpan,
+    Verified,
+    Winners,
+)
+from tunefleet.core.trial import Built
+from tunefleet.errors import InputError, InternalError
+
+from . import values as v
+
+_BUILT = Built("c", "0f.so", (((1, 2), "float32"),), 0.5)
+RESULTS = {
+    StepKind.SPLIT: Split((v.make_task(),)),
+    StepKind.IMPORT: Imported(
+        NetworkInfo("net", "onnx", "d", (), (), constants=(("sr", (1.0,)),)),
+        (v.make_task(), v.make_task("u")),
+        Footprint(3, 4),
+        "float32",
+        "ONNX Runtime",
+        ({"kind": "onnx", "inputs": [["x", [1], "float32"]]},),
+        (SegmentInfo(("Cast c",), "text", "ONNX Runtime"),),
+        "folder",
+        True,
+        "file.npz",
+    ),
+    StepKind.CHECK: Checked(1e-6, 1e-3, True, "file.npz", ("a caveat",), None),
+    StepKind.BUILD_FINALISTS: Finalists((("t", (Finalist("c", _BUILT, None),), _BUILT),)),
+    StepKind.SELECT_WINNERS: Winners(3),
+    StepKind.COMPILE: Compiled("folder"),
+    StepKind.VERIFY: Verified(1e-7, "slower"),
+    StepKind.PUBLISH: Published("run"),
+    StepKind.MEASURE: Measured((Comparison({"tuned": (0.1, 0.2)}, 0.0),), {"k": 1e-3}, 99.5),
+}
+
+
+def step(kind: StepKind, owner: str = "o", started_at: float = 100.0) -> StepRun:
+    remarks = (Remark("so", True), Remark("and so"))
+    return StepRun(StepKey(owner, kind), RESULTS[kind], started_at, 2.0, remarks, "host", 2)
+
+
+class StepLog:
+    @pytest.mark.parametrize("kind", StepKind)
+    def test_a_step_reads_back_as_it_was_committed(self, store: Any, kind: StepKind) -> None:
+        run = step(kind)
+        assert store.step(run.key) is None
+        assert store.commit_step(run)
+        found = store.step(run.key)
+        assert run == found
+        assert run.remarks == found.remarks
+
+    def test_the_first_commit_of_a_step_wins(self, store: Any) -> None:
+        first = step(StepKind.VERIFY)
+        store.commit_step(first)
+        assert not store.commit_step(replace(first, result=Verified(0.5)))
+        assert first == store.step(first.key)
+
+    def test_a_step_that_is_made_again_takes_its_place(self, store: Any) -> None:
+        first = step(StepKind.COMPILE)
+        again = replace(first, result=Compiled("another"), attempt=3)
+        store.commit_step(first)
+        assert store.commit_step(again, again=True)
+        assert [again] == store.steps("o")
+
+    def test_steps_are_those_of_their_owner_in_the_order_of_commit(self, store: Any) -> None:
+        for kind, owner in ((StepKind.CHECK, "o"), (StepKind.IMPORT, "p"), (StepKind.IMPORT, "o")):
+            store.commit_step(step(kind, owner))
+        assert [r.key.kind for r in store.steps("o")] == [StepKind.CHECK, StepKind.IMPORT]
+        assert store.steps("nobody") == []
+
+    def test_what_is_forgotten_may_be_committed_again(self, store: Any) -> None:
+        store.commit_step(step(StepKind.IMPORT))
+        store.commit_step(step(StepKind.IMPORT, "p"))
+        store.forget_steps("o")
+        store.forget_steps("nobody")
+        assert store.steps("o") == []
+        assert len(store.steps("p")) == 1
+        assert store.commit_step(step(StepKind.IMPORT))
+
+    def test_another_result_is_our_bug(self, store: Any) -> None:
+        with pytest.raises(InternalError, match="was committed with a Winners"):
+            store.commit_step(replace(step(StepKind.VERIFY), result=Winners(1)))
+
+    def test_a_window_shows_the_steps_that_touch_it(self, store: Any) -> None:
+        for number, kind in enumerate((StepKind.IMPORT, StepKind.CHECK, StepKind.COMPILE)):
+            store.commit_step(step(kind, started_at=100.0 - 10 * number))
+        expected = [StepSpan(StepKey("o", k), "host", 2, at, 2.0)
+                    for k, at in ((StepKind.CHECK, 90.0), (StepKind.IMPORT, 100.0))]  # fmt: skip
+        assert expected == store.steps_between(92.0, 100.0)
+        with pytest.raises(InputError, match="ends before it starts"):
+            store.steps_between(2.0, 1.0)
