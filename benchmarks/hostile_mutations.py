@@ -24,7 +24,7 @@ import traceback
 import zipfile
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
@@ -167,7 +167,8 @@ def any_lines(content: bytes, chance: random.Random) -> bytes:
 @dataclass(frozen=True)
 class Format:
     """Files of which one is changed, and the command that reads them. `share`: how many of its
-    mutations are made for each of a format with 1; an import takes long."""
+    mutations are made for each of a format with 1; an import takes long. `valid`: the exit code for
+    the files as they are."""
 
     name: str
     files: dict[str, bytes]
@@ -175,6 +176,7 @@ class Format:
     command: tuple[str, ...]
     share: int = 1
     mutate: Callable[[bytes, random.Random], bytes] = any_bytes
+    valid: int = 0
 
 
 @dataclass
@@ -246,7 +248,7 @@ def formats(world: World) -> list[Format]:
             valid.exported(free=free),
             "tasks",
             "n.pt2",
-            *(["--dim", "batch=4"] if free else []),
+            *(["--dim", "x.0=4"] if free else []),
             share=2,
             mutate=any_archive,
         )
@@ -295,6 +297,7 @@ def formats(world: World) -> list[Format]:
         str(world.records),
         share=1,
         mutate=any_archive,
+        valid=2,  # the records are of another tuner, which is told once the model is read
     )
     add(
         "device table",
@@ -336,6 +339,7 @@ def mutate(
         all_formats = formats(world)
         os.environ["TMPDIR"] = tempfile.tempdir = str(world.scratch)
         _load()
+        _check_valid(all_formats, world)
         # Each format comes as often as its share says, in an order that any count covers evenly.
         order = [f for f in all_formats for _ in range(f.share)]
         random.Random(seed).shuffle(order)
@@ -378,12 +382,27 @@ def _load() -> None:
     multiprocessing.set_forkserver_preload(["tunefleet.stages._preload", *_LOADED_FOR_WORKERS])
     server: Any = forkserver._forkserver
     server.ensure_running()
-    # A child would ask whether its own child, which the server is not, still lives.
-    server.ensure_running = lambda: None
+    # A child would ask whether its own child, which the server is not, still lives; the product
+    # asks by the function of the module.
+    server.ensure_running = forkserver.ensure_running = lambda: None
     # A fork copies this thread alone: what another holds would be held for ever.
     threads = len(os.listdir("/proc/self/task"))
     if threads > 1:
         print(f"note: {threads} threads before the first fork", file=sys.stderr)
+
+
+def _check_valid(all_formats: list[Format], world: World) -> None:
+    """Raises RuntimeError where the files that are to be changed are refused as they are: then no
+    change would reach what reads them."""
+    for form in all_formats:
+        each = _prepared(-1, replace(form, mutate=lambda content, _: content), 0, world)
+        pid = _forked(each, world)
+        while (code := _ended(pid, each)) is None:
+            time.sleep(0.01)
+        told = (each.folder / ".stderr").read_text(errors="replace")
+        shutil.rmtree(each.folder)
+        if code != form.valid:
+            raise RuntimeError(f"{form.name}, unchanged, ends with {code}: {told[-500:]}")
 
 
 def _prepared(number: int, form: Format, seed: int, world: World) -> _Running:
