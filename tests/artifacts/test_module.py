@@ -41,6 +41,14 @@ def test_it_computes_what_the_network_does_from_any_array(artifact: Path, image:
         assert isinstance(module(image), np.ndarray)
 
 
+def test_an_artifact_is_run_from_its_own_folder(
+    artifact: Path, image: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(artifact)
+    with tunefleet.load(".") as module:
+        np.testing.assert_allclose(module(image), expected(image), rtol=1e-3, atol=1e-4)
+
+
 def test_an_output_stays_when_the_module_is_called_again_and_closed(
     artifact: Path, image: Any
 ) -> None:

@@ -33,7 +33,8 @@ def open_library(path: str | Path) -> Any:
     Raises InputError for a file that is no library of this machine.
     """
     try:
-        return load_runtime().load_module(str(path), keep_module_alive=False)
+        # The whole path: a name without a folder is looked for among the system's libraries.
+        return load_runtime().load_module(str(Path(path).absolute()), keep_module_alive=False)
     except Exception as error:  # of C++: they have no common base
         raise_mistake(error)
         said = str(error).strip().splitlines() or [type(error).__name__]
