@@ -185,6 +185,15 @@ def test_a_weight_that_is_empty_is_refused(saved: Path, tmp_path: Path) -> None:
         opened(rewritten(saved, tmp_path, {"weights/weight_1": lambda old: b""}))
 
 
+@pytest.mark.parametrize("config", [b"1.5", b"{", b'{"config": 1.5}', b'{"config": {"x": []}}'])
+def test_a_list_of_weights_that_is_none_is_refused(
+    saved: Path, tmp_path: Path, config: bytes
+) -> None:
+    path = rewritten(saved, tmp_path, {"_weights_config.json": lambda _: config})
+    with pytest.raises(InputError, match=r"_weights_config\.json is no list of weights"):
+        opened(path)
+
+
 def test_objects_as_pickle_are_refused(saved: Path, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     trap = torch_pickle(Trap(mark))

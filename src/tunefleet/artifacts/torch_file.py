@@ -54,24 +54,36 @@ def _check_weights(reader: Any, path: Path) -> None:
     for name in reader.get_all_records():
         if not name.endswith(_WEIGHTS_OF):
             continue
-        for each in json.loads(reader.get_record(name))["config"].values():
-            record, tensor = f"{posixpath.dirname(name)}/{each['path_name']}", each["tensor_meta"]
-            is_empty = reader.has_record(record) and reader.get_record_size(record) == 0
-            if is_empty and tensor and 0 not in [extent["as_int"] for extent in tensor["sizes"]]:
-                raise InputError(
-                    f"{path}: {record} is empty, of a weight that is not",
-                    cure="export or copy it again",
-                )
+        try:
+            empty = _empty_weight(reader, name)
+        except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
+            raise InputError(
+                f"{path}: {name} is no list of weights", cure="export or copy it again"
+            ) from error
+        if empty:
+            raise InputError(
+                f"{path}: {empty} is empty, of a weight that is not", cure="export or copy it again"
+            )
+
+
+def _empty_weight(reader: Any, name: str) -> str:
+    """The first record without bytes, of a weight that has elements; "" where there is none."""
+    for each in json.loads(reader.get_record(name))["config"].values():
+        record, tensor = f"{posixpath.dirname(name)}/{each['path_name']}", each["tensor_meta"]
+        is_empty = reader.has_record(record) and reader.get_record_size(record) == 0
+        if is_empty and tensor and 0 not in [extent["as_int"] for extent in tensor["sizes"]]:
+            return record
+    return ""
 
 
 def _register_types(reader: Any) -> None:
     """Imports the modules that define the types of the program's arguments and outputs, where they
     are installed. torch only logs what it lacks of them."""
     names = [n for n in reader.get_all_records() if n.startswith("models/")]
-    programs = [json.loads(reader.get_record(name)) for name in names]
     try:
+        programs = [json.loads(reader.get_record(name)) for name in names]
         named = [name for program in programs for name in _types(program)]
-    except (KeyError, TypeError, AttributeError, ValueError):
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError):
         return  # no program: torch says what is wrong with it
     modules = {name.rpartition(".")[0] for name in named if name.partition(".")[0] in _PACKAGES}
     for module in sorted(modules):
