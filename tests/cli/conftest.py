@@ -18,7 +18,7 @@ from tunefleet.runs.tuning import Tuned
 from .streams import a_run
 
 RESULT: dict[str, Any] = {
-    "schema": "tunefleet-result/1",
+    "schema": "tunefleet-result/3",
     "run": "a" * 32,
     "network": {"name": "tiny_cnn"},
     "trials": 64,
@@ -60,11 +60,14 @@ class FakeTuning:
         *,
         context: dict[str, Any],
         observer: Callable[[int], Observer],
+        tell: Callable[[Sequence[Tuned]], None],
         **request: Any,
     ) -> list[Tuned]:
         assert context is self.context
         self.calls.append({"networks": list(networks)} | request)
-        return [self._tuned(network, observer(i)) for i, network in enumerate(networks)]
+        outcomes = [self._tuned(network, observer(i)) for i, network in enumerate(networks)]
+        tell(outcomes)
+        return outcomes
 
     def _tuned(self, network: str, observe: Observer) -> Tuned:
         error = self.errors.get(network)

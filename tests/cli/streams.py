@@ -127,7 +127,7 @@ def a_run(
     yield PhaseStarted("verify winners")
     for index in range(tasks):
         yield Progressed(index + 1, tasks, weighted(index).task.name)
-    for phase in ("compile", "measure", "publish"):
+    for phase in ("compile", "verify", "publish", "measure"):
         yield PhaseStarted(phase)
     yield JobEnded()
 

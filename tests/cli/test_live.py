@@ -128,7 +128,7 @@ def test_a_terminal_gets_the_panel_and_its_cursor_back() -> None:
         for event in a_run(tasks=3, rounds=2):
             view.observer(0)(event)
         time.sleep(0.05)
-    assert "verify winners" in file.getvalue() or "publish" in file.getvalue()
+    assert "verify winners" in file.getvalue() or "measure" in file.getvalue()
     assert file.getvalue().rstrip("\n").endswith("\x1b[?25h")
 
 

@@ -161,6 +161,13 @@ def test_a_failed_job_has_its_exit_code(invoke: Invoke, tuning: FakeTuning) -> N
     assert ended.out == ""
 
 
+def test_json_of_a_failed_job_has_the_same_form(invoke: Invoke, tuning: FakeTuning) -> None:
+    tuning.errors["zoo:tiny_cnn"] = JobError("the network differs", cure="report it")
+    ended = invoke("tune", "zoo:tiny_cnn", "--quiet", "--json", "-")
+    assert ended.code == 6
+    assert json.loads(ended.out) == [{"error": "the network differs; report it"}]
+
+
 def test_several_networks_end_with_a_table_and_the_first_error(
     invoke: Invoke, tuning: FakeTuning, tmp_path: Path
 ) -> None:

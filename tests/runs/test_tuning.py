@@ -16,6 +16,7 @@ from tunefleet.core.events import JobEnded, JobOpened, PhaseStarted, StageStarte
 from tunefleet.core.job import JobState
 from tunefleet.errors import InputError
 from tunefleet.fleet.controls import Controls, Wish
+from tunefleet.runs.tuning import Tuned
 from tunefleet.store import open_store
 
 pytestmark = pytest.mark.tvm
@@ -76,34 +77,44 @@ def test_stages_of_both_jobs_ran_side_by_side(tuned: Any) -> None:
     )
 
 
-def test_what_an_interrupted_command_delivered_is_not_tuned_again(
+def test_what_was_delivered_and_not_told_is_told_by_the_same_command(
     tuned: Any, tmp_path: Path
 ) -> None:
     outcomes, _, home = tuned
     again = tmp_path / "home"
     shutil.copytree(home, again)
-    first, _, last = outcomes
     with closing(sqlite3.connect(again / "store.sqlite")) as connection:
-        # As it is where the process was killed before the last network was delivered.
-        connection.execute(
-            "UPDATE jobs SET state = 'running' WHERE job_id = ?", (last.result["job"],)
-        )
+        # As it is where the process was killed before it told.
+        connection.execute("UPDATE jobs SET state = 'running'")
         connection.commit()
     context = BenchmarkContext(home=again, host_cores=(0,), device_cores=(1,))
-    found = tune(NETWORKS[::2], context=context, trials=20, settings=SETTINGS)
-    assert [o.result and o.result["job"] for o in found] == [
-        first.result["job"],
-        last.result["job"],
-    ]
-    assert found[0].result == first.result
-    assert found[1].result is not None
-    assert found[1].result["resumed"]
-    with closing(open_store(again)) as store:
-        assert {job.state for job in store.jobs()} == {JobState.DONE}
-        assert len(store.jobs()) == 2
+    stopped = iter([True, False])
+
+    def tell(outcomes: Any) -> None:
+        if next(stopped):
+            raise KeyboardInterrupt
+
+    def tune_again() -> list[Tuned]:
+        return tune(NETWORKS[::2], context=context, tell=tell, trials=20, settings=SETTINGS)
+
+    def ends() -> set[JobState]:
+        with closing(open_store(again)) as store:
+            assert len(store.jobs()) == 2
+            return {job.state for job in store.jobs()}
+
+    with pytest.raises(KeyboardInterrupt):
+        tune_again()
+    assert ends() == {JobState.RUNNING}
+    found = tune_again()
+    assert ends() == {JobState.DONE}
+    for before, after in zip(outcomes[::2], found, strict=True):
+        assert after.result is not None
+        assert after.result["resumed"]
+        same = ("job", "stopped", "trials", "tasks")
+        assert [after.result[key] for key in same] == [before.result[key] for key in same]
     repeated = tune(NETWORKS[:1], context=context, trials=20, settings=SETTINGS)
     assert repeated[0].result is not None
-    assert repeated[0].result["job"] != first.result["job"]  # a command of its own
+    assert repeated[0].result["job"] != outcomes[0].result["job"]  # a command of its own
 
 
 def test_a_network_given_twice_is_refused() -> None:

@@ -11,10 +11,10 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 
 from tunefleet.errors import SetupError
 from tunefleet.system.scratch import scratch_folder
@@ -105,22 +105,47 @@ class FolderObjects:
     @contextmanager
     def in_use(self) -> Iterator[None]:
         """Nobody sweeps the objects meanwhile. May be held by many."""
-        with (self.root / _IN_USE).open("a") as file:
-            fcntl.flock(file, fcntl.LOCK_SH)
-            yield
+        while True:
+            place = self.root / _IN_USE
+            try:
+                file = place.open("a")
+            except FileNotFoundError:
+                continue  # swept between making the folder and this
+            with file:
+                fcntl.flock(file, fcntl.LOCK_SH)
+                if _lies_at(file, place):  # and was not swept while this waited
+                    yield
+                    return
 
 
-def remove_unused(folder: Path) -> bool:
-    """Remove the objects of one owner, unless somebody uses them, which is what it returns."""
+def _ignore(owner: str) -> None:
+    """Nothing else belongs to an owner."""
+
+
+def remove_unused(folder: Path, forget: Callable[[str], None] = _ignore) -> bool:
+    """Remove the objects of one owner, unless somebody uses them, which is what it returns.
+
+    `forget` is told the owner before anybody else may use its objects again.
+    """
     try:
         with (folder / _IN_USE).open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
+            forget(folder.name)
+            # At once for whoever comes now; a kill leaves what the next sweep finds.
+            gone = folder.rename(folder.with_name(f"{folder.name}.swept"))
+            shutil.rmtree(gone, ignore_errors=True)
     except BlockingIOError:
         return True
     except OSError:
         pass  # there are none
     return False
+
+
+def _lies_at(file: IO[str], place: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), place.stat())
+    except FileNotFoundError:
+        return False
 
 
 def name_of(path: Path) -> str:

@@ -14,6 +14,7 @@ from tunefleet.errors import SetupError
 
 if TYPE_CHECKING:
     from tunefleet.core.job import Job
+    from tunefleet.store import Store
 
 
 def tasks(
@@ -91,22 +92,26 @@ def _jobs(home: Path | None) -> list[dict[str, Any]]:
         return []
     store = open_store(home)
     try:
-        return [_described(job, store.summary(job.job_id), home) for job in store.jobs()]
+        return [_described(job, store, home) for job in store.jobs()]
     finally:
         store.close()
 
 
-def _described(job: Job, summary: Any, home: Path) -> dict[str, Any]:
+def _described(job: Job, store: Store, home: Path) -> dict[str, Any]:
     """One job; what only a finished one has is None. One that no process works on any more was
-    interrupted, whatever it was when its process was killed."""
+    interrupted, whatever it was when its process was killed; one that waits for the other networks
+    of its command is delivered."""
     from tunefleet.core.home import Home
     from tunefleet.core.job import JobState
+    from tunefleet.core.step import StepKey, StepKind
     from tunefleet.fleet.locks import is_locked
 
-    summary, state = summary or {}, str(job.state)
+    summary, state = store.summary(job.job_id) or {}, str(job.state)
     locks = Home(home).locks
     if job.state is JobState.RUNNING and not is_locked(locks, job.spec.fingerprint):
         state = "interrupted"
+    elif job.state is JobState.RUNNING and store.step(StepKey(job.job_id, StepKind.MEASURE)):
+        state = "delivered"
     return {
         "job": job.job_id,
         "state": state,

@@ -41,11 +41,12 @@ _STATES = {
     "tune": "tuning",
     "verify winners": "verifying",
     "compile": "compiling",
+    "verify": "verifying",
     "measure": "measuring",
     "publish": "publishing",
 }
-#: Phases that measure without a stage: import's check measures the peak of the device.
-_MEASURING = ("check", "verify winners", "measure")
+#: Phases whose steps hold the device.
+_MEASURING = ("check", "verify winners", "verify", "measure")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +17,7 @@ from tunefleet.errors import JobError
 
 if TYPE_CHECKING:
     from tunefleet.cli.live import View
+    from tunefleet.runs.tuning import Tuned
 
 DEFAULT_TRIALS = 1000
 NO_MODEL = "none"
@@ -218,28 +219,46 @@ def _tune(
 ) -> None:
     """Networks at once; the first error is raised when all have ended."""
     clock = time.monotonic()
-    with _watched(networks, quiet=quiet) as view:
+    with ExitStack() as watching:
+        view = watching.enter_context(_watched(networks, quiet=quiet))
+
+        def tell(outcomes: Sequence[Tuned]) -> None:
+            watching.close()
+            _tell(networks, outcomes, json, wall_s=time.monotonic() - clock, shares=view.shares())
+
         from tunefleet.runs.context import BenchmarkContext
         from tunefleet.runs.tuning import tune as tune_networks
 
-        base = BenchmarkContext(**context)
-        outcomes = tune_networks(networks, context=base, observer=view.observer, **request)
-    wall_s = time.monotonic() - clock
-
-    def show() -> None:
-        from tunefleet.cli import summary
-
-        if len(outcomes) > 1:
-            told = [str(o.error) if o.result is None else o.result for o in outcomes]
-            summary.show_several(networks, told, wall_s=wall_s, shares=view.shares())
-        elif outcomes[0].result is not None:
-            summary.show(outcomes[0].result, tasks=20)
-
+        outcomes = tune_networks(
+            networks,
+            context=BenchmarkContext(**context),
+            observer=view.observer,
+            tell=tell,
+            **request,
+        )
     failed = next((o.error for o in outcomes if o.error is not None), None)
-    if len(outcomes) > 1 or failed is None:
-        output.tell(json, [o.result or {"error": str(o.error)} for o in outcomes], show)
     if failed is not None:
         raise failed
     for network, outcome in zip(networks, outcomes, strict=True):
         if outcome.result is not None:
             _check_search(network, outcome.result)
+
+
+def _tell(
+    networks: Sequence[str],
+    outcomes: Sequence[Tuned],
+    json: str | None,
+    *,
+    wall_s: float,
+    shares: dict[str, float],
+) -> None:
+    def show() -> None:
+        from tunefleet.cli import summary
+
+        if len(outcomes) > 1:
+            told = [str(o.error) if o.result is None else o.result for o in outcomes]
+            summary.show_several(networks, told, wall_s=wall_s, shares=shares)
+        elif outcomes[0].result is not None:
+            summary.show(outcomes[0].result, tasks=20)
+
+    output.tell(json, [o.result or {"error": str(o.error)} for o in outcomes], show)

@@ -12,7 +12,7 @@ from tunefleet.core.task import WeightedTask
 
 @dataclass(frozen=True, slots=True)
 class PhaseStarted:
-    """import, check, tune, verify winners, compile, measure, publish: in this order."""
+    """import, check, tune, verify winners, compile, verify, publish, measure: in this order."""
 
     name: str
 

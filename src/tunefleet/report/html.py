@@ -40,7 +40,7 @@ _STAGE_CLASSES = 11
 
 
 def render_html(result: Result) -> str:
-    """The page as text. `result` has schema tunefleet-result/1; what is missing is left out."""
+    """The page as text. `result` has schema tunefleet-result/3; what is missing is left out."""
     name = _network(result).get("name") or "network"
     sections = (
         _headline(result),

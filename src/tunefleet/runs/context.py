@@ -70,9 +70,9 @@ class BenchmarkContext:
 
         return machine_layout(self.target.threads, self.host_cores, self.device_cores).layout
 
-    def another(self, created_at: float) -> BenchmarkContext:
-        """A context for another run of the same kind; runs of one command have one beginning."""
-        found = BenchmarkContext(
+    def another(self) -> BenchmarkContext:
+        """A context for another run of the same kind."""
+        return BenchmarkContext(
             self.target_text,
             device_key=self.device_key,
             threads=self.threads,
@@ -80,8 +80,6 @@ class BenchmarkContext:
             device_cores=self.device_cores,
             home=self.home,
         )
-        found.created_at = created_at
-        return found
 
     def created(self, path: Path) -> Path:
         """A directory below home, created; raises SetupError when it cannot be."""

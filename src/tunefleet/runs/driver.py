@@ -67,11 +67,14 @@ def sweep_objects(store: Store, home: Home) -> None:
     wanted |= {job.spec.preparation.id for job in running if job.spec.source is not None}
     if not home.objects.is_dir():
         return
+
+    def forget(owner: str) -> None:
+        if store.step(StepKey(owner, StepKind.IMPORT)) is not None:
+            store.forget_steps(owner)
+
     for folder in home.objects.iterdir():
-        if folder.name not in wanted and not remove_unused(folder):
-            run = store.step(StepKey(folder.name, StepKind.IMPORT))
-            if run is not None:
-                store.forget_steps(folder.name)
+        if folder.name not in wanted:
+            remove_unused(folder, forget)
 
 
 class Course:
@@ -194,15 +197,17 @@ class Course:
         return build_result(self._fleet.place, self._delivery())
 
     def told(self) -> dict[str, Any]:
-        """The result, written to the published artifact and, as its end, to the job."""
+        """The result, written to the published artifact."""
         from tunefleet.stages.publish import tell
 
         if self._fleet.store.step(StepKey(self.run_id, StepKind.PUBLISH)) is not None:
             tell(self._fleet.place, self._delivery())
-        result = self.result()
+        return self.result()
+
+    def finish(self, result: dict[str, Any]) -> None:
+        """The job is done, and its user knows: the same request is a job of its own from now on."""
         if self.job is not None:
             self._fleet.store.finish(self.job.job_id, JobState.DONE, result)
-        return result
 
     def module(self) -> Path:
         """The shared library that is delivered."""

@@ -185,6 +185,7 @@ class Session:
         again = frozenset({StepKind.MEASURE})
         self._run(lambda then: course.delivering(then, steps, rounds=rounds, again=again))
         self._result = course.told()
+        course.finish(self._result)
         return self
 
     def run(self, *inputs: Any) -> Any:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tunefleet.core.events import JobEnded, Note, Observer, Prepared
+from tunefleet.core.events import JobEnded, Observer, Prepared
 from tunefleet.core.importing import ImportOptions
-from tunefleet.core.job import JobState
 from tunefleet.errors import InputError, JobError, TunefleetError
 from tunefleet.runs.context import BenchmarkContext
 from tunefleet.runs.driver import Course, source_of
@@ -20,7 +18,6 @@ from tunefleet.scheduler.values import JobEnd
 if TYPE_CHECKING:
     from tunefleet.fleet.live import Ending, Live
     from tunefleet.fleet.local import LocalFleet, Wanted
-    from tunefleet.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +33,10 @@ def _unwatched(index: int) -> Observer:
     return lambda event: None
 
 
+def _returned(outcomes: Sequence[Tuned]) -> None:
+    """Whoever is not called is told by what `tune` returns."""
+
+
 def tune(
     networks: Sequence[str | Path],
     *,
@@ -45,6 +46,7 @@ def tune(
     priorities: Mapping[str, int] | None = None,
     deadlines_s: Mapping[str, float] | None = None,
     observer: Callable[[int], Observer] = _unwatched,
+    tell: Callable[[Sequence[Tuned]], None] = _returned,
     shapes: Mapping[str, Sequence[int] | Sequence[Sequence[int]]] | None = None,
     dims: Mapping[str, int | Sequence[int]] | None = None,
     constants: Mapping[str, float | Sequence[float]] | None = None,
@@ -60,7 +62,8 @@ def tune(
     are by network, higher goes first and seconds from now; only the predictive policy minds them.
     `shapes`, `dims` and `constants` fix what all of them leave free, `whole` and `trust` are as in
     `Session.from_network`. `observer(i)` is told what happens to the i-th network. Called again
-    after an interruption, all jobs go on.
+    after an interruption, all jobs go on, also those that were delivered by then: a job ends when
+    `tell` has been given the outcomes.
     """
     from tunefleet.fleet.local import LocalFleet, Wanted
 
@@ -71,33 +74,27 @@ def tune(
     asked = search_request(**request)
     options = ImportOptions(shape_request(shapes, dims, constants), whole, trust)
     base = context or BenchmarkContext()
-    started = time.time()
     fleet = LocalFleet(base.target, asked.settings, base.layout, base.home)
     runs = []
     for index, name in enumerate(names):
         wanted = Wanted((priorities or {}).get(name, 0), (deadlines_s or {}).get(name), look_ahead)
-        run_context = base.another(started) if len(names) > 1 else base
+        run_context = base.another() if len(names) > 1 else base
         runs.append(_Run(name, fleet, run_context, observer(index), asked, options, wanted))
     try:
-        # Before any job of this command is opened, which would look like one of those before.
-        interrupted = _interrupted_commands(fleet.store)
-        for run in runs:
-            run.look_up(interrupted)
         shell = fleet.shell(policy)
         for run in runs:
             for live in run.begin():
                 shell.submit(live)
         shell.run()
+        outcomes = [run.outcome() for run in runs]
+        tell(outcomes)
+        for run in runs:
+            run.finish()
     finally:
         for run in runs:
             run.close()
         fleet.close()
-    return [run.outcome() for run in runs]
-
-
-def _interrupted_commands(store: Store) -> frozenset[float]:
-    """When commands were given of which a job did not end: all jobs of one have one beginning."""
-    return frozenset(job.created_at for job in store.jobs() if job.state is JobState.RUNNING)
+    return outcomes
 
 
 class _Run:
@@ -124,37 +121,12 @@ class _Run:
         self._result: dict[str, Any] | None = None
         self._error: Exception | None = None
 
-    def look_up(self, interrupted: frozenset[float]) -> None:
-        """Find the network, and what an interrupted command for several networks delivered of it:
-        the others of that command go on, this one is done."""
+    def begin(self) -> Sequence[Live]:
         try:
             source = source_of(self._name, self._options)
             self._course = Course(self._fleet, self._context, source, self._observer)
-            fingerprint = self._course.spec(self._request).fingerprint
-        except TunefleetError as error:
-            self._fail(error)
-            return
-        if self._request.new_job:
-            return
-        for job in self._fleet.store.jobs():
-            alike = job.state is JobState.DONE and job.spec.fingerprint == fingerprint
-            if alike and job.created_at in interrupted:
-                result = self._fleet.store.summary(job.job_id)
-                artifact = result["artifact"]
-                self._result = result if artifact and Path(artifact).is_dir() else None
-                return
-
-    def begin(self) -> Sequence[Live]:
-        course = self._course
-        if self._error is not None or course is None:
-            return ()
-        if self._result is not None:
-            self._observer(Note("delivered before the interruption"))
-            self._observer(JobEnded())
-            return ()
-        try:
-            course.open_job(self._request)
-            return course.preparing(self._prepared)
+            self._course.open_job(self._request)
+            return self._course.preparing(self._prepared)
         except TunefleetError as error:
             return self._fail(error)
 
@@ -194,6 +166,11 @@ class _Run:
         self._error = error
         self._observer(JobEnded(str(error)))
         return ()
+
+    def finish(self) -> None:
+        """What came of it is told."""
+        if self._course is not None and self._result is not None:
+            self._course.finish(self._result)
 
     def close(self) -> None:
         if self._course is not None:
