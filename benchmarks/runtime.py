@@ -109,7 +109,7 @@ def grown_mb(module: Any, inputs: Any, calls: int) -> float:
 
 def main(options: argparse.Namespace) -> int:
     import tunefleet
-    from tunefleet.compiler.code.executable import time_interleaved
+    from tunefleet.compiler.code.executable import time_interleaved, timer_of
     from tunefleet.core.statistics import interval, median
 
     started = time.time()
@@ -121,7 +121,8 @@ def main(options: argparse.Namespace) -> int:
             artifact = delivered(spec, folder)
             with tunefleet.load(artifact) as module:
                 runs = runs_of(spec, artifact, module, folder)
-                rounds = time_interleaved(list(runs.values()), options.rounds, _ROUND_S)
+                timers = [timer_of(run) for run in runs.values()]
+                rounds = time_interleaved(timers, options.rounds, _ROUND_S)
                 for side, seconds in zip(runs, rounds, strict=True):
                     ratio = interval([a / b for a, b in zip(seconds, rounds[0], strict=True)])
                     latency = interval(seconds).scaled(1e6)

@@ -28,7 +28,7 @@ def main(options: argparse.Namespace) -> int:
     from tunefleet.compiler.toolchain.host import native_target
     from tunefleet.core.settings import TuneSettings
     from tunefleet.hardware.processor import machine_layout
-    from tunefleet.stages.check import peak_gflops
+    from tunefleet.stages import work
     from tunefleet.stages.weights import weights_of
     from tunefleet.workers.machine import Machine
 
@@ -37,7 +37,8 @@ def main(options: argparse.Namespace) -> int:
     rows: dict[str, dict[str, Any]] = {}
     target = native_target(options.threads)
     with Machine(target, TuneSettings(), machine_layout(options.threads).layout) as machine:
-        peak = peak_gflops(machine) or float("nan")
+        measured = machine.device.call(work.peak_gflops, target, str(machine.scratch))
+        peak = measured if isinstance(measured, float) else float("nan")
         for network in NETWORKS[:1] if options.quick else NETWORKS:
             tasks = tasks_of(network)
             weights = weights_of(tasks, machine.host, 60)

@@ -33,7 +33,8 @@ def test_every_option_reaches_tune(invoke: Invoke, tuning: FakeTuning, tmp_path:
     options = (
         "--target znver3 --threads 2 --trials 64 --minutes 3 --target-latency-ms 1.5 --batch 8 "
         "--first-batch 4 --profile-timeout 5 --build-timeout 6 --population 32 --generations 0 "
-        "--seed 7 --cost-model random --no-transfer --device-key lab --new-job --quiet "
+        "--seed 7 --cost-model random --no-transfer --device b1 --device b2 --device-kind cpu "
+        "--device-key lab --new-job --quiet "
         "--policy interleaved --look-ahead --host-cores 0,2-3 --device-cores 1 "
         "--shape x=1,8 --shape x=1,16 --dim a=1 --dim b=2 --dim b=3 "
         "--constant sr=16000 --constant flags=1,0.5,true --whole --trust"
@@ -42,6 +43,8 @@ def test_every_option_reaches_tune(invoke: Invoke, tuning: FakeTuning, tmp_path:
     assert invoke("tune", "zoo:tiny_cnn?batch=4", *options.split(), "--home", home).code == 0
     assert tuning.context == {
         "target": "znver3",
+        "device": ["b1", "b2"],
+        "device_kind": "cpu",
         "device_key": "lab",
         "threads": 2,
         "host_cores": (0, 2, 3),

@@ -72,6 +72,26 @@ class DeviceConformance:
         measured = call(work.profile_candidate, built, SETTINGS, None, TaskWeights((1,), 8 * 2**20))
         assert isinstance(measured, Measurement)
 
+    def test_a_network_gives_what_it_gives_here(
+        self, call: Callable[..., Any], folder: Path
+    ) -> None:
+        from tunefleet.artifacts.network import LoadedNetwork
+
+        path, inputs = programs.network(folder)
+        expected = LoadedNetwork(path).run(inputs)
+        given = call(work.run_network, path, "main", inputs)
+        assert len(given) == len(expected) == 2
+        for ours, theirs in zip(expected, given, strict=True):
+            assert ours.dtype == theirs.dtype
+            np.testing.assert_array_equal(ours, theirs)
+
+    def test_networks_are_timed_in_turn(self, call: Callable[..., Any], folder: Path) -> None:
+        path, inputs = programs.network(folder)
+        rounds, share = call(work.time_networks, [path, path], "main", inputs, 1, 3, 0.01)
+        assert [len(of) for of in rounds] == [3, 3]
+        assert all(0 < second < 1 for of in rounds for second in of)
+        assert 0 <= share <= 1
+
     def test_the_hopeless_is_cut_short(self, call: Callable[..., Any], folder: Path) -> None:
         measured = call(work.profile_candidate, programs.matmul(folder), SETTINGS, 1e-6)
         assert len(measured.latencies_s) == SETTINGS.slow_repeats

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tunefleet.core.trial import Built
 from tunefleet.devices import reference
 
@@ -50,6 +52,28 @@ def of_c(folder: Path, name: str, body: str) -> Built:
     source.write_text(_C.format(body=body))
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
     return Built(name, str(library), _ARGS, 0.0)
+
+
+def network(folder: Path) -> tuple[str, list[Any]]:
+    """The path of a compiled network with weights and two outputs, and inputs of it."""
+    from tunefleet.compiler.code.executable import compile_network, save_network
+    from tunefleet.compiler.toolchain import load_tvm
+    from tunefleet.compiler.toolchain.host import native_target
+
+    relax, shape = load_tvm().relax, (4, 8)
+    generator = np.random.default_rng(0)
+    builder = relax.BlockBuilder()
+    data = relax.Var("data", relax.TensorStructInfo(shape, "float32"))
+    weight = relax.const(generator.random((8, 8), "float32"))
+    with builder.function("main", [data]), builder.dataflow():
+        product = builder.emit(relax.op.matmul(data, weight))
+        largest = builder.emit(relax.op.argmax(product, axis=1))
+        outputs = builder.emit_output(relax.Tuple([product, largest]))
+        builder.emit_func_output(outputs)
+    module = relax.transform.LegalizeOps()(builder.get())
+    path = folder / "network.so"
+    save_network(compile_network(module, native_target(1), {}), path)
+    return str(path), [generator.random(shape, "float32")]
 
 
 def crashing(folder: Path) -> Built:

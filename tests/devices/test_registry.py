@@ -27,7 +27,7 @@ def test_what_was_added_is_there(registry: DeviceRegistry) -> None:
     assert registry.all() == []
     registry.add(BOARD)
     assert registry.all() == [BOARD]
-    assert registry.get("board") == BOARD
+    assert registry.chosen(["board"]) == (BOARD,)
 
 
 def test_what_was_removed_is_gone(registry: DeviceRegistry) -> None:
@@ -46,9 +46,36 @@ def test_a_name_or_an_address_comes_once(registry: DeviceRegistry) -> None:
 
 def test_an_unknown_name_is_told_with_those_there_are(registry: DeviceRegistry) -> None:
     registry.add(BOARD)
-    for ask in (registry.get, registry.remove):
+    for ask in (registry.remove, lambda name: registry.chosen([name])):
         with pytest.raises(InputError, match="no device is called 'bord'; there are: board"):
             ask("bord")
+
+
+def test_devices_are_chosen_by_name_and_by_kind(registry: DeviceRegistry) -> None:
+    twin = replace(BOARD, name="twin", spec=DeviceSpec(rpc=RpcAddress("10.0.0.9", 9090)))
+    for device in (BOARD, twin):
+        registry.add(device)
+    assert registry.chosen(["twin", "board", "twin"]) == (twin, BOARD)
+    for kind in ("cpu", "cortex-a72", "Cortex-A72"):
+        assert registry.chosen([], kind) == (BOARD, twin)
+    assert registry.chosen(["twin"], "cpu") == (twin, BOARD)
+    with pytest.raises(InputError, match="no device is of kind 'gpu'; there are: cortex-a72, cpu"):
+        registry.chosen([], "gpu")
+
+
+def test_devices_that_are_not_alike_are_not_taken_together(registry: DeviceRegistry) -> None:
+    identity = replace(IDENTITY, name="Cortex-A53")
+    other = RegisteredDevice(
+        "other",
+        DeviceSpec(rpc=RpcAddress("10.0.0.9", 9090)),
+        DeviceDescription(identity, "aarch64", (0,)),
+        2.0,
+    )
+    for device in (BOARD, other):
+        registry.add(device)
+    with pytest.raises(InputError, match="other and board are not alike: Cortex-A53, 4 cores; "):
+        registry.chosen([], "cpu")
+    assert registry.chosen([], "cortex-a53") == (other,)
 
 
 @pytest.mark.parametrize(

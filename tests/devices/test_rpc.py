@@ -38,7 +38,7 @@ class TestRpcServer(DeviceConformance):
 
     @staticmethod
     def limit_s(settings: MeasureSettings) -> float:
-        return call_limit_s(DeviceSpec(rpc=RpcAddress("there", 1)), settings)
+        return call_limit_s(DeviceSpec(rpc=RpcAddress("there", 1)), settings.timeout_s)
 
     def test_another_session_is_told(
         self, server: programs.Server, spec: DeviceSpec, call: Callable[..., Any]

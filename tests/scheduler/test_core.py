@@ -12,7 +12,7 @@ from tunefleet.errors import InternalError
 from tunefleet.scheduler.core import ATTEMPTS, Scheduler
 from tunefleet.scheduler.plan import FixedPlan
 from tunefleet.scheduler.policies import Interleaved
-from tunefleet.scheduler.resources import Held, quarantine_s
+from tunefleet.scheduler.resources import AWAY_S, Held, complaint_s, quarantine_s
 from tunefleet.scheduler.transitions import TRANSITIONS, Move, StageState, moved
 from tunefleet.scheduler.values import (
     AbandonStage,
@@ -176,8 +176,31 @@ def test_a_device_that_drifts_is_quarantined_and_tried_again_later() -> None:
 def test_a_quarantine_doubles_and_begins_short_after_a_disturbance() -> None:
     disturbed, failing = Held(device()), Held(device())
     disturbed.drifts = 3
-    assert [quarantine_s(disturbed) for _ in range(3)] == [5.0, 10.0, 20.0]
-    assert [quarantine_s(failing) for _ in range(3)] == [60.0, 120.0, 240.0]
+    assert [quarantine_s(disturbed, *complaint_s(disturbed)) for _ in range(3)] == [5.0, 10.0, 20.0]
+    assert [quarantine_s(failing, *complaint_s(failing)) for _ in range(3)] == [60.0, 120.0, 240.0]
+    away = Held(device())
+    assert [quarantine_s(away, *AWAY_S) for _ in range(7)] == [2, 4, 8, 16, 32, 60, 60]
+
+
+def test_a_device_that_is_away_costs_its_stage_no_attempt() -> None:
+    shell = Shell(host(), device("d0", "m0"), device("d1", "m1"))
+    shell.send(job("a", {"x": 1}))
+    while shell.running[shell.only()].key.kind is not StageKind.PROFILE:
+        shell.finish(shell.only())
+    away = shell.running[shell.only()].resource_id
+    for attempt in range(ATTEMPTS + 2):
+        running = shell.running[shell.only()]
+        assert running.attempt == 1
+        shell.finish(shell.only(), End.AWAY, cause="no route")
+        if attempt == 0:  # the other one takes it over at once
+            assert shell.running[shell.only()].resource_id != away
+            continue
+        assert not shell.running
+        timer = shell.of(SetTimer)[-1]
+        shell.send(TimerFired(timer.at, timer.timer))
+    assert {q.reason for q in shell.of(QuarantineResource)} == {"no route"}
+    shell.finish_all()
+    assert [f.end for f in shell.of(FinishJob)] == [JobEnd.DONE]
 
 
 def test_one_bad_lane_does_not_condemn_a_machine_but_several_do() -> None:

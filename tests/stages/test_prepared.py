@@ -25,9 +25,14 @@ class _Device:
         return self._outcomes.pop(0)
 
 
-class _Machine:
+class _Place:
+    """A workplace whose device is this machine's."""
+
+    remote = None
+
     def __init__(self, *outcomes: Any) -> None:
         self.device = _Device(*outcomes)
+        self.machine = self
         self.granted = 0
 
     def grant_all(self) -> None:
@@ -44,26 +49,26 @@ def _failure(end: str, text: str = "worker died: SIGSEGV") -> Any:
 def test_a_step_that_meets_its_limit_is_tried_again_without_it(end: str) -> None:
     from tunefleet.stages.prepared import on_device
 
-    machine: Any = _Machine(_failure(end), 42)
-    assert on_device(machine, "it failed", len) == 42
-    assert machine.granted == 1
+    place: Any = _Place(_failure(end), 42)
+    assert on_device(place, "it failed", len) == 42
+    assert place.granted == 1
 
 
 def test_a_step_that_fails_by_itself_is_not_tried_again() -> None:
     from tunefleet.stages.prepared import on_device
 
-    machine: Any = _Machine(_failure("error", "no such kernel"))
+    place: Any = _Place(_failure("error", "no such kernel"))
     with pytest.raises(JobError, match="it failed: no such kernel"):
-        on_device(machine, "it failed", len)
-    assert machine.granted == 0
+        on_device(place, "it failed", len)
+    assert place.granted == 0
 
 
 def test_a_step_that_lacks_memory_twice_says_what_is_free() -> None:
     from tunefleet.stages.prepared import on_device
 
-    machine: Any = _Machine(_failure("memory", "out of memory"), _failure("crash", "died: SIGKILL"))
+    place: Any = _Place(_failure("memory", "out of memory"), _failure("crash", "died: SIGKILL"))
     with pytest.raises(JobError, match=r"GiB of memory are free.*goes on from its records"):
-        on_device(machine, "it failed", len)
+        on_device(place, "it failed", len)
 
 
 def test_a_network_that_cannot_fit_is_refused_before_it_is_read(

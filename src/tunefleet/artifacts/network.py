@@ -19,7 +19,7 @@ from tunefleet.errors import InputError, raise_mistake
 _LONGEST_S = 40.0
 _LEAST_REPEATS = 3
 #: DLPack's number of a CPU, and TVM's of an allocator that keeps what it frees for the next call.
-CPU, _POOLED = 1, 2
+CPU, POOLED = 1, 2
 
 
 def entry_name(index: int) -> str:
@@ -47,7 +47,7 @@ def open_library(path: str | Path) -> Any:
 def new_machine(library: Any) -> Any:
     """A virtual machine for a library: it runs one function at a time."""
     machine = library["vm_load_executable"]()
-    machine["vm_initialization"](CPU, 0, _POOLED)
+    machine["vm_initialization"](CPU, 0, POOLED)
     return machine
 
 

@@ -327,6 +327,22 @@ Home = Annotated[
         help="Where records and artifacts are kept.",
     ),
 ]
+Devices = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--device",
+        metavar="NAME",
+        help="Measure on this device of `tunefleet devices` instead of this machine; given again: "
+        "on all of them at once.",
+    ),
+]
+DeviceKind = Annotated[
+    str,
+    typer.Option(
+        metavar="KIND",
+        help="Measure on all devices of a kind: cpu, or the name of their hardware.",
+    ),
+]
 DeviceKey = Annotated[
     str, typer.Option(metavar="KEY", help="Your name for the device: records stay apart by it.")
 ]

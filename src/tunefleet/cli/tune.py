@@ -82,6 +82,8 @@ def tune(
     no_transfer: Annotated[
         bool, typer.Option("--no-transfer", help="Ignore the records of earlier jobs.")
     ] = False,
+    device: options.Devices = None,
+    device_kind: options.DeviceKind = "",
     device_key: options.DeviceKey = "",
     home: options.Home = None,
     json: options.Json = None,
@@ -119,6 +121,8 @@ def tune(
     _check_model(pretrained, home)
     context = {
         "target": target,
+        "device": device or (),
+        "device_kind": device_kind,
         "device_key": device_key,
         "threads": threads,
         "host_cores": options.core_numbers(host_cores),

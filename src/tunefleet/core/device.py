@@ -83,6 +83,9 @@ class DeviceSpec:
         return cls(DeviceKind(value["kind"]), RpcAddress(**rpc) if rpc else None)
 
 
+THIS_MACHINE = DeviceSpec()
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceDescription:
     """What a device says of itself.

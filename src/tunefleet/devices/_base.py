@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+from tunefleet.compiler.code.executable import Timer
 from tunefleet.core.device import DeviceDescription
 from tunefleet.core.settings import MeasureSettings
 from tunefleet.core.target import Target
@@ -49,6 +50,26 @@ class Program(Protocol):
         ...
 
 
+class Network(Protocol):
+    """A compiled network on a device, at one of the shapes that it takes.
+
+    *Errors*: RuntimeError with what the network did, where it failed; RetryElsewhereError where the
+    device went away.
+    """
+
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        """The outputs of one inference."""
+        ...
+
+    def timer(self, inputs: Sequence[Array]) -> Timer:
+        """A timer of inferences on inputs that are in place."""
+        ...
+
+    def kernel_times(self, inputs: Sequence[Array], repeats: int) -> dict[str, float]:
+        """Seconds per inference spent in each kernel, by its name; empty where nobody tells."""
+        ...
+
+
 class Device(Protocol):
     """One thing that runs programs: this machine's processor, one behind a server.
 
@@ -79,6 +100,10 @@ class Device(Protocol):
     def load(self, built: Built, limit_s: float) -> Program:
         """A program of a library; each of its calls may take so long. Errors are raised as they
         come: DeviceError and its kind, or what the library's own fault raises."""
+        ...
+
+    def network(self, path: str, entry: str) -> Network:
+        """A module with its weights beside it, at the shape that `entry` names."""
         ...
 
     def measure(

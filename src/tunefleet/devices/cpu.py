@@ -8,14 +8,16 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from tunefleet.artifacts.network import LoadedNetwork
 from tunefleet.artifacts.runtime import set_threads
 from tunefleet.compiler.code.build import is_memory, one_line
+from tunefleet.compiler.code.executable import timer_of
 from tunefleet.compiler.graph.winograd import fitting
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.core.device import DeviceDescription
 from tunefleet.core.task import TaskWeights
 from tunefleet.core.trial import Built, Failure, FailureKind
-from tunefleet.devices._base import Array, Program, Runs
+from tunefleet.devices._base import Array, Network, Program, Runs, Timer
 from tunefleet.devices.measuring import MeasuringDevice
 from tunefleet.devices.runners import in_turn, runner_in_network
 from tunefleet.hardware.processor import cpu_info, device_identity
@@ -41,6 +43,9 @@ class LocalCpu(MeasuringDevice):
     def load(self, built: Built, limit_s: float) -> Program:
         return _LocalProgram(built)
 
+    def network(self, path: str, entry: str) -> Network:
+        return _LocalNetwork(path, entry)
+
     def _runs(
         self, built: Built, weights: TaskWeights, limit_s: float, arguments: Sequence[Any] = ()
     ) -> Runs:
@@ -53,6 +58,20 @@ class LocalCpu(MeasuringDevice):
     def _blame(self, error: Exception) -> Failure:
         kind = FailureKind.RUN_MEMORY if is_memory(error) else FailureKind.RUN_ERROR
         return Failure(kind, one_line(error))
+
+
+class _LocalNetwork:
+    def __init__(self, path: str, entry: str) -> None:
+        self._loaded = LoadedNetwork(path, entry)
+
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        return self._loaded.run(inputs)
+
+    def timer(self, inputs: Sequence[Array]) -> Timer:
+        return timer_of(self._loaded.bound(inputs))
+
+    def kernel_times(self, inputs: Sequence[Array], repeats: int) -> dict[str, float]:
+        return self._loaded.kernel_times(inputs, repeats)
 
 
 class _LocalProgram:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tunefleet.core.device import DeviceSpec
-from tunefleet.core.settings import MeasureSettings
 from tunefleet.devices._base import Device
 
 #: What one call on a device may take beside its programs: connecting, moving data, a fresh session.
@@ -49,12 +48,10 @@ def held_device(spec: DeviceSpec, threads: int | None = None, *, name: str = "")
     return _held[key]
 
 
-def call_limit_s(spec: DeviceSpec, settings: MeasureSettings, programs: int = 1) -> float:
-    """Seconds after which a pool may give up a worker that measures so many programs.
+def call_limit_s(spec: DeviceSpec, own_s: float) -> float:
+    """Seconds after which a pool may give up a worker whose call takes `own_s` on the device.
 
     A server ends what hangs by itself, and a session that is lost is opened again, which is to be
     told and not to be taken for a program that hangs.
     """
-    if spec.rpc is None:
-        return settings.timeout_s * programs
-    return settings.timeout_s * programs + _BESIDE_S
+    return own_s if spec.rpc is None else own_s + _BESIDE_S

@@ -6,7 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,12 +48,32 @@ class DeviceRegistry:
             ) from error
         return sorted(devices, key=lambda device: device.name)
 
-    def get(self, name: str) -> RegisteredDevice:
-        """Raises InputError for a name that nobody gave."""
+    def chosen(self, names: Sequence[str], kind: str = "") -> tuple[RegisteredDevice, ...]:
+        """The devices of these names, and all of a kind: `cpu`, or the name of their hardware.
+
+        Raises InputError for a name that nobody gave, a kind that none is of, and devices that are
+        not alike: records of one would be taken for those of another.
+        """
         devices = {device.name: device for device in self.all()}
-        if name not in devices:
-            raise _unknown(name, devices)
-        return devices[name]
+        for name in names:
+            if name not in devices:
+                raise _unknown(name, devices)
+        of_kind = [d.name for d in devices.values() if kind and kind.lower() in _kinds(d)]
+        if kind and not of_kind:
+            there = sorted({k for d in devices.values() for k in _kinds(d)})
+            raise InputError(
+                f"no device is of kind '{kind}'; there are: {', '.join(there) or 'none'}",
+                cure="tunefleet devices",
+            )
+        chosen = tuple(devices[name] for name in dict.fromkeys([*names, *of_kind]))
+        for device in chosen[1:]:
+            if device.description.identity != chosen[0].description.identity:
+                raise InputError(
+                    f"{device.name} and {chosen[0].name} are not alike: "
+                    f"{device.description.identity}; {chosen[0].description.identity}",
+                    cure="tune for one of them: --device NAME",
+                )
+        return chosen
 
     def add(self, device: RegisteredDevice) -> None:
         """Raises InputError for a name or an address that is there already."""
@@ -90,6 +110,10 @@ class DeviceRegistry:
             os.replace(draft, self._path)
         finally:
             draft.unlink(missing_ok=True)
+
+
+def _kinds(device: RegisteredDevice) -> tuple[str, str]:
+    return device.spec.kind.value, device.description.identity.name.lower()
 
 
 def check_name(name: str) -> str:

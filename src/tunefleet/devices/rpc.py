@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
+from tunefleet.artifacts.network import CPU, POOLED
 from tunefleet.artifacts.tensors import numpy_type
+from tunefleet.artifacts.weights import read_weights, weights_path
 from tunefleet.compiler.code.build import is_memory, one_line
 from tunefleet.compiler.graph.winograd import fitting
 from tunefleet.compiler.toolchain import load_tvm
@@ -17,19 +19,23 @@ from tunefleet.compiler.toolchain.programs import nbytes
 from tunefleet.core.device import DeviceDescription, RpcAddress
 from tunefleet.core.task import TaskWeights
 from tunefleet.core.trial import Built, Failure, FailureKind
-from tunefleet.devices._base import Array, Program, Runs
+from tunefleet.devices._base import Array, Network, Program, Runs, Timer
 from tunefleet.devices.cpu import CHECK_RUNS, LONG_RUN_S
 from tunefleet.devices.measuring import MeasuringDevice
 from tunefleet.devices.rpc_session import NoAnswerError, RpcSession
 from tunefleet.devices.runners import copies_of, placed
-from tunefleet.errors import DeviceError, RetryElsewhereError
+from tunefleet.errors import DeviceError, RetryElsewhereError, TunefleetError, raise_mistake
 from tunefleet.hardware.processor import identity_of, machine_facts, usable_cores
 
 tvm = load_tvm()
 
 #: For which a server that is gone is waited for.
 PATIENCE_S = 30.0
+#: What one call of a network may take.
+NETWORK_LIMIT_S = 300.0
 _NO_ROTATION_BYTES = 8
+
+T = TypeVar("T")
 
 
 class RpcDevice(MeasuringDevice):
@@ -74,6 +80,22 @@ class RpcDevice(MeasuringDevice):
 
     def load(self, built: Built, limit_s: float) -> Program:
         return _RemoteProgram(self._open(), built, limit_s)
+
+    def network(self, path: str, entry: str) -> Network:
+        return _RemoteNetwork(self, path, entry)
+
+    def of_network(self, call: Callable[[RpcSession], T]) -> T:
+        """What a call gives that loads or runs a network in the session."""
+        try:
+            return call(self._open())
+        except TunefleetError:
+            raise
+        except Exception as error:
+            raise_mistake(error)
+            failure = self._blame(error)
+            if failure is None:
+                raise self._silent() from error
+            raise RuntimeError(failure.text) from error
 
     def reset(self) -> None:
         super().reset()
@@ -144,6 +166,62 @@ class RpcDevice(MeasuringDevice):
             f"{self._address.url} stopped answering in the middle of a session",
             cure="look after the board and its network, or start its server again",
         )
+
+
+class _RemoteNetwork:
+    """A module in the virtual machine of TVM's runtime there, its weights sent once."""
+
+    def __init__(self, device: RpcDevice, path: str, entry: str) -> None:
+        self._device = device
+        self._entry = entry
+        self._machine, self._weights = device.of_network(lambda session: self._load(session, path))
+
+    def _load(self, session: RpcSession, path: str) -> Any:
+        module, _ = session.load(path, entry=False)
+        machine = session.watched(module["vm_load_executable"], NETWORK_LIMIT_S)
+        session.call(machine["vm_initialization"], CPU, 0, POOLED)
+        weights = read_weights(weights_path(path), self._entry)
+        return machine, [session.send(weight.numpy()) for weight in weights]
+
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        def fetched(session: RpcSession) -> list[Array]:
+            self._set(session, inputs)
+            machine, entry = self._machine, self._entry
+            session.watched(lambda: machine["invoke_stateful"](entry), NETWORK_LIMIT_S)
+            count = int(session.call(machine["get_output_arity"], entry))
+            # One tensor has no arity.
+            places = [()] if count < 0 else [(i,) for i in range(count)]
+            tensors = [session.call(machine["get_output"], entry, *place) for place in places]
+            return [np.asarray(_fetched(session, tensor)) for tensor in tensors]
+
+        return self._device.of_network(fetched)
+
+    def timer(self, inputs: Sequence[Array]) -> Timer:
+        self._device.of_network(lambda session: self._set(session, inputs))
+
+        def times(repeats: int) -> list[float]:
+            def timed(session: RpcSession) -> list[float]:
+                evaluator = self._machine.time_evaluator(
+                    "invoke_stateful", session.device, number=1, repeat=repeats
+                )
+                results = session.watched(lambda: evaluator(self._entry), NETWORK_LIMIT_S)
+                return [float(s) for s in results.results]
+
+            return self._device.of_network(timed)
+
+        return times
+
+    def kernel_times(self, inputs: Sequence[Array], repeats: int) -> dict[str, float]:
+        # What would time them is called for each kernel, which over a network takes longer than it.
+        return {}
+
+    def _set(self, session: RpcSession, inputs: Sequence[Array]) -> None:
+        arguments = [*(session.send(array) for array in inputs), *self._weights]
+        session.call(self._machine["set_input"], self._entry, *arguments)
+
+
+def _fetched(session: RpcSession, tensor: Any) -> Any:
+    return session.fetch(tensor, nbytes(tuple(tensor.shape), str(tensor.dtype)))
 
 
 class _RemoteRuns:

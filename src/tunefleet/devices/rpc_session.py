@@ -126,11 +126,11 @@ class RpcSession:
         self._patterns.clear()
         gc.collect()  # programs that an error's traceback holds
 
-    def load(self, path: str) -> tuple[Any, int]:
-        """Upload a library and load it there: the module, and where its function `main` is. The
-        file goes, the program stays as long as the module."""
+    def load(self, path: str, *, entry: bool = True) -> tuple[Any, int]:
+        """Upload a library and load it there: the module, and where its function `main` is, 0
+        without `entry`. The file goes, the program stays as long as the module."""
         module, name = self._loaded(path)
-        address = self._ask("address", self._path(name))
+        address = self._ask("address", self._path(name)) if entry else 0
         self.call(self._session.remove, name)
         return module, address
 

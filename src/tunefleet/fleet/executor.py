@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 from tunefleet.core.events import Event
 from tunefleet.core.stage import StageKey, StageRun
 from tunefleet.core.step import StepRun
+from tunefleet.errors import DeviceError, RetryElsewhereError
 from tunefleet.scheduler.values import End, Resource
 from tunefleet.stages.place import Lane, LostInputError, StepRequest
 from tunefleet.stages.runner import StageRunner
@@ -47,8 +48,8 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How an assignment ended. `run` is what was committed; `error` fails the job; `lost` is what
-    has to be done again before."""
+    """How an assignment ended. `run` is what was committed; `error` fails the job, unless it is
+    that of a device which is away; `lost` is what has to be done again before."""
 
     assignment: Assignment
     end: End
@@ -145,6 +146,8 @@ class LocalExecutor:
             report = Report(assignment, End.ABANDONED)
         except LostInputError as error:
             report = Report(assignment, End.LOST, time.perf_counter() - clock, lost=error)
+        except (RetryElsewhereError, DeviceError) as error:
+            report = Report(assignment, End.AWAY, time.perf_counter() - clock, error=error)
         except Exception as error:
             report = Report(assignment, End.FAILED, error=error)
         del self._running[assignment.lease]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tunefleet.core.device import RegisteredDevice
 from tunefleet.core.events import Observer
 from tunefleet.core.home import Home
 from tunefleet.core.identity import Tier
@@ -21,11 +22,12 @@ from tunefleet.scheduler.core import Scheduler
 from tunefleet.scheduler.policies import POLICIES, Sequential
 from tunefleet.scheduler.tuning_plan import TuningPlan
 from tunefleet.scheduler.values import JobEnd, JobRequest, Resource, Role
-from tunefleet.stages.place import Lane, Workplace
+from tunefleet.stages.place import DeviceWorker, Lane, Workplace
 from tunefleet.stages.records import known_records
 from tunefleet.stages.runner import StageRunner
 from tunefleet.store import Store, open_store
 from tunefleet.workers.machine import Machine
+from tunefleet.workers.pool import WorkerPool
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +46,16 @@ class LocalFleet:
     """Starts workers and opens the store when they are first needed."""
 
     def __init__(
-        self, target: Target, settings: TuneSettings, layout: MachineLayout, home: Path
+        self,
+        target: Target,
+        settings: TuneSettings,
+        layout: MachineLayout,
+        home: Path,
+        devices: Sequence[RegisteredDevice] = (),
     ) -> None:
+        """`devices`, all of one kind, are measured on instead of this machine."""
         self._target = target
+        self._devices = tuple(devices)
         self._settings = settings
         self._layout = layout
         self._home = Home(home)
@@ -56,7 +65,8 @@ class LocalFleet:
     @property
     def machine(self) -> Machine:
         if self._machine is None:
-            self._machine = Machine(self._target, self._settings, self._layout)
+            remotes = len(self._devices)
+            self._machine = Machine(self._target, self._settings, self._layout, remotes)
             self._machine.warm_up()
         return self._machine
 
@@ -79,8 +89,9 @@ class LocalFleet:
         return controls_of(self._home.root)
 
     def shell(self, policy: str = "predictive", lease_s: float = LEASE_S) -> Shell:
-        """A shell with this machine's host and device, to submit to and to run."""
-        return shell_on(self.machine, self.store, self._home, policy, lease_s, self.controls.of)
+        """A shell with this machine's host and the devices, to submit to and to run."""
+        wish = self.controls.of
+        return shell_on(self.machine, self.store, self._home, policy, lease_s, wish, self._devices)
 
     def search(
         self,
@@ -119,22 +130,34 @@ def shell_on(
     policy: str,
     lease_s: float = LEASE_S,
     wish: Callable[[str], Wish] = lambda job_id: Wish.RUN,
+    devices: Sequence[RegisteredDevice] = (),
 ) -> Shell:
-    """A shell with this machine's host and device joined. Stages wait while the disk of `home`, or
-    of the scratch folder, is full."""
-    # Enough open rounds that neither waits for the other; one where stages take turns anyway, since
-    # a round decides on older results when others are open.
-    in_turn = machine.layout.time_shared or policy == Sequential.name
-    in_flight = 1 if in_turn else 3
-    scheduler = Scheduler(POLICIES[policy](), in_flight)
-    shell = Shell(scheduler, lease_s, wish)
-    runner = StageRunner(Workplace(store, machine, home, shell.progressed, shell.tell))
+    """A shell with this machine's host joined, and with its device, or with `devices`, for each of
+    which the machine has a worker. Stages wait while the disk of `home`, or of the scratch folder,
+    is full."""
     layout = machine.layout
-    host = Resource("host", Role.HOST, "host", layout.host_units)
-    device = Resource("device", Role.DEVICE, "device", layout.device_units)
+    # Enough open rounds that nobody waits for another; one where stages take turns anyway, since a
+    # round decides on older results when others are open.
+    in_turn = policy == Sequential.name or (layout.time_shared and not devices)
+    in_flight = 1 if in_turn else 1 + 2 * max(1, len(devices))
+    shell = Shell(Scheduler(POLICIES[policy](), in_flight), lease_s, wish)
     folders = [machine.scratch, home.root]
-    for resource, pools in ((host, (machine.lead, machine.host)), (device, (machine.device,))):
+    at = Workplace(store, machine, home, shell.progressed, shell.tell)
+
+    def join(resource: Resource, pools: Sequence[WorkerPool], runner: StageRunner) -> None:
         shell.join(LocalExecutor(resource, pools, runner, store, shell.report, shell.tell, folders))
+
+    runner = StageRunner(at)
+    host = Resource("host", Role.HOST, "host", layout.host_units)
+    join(host, (machine.lead, machine.host), runner)
+    if not devices:
+        device = Resource("device", Role.DEVICE, "device", layout.device_units)
+        join(device, (machine.device,), runner)
+    for registered, pool in zip(devices, machine.remotes, strict=True):
+        units = frozenset({f"device {registered.name}"})
+        device = Resource(registered.name, Role.DEVICE, "device", units)
+        remote = DeviceWorker(pool, machine.target.threads, registered.spec)
+        join(device, (pool,), StageRunner(replace(at, remote=remote)))
     return shell
 
 

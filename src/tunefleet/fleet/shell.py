@@ -28,6 +28,8 @@ _BEAT_S = 1.0
 #: Seconds without a sign of life after which a stage is given to someone else. Below the time
 #: limits of builds and measurements, which would blame the candidate.
 LEASE_S = 10.0
+#: Seconds for which jobs wait where none of their devices can be used.
+AWAY_S = 600.0
 
 
 class Shell:
@@ -51,6 +53,8 @@ class Shell:
         self._errors: dict[str, Exception] = {}
         self._paused: set[str] = set()
         self._next_look = 0.0
+        #: Since when devices cannot be used.
+        self._away: dict[str, float] = {}
 
     # Callable from any thread
 
@@ -103,11 +107,17 @@ class Shell:
     def _reported(self, report: Report) -> None:
         assignment, run, error = report.assignment, report.run, report.error
         key = assignment.key
-        del self._assigned[assignment.lease]
+        _, resource_id = self._assigned.pop(assignment.lease)
         self._heard.pop(assignment.lease, None)
         live = self._live.get(key.job_id)
         end, cause = report.end, "" if error is None else str(error)
-        if error is not None:
+        if end is values.End.AWAY:
+            self._away.setdefault(resource_id, now() - report.seconds)
+            if not self._any_device():
+                end = values.End.ABANDONED
+        elif end is not values.End.ABANDONED:
+            self._away.pop(resource_id, None)
+        if error is not None and end is not values.End.AWAY:
             # Trying again would not help: it is the job's fault, or ours.
             end = values.End.ABANDONED
             self._errors.setdefault(key.job_id, error)
@@ -128,6 +138,13 @@ class Shell:
         if live is not None:
             live.reported(report, now(), cause)
         self._next_look = 0.0  # what its user wants by now counts before the next one has begun
+
+    def _any_device(self) -> bool:
+        """Whether a device can be used, or may come back in the time that jobs wait for one."""
+        devices = [
+            name for name, e in self._executors.items() if e.resource.role is values.Role.DEVICE
+        ]
+        return any(now() - self._away.get(name, now()) < AWAY_S for name in devices)
 
     def _look_after(self) -> None:
         """Wishes, timers and heartbeats."""

@@ -20,14 +20,13 @@ from tunefleet.core.settings import MeasureSettings, SearchSettings, TuneSetting
 from tunefleet.core.step import Split, StepKey, StepKind
 from tunefleet.errors import InputError, JobError, TunefleetError
 from tunefleet.runs.context import BenchmarkContext
-from tunefleet.runs.driver import source_of
+from tunefleet.runs.driver import fleet_of, source_of
 from tunefleet.runs.request import job_spec
 from tunefleet.scheduler.values import JobEnd, JobRequest
 
 if TYPE_CHECKING:
     from tunefleet.core.task import WeightedTask
     from tunefleet.fleet.live import Ending, Live
-    from tunefleet.fleet.local import LocalFleet
     from tunefleet.store import Store
 
 #: Half of a round is random: a model must also learn what is slow, and what nobody would select. No
@@ -97,13 +96,11 @@ class _Target:
     """The collection on one target: networks follow each other through one shell."""
 
     def __init__(self, context: BenchmarkContext, settings: TuneSettings, per_task: int) -> None:
-        from tunefleet.fleet.local import LocalFleet
-
         self.context = context
         self.settings = settings
         self.per_task = per_task
         self.target = context.target
-        self.fleet: LocalFleet = LocalFleet(self.target, settings, context.layout, context.home)
+        self.fleet = fleet_of(context, settings)
         self.locks = ExitStack()
         #: Tasks that a network before has.
         self.seen: set[str] = set()

@@ -6,11 +6,14 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tunefleet.core.device import RegisteredDevice
 from tunefleet.core.home import Home, default_home
+from tunefleet.core.identity import DeviceIdentity
 from tunefleet.core.layout import MachineLayout
 from tunefleet.core.target import Target
 from tunefleet.errors import InputError, SetupError
@@ -22,8 +25,10 @@ class BenchmarkContext:
     """One run: target, device and home. What became of it is in the store of its home.
 
     `target` is "cpu" (this machine) or a target text; `arch` names the processor to generate code
-    for instead. `device_key` is the user's name for the device: records measured under another
-    key are not reused as they are. `host_cores` and `device_cores` say where this machine builds
+    for instead. `device` names devices of `tunefleet devices` and `device_kind` all of a kind
+    (`cpu`, or the name of their hardware): they are measured on, all at once, instead of this
+    machine, and have to be alike. `device_key` is the user's name for the device: records measured
+    under another key are not reused as they are. `host_cores` and `device_cores` say where this machine builds
     and where it measures (`tunefleet doctor` explains the default). `run_id` has 32 characters.
     """
 
@@ -31,6 +36,8 @@ class BenchmarkContext:
         self,
         target: str = "cpu",
         *,
+        device: str | Sequence[str] = (),
+        device_kind: str = "",
         device_key: str = "",
         arch: str | None = None,
         threads: int | None = None,
@@ -40,6 +47,8 @@ class BenchmarkContext:
     ) -> None:
         self.run_id = uuid.uuid4().hex
         self.target_text = arch or target
+        self.device_names = (device,) if isinstance(device, str) else tuple(device)
+        self.device_kind = device_kind
         self.device_key = device_key
         self.threads = threads
         self.host_cores = host_cores
@@ -47,10 +56,38 @@ class BenchmarkContext:
         self.home = Path(home) if home is not None else default_home()
         self.created_at = time.time()
         self._target: Target | None = None
+        self._devices: tuple[RegisteredDevice, ...] | None = None
+
+    @property
+    def devices(self) -> tuple[RegisteredDevice, ...]:
+        """The devices that are measured on; none where that is this machine. Raises InputError."""
+        if self._devices is None:
+            self._devices = ()
+            if self.device_names or self.device_kind:
+                from tunefleet.devices.registry import DeviceRegistry
+
+                registry = DeviceRegistry(Home(self.home).devices)
+                self._devices = registry.chosen(self.device_names, self.device_kind)
+        return self._devices
+
+    @property
+    def device(self) -> DeviceIdentity:
+        """The identity that the records of this run have."""
+        from tunefleet.hardware.processor import device_identity
+
+        if not self.devices:
+            return device_identity(self.device_key)
+        return replace(self.devices[0].description.identity, key=self.device_key)
 
     @property
     def target(self) -> Target:
-        """The parsed target; raises InputError when this machine cannot run its code."""
+        """The parsed target; raises InputError when the device cannot run its code."""
+        if self._target is None and self.devices:
+            from tunefleet.compiler.toolchain.of_device import device_target
+
+            # As many threads as all of them have.
+            fewest = min(self.devices, key=lambda device: len(device.description.cores))
+            self._target = device_target(self.target_text, fewest.description, self.threads)
         if self._target is None:
             from tunefleet.compiler.toolchain.host import check_runs_here, parse_target
             from tunefleet.hardware.processor import machine_layout
@@ -68,12 +105,18 @@ class BenchmarkContext:
         """Where this machine builds and measures; raises InputError for cores it has not."""
         from tunefleet.hardware.processor import machine_layout
 
-        return machine_layout(self.target.threads, self.host_cores, self.device_cores).layout
+        if self.devices and not self.device_cores:
+            # It only sends, and runs the source framework once: it need not be kept free.
+            return machine_layout(None, self.host_cores, self.host_cores).layout
+        threads = None if self.devices else self.target.threads
+        return machine_layout(threads, self.host_cores, self.device_cores).layout
 
     def another(self) -> BenchmarkContext:
         """A context for another run of the same kind."""
         return BenchmarkContext(
             self.target_text,
+            device=self.device_names,
+            device_kind=self.device_kind,
             device_key=self.device_key,
             threads=self.threads,
             host_cores=self.host_cores,
@@ -104,6 +147,8 @@ class BenchmarkContext:
             "schema": _SCHEMA,
             "run_id": self.run_id,
             "target": self.target_text,
+            "device": list(self.device_names),
+            "device_kind": self.device_kind,
             "device_key": self.device_key,
             "threads": self.threads,
             "created_at": self.created_at,
@@ -122,6 +167,8 @@ class BenchmarkContext:
             ) from error
         context.run_id = value["run_id"]
         context.target_text = value["target"]
+        context.device_names = tuple(value.get("device", ()))
+        context.device_kind = value.get("device_kind", "")
         context.device_key = value["device_key"]
         context.threads = value["threads"]
         context.created_at = value["created_at"]

@@ -51,10 +51,16 @@ def source_of(spec: str | Path, options: ImportOptions) -> NetworkSource:
 def preparation_of(context: BenchmarkContext, source: NetworkSource) -> Preparation:
     """What its import and check are found by, on the target and the device of a context."""
     from tunefleet.compiler.toolchain import toolchain_identity
-    from tunefleet.hardware.processor import device_identity
 
-    device = device_identity(context.device_key)
-    return Preparation(source, context.target, device, toolchain_identity())
+    return Preparation(source, context.target, context.device, toolchain_identity())
+
+
+def fleet_of(context: BenchmarkContext, settings: TuneSettings) -> LocalFleet:
+    """What runs the stages and steps of a context's networks."""
+    from tunefleet.fleet.local import LocalFleet
+
+    layout, devices = context.layout, context.devices
+    return LocalFleet(context.target, settings, layout, context.home, devices)
 
 
 def sweep_objects(store: Store, home: Home) -> None:

@@ -68,14 +68,13 @@ def search_request(
 def job_spec(
     context: BenchmarkContext, source: NetworkSource, budget: Budget, settings: TuneSettings
 ) -> JobSpec:
-    """A job of a network on the target of a context, measured by this machine.
+    """A job of a network on the target of a context, measured by its devices.
 
     Raises InputError for a cost model that is not in the registry.
     """
     from tunefleet.compiler.toolchain import toolchain_identity
-    from tunefleet.hardware.processor import device_identity
 
-    device = device_identity(context.device_key)
+    device = context.device
     return JobSpec(
         network=NetworkInfo(source.name, source.spec, source.identity, (), ()),
         target=context.target,

@@ -15,7 +15,7 @@ from tunefleet.core.settings import TuneSettings
 from tunefleet.core.step import StepKind
 from tunefleet.errors import StepOrderError
 from tunefleet.runs.context import BenchmarkContext
-from tunefleet.runs.driver import Course, Then, source_of
+from tunefleet.runs.driver import Course, Then, fleet_of, source_of
 from tunefleet.runs.request import search_request, shape_request
 
 if TYPE_CHECKING:
@@ -260,8 +260,5 @@ class Session:
 
     def _place(self) -> LocalFleet:
         if self._fleet is None:
-            from tunefleet.fleet.local import LocalFleet
-
-            context = self.context
-            self._fleet = LocalFleet(context.target, TuneSettings(), context.layout, context.home)
+            self._fleet = fleet_of(self.context, TuneSettings())
         return self._fleet

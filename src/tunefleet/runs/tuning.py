@@ -11,7 +11,7 @@ from tunefleet.core.events import JobEnded, Observer, Prepared
 from tunefleet.core.importing import ImportOptions
 from tunefleet.errors import InputError, JobError, TunefleetError
 from tunefleet.runs.context import BenchmarkContext
-from tunefleet.runs.driver import Course, source_of
+from tunefleet.runs.driver import Course, fleet_of, source_of
 from tunefleet.runs.request import SearchRequest, search_request, shape_request
 from tunefleet.scheduler.values import JobEnd
 
@@ -65,7 +65,7 @@ def tune(
     after an interruption, all jobs go on, also those that were delivered by then: a job ends when
     `tell` has been given the outcomes.
     """
-    from tunefleet.fleet.local import LocalFleet, Wanted
+    from tunefleet.fleet.local import Wanted
 
     names = [str(network) for network in networks]
     doubles = sorted({name for name in names if names.count(name) > 1})
@@ -74,7 +74,7 @@ def tune(
     asked = search_request(**request)
     options = ImportOptions(shape_request(shapes, dims, constants), whole, trust)
     base = context or BenchmarkContext()
-    fleet = LocalFleet(base.target, asked.settings, base.layout, base.home)
+    fleet = fleet_of(base, asked.settings)
     runs = []
     for index, name in enumerate(names):
         wanted = Wanted((priorities or {}).get(name, 0), (deadlines_s or {}).get(name), look_ahead)

@@ -15,7 +15,7 @@ from tunefleet.errors import InternalError
 from tunefleet.scheduler.estimates import Estimates
 from tunefleet.scheduler.lanes import JobRecord, Lane, Pool, Stage
 from tunefleet.scheduler.policies import Policy
-from tunefleet.scheduler.resources import Held, Resources, quarantine_s
+from tunefleet.scheduler.resources import AWAY_S, Held, Resources, complaint_s, quarantine_s
 from tunefleet.scheduler.transitions import Move, StageState
 from tunefleet.scheduler.values import (
     AbandonStage,
@@ -193,13 +193,20 @@ class Scheduler:
         if stage.lease != event.lease:
             return  # the lease had expired and the stage went elsewhere
         failed = event.end is End.FAILED
-        if event.end is not End.ABANDONED:
+        if event.end is End.AWAY:
+            if not held.suspended:
+                self._quarantine(held, event.cause, event.at, AWAY_S)
+        elif event.end is not End.ABANDONED:
             drifted = abs(event.drift) > self._max_drift
             complaint = self.resources.judge(held, stage, failed, drifted)
             if complaint and not held.suspended:
-                self._quarantine(held, complaint, event.at)
+                self._quarantine(held, complaint, event.at, complaint_s(held))
         if event.end is End.DONE:
             self._done(stage, event)
+        elif event.end is End.AWAY and stage.state is StageState.RUNNING:
+            stage.attempt -= 1  # it says nothing of the stage
+            stage.move(Move.RETRY)
+            self._queue(stage, event.at)
         elif event.lost is not None and stage.state is StageState.RUNNING:
             self._lost(stage, event.lost, event.cause, event.at)
         elif stage.state is StageState.STOPPING:
@@ -336,8 +343,10 @@ class Scheduler:
             stage.lease = 0
             self._failed(stage, event.cause, event.at)
 
-    def _quarantine(self, held: Held, reason: str, now: float) -> None:
-        until = held.until = now + quarantine_s(held)
+    def _quarantine(
+        self, held: Held, reason: str, now: float, lengths_s: tuple[float, float]
+    ) -> None:
+        until = held.until = now + quarantine_s(held, *lengths_s)
         resource_id = held.resource.resource_id
         self.resources.suspend(held, reason)
         self._out.append(QuarantineResource(resource_id, reason, until))

@@ -10,11 +10,12 @@ from tunefleet.scheduler.values import Resource
 _FAILURES = 3
 #: Profile stages in a row whose reference kernel moved by more than the job allows.
 _DRIFTS = 3
-#: First quarantine in seconds after failures, and after disturbed measurements, which most often
-#: pass; each further one is twice as long until something went well.
-_QUARANTINE_S = 60.0
-_DISTURBED_S = 5.0
-_LONGEST_QUARANTINE_S = 3600.0
+#: First and longest quarantine in seconds after failures, after disturbed measurements, which most
+#: often pass, and of a device that did not answer, which was waited for before; each further one is
+#: twice as long until something went well.
+_FAILING_S = (60.0, 3600.0)
+_DISTURBED_S = (5.0, 3600.0)
+AWAY_S = (2.0, 60.0)
 
 
 class Held:
@@ -144,8 +145,12 @@ class Resources:
         return ""
 
 
-def quarantine_s(held: Held) -> float:
+def complaint_s(held: Held) -> tuple[float, float]:
+    """The first and the longest quarantine of a resource that `judge` complains of."""
+    return _DISTURBED_S if held.drifts >= _DRIFTS else _FAILING_S
+
+
+def quarantine_s(held: Held, first_s: float, longest_s: float) -> float:
     """Seconds of the next quarantine; doubles each time."""
     held.quarantines += 1
-    first_s = _DISTURBED_S if held.drifts >= _DRIFTS else _QUARANTINE_S
-    return min(first_s * 2.0 ** (held.quarantines - 1), _LONGEST_QUARANTINE_S)
+    return min(first_s * 2.0 ** (held.quarantines - 1), longest_s)

@@ -88,6 +88,7 @@ class End(StrEnum):
     DONE = "done"
     FAILED = "failed"  # the stage raised, or its worker died
     LOST = "lost"  # what an earlier stage of its round had made is gone
+    AWAY = "away"  # its device did not answer, or cannot be used: the work is fine
     ABANDONED = "abandoned"  # as instructed
 
 

@@ -15,8 +15,7 @@ from tunefleet.errors import JobError
 from tunefleet.stages import work
 from tunefleet.stages.agreement import TOLERANCE, Agreement, Arrays, Run, agreement
 from tunefleet.stages.place import StepRequest, Workplace
-from tunefleet.stages.prepared import Prepared, object_of, on_device, prepared_of
-from tunefleet.workers.machine import Machine
+from tunefleet.stages.prepared import Prepared, beside_device, object_of, on_device, prepared_of
 from tunefleet.workers.memory import check_fits, machine_memory
 from tunefleet.workers.pool import CallFailure
 
@@ -34,7 +33,7 @@ def run(place: Workplace, request: StepRequest) -> tuple[Checked, tuple[Remark, 
         object_of(place, owner, prepared.imported.examples, StepKind.IMPORT),
         len(prepared.info.signatures),
     )
-    found = compared(prepared, examples, place.machine)
+    found = compared(prepared, examples, place)
     objects = place.objects(owner)
     with objects.draft() as draft:
         save_arrays(Path(draft, _FILE), [*found.inputs, *found.expected])
@@ -46,23 +45,23 @@ def run(place: Workplace, request: StepRequest) -> tuple[Checked, tuple[Remark, 
         found.ordered,
         expected,
         caveats,
-        peak_gflops(place.machine),
+        peak_gflops(place),
     )
     return checked, tuple(Remark(caveat, warning=True) for caveat in caveats)
 
 
-def compared(prepared: Prepared, examples: Sequence[Arrays], machine: Machine) -> Agreement:
+def compared(prepared: Prepared, examples: Sequence[Arrays], place: Workplace) -> Agreement:
     """How the plain module and the source framework agree; raises JobError where they do not."""
     imported, name = prepared.imported, prepared.info.name
     check_fits(name, imported.footprint, machine_memory())
-    machine.grant(imported.footprint)
+    place.grant(imported.footprint)
 
     def reference(index: int, inputs: Arrays) -> list[NDArray[Any]]:
-        what, threads = f"{name}: the source framework failed", machine.target.threads
+        what, threads = f"{name}: the source framework failed", place.machine.threads
         source = prepared.references[index]
-        return on_device(machine, what, work.run_reference, source, list(inputs), threads)
+        return beside_device(place, what, work.run_reference, source, list(inputs), threads)
 
-    module = running(name, prepared.plain, machine)
+    module = running(name, prepared.plain, place)
     found = agreement(examples, imported.float_type, reference, module)
     if not found.holds:
         raise JobError(
@@ -73,20 +72,20 @@ def compared(prepared: Prepared, examples: Sequence[Arrays], machine: Machine) -
     return found
 
 
-def running(name: str, path: Path, machine: Machine) -> Run:
-    """Runs a module of a network in the device worker."""
+def running(name: str, path: Path, place: Workplace) -> Run:
+    """Runs a module of a network on the device."""
 
     def run(index: int, inputs: Arrays) -> list[NDArray[Any]]:
         what, entry = f"{name}: the compiled module failed", entry_name(index)
-        return on_device(machine, what, work.run_network, str(path), entry, list(inputs))
+        return on_device(place, what, work.run_network, str(path), entry, list(inputs))
 
     return run
 
 
-def peak_gflops(machine: Machine) -> float | None:
+def peak_gflops(place: Workplace) -> float | None:
     """float32 GFLOP/s that the device's threads reach at best, measured; None where that failed."""
-    where = str(machine.scratch)
-    outcome = machine.device.call(work.peak_gflops, machine.target, where, timeout_s=60)
+    machine, where = place.machine, str(place.machine.scratch)
+    outcome = place.device.call(work.peak_gflops, machine.target, where, timeout_s=60)
     return None if isinstance(outcome, CallFailure) else outcome
 
 

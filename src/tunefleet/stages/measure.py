@@ -17,7 +17,6 @@ from tunefleet.stages.check import peak_gflops
 from tunefleet.stages.delivered import delivered_module
 from tunefleet.stages.place import Delivery, StepRequest, Workplace
 from tunefleet.stages.prepared import Prepared, expectation_of, on_device, prepared_of
-from tunefleet.workers.machine import Machine
 
 #: Names of the contenders of an evaluation.
 SOURCE, UNTUNED, TUNED = "source", "untuned", "tuned"
@@ -38,18 +37,18 @@ class Contender:
 def run(place: Workplace, request: StepRequest) -> tuple[Measured, tuple[Remark, ...]]:
     """The measure step: the source framework, untuned TVM where that can be waited for, and what
     is delivered, at each of the network's shapes; then its kernels one by one."""
-    machine, delivery = place.machine, request.delivery
+    delivery = request.delivery
     if delivery is None:
         raise InternalError("nothing is measured without a delivery")
     prepared = prepared_of(place, request.preparation)
     expectation = expectation_of(place, request.preparation, prepared)
     module = delivered_module(place, request)
-    machine.grant(prepared.imported.footprint)
+    place.grant(prepared.imported.footprint)
     rounds = delivery.rounds or delivery.settings.measure.end_to_end_rounds
     remarks: list[Remark] = []
     comparisons: list[Comparison] = []
     for variant, inputs in enumerate(expectation.inputs):
-        found = _compared(prepared, module, inputs, machine, rounds, variant, remarks)
+        found = _compared(prepared, module, inputs, place, rounds, variant, remarks)
         if found is not None:
             comparisons.append(found)
     if len(comparisons) < len(expectation.inputs):
@@ -58,13 +57,13 @@ def run(place: Workplace, request: StepRequest) -> tuple[Measured, tuple[Remark,
     remarks += [Remark(warning, warning=True) for warning in warnings]
     kernels: dict[str, float] = {}
     try:
-        kernels = kernel_times(module, expectation.inputs[0], machine)
+        kernels = kernel_times(module, expectation.inputs[0], place)
     except JobError as error:
         remarks.append(Remark(str(error), warning=True))
     peak = expectation.checked.peak_gflops
     if peak is not None and _exceeds(place, delivery, peak):
         # It was disturbed when it was measured.
-        peak = max(peak, peak_gflops(machine) or 0.0)
+        peak = max(peak, peak_gflops(place) or 0.0)
     return Measured(tuple(comparisons), kernels, peak), tuple(remarks)
 
 
@@ -72,20 +71,22 @@ def _compared(
     prepared: Prepared,
     module: Path,
     inputs: Sequence[Any],
-    machine: Machine,
+    place: Workplace,
     rounds: int,
     variant: int,
     remarks: list[Remark],
 ) -> Comparison | None:
     """What is delivered beside the baselines; alone where these cannot be measured, and None
     where nothing can: what was saved stays."""
-    contenders = [Contender(SOURCE, prepared.references[variant])]
+    contenders = []
+    if place.remote is None:  # elsewhere there is no source framework
+        contenders.append(Contender(SOURCE, prepared.references[variant]))
     if prepared.untuned is not None:
         contenders.append(Contender(UNTUNED, prepared.untuned))
     contenders.append(Contender(TUNED, module))
     for chosen in (contenders, contenders[-1:]):
         try:
-            return compare(chosen, inputs, machine, rounds, variant)
+            return compare(chosen, inputs, place, rounds, variant)
         except JobError as error:
             remarks.append(Remark(str(error), warning=True))
     return None
@@ -107,7 +108,7 @@ def _exceeds(place: Workplace, delivery: Delivery, peak: float) -> bool:
 def compare(
     contenders: Sequence[Contender],
     inputs: Sequence[Any],
-    machine: Machine,
+    place: Workplace,
     rounds: int,
     variant: int = 0,
 ) -> Comparison:
@@ -116,13 +117,13 @@ def compare(
     quietest: Comparison | None = None
     for _ in range(_ATTEMPTS):
         latencies, disturbed = on_device(
-            machine,
+            place,
             "measuring the network failed",
             work.time_networks,
             [str(c.runs) if isinstance(c.runs, Path) else c.runs for c in contenders],
             entry_name(variant),
             list(inputs),
-            machine.target.threads,
+            place.machine.target.threads,
             rounds,
             _ROUND_S,
         )
@@ -135,10 +136,10 @@ def compare(
     return quietest
 
 
-def kernel_times(path: Path, inputs: Sequence[Any], machine: Machine) -> dict[str, float]:
+def kernel_times(path: Path, inputs: Sequence[Any], place: Workplace) -> dict[str, float]:
     """Seconds per inference by kernel, at the first of the network's shapes."""
     what = "timing the kernels one by one failed"
-    return on_device(machine, what, work.kernel_times, str(path), list(inputs), 20)
+    return on_device(place, what, work.kernel_times, str(path), list(inputs), 20)
 
 
 def told(comparison: Comparison, framework: str, inputs: list[str]) -> dict[str, Any]:

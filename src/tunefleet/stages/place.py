@@ -6,11 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from typing import Any, TypeVar
 
 from tunefleet.artifacts.objects import FolderObjects
+from tunefleet.core.device import THIS_MACHINE, DeviceSpec
 from tunefleet.core.events import Event
 from tunefleet.core.home import Home
 from tunefleet.core.job import Job
+from tunefleet.core.network import Footprint
 from tunefleet.core.settings import TuneSettings
 from tunefleet.core.stage import Kind, StageKey
 from tunefleet.core.step import Preparation, StepKey, StepKind
@@ -18,6 +21,9 @@ from tunefleet.core.task import Task
 from tunefleet.costmodel.registry import Registry, registry_of
 from tunefleet.store import Store
 from tunefleet.workers.machine import Machine
+from tunefleet.workers.pool import CallFailure, WorkerPool
+
+T = TypeVar("T")
 
 
 class LostInputError(Exception):
@@ -37,15 +43,51 @@ def _untold(job_id: str, event: Event) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceWorker:
+    """The worker that measures, and the device on which it does: with `threads` of it, as every
+    program of the target has."""
+
+    pool: WorkerPool
+    threads: int
+    spec: DeviceSpec = THIS_MACHINE
+
+    def call(self, function: Callable[..., T], *args: Any, timeout_s: float) -> T | CallFailure:
+        """Call a function of `work` in the worker, with that device as its device.
+
+        Raises RetryElsewhereError where the device does not answer, DeviceError where it cannot be
+        used.
+        """
+        if self.spec.rpc is None:
+            return self.pool.call(function, *args, timeout_s=timeout_s)
+        from tunefleet.devices import call_limit_s
+        from tunefleet.stages import work
+
+        place = (self.spec, self.threads, function, args)
+        limit_s = call_limit_s(self.spec, timeout_s)
+        outcome: T | CallFailure = self.pool.call(work.on_device, *place, timeout_s=limit_s)
+        return outcome
+
+
+@dataclass(frozen=True, slots=True)
 class Workplace:
-    """A store, the workers of a machine, and a home. `progress` and `tell` reach whoever watches a
-    job."""
+    """A store, the workers of a machine, and a home. `remote` is where it measures, its own
+    processor without. `progress` and `tell` reach whoever watches a job."""
 
     store: Store
     machine: Machine
     home: Home
     progress: Callable[[StageKey, int, int], None] = _unwatched
     tell: Callable[[str, Event], None] = _untold
+    remote: DeviceWorker | None = None
+
+    @property
+    def device(self) -> DeviceWorker:
+        return self.remote or DeviceWorker(self.machine.device, self.machine.threads)
+
+    def grant(self, footprint: Footprint) -> None:
+        """Let this machine's device take what a network of this footprint needs."""
+        if self.remote is None:
+            self.machine.grant(footprint)
 
     @property
     def models(self) -> Registry:

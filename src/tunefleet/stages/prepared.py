@@ -15,14 +15,13 @@ from tunefleet.core.step import Checked, Imported, Preparation, StepKey, StepKin
 from tunefleet.errors import InternalError, JobError
 from tunefleet.stages.importing import PLAIN, PROGRAM, UNTUNED
 from tunefleet.stages.place import LostInputError, Workplace
-from tunefleet.workers.machine import Machine
 from tunefleet.workers.memory import gib, machine_memory
 from tunefleet.workers.pool import CallEnd, CallFailure
 
 R = TypeVar("R", bound=StepResult)
 T = TypeVar("T")
 
-_NETWORK_TIMEOUT_S = 900.0
+_LIMIT_S = 900.0
 
 
 def result_of(place: Workplace, owner: str, kind: StepKind, expected: type[R]) -> R:
@@ -108,14 +107,25 @@ def expectation_of(place: Workplace, preparation: Preparation, prepared: Prepare
     return Expectation(checked, path, len(prepared.info.signatures))
 
 
-def on_device(machine: Machine, what: str, function: Callable[..., T], *args: Any) -> T:
-    """Call a function of `work` in the device worker; once more, in a fresh one with all of the
-    machine's memory, where the worker died or met its limit. Raises JobError beginning with `what`.
+def on_device(place: Workplace, what: str, function: Callable[..., T], *args: Any) -> T:
+    """Call a function of `work` that runs a whole network on the device; once more, in a fresh
+    worker with all of the machine's memory, where that of this machine's device died or met its
+    limit. Raises JobError beginning with `what`.
     """
-    outcome = machine.device.call(function, *args, timeout_s=_NETWORK_TIMEOUT_S)
-    if isinstance(outcome, CallFailure) and outcome.end in (CallEnd.MEMORY, CallEnd.CRASH):
-        machine.grant_all()
-        outcome = machine.device.call(function, *args, timeout_s=_NETWORK_TIMEOUT_S)
+    return _called(place, what, lambda: place.device.call(function, *args, timeout_s=_LIMIT_S))
+
+
+def beside_device(place: Workplace, what: str, function: Callable[..., T], *args: Any) -> T:
+    """The same on this machine, in the device's worker, wherever the device is."""
+    return _called(place, what, lambda: place.device.pool.call(function, *args, timeout_s=_LIMIT_S))
+
+
+def _called(place: Workplace, what: str, call: Callable[[], T | CallFailure]) -> T:
+    outcome = call()
+    ended = isinstance(outcome, CallFailure) and outcome.end in (CallEnd.MEMORY, CallEnd.CRASH)
+    if ended and place.remote is None:
+        place.machine.grant_all()
+        outcome = call()
     if isinstance(outcome, CallFailure):
         memory = machine_memory()
         # The kernel kills the process that has most when memory runs out.

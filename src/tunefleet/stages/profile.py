@@ -73,7 +73,7 @@ def _measure(
     weights = knowledge.weights(key.job_id, settings.timeout_s)[key.task_id]
     outcomes: list[Measurement | CallFailure | Failure] = []
     for candidate in built:
-        outcome = place.machine.device.call(
+        outcome = place.device.call(
             work.profile_candidate,
             candidate,
             settings,
@@ -103,7 +103,7 @@ def _drift_since(place: Workplace, before: float | None, allowed: float) -> floa
 
 
 def reference_latency(place: Workplace) -> float | None:
-    outcome = place.machine.device.call(
+    outcome = place.device.call(
         work.measure_reference, place.machine.target, str(place.machine.scratch), timeout_s=60
     )
     return None if isinstance(outcome, CallFailure) else outcome

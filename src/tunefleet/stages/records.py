@@ -67,7 +67,7 @@ class Knowledge:
 
     def _weights_of(self, job_id: str, timeout_s: float) -> dict[str, TaskWeights]:
         # In the device's worker, which is idle: the host's may be building another task's batch.
-        return weights_of(self._place.store.tasks(job_id), self._place.machine.device, timeout_s)
+        return weights_of(self._place.store.tasks(job_id), self._place.device.pool, timeout_s)
 
     def _loaded(self, model_id: str) -> Pretrained | None:
         if not model_id:

@@ -18,12 +18,12 @@ _ROUNDS = 3
 
 def run(place: Workplace, request: StepRequest) -> tuple[Verified, tuple[Remark, ...]]:
     """Compare the tuned module with the source framework, and its latency with the plain one's."""
-    machine, prepared = place.machine, prepared_of(place, request.preparation)
+    prepared = prepared_of(place, request.preparation)
     expectation = expectation_of(place, request.preparation, prepared)
     tuned = tuned_module(place, request)
     checked = expectation.checked
-    module = running(prepared.info.name, tuned, machine)
-    machine.grant(prepared.imported.footprint)
+    module = running(prepared.info.name, tuned, place)
+    place.grant(prepared.imported.footprint)
     difference = largest_difference(
         expectation.expected, module, expectation.inputs, ordered=checked.ordered
     )
@@ -32,7 +32,7 @@ def run(place: Workplace, request: StepRequest) -> tuple[Verified, tuple[Remark,
         return Verified(difference, why), (_told(why),)
     both = [Contender("plain", prepared.plain), Contender("tuned", tuned)]
     try:
-        found = compare(both, expectation.inputs[0], machine, _ROUNDS)
+        found = compare(both, expectation.inputs[0], place, _ROUNDS)
     except JobError as error:
         # It computes what it should: that it was not timed is no reason to lose a search.
         return Verified(difference), (Remark(f"{error}: delivered unmeasured", warning=True),)

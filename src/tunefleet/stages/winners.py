@@ -67,11 +67,11 @@ def run_select(place: Workplace, request: StepRequest) -> tuple[Winners, tuple[R
     """Measure what was built on the device, and take the best that computes the same. May be
     repeated after a crash: tasks that have a winner keep it."""
     job = _job(request)
-    store, machine = place.store, place.machine
+    store = place.store
     finalists = result_of(place, request.key.owner, StepKind.BUILD_FINALISTS, Finalists)
     tasks = {w.task.task_id: w for w in store.tasks(job.job_id)}
     timeout = job.spec.settings.build.timeout_s
-    weights = weights_of(list(tasks.values()), machine.device, timeout)
+    weights = weights_of(list(tasks.values()), place.device.pool, timeout)
     done = store.winners(job.job_id)
     remarks: list[Remark] = []
     for index, (task_id, built, default) in enumerate(finalists.of_tasks):
@@ -176,7 +176,7 @@ def _decide(
         latency = latencies[index]
         if latency is None or contest.default is None:
             continue
-        check = place.machine.device.call(
+        check = place.device.call(
             work.check_output, contest.default, checked, 1, timeout_s=_CHECK_TIMEOUT_S
         )
         if isinstance(check, CallFailure):
@@ -208,7 +208,7 @@ def _measured(
     if not built:
         return []
     settings = job.spec.settings.measure
-    outcome = place.machine.device.call(
+    outcome = place.device.call(
         work.profile_interleaved,
         built,
         settings,

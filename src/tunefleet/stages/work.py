@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from tunefleet.artifacts.network import LoadedNetwork
 from tunefleet.compiler.code import build, executable
 from tunefleet.compiler.frontends.references import reference_of
 from tunefleet.compiler.space.opening import task_space
@@ -127,23 +126,25 @@ def time_networks(
     rounds: int,
     round_s: float,
 ) -> tuple[list[list[float]], float]:
-    """Latencies of modules (by path) and source frameworks in turn, and the share of the cores
-    that other processes took."""
-    runs = [
-        LoadedNetwork(c, entry).bound(inputs)
+    """Latencies of modules (by path) and, on this machine's processor, source frameworks in turn,
+    and the share of the processor that other processes took, 0 where it is not this machine's."""
+    timers = [
+        _device().network(c, entry).timer(inputs)
         if isinstance(c, str)
-        else reference_of(c).bound(inputs, threads)
+        else executable.timer_of(reference_of(c).bound(inputs, threads))
         for c in contenders
     ]
     with disturbance.watched() as watch:
-        latencies = executable.time_interleaved(runs, rounds, round_s)
-    runs.clear()
+        latencies = executable.time_interleaved(timers, rounds, round_s)
+    timers.clear()
     give_back()  # what source frameworks opened is as large as the network
-    return latencies, watch.share
+    elsewhere = _place.get()[0].rpc is not None
+    return latencies, 0.0 if elsewhere else watch.share
 
 
 def run_network(path: str, entry: str, inputs: list[Any]) -> list[Any]:
-    return LoadedNetwork(path, entry).run(inputs)
+    """The outputs of a module."""
+    return _device().network(path, entry).run(inputs)
 
 
 def run_reference(source: Mapping[str, Any], inputs: list[Any], threads: int) -> list[Any]:
@@ -154,7 +155,8 @@ def run_reference(source: Mapping[str, Any], inputs: list[Any], threads: int) ->
 
 
 def kernel_times(path: str, inputs: list[Any], repeats: int) -> dict[str, float]:
-    return LoadedNetwork(path).kernel_times(inputs, repeats)
+    """Seconds per inference by kernel, empty where the device does not tell."""
+    return _device().network(path, "main").kernel_times(inputs, repeats)
 
 
 def call(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:

@@ -1,4 +1,5 @@
-"""This machine's workers: those of the host select, build and update, one measures."""
+"""This machine's workers: those of the host select, build and update, one for each device
+measures."""
 
 from __future__ import annotations
 
@@ -25,9 +26,14 @@ class Machine:
     The thread that makes it stays off the device's cores until `close`, with all it starts.
     """
 
-    def __init__(self, target: Target, settings: TuneSettings, layout: MachineLayout) -> None:
+    def __init__(
+        self, target: Target, settings: TuneSettings, layout: MachineLayout, remotes: int = 0
+    ) -> None:
+        """`remotes` counts the devices elsewhere that are measured on instead of this machine's."""
         self.target = target
         self.layout = layout
+        #: Of what runs a network on this machine.
+        self.threads = min(target.threads, len(layout.device_cores))
         self._cores = os.sched_getaffinity(0)
         os.sched_setaffinity(0, layout.host_cores)
         self._scratch = scratch_folder("machine")
@@ -39,11 +45,14 @@ class Machine:
             min(each.memory_gib, most) for each in (settings.build, settings.measure)
         )
         host = WorkerConfig(1, building, log, layout.host_cores)
-        device = WorkerConfig(target.threads, self._measuring_gib, log, layout.device_cores)
+        device = WorkerConfig(self.threads, self._measuring_gib, log, layout.device_cores)
         #: Selects and updates: its caches of tune contexts stay warm in one process.
         self.lead = WorkerPool(1, host)
         self.host = WorkerPool(layout.builders, host)
         self.device = WorkerPool(1, device)
+        # They only send what runs elsewhere; whole networks too.
+        sending = replace(device, memory_gib=_every_gib())
+        self.remotes = tuple(WorkerPool(1, sending) for _ in range(remotes))
 
     def __enter__(self) -> Machine:
         return self
@@ -58,7 +67,7 @@ class Machine:
 
     def warm_up(self) -> None:
         """Start every worker now, so that loading the compiler overlaps with other work."""
-        for pool in (self.lead, self.host, self.device):
+        for pool in (self.lead, self.host, *(self.remotes or (self.device,))):
             for _ in range(pool.workers):
                 pool.submit(os.getpid)
 
@@ -71,15 +80,19 @@ class Machine:
 
     def grant_all(self) -> None:
         """Let the device's worker, a fresh one, take all of this machine's memory."""
-        # Address space is more than memory: it maps libraries, files, the kernel's own pools.
-        self._let_take(4 * machine_memory().total / 2**30)
+        self._let_take(_every_gib())
 
     def _let_take(self, gib: float) -> None:
         self.device.config = replace(self.device.config, memory_gib=gib)
         self.device.restart()
 
     def close(self) -> None:
-        for pool in (self.lead, self.host, self.device):
+        for pool in (self.lead, self.host, self.device, *self.remotes):
             pool.close()
         self._scratch.cleanup()
         os.sched_setaffinity(0, self._cores)
+
+
+def _every_gib() -> float:
+    # Address space is more than memory: it maps libraries, files, the kernel's own pools.
+    return 4 * machine_memory().total / 2**30

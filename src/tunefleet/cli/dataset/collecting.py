@@ -50,7 +50,9 @@ def collect(
         int,
         typer.Option(metavar="N", callback=options.positive, help="Programs to measure per task."),
     ] = 64,
-    device: options.DeviceKey = "",
+    device: options.Devices = None,
+    device_kind: options.DeviceKind = "",
+    device_key: options.DeviceKey = "",
     out: Annotated[
         str | None,
         typer.Option(
@@ -69,7 +71,7 @@ def collect(
     quiet: options.Quiet = False,
     traceback: options.Traceback = False,
 ) -> None:
-    """Measure programs of networks' tasks on this machine, to train cost models on.
+    """Measure programs of networks' tasks, to train cost models on.
 
     Goes on where it was when it is called again; a task that networks share is collected once.
     """
@@ -86,7 +88,9 @@ def collect(
             BenchmarkContext(
                 target,
                 threads=count,
-                device_key=device,
+                device=device or (),
+                device_kind=device_kind,
+                device_key=device_key,
                 host_cores=options.core_numbers(host_cores),
                 device_cores=options.core_numbers(device_cores),
                 home=home,

@@ -31,6 +31,8 @@ tvm = load_tvm()
 relax = tvm.relax
 
 Array = NDArray[Any]
+#: Seconds of each of so many runs in a row.
+Timer = Callable[[int], list[float]]
 
 #: What a comparison of modules may take in all.
 _LONGEST_S = 40.0
@@ -124,32 +126,35 @@ def run_compiled(network: CompiledNetwork, inputs: Sequence[Array]) -> list[Arra
     return [array_of(f) for f in fields_of(main(*map(tensor_of, [*inputs, *weights])))]
 
 
-def time_interleaved(
-    runs: Sequence[Callable[[], Any]], rounds: int, round_s: float
-) -> list[list[float]]:
+def timer_of(run: Callable[[], Any]) -> Timer:
+    """A timer of what runs in this process."""
+    return lambda repeats: [_seconds(run) for _ in range(repeats)]
+
+
+def time_interleaved(timers: Sequence[Timer], rounds: int, round_s: float) -> list[list[float]]:
     """Seconds per inference of several networks, A B A B ..., `round_s` seconds each per round.
 
     Each round gives one number per network, its fastest quarter's median: the noise of a shared
     machine only ever adds.
     """
-    estimates = [_estimate(run) for run in runs]
+    estimates = [_estimate(timer) for timer in timers]
     fitting = int(_LONGEST_S / sum(max(round_s, e) for e in estimates))
     rounds = min(rounds, max(3, fitting))
-    found: list[list[float]] = [[] for _ in runs]
+    found: list[list[float]] = [[] for _ in timers]
     for _ in range(rounds):
-        for index, run in enumerate(runs):
+        for index, timer in enumerate(timers):
             if estimates[index] < _LONG_RUN_S:
-                run()  # what another left in the caches is not this one's
+                timer(1)  # what another left in the caches is not this one's
             repeats = max(1, math.ceil(round_s / estimates[index]))
-            times = sorted(_seconds(run) for _ in range(repeats))
+            times = sorted(timer(repeats))
             found[index].append(float(np.median(times[: max(1, len(times) // 4)])))
     return found
 
 
-def _estimate(run: Callable[[], Any]) -> float:
+def _estimate(timer: Timer) -> float:
     """Seconds of a run. An untuned network may take seconds, and its first run says enough."""
-    first = _seconds(run)
-    return first if first >= _LONG_RUN_S else min(first, _seconds(run))
+    first = timer(1)[0]
+    return first if first >= _LONG_RUN_S else min(first, *timer(1))
 
 
 def _seconds(run: Callable[[], Any]) -> float:

@@ -46,13 +46,13 @@ def _hidden_features(mcpu: str) -> list[str]:
     if os.uname().machine != "x86_64":
         return []
     flags = cpu_info().flags
-    hidden = [f for f in _codegen_features(CpuTarget(mcpu, 1)) if X86_FEATURES[f] not in flags]
+    hidden = [f for f in codegen_features(CpuTarget(mcpu, 1)) if X86_FEATURES[f] not in flags]
     if "avx512f" in hidden:  # takes every other AVX-512 feature with it
         hidden = [f for f in hidden if f == "avx512f" or not f.startswith("avx512")]
     return hidden
 
 
-def _codegen_features(target: CpuTarget) -> list[str]:
+def codegen_features(target: CpuTarget) -> list[str]:
     """Features of `X86_FEATURES` that LLVM may use for this target."""
     codegen = load_tvm().target.codegen
     tvm_target = to_tvm(target)
@@ -69,7 +69,7 @@ def instructions(target: Target) -> tuple[str, ...]:
     machine = machine_of(target)
     if machine != "x86_64":
         return (machine,)
-    return (machine, *(X86_FEATURES[feature] for feature in _codegen_features(target.cpu)))
+    return (machine, *(X86_FEATURES[feature] for feature in codegen_features(target.cpu)))
 
 
 def check_runs_here(target: Target) -> None:
@@ -88,7 +88,7 @@ def _check_cpu(target: Target) -> None:
         )
     if here != "x86_64":
         return
-    missing = [f for f in _codegen_features(target.cpu) if X86_FEATURES[f] not in cpu_info().flags]
+    missing = [f for f in codegen_features(target.cpu) if X86_FEATURES[f] not in cpu_info().flags]
     if missing:
         shown = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
         raise InputError(
@@ -161,10 +161,7 @@ def _cpu_target(text: str, options: dict[str, str], threads: int | None) -> CpuT
             cure=f"write -mtriple=aarch64-linux-gnu, say; there are {', '.join(MACHINES)}",
         )
     mcpu = options.get("mcpu", "generic" if triple else "")
-    codegen = load_tvm().target.codegen
-    bare = {"kind": "llvm", **({"mtriple": triple} if triple else {})}
-    host = load_tvm().target.Target(bare)
-    if mcpu not in {str(name) for name in codegen.llvm_get_cpu_archlist(host)}:
+    if mcpu not in processors(triple):
         raise InputError(
             f"target '{text}': LLVM knows no processor '{mcpu}'" + f" of {machine}" * bool(triple),
             cure="use --target native, or a name such as znver3 or skylake-avx512",
@@ -197,6 +194,13 @@ def _cuda_target(text: str, words: Sequence[str]) -> CudaTarget:
         return CudaTarget(arch, host, **limits)
     except ValueError as error:
         raise InputError(f"target '{text}': {error}", cure="write cuda/sm_80, say") from error
+
+
+def processors(triple: str = "") -> frozenset[str]:
+    """LLVM's names of the processors of an architecture, this machine's without a triple."""
+    tvm = load_tvm()
+    bare = tvm.target.Target({"kind": "llvm", **({"mtriple": triple} if triple else {})})
+    return frozenset(str(name) for name in tvm.target.codegen.llvm_get_cpu_archlist(bare))
 
 
 def to_tvm(target: Target) -> Any:

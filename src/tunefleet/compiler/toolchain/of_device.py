@@ -1,0 +1,92 @@
+"""Targets of devices elsewhere: which code runs there, from what the device says of itself."""
+
+from __future__ import annotations
+
+from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.compiler.toolchain.host import (
+    codegen_features,
+    instructions,
+    machine_of,
+    native_target,
+    parse_target,
+    processors,
+)
+from tunefleet.core.device import DeviceDescription
+from tunefleet.core.target import CpuTarget, Target
+from tunefleet.errors import InputError
+from tunefleet.hardware.processor import X86_FEATURES, device_identity
+
+#: LLVM's processors by what they have, the one that has most first.
+_X86_LEVELS = ("x86-64-v4", "x86-64-v3", "x86-64-v2", "x86-64")
+#: LLVM's name of what the kernel names, of those that change kernels of floats and bytes. SVE is
+#: left out: its vectors have no size that a schedule could count on.
+_ARM_FEATURES = {
+    "asimddp": "dotprod", "asimdhp": "fullfp16", "asimdfhm": "fp16fml", "asimdrdm": "rdm",
+    "atomics": "lse", "i8mm": "i8mm", "bf16": "bf16",
+}  # fmt: skip
+
+
+def device_target(text: str, description: DeviceDescription, threads: int | None) -> Target:
+    """The target of a device: what `text` says, its own processor where that is `native`.
+
+    `threads` are all of its cores where nobody says how many. Raises InputError for a target that
+    does not run there.
+    """
+    threads = threads or len(description.cores)
+    if threads > len(description.cores):
+        raise InputError(
+            f"{threads} threads are wanted, {description.identity.name} gives "
+            f"{len(description.cores)} cores",
+            cure=f"use --threads {len(description.cores)}",
+        )
+    own = text in ("native", "cpu")
+    target = _own_target(description, threads) if own else parse_target(text, threads)
+    _check_runs_on(target, description)
+    return target
+
+
+def _own_target(description: DeviceDescription, threads: int) -> CpuTarget:
+    identity, here = description.identity, device_identity()
+    if (identity.name, identity.isa) == (here.name, here.isa):
+        return native_target(threads)
+    isa = set(identity.isa)
+    if description.machine == "x86_64":
+        for level in _X86_LEVELS:
+            has = codegen_features(CpuTarget(level, threads, mtriple=_triple(description)))
+            if all(X86_FEATURES[feature] in isa for feature in has):
+                more = [f for f, said in X86_FEATURES.items() if said in isa and f not in has]
+                attributes = tuple(f"+{feature}" for feature in more)
+                return CpuTarget(level, threads, attributes, _triple(description))
+    if description.machine == "aarch64":
+        named = identity.name.lower()
+        triple = _triple(description)
+        mcpu = named if named in processors(triple) else "generic"
+        attributes = tuple(f"+{name}" for said, name in _ARM_FEATURES.items() if said in isa)
+        return CpuTarget(mcpu, threads, ("+neon", *attributes), triple)
+    raise InputError(
+        f"nobody knows which code suits a {description.machine} by itself",
+        cure=f"name it: --target 'llvm -mtriple={_triple(description)} -mcpu=NAME'",
+    )
+
+
+def _triple(description: DeviceDescription) -> str:
+    """Empty where it is that of this machine."""
+    here = str(load_tvm().target.codegen.llvm_get_system_triple()).partition("-")[0]
+    return "" if description.machine == here else f"{description.machine}-linux-gnu"
+
+
+def _check_runs_on(target: Target, description: DeviceDescription) -> None:
+    name = description.identity.name
+    if not isinstance(target, CpuTarget):
+        raise InputError(f"target '{target}' needs a GPU, and {name} is a processor")
+    if machine_of(target) != description.machine:
+        raise InputError(
+            f"target '{target}' is for {machine_of(target)}, and {name} is {description.machine}",
+            cure="leave --target out",
+        )
+    missing = [f for f in instructions(target)[1:] if f not in description.identity.isa]
+    if missing:
+        raise InputError(
+            f"target '{target}' uses {', '.join(missing[:3])}, which {name} does not have",
+            cure="leave --target out",
+        )

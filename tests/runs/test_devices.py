@@ -1,0 +1,148 @@
+"""Networks tuned on devices behind TVM's own servers, which these tests start."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.devices import programs
+from tests.fleet.jobs import SETTINGS
+from tunefleet import BenchmarkContext, Session, tune
+from tunefleet.core.device import DeviceSpec, RegisteredDevice, RpcAddress
+from tunefleet.core.events import StageFinished, StageStarted
+from tunefleet.core.home import Home
+from tunefleet.core.stage import StageKind
+from tunefleet.errors import InputError, RetryElsewhereError
+from tunefleet.store import open_store
+
+pytestmark = pytest.mark.tvm
+
+TRIALS = 16
+
+
+@contextlib.contextmanager
+def registered(home: Path, count: int) -> Iterator[list[programs.Server]]:
+    """Servers that a home knows as `board-0` and so on."""
+    from tunefleet.devices import open_device
+    from tunefleet.devices.registry import DeviceRegistry
+
+    with contextlib.ExitStack() as stack:
+        servers = [stack.enter_context(programs.served()) for _ in range(count)]
+        for index, server in enumerate(servers):
+            spec = DeviceSpec(rpc=RpcAddress("127.0.0.1", server.port))
+            device = open_device(spec, 1)
+            description = device.describe()
+            device.close()
+            found = RegisteredDevice(f"board-{index}", spec, description, 0.0)
+            DeviceRegistry(Home(home).devices).add(found)
+        yield servers
+
+
+def test_two_devices_take_the_batches_of_one_job(tmp_path: Path) -> None:
+    events: list[Any] = []
+    with registered(tmp_path, 2):
+        context = BenchmarkContext(home=tmp_path, device_kind="cpu", threads=1)
+        (outcome,) = tune(
+            ["zoo:tiny_cnn"],
+            context=context,
+            observer=lambda index: events.append,
+            trials=TRIALS,
+            settings=SETTINGS,
+        )
+    result = outcome.result
+    assert result is not None, outcome.error
+    assert result["trials"] == TRIALS
+    assert result["verified"] or result["why_plain"]
+    assert [b["kind"] for b in result["baselines"]] == ["untuned"]
+    assert result["tuned_ms"]["median"] > 0
+    started = [e for e in events if isinstance(e, StageStarted)]
+    measured = {e.resource_id for e in started if e.key.kind is StageKind.PROFILE}
+    assert measured == {"board-0", "board-1"}
+    store = open_store(tmp_path)
+    (job,) = store.jobs()
+    store.close()
+    assert job.spec.device == context.device
+    # This very machine stands behind both: its records are those of this machine.
+    assert job.spec.device.exact == BenchmarkContext().device.exact
+    with Session.load(context.run_id, tmp_path) as session:
+        assert session.run(*_inputs(session))[0].shape
+
+
+def _inputs(session: Session) -> list[Any]:
+    from tunefleet.artifacts.opening import open_artifact
+    from tunefleet.compiler.frontends.examples import seeded_inputs
+
+    artifact = open_artifact(session.result()["run"], Path(session.result()["artifact"]).parents[1])
+    return list(seeded_inputs(artifact.network.inputs))
+
+
+def test_a_server_that_is_killed_in_the_middle_costs_no_trial(tmp_path: Path) -> None:
+    events: list[Any] = []
+    with registered(tmp_path, 1) as (server,):
+        killed: list[threading.Thread] = []
+
+        def observe(event: Any) -> None:
+            events.append(event)
+            profiled = isinstance(event, StageStarted) and event.key.kind is StageKind.PROFILE
+            if profiled and not killed:
+                server.kill()
+                again = threading.Thread(target=lambda: (time.sleep(1), server.start()))
+                killed.append(again)
+                again.start()
+
+        (outcome,) = tune(
+            ["zoo:tiny_cnn"],
+            context=BenchmarkContext(home=tmp_path, device="board-0", threads=1),
+            observer=lambda index: observe,
+            trials=TRIALS,
+            settings=SETTINGS,
+        )
+        killed[0].join()
+    assert outcome.result is not None, outcome.error
+    assert outcome.result["trials"] == TRIALS
+    assert outcome.result["failures"] == {}
+    profiles = [e for e in events if isinstance(e, StageFinished)]
+    assert len({e.run.key for e in profiles}) == len(profiles)
+
+
+def test_a_device_that_stays_away_ends_the_job_which_can_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tunefleet.fleet import shell
+
+    monkeypatch.setattr(shell, "AWAY_S", 1.0)
+    with registered(tmp_path, 1) as (server,):
+
+        def observe(event: Any) -> None:
+            if isinstance(event, StageStarted) and event.key.kind is StageKind.PROFILE:
+                server.kill()
+
+        def tuned(trials: int, watch: Any) -> Any:
+            (outcome,) = tune(
+                ["zoo:tiny_cnn"],
+                context=BenchmarkContext(home=tmp_path, device="board-0", threads=1),
+                observer=lambda index: watch,
+                trials=trials,
+                settings=SETTINGS,
+            )
+            return outcome
+
+        outcome = tuned(TRIALS, observe)
+        assert isinstance(outcome.error, RetryElsewhereError)
+        server.start()
+        again = tuned(TRIALS, lambda event: None)
+        assert again.result is not None, again.error
+        assert again.result["resumed"]
+        assert again.result["trials"] == TRIALS
+
+
+def test_a_device_that_nobody_named_is_told(tmp_path: Path) -> None:
+    context = BenchmarkContext(home=tmp_path, device="board")
+    with pytest.raises(InputError, match="no device is called 'board'; there are: none"):
+        tune(["zoo:tiny_cnn"], context=context, trials=1)
