@@ -28,8 +28,9 @@ class BenchmarkContext:
     for instead. `device` names devices of `tunefleet devices` and `device_kind` all of a kind
     (`cpu`, or the name of their hardware): they are measured on, all at once, instead of this
     machine, and have to be alike. `device_key` is the user's name for the device: records measured
-    under another key are not reused as they are. `host_cores` and `device_cores` say where this machine builds
-    and where it measures (`tunefleet doctor` explains the default). `run_id` has 32 characters.
+    under another key are not reused as they are. `host_cores` and `device_cores` say where this
+    machine builds and where it measures (`tunefleet doctor` explains the default). `run_id` has 32
+    characters.
     """
 
     def __init__(
