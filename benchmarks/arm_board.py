@@ -4,8 +4,9 @@
     python benchmarks/arm_board.py --board DIR [--quick]      starts its server, and ends it
     python benchmarks/arm_board.py --url rpc://HOST:PORT      a board that is there
 
-The board is emulated by QEMU (`benchmarks/arm_board.sh`): what is shown is that programs are
-cross-compiled, uploaded and right there. Its latencies are those of an emulator.
+Then the network is tuned for the board as a whole, by `tune`. The board is emulated by QEMU
+(`benchmarks/arm_board.sh`): what is shown is that programs are cross-compiled, uploaded and right
+there. Its latencies are those of an emulator.
 """
 
 from __future__ import annotations
@@ -25,13 +26,16 @@ from typing import Any
 
 import common
 from common import Check, at_least
+from tunefleet import BenchmarkContext, tune
 from tunefleet.compiler.code import build
 from tunefleet.compiler.space.opening import task_space
 from tunefleet.compiler.toolchain.host import parse_target
-from tunefleet.core.device import DeviceSpec, RpcAddress
-from tunefleet.core.settings import MeasureSettings, SearchSettings
+from tunefleet.core.device import DeviceDescription, DeviceSpec, RegisteredDevice, RpcAddress
+from tunefleet.core.home import Home
+from tunefleet.core.settings import MeasureSettings, SearchSettings, TuneSettings
 from tunefleet.core.trial import Built, Measurement
 from tunefleet.devices import open_device
+from tunefleet.devices.registry import DeviceRegistry
 from tunefleet.search.guide import Guide
 from tunefleet.search.selection import SelectRequest, select
 from tunefleet.stages.importing import import_network
@@ -89,15 +93,39 @@ def main(options: argparse.Namespace) -> int:
             row = _tuned(weighted.task, target, device, folder, 2 if options.quick else 8)
             rows.append(row)
         common.table(rows, list(rows[0]))
+        device.close()
+        whole = _whole(Path(folder, "home"), spec, description, quick=options.quick)
+        common.table([whole], list(whole))
         moved = device.transfers
         print(f"moved {moved.bytes / 1e6:.1f} MB in {moved.count} pieces, {moved.seconds:.1f} s")
     measured, right = sum(r["measured"] for r in rows), sum(r["right"] for r in rows)
     checks: list[Check] = [
         at_least("programs measured", measured / sum(r["tried"] for r in rows), 1.0, "condition"),
         at_least("programs right", right / max(measured, 1), 1.0, "condition"),
+        at_least("a network tuned and verified there", whole["right"], 1, "condition"),
     ]
-    figures = {"board": description.to_json(), "tasks": rows}
+    figures = {"board": description.to_json(), "tasks": rows, "network": whole}
     return common.finish("arm_board", began, figures, checks, options.json)
+
+
+def _whole(home: Path, spec: DeviceSpec, what: DeviceDescription, *, quick: bool) -> dict[str, Any]:
+    """A network tuned for the board as `tunefleet tune --device` does it."""
+    DeviceRegistry(Home(home).devices).add(RegisteredDevice("board", spec, what, time.time()))
+    context = BenchmarkContext(home=home, device="board", threads=1)
+    settings = TuneSettings(measure=_SETTINGS)
+    trials = 12 if quick else 64
+    (outcome,) = tune(["zoo:tiny_cnn"], context=context, trials=trials, settings=settings)
+    if outcome.result is None:
+        raise RuntimeError(f"the network: {outcome.error}")
+    result = outcome.result
+    (untuned,) = result["baselines"]
+    return {
+        "network": "tiny_cnn", "target": result["target"], "trials": result["trials"],
+        "failed": sum(result["failures"].values()), "delivered": result["delivered"],
+        "right": int(result["verified"] or "not faster" in (result["why_plain"] or "")),
+        "difference": result["difference"]["tuned"],
+        "untuned, ms": untuned["latency_ms"]["median"], "tuned, ms": result["tuned_ms"]["median"],
+    }  # fmt: skip
 
 
 def _tuned(task: Any, target: Any, device: Any, folder: str, trials: int) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Measuring through TVM's RPC beside measuring here: latencies, throughput, one server and two at
-once, and a server that is killed meanwhile.
+once, and servers that are killed, that hang and that are cut off meanwhile; then a network tuned
+here, through one server and through two.
 
     python benchmarks/rpc_devices.py [--quick] [--json FILE]
 
@@ -21,15 +22,20 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import common
 from common import Check, at_least, at_most, table
+from tunefleet import BenchmarkContext, tune
 from tunefleet.compiler.toolchain.host import native_target
-from tunefleet.core.device import DeviceSpec, RpcAddress
+from tunefleet.core.device import DeviceSpec, RegisteredDevice, RpcAddress
+from tunefleet.core.home import Home
 from tunefleet.core.settings import MeasureSettings
 from tunefleet.core.trial import Built, Measurement
-from tunefleet.devices import reference
+from tunefleet.devices import open_device, reference
+from tunefleet.devices.registry import DeviceRegistry
+from tunefleet.errors import RetryElsewhereError
 from tunefleet.stages import work
 from tunefleet.workers.pool import WorkerConfig, WorkerPool
 
@@ -59,6 +65,10 @@ class _Server:
                 socket.create_connection(("127.0.0.1", self.port), 1).close()
                 return
             time.sleep(0.1)
+
+    def stop(self) -> None:
+        """Like a board whose cable is cut: nothing answers, nothing ends."""
+        os.killpg(self._process.pid, signal.SIGSTOP)
 
     def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -128,9 +138,14 @@ def main(options: argparse.Namespace) -> int:
         checks.append(at_least("latency of RPC to local", medians["latency"], 0.95, "condition"))
         if len(cores) < 2:
             checks.pop(1)  # two servers on one core take turns
-        lost = _killed(there[0], servers[0], built)
-        checks.append(at_most("programs lost by a kill of the server", lost, 0, "condition"))
-    figures = {"rounds": rows, "medians": medians}
+        for how in ("killed", "stopped"):
+            lost = _disturbed(there[0], servers[0], built, how)
+            name = f"programs lost while the server was {how}"
+            checks.append(at_most(name, lost, 0, "condition"))
+    networks, more = _networks(folder, (first, second), quick=options.quick)
+    table(networks, list(networks[0]))
+    checks += more
+    figures = {"rounds": rows, "medians": medians, "networks": networks}
     return common.finish("rpc_devices", began, figures, checks, options.json)
 
 
@@ -148,11 +163,15 @@ def _both(pools: list[WorkerPool], servers: list[_Server], built: list[Built]) -
     return len(threads) * len(built) / (time.perf_counter() - started)
 
 
-def _killed(pool: WorkerPool, server: _Server, built: list[Built]) -> int:
-    """Programs without a latency when the server is killed in the middle and started again."""
+def _disturbed(pool: WorkerPool, server: _Server, built: list[Built], how: str) -> int:
+    """Programs without a latency when the server is killed in the middle and started again, or
+    stopped, as one that hangs or whose cable is cut, until somebody starts it again."""
 
     def disturb() -> None:
         time.sleep(0.3)
+        if how == "stopped":
+            server.stop()
+            time.sleep(5)
         server.kill()
         server.start()
 
@@ -160,12 +179,97 @@ def _killed(pool: WorkerPool, server: _Server, built: list[Built]) -> int:
     thread.start()
     lost = 0
     for each in built:
-        try:
-            _measure(pool, server.spec, each)
-        except RuntimeError:
+        for _ in range(3):  # as the scheduler does it: the device was away, the work is fine
+            try:
+                _measure(pool, server.spec, each)
+            except RetryElsewhereError:
+                pool.restart()
+                continue
+            except RuntimeError:
+                lost += 1
+            break
+        else:
             lost += 1
     thread.join()
     return lost
+
+
+def _networks(
+    folder: str, cores: tuple[int, int], *, quick: bool
+) -> tuple[list[dict[str, Any]], list[Check]]:
+    """A network tuned here and through servers: what it takes, and what comes of it. The last
+    server is killed in the middle of measuring and started again."""
+    from tunefleet.core.events import StageStarted
+    from tunefleet.core.stage import StageKind
+    from tunefleet.runs.evaluation import evaluate_artifact
+
+    network, trials = ("zoo:tiny_cnn", 24) if quick else ("zoo:squeezenet", 192)
+    rows, checks = [], list[Check]()
+    for name, count, kill in (
+        ("here", 0, False), ("one server", 1, False), ("two servers", 2, False),
+        ("one server, killed", 1, True),
+    ):  # fmt: skip
+        home = Path(folder, name.replace(" ", "-"))
+        with contextlib.ExitStack() as stack:
+            servers = [_Server(core) for core in cores[:count]]
+            for index, server in enumerate(servers):
+                stack.callback(server.kill)
+                _register(home, f"server-{index}", server.spec)
+            killed: list[threading.Thread] = []
+
+            def observe(event: Any, servers=servers, killed=killed, kill=kill) -> None:  # type: ignore[no-untyped-def]
+                profiled = isinstance(event, StageStarted) and event.key.kind is StageKind.PROFILE
+                if kill and profiled and not killed:
+                    killed.append(threading.Thread(target=_restart, args=servers))
+                    killed[0].start()
+
+            context = BenchmarkContext(
+                home=home,
+                threads=1,
+                host_cores=(cores[1],),
+                device_cores=(cores[0],),
+                device=[f"server-{i}" for i in range(count)],
+            )
+            started = time.perf_counter()
+            (outcome,) = tune(
+                [network], context=context, trials=trials, observer=lambda index: observe
+            )
+            wall_s = time.perf_counter() - started
+            for thread in killed:
+                thread.join()
+        if outcome.result is None:
+            raise RuntimeError(f"{name}: {outcome.error}")
+        tuned_ms = outcome.result["tuned_ms"]["median"]
+        here_ms = evaluate_artifact(context.run_id, home)["tuned_ms"]["median"]
+        row = {
+            "measured": name, "trials": outcome.result["trials"],
+            "failed": sum(outcome.result["failures"].values()), "wall, s": wall_s,
+            "profile, s": outcome.result["wall"]["profile"], "tuned, ms": tuned_ms,
+            "same artifact here, ms": here_ms, "tuned / here": tuned_ms / here_ms,
+        }  # fmt: skip
+        rows.append(row)
+        wrong = abs(outcome.result["trials"] - trials)
+        checks.append(at_most(f"{name}: trials that are missing or more", wrong, 0, "condition"))
+    for row in rows[1:]:
+        ratio = row["tuned / here"] / rows[0]["tuned / here"]
+        checks.append(at_most(f"{row['measured']}: latency to that here", ratio, 1.1, "aim"))
+        checks.append(at_least(f"{row['measured']}: latency to that here", ratio, 0.9, "aim"))
+    return rows, checks
+
+
+def _restart(server: _Server) -> None:
+    time.sleep(0.3)
+    server.kill()
+    time.sleep(1)
+    server.start()
+
+
+def _register(home: Path, name: str, spec: DeviceSpec) -> None:
+    device = open_device(spec, 1)
+    description = device.describe()
+    device.close()
+    found = RegisteredDevice(name, spec, description, time.time())
+    DeviceRegistry(Home(home).devices).add(found)
 
 
 if __name__ == "__main__":
