@@ -156,3 +156,27 @@ def test_the_device_identity_is_stable() -> None:
 
     assert device_identity().exact == device_identity().exact
     assert device_identity("mine").exact != device_identity().exact
+
+
+def test_the_toolchain_of_a_gpu_has_the_version_of_its_compiler(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from tunefleet.compiler.toolchain import host, toolchain_identity
+    from tunefleet.core.target import CpuTarget, CudaTarget
+
+    cpu = CpuTarget("generic", 1)
+    assert host.toolchain_of(cpu) == toolchain_identity()
+    monkeypatch.setattr(host, "nvcc_version", lambda: "13.0.88")
+    monkeypatch.setattr(host.gpu, "driver_version", lambda: "12.8")
+    found = host.toolchain_of(CudaTarget("sm_80", cpu))
+    assert (found.cuda, found.driver) == ("13.0.88", "12.8")
+
+
+def test_a_machine_without_a_driver_has_no_version_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tunefleet.compiler.toolchain import gpu
+
+    def missing(name: str) -> None:
+        raise OSError(name)
+
+    monkeypatch.setattr(gpu.ctypes, "CDLL", missing)
+    assert gpu.driver_version() == ""

@@ -37,6 +37,16 @@ def test_order_of_features_does_not_matter() -> None:
     assert replace(DEVICE, isa=("fma", "avx2")).exact == DEVICE.exact
 
 
+def test_a_toolchain_for_gpus_is_another_and_one_without_is_as_ever() -> None:
+    assert TOOLCHAIN.exact == digest(["0.27.0.post1", "22", 1])
+    assert "cuda" not in TOOLCHAIN.to_json()
+    assert ToolchainIdentity.from_json(TOOLCHAIN.to_json()) == TOOLCHAIN
+    gpu = replace(TOOLCHAIN, cuda="13.0.88", driver="13.0")
+    assert ToolchainIdentity.from_json(gpu.to_json()) == gpu
+    others = (TOOLCHAIN, replace(gpu, cuda="12.9.1"), replace(gpu, driver="12.9"))
+    assert gpu.exact not in {other.exact for other in others}
+
+
 def test_tunefleets_version_does_not_invalidate_records() -> None:
     assert replace(TOOLCHAIN, tunefleet="2").exact == TOOLCHAIN.exact
 

@@ -64,17 +64,21 @@ class DeviceIdentity:
 
 @dataclass(frozen=True, slots=True)
 class ToolchainIdentity:
-    """What turned a schedule into machine code, and the rules it was measured by."""
+    """What turned a schedule into machine code, and the rules it was measured by. `cuda` is the
+    version of CUDA's compiler and `driver` of the CUDA that the driver has, both for GPUs only."""
 
     tunefleet: str
     tvm: str
     llvm: str
     measure_version: int
+    cuda: str = ""
+    driver: str = ""
 
     @property
     def exact(self) -> str:
         """tunefleet's own version does not change code or measurement, so it is left out."""
-        return digest([self.tvm, self.llvm, self.measure_version])
+        of_gpu = [self.cuda, self.driver] if self.cuda else []
+        return digest([self.tvm, self.llvm, self.measure_version, *of_gpu])
 
     @property
     def compatible(self) -> str:
@@ -82,7 +86,8 @@ class ToolchainIdentity:
         return digest(".".join(self.tvm.split(".")[:2]))
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        of_gpu = () if self.cuda else ("cuda", "driver")
+        return {name: value for name, value in asdict(self).items() if name not in of_gpu}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> ToolchainIdentity:

@@ -50,9 +50,9 @@ def source_of(spec: str | Path, options: ImportOptions) -> NetworkSource:
 
 def preparation_of(context: BenchmarkContext, source: NetworkSource) -> Preparation:
     """What its import and check are found by, on the target and the device of a context."""
-    from tunefleet.compiler.toolchain import toolchain_identity
+    from tunefleet.compiler.toolchain.host import toolchain_of
 
-    return Preparation(source, context.target, context.device, toolchain_identity())
+    return Preparation(source, context.target, context.device, toolchain_of(context.target))
 
 
 def fleet_of(context: BenchmarkContext, settings: TuneSettings) -> LocalFleet:

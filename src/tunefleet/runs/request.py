@@ -72,14 +72,14 @@ def job_spec(
 
     Raises InputError for a cost model that is not in the registry.
     """
-    from tunefleet.compiler.toolchain import toolchain_identity
+    from tunefleet.compiler.toolchain.host import toolchain_of
 
     device = context.device
     return JobSpec(
         network=NetworkInfo(source.name, source.spec, source.identity, (), ()),
         target=context.target,
         device=device,
-        toolchain=toolchain_identity(),
+        toolchain=toolchain_of(context.target),
         budget=budget,
         settings=replace(settings, search=_steered(settings.search, context, device)),
         source=source,

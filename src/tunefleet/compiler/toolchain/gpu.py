@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 from tunefleet.compiler.toolchain.loading import load_tvm
@@ -23,6 +24,17 @@ def architecture_here() -> str:
             cure="say which is meant: cuda/sm_80",
         )
     return f"sm_{str(device.compute_version).replace('.', '')}"
+
+
+def driver_version() -> str:
+    """The version of CUDA that this machine's driver has, `13.0` say; "" where there is none."""
+    version = ctypes.c_int()
+    try:
+        failed = ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
+    except (OSError, AttributeError):
+        return ""
+    major, minor = divmod(version.value, 1000)
+    return "" if failed else f"{major}.{minor // 10}"
 
 
 def check_present(target: CudaTarget) -> None:

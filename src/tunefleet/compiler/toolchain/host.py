@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from tunefleet.compiler.toolchain import gpu, load_tvm
+from tunefleet.compiler.toolchain import gpu, load_tvm, toolchain_identity
+from tunefleet.compiler.toolchain.nvcc import nvcc_version
+from tunefleet.core.identity import ToolchainIdentity
 from tunefleet.core.target import LIMITS, CpuTarget, CudaTarget, Target
 from tunefleet.errors import InputError
 from tunefleet.hardware.processor import X86_FEATURES, cpu_info
@@ -194,6 +197,14 @@ def _cuda_target(text: str, words: Sequence[str]) -> CudaTarget:
         return CudaTarget(arch, host, **limits)
     except ValueError as error:
         raise InputError(f"target '{text}': {error}", cure="write cuda/sm_80, say") from error
+
+
+def toolchain_of(target: Target) -> ToolchainIdentity:
+    """What turns schedules into code for a target. Raises SetupError where nvcc is missing."""
+    own = toolchain_identity()
+    if not isinstance(target, CudaTarget):
+        return own
+    return replace(own, cuda=nvcc_version(), driver=gpu.driver_version())
 
 
 def processors(triple: str = "") -> frozenset[str]:
