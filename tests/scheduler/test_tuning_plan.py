@@ -12,6 +12,7 @@ from tunefleet.core.budget import Budget
 from tunefleet.core.settings import SearchSettings
 from tunefleet.core.stage import (
     BuildResult,
+    Profiled,
     ProfileResult,
     SelectResult,
     StageKey,
@@ -72,7 +73,7 @@ class Mock:
         if key.kind is StageKind.BUILD:
             built = tuple(Built(c, "x.so", (), 0.1) for c in good)
             return BuildResult(built, tuple((c, FAILED) for c in bad))
-        return ProfileResult(tuple((c, Measurement((1e-3,)), 1e-3) for c in good))
+        return ProfileResult(tuple(Profiled(c, Measurement((1e-3,)), 1e-3) for c in good))
 
     def drive(self, scheduler: Scheduler, request: JobRequest, stop_after: int = 10**6) -> str:
         waiting: list[StartStage] = []

@@ -14,6 +14,7 @@ from tunefleet.core.network import NetworkInfo, TensorSpec
 from tunefleet.core.settings import SearchSettings, TuneSettings
 from tunefleet.core.stage import (
     BuildResult,
+    Profiled,
     ProfileResult,
     SelectResult,
     StageKey,
@@ -97,7 +98,7 @@ def commit_measured(store: Any, latencies_s: dict[str, float], **where: Any) -> 
     chosen = tuple(cand(name) for name in latencies_s)
     store.commit(run_of(SelectResult(chosen), **where))
     store.commit(run_of(BuildResult(built(*latencies_s)), **where))
-    results = tuple((n, measured(latency), 0.25) for n, latency in latencies_s.items())
+    results = tuple(Profiled(n, measured(latency), 0.25) for n, latency in latencies_s.items())
     store.commit(run_of(ProfileResult(results), **where))
 
 

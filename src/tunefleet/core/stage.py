@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from tunefleet.core.step import StepKind
 from tunefleet.core.trial import Built, Candidate, Failure, Measurement
@@ -56,12 +57,25 @@ class BuildResult:
     failed: tuple[tuple[str, Failure], ...] = ()
 
 
+class Profiled(NamedTuple):
+    """A candidate that was measured, in `profile_s` seconds of the device."""
+
+    candidate_id: str
+    measurement: Measurement
+    profile_s: float
+
+
 @dataclass(frozen=True, slots=True)
 class ProfileResult:
-    """By candidate id; `profile_s` is the device time of each."""
+    """What became of a batch; failures by candidate id."""
 
-    measured: tuple[tuple[str, Measurement, float], ...]
+    measured: tuple[Profiled, ...]
     failed: tuple[tuple[str, Failure], ...] = ()
+
+    @property
+    def drift(self) -> float:
+        """How far the device's reference kernel moved meanwhile, 0 where nothing was measured."""
+        return self.measured[0].measurement.drift if self.measured else 0.0
 
 
 @dataclass(frozen=True, slots=True)

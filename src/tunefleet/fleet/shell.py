@@ -217,9 +217,7 @@ class Shell:
 
 def _drift(run: StageRun | StepRun) -> float:
     """How far the device's reference kernel moved over a profile stage."""
-    if isinstance(run.result, ProfileResult) and run.result.measured:
-        return run.result.measured[0][1].drift
-    return 0.0
+    return run.result.drift if isinstance(run.result, ProfileResult) else 0.0
 
 
 def now() -> float:

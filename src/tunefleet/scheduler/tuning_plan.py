@@ -94,7 +94,8 @@ class LaneProgress:
         elif isinstance(result, BuildResult):
             self._count(iteration, len(result.failed), [])
         elif isinstance(result, ProfileResult):
-            self._count(iteration, len(result.failed), [m.latency_s for _, m, _ in result.measured])
+            latencies = [profiled.measurement.latency_s for profiled in result.measured]
+            self._count(iteration, len(result.failed), latencies)
             self._expected.pop(iteration, None)
         elif isinstance(result, UpdateResult):
             self._close(iteration)

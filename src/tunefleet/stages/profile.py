@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tunefleet.artifacts.objects import LostObjectError
 from tunefleet.core.settings import MeasureSettings
-from tunefleet.core.stage import BuildResult, ProfileResult, StageKey, StageKind
+from tunefleet.core.stage import BuildResult, Profiled, ProfileResult, StageKey, StageKind
 from tunefleet.core.trial import Built, Failure, FailureKind, Measurement
 from tunefleet.stages import work
 from tunefleet.stages.failures import failure_of
@@ -47,12 +47,12 @@ def profile(
             break
     assert chosen is not None
     drift, outcomes = chosen
-    measured: list[tuple[str, Measurement, float]] = []
+    measured: list[Profiled] = []
     failed: list[tuple[str, Failure]] = []
     for candidate, outcome in zip(built, outcomes, strict=True):
         if isinstance(outcome, Measurement):
             value = Measurement(outcome.latencies_s, drift)
-            measured.append((candidate.candidate_id, value, sum(outcome.latencies_s)))
+            measured.append(Profiled(candidate.candidate_id, value, sum(outcome.latencies_s)))
         else:
             failed.append((candidate.candidate_id, failure_of(outcome, _FAILURES)))
     note = f"reference drift {drift:+.1%}"

@@ -291,7 +291,7 @@ def tuning_curve(store: Store, job: Job) -> list[dict[str, Any]]:
             trials += len(getattr(run.result, "failed", ()))
             continue
         trials += len(run.result.measured) + len(run.result.failed)
-        found = [m.latency_s for _, m, _ in run.result.measured]
+        found = [p.measurement.latency_s for p in run.result.measured]
         if found:
             task_id = run.key.task_id
             best[task_id] = min([*found, best.get(task_id, float("inf"))])
