@@ -43,6 +43,7 @@ FAULTS = (
     "trials are lost",
     "a program is measured twice",
     "a stage is committed twice",
+    "an import or a delivery that had ended is done again",
     "a job is begun twice or not continued",
     "an exit code is wrong",
     "the last line does not say what happened",
@@ -66,6 +67,8 @@ class Contents:
     stages: int
     keys: int
     artifact: str | None
+    #: When each step of the network began that is committed.
+    steps: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -117,6 +120,14 @@ class Trial:
         for job_id, before in self.jobs.items():
             if job_id not in found or found[job_id].trials < before.trials:
                 self.fault("trials are lost", f"{what}: {before} became {found.get(job_id)}")
+            again = [
+                step
+                for step, began in before.steps.items()
+                if job_id in found and found[job_id].steps.get(step, began) != began
+            ]
+            if again:
+                text = f"{what}: job {job_id}: {again}"
+                self.fault("an import or a delivery that had ended is done again", text)
         for job_id, job in found.items():
             if job.programs != job.trials:
                 self.fault("a program is measured twice", f"{what}: job {job_id}, {job}")
@@ -297,6 +308,11 @@ def _contents(home: Path) -> dict[str, Contents]:
                 stages=len(keys),
                 keys=len(set(keys)),
                 artifact=(store.summary(job.job_id) or {}).get("artifact"),
+                steps={
+                    str(run.key.kind): run.started_at
+                    for owner in (job.job_id, job.spec.preparation.id)
+                    for run in store.steps(owner)
+                },
             )
     finally:
         store.close()
