@@ -133,7 +133,8 @@ def _tuned(task: Any, target: Any, device: Any, folder: str, trials: int) -> dic
     settings = SearchSettings(batch=trials, population=64, generations=0, pretrained="")
     request = SelectRequest(
         program=task.program, target=target, settings=settings, batch=trials, seed=1, known=(),
-        tried=frozenset(), elsewhere=(), donors=(), operator=task.operator, flops=task.flops,
+        tried=frozenset(), elsewhere=(), transfer_sources=(), operator=task.operator,
+        flops=task.flops,
     )  # fmt: skip
     chosen = select(request, task_space(task.program, target), Guide.load(None, "random", b""))
     default = build.build_default(task.program, target, "default", folder)

@@ -108,8 +108,8 @@ class Bench:
         delivery = Delivery(job.job_id, preparation, spec.settings, job)
         for kind in WINNERS:
             fleet.store.commit_step(runner.run_step(StepRequest(kind, preparation, delivery)))
-        crowned = fleet.store.winners(job.job_id)
-        traces = {t: w.candidate.trace for t, (w, _) in crowned.items() if w is not None}
+        decided = fleet.store.winners(job.job_id)
+        traces = {t: w.candidate.trace for t, (w, _) in decided.items() if w is not None}
         path = modules / file_name(name)
         compile_to(path, self.networks[name].module, self.target, traces)
 
@@ -131,7 +131,7 @@ class Bench:
     def without_scheduler(self, name: str, trials: int, seed: int) -> tuple[float, float]:
         """(wall seconds, seconds outside of stages) of one job in a plain loop."""
         from tunefleet.core.stage import STAGE_ORDER, StageKey
-        from tunefleet.stages.place import Lane
+        from tunefleet.stages.place import JobTask
         from tunefleet.stages.runner import StageRunner
 
         with tempfile.TemporaryDirectory() as home:
@@ -148,7 +148,7 @@ class Bench:
                 iteration = plan.lanes()[task_id]
                 for kind in STAGE_ORDER:
                     key = StageKey(job.job_id, task_id, iteration, kind)
-                    lane = Lane(job, live.tasks[task_id])
+                    lane = JobTask(job, live.tasks[task_id])
                     run = runner.run(lane, key, plan.batch(task_id))
                     fleet.store.commit(run)
                     stages_s += run.seconds

@@ -126,7 +126,7 @@ def ours(
     from tunefleet.core.settings import SHIPPED_MODEL, SearchSettings, TuneSettings
     from tunefleet.core.stage import StageKind
     from tunefleet.costmodel.registry import registry_of
-    from tunefleet.stages.place import Lane
+    from tunefleet.stages.place import JobTask
     from tunefleet.stages.records import known_records
 
     tasks = tasks_of(network)
@@ -138,7 +138,7 @@ def ours(
         runs = done.store.stages(job_id)
         found = {w.task.task_id: done.store.trials(job_id, w.task.task_id) for w in tasks}
         known = {
-            w.task.task_id: known_records(done.store, Lane(done.job, w.task), Tier.EXACT, 1)
+            w.task.task_id: known_records(done.store, JobTask(done.job, w.task), Tier.EXACT, 1)
             for w in tasks
         }
     ended = {

@@ -26,7 +26,7 @@ from tunefleet.core.events import (
     ResourceBack,
     ResourceQuarantined,
     StageAbandoned,
-    StageFinished,
+    StageCommitted,
     StageProgressed,
     StageStarted,
 )
@@ -70,9 +70,9 @@ def key(index: int, iteration: int, kind: StageKind, job: str = JOB) -> StageKey
     return StageKey(job, f"{index:032x}", iteration, kind)
 
 
-def finished(stage: StageKey, trials: int, elapsed_s: float) -> StageFinished:
+def finished(stage: StageKey, trials: int, elapsed_s: float) -> StageCommitted:
     run = StageRun(stage, RESULTS[stage.kind], 0.0, SECONDS[stage.kind])
-    return StageFinished(run, trials, elapsed_s)
+    return StageCommitted(run, trials, elapsed_s)
 
 
 def a_run(

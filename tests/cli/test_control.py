@@ -6,7 +6,7 @@ import pytest
 
 from tests.store.values import make_spec
 from tunefleet.core.job import JobState
-from tunefleet.fleet.controls import Wish, controls_of
+from tunefleet.fleet.controls import ControlRequest, controls_of
 from tunefleet.store import open_store
 
 from .conftest import Invoke
@@ -23,16 +23,21 @@ def home(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("verb", "wish"), [("pause", Wish.PAUSE), ("cancel", Wish.CANCEL), ("resume", Wish.RUN)]
+    ("verb", "request"),
+    [
+        ("pause", ControlRequest.PAUSE),
+        ("cancel", ControlRequest.CANCEL),
+        ("resume", ControlRequest.RUN),
+    ],
 )
 def test_a_running_job_is_told_what_is_wanted(
-    invoke: Invoke, home: Path, verb: str, wish: Wish
+    invoke: Invoke, home: Path, verb: str, request: ControlRequest
 ) -> None:
-    controls_of(home).ask(JOB, Wish.PAUSE)
+    controls_of(home).ask(JOB, ControlRequest.PAUSE)
     ended = invoke(verb, "c0ffee", "--home", str(home))
     assert (ended.code, ended.err) == (0, "")
     assert "job c0ffee00 (net)" in ended.out
-    assert controls_of(home).of(JOB) is wish
+    assert controls_of(home).of(JOB) is request
 
 
 @pytest.mark.parametrize("name", ["c0", "abcdef", JOB + "0"])

@@ -156,12 +156,12 @@ def test_decisions_fit_another_convolution(
 
     module = load_program(tasks["wide"].program)
     for program in programs(spaces["narrow"]):
-        donor = trace_of(spaces["narrow"], program)
-        adapted = spaces["wide"].adapt(donor)
+        source = trace_of(spaces["narrow"], program)
+        adapted = spaces["wide"].adapt(source)
         assert 1 <= len(adapted) <= 2
         assert (adapted.sketch == program.sketch[0]).all()
         assert all(replay(module, target, trace) for trace in spaces["wide"].traces(adapted))
-        # Of 16 and of 32 channels: the vector's factor is the donor's.
+        # Of 16 and of 32 channels: the vector's factor is the source's.
         mine = spaces["wide"].values(adapted.take(np.array([0])), int(program.sketch[0]))
         theirs = spaces["narrow"].values(program, int(program.sketch[0]))
         assert mine[3][0, -1] == theirs[3][0, -1]
@@ -169,8 +169,8 @@ def test_decisions_fit_another_convolution(
 
 def test_a_tasks_own_trace_adapts_to_itself(spaces: dict[str, Any]) -> None:
     program = programs(spaces["conv"], 1)
-    donor = trace_of(spaces["conv"], program)
-    assert spaces["conv"].adapt(donor).keys() == program.keys()
+    source = trace_of(spaces["conv"], program)
+    assert spaces["conv"].adapt(source).keys() == program.keys()
 
 
 @pytest.mark.parametrize("trace", ["", "nonsense", "[]", "[[],[]]", "[[[1,2,3,4]],[]]", "{}"])
@@ -199,10 +199,10 @@ def test_strange_decisions_raise_nothing(decision: Any, spaces: dict[str, Any]) 
 
 def test_a_trace_of_something_else_gives_no_program(spaces: dict[str, Any]) -> None:
     transpose = spaces["transpose"]
-    donor = trace_of(transpose, transpose.sample(1, np.random.default_rng(0)))
-    assert len(spaces["conv"].adapt(donor)) == 0
-    assert spaces["conv"].read(donor) is None
-    assert len(transpose.adapt(donor)) == 1
+    source = trace_of(transpose, transpose.sample(1, np.random.default_rng(0)))
+    assert len(spaces["conv"].adapt(source)) == 0
+    assert spaces["conv"].read(source) is None
+    assert len(transpose.adapt(source)) == 1
 
 
 @pytest.mark.parametrize("name", ["conv", "narrow", "matmul", "mean", "transpose"])

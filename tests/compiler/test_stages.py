@@ -105,18 +105,18 @@ def test_a_donated_trace_comes_first(
     candidates: tuple[Candidate, ...], conv_task: Any, target: Any
 ) -> None:
     proposal = candidates[2]
-    found = selected(request(conv_task, target, donors=(proposal.trace,), seed=77), None)
+    found = selected(request(conv_task, target, transfer_sources=(proposal.trace,), seed=77), None)
     assert found.candidates[0].candidate_id == proposal.candidate_id
 
 
-def test_a_model_says_which_donor_comes_first_but_the_tasks_own_programs_precede(
+def test_a_model_says_which_transfer_source_comes_first_but_the_tasks_own_programs_precede(
     candidates: tuple[Candidate, ...], conv_task: Any, target: Any
 ) -> None:
     from tunefleet.search.guide import Guide
 
     guide, number = Guide(LongInner(), None), len(candidates)
     asked = request(
-        conv_task, target, donors=tuple(c.trace for c in candidates), batch=2 * number
+        conv_task, target, transfer_sources=tuple(c.trace for c in candidates), batch=2 * number
     )  # fmt: skip
     found = selected(asked, guide).candidates[:number]
     assert {c.candidate_id for c in found} == {c.candidate_id for c in candidates}
@@ -129,22 +129,28 @@ def test_a_model_says_which_donor_comes_first_but_the_tasks_own_programs_precede
     ]  # fmt: skip
 
 
-def test_donors_take_half_a_batch_of_a_model(
+def test_transfer_sources_take_half_a_batch_of_a_model(
     candidates: tuple[Candidate, ...], conv_task: Any, target: Any
 ) -> None:
     from tunefleet.search.guide import Guide
 
     settings = replace(SETTINGS, random_share=0.0)
     asked = request(
-        conv_task, target, settings=settings, donors=tuple(c.trace for c in candidates), batch=2
-    )  # fmt: skip
+        conv_task,
+        target,
+        settings=settings,
+        transfer_sources=tuple(c.trace for c in candidates),
+        batch=2,
+    )
     first, second = selected(asked, Guide(LongInner(), None)).candidates
     assert first.candidate_id in {c.candidate_id for c in candidates}
     assert second.score > first.score
 
 
-def test_a_donor_that_does_not_fit_is_passed_over(conv_task: Any, target: Any) -> None:
-    assert selected(request(conv_task, target, donors=("[[],[]]", "nonsense")), None).candidates
+def test_a_transfer_source_that_does_not_fit_is_passed_over(conv_task: Any, target: Any) -> None:
+    assert selected(
+        request(conv_task, target, transfer_sources=("[[],[]]", "nonsense")), None
+    ).candidates
 
 
 def test_a_built_candidate_is_a_library(built: Built) -> None:

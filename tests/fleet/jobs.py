@@ -101,7 +101,7 @@ def search(
 def main(home: str, trials: str) -> None:
     """Run or resume two jobs in a process of its own, to be killed by a test."""
     from tunefleet.compiler.toolchain.host import native_target
-    from tunefleet.core.events import StageFinished
+    from tunefleet.core.events import StageCommitted
     from tunefleet.stages.importing import import_network
     from tunefleet.store import open_store
     from tunefleet.workers.machine import Machine
@@ -112,7 +112,7 @@ def main(home: str, trials: str) -> None:
     jobs = [open_job(store, network, int(trials)) for network in networks]
 
     def tell(event: object) -> None:
-        if isinstance(event, StageFinished):
+        if isinstance(event, StageCommitted):
             print(event.run.key.kind, event.trials_done, flush=True)
 
     print("ready", flush=True)

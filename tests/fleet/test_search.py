@@ -10,12 +10,12 @@ import pytest
 
 from tests.fleet.jobs import SETTINGS, choose_winners, open_job, place_of, search
 from tests.store.values import cand, commit_measured
-from tunefleet.core.events import LaneUpdated, StageFinished
+from tunefleet.core.events import LaneUpdated, StageCommitted
 from tunefleet.core.identity import Tier
 from tunefleet.core.stage import BuildResult, SelectResult, StageKey, StageKind
 from tunefleet.core.trial import Failure, FailureKind, Measurement
 from tunefleet.stages import profile, work
-from tunefleet.stages.place import Lane
+from tunefleet.stages.place import JobTask
 from tunefleet.stages.result import tuning_curve
 from tunefleet.stages.runner import StageRunner
 from tunefleet.store import MemoryStore
@@ -58,7 +58,7 @@ def test_every_task_is_tried(done: Any) -> None:
 
 def test_stages_of_a_lane_come_in_order(done: Any) -> None:
     _, _, events = done
-    runs = [e.run for e in events if isinstance(e, StageFinished)]
+    runs = [e.run for e in events if isinstance(e, StageCommitted)]
     for task_id in {r.key.task_id for r in runs}:
         kinds = [r.key.kind for r in runs if r.key.task_id == task_id]
         complete = kinds[: len(kinds) // 4 * 4]
@@ -81,7 +81,7 @@ def test_the_curve_never_rises(done: Any) -> None:
 def test_a_finished_job_does_nothing_more(done: Any, machine: Any) -> None:
     store, job, _ = done
     events = drive(store, machine, job)
-    assert not [e for e in events if isinstance(e, StageFinished)]
+    assert not [e for e in events if isinstance(e, StageCommitted)]
 
 
 def test_winners_are_verified(done: Any, machine: Any) -> None:
@@ -119,12 +119,12 @@ def test_only_a_task_that_has_been_tuned_lends_its_schedule(
     settings = replace(SETTINGS, search=replace(SETTINGS.search, pretrained=""))
     job = open_job(store, tiny, 99, settings)
     tasks = [w.task for w in store.tasks(job.job_id)]
-    donor, task = next(
+    source, task = next(
         (a, b) for a, b in itertools.permutations(tasks, 2)
         if a.operator == b.operator and a.shapes.count("x") == b.shapes.count("x")
     )  # fmt: skip
     latencies = {str(n): 1e-3 + n for n in range(trials)}
-    commit_measured(store, latencies, job_id=job.job_id, task_id=donor.task_id)
+    commit_measured(store, latencies, job_id=job.job_id, task_id=source.task_id)
     asked: list[Any] = []
 
     def call(function: Any, request: Any, *rest: Any) -> SelectResult:
@@ -134,8 +134,8 @@ def test_only_a_task_that_has_been_tuned_lends_its_schedule(
     lead = SimpleNamespace(call=call)
     machine: Any = SimpleNamespace(target=job.spec.target, lead=lead, scratch=tmp_path)
     key = StageKey(job.job_id, task.task_id, 0, StageKind.SELECT)
-    StageRunner(place_of(store, machine)).run(Lane(job, task), key, 4)
-    assert asked[0].donors == (cand("0").trace,) * lent
+    StageRunner(place_of(store, machine)).run(JobTask(job, task), key, 4)
+    assert asked[0].transfer_sources == (cand("0").trace,) * lent
 
 
 def test_records_of_another_device_are_not_reused_as_they_are(done: Any) -> None:

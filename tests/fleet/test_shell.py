@@ -18,7 +18,7 @@ from tunefleet.core.events import (
     JobHeld,
     ResourceQuarantined,
     StageAbandoned,
-    StageFinished,
+    StageCommitted,
 )
 from tunefleet.core.importing import NetworkSource
 from tunefleet.core.job import Job, JobState
@@ -34,7 +34,7 @@ from tunefleet.core.step import (
     StepRun,
 )
 from tunefleet.errors import JobError
-from tunefleet.fleet.controls import Controls, Wish
+from tunefleet.fleet.controls import ControlRequest, Controls
 from tunefleet.fleet.executor import Assignment, Report
 from tunefleet.fleet.live import Ending, Live, Search, Steps
 from tunefleet.fleet.shell import Shell
@@ -117,11 +117,11 @@ class FakeExecutor:
 
 class Bench:
     def __init__(self, *names: str, trials: int = 12, lease_s: float = 0.05) -> None:
-        self.wishes: dict[str, Wish] = {}
+        self.requests: dict[str, ControlRequest] = {}
         self.shell = Shell(
             Scheduler(Predictive(), in_flight=3),
             lease_s,
-            lambda job: self.wishes.get(job, Wish.RUN),
+            lambda job: self.requests.get(job, ControlRequest.RUN),
         )
         self.mocks = {name: Mock(plan_of(2, trials)) for name in names}
         self.events: dict[str, list[Any]] = {name: [] for name in names}
@@ -237,7 +237,7 @@ def test_a_silent_resource_costs_an_attempt_and_nothing_else() -> None:
     assert abandoned.key.kind is StageKind.PROFILE
     again = [a for a in bench.device.started if a.key == abandoned.key]
     assert [a.attempt for a in again] == [1, 2]
-    keys = [e.run.key for e in bench.of("a", StageFinished)]
+    keys = [e.run.key for e in bench.of("a", StageCommitted)]
     assert len(set(keys)) == len(keys)
 
 
@@ -262,7 +262,7 @@ def test_an_error_ends_its_job_and_no_other() -> None:
 
 def test_a_cancelled_job_leaves_the_others_alone() -> None:
     bench = Bench("a", "b", trials=60)
-    threading.Timer(0.03, bench.wishes.update, ({"a": Wish.CANCEL},)).start()
+    threading.Timer(0.03, bench.requests.update, ({"a": ControlRequest.CANCEL},)).start()
     endings = bench.shell.run()
     assert endings["a"].end is JobEnd.CANCELLED
     assert bench.mocks["b"].plan.trials == 60
@@ -270,7 +270,7 @@ def test_a_cancelled_job_leaves_the_others_alone() -> None:
 
 def test_a_paused_job_starts_nothing_until_it_is_resumed() -> None:
     bench = Bench("a", trials=40)
-    bench.wishes["a"] = Wish.PAUSE
+    bench.requests["a"] = ControlRequest.PAUSE
     seen: list[int] = []
 
     def look() -> None:
@@ -278,7 +278,7 @@ def test_a_paused_job_starts_nothing_until_it_is_resumed() -> None:
 
     threading.Timer(0.15, look).start()
     threading.Timer(0.3, look).start()
-    threading.Timer(0.35, bench.wishes.clear).start()
+    threading.Timer(0.35, bench.requests.clear).start()
     assert bench.shell.run()["a"].end is JobEnd.DONE
     assert seen[0] == seen[1]
     assert len(bench.of("a", JobHeld)) == len(bench.of("a", JobContinued)) == 1
@@ -298,10 +298,10 @@ def test_a_drifting_device_is_quarantined_and_says_so(monkeypatch: pytest.Monkey
     assert "reference kernel" in told[0].reason
 
 
-def test_wishes_outlive_the_process_that_has_them(tmp_path: Path) -> None:
-    Controls(tmp_path / "new").ask("a", Wish.PAUSE)
+def test_requests_outlive_the_process_that_has_them(tmp_path: Path) -> None:
+    Controls(tmp_path / "new").ask("a", ControlRequest.PAUSE)
     later = Controls(tmp_path / "new")
-    assert later.of("a") is Wish.PAUSE
-    assert later.of("b") is Wish.RUN
-    later.ask("a", Wish.RUN)
-    assert later.of("a") is Wish.RUN
+    assert later.of("a") is ControlRequest.PAUSE
+    assert later.of("b") is ControlRequest.RUN
+    later.ask("a", ControlRequest.RUN)
+    assert later.of("a") is ControlRequest.RUN

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tunefleet import BenchmarkContext
-from tunefleet.core.events import Event, Observer, StageFinished
+from tunefleet.core.events import Event, Observer, StageCommitted
 from tunefleet.dataset import codecs, parquet
 from tunefleet.dataset.codecs.metaschedule import steps_of
 from tunefleet.errors import InputError
@@ -33,7 +33,7 @@ def stopping_after(stages: int) -> Callable[[int], Observer]:
     finished: list[Event] = []
 
     def observe(event: Event) -> None:
-        if isinstance(event, StageFinished):
+        if isinstance(event, StageCommitted):
             finished.append(event)
             if len(finished) == stages:
                 raise KeyboardInterrupt

@@ -15,7 +15,7 @@ from tests.devices import programs
 from tests.fleet.jobs import SETTINGS
 from tunefleet import BenchmarkContext, Session, tune
 from tunefleet.core.device import DeviceSpec, RegisteredDevice, RpcAddress
-from tunefleet.core.events import StageFinished, StageStarted
+from tunefleet.core.events import StageCommitted, StageStarted
 from tunefleet.core.home import Home
 from tunefleet.core.stage import StageKind
 from tunefleet.errors import InputError, RetryElsewhereError
@@ -107,7 +107,7 @@ def test_a_server_that_is_killed_in_the_middle_costs_no_trial(tmp_path: Path) ->
     assert outcome.result is not None, outcome.error
     assert outcome.result["trials"] == TRIALS
     assert outcome.result["failures"] == {}
-    profiles = [e for e in events if isinstance(e, StageFinished)]
+    profiles = [e for e in events if isinstance(e, StageCommitted)]
     assert len({e.run.key for e in profiles}) == len(profiles)
 
 

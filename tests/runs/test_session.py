@@ -17,7 +17,7 @@ from tunefleet.core.events import Event, JobContinued, JobHeld, JobOpened, Note,
 from tunefleet.core.job import JobState
 from tunefleet.core.step import DELIVERY, PREPARATION, WINNERS
 from tunefleet.errors import InputError, JobError, StepOrderError, TunefleetError
-from tunefleet.fleet.controls import Controls, Wish
+from tunefleet.fleet.controls import ControlRequest, Controls
 from tunefleet.store import open_store
 
 pytestmark = pytest.mark.tvm
@@ -253,11 +253,11 @@ def test_a_job_is_paused_and_cancelled_while_it_is_delivered(tmp_path: Path) -> 
         controls = Controls(tmp_path / "control")
         job_id = next((e.job_id for e in told if isinstance(e, JobOpened)), "")
         if isinstance(event, PhaseStarted) and event.name == "verify winners":
-            controls.ask(job_id, Wish.PAUSE)
+            controls.ask(job_id, ControlRequest.PAUSE)
         elif isinstance(event, JobHeld):
-            controls.ask(job_id, Wish.RUN)
+            controls.ask(job_id, ControlRequest.RUN)
         elif isinstance(event, PhaseStarted) and event.name == "compile":
-            controls.ask(job_id, Wish.CANCEL)
+            controls.ask(job_id, ControlRequest.CANCEL)
 
     with (
         Session(BenchmarkContext(home=tmp_path, threads=1), observe) as session,

@@ -15,7 +15,7 @@ from tunefleet import BenchmarkContext, tune
 from tunefleet.core.events import JobEnded, JobOpened, PhaseStarted, StageStarted
 from tunefleet.core.job import JobState
 from tunefleet.errors import InputError
-from tunefleet.fleet.controls import Controls, Wish
+from tunefleet.fleet.controls import ControlRequest, Controls
 from tunefleet.runs.tuning import Tuned
 from tunefleet.store import open_store
 
@@ -137,7 +137,7 @@ def test_a_cancelled_network_says_so_and_the_other_is_delivered(
             searched = isinstance(event, StageStarted) and moment == "search"
             delivered = isinstance(event, PhaseStarted) and event.name == "verify winners"
             if searched or delivered:
-                Controls(tmp_path / "control").ask(jobs[0], Wish.CANCEL)
+                Controls(tmp_path / "control").ask(jobs[0], ControlRequest.CANCEL)
 
         return watch
 

@@ -18,7 +18,7 @@ from tunefleet.errors import InputError, InternalError
 
 from . import values as v
 from .conformance_jobs import Jobs, Tasks
-from .conformance_results import Champions, Records, Winners, record_ids
+from .conformance_results import BestRecords, Records, Winners, record_ids
 from .conformance_stages import Commits, Reading, Windows
 from .conformance_steps import StepLog, step
 
@@ -38,7 +38,7 @@ OF_TASK: dict[str, Any] = {
     "commit": lambda s: s.commit(StageRun(KEY, SelectResult(()), 0.0, 1.0)),
     "stage": lambda s: s.stage(KEY),
     "trials of a task": lambda s: s.trials("job", "t"),
-    "crown": lambda s: s.crown("job", "t", None, None),
+    "select_winner": lambda s: s.select_winner("job", "t", None, None),
 }
 OF_STORE: dict[str, Any] = {
     "open_job": lambda s: s.open_job(v.make_spec(), job_id="job", now=0.0),
@@ -83,6 +83,6 @@ class Errors:
 
 
 class StoreConformance(
-    Jobs, Tasks, Commits, Reading, Windows, StepLog, Records, Champions, Winners, Errors
+    Jobs, Tasks, Commits, Reading, Windows, StepLog, Records, BestRecords, Winners, Errors
 ):
     """Every sentence of the contract. The groups are not collected by themselves."""

@@ -14,7 +14,7 @@ from tunefleet.core.stage import (
 )
 from tunefleet.core.trial import Failure, FailureKind, Trial
 from tunefleet.errors import InputError
-from tunefleet.store import Champion, Record
+from tunefleet.store import BestRecord, Record
 
 from . import values as v
 
@@ -121,13 +121,13 @@ class Records:
 
 
 class Winners:
-    def test_none_before_the_crowning(self, store: Any, job: str) -> None:
+    def test_none_before_the_selection(self, store: Any, job: str) -> None:
         assert store.winners(job) == {}
 
     def test_a_winner_and_a_default_read_back(self, store: Any, job: str) -> None:
         winner = v.make_trial("a", 1e-3)
-        store.crown(job, "t", winner, {"max_error": 1e-6, "rounds": [1, 2]})
-        store.crown(job, "u", None, "nothing was faster")
+        store.select_winner(job, "t", winner, {"max_error": 1e-6, "rounds": [1, 2]})
+        store.select_winner(job, "u", None, "nothing was faster")
         checks = {"max_error": 1e-6, "rounds": [1, 2]}
         expected = {"t": (winner, checks), "u": (None, "nothing was faster")}
         assert expected == store.winners(job)
@@ -135,46 +135,46 @@ class Winners:
     def test_its_measurement_may_be_newer_than_its_trial(self, store: Any, job: str) -> None:
         v.commit_measured(store, {"a": 1e-3})
         again = replace(store.trials(job)[0], outcome=v.measured(1.1e-3, 1.2e-3))
-        store.crown(job, "t", again, None)
+        store.select_winner(job, "t", again, None)
         assert {"t": (again, None)} == store.winners(job)
         assert [t.latency_s for t in store.trials(job)] == [1e-3]
 
     def test_repeating_replaces_the_entry(self, store: Any, job: str) -> None:
-        store.crown(job, "t", v.make_trial("a", 1e-3), 1)
-        store.crown(job, "t", v.make_trial("b", 2e-3), 2)
+        store.select_winner(job, "t", v.make_trial("a", 1e-3), 1)
+        store.select_winner(job, "t", v.make_trial("b", 2e-3), 2)
         assert {"t": (v.make_trial("b", 2e-3), 2)} == store.winners(job)
 
     def test_winners_are_of_their_job(self, store: Any, job: str) -> None:
         v.open_with_task(store, "other")
-        store.crown("other", "t", v.make_trial("a", 1e-3), None)
+        store.select_winner("other", "t", v.make_trial("a", 1e-3), None)
         assert store.winners(job) == {}
 
     def test_a_failed_trial_cannot_win(self, store: Any, job: str) -> None:
         with pytest.raises(InputError, match="failed"):
-            store.crown(job, "t", Trial(v.cand("a"), 0, v.WRONG), None)
+            store.select_winner(job, "t", Trial(v.cand("a"), 0, v.WRONG), None)
 
     def test_checks_are_json(self, store: Any, job: str) -> None:
         with pytest.raises(InputError, match="checks"):
-            store.crown(job, "t", None, object())
+            store.select_winner(job, "t", None, object())
 
     def test_the_fastest_of_all_jobs_stands_in_the_best_only_table(self, store: Any) -> None:
         for job_id, latency_s in (("one", 2e-3), ("two", 1e-3), ("three", 3e-3)):
             v.open_with_task(store, job_id)
-            store.crown(job_id, "t", v.make_trial("of " + job_id, latency_s), None)
+            store.select_winner(job_id, "t", v.make_trial("of " + job_id, latency_s), None)
         expected = Record("t", "two", v.cand("of two"), v.measured(1e-3), v.DEVICE, v.TOOLCHAIN)
         assert expected == store.best("t", v.DEVICE, v.TOOLCHAIN)
 
     def test_each_device_and_toolchain_has_a_best_of_its_own(self, store: Any) -> None:
         v.open_with_task(store, "here")
         v.open_with_task(store, "there", device=v.SISTER)
-        store.crown("here", "t", v.make_trial("a", 2e-3), None)
-        store.crown("there", "t", v.make_trial("b", 1e-3), None)
+        store.select_winner("here", "t", v.make_trial("a", 2e-3), None)
+        store.select_winner("there", "t", v.make_trial("b", 1e-3), None)
         assert store.best("t", v.DEVICE, v.TOOLCHAIN).job_id == "here"
         assert store.best("t", v.SISTER, v.TOOLCHAIN).job_id == "there"
         assert store.best("t", v.DEVICE, v.PATCHED) is None
 
     def test_a_default_enters_no_best(self, store: Any, job: str) -> None:
-        store.crown(job, "t", None, None)
+        store.select_winner(job, "t", None, None)
         assert store.best("t", v.DEVICE, v.TOOLCHAIN) is None
 
     @pytest.mark.parametrize(
@@ -185,17 +185,17 @@ class Winners:
     ) -> None:
         for job_id, latency_s in (("one", 2e-3), ("two", 1e-3)):
             v.open_with_task(store, job_id)
-            store.crown(job_id, "t", v.make_trial(job_id, latency_s), None)
-        store.crown("two", "t", again and v.make_trial("two", again), None)
+            store.select_winner(job_id, "t", v.make_trial(job_id, latency_s), None)
+        store.select_winner("two", "t", again and v.make_trial("two", again), None)
         assert expected == store.best("t", v.DEVICE, v.TOOLCHAIN).job_id
 
-    def test_crowning_again_changes_nothing(self, store: Any) -> None:
+    def test_selecting_again_changes_nothing(self, store: Any) -> None:
         for job_id in ("one", "two"):
             v.open_with_task(store, job_id)
-            store.crown(job_id, "t", v.make_trial(job_id, 1e-3), None)
+            store.select_winner(job_id, "t", v.make_trial(job_id, 1e-3), None)
         before = store.best("t", v.DEVICE, v.TOOLCHAIN)
         for job_id in ("two", "one"):
-            store.crown(job_id, "t", v.make_trial(job_id, 1e-3), None)
+            store.select_winner(job_id, "t", v.make_trial(job_id, 1e-3), None)
         assert before == store.best("t", v.DEVICE, v.TOOLCHAIN)
 
     def test_a_rejected_candidate_becomes_a_failure_where_it_was_measured(self, store: Any) -> None:
@@ -205,7 +205,7 @@ class Winners:
             v.open_with_task(store, job_id, **place)
             v.commit_measured(store, {"bad": 1e-3, "good": 2e-3}, job_id=job_id)
         profile = store.stages("two")[-1]
-        store.crown("one", "t", v.make_trial("good", 2e-3), None, [("bad", v.WRONG)])
+        store.select_winner("one", "t", v.make_trial("good", 2e-3), None, [("bad", v.WRONG)])
         for job_id in ("one", "two"):
             assert [v.WRONG, v.measured(2e-3)] == [t.outcome for t in store.trials(job_id)]
         assert [t.latency_s for t in store.trials("sister")] == [1e-3, 2e-3]
@@ -215,22 +215,22 @@ class Winners:
     def test_a_rejection_is_of_its_task(self, store: Any, job: str) -> None:
         for task_id in "tu":
             v.commit_measured(store, {"a": 1e-3}, task_id=task_id)
-        store.crown(job, "u", None, None, [("a", v.WRONG), ("never tried", v.WRONG)])
+        store.select_winner(job, "u", None, None, [("a", v.WRONG), ("never tried", v.WRONG)])
         assert [t.latency_s for t in store.trials(job)] == [1e-3, None]
 
     def test_rejecting_again_changes_nothing(self, store: Any, job: str) -> None:
         v.commit_measured(store, {"a": 1e-3, "b": 2e-3})
         for _ in range(2):
-            store.crown(job, "t", None, None, [("a", v.WRONG)])
+            store.select_winner(job, "t", None, None, [("a", v.WRONG)])
             assert [t.latency_s for t in store.trials(job)] == [None, 2e-3]
 
 
-class Champions:
+class BestRecords:
     """The fastest program of every task with an operator."""
 
     def found(self, store: Any, operator: str = "conv2d", **asked: Any) -> list[tuple[str, float]]:
         device, toolchain = asked.get("device", v.DEVICE), asked.get("toolchain", v.TOOLCHAIN)
-        return [(c.task_id, c.latency_s) for c in store.champions(operator, device, toolchain)]
+        return [(c.task_id, c.latency_s) for c in store.best_records(operator, device, toolchain)]
 
     def test_each_task_has_its_fastest_over_all_jobs(self, store: Any, job: str) -> None:
         v.open_with_task(store, "other")
@@ -239,7 +239,7 @@ class Champions:
         v.commit_measured(store, {"d": 4e-3}, task_id="u")
         assert self.found(store) == [("t", 1e-3), ("u", 4e-3)]
 
-    def test_trials_of_all_jobs_count_for_a_champion_failures_do_not(
+    def test_trials_of_all_jobs_count_for_a_best_record_failures_do_not(
         self, store: Any, job: str
     ) -> None:
         v.open_with_task(store, "other")
@@ -248,19 +248,19 @@ class Champions:
         v.commit_measured(store, {"d": 4e-3}, task_id="u")
         v.commit_failed(store, "bad", v.CRASH, task_id="u", iteration=1)
         assert [t.latency_s for t in store.trials(job, "u")] == [4e-3, None]
-        found = store.champions("conv2d", v.DEVICE, v.TOOLCHAIN, measured=2)
+        found = store.best_records("conv2d", v.DEVICE, v.TOOLCHAIN, measured=2)
         assert [(c.task_id, c.latency_s) for c in found] == [("t", 1e-3)]
-        assert store.champions("conv2d", v.DEVICE, v.TOOLCHAIN, measured=3) == []
+        assert store.best_records("conv2d", v.DEVICE, v.TOOLCHAIN, measured=3) == []
 
-    def test_a_champion_says_what_its_task_is(self, store: Any, job: str) -> None:
+    def test_a_best_record_says_what_its_task_is(self, store: Any, job: str) -> None:
         v.commit_measured(store, {"a": 2e-3})
-        expected = Champion("t", "1x3x8x8", 1e6, v.cand("a").trace, 2e-3)
-        assert [expected] == store.champions("conv2d", v.DEVICE, v.TOOLCHAIN)
+        expected = BestRecord("t", "1x3x8x8", 1e6, v.cand("a").trace, 2e-3)
+        assert [expected] == store.best_records("conv2d", v.DEVICE, v.TOOLCHAIN)
 
     def test_the_earliest_of_equals_stands(self, store: Any, job: str) -> None:
         v.commit_measured(store, {"b": 1e-3, "a": 1e-3})
-        [champion] = store.champions("conv2d", v.DEVICE, v.TOOLCHAIN)
-        assert champion.trace == v.cand("b").trace
+        [best_record] = store.best_records("conv2d", v.DEVICE, v.TOOLCHAIN)
+        assert best_record.trace == v.cand("b").trace
 
     def test_failures_and_other_operators_are_left_out(self, store: Any, job: str) -> None:
         v.commit_failed(store, "bad", v.CRASH)

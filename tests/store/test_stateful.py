@@ -134,8 +134,10 @@ class BothStores(RuleBasedStateMachine):
         self.ask(lambda store: store.stages_between(start, end))
 
     @rule(job_id=job_ids, task_id=task_ids, winner=winners, rejected=some_failures)
-    def crown(self, job_id: str, task_id: str, winner: Trial | None, rejected: Any) -> None:
-        self.ask(lambda store: store.crown(job_id, task_id, winner, {"by": [job_id]}, rejected))
+    def select_winner(self, job_id: str, task_id: str, winner: Trial | None, rejected: Any) -> None:
+        self.ask(
+            lambda store: store.select_winner(job_id, task_id, winner, {"by": [job_id]}, rejected)
+        )
 
     @rule(job_id=job_ids, state=st.sampled_from(JobState), summary=st.sampled_from([None, [1]]))
     def finish(self, job_id: str, state: JobState, summary: Any) -> None:

@@ -12,7 +12,7 @@ from tunefleet.errors import InputError
 
 if TYPE_CHECKING:
     from tunefleet.core.job import Job
-    from tunefleet.fleet.controls import Wish
+    from tunefleet.fleet.controls import ControlRequest
 
 JobName = Annotated[
     str,
@@ -31,9 +31,9 @@ def pause(
     traceback: options.Traceback = False,
 ) -> None:
     """Let what runs of a job finish and start nothing more of it, until `resume`."""
-    from tunefleet.fleet.controls import Wish
+    from tunefleet.fleet.controls import ControlRequest
 
-    found = _ask(job, home, Wish.PAUSE)
+    found = _ask(job, home, ControlRequest.PAUSE)
     _tell(json, found, "paused", f"is paused; tunefleet resume {found.job_id[:8]} continues it")
 
 
@@ -44,9 +44,9 @@ def resume(
     traceback: options.Traceback = False,
 ) -> None:
     """Continue a paused job."""
-    from tunefleet.fleet.controls import Wish
+    from tunefleet.fleet.controls import ControlRequest
 
-    _tell(json, _ask(job, home, Wish.RUN), "running", "goes on")
+    _tell(json, _ask(job, home, ControlRequest.RUN), "running", "goes on")
 
 
 def cancel(
@@ -56,9 +56,9 @@ def cancel(
     traceback: options.Traceback = False,
 ) -> None:
     """End a job now; its trials are kept as records."""
-    from tunefleet.fleet.controls import Wish
+    from tunefleet.fleet.controls import ControlRequest
 
-    found = _ask(job, home, Wish.CANCEL)
+    found = _ask(job, home, ControlRequest.CANCEL)
     _tell(json, found, "cancelled", "is cancelled; its records are kept")
 
 
@@ -67,7 +67,7 @@ def _tell(json: str | None, job: Job, state: str, text: str) -> None:
     output.tell(json, value, lambda: typer.echo(f"{_named(job)} {text}"))
 
 
-def _ask(name: str, home: Path | None, wish: Wish) -> Job:
+def _ask(name: str, home: Path | None, request: ControlRequest) -> Job:
     from tunefleet.core.home import default_home
     from tunefleet.core.job import JobState
     from tunefleet.fleet.controls import controls_of
@@ -84,7 +84,7 @@ def _ask(name: str, home: Path | None, wish: Wish) -> Job:
         store.close()
     if job.state is not JobState.RUNNING:
         raise InputError(f"{_named(job)} is {job.state}", cure="nothing of it runs")
-    controls_of(home).ask(job.job_id, wish)
+    controls_of(home).ask(job.job_id, request)
     return job
 
 

@@ -16,7 +16,7 @@ from tunefleet.cli.board import Board
 from tunefleet.cli.outcome import one_line
 from tunefleet.cli.overview import Overview, Told
 from tunefleet.cli.view import Panel, log_line
-from tunefleet.core.events import Event, JobEnded, JobOpened, Observer, PhaseStarted, StageFinished
+from tunefleet.core.events import Event, JobEnded, JobOpened, Observer, PhaseStarted, StageCommitted
 from tunefleet.core.stage import StageKind
 
 #: Seconds between two pictures; more while a device measures, which may share its cores.
@@ -96,7 +96,7 @@ class LineView(View):
             self._print(f"{self._prefix(index)}job {event.job_id[:8]} {how}: {network}")
         elif isinstance(event, JobEnded):
             self._print(f"{self._prefix(index)}{_ending(event)}")
-        elif isinstance(event, StageFinished) and event.run.key.kind is StageKind.UPDATE:
+        elif isinstance(event, StageCommitted) and event.run.key.kind is StageKind.UPDATE:
             self._unsaid.setdefault(index)
             if now - self._last >= _LINE_INTERVAL_S:
                 self._say_round(next(iter(self._unsaid)), now)

@@ -21,7 +21,7 @@ from tunefleet.core.events import (
     ResourceBack,
     ResourceQuarantined,
     StageAbandoned,
-    StageFinished,
+    StageCommitted,
     StageProgressed,
     StageStarted,
 )
@@ -108,7 +108,7 @@ class Progress:
                 self._first = self._first or (now, self.trials)
             case StageProgressed(key, done, total) if key in self.running:
                 self.running[key] = replace(self.running[key], done=done, total=total)
-            case StageFinished():
+            case StageCommitted():
                 self._finish(event, now)
             case StageAbandoned(key):
                 self.running.pop(key, None)
@@ -119,7 +119,7 @@ class Progress:
             self.notes.append(note)
         return note
 
-    def _finish(self, event: StageFinished, now: float) -> None:
+    def _finish(self, event: StageCommitted, now: float) -> None:
         kind = event.run.key.kind
         self.spent[kind] = self.spent.get(kind, 0.0) + event.run.seconds
         self._elapsed = (event.elapsed_s, now)

@@ -78,7 +78,7 @@ class StageProgressed:
 
 
 @dataclass(frozen=True, slots=True)
-class StageFinished:
+class StageCommitted:
     run: StageRun
     trials_done: int
     elapsed_s: float
@@ -135,7 +135,7 @@ Event = (
     | LaneUpdated
     | StageStarted
     | StageProgressed
-    | StageFinished
+    | StageCommitted
     | StageAbandoned
     | ResourceQuarantined
     | ResourceBack

@@ -98,10 +98,10 @@ def choose_layout(
 ) -> LayoutChoice:
     """Where hosts and the device run, from what was asked for.
 
-    `siblings` names the physical core of each usable core. Without any wish both have all cores
-    and take turns, as code for all cores is measured on all of them; with fewer threads than
-    physical cores the device has the last ones to itself. Raises InputError for cores that are
-    not usable and for more threads than the device has cores.
+    `siblings` names the physical core of each usable core. Where nothing is asked for both
+    have all cores and take turns, as code for all cores is measured on all of them; with fewer
+    threads than physical cores the device has the last ones to itself. Raises InputError for cores
+    that are not usable and for more threads than the device has cores.
     """
     for who, cores in (("hosts", host_cores), ("the device", device_cores)):
         _check_usable(who, cores, usable)

@@ -9,7 +9,7 @@ from pathlib import Path
 from tunefleet.core.home import Home
 
 
-class Wish(StrEnum):
+class ControlRequest(StrEnum):
     """RUN is what is wanted of a job of which nothing was said."""
 
     RUN = "run"
@@ -18,29 +18,29 @@ class Wish(StrEnum):
 
 
 class Controls:
-    """Wishes outlive processes: a job paused stays paused when its command is given again."""
+    """Requests outlive processes: a job paused stays paused when its command is given again."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
-    def ask(self, job_id: str, wish: Wish) -> None:
+    def ask(self, job_id: str, request: ControlRequest) -> None:
         path = self._path(job_id)
-        if wish is Wish.RUN:
+        if request is ControlRequest.RUN:
             path.unlink(missing_ok=True)
             return
         self._directory.mkdir(parents=True, exist_ok=True)
         draft = path.with_suffix(".draft")
-        draft.write_text(wish)
+        draft.write_text(request)
         os.replace(draft, path)
 
-    def of(self, job_id: str) -> Wish:
+    def of(self, job_id: str) -> ControlRequest:
         """What is wanted of a job; of none (""), that it runs."""
         if not job_id:
-            return Wish.RUN
+            return ControlRequest.RUN
         try:
-            return Wish(self._path(job_id).read_text())
+            return ControlRequest(self._path(job_id).read_text())
         except (OSError, ValueError):
-            return Wish.RUN
+            return ControlRequest.RUN
 
     def _path(self, job_id: str) -> Path:
         return self._directory / job_id

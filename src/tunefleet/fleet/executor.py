@@ -16,7 +16,7 @@ from tunefleet.core.stage import StageKey, StageRun
 from tunefleet.core.step import StepRun
 from tunefleet.errors import DeviceError, RetryElsewhereError
 from tunefleet.scheduler.values import End, Resource
-from tunefleet.stages.place import Lane, LostInputError, StepRequest
+from tunefleet.stages.place import JobTask, LostInputError, StepRequest
 from tunefleet.stages.runner import StageRunner
 from tunefleet.store import Store
 from tunefleet.workers.pool import CallScope, WorkerPool
@@ -39,7 +39,7 @@ class Assignment:
     key: StageKey
     lease: int
     attempt: int
-    lane: Lane | None = None
+    lane: JobTask | None = None
     batch: int = 0
     elapsed_s: float = 0.0
     step: StepRequest | None = None

@@ -13,7 +13,7 @@ from tunefleet.core.events import (
     Observer,
     PhaseStarted,
     StageAbandoned,
-    StageFinished,
+    StageCommitted,
     StageStarted,
 )
 from tunefleet.core.job import Job
@@ -24,7 +24,7 @@ from tunefleet.fleet.executor import Assignment, Report
 from tunefleet.scheduler.plan import StepPlan
 from tunefleet.scheduler.tuning_plan import LaneProgress, TuningPlan
 from tunefleet.scheduler.values import JobEnd, JobRequest, StartStage
-from tunefleet.stages.place import Lane, StepRequest
+from tunefleet.stages.place import JobTask, StepRequest
 
 #: Steps go before searches: someone waits for what they bring.
 _PRIORITY = 8
@@ -59,7 +59,7 @@ class Live(Protocol):
 
     @property
     def obeys(self) -> str:
-        """The id of the job whose user's wishes count, or ""."""
+        """The id of the job whose control requests count, or ""."""
 
     def submitted(self) -> None: ...
 
@@ -114,7 +114,7 @@ class Search:
             key=key,
             lease=start.lease,
             attempt=start.attempt,
-            lane=Lane(self.job, self.tasks[key.task_id]),
+            lane=JobTask(self.job, self.tasks[key.task_id]),
             batch=self.plan.batch(key.task_id),
             elapsed_s=self.plan.elapsed_s(at),
             again=start.again,
@@ -128,7 +128,7 @@ class Search:
         if not isinstance(run, StageRun):
             self.observer(StageAbandoned(key, cause or "its worker was ended"))
             return
-        self.observer(StageFinished(run, self.plan.trials, self.plan.elapsed_s(at)))
+        self.observer(StageCommitted(run, self.plan.trials, self.plan.elapsed_s(at)))
         self.observer(_lane_event(self.plan.progress[key.task_id]))
 
     def gave_up(self, task_id: str, reason: str) -> None:

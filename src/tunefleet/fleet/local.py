@@ -14,7 +14,7 @@ from tunefleet.core.job import Job, JobState
 from tunefleet.core.layout import MachineLayout
 from tunefleet.core.settings import TuneSettings
 from tunefleet.core.target import Target
-from tunefleet.fleet.controls import Controls, Wish, controls_of
+from tunefleet.fleet.controls import ControlRequest, Controls, controls_of
 from tunefleet.fleet.executor import LocalExecutor
 from tunefleet.fleet.live import Ending, Live, Search
 from tunefleet.fleet.shell import LEASE_S, Shell, now
@@ -22,7 +22,7 @@ from tunefleet.scheduler.core import Scheduler
 from tunefleet.scheduler.policies import POLICIES, Sequential
 from tunefleet.scheduler.tuning_plan import TuningPlan
 from tunefleet.scheduler.values import JobEnd, JobRequest, Resource, Role
-from tunefleet.stages.place import DeviceWorker, Lane, Workplace
+from tunefleet.stages.place import DeviceWorker, JobTask, Workplace
 from tunefleet.stages.records import known_records
 from tunefleet.stages.runner import StageRunner
 from tunefleet.store import Store, open_store
@@ -90,8 +90,10 @@ class LocalFleet:
 
     def shell(self, policy: str = "predictive", lease_s: float = LEASE_S) -> Shell:
         """A shell with this machine's host and the devices, to submit to and to run."""
-        wish = self.controls.of
-        return shell_on(self.machine, self.store, self._home, policy, lease_s, wish, self._devices)
+        requested = self.controls.of
+        return shell_on(
+            self.machine, self.store, self._home, policy, lease_s, requested, self._devices
+        )
 
     def search(
         self,
@@ -112,7 +114,7 @@ class LocalFleet:
     def cancelled(self, job: Job, reason: str) -> None:
         """Close a job as its user wanted; its records stay."""
         self.store.finish(job.job_id, JobState.CANCELLED, {"stopped": reason})
-        self.controls.ask(job.job_id, Wish.RUN)
+        self.controls.ask(job.job_id, ControlRequest.RUN)
 
     def close(self) -> None:
         if self._machine is not None:
@@ -129,7 +131,7 @@ def shell_on(
     home: Home,
     policy: str,
     lease_s: float = LEASE_S,
-    wish: Callable[[str], Wish] = lambda job_id: Wish.RUN,
+    requested: Callable[[str], ControlRequest] = lambda job_id: ControlRequest.RUN,
     devices: Sequence[RegisteredDevice] = (),
 ) -> Shell:
     """A shell with this machine's host joined, and with its device, or with `devices`, for each of
@@ -140,7 +142,7 @@ def shell_on(
     # round decides on older results when others are open.
     in_turn = policy == Sequential.name or (layout.time_shared and not devices)
     in_flight = 1 if in_turn else 1 + 2 * max(1, len(devices))
-    shell = Shell(Scheduler(POLICIES[policy](), in_flight), lease_s, wish)
+    shell = Shell(Scheduler(POLICIES[policy](), in_flight), lease_s, requested)
     folders = [machine.scratch, home.root]
     at = Workplace(store, machine, home, shell.progressed, shell.tell)
 
@@ -171,7 +173,7 @@ def search_of(
     tasks = store.tasks(job.job_id)
     known: dict[str, float | None] = {}
     for weighted in tasks:
-        records = known_records(store, Lane(job, weighted.task), Tier.EXACT, 1)
+        records = known_records(store, JobTask(job, weighted.task), Tier.EXACT, 1)
         if records:
             known[weighted.task.task_id] = records[0].measurement.latency_s
     plan = TuningPlan(

@@ -17,7 +17,7 @@ from tunefleet.core.events import (
 )
 from tunefleet.core.stage import ProfileResult, StageKey, StageRun
 from tunefleet.core.step import StepRun
-from tunefleet.fleet.controls import Wish
+from tunefleet.fleet.controls import ControlRequest
 from tunefleet.fleet.executor import Assignment, Executor, Report
 from tunefleet.fleet.live import Ending, Live
 from tunefleet.scheduler import values
@@ -36,13 +36,15 @@ class Shell:
     """Carries out what the scheduler says, and tells it what happened.
 
     One thread calls `run`; `submit` and `report` may be called from any. `run` returns when nothing
-    is left. `wish` says what users of other processes want of a job; it is asked at every beat.
+    is left. `requested` says what users of other processes want of a job, asked at every beat.
     """
 
-    def __init__(self, scheduler: Scheduler, lease_s: float, wish: Callable[[str], Wish]) -> None:
+    def __init__(
+        self, scheduler: Scheduler, lease_s: float, requested: Callable[[str], ControlRequest]
+    ) -> None:
         self._scheduler = scheduler
         self._lease_s = lease_s
-        self._wish = wish
+        self._requested = requested
         self._inbox: queue.SimpleQueue[Report | Live] = queue.SimpleQueue()
         self._executors: dict[str, Executor] = {}
         self._live: dict[str, Live] = {}
@@ -147,11 +149,11 @@ class Shell:
         return any(now() - self._away.get(name, now()) < AWAY_S for name in devices)
 
     def _look_after(self) -> None:
-        """Wishes, timers and heartbeats."""
+        """Control requests, timers and heartbeats."""
         if now() >= self._next_look:
             self._next_look = now() + _BEAT_S
             for job_id, live in list(self._live.items()):
-                self._heed(job_id, self._wish(live.obeys))
+                self._heed(job_id, self._requested(live.obeys))
         while self._timers and self._timers[0][0] <= now():
             _, timer = heapq.heappop(self._timers)
             self._handle(values.TimerFired(now(), timer))
@@ -164,15 +166,15 @@ class Shell:
                 del self._heard[lease]
                 self._handle(values.LeaseExpired(now(), lease))
 
-    def _heed(self, job_id: str, wish: Wish) -> None:
+    def _heed(self, job_id: str, request: ControlRequest) -> None:
         """Do what a user wants of a job."""
-        if wish is Wish.CANCEL:
+        if request is ControlRequest.CANCEL:
             self._handle(values.JobCancelled(now(), job_id))
-        elif wish is Wish.PAUSE and job_id not in self._paused:
+        elif request is ControlRequest.PAUSE and job_id not in self._paused:
             self._paused.add(job_id)
             self.tell(job_id, JobHeld("paused by its user"))
             self._handle(values.JobPaused(now(), job_id))
-        elif wish is Wish.RUN and job_id in self._paused:
+        elif request is ControlRequest.RUN and job_id in self._paused:
             self._paused.discard(job_id)
             self.tell(job_id, JobContinued())
             self._handle(values.JobResumed(now(), job_id))

@@ -245,14 +245,14 @@ class _Network:
         return [Search(job, plan, by_id, self._observer, request, self._collected)]
 
     def _collected(self, ending: Ending) -> Sequence[Live]:
-        from tunefleet.fleet.controls import Wish
+        from tunefleet.fleet.controls import ControlRequest
 
         assert self._job is not None
         if ending.end is not JobEnd.DONE:
             error = ending.error or JobError(ending.reason, cure="collect it again")
             state = JobState.CANCELLED if ending.end is JobEnd.CANCELLED else JobState.FAILED
             self._target.store.finish(self._job.job_id, state, {"stopped": ending.reason})
-            self._target.fleet.controls.ask(self._job.job_id, Wish.RUN)
+            self._target.fleet.controls.ask(self._job.job_id, ControlRequest.RUN)
             return [*self._failed(error), *self._target.next()]
         self._done(self._target.store.tasks(self._job.job_id), ending.reason)
         return self._target.next()

@@ -32,14 +32,14 @@ _OWN = frozenset({"meta_schedule.parallel", "meta_schedule.vectorize"})
 
 
 @dataclass(frozen=True, slots=True)
-class Donor:
+class TransferSource:
     """A trace up to its postprocessing: plain instructions, and decisions by instruction."""
 
     instructions: tuple[Any, ...]
     decisions: Mapping[int, Any]
 
     @classmethod
-    def parse(cls, trace: str) -> Donor | None:
+    def parse(cls, trace: str) -> TransferSource | None:
         """None when the text is no trace."""
         try:
             instructions, decisions = json.loads(trace)
@@ -51,17 +51,17 @@ class Donor:
         return cls(tuple(instructions[:end]), made)
 
 
-def adapted(donor: Donor, sketch: Sketch) -> Ints | None:
-    """Picks (2, choices) of a sketch that is built like the donor's (`build_of`); None when its
+def adapted(source: TransferSource, sketch: Sketch) -> Ints | None:
+    """Picks (2, choices) of a sketch that is built like the source's (`build_of`); None when its
     decisions are not what TVM writes.
 
-    The first takes after the donor's inner tile factors, since vectors, registers and caches do
+    The first takes after the source's inner tile factors, since vectors, registers and caches do
     not grow with the shape; the second keeps the outermost besides, which threads share.
     """
     try:
         sampled = [
-            (instruction, donor.decisions[i])
-            for i, instruction in enumerate(donor.instructions)
+            (instruction, source.decisions[i])
+            for i, instruction in enumerate(source.instructions)
             if instruction[0].startswith("Sample")
         ]
         picks = [
@@ -77,7 +77,7 @@ def adapted(donor: Donor, sketch: Sketch) -> Ints | None:
 
 
 def _nearest(choice: Choice, instruction: Any, decision: Any, outermost: float) -> int:
-    """The option of `choice` most like a donor's decision, with this weight of outermost parts."""
+    """The option of `choice` most like a source's decision, with this weight of outermost parts."""
     options = choice.options
     match choice:
         case Tile():

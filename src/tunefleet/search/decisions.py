@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tunefleet.core.forms import is_winograd
 from tunefleet.core.ids import canonical_json
-from tunefleet.search.adapt import Donor, adapted, build_of
+from tunefleet.search.adapt import TransferSource, adapted, build_of
 from tunefleet.search.choices import Ints
 from tunefleet.search.population import Population
 from tunefleet.search.sketch import Sketch
@@ -30,7 +30,7 @@ class DecisionSpace:
     sketches: tuple[Sketch, ...]
     #: Of each, the number of the task's form that it schedules (`forms.py`).
     forms: NDArray[np.int64]
-    #: Their instructions as canonical JSON, and what donors of schedules must have in common.
+    #: Their instructions as canonical JSON, and what transfer sources must have in common.
     _texts: tuple[str, ...]
     _builds: tuple[list[Any] | None, ...]
 
@@ -93,13 +93,13 @@ class DecisionSpace:
         A trace with another parallel extent (MetaSchedule's own search changes it now and then)
         or of another version of the search space is none; `adapt` takes the next of kin.
         """
-        donor = Donor.parse(trace)
-        if donor is None:
+        source = TransferSource.parse(trace)
+        if source is None:
             return None
-        text = canonical_json(donor.instructions)
+        text = canonical_json(source.instructions)
         for s, sketch in enumerate(self.sketches):
             if self._texts[s] == text:
-                picks = sketch.find(donor.decisions)
+                picks = sketch.find(source.decisions)
                 return None if picks is None else self._population(s, picks[None])
         return None
 
@@ -109,12 +109,12 @@ class DecisionSpace:
         breaks this task's limits is none.
         """
         found = [Population.empty(self.choices)]
-        donor = Donor.parse(trace)
-        build = build_of(donor.instructions) if donor else None
-        if donor is None or build is None:
+        source = TransferSource.parse(trace)
+        build = build_of(source.instructions) if source else None
+        if source is None or build is None:
             return found[0]
         for s, sketch in enumerate(self.sketches):
-            picks = adapted(donor, sketch) if build == self._builds[s] else None
+            picks = adapted(source, sketch) if build == self._builds[s] else None
             if picks is not None:
                 found.append(self._population(s, picks[sketch.keeps(picks)]))
         return Population.concat(found).distinct()

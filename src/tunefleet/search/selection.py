@@ -39,9 +39,9 @@ _PART = 8
 class SelectRequest:
     """`known` are measured programs of the task as (candidate id, trace, latency in seconds),
     best first, from this job and from earlier ones; `tried` are ids that must not come again.
-    `elsewhere` are traces of this task on other devices, best first, `donors` those of similar
-    tasks, the most similar first: adapted to this task they come before what a search finds, and it
-    starts from them. Where there is a cost model, only half a batch is donors', those it scores
+    `elsewhere` are traces of this task on other devices, best first, `transfer_sources` those of
+    similar tasks, the most similar first: adapted to this task they come before what a search finds,
+    and it starts from them. Where there is a cost model, only half a batch is theirs, those it scores
     best: what it finds itself is as good. `device` is what a cost model is told of it
     (`features.context.device_numbers`).
     """
@@ -54,7 +54,7 @@ class SelectRequest:
     known: tuple[tuple[str, str, float], ...] = ()
     tried: frozenset[str] = field(default_factory=frozenset)
     elsewhere: tuple[str, ...] = ()
-    donors: tuple[str, ...] = ()
+    transfer_sources: tuple[str, ...] = ()
     operator: str = ""
     flops: float = 0.0
     device: tuple[float, ...] = context.device_numbers()
@@ -95,7 +95,7 @@ class _Selection:
     def _sources(self, known: Population) -> Iterator[Population]:
         """Programs to try, the most promising first."""
         elsewhere = self._space.adapted(self._request.elsewhere)
-        donated = self._space.adapted(self._request.donors).distinct()
+        donated = self._space.adapted(self._request.transfer_sources).distinct()
         yield elsewhere
         if self._guide is None:
             yield donated

@@ -105,7 +105,7 @@ def _objects(root: Path) -> FolderObjects:
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class JobTask:
     """A task within its job, as a stage needs it."""
 
     job: Job

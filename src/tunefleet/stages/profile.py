@@ -11,7 +11,7 @@ from tunefleet.core.stage import BuildResult, Profiled, ProfileResult, StageKey,
 from tunefleet.core.trial import Built, Failure, FailureKind, Measurement
 from tunefleet.stages import work
 from tunefleet.stages.failures import failure_of
-from tunefleet.stages.place import Lane, LostInputError, Workplace
+from tunefleet.stages.place import JobTask, LostInputError, Workplace
 from tunefleet.stages.records import Knowledge, committed
 from tunefleet.workers.pool import CallEnd, CallFailure
 
@@ -26,7 +26,7 @@ _FAILURES = {
 
 
 def profile(
-    place: Workplace, knowledge: Knowledge, lane: Lane, key: StageKey
+    place: Workplace, knowledge: Knowledge, lane: JobTask, key: StageKey
 ) -> tuple[ProfileResult, str]:
     """Measure a batch; measure it again when the reference kernel says it was disturbed."""
     built = _libraries(place, key)

@@ -11,7 +11,7 @@ from tunefleet.core.stage import StageKey, StageKind
 from tunefleet.core.task import Task, TaskWeights
 from tunefleet.errors import InternalError
 from tunefleet.search.guide import Pretrained
-from tunefleet.stages.place import Lane, Workplace
+from tunefleet.stages.place import JobTask, Workplace
 from tunefleet.stages.weights import weights_of
 from tunefleet.store import Record, Store
 
@@ -24,7 +24,7 @@ R = TypeVar("R")
 
 
 def known_records(
-    store: Store, lane: Lane, tier: Tier, limit: int = _KNOWN_RECORDS
+    store: Store, lane: JobTask, tier: Tier, limit: int = _KNOWN_RECORDS
 ) -> list[Record]:
     """What other jobs measured of this task; nothing where transfer is switched off."""
     spec = lane.job.spec
@@ -44,7 +44,7 @@ class Knowledge:
         self.pretrained = lru_cache(maxsize=4)(self._loaded)
         self._records: dict[tuple[str, str, Tier, int], tuple[float, list[Record]]] = {}
 
-    def known(self, lane: Lane, tier: Tier, limit: int = _KNOWN_RECORDS) -> list[Record]:
+    def known(self, lane: JobTask, tier: Tier, limit: int = _KNOWN_RECORDS) -> list[Record]:
         """`known_records`, looked up anew when they are older than `_KNOWN_FOR_S`: an update asks
         for those of all tasks, which would take as long as its fit."""
         key = (lane.job.job_id, lane.task.task_id, tier, limit)
@@ -55,7 +55,7 @@ class Knowledge:
             self._records[key] = looked_up
         return looked_up[1]
 
-    def best_latency(self, lane: Lane) -> float | None:
+    def best_latency(self, lane: JobTask) -> float | None:
         """The best known latency of a task in this job or, exactly, in earlier ones."""
         trials = self._place.store.trials(lane.job.job_id, lane.task.task_id)
         latencies = [trial.latency_s for trial in trials]

@@ -25,7 +25,7 @@ from tunefleet.stages import (
     verify,
     winners,
 )
-from tunefleet.stages.place import Lane, StepRequest, Workplace
+from tunefleet.stages.place import JobTask, StepRequest, Workplace
 from tunefleet.stages.records import Knowledge
 
 Made = tuple[StepResult, tuple[Remark, ...]]
@@ -49,7 +49,7 @@ class StageRunner:
         self.place = place
         self._knowledge = Knowledge(place)
 
-    def run(self, lane: Lane, key: StageKey, batch: int) -> StageRun:
+    def run(self, lane: JobTask, key: StageKey, batch: int) -> StageRun:
         """Run a stage to its result; the caller commits it. `batch` is used by select only."""
         started_at, clock = time.time(), time.perf_counter()
         place, knowledge, note = self.place, self._knowledge, ""

@@ -10,7 +10,7 @@ from tunefleet.core.stage import SelectResult, StageKey
 from tunefleet.features.devices import Place
 from tunefleet.search.selection import SelectRequest
 from tunefleet.stages import similarity, work
-from tunefleet.stages.place import Lane, Workplace
+from tunefleet.stages.place import JobTask, Workplace
 from tunefleet.stages.records import Knowledge
 from tunefleet.workers.pool import CallFailure
 
@@ -18,12 +18,12 @@ from tunefleet.workers.pool import CallFailure
 _ELSEWHERE = 8
 #: Similar tasks whose schedules it may take over, and trials that these must have: the best of
 #: fewer is no better than what the model finds by itself (docs/benchmarks.md, search).
-_DONORS = 32
-_DONOR_TRIALS = 16
+_SOURCES = 32
+_SOURCE_TRIALS = 16
 
 
 def select(
-    place: Workplace, knowledge: Knowledge, lane: Lane, key: StageKey, batch: int
+    place: Workplace, knowledge: Knowledge, lane: JobTask, key: StageKey, batch: int
 ) -> tuple[SelectResult, str]:
     """At most `batch` candidates of a task, and a remark on the stage."""
     settings = lane.job.spec.settings.search
@@ -49,7 +49,7 @@ def select(
         | {t.candidate.candidate_id for t in trials}
         | _in_flight(place, key),
         elsewhere=_elsewhere(knowledge, lane) if starts else (),
-        donors=_donors(place, lane) if starts else (),
+        transfer_sources=_transfer_sources(place, lane) if starts else (),
         operator=lane.task.operator,
         flops=lane.task.flops,
         device=Place.of_job(place.machine.target, lane.job.spec.device).numbers(),
@@ -67,21 +67,21 @@ def select(
     return outcome, ""
 
 
-def _elsewhere(knowledge: Knowledge, lane: Lane) -> tuple[str, ...]:
+def _elsewhere(knowledge: Knowledge, lane: JobTask) -> tuple[str, ...]:
     """Traces of the task on compatible devices, best first."""
     return tuple(r.candidate.trace for r in knowledge.known(lane, Tier.COMPATIBLE, _ELSEWHERE))
 
 
-def _donors(place: Workplace, lane: Lane) -> tuple[str, ...]:
+def _transfer_sources(place: Workplace, lane: JobTask) -> tuple[str, ...]:
     """The fastest traces of the tasks most like it that have been tuned."""
     spec, task = lane.job.spec, lane.task
     if not spec.settings.transfer:
         return ()
-    champions = place.store.champions(
-        task.operator, spec.device, spec.toolchain, measured=_DONOR_TRIALS
+    best_records = place.store.best_records(
+        task.operator, spec.device, spec.toolchain, measured=_SOURCE_TRIALS
     )
-    others = [c for c in champions if c.task_id != task.task_id]
-    return tuple(c.trace for c in similarity.nearest(task, others, _DONORS))
+    others = [c for c in best_records if c.task_id != task.task_id]
+    return tuple(c.trace for c in similarity.nearest(task, others, _SOURCES))
 
 
 def _in_flight(place: Workplace, key: StageKey) -> set[str]:

@@ -7,18 +7,18 @@ import re
 from collections.abc import Sequence
 
 from tunefleet.core.task import Task
-from tunefleet.store import Champion
+from tunefleet.store import BestRecord
 
 
-def nearest(task: Task, champions: Sequence[Champion], count: int) -> list[Champion]:
+def nearest(task: Task, best_records: Sequence[BestRecord], count: int) -> list[BestRecord]:
     """At most `count` of those with arguments of as many dimensions, the most similar first."""
     own = _extents(task.shapes)
     found = []
-    for champion in champions:
-        others = _extents(champion.shapes)
+    for best_record in best_records:
+        others = _extents(best_record.shapes)
         if [len(e) for e in others] == [len(e) for e in own]:
-            found.append((distance(own, others), champion.task_id, champion))
-    return [champion for _, _, champion in sorted(found)[:count]]
+            found.append((distance(own, others), best_record.task_id, best_record))
+    return [best_record for _, _, best_record in sorted(found)[:count]]
 
 
 def distance(first: Sequence[Sequence[int]], second: Sequence[Sequence[int]]) -> float:

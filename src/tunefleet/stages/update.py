@@ -9,13 +9,13 @@ from tunefleet.core.job import Job
 from tunefleet.core.stage import StageKey, UpdateResult
 from tunefleet.features import is_of_schema
 from tunefleet.stages import work
-from tunefleet.stages.place import Lane, Workplace
+from tunefleet.stages.place import JobTask, Workplace
 from tunefleet.stages.records import Knowledge
 from tunefleet.workers.pool import CallFailure
 
 
 def update(
-    place: Workplace, knowledge: Knowledge, lane: Lane, key: StageKey
+    place: Workplace, knowledge: Knowledge, lane: JobTask, key: StageKey
 ) -> tuple[UpdateResult, str]:
     """Fit the job's cost model on all its trials and what transfers, if enough is new."""
     settings = lane.job.spec.settings.search
@@ -50,7 +50,7 @@ def _samples(place: Workplace, knowledge: Knowledge, job: Job) -> list[tuple[byt
     for task in knowledge.tasks(job.job_id):
         found: dict[str, tuple[bytes, float | None]] = {
             r.candidate.candidate_id: (r.candidate.features, r.measurement.latency_s)
-            for r in knowledge.known(Lane(job, task), Tier.EXACT)
+            for r in knowledge.known(JobTask(job, task), Tier.EXACT)
         }
         for trial in place.store.trials(job.job_id, task.task_id):
             found[trial.candidate.candidate_id] = (trial.candidate.features, trial.latency_s)

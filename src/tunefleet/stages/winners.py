@@ -17,7 +17,7 @@ from tunefleet.core.task import TaskWeights, WeightedTask
 from tunefleet.core.trial import Built, Failure, FailureKind, Measurement, Trial
 from tunefleet.errors import InternalError
 from tunefleet.stages import work
-from tunefleet.stages.place import Lane, StepRequest, Workplace
+from tunefleet.stages.place import JobTask, StepRequest, Workplace
 from tunefleet.stages.prepared import object_of, result_of
 from tunefleet.stages.records import known_records
 from tunefleet.stages.weights import weights_of
@@ -33,8 +33,8 @@ _CHECK_TIMEOUT_S = 120.0
 def run_build(place: Workplace, request: StepRequest) -> tuple[Finalists, tuple[Remark, ...]]:
     """Build the finalists of every task that has no winner yet, with the host's workers."""
     job = _job(request)
-    crowned = place.store.winners(job.job_id)
-    tasks = [w for w in place.store.tasks(job.job_id) if w.task.task_id not in crowned]
+    decided = place.store.winners(job.job_id)
+    tasks = [w for w in place.store.tasks(job.job_id) if w.task.task_id not in decided]
     finalists = [(weighted, finalists_of(place, job, weighted)) for weighted in tasks]
     remarks: list[Remark] = []
     objects = place.objects(request.key.owner)
@@ -119,7 +119,7 @@ def finalists_of(
     measured one."""
     task_id = weighted.task.task_id
     found = {t.candidate.candidate_id: t for t in place.store.trials(job.job_id, task_id)}
-    for record in known_records(place.store, Lane(job, weighted.task), Tier.EXACT):
+    for record in known_records(place.store, JobTask(job, weighted.task), Tier.EXACT):
         trial = Trial(record.candidate, -1, record.measurement)
         found.setdefault(record.candidate.candidate_id, trial)
     measured = sorted((t for t in found.values() if t.latency_s is not None), key=_latency)
@@ -198,7 +198,7 @@ def _decide(
         winner = trial
         break
     checks["rejected"] = [[i, f.text] for i, f in rejected]
-    place.store.crown(job.job_id, contest.weighted.task.task_id, winner, checks, rejected)
+    place.store.select_winner(job.job_id, contest.weighted.task.task_id, winner, checks, rejected)
 
 
 def _measured(

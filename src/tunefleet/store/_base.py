@@ -4,9 +4,9 @@
 serialises writers itself and a reader never sees half of a commit.
 **Durability.** When a verb returns, its effect survives kill -9 of any process. Each verb is one
 transaction.
-**Idempotence.** `put_tasks`, `commit`, `commit_step`, `crown` and `finish` may be repeated with
-the same arguments; the repetition changes nothing. A stage is committed once: the first commit of
-a key wins, a later one returns False and leaves no trace.
+**Idempotence.** `put_tasks`, `commit`, `commit_step`, `select_winner` and `finish` may be repeated
+with the same arguments; the repetition changes nothing. A stage is committed once: the first commit
+of a key wins, a later one returns False and leaves no trace.
 **Errors.** An unknown job or task raises `InputError`; a file that is not a store, that a newer
 version wrote or that cannot be written raises `SetupError` naming it.
 """
@@ -38,7 +38,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Champion:
+class BestRecord:
     """The fastest program of a task and what the task is: what similar tasks start from."""
 
     task_id: str
@@ -131,19 +131,19 @@ class Store(Protocol):
         the same exact identities is never returned.
         """
 
-    def champions(
+    def best_records(
         self,
         operator: str,
         device: DeviceIdentity,
         toolchain: ToolchainIdentity,
         *,
         measured: int = 1,
-    ) -> list[Champion]:
+    ) -> list[BestRecord]:
         """Of every task with this operator and at least so many `measured` trials the fastest of
         them over all jobs, ordered by task id; of equals the earliest. Both tiers: what it decides
         is verified before use."""
 
-    def crown(
+    def select_winner(
         self,
         job_id: str,
         task_id: str,
@@ -161,7 +161,7 @@ class Store(Protocol):
         """
 
     def winners(self, job_id: str) -> dict[str, tuple[Trial | None, Any]]:
-        """task_id -> (winner, checks) of a job as crowned so far."""
+        """task_id -> (winner, checks) of a job as selected so far."""
 
     def best(
         self, task_id: str, device: DeviceIdentity, toolchain: ToolchainIdentity

@@ -26,7 +26,7 @@ from tunefleet.core.task import Task, WeightedTask
 from tunefleet.core.trial import Candidate, Failure, FailureKind, Measurement, Trial
 from tunefleet.errors import InternalError
 from tunefleet.store import rules
-from tunefleet.store._base import Champion, Record
+from tunefleet.store._base import BestRecord, Record
 
 
 @dataclass
@@ -207,15 +207,15 @@ class MemoryStore:
             fastest.setdefault(record.candidate.candidate_id, record)
         return list(fastest.values())[:limit]
 
-    def champions(
+    def best_records(
         self,
         operator: str,
         device: DeviceIdentity,
         toolchain: ToolchainIdentity,
         *,
         measured: int = 1,
-    ) -> list[Champion]:
-        fastest: dict[str, Champion] = {}
+    ) -> list[BestRecord]:
+        fastest: dict[str, BestRecord] = {}
         count: Counter[str] = Counter()
         with self._verb():
             for entry, task_id, trial in self._trials:
@@ -227,10 +227,12 @@ class MemoryStore:
                 trace, latency_s = trial.candidate.trace, trial.latency_s
                 known = fastest.get(task_id)
                 if known is None or latency_s < known.latency_s:
-                    fastest[task_id] = Champion(task_id, task.shapes, task.flops, trace, latency_s)
+                    fastest[task_id] = BestRecord(
+                        task_id, task.shapes, task.flops, trace, latency_s
+                    )
         return [fastest[task_id] for task_id in sorted(fastest) if count[task_id] >= measured]
 
-    def crown(
+    def select_winner(
         self,
         job_id: str,
         task_id: str,
@@ -262,13 +264,13 @@ class MemoryStore:
     ) -> Record | None:
         """The entry of the best-only table: the fastest winner any job delivered here."""
         with self._verb():
-            crowned = [
+            decided = [
                 _record(entry, task_id, winner)
                 for entry in self._entries.values()
                 if entry.is_measured_by(device, toolchain)
                 if (winner := entry.winners.get(task_id, (None,))[0]) is not None
             ]
-            return min(crowned, key=lambda r: r.measurement.latency_s, default=None)
+            return min(decided, key=lambda r: r.measurement.latency_s, default=None)
 
     def finish(self, job_id: str, state: JobState, summary: Any) -> None:
         rules.check_closing(state)

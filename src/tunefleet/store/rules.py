@@ -106,7 +106,7 @@ def check_winner(winner: Trial | None) -> None:
     if winner is not None and winner.latency_s is None:
         raise InputError(
             f"candidate {winner.candidate.candidate_id} failed and cannot win",
-            cure="crown a measured trial, or None for the default",
+            cure="select a measured trial, or None for the default",
         )
 
 

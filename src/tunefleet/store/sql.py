@@ -25,7 +25,7 @@ from tunefleet.core.task import WeightedTask
 from tunefleet.core.trial import Failure, Trial
 from tunefleet.errors import SetupError
 from tunefleet.store import codec, commits, reuse, rules
-from tunefleet.store._base import Champion, Record
+from tunefleet.store._base import BestRecord, Record
 from tunefleet.store.database import Database, url_of
 from tunefleet.store.revisions import bring_to_head
 from tunefleet.store.schema import (
@@ -253,19 +253,19 @@ class SqlStore:
                 raise rules.unknown_task(task_id)
             return reuse.records(connection, task_id, connection.execute(query).all())
 
-    def champions(
+    def best_records(
         self,
         operator: str,
         device: DeviceIdentity,
         toolchain: ToolchainIdentity,
         *,
         measured: int = 1,
-    ) -> list[Champion]:
+    ) -> list[BestRecord]:
         with self._database.reading() as connection:
             query = reuse.fastest_of_tasks(operator, device, toolchain, measured)
-            return [Champion(*row) for row in connection.execute(query)]
+            return [BestRecord(*row) for row in connection.execute(query)]
 
-    def crown(
+    def select_winner(
         self,
         job_id: str,
         task_id: str,

@@ -1,6 +1,6 @@
 """Policies by name; each is one small class."""
 
-from tunefleet.scheduler.policies._base import Policy, Queue, Queues, View
+from tunefleet.scheduler.policies._base import Policy, PolicyView, Queue, Queues
 from tunefleet.scheduler.policies.predictive import Predictive
 from tunefleet.scheduler.policies.simple import Interleaved, Sequential, Synchronous
 
@@ -12,10 +12,10 @@ __all__ = [
     "POLICIES",
     "Interleaved",
     "Policy",
+    "PolicyView",
     "Predictive",
     "Queue",
     "Queues",
     "Sequential",
     "Synchronous",
-    "View",
 ]

@@ -11,7 +11,7 @@ from tunefleet.scheduler.resources import Held, Resources
 from tunefleet.scheduler.transitions import StageState
 
 
-class View(Protocol):
+class PolicyView(Protocol):
     """What a policy may look at."""
 
     estimates: Estimates
@@ -38,7 +38,7 @@ class Policy(Protocol):
     #: Whether lanes look ahead where the job does not say.
     lookahead: bool
 
-    def bind(self, view: View) -> None: ...
+    def bind(self, view: PolicyView) -> None: ...
 
     def add(self, stage: Stage, now: float) -> None:
         """A stage became ready."""

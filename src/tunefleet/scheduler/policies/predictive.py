@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tunefleet.core.stage import StageKind
 from tunefleet.scheduler.lanes import JobRecord, Lane, Pool, Stage
-from tunefleet.scheduler.policies._base import Queues, View
+from tunefleet.scheduler.policies._base import PolicyView, Queues
 from tunefleet.scheduler.resources import Held
 from tunefleet.scheduler.values import ROLE_OF, Role
 
@@ -43,7 +43,7 @@ class Predictive:
     gated = False
     lookahead = True
 
-    def bind(self, view: View) -> None:
+    def bind(self, view: PolicyView) -> None:
         self._view = view
         self._queues = Queues()
         #: Stages of jobs with a deadline, by the time from which they must go first.

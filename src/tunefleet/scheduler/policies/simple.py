@@ -5,7 +5,7 @@ from __future__ import annotations
 from tunefleet.core.stage import STAGE_ORDER, Kind
 from tunefleet.core.step import StepKind
 from tunefleet.scheduler.lanes import JobRecord, Stage
-from tunefleet.scheduler.policies._base import Queues, View
+from tunefleet.scheduler.policies._base import PolicyView, Queues
 from tunefleet.scheduler.resources import Held
 from tunefleet.scheduler.transitions import StageState
 
@@ -13,10 +13,10 @@ from tunefleet.scheduler.transitions import StageState
 class _Plain:
     """What a policy without estimates has no use for. The thesis's lanes wait for their batch."""
 
-    _view: View
+    _view: PolicyView
     lookahead = False
 
-    def bind(self, view: View) -> None:
+    def bind(self, view: PolicyView) -> None:
         self._view = view
 
     def add(self, stage: Stage, now: float) -> None:

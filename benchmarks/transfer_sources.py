@@ -1,17 +1,17 @@
-"""Whose schedules does a new task start from: orders of donors, measured on the device.
+"""Whose schedules does a new task start from: orders of transfer sources, measured on the device.
 
-Champions of the collected records (tasks of other networks only) are adapted to the tasks of
+The best of the collected records (tasks of other networks only) are adapted to the tasks of
 networks that are not among them. What each order puts first is built and measured, all programs of
 a task in turn:
 
-    random       donors of the same operator, shuffled
+    random       sources of the same operator, shuffled
     shapes       nearest by the logarithms of their shapes
     embedding    nearest in the attention model's embedding of the task's row
     predicted    the adapted programs that the attention model scores highest (the search's own way)
-    searched     no donors: the best of an evolutionary search with the attention model
-    sampled      no donors: random programs
+    searched     no sources: the best of an evolutionary search with the attention model
+    sampled      no sources: random programs
 
-    .venv/bin/python benchmarks/donors.py --json donors.json
+    .venv/bin/python benchmarks/transfer_sources.py --json out.json
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ NETWORKS = ("zoo:squeezenet", "zoo:shufflenet_v2", "zoo:vit_tiny")
 RECORDS = Path(__file__).parents[1] / "datasets" / "cpu-epyc-2-threads.parquet"
 ORDERS = ("random", "shapes", "embedding", "predicted", "searched", "sampled")
 COUNTS = (1, 2, 4, 8)
-#: Donors that are adapted, the first of an order; for `predicted` the nearest by shapes.
+#: Transfer sources that are adapted, the first of an order; for `predicted` the nearest by shapes.
 _POOL = 32
 
 
-def champions(path: Path) -> dict[str, list[Any]]:
+def best_records(path: Path) -> dict[str, list[Any]]:
     """The fastest program of every task, by operator."""
     import pyarrow.parquet as pq
 
     from tunefleet.core.ids import canonical_json
     from tunefleet.core.trial import ranking_latency
-    from tunefleet.store import Champion
+    from tunefleet.store import BestRecord
 
     best: dict[str, tuple[float, str, Any]] = {}
     for row in pq.read_table(path).to_pylist():
@@ -60,18 +60,18 @@ def champions(path: Path) -> dict[str, list[Any]]:
             trace = canonical_json([[s[:4] for s in steps], decisions])
             shapes = ["x".join(map(str, argument[2])) for argument in told["args_info"]]
             text = f"{' '.join(shapes[:-1])} -> {shapes[-1]}"
-            champion = Champion(told["task_id"], text, told["flops"], trace, latency_s)
-            best[told["task_id"]] = (latency_s, told["operator"], champion)
+            best_record = BestRecord(told["task_id"], text, told["flops"], trace, latency_s)
+            best[told["task_id"]] = (latency_s, told["operator"], best_record)
     found = defaultdict(list)
-    for _, operator, champion in best.values():
-        found[operator].append(champion)
+    for _, operator, best_record in best.values():
+        found[operator].append(best_record)
     return found
 
 
 class Orders:
     """What each order would measure of a task, the most promising first."""
 
-    def __init__(self, donors: dict[str, list[Any]], target: Any) -> None:
+    def __init__(self, transfer_sources: dict[str, list[Any]], target: Any) -> None:
         from tunefleet.core.settings import SHIPPED_MODEL
         from tunefleet.costmodel import AttentionModel
         from tunefleet.costmodel.registry import registry_of
@@ -83,12 +83,14 @@ class Orders:
         self._guide = Guide(self._model, None)
         self._target = target
         self._device = Place.of_job(target, _device()).numbers()
-        self._donors = donors
+        self._transfer_sources = transfer_sources
 
     def programs(self, task: Any, seed: int) -> dict[str, list[str]]:
         from tunefleet.stages.similarity import nearest
 
-        own = [c for c in self._donors.get(task.operator, ()) if c.task_id != task.task_id]
+        own = [
+            c for c in self._transfer_sources.get(task.operator, ()) if c.task_id != task.task_id
+        ]
         by_shapes = nearest(task, own, len(own))
         place = self._embedding(task.shapes, task.flops, task.operator)
         away = {
@@ -138,12 +140,12 @@ class Orders:
         space = task_space(request.program, request.target)
         return select(request, space, guide).candidates
 
-    def _lent(self, request: Any, donors: Sequence[Any]) -> Any:
-        return replace(request, donors=tuple(c.trace for c in donors[:_POOL]))
+    def _lent(self, request: Any, transfer_sources: Sequence[Any]) -> Any:
+        return replace(request, transfer_sources=tuple(c.trace for c in transfer_sources[:_POOL]))
 
-    def _adapted(self, request: Any, donors: Sequence[Any]) -> list[str]:
-        """In the order of the donors, as the select stage has them without a guide."""
-        adapted = self._select(self._lent(request, donors), None)
+    def _adapted(self, request: Any, transfer_sources: Sequence[Any]) -> list[str]:
+        """In the order of the transfer_sources, as the select stage has them without a guide."""
+        adapted = self._select(self._lent(request, transfer_sources), None)
         sampled = self._select(request, None)
         return _but(adapted, sampled)
 
@@ -186,7 +188,7 @@ def main(options: argparse.Namespace) -> int:
 
     started = time.time()
     target, settings = native_target(), TuneSettings()
-    orders = Orders(champions(options.records), target)
+    orders = Orders(best_records(options.records), target)
     shares: dict[tuple[str, str, int], list[float]] = defaultdict(list)
     with Machine(target, settings, machine_layout().layout) as machine:
         for network in options.networks[: 1 if options.quick else None]:
@@ -194,7 +196,7 @@ def main(options: argparse.Namespace) -> int:
             for task in tasks:
                 programs = orders.programs(task, seed=1)
                 if len(programs["shapes"]) < max(COUNTS) or len(programs["searched"]) < max(COUNTS):
-                    continue  # a space too small, or without donors: nothing to choose
+                    continue  # a space too small, or without transfer_sources: nothing to choose
                 traces = sorted({t for chosen in programs.values() for t in chosen})
                 latency = measured(machine, settings, task, traces)
                 best = min(latency.values())
@@ -207,7 +209,7 @@ def main(options: argparse.Namespace) -> int:
             if shares[network, order, 1]]  # fmt: skip
     rows += [_row("", order, shares) for order in ORDERS]
     common.table(rows, list(rows[0]))
-    return common.finish("donors", started, {"rows": rows}, [], options.json)
+    return common.finish("transfer_sources", started, {"rows": rows}, [], options.json)
 
 
 def _row(
@@ -224,7 +226,7 @@ def _row(
 
 
 if __name__ == "__main__":
-    made = common.parser("Programs adapted from other tasks, by the order of the donors.")
+    made = common.parser("Programs adapted from other tasks, by the order of the transfer_sources.")
     made.add_argument("--networks", nargs="+", default=list(NETWORKS))
     made.add_argument("--records", type=Path, default=RECORDS)
     common.run(main, made)
