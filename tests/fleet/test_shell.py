@@ -289,7 +289,7 @@ def test_a_drifting_device_is_quarantined_and_says_so(monkeypatch: pytest.Monkey
         return 0.2 if run.key.kind is StageKind.PROFILE else 0.0
 
     monkeypatch.setattr("tunefleet.fleet.shell._drift", drift)
-    monkeypatch.setattr("tunefleet.scheduler.resources._DISTURBED_S", 0.05)
+    monkeypatch.setattr("tunefleet.scheduler.resources._DISTURBED_S", (0.05, 1.0))
     bench = Bench("a")
     assert bench.shell.run()["a"].end is JobEnd.DONE
     told = bench.of("a", ResourceQuarantined)

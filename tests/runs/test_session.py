@@ -64,6 +64,44 @@ def test_the_gain_is_told_over_what_the_user_has_and_over_untuned_tvm(tuned: Ses
     assert ratio == pytest.approx(source["speedup"]["median"], rel=0.5)
 
 
+def test_it_runs_what_it_saved_and_says_what_it_knows(tuned: Session) -> None:
+    from tunefleet.compiler.frontends import load_network
+
+    imported = load_network("zoo:tiny_cnn")
+    (expected,) = imported.reference(imported.example_inputs, 1)
+    np.testing.assert_allclose(tuned.run(*imported.example_inputs), expected, rtol=1e-3, atol=1e-4)
+    assert tuned.module_path.is_file()
+    assert tuned.peak_gflops is not None
+    assert tuned.peak_gflops > 0
+
+
+def test_a_network_that_is_not_there_leaves_no_session_open(tmp_path: Path) -> None:
+    from tunefleet.runs.session import from_network
+
+    with pytest.raises(InputError, match="nowhere"):
+        from_network(tmp_path / "nowhere.onnx", context=BenchmarkContext(home=tmp_path, threads=1))
+    with from_network("zoo:tiny_cnn", context=BenchmarkContext(home=tmp_path, threads=1)) as ours:
+        for early in (ours.run, ours.save, ours.evaluate):
+            with pytest.raises(StepOrderError, match="needs build first"):
+                early()
+
+
+def test_a_new_job_takes_the_place_of_one_that_was_interrupted(tmp_path: Path) -> None:
+    with Session(BenchmarkContext(home=tmp_path, threads=1)) as session:
+        session.from_network("zoo:tiny_cnn").autotune(trials=2, settings=SETTINGS)
+        first = session.result()["job"]
+    with Session(BenchmarkContext(home=tmp_path, threads=1)) as session:
+        session.from_network("zoo:tiny_cnn").autotune(trials=2, settings=SETTINGS, new_job=True)
+        assert session.result()["job"] != first
+        with pytest.raises(StepOrderError, match="run needs save first"):
+            session.build().run()
+    store = open_store(tmp_path)
+    states = {job.job_id: job.state for job in store.jobs()}
+    store.close()
+    assert states.pop(first) is JobState.FAILED
+    assert [*states.values()] == [JobState.RUNNING]
+
+
 def test_a_run_id_has_32_characters(tuned: Session) -> None:
     assert re.fullmatch(r"[0-9a-f]{32}", tuned.context.run_id)
 

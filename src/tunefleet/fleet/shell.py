@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import queue
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tunefleet.core.events import (
     Event,
@@ -124,7 +124,7 @@ class Shell:
             end = values.End.ABANDONED
             self._errors.setdefault(key.job_id, error)
             self._handle(values.JobCancelled(now(), key.job_id, cause))
-        self._handle(
+        ended = self._handle(
             values.StageFinished(
                 at=now(),
                 key=key,
@@ -135,10 +135,12 @@ class Shell:
                 drift=0.0 if run is None else _drift(run),
                 cause=cause if report.lost is None else str(report.lost),
                 lost=None if report.lost is None else report.lost.kind,
-            )
+            ),
+            finish=False,
         )
-        if live is not None:
+        if live is not None:  # before it ends, which is the last that it is told
             live.reported(report, now(), cause)
+        self._finish(ended)
         self._next_look = 0.0  # what its user wants by now counts before the next one has begun
 
     def _any_device(self) -> bool:
@@ -179,7 +181,9 @@ class Shell:
             self.tell(job_id, JobContinued())
             self._handle(values.JobResumed(now(), job_id))
 
-    def _handle(self, event: values.Event) -> None:
+    def _handle(self, event: values.Event, *, finish: bool = True) -> list[values.FinishJob]:
+        """Tell the scheduler, and do what it says; what has ended is returned without `finish`."""
+        ended = []
         for instruction in self._scheduler.handle(event):
             match instruction:
                 case values.StartStage():
@@ -187,13 +191,20 @@ class Shell:
                 case values.AbandonStage(_, resource_id, lease, _):
                     self._executors[resource_id].abandon(lease)
                 case values.FinishJob():
-                    self._finished(instruction)
+                    ended.append(instruction)
                 case values.GiveUpLane(job_id, task_id, reason):
                     self._live[job_id].gave_up(task_id, reason)
                 case values.SetTimer(timer, at):
                     heapq.heappush(self._timers, (at, timer))
                 case values.QuarantineResource(resource_id, reason, until):
                     self._tell_all(ResourceQuarantined(resource_id, reason, until - now()))
+        if finish:
+            self._finish(ended)
+        return ended
+
+    def _finish(self, ended: Sequence[values.FinishJob]) -> None:
+        for finished in ended:
+            self._finished(finished)
 
     def _start(self, start: values.StartStage) -> None:
         live = self._live[start.key.job_id]

@@ -124,7 +124,10 @@ class Session:
         options = ImportOptions(shape_request(shapes, dims, constants), whole, trust)
         if self._course is not None:
             self._course.close()
+        if self._module is not None:
+            self._module.close()
         self._built = self._saved = False
+        self._result = self._artifact = self._module = None
         source = source_of(file, options)
         self._course = Course(self._place(), self.context, source, self._observer)
         self._run(self._course.preparing)

@@ -40,9 +40,9 @@ class SelectRequest:
     """`known` are measured programs of the task as (candidate id, trace, latency in seconds),
     best first, from this job and from earlier ones; `tried` are ids that must not come again.
     `elsewhere` are traces of this task on other devices, best first, `transfer_sources` those of
-    similar tasks, the most similar first: adapted to this task they come before what a search finds,
-    and it starts from them. Where there is a cost model, only half a batch is theirs, those it scores
-    best: what it finds itself is as good. `device` is what a cost model is told of it
+    similar tasks, the most similar first: adapted to this task they come before what a search
+    finds, and it starts from them. Where there is a cost model, only half a batch is theirs, those
+    it scores best: what it finds itself is as good. `device` is what a cost model is told of it
     (`features.context.device_numbers`).
     """
 

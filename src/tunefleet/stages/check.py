@@ -53,6 +53,11 @@ def run(place: Workplace, request: StepRequest) -> tuple[Checked, tuple[Remark, 
 def compared(prepared: Prepared, examples: Sequence[Arrays], place: Workplace) -> Agreement:
     """How the plain module and the source framework agree; raises JobError where they do not."""
     imported, name = prepared.imported, prepared.info.name
+    if place.remote is not None and imported.segments:
+        raise JobError(
+            f"{name}: {imported.segments[0].framework} runs a part of it, and is not there",
+            cure=f"see which part: tunefleet tasks {imported.info.name}; tune it for this machine",
+        )
     check_fits(name, imported.footprint, machine_memory())
     place.grant(imported.footprint)
 
