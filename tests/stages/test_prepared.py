@@ -93,9 +93,26 @@ def test_a_network_that_cannot_run_is_refused_at_its_import(
 
     imported: Any = SimpleNamespace(info=tiny.info, footprint=tiny.footprint)
     monkeypatch.setattr(check, "machine_memory", lambda: Memory(GIB, GIB))
-    machine: Any = SimpleNamespace(target=SimpleNamespace(threads=1))  # it is asked nothing else
     with pytest.raises(JobError, match="tiny_cnn needs"):
-        check.compared(Prepared(imported, tmp_path), [], machine)
+        check.compared(Prepared(imported, tmp_path), [], _place(None))
+
+
+def test_a_network_of_which_a_part_stays_here_is_not_tuned_elsewhere(
+    tiny: Any, tmp_path: Any
+) -> None:
+    from tunefleet.core.step import SegmentInfo
+    from tunefleet.stages import check
+    from tunefleet.stages.prepared import Prepared
+
+    segment = SegmentInfo(("NonZero",), "no converter", "ONNX Runtime")
+    imported: Any = SimpleNamespace(info=tiny.info, footprint=tiny.footprint, segments=(segment,))
+    with pytest.raises(JobError, match="ONNX Runtime runs a part of it, and is not there"):
+        check.compared(Prepared(imported, tmp_path), [], _place(object()))
+
+
+def _place(remote: Any) -> Any:
+    """A workplace that is asked for nothing but where it measures."""
+    return SimpleNamespace(remote=remote)
 
 
 def test_a_footprint_has_the_weights_once_and_what_lives_at_once(tiny: Any) -> None:
