@@ -63,7 +63,7 @@ def network(folder: Path) -> tuple[str, list[Any]]:
     relax, shape = load_tvm().relax, (4, 8)
     generator = np.random.default_rng(0)
     builder = relax.BlockBuilder()
-    data = relax.Var("data", relax.TensorStructInfo(shape, "float32"))
+    data = relax.Var("data", relax.TensorType(shape, "float32"))
     weight = relax.const(generator.random((8, 8), "float32"))
     with builder.function("main", [data]), builder.dataflow():
         product = builder.emit(relax.op.matmul(data, weight))
