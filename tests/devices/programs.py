@@ -65,10 +65,11 @@ def network(folder: Path) -> tuple[str, list[Any]]:
     builder = relax.BlockBuilder()
     data = relax.Var("data", relax.TensorType(shape, "float32"))
     weight = relax.const(generator.random((8, 8), "float32"))
-    with builder.function("main", [data]), builder.dataflow():
-        product = builder.emit(relax.op.matmul(data, weight))
-        largest = builder.emit(relax.op.argmax(product, axis=1))
-        outputs = builder.emit_output(relax.Tuple([product, largest]))
+    with builder.function("main", [data]):
+        with builder.dataflow():
+            product = builder.emit(relax.op.matmul(data, weight))
+            largest = builder.emit(relax.op.argmax(product, axis=1))
+            outputs = builder.emit_output(relax.Tuple([product, largest]))
         builder.emit_func_output(outputs)
     module = relax.transform.LegalizeOps()(builder.get())
     path = folder / "network.so"
