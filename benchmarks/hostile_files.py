@@ -57,7 +57,7 @@ def _homes() -> list[Case]:
         _case(_HOMES, "a home named by nothing", at(""), ODD),
         _case(_HOMES, "a home with a line break in its name", at("a\nb"), ODD),
         _case(_HOMES, "a home that no jobs are in", at("nowhere", "pause", "123456")),
-        _case(_HOMES, "a run that nobody made", at("nowhere", "trace", "123456")),
+        _case(_HOMES, "a run that nobody made", at("nowhere", "timeline", "123456")),
         _case(_HOMES, "unknown run id", at("nowhere", "evaluate", "0" * 32)),
     ]
 

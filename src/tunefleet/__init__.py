@@ -22,7 +22,7 @@ _HOMES = {
     "list_tasks": "tunefleet.runs.listing",
     "load": "tunefleet.artifacts.opening",
     "run_artifact": "tunefleet.artifacts.opening",
-    "trace_run": "tunefleet.runs.timeline",
+    "run_timeline": "tunefleet.runs.timeline",
     "tune": "tunefleet.runs.tuning",
 }
 
@@ -39,7 +39,7 @@ __all__ = [
     "list_tasks",
     "load",
     "run_artifact",
-    "trace_run",
+    "run_timeline",
     "tune",
 ]
 

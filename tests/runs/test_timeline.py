@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.runs.traces import MINE, OTHER, T0, open_job, ran, whole_round
-from tunefleet import trace_run
+from tests.runs.spans import MINE, OTHER, T0, open_job, ran, whole_round
+from tunefleet import run_timeline
 from tunefleet.core.job import JobState
 from tunefleet.core.step import Compiled, StepKey, StepKind, StepRun
 from tunefleet.errors import InputError
-from tunefleet.runs.timeline import build_trace, find_job, replay_of
+from tunefleet.runs.timeline import build_timeline, find_job, replay_of
 from tunefleet.scheduler.durations import Replay
 from tunefleet.store import MemoryStore, open_store
 
@@ -26,7 +26,7 @@ def store() -> MemoryStore:
 
 
 def trace(store: Any) -> dict[str, Any]:
-    return build_trace(store, find_job(store, MINE))
+    return build_timeline(store, find_job(store, MINE))
 
 
 def ended(store: Any, job: str, *steps: tuple[str, str, float, float]) -> None:
@@ -228,7 +228,7 @@ def test_a_run_without_stages_has_no_trace(store: Any) -> None:
 
 def test_a_home_is_only_looked_at(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no runs"):
-        trace_run(MINE, tmp_path / "nowhere")
+        run_timeline(MINE, tmp_path / "nowhere")
     assert not (tmp_path / "nowhere").exists()
 
 
@@ -236,4 +236,4 @@ def test_a_run_is_traced_from_its_home(tmp_path: Path) -> None:
     with closing(open_store(tmp_path)) as store:
         open_job(store)
         whole_round(store, 0.0)
-    assert trace_run("aaaaaa", tmp_path)["job"] == MINE
+    assert run_timeline("aaaaaa", tmp_path)["job"] == MINE

@@ -19,7 +19,7 @@ from tunefleet.cli import (
     inspect,
     simulate,
     store,
-    trace,
+    timeline,
     tune,
 )
 from tunefleet.cli.outcome import Invocation, guard
@@ -44,7 +44,7 @@ for command in (
     artifacts.sign,
     inspect.networks,
     inspect.jobs,
-    trace.trace,
+    timeline.timeline,
     simulate.simulate,
     control.pause,
     control.resume,

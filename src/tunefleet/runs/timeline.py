@@ -1,4 +1,4 @@
-"""Where and when the stages of a run ran, as one JSON value: what `tunefleet trace` shows."""
+"""Where and when the stages of a run ran, as one JSON value: what `tunefleet timeline` shows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tunefleet.core.job import Job
     from tunefleet.store import Store
 
-SCHEMA = "tunefleet-trace/1"
+SCHEMA = "tunefleet-timeline/1"
 #: Seconds without any stage from which on a run counts as interrupted.
 PAUSE_S = 60.0
 #: The kind under which a job's steps are counted.
@@ -31,8 +31,8 @@ _STEPS = "steps"
 _Busy = StageSpan | StepSpan
 
 
-def trace_run(run: str, home: Path | None = None) -> dict[str, Any]:
-    """The trace of a tuning run, named by the start of its job id or run id.
+def run_timeline(run: str, home: Path | None = None) -> dict[str, Any]:
+    """The timeline of a tuning run, named by the start of its job id or run id.
 
     All stages and steps (imports, deliveries) of all jobs between the first and the last of the
     run, since they share its resources; what reaches beyond is cut there. Times are seconds of
@@ -47,7 +47,7 @@ def trace_run(run: str, home: Path | None = None) -> dict[str, Any]:
         raise InputError(f"no runs in {home}", cure="name another home")
     store = open_store(home)
     try:
-        return build_trace(store, find_job(store, run))
+        return build_timeline(store, find_job(store, run))
     finally:
         store.close()
 
@@ -74,7 +74,7 @@ def _run_id(store: Store, job: Job) -> str:
     return str((store.summary(job.job_id) or {}).get("run") or "")
 
 
-def build_trace(store: Store, job: Job) -> dict[str, Any]:
+def build_timeline(store: Store, job: Job) -> dict[str, Any]:
     """Raises InputError for a job without stages."""
     own: list[_Busy] = [run.span for run in store.stages(job.job_id)]
     if not own:
@@ -108,14 +108,14 @@ def build_trace(store: Store, job: Job) -> dict[str, Any]:
     }
 
 
-def replay_of(trace: Mapping[str, Any]) -> Replay:
+def replay_of(timeline: Mapping[str, Any]) -> Replay:
     """The run's own stages as recorded rounds, for the simulator; only whole rounds count.
 
     Raises InputError when there is none.
     """
     rounds: dict[LaneName, dict[int, dict[str, float]]] = {}
-    for span in trace["spans"]:
-        if span["job"] == trace["job"] and span["stage"] in STAGE_ORDER:
+    for span in timeline["spans"]:
+        if span["job"] == timeline["job"] and span["stage"] in STAGE_ORDER:
             lane = rounds.setdefault((span["job"], span["task_id"]), {})
             seconds = lane.setdefault(span["iteration"], {})
             seconds[span["stage"]] = round(span["end_s"] - span["start_s"], 6)
@@ -125,7 +125,7 @@ def replay_of(trace: Mapping[str, Any]) -> Replay:
         if whole:
             lanes[name] = tuple((s["select"], s["build"], s["profile"], s["update"]) for s in whole)
     if not lanes:
-        raise InputError(f"job {trace['job']} has no whole round", cure="let it tune longer")
+        raise InputError(f"job {timeline['job']} has no whole round", cure="let it tune longer")
     return Replay(lanes)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.cli.conftest import Invoke
-from tests.runs.traces import MINE, open_job
+from tests.runs.spans import MINE, open_job
 from tunefleet.dataset import parquet
 from tunefleet.store import open_store
 

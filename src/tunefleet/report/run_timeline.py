@@ -1,4 +1,4 @@
-"""The trace of a run (`tunefleet-trace/1`) as tables, as a picture and as a page."""
+"""The timeline of a run (`tunefleet-timeline/1`) as tables, as a picture and as a page."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tunefleet.report.palette import short
 from tunefleet.report.timeline import Bar, Timeline
 from tunefleet.report.units import UNKNOWN, format_count, format_seconds, format_share
 
-Trace = Mapping[str, Any]
+RunTimeline = Mapping[str, Any]
 
 
-def trace_timeline(trace: Trace) -> Timeline:
-    labels = {job["job"]: job["label"] for job in trace["jobs"]}
+def chart_of(timeline: RunTimeline) -> Timeline:
+    labels = {job["job"]: job["label"] for job in timeline["jobs"]}
     bars = tuple(
         Bar(
             span["resource"],
@@ -31,44 +31,44 @@ def trace_timeline(trace: Trace) -> Timeline:
             span["attempt"],
             span["waited_s"] or 0.0,
         )
-        for span in trace["spans"]
+        for span in timeline["spans"]
     )
-    slots = {r["resource"]: r["slots"] for r in trace["resources"]}
+    slots = {r["resource"]: r["slots"] for r in timeline["resources"]}
     return Timeline(bars, tuple(slots), tuple(labels.values()), slots=slots)
 
 
-def trace_png(trace: Trace) -> bytes:
-    return gantt_png(trace_timeline(trace), _title(trace))
+def timeline_png(timeline: RunTimeline) -> bytes:
+    return gantt_png(chart_of(timeline), _title(timeline))
 
 
-def trace_page(trace: Trace) -> str:
+def timeline_page(timeline: RunTimeline) -> str:
     """Self-contained HTML: the picture, and its figures."""
-    started = time.strftime("%Y-%m-%d %H:%M", time.localtime(trace["started_at"]))
-    about = " ".join([f"Started {started}.", *trace_notes(trace)])
-    return gantt_page(trace_timeline(trace), _title(trace), about, trace_facts(trace))
+    started = time.strftime("%Y-%m-%d %H:%M", time.localtime(timeline["started_at"]))
+    about = " ".join([f"Started {started}.", *timeline_notes(timeline)])
+    return gantt_page(chart_of(timeline), _title(timeline), about, timeline_facts(timeline))
 
 
-def trace_facts(trace: Trace) -> list[tuple[str, str]]:
+def timeline_facts(timeline: RunTimeline) -> list[tuple[str, str]]:
     """Names and values of the whole run."""
-    waiting = trace["waiting"]
+    waiting = timeline["waiting"]
     waits = f"{format_seconds(waiting['mean_s'])}, 95 % within {format_seconds(waiting['p95_s'])}"
     return [
-        ("tuning", format_seconds(trace["tuning_s"])),
-        ("stages", format_count(sum(bool(span["task_id"]) for span in trace["spans"]))),
-        ("jobs", format_count(len(trace["jobs"]))),
+        ("tuning", format_seconds(timeline["tuning_s"])),
+        ("stages", format_count(sum(bool(span["task_id"]) for span in timeline["spans"]))),
+        ("jobs", format_count(len(timeline["jobs"]))),
         ("waited per stage", waits if waiting["stages"] else format_seconds(None)),
     ]
 
 
-def trace_notes(trace: Trace) -> list[str]:
+def timeline_notes(timeline: RunTimeline) -> list[str]:
     """What a reader of the figures must know, in sentences."""
     notes = []
-    if trace["pauses"]:
-        notes.append(f"The time axis is tuning time: {_pauses(trace)}.")
-    if trace["unplaced"]:
-        are = _stages_are(trace["unplaced"])
+    if timeline["pauses"]:
+        notes.append(f"The time axis is tuning time: {_pauses(timeline)}.")
+    if timeline["unplaced"]:
+        are = _stages_are(timeline["unplaced"])
         notes.append(f"{are} shown as host or device by kind: nobody wrote down where.")
-    if trace["waiting"]["stages"]:
+    if timeline["waiting"]["stages"]:
         notes.append(
             "A stage waits from the end of the one before it in its round; selections and later "
             "attempts are not counted."
@@ -76,12 +76,12 @@ def trace_notes(trace: Trace) -> list[str]:
     return notes
 
 
-def resources_table(trace: Trace) -> Table:
+def resources_table(timeline: RunTimeline) -> Table:
     table = Grid("Resources")
     table.add_column("resource", no_wrap=True)
     for heading in ("at once", "stages", "at work", "in use"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for row in trace["resources"]:
+    for row in timeline["resources"]:
         table.add_row(
             short(row["resource"], 32),
             format_count(row["slots"]),
@@ -92,14 +92,14 @@ def resources_table(trace: Trace) -> Table:
     return table
 
 
-def jobs_table(trace: Trace) -> Table:
+def jobs_table(timeline: RunTimeline) -> Table:
     """Stages and seconds of each job by kind."""
     table = Grid("Jobs")
     table.add_column("job", no_wrap=True)
-    kinds = list(trace["jobs"][0]["stages"])
+    kinds = list(timeline["jobs"][0]["stages"])
     for heading in (*kinds, "attempts after the first"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for job in trace["jobs"]:
+    for job in timeline["jobs"]:
         cells = [_ran(job["stages"][kind], job["seconds"][kind]) for kind in kinds]
         table.add_row(short(job["label"], 32), *cells, format_count(job["retried"]))
     return table
@@ -109,14 +109,14 @@ def _ran(stages: int, seconds: float) -> str:
     return f"{format_count(stages)} in {format_seconds(seconds)}" if stages else UNKNOWN
 
 
-def _title(trace: Trace) -> str:
-    title = f"{trace['jobs'][0]['label']}: {format_seconds(trace['tuning_s'])} of tuning"
-    return f"{title} ({_pauses(trace)})" if trace["pauses"] else title
+def _title(timeline: RunTimeline) -> str:
+    title = f"{timeline['jobs'][0]['label']}: {format_seconds(timeline['tuning_s'])} of tuning"
+    return f"{title} ({_pauses(timeline)})" if timeline["pauses"] else title
 
 
-def _pauses(trace: Trace) -> str:
+def _pauses(timeline: RunTimeline) -> str:
     """`1 pause of 3 h 05 min is cut out`."""
-    pauses: Sequence[Mapping[str, float]] = trace["pauses"]
+    pauses: Sequence[Mapping[str, float]] = timeline["pauses"]
     length = format_seconds(sum(pause["seconds"] for pause in pauses))
     if len(pauses) == 1:
         return f"1 pause of {length} is cut out"

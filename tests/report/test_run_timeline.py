@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tests.runs.traces import MINE, OTHER, open_job, ran, whole_round
-from tunefleet.report import trace as drawn
+from tests.runs.spans import MINE, OTHER, open_job, ran, whole_round
+from tunefleet.report import run_timeline as drawn
 from tunefleet.report.units import UNKNOWN
-from tunefleet.runs.timeline import build_trace, find_job
+from tunefleet.runs.timeline import build_timeline, find_job
 from tunefleet.store import MemoryStore
 
 
@@ -24,7 +24,7 @@ def store() -> MemoryStore:
 
 
 def trace(store: MemoryStore) -> dict[str, Any]:
-    return build_trace(store, find_job(store, MINE))
+    return build_timeline(store, find_job(store, MINE))
 
 
 def printed(*tables: Any) -> str:
@@ -35,7 +35,7 @@ def printed(*tables: Any) -> str:
 
 
 def test_the_timeline_has_the_resources_and_jobs_of_the_trace(store: Any) -> None:
-    timeline = drawn.trace_timeline(trace(store))
+    timeline = drawn.chart_of(trace(store))
     assert timeline.resources == ("host 1", "device 1")
     assert timeline.jobs == ("net <b>&</b> [red] aaaaaaaa", "other bbbbbbbb")
     used = {r["resource"]: r["utilisation"] for r in trace(store)["resources"]}
@@ -51,7 +51,7 @@ def test_tables_tell_resources_and_jobs(store: Any) -> None:
 
 
 def test_the_page_shows_picture_and_figures_and_escapes_names(store: Any) -> None:
-    page = drawn.trace_page(trace(store))
+    page = drawn.timeline_page(trace(store))
     assert "<svg" in page
     assert "device 1" in page
     assert "net &lt;b&gt;&amp;&lt;/b&gt; [red] aaaaaaaa" in page
@@ -59,25 +59,25 @@ def test_the_page_shows_picture_and_figures_and_escapes_names(store: Any) -> Non
 
 
 def test_the_picture_is_a_png(store: Any) -> None:
-    assert drawn.trace_png(trace(store)).startswith(b"\x89PNG\r\n")
+    assert drawn.timeline_png(trace(store)).startswith(b"\x89PNG\r\n")
 
 
 def test_picture_and_page_say_what_is_cut_out(store: Any) -> None:
     ran(store, "select", 8000.0, 8001.0, iteration=1)
     found = trace(store)
-    assert "1 pause of 2 h 13 min is cut out" in drawn.trace_page(found).split("<svg")[0]
+    assert "1 pause of 2 h 13 min is cut out" in drawn.timeline_page(found).split("<svg")[0]
     ran(store, "build", 9000.0, 9001.0, iteration=1)
-    assert "2 pauses of 2 h 30 min in all are cut out" in drawn.trace_notes(trace(store))[0]
+    assert "2 pauses of 2 h 30 min in all are cut out" in drawn.timeline_notes(trace(store))[0]
 
 
 def test_notes_tell_what_nobody_wrote_down(store: Any) -> None:
     ran(store, "select", 7.0, 8.0, iteration=1)
-    assert any(note.startswith("1 stage is shown") for note in drawn.trace_notes(trace(store)))
+    assert any(note.startswith("1 stage is shown") for note in drawn.timeline_notes(trace(store)))
 
 
 def test_a_lone_stage_has_neither_notes_nor_waiting() -> None:
     store = MemoryStore()
     open_job(store)
     ran(store, "select", 0.0, 1.0, on="host 1")
-    assert drawn.trace_notes(trace(store)) == []
-    assert ("waited per stage", UNKNOWN) in drawn.trace_facts(trace(store))
+    assert drawn.timeline_notes(trace(store)) == []
+    assert ("waited per stage", UNKNOWN) in drawn.timeline_facts(trace(store))

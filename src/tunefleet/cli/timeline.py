@@ -1,4 +1,4 @@
-"""`tunefleet trace`: where and when the stages of a run ran."""
+"""`tunefleet timeline`: where and when the stages of a run ran."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tunefleet.cli import options, output
 from tunefleet.errors import InputError
 
 
-def trace(
+def timeline(
     run: Annotated[
         str,
         typer.Argument(
@@ -27,7 +27,7 @@ def trace(
             "-o",
             metavar="DIR",
             callback=options.directory,
-            help="Where the chart goes, as trace-ID.html and trace-ID.png.",
+            help="Where the chart goes, as timeline-ID.html and timeline-ID.png.",
         ),
     ] = Path(),
     durations: Annotated[
@@ -43,9 +43,9 @@ def trace(
     traceback: options.Traceback = False,
 ) -> None:
     """Draw which stages of a run ran where and when, and how well resources were used."""
-    from tunefleet.runs.timeline import replay_of, trace_run
+    from tunefleet.runs.timeline import replay_of, run_timeline
 
-    found = trace_run(run, home)
+    found = run_timeline(run, home)
     recorded = replay_of(found).to_json() if durations is not None else None
     drawings = _draw(found, directory)
     if options.STDOUT not in (json, durations):
@@ -57,12 +57,12 @@ def trace(
 
 
 def _draw(found: dict[str, Any], directory: Path) -> list[Path]:
-    from tunefleet.report.trace import trace_page, trace_png
+    from tunefleet.report.run_timeline import timeline_page, timeline_png
 
-    name = f"trace-{found['job'][:8]}"
+    name = f"timeline-{found['job'][:8]}"
     drawings = {
-        directory / f"{name}.html": trace_page(found).encode(errors="replace"),
-        directory / f"{name}.png": trace_png(found),
+        directory / f"{name}.html": timeline_page(found).encode(errors="replace"),
+        directory / f"{name}.png": timeline_png(found),
     }
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -76,16 +76,21 @@ def _draw(found: dict[str, Any], directory: Path) -> list[Path]:
 
 
 def _show(found: dict[str, Any], drawings: list[Path]) -> None:
+    from tunefleet.report.run_timeline import (
+        jobs_table,
+        resources_table,
+        timeline_facts,
+        timeline_notes,
+    )
     from tunefleet.report.text import pairs
-    from tunefleet.report.trace import jobs_table, resources_table, trace_facts, trace_notes
 
     console = output.console()
     for table in (resources_table(found), jobs_table(found)):
         console.print(table)
         console.print()
-    console.print(pairs(trace_facts(found)))
+    console.print(pairs(timeline_facts(found)))
     console.print()
-    for note in trace_notes(found):
+    for note in timeline_notes(found):
         console.print(note, style="dim", soft_wrap=True)
     for path in drawings:
         console.print(f"drawn in {path}", soft_wrap=True)

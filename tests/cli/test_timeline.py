@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runs.traces import MINE, open_job, ran, whole_round
+from tests.runs.spans import MINE, open_job, ran, whole_round
 from tunefleet.store import open_store
 
 from .conftest import Invoke
@@ -23,13 +23,15 @@ def home(tmp_path: Path) -> str:
     return str(tmp_path / "home")
 
 
-def test_trace_prints_resources_and_draws(invoke: Invoke, home: str, tmp_path: Path) -> None:
-    done = invoke("trace", "aaaaaa", "--home", home, "--output", str(tmp_path / "new" / "charts"))
+def test_timeline_prints_resources_and_draws(invoke: Invoke, home: str, tmp_path: Path) -> None:
+    done = invoke(
+        "timeline", "aaaaaa", "--home", home, "--output", str(tmp_path / "new" / "charts")
+    )
     assert (done.code, done.err) == (0, "")
     assert "device 1" in done.out
     assert "net aaaaaaaa" in done.out
     found = sorted((tmp_path / "new" / "charts").iterdir())
-    assert [path.name for path in found] == ["trace-aaaaaaaa.html", "trace-aaaaaaaa.png"]
+    assert [path.name for path in found] == ["timeline-aaaaaaaa.html", "timeline-aaaaaaaa.png"]
     assert all(f"drawn in {path}" in done.out for path in found)
 
 
@@ -37,20 +39,22 @@ def test_a_name_steers_neither_terminal_nor_page(invoke: Invoke, home: str, tmp_
     with closing(open_store(Path(home))) as store:
         open_job(store, "c" * 32, "\x1b[31m[red]<i>\udc80")
         whole_round(store, 100.0, job="c" * 32)
-    done = invoke("trace", "cccccc", "--home", home, "--output", str(tmp_path))
+    done = invoke("timeline", "cccccc", "--home", home, "--output", str(tmp_path))
     assert (done.code, "[red]" in done.out, "\x1b" in done.out) == (0, True, False)
-    assert "<i>" not in (tmp_path / "trace-cccccccc.html").read_text()
+    assert "<i>" not in (tmp_path / "timeline-cccccccc.html").read_text()
 
 
 def test_json_on_stdout_is_all_there_is(invoke: Invoke, home: str, tmp_path: Path) -> None:
-    done = invoke("trace", MINE, "--home", home, "--output", str(tmp_path), "--json", "-")
+    done = invoke("timeline", MINE, "--home", home, "--output", str(tmp_path), "--json", "-")
     found = json.loads(done.out)
-    assert (found["schema"], found["tuning_s"]) == ("tunefleet-trace/1", 7.0)
+    assert (found["schema"], found["tuning_s"]) == ("tunefleet-timeline/1", 7.0)
 
 
 def test_durations_go_into_a_simulation(invoke: Invoke, home: str, tmp_path: Path) -> None:
     recorded = str(tmp_path / "durations.json")
-    done = invoke("trace", MINE, "--home", home, "--output", str(tmp_path), "--durations", recorded)
+    done = invoke(
+        "timeline", MINE, "--home", home, "--output", str(tmp_path), "--durations", recorded
+    )
     assert done.code == 0
     simulated = invoke("simulate", "--durations", recorded, "--json", "-")
     assert json.loads(simulated.out)["policies"][0]["makespan_s"] == 7.0
@@ -71,7 +75,7 @@ def test_what_cannot_be_done_is_said_in_one_line_and_leaves_nothing(
 ) -> None:
     given = [a.replace("DIR", str(tmp_path)) for a in arguments]
     extra = [] if "--output" in given else ["--output", str(tmp_path / "charts")]
-    done = invoke("trace", *given, *extra, "--home", home)
+    done = invoke("timeline", *given, *extra, "--home", home)
     assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
     assert reason in done.err
     assert not (tmp_path / "charts").exists()
