@@ -17,6 +17,7 @@ import pyarrow as pa
 from common import DATA
 from tunefleet.costmodel import Measured
 from tunefleet.dataset import codecs, splits
+from tunefleet.dataset.division import Shares
 from tunefleet.dataset.rows import Codes
 from tunefleet.features import tilings
 from tunefleet.learning.inputs import Inputs
@@ -37,7 +38,7 @@ class Device:
 
 
 #: Small logs need a large part to test: of few programs of a task the best are easily found.
-_SHARES = splits.Shares(test=0.3, validation=0.1)
+_SHARES = Shares(test=0.3, validation=0.1)
 _LAYERS = "**/*_layer_*.gz"
 
 #: The most discriminating first.

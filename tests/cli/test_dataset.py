@@ -130,13 +130,19 @@ def test_what_is_there_is_not_written_over(invoke: Invoke, records: Path, log: P
         (("import", ".", "--device", " ", "-o", "a.parquet"), "is no name of a device"),
         (("import", ".", "--device", "x", "-o", "a.csv"), "does not end in .parquet"),
         (("import", ".", "--device", "x", "-o", "b/a.parquet"), "b does not exist"),
-        (("import", ".", "--device", "x", "-o", "a.parquet", "--format", "y"), "'y' is not known"),
+        (
+            ("import", ".", "--device", "x", "-o", "a.parquet", "--format", "y"),
+            "'y' is not a format",
+        ),
         (("import", "empty", "--device", "x", "-o", "a.parquet"), "no tuning log in empty"),
         (("import", "notes.txt", "--device", "x", "-o", "a.parquet"), "no tuning log of a known"),
         (("import", ".", "-o", "a.parquet"), "missing option '--device'"),
         (("merge", "notes.txt", "-o", "a.parquet"), "is not a Parquet file"),
         (("export", "notes.txt", "-o", "b", "--format", "auto_scheduler"), "not a Parquet file"),
-        (("export", "records.parquet", "-o", "b", "--format", "autotvm"), "'autotvm' is not known"),
+        (
+            ("export", "records.parquet", "-o", "b", "--format", "autotvm"),
+            "'autotvm' is not a format that is written",
+        ),
         (
             ("export", "records.parquet", "-o", "b", "--format", "metaschedule"),
             "records of auto_sch",

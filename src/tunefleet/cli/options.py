@@ -54,15 +54,16 @@ def not_negative(value: Any) -> Any:
 
 def cost_model(value: str) -> str:
     """Refuse a cost model that does not exist."""
-    return _one_of(COST_MODELS, value, "cost model")
+    return one_of(COST_MODELS, value, "cost model")
 
 
 def policy(value: str) -> str:
     """Refuse a policy that does not exist."""
-    return _one_of(POLICIES, value, "policy")
+    return one_of(POLICIES, value, "policy")
 
 
-def _one_of(names: Sequence[str], value: str, what: str) -> str:
+def one_of(names: Sequence[str], value: str, what: str) -> str:
+    """Refuse what is none of some names; `what` is what they are names of."""
     if value not in names:
         choice = " or ".join([", ".join(names[:-1]), names[-1]])
         raise typer.BadParameter(f"{value!r} is not a {what}, choose {choice}")

@@ -11,10 +11,11 @@ from importlib import metadata
 from tunefleet.costmodel import CostModel
 from tunefleet.costmodel.card import Card, DeviceMetrics
 from tunefleet.costmodel.registry import Entry, Registry
+from tunefleet.dataset.division import Division
 from tunefleet.dataset.splits import Split
 from tunefleet.errors import InputError
-from tunefleet.learning.division import Division
 from tunefleet.learning.inputs import all_rows
+from tunefleet.learning.lineage import split_used
 from tunefleet.learning.records import Records
 from tunefleet.learning.training import Trained, goes_on, settings_of
 
@@ -77,7 +78,7 @@ def publish(
         features=origin.features,
         created=created,
         records=used,
-        split=origin.division.used(origin.split),
+        split=split_used(origin.division, origin.split),
         seeds=trained.seeds,
         files=tuple(sha256(data).hexdigest() for data in members),
         metrics=tuple(tested),

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tunefleet.cli import options, output
+from tunefleet.cli import dividing, options, output
 from tunefleet.cli.costmodel import arguments
 from tunefleet.cli.dataset import arguments as dataset
 from tunefleet.cli.outcome import one_line
@@ -33,10 +33,12 @@ def train(
         str, typer.Option(metavar="KIND", help="attention, mlp, xgb, lgbm or random.")
     ] = "lgbm",
     features: arguments.Features = arguments.FEATURES,
-    split: arguments.Split = arguments.SPLITS[0],
-    hold_out: arguments.HoldOut = None,
-    test: dataset.TestShare = 0.1,
-    validation: dataset.ValidationShare = 0.1,
+    split: dividing.Split = dividing.DEFAULT_SPLIT,
+    hold_out: dividing.HoldOut = None,
+    networks: dividing.Networks = None,
+    test: dividing.TestShare = dividing.DEFAULT_TEST,
+    validation: dividing.ValidationShare = dividing.DEFAULT_VALIDATION,
+    max_records: dividing.MaxRecords = None,
     seed: dataset.Seed = 0,
     seeds: arguments.Seeds = 3,
     parent: Annotated[
@@ -51,7 +53,6 @@ def train(
     device: arguments.Device = "cpu",
     epochs: arguments.Epochs = None,
     hidden: arguments.Hidden = None,
-    max_records: arguments.MaxRecords = None,
     measured_on: dataset.MeasuredOn = "",
     limits: Annotated[
         str, typer.Option(metavar="TEXT", help="What the model is not good for, for its card.")
@@ -62,9 +63,8 @@ def train(
     traceback: options.Traceback = False,
 ) -> None:
     """Train a cost model on records, test it, and keep it with its card."""
-    from tunefleet.dataset.splits import Shares
+    from tunefleet.dataset.splits import divide
     from tunefleet.learning import evaluation, inputs, training, versions
-    from tunefleet.learning.division import Division
 
     progress = arguments.reporter(quiet)
     registry = arguments.registry(home)
@@ -72,14 +72,14 @@ def train(
     inputs.extractor(features)
     how = training.Options(epochs, device, hidden)
     how.check([model])
-    division = Division(split, hold_out, seed, Shares(test, validation), max_records)
+    division = dividing.division(split, hold_out, networks, test, validation, seed, max_records)
     follows = None
     if parent is not None:
         follows = registry.get(parent)
         versions.check_parent(follows.card, features)
     table = arguments.read(records, measured_on, progress)
     start = versions.start_of(follows, model, table) if follows else ()
-    found = division.of(table.rows)
+    found = divide(table.rows, division)
     drawn = inputs.Inputs.of(table, inputs.all_rows(found), features, progress)
     parts = drawn.parts(model, found)
     trained = training.train(

@@ -18,8 +18,7 @@ TUNING_RECORDS = "database_tuning_record.json"
 
 
 def _format(value: str) -> str:
-    arguments.one_of(arguments.WRITTEN_FORMATS, value)
-    return value
+    return options.one_of(arguments.WRITTEN_FORMATS, value, "format that is written")
 
 
 def export(

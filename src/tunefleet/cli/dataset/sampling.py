@@ -22,8 +22,7 @@ METHODS = ("flops", "random", "diversity")
 
 
 def _method(value: str) -> str:
-    arguments.one_of(METHODS, value)
-    return value
+    return options.one_of(METHODS, value, "method")
 
 
 def _rate(value: float) -> float:
