@@ -25,7 +25,7 @@ from msgspec import Meta
 from tunefleet.dataset import files, steps
 from tunefleet.dataset.codecs import canonical, strict_json
 from tunefleet.dataset.codecs.codec import LineError, Report
-from tunefleet.dataset.codecs.rows import Row, read_lines
+from tunefleet.dataset.codecs.rows import Row
 from tunefleet.errors import InputError
 
 NAME = canonical.NAME
@@ -73,11 +73,6 @@ class AutoScheduler:
                 out.write("".join(lines).encode())
                 count += len(lines)
         return count
-
-
-def read_line_by_line(path: Path, device: str, report: Report) -> Iterator[pa.RecordBatch]:
-    """What `AutoScheduler.read` does, without its short cut: the reference for tests."""
-    return read_lines(path, NAME, device, parse, report)
 
 
 def parse(number: int, line: bytes) -> Row:
