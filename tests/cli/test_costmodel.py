@@ -189,7 +189,7 @@ def test_each_kind_that_is_compared_takes_the_options_it_knows(
         (("--epochs", "3"), 2, "does not learn in epochs"),
         (("--hidden", "8"), 2, "xgb has no width; leave --hidden out"),
         (("--device", "cuda"), 2, "learns on the CPU only"),
-        (("--device", "tpu"), 2, "'tpu' is not a device that trains"),
+        (("--device", "tpu"), 2, "no device 'tpu'; choose cpu or cuda"),
         (("--seeds", "0"), 2, "0 is not a positive number"),
         (("--name", "a/b"), 2, "'a/b' is no name"),
         (("--parent", "nobody"), 2, "no cost model 'nobody'"),

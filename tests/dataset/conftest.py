@@ -13,6 +13,7 @@ from tunefleet.dataset import codecs
 from tunefleet.dataset.codecs import auto_scheduler
 from tunefleet.dataset.codecs.codec import Report
 from tunefleet.dataset.codecs.rows import read_lines
+from tunefleet.dataset.formats import AUTO_SCHEDULER
 from tunefleet.dataset.schema import RECORDS
 
 #: Writes text to a file of that name and gives its path.
@@ -43,7 +44,7 @@ def read_all(path: Path, **options: Any) -> tuple[list[dict[str, Any]], list[tup
 
 def read_line_by_line(path: Path, device: str, report: Report) -> Iterator[pa.RecordBatch]:
     """What `AutoScheduler.read` gives, without its short cut."""
-    return read_lines(path, auto_scheduler.NAME, device, auto_scheduler.parse, report)
+    return read_lines(path, AUTO_SCHEDULER, device, auto_scheduler.parse, report)
 
 
 def loaded(path: Path) -> list[Any]:

@@ -8,6 +8,9 @@ from typing import Any
 #: The cost model that comes with the package, of x86 processors.
 SHIPPED_MODEL = "x86"
 
+#: The kinds of cost model that learn from a job's own trials; `random` is there to compare.
+COST_MODELS = ("xgb", "random")
+
 
 @dataclass(frozen=True, slots=True)
 class SearchSettings:
@@ -28,7 +31,7 @@ class SearchSettings:
     mutate_probability: float = 0.85
     random_share: float = 0.1
     seed: int = 0
-    cost_model: str = "xgb"
+    cost_model: str = COST_MODELS[0]
     pretrained: str = SHIPPED_MODEL
     min_new_trials: int = 8
 

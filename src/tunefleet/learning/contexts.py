@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from tunefleet.dataset.flop_rules import Flops
 from tunefleet.dataset.flops import flops_by_workload
+from tunefleet.dataset.formats import AUTO_SCHEDULER, AUTOTVM
 from tunefleet.dataset.rows import Codes
 from tunefleet.features import context
 from tunefleet.features.context import TaskContext
@@ -92,9 +93,9 @@ def task_context(
     """Of the columns of a record; what cannot be understood is not told."""
     shapes, operator = extra.get("args_info"), extra.get("operator", "")
     found = _arguments(shapes), operator if isinstance(operator, str) else ""
-    if format == "autotvm":
+    if format == AUTOTVM:
         found = _of_autotvm(workload)
-    elif format == "auto_scheduler":
+    elif format == AUTO_SCHEDULER:
         found = _of_auto_scheduler(workload, flops.rule if flops else "")
     count = flops.count if flops and flops.count else 0.0
     return TaskContext(found[0], count, found[1])

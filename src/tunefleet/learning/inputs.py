@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from tunefleet.costmodel import MODELS, InputForm, Measured, Program
+from tunefleet.dataset.formats import METASCHEDULE
 from tunefleet.dataset.rows import Codes, Vector, Words
 from tunefleet.dataset.splits import Split
 from tunefleet.errors import InputError
@@ -120,7 +121,7 @@ class PerStoreExtractor:
         return _Rows(tuple(found))
 
     def _check(self, records: Records) -> None:
-        others = set(records.formats) - {"metaschedule"}
+        others = set(records.formats) - {METASCHEDULE}
         if others:
             raise self._unfit(f"there are records of {', '.join(sorted(others))}")
 
@@ -135,6 +136,10 @@ SCHEMAS: Mapping[str, Extractor] = {
     extractor.name: extractor
     for extractor in (TilingExtractor(), SequenceExtractor(), PerStoreExtractor())
 }
+
+
+#: The schema of a model unless told: that of a search.
+DEFAULT = tilings.SCHEMA
 
 
 def extractor(name: str) -> Extractor:

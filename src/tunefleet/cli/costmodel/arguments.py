@@ -18,13 +18,8 @@ if TYPE_CHECKING:
     from tunefleet.dataset import splits as dataset_splits
     from tunefleet.learning.records import Records
 
-#: Those of `tunefleet.learning`, which a command line that only prints need not load.
-DEVICES = ("cpu", "cuda")
-FEATURES = "tilings/1"
-
-
-def _device(value: str) -> str:
-    return options.one_of(DEVICES, value, "device that trains")
+#: Members that are trained unless told.
+SEEDS = 3
 
 
 def registry(home: Path | None) -> Registry:
@@ -84,9 +79,11 @@ Model = Annotated[
     ),
 ]
 Features = Annotated[
-    str,
+    str | None,
     typer.Option(
-        metavar="SCHEMA", help="The features of a program: tilings/1, sequences/1, per-store/1."
+        metavar="SCHEMA",
+        help="The features of a program: tilings/1 (the default), sequences/1, per-store/1.",
+        show_default=False,
     ),
 ]
 Seeds = Annotated[
@@ -98,8 +95,7 @@ Seeds = Annotated[
 Device = Annotated[
     str,
     typer.Option(
-        metavar="|".join(DEVICES),
-        callback=_device,
+        metavar="cpu|cuda",
         help="Where attention learns; cuda is a GPU. Scores are worked out on the CPU.",
     ),
 ]

@@ -28,7 +28,7 @@ def compare(
             metavar="KIND,...", callback=_kinds, help="Of attention, mlp, xgb, lgbm and random."
         ),
     ] = "xgb,lgbm,mlp",
-    features: arguments.Features = arguments.FEATURES,
+    features: arguments.Features = None,
     split: dividing.Split = dividing.DEFAULT_SPLIT,
     hold_out: dividing.HoldOut = None,
     networks: dividing.Networks = None,
@@ -36,7 +36,7 @@ def compare(
     validation: dividing.ValidationShare = dividing.DEFAULT_VALIDATION,
     max_records: dividing.MaxRecords = None,
     seed: dataset.Seed = 0,
-    seeds: arguments.Seeds = 3,
+    seeds: arguments.Seeds = arguments.SEEDS,
     device: arguments.Device = "cpu",
     epochs: arguments.Epochs = None,
     hidden: arguments.Hidden = None,
@@ -51,13 +51,13 @@ def compare(
 
     progress = arguments.reporter(quiet)
     kinds = list(dict.fromkeys(filter(None, (kind.strip() for kind in models.split(",")))))
-    inputs.extractor(features)
+    schema = inputs.extractor(features or inputs.DEFAULT).name
     how = training.Options(epochs, device, hidden)
     how.check(kinds)
     division = dividing.division(split, hold_out, networks, test, validation, seed, max_records)
     table = arguments.read(records, measured_on, progress)
     found = divide(table.rows, division)
-    drawn = inputs.Inputs.of(table, inputs.all_rows(found), features, progress)
+    drawn = inputs.Inputs.of(table, inputs.all_rows(found), schema, progress)
     results: list[dict[str, Any]] = []
     for kind in kinds:
         parts = drawn.parts(kind, found)
@@ -81,6 +81,6 @@ def compare(
         typer.echo(arguments.split_text(split, found))
 
     counts = {part: len(numbers) for part, numbers in found.parts().items()}
-    figures = {"schema": SCHEMA, "features": features, **dividing.figures(division),
+    figures = {"schema": SCHEMA, "features": schema, **dividing.figures(division),
                "records": counts, "models": results}  # fmt: skip
     output.tell(json, figures, show)

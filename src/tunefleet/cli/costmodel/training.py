@@ -32,7 +32,7 @@ def train(
     model: Annotated[
         str, typer.Option(metavar="KIND", help="attention, mlp, xgb, lgbm or random.")
     ] = "lgbm",
-    features: arguments.Features = arguments.FEATURES,
+    features: arguments.Features = None,
     split: dividing.Split = dividing.DEFAULT_SPLIT,
     hold_out: dividing.HoldOut = None,
     networks: dividing.Networks = None,
@@ -40,7 +40,7 @@ def train(
     validation: dividing.ValidationShare = dividing.DEFAULT_VALIDATION,
     max_records: dividing.MaxRecords = None,
     seed: dataset.Seed = 0,
-    seeds: arguments.Seeds = 3,
+    seeds: arguments.Seeds = arguments.SEEDS,
     parent: Annotated[
         str | None,
         typer.Option(
@@ -69,18 +69,18 @@ def train(
     progress = arguments.reporter(quiet)
     registry = arguments.registry(home)
     # What cannot be is told before records are read and features extracted.
-    inputs.extractor(features)
+    schema = inputs.extractor(features or inputs.DEFAULT).name
     how = training.Options(epochs, device, hidden)
     how.check([model])
     division = dividing.division(split, hold_out, networks, test, validation, seed, max_records)
     follows = None
     if parent is not None:
         follows = registry.get(parent)
-        versions.check_parent(follows.card, features)
+        versions.check_parent(follows.card, schema)
     table = arguments.read(records, measured_on, progress)
     start = versions.start_of(follows, model, table) if follows else ()
     found = divide(table.rows, division)
-    drawn = inputs.Inputs.of(table, inputs.all_rows(found), features, progress)
+    drawn = inputs.Inputs.of(table, inputs.all_rows(found), schema, progress)
     parts = drawn.parts(model, found)
     trained = training.train(
         model, parts.train, parts.validation, seeds=seeds, options=how, progress=progress,
@@ -88,7 +88,7 @@ def train(
     )  # fmt: skip
     tested = evaluation.evaluate(trained.members, parts.test)
     ancestor = follows.card if follows else None
-    origin = versions.Origin(name, features, table, division, found, ancestor, limits)
+    origin = versions.Origin(name, schema, table, division, found, ancestor, limits)
     entry = versions.publish(registry, origin, trained, tested, time.time())
 
     def show() -> None:

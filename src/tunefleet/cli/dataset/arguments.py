@@ -8,11 +8,8 @@ from typing import Annotated
 import typer
 
 from tunefleet.cli import options
+from tunefleet.dataset import formats
 from tunefleet.errors import InputError
-
-#: Those of `tunefleet.dataset.codecs`, which a command line that only prints need not load.
-FORMATS = ("auto_scheduler", "autotvm", "metaschedule", "kernel_tuner")
-WRITTEN_FORMATS = ("auto_scheduler", "metaschedule")
 
 
 def parquet_output(value: str) -> str:
@@ -42,7 +39,7 @@ def check_free(path: Path, force: bool) -> None:
 
 
 def _format(value: str | None) -> str | None:
-    return value if value is None else options.one_of(FORMATS, value, "format")
+    return value if value is None else options.one_of(formats.NAMES, value, "format")
 
 
 Records = Annotated[
@@ -75,7 +72,9 @@ ParquetOutput = Annotated[
 Format = Annotated[
     str | None,
     typer.Option(
-        metavar="|".join(FORMATS), callback=_format, help="The logs' format; it is told by content."
+        metavar="|".join(formats.NAMES),
+        callback=_format,
+        help="The logs' format; it is told by content.",
     ),
 ]
 Seed = Annotated[

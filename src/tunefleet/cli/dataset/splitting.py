@@ -41,6 +41,7 @@ def split(
     """Split records into train.parquet, validation.parquet and test.parquet."""
     from tunefleet.dataset import parquet
     from tunefleet.dataset.rows import Rows
+    from tunefleet.dataset.schema import BATCH_ROWS
     from tunefleet.dataset.splits import divide
 
     division = dividing.division(split, hold_out, networks, test, validation, seed, max_records)
@@ -52,7 +53,7 @@ def split(
     found = divide(rows, division)
     _make(out)
     for part, numbers in found.parts().items():
-        parquet.write(table.take(numbers).to_batches(parquet.BATCH_ROWS), paths[part])
+        parquet.write(table.take(numbers).to_batches(BATCH_ROWS), paths[part])
     figures: dict[str, Any] = {
         "schema": SCHEMA,
         "output": str(out),
