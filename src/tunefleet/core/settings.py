@@ -8,6 +8,9 @@ from typing import Any
 #: The cost model that comes with the package, of x86 processors.
 SHIPPED_MODEL = "x86"
 
+#: The relative change of a device's reference kernel beyond which a batch was disturbed.
+MAX_DRIFT = 0.03
+
 #: The kinds of cost model that learn from a job's own trials; `random` is there to compare.
 COST_MODELS = ("xgb", "random")
 
@@ -67,7 +70,7 @@ class MeasureSettings:
     min_repeat_ms: float = 1.0
     give_up_ratio: float = 3.0
     flush_cache: bool = False
-    max_drift: float = 0.03
+    max_drift: float = MAX_DRIFT
     max_again: int = 1
     finalists: int = 6
     final_repeats: int = 60

@@ -14,7 +14,6 @@ Worked out once for what is distinct. FLOPs are those of `dataset.flops`.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tunefleet.core.ids import is_digest
 from tunefleet.dataset.flop_rules import Flops
 from tunefleet.dataset.flops import flops_by_workload
 from tunefleet.dataset.formats import AUTO_SCHEDULER, AUTOTVM
@@ -115,7 +115,7 @@ def _of_auto_scheduler(workload: str, rule: str) -> tuple[tuple[Shape, ...], str
         return (), ""
     shapes = tuple(shape for each in value[1:] if (shape := _shape(each)) is not None)
     name = str(value[0])
-    if not re.fullmatch("[0-9a-f]{32}", name):
+    if not is_digest(name):
         return shapes, name
     if "Winograd" in rule:
         return shapes, "winograd"
