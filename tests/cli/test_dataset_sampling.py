@@ -51,6 +51,7 @@ def test_a_sample_holds_valid_records_up_to_the_rate(
     found = figures(ended)
     rows = Rows.of(parquet.read_table(out))
     assert (found["read"], found["valid"], found["tasks_read"]) == (144, 138, 6)
+    assert found["min_records"] == 16
     assert found["records"] == len(rows) <= 72
     assert found["tasks"] == len(set(rows.task.tolist()))
     assert rows.valid.all()

@@ -70,7 +70,8 @@ def sample(
     arguments.check_free(Path(out), force)
     table = parquet.read_table(records)
     rows = Rows.of(table)
-    kept = _kept(method, table, rows, Amount(rate, min_records or MIN_RECORDS), seed)
+    amount = Amount(rate, min_records or MIN_RECORDS)
+    kept = _kept(method, table, rows, amount, seed)
     parquet.write(table.take(kept).to_batches(BATCH_ROWS), Path(out))
     figures: dict[str, Any] = {
         "schema": SCHEMA,
@@ -78,7 +79,7 @@ def sample(
         "method": method,
         "rate": rate,
         "seed": seed,
-        "min_records": min_records,
+        "min_records": amount.min_records,
         "read": len(rows),
         "valid": int(rows.valid.sum()),
         "tasks_read": len(set(rows.task.tolist())),
