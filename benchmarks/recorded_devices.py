@@ -15,8 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from common import DATA
-from tunefleet.costmodel import Measured
+from tunefleet.costmodel import MODELS, InputForm, Measured
 from tunefleet.dataset import codecs, splits
+from tunefleet.dataset.division import Shares
 from tunefleet.dataset.rows import Codes
 from tunefleet.features import tilings
 from tunefleet.learning.inputs import Inputs
@@ -37,7 +38,7 @@ class Device:
 
 
 #: Small logs need a large part to test: of few programs of a task the best are easily found.
-_SHARES = splits.Shares(test=0.3, validation=0.1)
+_SHARES = Shares(test=0.3, validation=0.1)
 _LAYERS = "**/*_layer_*.gz"
 
 #: The most discriminating first.
@@ -115,16 +116,16 @@ class Fleet:
         return Measured(programs, given, rows.task[numbers].astype(str).tolist())
 
     def programs(self, kind: str, numbers: Codes) -> list[Any]:
-        programs = self._flat if kind in ("xgb", "lgbm") else self._ragged
+        programs = self._flat if MODELS[kind].input_form is InputForm.FLAT else self._ragged
         return [programs[place] for place in np.searchsorted(self.inputs.numbers, numbers)]
 
     @cached_property
     def _flat(self) -> Sequence[Any]:
-        return self.inputs.features.programs("xgb")
+        return self.inputs.features.programs(InputForm.FLAT)
 
     @cached_property
     def _ragged(self) -> Sequence[Any]:
-        return self.inputs.features.programs("attention")
+        return self.inputs.features.programs(InputForm.ROWS)
 
 
 def evenly(numbers: Codes, tasks: Codes, most: int, generator: np.random.Generator) -> Codes:

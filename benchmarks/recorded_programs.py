@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from common import DATA
-from tunefleet.costmodel import Measured
+from tunefleet.costmodel import MODELS, InputForm, Measured
 from tunefleet.dataset import codecs
 from tunefleet.dataset.flops import flops_by_workload
 from tunefleet.dataset.rows import Codes, Rows
@@ -28,9 +28,6 @@ DEVICES: Mapping[str, tuple[str, str]] = {
     "icelake": (CPU, "icelake8358_*"),
     "a72": (CPU, "droplet_a72_ansor"),
 }
-
-#: Models that take a program as a sequence; the others take it flat.
-_RAGGED = ("mlp",)
 
 
 def read(device: str, data: Path = DATA) -> pa.Table | None:
@@ -72,7 +69,8 @@ class Programs:
         return self._of_rows(self.rows.take(drawn), self.flops), Split(**numbers)
 
     def programs(self, model: str) -> list[Any]:
-        return self.sequences.ragged() if model in _RAGGED else self.sequences.flat()
+        form = MODELS[model].input_form
+        return self.sequences.flat() if form is InputForm.FLAT else self.sequences.ragged()
 
 
 def measured(programs: list[Any], rows: Rows, numbers: Codes) -> Measured:

@@ -19,10 +19,10 @@ from typing import Any
 
 import common
 from tunefleet.costmodel import AttentionModel, has_cuda, metrics
-from tunefleet.dataset.splits import Shares
+from tunefleet.dataset.division import Division, Shares
+from tunefleet.dataset.splits import divide
 from tunefleet.features import tilings
 from tunefleet.learning import inputs, records
-from tunefleet.learning.division import Division
 from tunefleet.learning.training import DEVICES
 
 DATASETS = Path(__file__).resolve().parents[1] / "datasets"
@@ -37,7 +37,7 @@ def main(options: argparse.Namespace) -> int:
     )
     most = 400 if options.quick else options.max_records
     division = Division("within_task", None, 0, Shares(test=0.1, validation=0.1), most)
-    found = division.of(table.rows)
+    found = divide(table.rows, division)
     drawn = inputs.Inputs.of(table, inputs.all_rows(found), tilings.SCHEMA, quiet)
     parts = drawn.parts(AttentionModel.name, found)
     devices = DEVICES if has_cuda() else DEVICES[:1]

@@ -203,8 +203,11 @@ def test_report_of_nothing_is_an_input_error(invoke: Invoke) -> None:
 def test_report_prints_the_path_of_the_page(
     invoke: Invoke, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    path = tmp_path / "artifacts" / ("a" * 32)
     found = SimpleNamespace(
-        path=tmp_path / "artifacts" / ("a" * 32),
+        path=path,
+        report=path / "report.html",
+        manifest=path / "artifact.json",
         result={"network": {"name": "tiny_cnn"}, "artifact": "/elsewhere"},
     )
 

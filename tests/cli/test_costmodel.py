@@ -10,6 +10,7 @@ from tests.dataset.records import Record, table
 from tests.learning.made import made_table
 from tunefleet.costmodel import registry
 from tunefleet.dataset import parquet
+from tunefleet.dataset.rows import Rows
 
 from .conftest import Invoke, Outcome
 
@@ -56,6 +57,7 @@ def test_quiet_shows_the_result_only(invoke: Invoke, records: str) -> None:
     "arguments",
     [
         ("within_task",),
+        ("within_task_in_order",),
         ("by_task",),
         ("by_target", "--hold-out", "a72"),
         ("by_network", "--hold-out", "net1"),
@@ -65,6 +67,20 @@ def test_every_split_trains(invoke: Invoke, records: str, arguments: tuple[str, 
     card = trained(invoke, records, "--split", *arguments, "--max-records", "40")["card"]
     assert (card["split"]["name"], card["split"]["train"]) == (arguments[0], 40)
     assert card["split"]["hold_out"] == (arguments[2] if arguments[1:] else None)
+
+
+def test_a_model_is_tested_again_on_networks_that_a_file_listed(
+    invoke: Invoke, records: str, tmp_path: Path
+) -> None:
+    workload = Rows.of(parquet.read_table(Path(records))).workload.names[0]
+    listed = tmp_path / "networks.json"
+    listed.write_text(json.dumps({"mine": [workload], "other": ["w"]}))
+    asked = ("--split", "by_network", "--hold-out", "mine", "--networks", str(listed))
+    card = trained(invoke, records, *asked)["card"]
+    assert {"mine": [workload]} == card["split"]["networks"]
+    listed.unlink()
+    again = json.loads(costmodel(invoke, "evaluate", "mine", records, "--json", "-").out)
+    assert card["split"]["test"] == again["records"]
 
 
 def test_the_card_is_shown(invoke: Invoke, records: str) -> None:
@@ -165,7 +181,7 @@ def test_each_kind_that_is_compared_takes_the_options_it_knows(
         (("--model", "svm"), 2, "no cost model 'svm'; choose of"),
         (("--features", "x/1"), 2, "no feature schema 'x/1'"),
         (("--features", "per-store/1"), 2, "there are records of auto_scheduler"),
-        (("--split", "by_luck"), 2, "'by_luck' is not known"),
+        (("--split", "by_luck"), 2, "'by_luck' is not a split"),
         (("--split", "by_target"), 2, "needs the device that tests; name it with --hold-out"),
         (("--split", "by_target", "--hold-out", "t4"), 2, "hold out one of 'a72', 'v100'"),
         (("--max-records", "2"), 2, "part of the split is empty"),
@@ -173,7 +189,7 @@ def test_each_kind_that_is_compared_takes_the_options_it_knows(
         (("--epochs", "3"), 2, "does not learn in epochs"),
         (("--hidden", "8"), 2, "xgb has no width; leave --hidden out"),
         (("--device", "cuda"), 2, "learns on the CPU only"),
-        (("--device", "tpu"), 2, "'tpu' is not known"),
+        (("--device", "tpu"), 2, "no device 'tpu'; choose cpu or cuda"),
         (("--seeds", "0"), 2, "0 is not a positive number"),
         (("--name", "a/b"), 2, "'a/b' is no name"),
         (("--parent", "nobody"), 2, "no cost model 'nobody'"),

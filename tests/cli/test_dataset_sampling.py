@@ -51,6 +51,7 @@ def test_a_sample_holds_valid_records_up_to_the_rate(
     found = figures(ended)
     rows = Rows.of(parquet.read_table(out))
     assert (found["read"], found["valid"], found["tasks_read"]) == (144, 138, 6)
+    assert found["min_records"] == 16
     assert found["records"] == len(rows) <= 72
     assert found["tasks"] == len(set(rows.task.tolist()))
     assert rows.valid.all()
@@ -84,7 +85,7 @@ def test_workloads_of_unknown_flops_are_told_of(invoke: Invoke, tmp_path: Path) 
     [
         (("--rate", "1.5"), "1.5 is not a share"),
         (("--rate", "nan"), "nan is not a share"),
-        (("--rate", "0.5", "--method", "best"), "'best' is not known"),
+        (("--rate", "0.5", "--method", "best"), "'best' is not a method"),
         (("--rate", "0.5", "--min-records", "0"), "0 is not a positive number"),
         (("--rate", "0.5", "--min-records", "100"), "no task has 100 valid records"),
         (("--rate", "0.5", "--seed", "-1"), "-1 is negative"),
@@ -115,6 +116,7 @@ def test_a_sample_is_not_written_over(invoke: Invoke, records: str) -> None:
         ("by_task",),
         ("by_target", "--hold-out", "a72"),
         ("by_network", "--hold-out", "net64"),
+        ("by_network", "--hold-out", "net64,net16"),
     ],
 )
 def test_a_split_writes_three_parts_that_make_the_whole(
@@ -143,16 +145,35 @@ def test_a_held_out_network_may_be_listed_in_a_file(
     assert figures(ended)["parts"]["test"] == {"records": 48, "tasks": 2}
 
 
+def test_listed_networks_go_with_no_other_split(
+    invoke: Invoke, records: str, tmp_path: Path
+) -> None:
+    listed = tmp_path / "networks.json"
+    listed.write_text(json.dumps({"mine": ["w"]}))
+    asked = ("-o", str(tmp_path / "split"), "--split", "by_target", "--hold-out", "a72")
+    ended = invoke("dataset", "split", records, *asked, "--networks", str(listed))
+    assert (ended.code, ended.out) == (2, "")
+    assert "leave --networks out" in ended.err
+
+
+def test_a_split_may_be_smaller_than_its_records(
+    invoke: Invoke, records: str, tmp_path: Path
+) -> None:
+    asked = ("dataset", "split", records, "-o", str(tmp_path), "--max-records", "20", "--json", "-")
+    parts = figures(invoke(*asked))["parts"]
+    assert [counts["records"] for counts in parts.values()] == [20, 5, 10]
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
         (("by_target",), "by_target needs the device that tests"),
         (("by_network",), "by_network needs the network that tests"),
-        (("by_task", "--hold-out", "a72"), "--hold-out does not go with by_task"),
-        (("by_target", "--hold-out", "a72", "--networks", "x"), "--networks does not go"),
+        (("by_task", "--hold-out", "a72"), "the split by_task holds nothing out by name"),
+        (("by_network", "--hold-out", "a", "--networks", "x"), "cannot read x: No such file"),
         (("by_target", "--hold-out", "t4"), "hold out one of 'a72', 'v100'"),
         (("by_network", "--hold-out", "vgg"), "hold out one of 'net16', 'net256', 'net64'"),
-        (("operator",), "'operator' is not known"),
+        (("operator",), "'operator' is not a split, choose within_task"),
         (("by_task", "--test", "0.6", "--validation", "0.5"), "leave no split"),
         (("by_task", "--test", "1"), "1 is not a share"),
     ],

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from tests.costmodel.cards import MEMBERS, a_card
+from tunefleet.core.budget import Budget
 from tunefleet.core.settings import TuneSettings
 from tunefleet.costmodel.registry import Registry
 from tunefleet.errors import JobError
+from tunefleet.runs.request import search_request
 
 from .conftest import RESULT, FakeTuning, Invoke
 
@@ -18,8 +20,8 @@ def test_the_default_budget_is_1000_trials(invoke: Invoke, tuning: FakeTuning) -
     assert invoke("tune", "zoo:tiny_cnn", "--quiet").code == 0
     asked = tuning.asked
     assert asked["networks"] == ["zoo:tiny_cnn"]
-    assert asked["trials"] == 1000
-    assert asked["minutes"] is None
+    assert (asked["trials"], asked["minutes"]) == (None, None)
+    assert search_request(asked["trials"], minutes=asked["minutes"]).budget == Budget(trials=1000)
     assert asked["settings"] == TuneSettings()
 
 

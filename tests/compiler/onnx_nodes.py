@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -55,12 +56,28 @@ def feed(network: Any, inputs: Sequence[np.ndarray | None]) -> dict[str, np.ndar
     return {name: array for name, array in named.items() if name in wanted}
 
 
+def convert(network: Any) -> Any:
+    """A Relax module of a whole network with static shapes and its weights inside."""
+    from tunefleet.compiler.frontends.onnx_file import Weights
+    from tunefleet.compiler.frontends.onnx_graph import Importer
+    from tunefleet.compiler.frontends.onnx_types import types_of
+
+    weights = Weights(Path(), {})
+    importer = Importer(network, weights, types_of(network, weights), {})
+
+    def write() -> None:
+        for node in network.graph.node:
+            importer.convert(node)
+
+    return importer.build(write)
+
+
 def compiled(network: Any, arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
     """The outputs of the network as it is converted."""
     from tunefleet.compiler.frontends import onnx_graph
 
     tvm = onnx_graph.tvm
-    executable = tvm.compile(onnx_graph.convert(network), "llvm")
+    executable = tvm.compile(convert(network), "llvm")
     machine = tvm.relax.VirtualMachine(executable, tvm.cpu())
     result = machine["main"](*(tvm.runtime.tensor(array) for array in arrays.values()))
     return [r.numpy() for r in ([result] if hasattr(result, "numpy") else result)]

@@ -200,9 +200,9 @@ def test_an_extreme_is_searched_like_any_reduction(target: Any) -> None:
 
     from tunefleet.compiler.graph.pipeline import prepare
     from tunefleet.compiler.graph.tasks import extract_tasks
-    from tunefleet.compiler.space.spaces import design_space
+    from tunefleet.compiler.space.spaces import sketches_of
     from tunefleet.compiler.toolchain.host import to_tvm
 
     mod = build(lambda builder, x: builder.emit(relax.op.max(x, [2, 3])), (1, 64, 56, 56))
     (task,) = extract_tasks(prepare(mod, to_tvm(target)), target)
-    assert design_space(task.task.program, target)
+    assert sketches_of(task.task.program, target)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx_nodes import check, compiled, feed, model, random
+from onnx_nodes import check, compiled, convert, feed, model, random
 
 from tunefleet.compiler.frontends.onnx_operators import OPERATORS, UNSOUND
 
@@ -156,7 +156,7 @@ def test_compute_definitions_survive_the_graph_pipeline(target):
     network = model("Pad", inputs, constants={1}, mode="reflect")
     arrays = feed(network, inputs)
     tvm = onnx_graph.tvm
-    prepared = prepare(onnx_graph.convert(network), to_tvm(target))
+    prepared = prepare(convert(network), to_tvm(target))
     machine = tvm.relax.VirtualMachine(tvm.compile(prepared, "llvm"), tvm.cpu())
     result = machine["main"](tvm.runtime.tensor(arrays["x0"])).numpy()
     wanted = np.pad(arrays["x0"], ((0, 0), (0, 0), (1, 1), (1, 1)), "reflect")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx_nodes import check, compiled, feed, model, random
+from onnx_nodes import check, compiled, convert, feed, model, random
 
 pytestmark = pytest.mark.tvm
 
@@ -107,7 +107,7 @@ def test_all_steps_and_directions_are_one_program():
     inputs = _inputs("LSTM", 2, initial=True)
     form = {"hidden_size": HIDDEN, "direction": "bidirectional"}
     network = model("LSTM", inputs, ["y", "h", "c"], {1, 2, 3}, **form)
-    mod = tvm.relax.transform.LegalizeOps()(onnx_graph.convert(network))
+    mod = tvm.relax.transform.LegalizeOps()(convert(network))
     names = [g.name_hint for g in mod.get_global_vars()]
     assert [name for name in names if name.startswith("lstm")] == ["lstm"]
     assert [name for name in names if name.startswith("matmul")] == ["matmul"]
@@ -131,7 +131,6 @@ def test_a_batch_that_is_no_multiple_of_what_is_computed_together():
 
 def test_the_graph_pipeline_leaves_no_packing_to_be_computed(target):
     """Weights are packed when the network is imported, not at each inference."""
-    from tunefleet.compiler.frontends import onnx_graph
     from tunefleet.compiler.graph.pipeline import prepare
     from tunefleet.compiler.graph.tasks import extract_tasks
     from tunefleet.compiler.toolchain.host import to_tvm
@@ -140,6 +139,6 @@ def test_the_graph_pipeline_leaves_no_packing_to_be_computed(target):
     inputs.append(random(2, 192, seed=3))
     form = {"hidden_size": 32, "direction": "bidirectional", "linear_before_reset": 1}
     network = model("GRU", inputs, ["y"], {1, 2, 3}, **form)
-    prepared = prepare(onnx_graph.convert(network), to_tvm(target))
+    prepared = prepare(convert(network), to_tvm(target))
     tasks = extract_tasks(prepared, target)
     assert {"gru", "matmul"} == {weighted.task.operator for weighted in tasks}

@@ -14,14 +14,18 @@ pytestmark = pytest.mark.tvm
 def padded(tiny: Any, target: Any) -> list[tuple[Any, Any]]:
     """(module, trace) of each sketch of two depthwise convolutions, of 8 x 8 and of 7 x 7: of a
     prime number of steps all parts of a tile but one are 1."""
-    from tunefleet.compiler.space.spaces import design_space
+    from tunefleet.compiler.graph.forms import forms
+    from tunefleet.compiler.space.spaces import tune_contexts
+    from tunefleet.compiler.toolchain.programs import load_program
     from tunefleet.stages.importing import import_network
 
     found = []
     for tasks in (tiny.tasks, import_network("zoo:tiny_cnn?size=14", target).tasks):
         (program,) = (w.task.program for w in tasks if "3x3x1x16" in w.task.shapes)
-        for module, schedule in design_space(program, target):
-            found.append((module, schedule.trace.simplified(remove_postproc=True)))
+        for form in forms(load_program(program)):
+            for context in tune_contexts(form, target):
+                for schedule in context.generate_design_space():
+                    found.append((form, schedule.trace.simplified(remove_postproc=True)))
     return found
 
 

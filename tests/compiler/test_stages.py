@@ -10,6 +10,7 @@ import pytest
 from tunefleet.core.settings import MeasureSettings, SearchSettings
 from tunefleet.core.task import TaskWeights
 from tunefleet.core.trial import Built, Candidate, Failure, FailureKind, Measurement
+from tunefleet.costmodel import RandomModel
 from tunefleet.features.tilings import PROGRAM, WIDTH
 
 pytestmark = pytest.mark.tvm
@@ -19,7 +20,7 @@ FIRST_NUMBER = WIDTH - PROGRAM
 MEASURE = MeasureSettings(repeats=3, min_repeat_ms=0.05, final_repeats=10)
 
 
-class LongInner:
+class LongInner(RandomModel):
     """A cost model that prefers long inner loops."""
 
     name = "long inner"

@@ -104,6 +104,39 @@ class TestEveryModel:
         model = model_of(kind).fit(programs(count), np.linspace(0.5, 1.0, count), ["t"] * count)
         assert np.isfinite(model.predict(programs(3))).all()
 
+    def test_scores_programs_by_numbers_of_rows(self, kind: str) -> None:
+        model = model_of(kind).fit(programs(60), labels_of(programs(60)), ["t"] * 60)
+        tables = [np.concatenate(programs(4, seed=seed)) for seed in (5, 6)]
+        local = np.random.default_rng(0).integers(0, len(np.concatenate(tables)), (9, 3))
+        data = model.save()
+        expected = MODELS[kind].load(data).predict(list(np.concatenate(tables)[local]))
+        found = MODELS[kind].load(data).predict_distinct(tables, local)
+        np.testing.assert_allclose(expected, found, rtol=1e-4)
+
+    def test_learns_a_residual_if_it_says_so(self, kind: str) -> None:
+        train = measured(60)
+        given = (train.programs, train.labels, train.tasks, train.labels - 0.25)
+        model = model_of(kind)
+        if model.learns_residual:
+            # What is left of every label is 0.25.
+            left = model.fit_residual(*given).predict(train.programs)
+            assert np.abs(left - 0.25).mean() < 0.05
+        else:
+            with pytest.raises(ValueError, match=f"{kind} models learn no residual"):
+                model.fit_residual(*given)
+
+    def test_learns_on_if_it_says_so(self, fitted: CostModel, kind: str) -> None:
+        test = programs(9, seed=5)
+        more, held = measured(40, seed=7), measured(20, seed=8)
+        if fitted.learns_on:
+            before = fitted.predict(test)
+            further = fitted.learned_on(more, held, seed=1, device="cpu", epochs=1)
+            np.testing.assert_array_equal(before, fitted.predict(test))
+            assert not np.array_equal(before, further.predict(test))
+        else:
+            with pytest.raises(ValueError, match=f"{kind} models learn anew"):
+                fitted.learned_on(more, held, seed=1, device="cpu")
+
     def test_learns_from_failures_alone(self, kind: str) -> None:
         model = model_of(kind).fit(programs(20), np.zeros(20), ["t"] * 20)
         assert np.isfinite(model.predict(programs(3))).all()

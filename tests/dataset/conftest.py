@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,10 @@ import pyarrow as pa
 import pytest
 
 from tunefleet.dataset import codecs
+from tunefleet.dataset.codecs import auto_scheduler
+from tunefleet.dataset.codecs.codec import Report
+from tunefleet.dataset.codecs.rows import read_lines
+from tunefleet.dataset.formats import AUTO_SCHEDULER
 from tunefleet.dataset.schema import RECORDS
 
 #: Writes text to a file of that name and gives its path.
@@ -36,6 +40,11 @@ def read_all(path: Path, **options: Any) -> tuple[list[dict[str, Any]], list[tup
         batch.validate(full=True)
     rows = pa.Table.from_batches(batches, RECORDS).to_pylist()
     return rows, [(line.line, line.reason) for line in bad]
+
+
+def read_line_by_line(path: Path, device: str, report: Report) -> Iterator[pa.RecordBatch]:
+    """What `AutoScheduler.read` gives, without its short cut."""
+    return read_lines(path, AUTO_SCHEDULER, device, auto_scheduler.parse, report)
 
 
 def loaded(path: Path) -> list[Any]:

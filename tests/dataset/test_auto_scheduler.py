@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunefleet.dataset import codecs, parquet
-from tunefleet.dataset.codecs.auto_scheduler import AutoScheduler, read_line_by_line
+from tunefleet.dataset.codecs.auto_scheduler import AutoScheduler
 from tunefleet.dataset.schema import RECORDS
 
-from .conftest import Log, loaded, read_all
+from .conftest import Log, loaded, read_all, read_line_by_line
 from .lines import FAILED, LINES, TVM_LINES, records
 
 GOOD = TVM_LINES[1]

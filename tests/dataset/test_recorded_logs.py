@@ -11,10 +11,9 @@ import pyarrow as pa
 import pytest
 
 from tunefleet.dataset import codecs, parquet
-from tunefleet.dataset.codecs.auto_scheduler import read_line_by_line
 from tunefleet.dataset.schema import RECORDS
 
-from .conftest import loaded, read_all
+from .conftest import loaded, read_all, read_line_by_line
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 

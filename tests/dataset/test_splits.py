@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tunefleet.dataset import splits
+from tunefleet.dataset.division import Shares
 from tunefleet.dataset.rows import Rows
-from tunefleet.dataset.splits import Shares, Split
+from tunefleet.dataset.splits import Split
 from tunefleet.errors import InputError
 
 from .records import RECORD, Record, programs_of, regular, rows
@@ -157,7 +158,7 @@ def test_networks_are_read_from_json(tmp_path: Path) -> None:
     path = tmp_path / "networks.json"
     path.write_text(json.dumps({"resnet": ["w0"], "bert": []}))
     networks = splits.read_networks(path)
-    assert splits.workloads_of(networks, "resnet") == ["w0"]
+    assert splits.workloads_of(networks, "resnet") == ("w0",)
     with pytest.raises(InputError, match="'vgg'; hold out one of 'bert', 'resnet'"):
         splits.workloads_of(networks, "vgg")
 

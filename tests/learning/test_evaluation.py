@@ -9,9 +9,10 @@ import pytest
 from tests.dataset.records import Record, table
 from tunefleet.costmodel import RandomModel, XGBModel, metrics
 from tunefleet.costmodel.card import METRICS
+from tunefleet.dataset.division import Division
+from tunefleet.dataset.splits import divide
 from tunefleet.errors import InputError
 from tunefleet.features import sequences
-from tunefleet.learning.division import Division
 from tunefleet.learning.evaluation import evaluate, unseen
 from tunefleet.learning.inputs import Examples, Inputs
 from tunefleet.learning.records import Records
@@ -79,7 +80,7 @@ def test_programs_of_other_features_are_refused() -> None:
 def test_files_that_were_trained_on_give_their_test_part() -> None:
     records = made_records()
     numbers, note = unseen(a_card(records), records)
-    np.testing.assert_array_equal(Division().of(records.rows).test, numbers)
+    np.testing.assert_array_equal(divide(records.rows, Division()).test, numbers)
     assert "the test part of that training" in note
 
 

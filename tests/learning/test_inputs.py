@@ -9,9 +9,10 @@ import pytest
 from tests.dataset.test_metaschedule_tvm import commit_matmul, database
 from tunefleet.costmodel import MODELS
 from tunefleet.dataset import codecs
+from tunefleet.dataset.division import Division
+from tunefleet.dataset.splits import divide
 from tunefleet.errors import InputError
 from tunefleet.features import sequences, tilings
-from tunefleet.learning.division import Division
 from tunefleet.learning.inputs import SCHEMAS, Inputs, all_rows, extractor
 
 from .made import made_records, silent
@@ -66,7 +67,7 @@ def test_tilings_are_a_row_for_the_program_and_one_for_each_primitive() -> None:
 
 
 def test_parts_are_those_of_the_split() -> None:
-    split = Division(max_records=40).of(RECORDS.rows)
+    split = divide(RECORDS.rows, Division(max_records=40))
     parts = inputs(all_rows(split)).parts("mlp", split)
     for name, numbers in split.parts().items():
         examples = getattr(parts, name)

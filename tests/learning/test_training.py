@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from tunefleet.costmodel import MODELS, CostModel, LGBMModel, MLPModel, _torch
+from tunefleet.dataset.division import Division
+from tunefleet.dataset.splits import divide
 from tunefleet.errors import InputError, SetupError
 from tunefleet.features import sequences
 from tunefleet.learning import training
-from tunefleet.learning.division import Division
 from tunefleet.learning.inputs import Inputs, Parts, all_rows
 from tunefleet.learning.training import Options, seeds_of, settings_of, train
 
@@ -18,7 +19,7 @@ from .made import made_records, silent
 
 def parts_for(kind: str) -> Parts:
     records = made_records()
-    split = Division().of(records.rows)
+    split = divide(records.rows, Division())
     return Inputs.of(records, all_rows(split), sequences.SCHEMA, silent).parts(kind, split)
 
 

@@ -8,11 +8,13 @@ import pytest
 
 from tunefleet.costmodel.card import Card
 from tunefleet.costmodel.registry import Registry
+from tunefleet.dataset.division import Division
+from tunefleet.dataset.splits import divide
 from tunefleet.errors import InputError
 from tunefleet.features import sequences
-from tunefleet.learning.division import Division
 from tunefleet.learning.evaluation import evaluate
 from tunefleet.learning.inputs import Inputs, all_rows
+from tunefleet.learning.lineage import split_used
 from tunefleet.learning.records import Records
 from tunefleet.learning.training import Options, train
 from tunefleet.learning.versions import Origin, check_parent, publish
@@ -21,7 +23,7 @@ from .made import made_records, silent
 
 
 def published(directory: Path, records: Records, parent: Card | None = None):
-    split = Division().of(records.rows)
+    split = divide(records.rows, Division())
     inputs = Inputs.of(records, all_rows(split), sequences.SCHEMA, silent)
     parts = inputs.parts("xgb", split)
     trained = train("xgb", parts.train, parts.validation, seeds=2,
@@ -33,14 +35,14 @@ def published(directory: Path, records: Records, parent: Card | None = None):
 
 def a_card(records: Records) -> Card:
     """The card of a model that learned from these records, without the model."""
-    split = Division().of(records.rows)
+    split = divide(records.rows, Division())
     return Card(
         name="mine",
         kind="xgb",
         features=sequences.SCHEMA,
         created=1.7e9,
         records=records.used(all_rows(split)),
-        split=Division().used(split),
+        split=split_used(Division(), split),
         seeds=(0,),
         files=("0" * 64,),
         metrics=(),

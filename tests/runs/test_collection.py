@@ -11,6 +11,7 @@ import pytest
 
 from tunefleet import BenchmarkContext
 from tunefleet.core.events import Event, Observer, StageCommitted
+from tunefleet.costmodel import InputForm
 from tunefleet.dataset import codecs, parquet
 from tunefleet.dataset.codecs.metaschedule import steps_of
 from tunefleet.errors import InputError
@@ -86,10 +87,11 @@ def check_features(home: Path) -> None:
         [home / "all.parquet"], device="", on_bad=lambda bad: None, progress=lambda text: None
     )
     numbers = np.arange(len(records.rows))
-    learnt = Inputs.of(records, numbers, "tilings/1", lambda text: None).features
+    features = Inputs.of(records, numbers, "tilings/1", lambda text: None).features
+    learnt = features.programs(InputForm.ROWS)
     of_record = {
         (json.loads(row["extra"])["task_id"], tuple(row["steps"])): rows
-        for row, rows in zip(records.table.to_pylist(), learnt.programs("attention"), strict=True)
+        for row, rows in zip(records.table.to_pylist(), learnt, strict=True)
     }
     assert len(selected) == len(of_record) == len(numbers)
     for (task_id, trace), rows in selected.items():

@@ -35,7 +35,10 @@ from tunefleet.system.scratch import scratch_folder
 
 SCHEMA = "tunefleet-artifact/2"
 
-#: Of artifact.json: it holds names, shapes and figures.
+#: Who an artifact is for: programs, and people.
+MANIFEST, REPORT = "artifact.json", "report.html"
+
+#: Of the manifest: it holds names, shapes and figures.
 _MOST_BYTES = 64 << 20
 _CURE = "give the directory that `tunefleet tune` printed, or its run id"
 
@@ -60,6 +63,14 @@ class Artifact:
     @property
     def module(self) -> Path:
         return self.path / "module.so"
+
+    @property
+    def manifest(self) -> Path:
+        return self.path / MANIFEST
+
+    @property
+    def report(self) -> Path:
+        return self.path / REPORT
 
     @property
     def untuned(self) -> Path:
@@ -116,11 +127,11 @@ def _write(
         shutil.copytree(segments, draft / FOLDER)
     lines = [json.dumps(record, sort_keys=True) for record in records]
     (draft / "records.jsonl").write_text("".join(line + "\n" for line in lines))
-    (draft / "report.html").write_text(report)
+    (draft / REPORT).write_text(report)
     (draft / "README.md").write_text(_readme(artifact))
     files = tuple((str(p.relative_to(draft)), _sha256(p)) for p in sorted(_files(draft)))
     published = replace(artifact, files=files)
-    (draft / "artifact.json").write_text(json.dumps(_to_json(published), indent=1))
+    (draft / MANIFEST).write_text(json.dumps(_to_json(published), indent=1))
     return published
 
 
@@ -132,10 +143,10 @@ def _copy_module(module: Path, place: Path) -> None:
 
 def update_result(artifact: Artifact, report: str) -> Artifact:
     """Replace the result and the report of a published artifact."""
-    _replace(artifact.path / "report.html", report)
-    files = dict(artifact.files) | {"report.html": _sha256(artifact.path / "report.html")}
+    _replace(artifact.report, report)
+    files = dict(artifact.files) | {REPORT: _sha256(artifact.report)}
     updated = replace(artifact, files=tuple(sorted(files.items())))
-    _replace(artifact.path / "artifact.json", json.dumps(_to_json(updated), indent=1))
+    _replace(artifact.manifest, json.dumps(_to_json(updated), indent=1))
     return updated
 
 
@@ -208,16 +219,16 @@ def read_artifact(path: Path, signed_by: Path | None = None) -> Artifact:
     artifact is not signed by its owner."""
     if not path.is_dir():
         raise InputError(f"no artifact at {path}", cure=_CURE)
-    check_regular(path / "artifact.json", _MOST_BYTES)
+    check_regular(path / MANIFEST, _MOST_BYTES)
     try:
-        content = (path / "artifact.json").read_bytes()
+        content = (path / MANIFEST).read_bytes()
         if signed_by is not None:
-            check_signature(content, path / "artifact.json", signed_by)
+            check_signature(content, path / MANIFEST, signed_by)
         value = json.loads(content)
     except FileNotFoundError:
-        raise InputError(f"{path} is no artifact: it has no artifact.json", cure=_CURE) from None
+        raise InputError(f"{path} is no artifact: it has no {MANIFEST}", cure=_CURE) from None
     except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{path}/artifact.json cannot be read: {error}", cure=_CURE) from error
+        raise InputError(f"{path}/{MANIFEST} cannot be read: {error}", cure=_CURE) from error
     schema = value.get("schema") if isinstance(value, dict) else None
     if schema != SCHEMA:
         raise InputError(
@@ -251,7 +262,7 @@ def read_artifact(path: Path, signed_by: Path | None = None) -> Artifact:
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(
-            f"{path}/artifact.json is damaged: it lacks what artifacts say", cure=_CURE
+            f"{path}/{MANIFEST} is damaged: it lacks what artifacts say", cure=_CURE
         ) from error
     if not artifact.module.is_file():
         raise InputError(f"{path} has no module.so", cure=_CURE)

@@ -97,14 +97,14 @@ def report(
 
     # Read anywhere, also where the artifact's code cannot run.
     found = open_artifact(artifact, home)
-    page = found.path / "report.html"
+    page = found.report
     if open_path:
         typer.echo(str(page))
         return
     from tunefleet.cli.summary import show
     from tunefleet.report.result import check_result
 
-    check_result(found.result, str(found.path / "artifact.json"))
+    check_result(found.result, str(found.manifest))
     # Where it lies now, not where it was written: an artifact may have been moved.
     result = found.result | {"artifact": str(found.path), "report": str(page)}
     output.tell(json, result, lambda: show(result, tasks=None))
@@ -124,7 +124,7 @@ def sign(
     from tunefleet.artifacts.opening import open_artifact
 
     found = open_artifact(artifact, home)
-    signed = str(signature.sign(found.path / "artifact.json", key))
+    signed = str(signature.sign(found.manifest, key))
     value = {"artifact": str(found.path), "signature": signed}
     output.tell(json, value, lambda: typer.echo(signed))
 

@@ -15,16 +15,15 @@ from typing import Annotated, Any
 import typer
 
 from tunefleet.core.layout import parse_cores
+from tunefleet.core.settings import COST_MODELS
 from tunefleet.errors import InputError
+from tunefleet.scheduler.names import POLICY_NAMES
 
 _MOST_MINUTES = 366 * 24 * 60
 #: Of anything that is counted; libraries below count in 32 bits.
 _MOST = 10**9
 HOME_VARIABLE = "TUNEFLEET_HOME"
 
-COST_MODELS = ("xgb", "random")
-#: Those of `tunefleet.scheduler.policies`, which a command line that only prints need not load.
-POLICIES = ("sequential", "synchronous", "interleaved", "predictive")
 STDOUT = "-"
 
 
@@ -54,15 +53,16 @@ def not_negative(value: Any) -> Any:
 
 def cost_model(value: str) -> str:
     """Refuse a cost model that does not exist."""
-    return _one_of(COST_MODELS, value, "cost model")
+    return one_of(COST_MODELS, value, "cost model")
 
 
 def policy(value: str) -> str:
     """Refuse a policy that does not exist."""
-    return _one_of(POLICIES, value, "policy")
+    return one_of(POLICY_NAMES, value, "policy")
 
 
-def _one_of(names: Sequence[str], value: str, what: str) -> str:
+def one_of(names: Sequence[str], value: str, what: str) -> str:
+    """Refuse what is none of some names; `what` is what they are names of."""
     if value not in names:
         choice = " or ".join([", ".join(names[:-1]), names[-1]])
         raise typer.BadParameter(f"{value!r} is not a {what}, choose {choice}")
@@ -287,7 +287,7 @@ Trust = Annotated[
 Policy = Annotated[
     str,
     typer.Option(
-        metavar="|".join(POLICIES),
+        metavar="|".join(POLICY_NAMES),
         callback=policy,
         help="Which ready stage starts on a free resource.",
     ),

@@ -11,6 +11,7 @@ import typer
 from tunefleet.cli import options, output
 from tunefleet.cli.outcome import one_line
 from tunefleet.errors import InputError
+from tunefleet.scheduler.names import POLICY_NAMES
 
 if TYPE_CHECKING:
     from tunefleet.report import Timeline
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 SCHEMA = "tunefleet-simulation/1"
 ALL = "all"
-POLICY_NAMES = ("sequential", "synchronous", "interleaved", "predictive")
 SUFFIXES = (".png", ".svg", ".html")
 THESIS, SPREAD = "thesis", "spread"
 #: More would take longer than anyone waits for.

@@ -12,14 +12,14 @@ import typer
 
 from tunefleet.cli import options, output
 from tunefleet.cli.outcome import Stopped
-from tunefleet.core.settings import SHIPPED_MODEL
+from tunefleet.core.settings import COST_MODELS, SHIPPED_MODEL
 from tunefleet.errors import JobError
+from tunefleet.scheduler.names import PREDICTIVE
 
 if TYPE_CHECKING:
     from tunefleet.cli.live import View
     from tunefleet.runs.tuning import Tuned
 
-DEFAULT_TRIALS = 1000
 NO_MODEL = "none"
 
 
@@ -37,7 +37,7 @@ def tune(
     whole: options.Whole = False,
     trust: options.Trust = False,
     trials: Annotated[
-        int | None, _number("N", f"Stop after N trials; {DEFAULT_TRIALS} when no budget is given.")
+        int | None, _number("N", "Stop after N trials; 1000 when no budget is given.")
     ] = None,
     minutes: Annotated[float | None, _number("M", "Stop after M minutes.", options.minutes)] = None,
     target_latency_ms: Annotated[
@@ -62,11 +62,11 @@ def tune(
     cost_model: Annotated[
         str,
         typer.Option(
-            metavar="|".join(options.COST_MODELS),
+            metavar="|".join(COST_MODELS),
             callback=options.cost_model,
             help="What learns from this search's own trials.",
         ),
-    ] = "xgb",
+    ] = COST_MODELS[0],
     pretrained: Annotated[
         str,
         typer.Option(
@@ -75,7 +75,7 @@ def tune(
             "`tunefleet costmodel list`, or none. The default comes with tunefleet.",
         ),
     ] = SHIPPED_MODEL,
-    policy: options.Policy = "predictive",
+    policy: options.Policy = PREDICTIVE,
     look_ahead: options.LookAhead = None,
     host_cores: options.HostCores = None,
     device_cores: options.DeviceCores = None,
@@ -114,8 +114,6 @@ def tune(
         },
         transfer=not no_transfer,
     )
-    if trials is None and minutes is None:
-        trials = DEFAULT_TRIALS
     for network in networks:
         _check_network(network)
     _check_model(pretrained, home)

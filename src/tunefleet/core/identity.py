@@ -12,6 +12,9 @@ from typing import Any
 
 from tunefleet.core.ids import digest
 
+#: What stands for the name of a device that records do not name.
+UNNAMED = "(not named)"
+
 
 class Tier(StrEnum):
     EXACT = "exact"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from typing import Any
 
 
@@ -20,6 +21,11 @@ def digest(value: Any, length: int = 32) -> str:
         text = value if isinstance(value, str) else canonical_json(value)
         data = text.encode()
     return hashlib.sha256(data).hexdigest()[:length]
+
+
+def is_digest(name: str) -> bool:
+    """Whether a name is 128 bits in hexadecimal, as ids are and names that auto_scheduler gives."""
+    return re.fullmatch("[0-9a-f]{32}", name) is not None
 
 
 def seed_of(*parts: object) -> int:

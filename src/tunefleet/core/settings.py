@@ -8,6 +8,12 @@ from typing import Any
 #: The cost model that comes with the package, of x86 processors.
 SHIPPED_MODEL = "x86"
 
+#: The relative change of a device's reference kernel beyond which a batch was disturbed.
+MAX_DRIFT = 0.03
+
+#: The kinds of cost model that learn from a job's own trials; `random` is there to compare.
+COST_MODELS = ("xgb", "random")
+
 
 @dataclass(frozen=True, slots=True)
 class SearchSettings:
@@ -28,7 +34,7 @@ class SearchSettings:
     mutate_probability: float = 0.85
     random_share: float = 0.1
     seed: int = 0
-    cost_model: str = "xgb"
+    cost_model: str = COST_MODELS[0]
     pretrained: str = SHIPPED_MODEL
     min_new_trials: int = 8
 
@@ -64,7 +70,7 @@ class MeasureSettings:
     min_repeat_ms: float = 1.0
     give_up_ratio: float = 3.0
     flush_cache: bool = False
-    max_drift: float = 0.03
+    max_drift: float = MAX_DRIFT
     max_again: int = 1
     finalists: int = 6
     final_repeats: int = 60

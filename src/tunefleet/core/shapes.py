@@ -79,7 +79,3 @@ class ShapeRequest:
     def shape_of(self, name: str) -> Extents | None:
         """The only shape of an input, None where it is not given."""
         return next((found[0] for n, found in self.shapes if n == name), None)
-
-    def value_of(self, name: str) -> int | None:
-        """The only value of a dimension, None where it is not given."""
-        return next((found[0] for n, found in self.dims if n == name), None)

@@ -1,6 +1,6 @@
 """Learned cost models behind one protocol."""
 
-from tunefleet.costmodel._base import CostModel, Measured, Program, Scores
+from tunefleet.costmodel._base import CostModel, InputForm, Measured, Program, Scores
 from tunefleet.costmodel._torch import has_cuda
 from tunefleet.costmodel.attention import AttentionModel
 from tunefleet.costmodel.lgbm import LGBMModel
@@ -22,6 +22,7 @@ __all__ = [
     "MODELS",
     "AttentionModel",
     "CostModel",
+    "InputForm",
     "LGBMModel",
     "MLPModel",
     "Measured",

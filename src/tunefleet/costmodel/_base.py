@@ -6,6 +6,10 @@ primitive, or one row in all. A label is `best latency / latency` within its tas
 (0, 1], 0 for a failed trial; a score is higher for a faster program and comparable within a task
 only.
 
+A kind of model says in what form it takes programs (`input_form`), and what it can do beyond this:
+learn what another model leaves (`learns_residual`), learn more from where it is (`learns_on`).
+Callers ask that, and no caller asks what class a model is of.
+
 **Threads.** A model is used by one thread. **Errors.** `predict` before `fit` and programs of
 another schema raise ValueError. **State.** `save` returns bytes without pickle that `load`
 turns into an equal model; loading foreign bytes raises ValueError.
@@ -15,13 +19,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self
+from enum import StrEnum
+from typing import ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 Program = NDArray[np.float32]
 Scores = NDArray[np.float64]
+
+
+class InputForm(StrEnum):
+    """In what form a kind of model takes programs whose rows stand in an order."""
+
+    #: A row for each primitive.
+    ROWS = "rows"
+    #: All of them as one row: a model that sums over rows would lose their order.
+    FLAT = "flat"
 
 
 @dataclass(frozen=True)
@@ -48,7 +62,12 @@ class Measured:
 
 
 class CostModel(Protocol):
-    name: str
+    name: ClassVar[str]
+    input_form: ClassVar[InputForm]
+    #: Whether `fit_residual` learns what is to be added to the scores of another model.
+    learns_residual: ClassVar[bool] = False
+    #: Whether `learned_on` gives a model that has learned more.
+    learns_on: ClassVar[bool] = False
 
     def fit(
         self,
@@ -63,8 +82,43 @@ class CostModel(Protocol):
         not be what the model is tested on.
         """
 
+    def fit_residual(
+        self,
+        programs: Sequence[Program],
+        labels: Scores,
+        tasks: Sequence[str],
+        offset: Scores,
+    ) -> Self:
+        """Learn from nothing what is to be added to `offset`, the scores of another model.
+
+        Raises ValueError where the kind does not learn residuals.
+        """
+        raise ValueError(f"{self.name} models learn no residual")
+
+    def learned_on(
+        self,
+        given: Measured,
+        validation: Measured,
+        *,
+        seed: int,
+        device: str,
+        epochs: int | None = None,
+    ) -> Self:
+        """A model that went on from this one with more programs; this one stays as it is.
+
+        Raises ValueError where the kind learns anew only.
+        """
+        raise ValueError(f"{self.name} models learn anew only")
+
     def predict(self, programs: Sequence[Program]) -> Scores:
         """One score per program."""
+
+    def predict_distinct(self, distinct: Sequence[Program], local: NDArray[np.int64]) -> Scores:
+        """`predict` of programs of one length, `local` (programs, length) numbers of rows.
+
+        They number `distinct`, tables of rows that follow each other and must not change.
+        """
+        return self.predict(list(np.concatenate(distinct)[local]))
 
     def save(self) -> bytes:
         """The fitted model."""

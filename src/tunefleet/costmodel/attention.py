@@ -28,7 +28,7 @@ from tunefleet.costmodel._attention_net import (
     intervals,
     narrowed,
 )
-from tunefleet.costmodel._base import Measured, Program, Scores
+from tunefleet.costmodel._base import CostModel, InputForm, Measured, Program, Scores
 from tunefleet.costmodel._calibration import UNCHANGED, calibrated, is_line, line_through
 from tunefleet.costmodel._lists import batches, groups_of, numbers_of, pairs_ordered, set_aside
 from tunefleet.costmodel._ranking_loss import LOSSES, ranking_loss
@@ -51,6 +51,9 @@ _ROWS, _PROGRAMS = 2048, 8192
 #: Embedded tables that are kept, of some hundred kilobytes each.
 _TABLES = 64
 
+#: Of training that goes on: measured with 50 to 200 records (benchmarks/transfer.py, few-shot).
+_TUNED_EPOCHS, _TUNED_RATE = 30, 5e-4
+
 Weights = dict[str, NDArray[Any]]
 
 
@@ -62,8 +65,10 @@ class Epoch:
     rmse: float
 
 
-class AttentionModel:
+class AttentionModel(CostModel):
     name = "attention"
+    input_form = InputForm.ROWS
+    learns_on = True
 
     def __init__(
         self,
@@ -147,6 +152,28 @@ class AttentionModel:
         self._train(self._weights, data, given, validation, generator, epochs, learning_rate)
         return self
 
+    def learned_on(
+        self,
+        given: Measured,
+        validation: Measured,
+        *,
+        seed: int,
+        device: str,
+        epochs: int | None = None,
+    ) -> Self:
+        """A copy fine-tuned by `partial_fit`, whose parameters say how."""
+        model = self.load(self.save())
+        model.seed, model.device = seed, device
+        model.epochs, model.learning_rate = epochs or _TUNED_EPOCHS, _TUNED_RATE
+        return model.partial_fit(
+            given.programs,
+            given.labels,
+            given.tasks,
+            validation,
+            epochs=model.epochs,
+            learning_rate=model.learning_rate,
+        )
+
     def _train(
         self,
         start: Weights,
@@ -207,14 +234,8 @@ class AttentionModel:
             parts.append(self._scores(self._embedded(rows.distinct), rows.local, inside))
         return np.concatenate(parts)
 
-    def predict_distinct(
-        self, distinct: Sequence[NDArray[np.float32]], local: NDArray[np.int64]
-    ) -> Scores:
-        """`predict` of programs of one length, `local` (programs, length) numbers of rows.
-
-        They number `distinct`, tables of rows that follow each other; quickest when the columns
-        that differ within a table are few. A table must not change: it is embedded once.
-        """
+    def predict_distinct(self, distinct: Sequence[Program], local: NDArray[np.int64]) -> Scores:
+        """Quickest when the columns that differ within a table are few: each is embedded once."""
         if not self._weights:
             raise ValueError("predict before fit")
         for rows in distinct:

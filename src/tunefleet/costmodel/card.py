@@ -41,7 +41,10 @@ class RecordsUsed:
 
 @dataclass(frozen=True)
 class SplitUsed:
-    """How the records were split; the counts are those of records after `max_records`."""
+    """How the records were split; the counts are those of records after `max_records`.
+
+    `networks` are the workloads of the networks that were held out, where a file listed them.
+    """
 
     name: str
     seed: int
@@ -52,6 +55,7 @@ class SplitUsed:
     test: int
     hold_out: str | None = None
     max_records: int | None = None
+    networks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -135,8 +139,11 @@ class Card:
     def to_json(self) -> dict[str, Any]:
         """As it is stored."""
         found: dict[str, Any] = msgspec.to_builtins(self)
-        if not self.inherited:  # a card of before it could be keeps its id
+        # A card of before these could be keeps its id.
+        if not self.inherited:
             found.pop("inherited", None)
+        if not self.split.networks:
+            found["split"].pop("networks", None)
         return found
 
     def to_bytes(self) -> bytes:

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefleet.costmodel._base import Measured, Program, Scores
+from tunefleet.costmodel._base import CostModel, InputForm, Measured, Program, Scores
 from tunefleet.costmodel._pack_sum import PackSum, predicted
 
 _MAGIC = b"tunefleet-lgbm/1\n"
@@ -24,8 +24,9 @@ _PATIENCE = 100
 _KEEP_COLUMNS = {"feature_pre_filter": False, "min_data_in_bin": 1, "verbosity": -1}
 
 
-class LGBMModel:
+class LGBMModel(CostModel):
     name = "lgbm"
+    input_form = InputForm.FLAT
 
     def __init__(
         self, rounds: int = 2000, leaves: int = 72, threads: int = 1, seed: int = 43

@@ -1,9 +1,9 @@
 """How well scores rank and predict: TenSet's metrics, and the baseline of a random ranking.
 
 Labels are `best latency / latency` within a task, 0 for a failed trial; higher is better. Failed
-trials stay in every metric except `mape`, whose division by their label has no meaning. Per-task
-values are averaged weighted by the number of records of the task, as TenSet's `evaluate_model`
-does. Source: Zheng et al., TenSet, NeurIPS 2021 Datasets & Benchmarks, and its `metric.py`.
+trials stay in every metric. Per-task values are averaged weighted by the number of records of the
+task, as TenSet's `evaluate_model` does. Source: Zheng et al., TenSet, NeurIPS 2021 Datasets &
+Benchmarks, and its `metric.py`.
 """
 
 from __future__ import annotations
@@ -62,72 +62,9 @@ def best_first(scores: Vector) -> NDArray[np.int64]:
     return np.argsort(scores, kind="stable")[::-1]
 
 
-def recall(labels: Vector, scores: Vector, k: int) -> float:
-    """Share of the k best by label among the k best by score."""
-    found = np.intersect1d(best_first(labels)[:k], best_first(scores)[:k])
-    return len(found) / k
-
-
-def peak(labels: Vector, scores: Vector, k: int) -> float:
-    """Mean over j = 1..k of the best label among the j best scores, relative to the best label."""
-    chosen = labels[best_first(scores)[:k]]
-    return float(np.maximum.accumulate(chosen).mean() / labels.max())
-
-
 def top_k(labels: Vector, scores: Vector, k: int) -> float:
     """Best latency of a task / best latency among its k best scores."""
     return float(max(labels[best_first(scores)[:k]].max() / labels.max(), LEAST_LABEL))
-
-
-@dataclass(frozen=True)
-class TaskRanking:
-    """One task of a network: its programs' latencies (inf: failed), scores, and occurrences."""
-
-    latency_s: Vector
-    scores: Vector
-    occurrences: float = 1.0
-
-    def __post_init__(self) -> None:
-        if len(self.latency_s) != len(self.scores):
-            raise ValueError(f"{len(self.latency_s)} latencies and {len(self.scores)} scores")
-        if not np.isfinite(self.latency_s).any():
-            raise ValueError("a task without a valid latency has no best one")
-
-
-def network_top_k(tasks: Sequence[TaskRanking], k: int) -> float:
-    """Latency of a network of the best programs / of the best among the k best scores of each task.
-
-    `sum(w * best) / sum(w * best of top k)`, w the occurrences. A task whose top k all failed
-    counts with `best / LEAST_LABEL`, as in TenSet.
-    """
-    chosen = total = 0.0
-    for task in tasks:
-        best = float(task.latency_s.min())
-        reached = float(task.latency_s[best_first(task.scores)[:k]].min())
-        total += task.occurrences * best
-        chosen += task.occurrences * min(reached, best / LEAST_LABEL)
-    return total / chosen
-
-
-def random_network_top_k(
-    tasks: Sequence[TaskRanking], k: int, seed: int = 0, repeats: int = 200
-) -> float:
-    """The mean of `network_top_k` over seeded random rankings.
-
-    A ratio of sums has no closed form, so this one is drawn.
-    """
-    generator = np.random.default_rng(seed)
-    drawn = [
-        network_top_k(
-            [
-                TaskRanking(t.latency_s, generator.random(len(t.scores)), t.occurrences)
-                for t in tasks
-            ],
-            k,
-        )
-        for _ in range(repeats)
-    ]
-    return float(np.mean(drawn))
 
 
 def rmse(labels: Vector, scores: Vector) -> float:
@@ -138,14 +75,6 @@ def r_squared(labels: Vector, scores: Vector) -> float:
     """1 for labels that are all but equal, as in TenSet."""
     total = float(((labels - labels.mean()) ** 2).sum())
     return 1.0 if total < 1e-6 else 1.0 - float(((labels - scores) ** 2).sum()) / total
-
-
-def mape(labels: Vector, scores: Vector) -> float:
-    """Mean of |label - score| / label over valid trials; nan when there is none."""
-    valid = labels > 0
-    if not valid.any():
-        return float("nan")
-    return float((np.abs(labels - scores)[valid] / labels[valid]).mean())
 
 
 def expected_best(labels: Vector, k: int) -> Vector:
@@ -169,41 +98,22 @@ class Ranking:
     pca: float
     top1: float
     top5: float
-    peak1: float
-    peak5: float
-    recall5: float
-
-
-@dataclass(frozen=True)
-class Errors:
-    """How far predicted labels are off."""
-
-    rmse: float
-    r2: float
-    mape: float
 
 
 _TASK: dict[str, Callable[[Vector, Vector], float]] = {
     "pca": pairwise_accuracy,
     "top1": lambda y, s: top_k(y, s, 1),
     "top5": lambda y, s: top_k(y, s, 5),
-    "peak1": lambda y, s: peak(y, s, 1),
-    "peak5": lambda y, s: peak(y, s, 5),
-    "recall5": lambda y, s: recall(y, s, 5),
 }
 
 
 def _expected(labels: Vector) -> Mapping[str, float]:
     """The exact expectation of each value of `Ranking` for a random ranking of a task."""
-    n = len(labels)
     best = expected_best(labels, 5) / labels.max()
     return {
         "pca": 0.5,
         "top1": max(best[0], LEAST_LABEL),
         "top5": max(best[-1], LEAST_LABEL),
-        "peak1": best[0],
-        "peak5": float(best.mean()),
-        "recall5": min(5, n) ** 2 / n / 5,
     }
 
 
@@ -245,17 +155,3 @@ def _weighted(parts: Sequence[tuple[int, Mapping[str, float]]]) -> Ranking:
         for name in _TASK
     }
     return Ranking(**means)
-
-
-def errors(labels: Vector, scores: Vector, tasks: NDArray[np.int64]) -> Errors:
-    """Per task and weighted by its records, as `ranking`; `rmse` is the root of the mean square."""
-    rows = list(_by_task(labels, tasks))
-    if not rows:
-        raise ValueError("no task with a valid trial")
-    weights = [len(r) for r in rows]
-    square = [rmse(labels[r], scores[r]) ** 2 for r in rows]
-    return Errors(
-        rmse=float(np.sqrt(np.average(square, weights=weights))),
-        r2=float(np.average([r_squared(labels[r], scores[r]) for r in rows], weights=weights)),
-        mape=float(np.average([mape(labels[r], scores[r]) for r in rows], weights=weights)),
-    )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefleet.costmodel._base import Measured, Program, Scores
+from tunefleet.costmodel._base import CostModel, InputForm, Measured, Program, Scores
 from tunefleet.costmodel._lists import batches, groups_of, numbers_of, pairs_ordered, set_aside
 from tunefleet.costmodel._rows import DistinctRows
 from tunefleet.costmodel._tensors import FORMAT, dumps, loads
@@ -29,8 +29,9 @@ _FORMAT = "tunefleet-mlp/2"
 _LIST, _LISTS = 128, 4
 
 
-class MLPModel:
+class MLPModel(CostModel):
     name = "mlp"
+    input_form = InputForm.ROWS
 
     def __init__(
         self, hidden: int = 128, epochs: int = 50, learning_rate: float = 7e-4, seed: int = 0

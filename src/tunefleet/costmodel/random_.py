@@ -7,11 +7,12 @@ from typing import Self
 
 import numpy as np
 
-from tunefleet.costmodel._base import Measured, Program, Scores
+from tunefleet.costmodel._base import CostModel, InputForm, Measured, Program, Scores
 
 
-class RandomModel:
+class RandomModel(CostModel):
     name = "random"
+    input_form = InputForm.ROWS
 
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed

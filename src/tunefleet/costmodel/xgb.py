@@ -11,14 +11,16 @@ from typing import Any, Self
 
 from numpy.typing import NDArray
 
-from tunefleet.costmodel._base import Measured, Program, Scores
+from tunefleet.costmodel._base import CostModel, InputForm, Measured, Program, Scores
 from tunefleet.costmodel._pack_sum import PackSum, predicted
 
 _MAGIC = b"tunefleet-xgb/1\n"
 
 
-class XGBModel:
+class XGBModel(CostModel):
     name = "xgb"
+    input_form = InputForm.FLAT
+    learns_residual = True
 
     def __init__(self, rounds: int = 60, max_depth: int = 6, threads: int = 1) -> None:
         self.rounds = rounds
@@ -32,16 +34,21 @@ class XGBModel:
         labels: Scores,
         tasks: Sequence[str],
         validation: Measured | None = None,
-        *,
-        offset: Scores | None = None,
     ) -> Self:
-        """Fit from nothing; `tasks` is not used, labels are already relative to their task.
+        """Fit from nothing; `tasks` is not used, labels are already relative to their task."""
+        return self._fit(PackSum.of(programs, labels))
 
-        With `offset`, the scores of another model, it learns what is to be added to them.
-        """
+    def fit_residual(
+        self,
+        programs: Sequence[Program],
+        labels: Scores,
+        tasks: Sequence[str],
+        offset: Scores,
+    ) -> Self:
+        return self._fit(PackSum.of(programs, labels, offset))
+
+    def _fit(self, loss: PackSum) -> Self:
         import xgboost
-
-        loss = PackSum.of(programs, labels, offset)
 
         def pack_sum(margin: NDArray[Any], _: Any) -> tuple[NDArray[Any], NDArray[Any]]:
             return loss.gradient(margin)

@@ -28,6 +28,7 @@ from tunefleet.dataset.flop_rules import (
     auto_scheduler_flops,
     metaschedule_flops,
 )
+from tunefleet.dataset.formats import AUTO_SCHEDULER, AUTOTVM, METASCHEDULE
 from tunefleet.dataset.operators import autotvm_flops
 
 #: First programs of a workload, in each file, of which one should tell the FLOPs exactly.
@@ -46,7 +47,7 @@ def flops_of(format: str, workload: str, programs: Iterable[Sequence[str]]) -> F
     The first program that tells it exactly decides; else the largest estimate does, because what
     a program leaves unsplit is missing in its own.
     """
-    if format == "autotvm":
+    if format == AUTOTVM:
         return autotvm_flops(workload)
     found = UNKNOWN
     for program in programs:
@@ -65,9 +66,9 @@ def _parsed(primitive: str) -> Any:
 
 
 def _of_program(format: str, workload: str, steps: list[Any]) -> Flops:
-    if format == "auto_scheduler":
+    if format == AUTO_SCHEDULER:
         return auto_scheduler_flops(workload, steps)
-    if format == "metaschedule":
+    if format == METASCHEDULE:
         return metaschedule_flops(steps)
     return UNKNOWN
 
@@ -105,7 +106,7 @@ class FlopCounter:
     def _chosen(self, file: str, workload: Workload, rows: Any) -> Any:
         """Which of a workload's rows to look at; its steps tell nothing more of AutoTVM's."""
         looked = self._looked.get((file, workload), 0)
-        wanted = 1 if workload[0] == "autotvm" else _PROGRAMS
+        wanted = 1 if workload[0] == AUTOTVM else _PROGRAMS
         first = rows[: max(0, wanted - looked)]
         self._looked[file, workload] = looked + len(first)
         # A log may go on with another task under the same key.

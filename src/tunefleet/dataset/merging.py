@@ -12,11 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from tunefleet.dataset import files, parquet
+from tunefleet.dataset.schema import TASK
 
 Numbers = np.ndarray[Any, np.dtype[np.int32]]
-
-#: What makes two rows the same record; where they come from does not.
-_SAME = ("device", "target", "workload")
 
 
 @dataclass
@@ -58,7 +56,7 @@ def _keys(batch: pa.RecordBatch, numbers: dict[str, int]) -> Iterator[bytes]:
 
     `numbers` gives every text that occurs a number of its own, the same in all batches.
     """
-    tasks = np.stack([_numbered(batch.column(name), numbers) for name in _SAME], axis=1)
+    tasks = np.stack([_numbered(batch.column(name), numbers) for name in TASK], axis=1)
     steps, costs = batch.column("steps"), batch.column("costs_s")
     step_numbers = _numbered(steps.values, numbers)
     seconds = costs.values.to_numpy()

@@ -10,13 +10,11 @@ from types import TracebackType
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tunefleet.dataset.schema import RECORDS
+from tunefleet.dataset.schema import BATCH_ROWS, RECORDS
 from tunefleet.errors import InputError
 from tunefleet.system.files import check_regular
 from tunefleet.system.parsing import parsed
 
-#: Rows that `read` gives at once.
-BATCH_ROWS = 1 << 14
 #: Rows of a row group: with many small logs, one for each would double the size of the file.
 GROUP_ROWS = 1 << 16
 #: What a row group may hold in memory: fewer rows, but only where hardly a word is there twice.

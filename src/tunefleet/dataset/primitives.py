@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tunefleet.dataset.formats import AUTO_SCHEDULER, AUTOTVM
+
 #: The schedule primitives of auto_scheduler (`transform_step.cc`).
 _AUTO_SCHEDULER = {
     "AN": "annotation",
@@ -29,7 +31,9 @@ _AUTO_SCHEDULER = {
 
 _AUTOTVM = {"sp": "split", "re": "reorder", "an": "annotation", "ot": "other option"}
 
-#: auto_scheduler's numbers of errors; the codecs of other formats use them as well.
+#: auto_scheduler's number of an error of which no more is known.
+UNKNOWN_ERROR = 8
+#: Its numbers of errors; the codecs of other formats use them as well.
 FAILURES = {
     1: "instantiation error",
     2: "host compile error",
@@ -38,7 +42,7 @@ FAILURES = {
     5: "wrong answer",
     6: "build timeout",
     7: "run timeout",
-    8: "unknown error",
+    UNKNOWN_ERROR: "unknown error",
 }
 
 
@@ -52,7 +56,7 @@ def kind_of(format: str, primitive: str) -> str:
     and the parameter of Kernel Tuner; `?` for a text that tells none."""
     try:
         value = json.loads(primitive)
-        kind = value[1] if format == "autotvm" else value[0]
+        kind = value[1] if format == AUTOTVM else value[0]
     except (ValueError, TypeError, IndexError, KeyError):
         return "?"
     return kind if isinstance(kind, str) else "?"
@@ -60,7 +64,7 @@ def kind_of(format: str, primitive: str) -> str:
 
 def kind_name(format: str, kind: str) -> str:
     """What a kind does, in words: `split`; the kind itself where it says so."""
-    names = {"auto_scheduler": _AUTO_SCHEDULER, "autotvm": _AUTOTVM}.get(format, {})
+    names = {AUTO_SCHEDULER: _AUTO_SCHEDULER, AUTOTVM: _AUTOTVM}.get(format, {})
     return names.get(kind, kind)
 
 

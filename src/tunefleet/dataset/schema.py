@@ -12,6 +12,11 @@ import pyarrow as pa
 
 NAME = "tunefleet-records/1"
 
+#: The columns that name a task, besides the format.
+TASK = ("device", "target", "workload")
+#: Rows of a batch, unless a log gives them otherwise.
+BATCH_ROWS = 1 << 14
+
 #: Few distinct values in many rows.
 WORD = pa.dictionary(pa.int32(), pa.utf8())
 

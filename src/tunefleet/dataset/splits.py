@@ -17,6 +17,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from tunefleet.dataset.division import (
+    BY_TARGET,
+    BY_TASK,
+    DEFAULT,
+    IN_ORDER,
+    WITHIN_TASK,
+    Division,
+    Shares,
+)
 from tunefleet.dataset.rows import Codes, Rows
 from tunefleet.errors import InputError
 
@@ -46,23 +55,39 @@ class Split:
         return {"train": self.train, "validation": self.validation, "test": self.test}
 
 
-@dataclass(frozen=True)
-class Shares:
-    """How much of the records (or of the tasks' records) goes to test and to validation."""
-
-    test: float = 0.1
-    validation: float = 0.1
-
-    def __post_init__(self) -> None:
-        if not (self.test > 0 and self.validation > 0 and self.test + self.validation < 1):
-            raise InputError(
-                f"shares of {self.test:g} to test and {self.validation:g} to validation leave no "
-                "split",
-                cure="give two positive shares of less than 1 together",
-            )
+def divide(rows: Rows, division: Division) -> Split:
+    """The parts of these rows. Raises InputError where one would be empty."""
+    return _capped(_whole(rows, division), division)
 
 
-DEFAULT = Shares()
+def _whole(rows: Rows, division: Division) -> Split:
+    shares, seed, held = division.shares, division.seed, division.hold_out or ""
+    if division.name == WITHIN_TASK:
+        return within_task(rows, shares, seed)
+    if division.name == IN_ORDER:
+        return within_task_in_order(rows, shares)
+    if division.name == BY_TASK:
+        return by_task(rows, shares, seed)
+    if division.name == BY_TARGET:
+        return by_target(rows, held, shares, seed)
+    known: Mapping[str, Collection[str]]
+    known = networks_by_log(rows) if division.networks is None else division.networks
+    workloads = {w for name in division.held_networks for w in workloads_of(known, name)}
+    return by_network(rows, workloads, shares, seed)
+
+
+def _capped(split: Split, division: Division) -> Split:
+    most = division.max_records
+    if most is None:
+        return split
+    room = {"train": most, "validation": most // 4, "test": most // 2}
+    generator = np.random.default_rng(division.seed)
+    return Split(
+        **{
+            name: np.sort(generator.choice(part, min(room[name], len(part)), replace=False))
+            for name, part in split.parts().items()
+        }
+    )
 
 
 def within_task(rows: Rows, shares: Shares = DEFAULT, seed: int = 0) -> Split:
@@ -199,7 +224,7 @@ def _choose(names: Collection[str]) -> str:
     return f"hold out one of {known}"
 
 
-def read_networks(path: Path) -> dict[str, list[str]]:
+def read_networks(path: Path) -> dict[str, tuple[str, ...]]:
     """Workloads by network, of a JSON file `{"network": ["workload", ...]}`."""
     try:
         value = json.loads(path.read_bytes())
@@ -214,7 +239,7 @@ def read_networks(path: Path) -> dict[str, list[str]]:
             f"{path} does not list the workloads of networks",
             cure='write {"network": ["workload", ...]}',
         )
-    return dict(value)
+    return {name: tuple(workloads) for name, workloads in value.items()}
 
 
 def networks_by_log(rows: Rows) -> dict[str, set[str]]:

@@ -20,13 +20,11 @@ from numpy.typing import NDArray
 from tunefleet.dataset.flops import FlopCounter
 from tunefleet.dataset.occurrences import Occurrences
 from tunefleet.dataset.primitives import Vocabulary
+from tunefleet.dataset.schema import TASK
 from tunefleet.dataset.summary import Records, TaskKey, summary
 from tunefleet.hardware import HardwareTable
 
 Array = NDArray[Any]
-
-#: What names a task, besides the format.
-_WORDS = ("device", "target", "workload")
 
 
 class DatasetStatistics:
@@ -80,7 +78,7 @@ class DatasetStatistics:
 
     def _task_numbers(self, format: str, part: pa.RecordBatch) -> Array:
         """The number of each record's task: its device, target and workload."""
-        columns = [part.column(name) for name in _WORDS]
+        columns = [part.column(name) for name in TASK]
         codes = np.zeros(part.num_rows, np.int64)
         for column in columns:
             codes = codes * max(1, len(column.dictionary)) + _numbers(column.indices)

@@ -144,33 +144,21 @@ Step = (
     | Rfactor
 )
 
-KINDS = ("AN", "FU", "PR", "RE", "SP", "FSP", "FFSP", "SA", "CA", "CI", "CR", "CHR", "CHW", "RF")
-
 _decoder: msgspec.json.Decoder[Step] = msgspec.json.Decoder(Step)
 _encoder = msgspec.json.Encoder()
 
 
 @lru_cache(maxsize=1 << 16)
-def parse(text: str | bytes) -> Step:
-    """The step that a JSON array is; InputError says what is wrong with it.
+def normal(text: str | bytes) -> str:
+    """The one text of a step, without spaces; raises InputError as `parse` does.
 
     Distinct steps are few, so what was parsed is remembered.
     """
-    return _decoded(text)
+    return _encoder.encode(parse(text)).decode()
 
 
-@lru_cache(maxsize=1 << 16)
-def normal(text: str | bytes) -> str:
-    """The one text of a step, without spaces; raises InputError as `parse` does."""
-    return _encoder.encode(_decoded(text)).decode()
-
-
-def text_of(step: Step) -> str:
-    """The step as JSON without spaces: what `parse` reads."""
-    return _encoder.encode(step).decode()
-
-
-def _decoded(text: str | bytes) -> Step:
+def parse(text: str | bytes) -> Step:
+    """The step that a JSON array is; InputError says what is wrong with it."""
     try:
         return _decoder.decode(text)
     except (msgspec.MsgspecError, UnicodeError) as error:

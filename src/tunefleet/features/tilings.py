@@ -61,8 +61,6 @@ LONGEST = 48
 #: Columns of a primitive in `flat`: its kind as a number, and its own numbers.
 _TOKEN = 12 + NUMBERS
 
-_SPLITS = ("spatial", "reduction", "split")
-
 Array = NDArray[np.float32]
 Codes = NDArray[np.int64]
 

@@ -14,7 +14,6 @@ Worked out once for what is distinct. FLOPs are those of `dataset.flops`.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,8 +21,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tunefleet.core.ids import is_digest
 from tunefleet.dataset.flop_rules import Flops
 from tunefleet.dataset.flops import flops_by_workload
+from tunefleet.dataset.formats import AUTO_SCHEDULER, AUTOTVM
 from tunefleet.dataset.rows import Codes
 from tunefleet.features import context
 from tunefleet.features.context import TaskContext
@@ -92,9 +93,9 @@ def task_context(
     """Of the columns of a record; what cannot be understood is not told."""
     shapes, operator = extra.get("args_info"), extra.get("operator", "")
     found = _arguments(shapes), operator if isinstance(operator, str) else ""
-    if format == "autotvm":
+    if format == AUTOTVM:
         found = _of_autotvm(workload)
-    elif format == "auto_scheduler":
+    elif format == AUTO_SCHEDULER:
         found = _of_auto_scheduler(workload, flops.rule if flops else "")
     count = flops.count if flops and flops.count else 0.0
     return TaskContext(found[0], count, found[1])
@@ -114,7 +115,7 @@ def _of_auto_scheduler(workload: str, rule: str) -> tuple[tuple[Shape, ...], str
         return (), ""
     shapes = tuple(shape for each in value[1:] if (shape := _shape(each)) is not None)
     name = str(value[0])
-    if not re.fullmatch("[0-9a-f]{32}", name):
+    if not is_digest(name):
         return shapes, name
     if "Winograd" in rule:
         return shapes, "winograd"

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from tunefleet.costmodel import CostModel, Scores, metrics
 from tunefleet.costmodel.card import METRICS, Card, DeviceMetrics
 from tunefleet.dataset.rows import Codes
+from tunefleet.dataset.splits import divide
 from tunefleet.errors import InputError
-from tunefleet.learning.division import Division
 from tunefleet.learning.inputs import Examples
+from tunefleet.learning.lineage import division_of
 from tunefleet.learning.records import Records
 
 
@@ -98,7 +99,7 @@ def unseen(card: Card, records: Records) -> tuple[Codes, str]:
             f"cost model {card.name} was trained on some of these files",
             cure="give the very files of the training, for its test part, or only others",
         )
-    split = Division.of_card(card.split).of(records.rows)
+    split = divide(records.rows, division_of(card.split))
     return split.test, "these files were trained on: this is the test part of that training"
 
 

@@ -12,7 +12,8 @@ from typing import Protocol
 
 import numpy as np
 
-from tunefleet.costmodel import LGBMModel, Measured, Program, XGBModel
+from tunefleet.costmodel import MODELS, InputForm, Measured, Program
+from tunefleet.dataset.formats import METASCHEDULE
 from tunefleet.dataset.rows import Codes, Vector, Words
 from tunefleet.dataset.splits import Split
 from tunefleet.errors import InputError
@@ -23,15 +24,12 @@ from tunefleet.learning.contexts import contexts
 from tunefleet.learning.progress import Progress, paced
 from tunefleet.learning.records import Records
 
-#: Boosted trees score row by row: a sequence is one row to them, or its order would be lost.
-_TREES = (LGBMModel.name, XGBModel.name)
-
 
 class Extracted(Protocol):
     """The features of some records."""
 
-    def programs(self, kind: str) -> Sequence[Program]:
-        """A program of each record in the form that a kind of model takes."""
+    def programs(self, form: InputForm) -> Sequence[Program]:
+        """A program of each record in the form that a model takes."""
 
 
 class Extractor(Protocol):
@@ -50,8 +48,8 @@ class Extractor(Protocol):
 class _Primitives:
     found: Sequences | Tilings
 
-    def programs(self, kind: str) -> Sequence[Program]:
-        return self.found.flat() if kind in _TREES else self.found.ragged()
+    def programs(self, form: InputForm) -> Sequence[Program]:
+        return self.found.flat() if form is InputForm.FLAT else self.found.ragged()
 
 
 class TilingExtractor:
@@ -91,7 +89,7 @@ def _not_primitives(schema: str, error: ValueError) -> InputError:
 class _Rows:
     found: tuple[Program, ...]
 
-    def programs(self, kind: str) -> Sequence[Program]:
+    def programs(self, form: InputForm) -> Sequence[Program]:
         return self.found
 
 
@@ -123,7 +121,7 @@ class PerStoreExtractor:
         return _Rows(tuple(found))
 
     def _check(self, records: Records) -> None:
-        others = set(records.formats) - {"metaschedule"}
+        others = set(records.formats) - {METASCHEDULE}
         if others:
             raise self._unfit(f"there are records of {', '.join(sorted(others))}")
 
@@ -138,6 +136,10 @@ SCHEMAS: Mapping[str, Extractor] = {
     extractor.name: extractor
     for extractor in (TilingExtractor(), SequenceExtractor(), PerStoreExtractor())
 }
+
+
+#: The schema of a model unless told: that of a search.
+DEFAULT = tilings.SCHEMA
 
 
 def extractor(name: str) -> Extractor:
@@ -194,7 +196,7 @@ class Inputs:
         """All of them, for a kind of model. Labels are relative to the best of all records."""
         rows = self.records.rows
         return Examples(
-            self.features.programs(kind),
+            self.features.programs(MODELS[kind].input_form),
             rows.labels[self.numbers],
             rows.task[self.numbers],
             self.records.devices.take(self.numbers),

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from tunefleet.core.identity import UNNAMED
 from tunefleet.costmodel.card import RecordsUsed
 from tunefleet.dataset import reading
 from tunefleet.dataset.codecs import BadLine
@@ -46,7 +47,7 @@ class Records:
     def devices(self) -> Words:
         """The device of each row by name, with the processor where it ran code for several.
 
-        Without a name it is called by its target's processor, or "(not named)".
+        Without a name it is called by its target's processor, or UNNAMED.
         """
         device, target = self.rows.device, self.rows.target
         joined = device.codes * len(target.names) + target.codes
@@ -95,7 +96,7 @@ class Records:
 
 def _device_name(device: str, of_target: str, several: bool) -> str:
     if not device:
-        return of_target or "(not named)"
+        return of_target or UNNAMED
     return f"{device} ({of_target or 'other'})" if several else device
 
 

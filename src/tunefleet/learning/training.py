@@ -10,17 +10,13 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
 
-from tunefleet.costmodel import MODELS, AttentionModel, CostModel, Measured, has_cuda
+from tunefleet.costmodel import MODELS, CostModel, has_cuda
 from tunefleet.costmodel.card import Setting
 from tunefleet.errors import InputError, SetupError
 from tunefleet.learning.inputs import Examples
 from tunefleet.learning.progress import Progress
 
 DEVICES = ("cpu", "cuda")
-
-#: Of training that goes on: measured with 50 to 200 records (benchmarks/transfer.py, few-shot).
-_TUNED_EPOCHS = 30
-_TUNED_RATE = 5e-4
 
 
 @dataclass(frozen=True)
@@ -89,28 +85,6 @@ def settings_of(model: CostModel) -> dict[str, Setting]:
     }
 
 
-def goes_on(kind: str) -> bool:
-    """Whether models of a kind can learn more from where they are."""
-    return kind == AttentionModel.name
-
-
-def _gone_on(
-    parent: CostModel, given: Measured, validation: Measured, seed: int, options: Options
-) -> CostModel:
-    model = AttentionModel.load(parent.save())
-    model.seed, model.device = seed, options.device
-    # Its card tells them as settings.
-    model.epochs, model.learning_rate = options.epochs or _TUNED_EPOCHS, _TUNED_RATE
-    return model.partial_fit(
-        given.programs,
-        given.labels,
-        given.tasks,
-        validation,
-        epochs=model.epochs,
-        learning_rate=model.learning_rate,
-    )
-
-
 @dataclass(frozen=True)
 class Trained:
     """The members of a model in the order of their seeds, the wall seconds of each, and whether
@@ -147,7 +121,10 @@ def train(
     for seed in numbers:
         started = clock()
         if start:
-            model = _gone_on(start[len(members) % len(start)], given, validation, seed, options)
+            parent = start[len(members) % len(start)]
+            model = parent.learned_on(
+                given, validation, seed=seed, device=options.device, epochs=options.epochs
+            )
         else:
             model = options.model(kind, seed)
             model.fit(given.programs, given.labels, given.tasks, validation)

@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from hashlib import sha256
 from importlib import metadata
 
-from tunefleet.costmodel import CostModel
+from tunefleet.costmodel import MODELS, CostModel
 from tunefleet.costmodel.card import Card, DeviceMetrics
 from tunefleet.costmodel.registry import Entry, Registry
+from tunefleet.dataset.division import Division
 from tunefleet.dataset.splits import Split
 from tunefleet.errors import InputError
-from tunefleet.learning.division import Division
 from tunefleet.learning.inputs import all_rows
+from tunefleet.learning.lineage import split_used
 from tunefleet.learning.records import Records
-from tunefleet.learning.training import Trained, goes_on, settings_of
+from tunefleet.learning.training import Trained, settings_of
 
 _LIBRARIES = ("tunefleet", "numpy", "torch", "xgboost", "lightgbm", "safetensors", "apache-tvm")
 
@@ -48,7 +49,7 @@ def start_of(parent: Entry, kind: str, records: Records) -> Sequence[CostModel]:
 
     Raises InputError for records that they know: the test part would not be new to them.
     """
-    if not goes_on(kind) or parent.card.kind != kind:
+    if not MODELS[kind].learns_on or parent.card.kind != kind:
         return ()
     taught = set(parent.card.taught_by)
     known = [file.name for file in records.files if file.sha256 in taught]
@@ -77,7 +78,7 @@ def publish(
         features=origin.features,
         created=created,
         records=used,
-        split=origin.division.used(origin.split),
+        split=split_used(origin.division, origin.split),
         seeds=trained.seeds,
         files=tuple(sha256(data).hexdigest() for data in members),
         metrics=tuple(tested),

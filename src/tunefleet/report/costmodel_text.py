@@ -10,6 +10,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from tunefleet.core.identity import UNNAMED
 from tunefleet.report.grid import Grid
 from tunefleet.report.text import pairs
 from tunefleet.report.units import UNKNOWN, format_count, format_seconds, format_some
@@ -168,9 +169,7 @@ def _files(records: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _distinct(records: Sequence[Mapping[str, Any]], name: str) -> str:
-    return _list(
-        dict.fromkeys(value or "(not named)" for record in records for value in record[name])
-    )
+    return _list(dict.fromkeys(value or UNNAMED for record in records for value in record[name]))
 
 
 def _list(values: Any) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
+from tunefleet.core.identity import UNNAMED
+from tunefleet.core.ids import is_digest
 from tunefleet.report.grid import Grid
 from tunefleet.report.palette import short
 from tunefleet.report.units import (
@@ -33,7 +34,7 @@ _BINS, _BAR = 12, 40
 
 def device_name(device: Stats) -> str:
     """The name that the records have, or that they have none."""
-    return str(device["device"]) or "(not named)"
+    return str(device["device"]) or UNNAMED
 
 
 def devices_table(stats: Stats) -> Table:
@@ -185,7 +186,7 @@ def workload_text(workload: str) -> str:
     if not isinstance(value, list) or not value:
         return short(workload, 80)
     name = str(value[0])
-    if re.fullmatch("[0-9a-f]{32}", name):
+    if is_digest(name):
         name = name[:8]
     return " ".join([name, *filter(None, map(_argument_text, value[1:]))])
 

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from tunefleet.core.settings import MAX_DRIFT
 from tunefleet.core.stage import Kind, StageKey
 from tunefleet.errors import InternalError
 from tunefleet.scheduler.estimates import Estimates
@@ -49,19 +50,15 @@ class Scheduler:
     """`handle` takes one event and returns what to do now.
 
     `in_flight` bounds the rounds that are open in all jobs together, though each may have one:
-    rounds in flight decide on older results. `max_drift` is the relative change of a device's
-    reference kernel that counts against it.
+    rounds in flight decide on older results.
     """
 
-    def __init__(
-        self, policy: Policy, in_flight: int | None = None, max_drift: float = 0.03
-    ) -> None:
+    def __init__(self, policy: Policy, in_flight: int | None = None) -> None:
         self.policy = policy
         self.estimates = Estimates()
         self.resources = Resources()
         self.jobs: dict[str, JobRecord] = {}
         self._in_flight = in_flight
-        self._max_drift = max_drift
         self._leases: dict[int, tuple[Held, Stage]] = {}
         self._next_lease = 1
         self._out: list[Instruction] = []
@@ -197,7 +194,7 @@ class Scheduler:
             if not held.suspended:
                 self._quarantine(held, event.cause, event.at, AWAY_S)
         elif event.end is not End.ABANDONED:
-            drifted = abs(event.drift) > self._max_drift
+            drifted = abs(event.drift) > MAX_DRIFT
             complaint = self.resources.judge(held, stage, failed, drifted)
             if complaint and not held.suspended:
                 self._quarantine(held, complaint, event.at, complaint_s(held))

@@ -14,11 +14,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefleet.costmodel import MODELS, AttentionModel, CostModel, LGBMModel, XGBModel
+from tunefleet.costmodel import MODELS, CostModel, InputForm
 from tunefleet.features.tilings import Array, Encoded, flatten
-
-#: Boosted trees take a program as one row.
-_TREES = (LGBMModel.name, XGBModel.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +47,8 @@ class Guide:
     def predict(self, programs: Encoded) -> NDArray[np.float64]:
         total = np.zeros(len(programs))
         for model in (self.pretrained, self.learnt):
-            if isinstance(model, AttentionModel):
-                total += model.predict_distinct(*programs.distinct)
-            elif model is not None:
-                total += model.predict(_form(model.name, list(programs.rows())))
+            if model is not None:
+                total += _scores(model, programs)
         return total
 
     @classmethod
@@ -67,13 +62,19 @@ class Guide:
     ) -> bytes:
         """What the job's own trials say beside the pretrained model: a model of `kind`."""
         model = MODELS[kind]()
-        inputs = _form(kind, programs)
-        if pretrained and isinstance(model, XGBModel):
+        inputs = _as_taken(model, programs)
+        if pretrained and model.learns_residual:
             base = pretrained.load()
-            offset = base.predict(_form(pretrained.kind, programs))
-            return model.fit(inputs, labels, tasks, offset=offset).save()
+            offset = base.predict(_as_taken(base, programs))
+            return model.fit_residual(inputs, labels, tasks, offset).save()
         return model.fit(inputs, labels, tasks).save()
 
 
-def _form(kind: str, programs: Sequence[Array]) -> Sequence[Array]:
-    return flatten(programs) if kind in _TREES else programs
+def _scores(model: CostModel, programs: Encoded) -> NDArray[np.float64]:
+    if model.input_form is InputForm.ROWS:
+        return model.predict_distinct(*programs.distinct)
+    return model.predict(_as_taken(model, list(programs.rows())))
+
+
+def _as_taken(model: CostModel, programs: Sequence[Array]) -> Sequence[Array]:
+    return flatten(programs) if model.input_form is InputForm.FLAT else programs

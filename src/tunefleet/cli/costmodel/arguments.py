@@ -9,7 +9,6 @@ import typer
 
 from tunefleet.cli import options, output
 from tunefleet.cli.bad_lines import BadLines
-from tunefleet.cli.dataset import arguments
 from tunefleet.cli.outcome import one_line
 
 if TYPE_CHECKING:
@@ -19,20 +18,8 @@ if TYPE_CHECKING:
     from tunefleet.dataset import splits as dataset_splits
     from tunefleet.learning.records import Records
 
-#: Those of `tunefleet.learning`, which a command line that only prints need not load.
-SPLITS = ("within_task", "by_task", "by_target", "by_network")
-DEVICES = ("cpu", "cuda")
-FEATURES = "tilings/1"
-
-
-def _split(value: str) -> str:
-    arguments.one_of(SPLITS, value)
-    return value
-
-
-def _device(value: str) -> str:
-    arguments.one_of(DEVICES, value)
-    return value
+#: Members that are trained unless told.
+SEEDS = 3
 
 
 def registry(home: Path | None) -> Registry:
@@ -92,24 +79,10 @@ Model = Annotated[
     ),
 ]
 Features = Annotated[
-    str,
-    typer.Option(
-        metavar="SCHEMA", help="The features of a program: tilings/1, sequences/1, per-store/1."
-    ),
-]
-Split = Annotated[
-    str,
-    typer.Option(
-        metavar="|".join(SPLITS),
-        callback=_split,
-        help="What is not shared by training and test: a program, a task, a device, a network.",
-    ),
-]
-HoldOut = Annotated[
     str | None,
     typer.Option(
-        metavar="NAME",
-        help="The device (or processor of a target) or the network that tests.",
+        metavar="SCHEMA",
+        help="The features of a program: tilings/1 (the default), sequences/1, per-store/1.",
         show_default=False,
     ),
 ]
@@ -122,8 +95,7 @@ Seeds = Annotated[
 Device = Annotated[
     str,
     typer.Option(
-        metavar="|".join(DEVICES),
-        callback=_device,
+        metavar="cpu|cuda",
         help="Where attention learns; cuda is a GPU. Scores are worked out on the CPU.",
     ),
 ]
@@ -142,15 +114,6 @@ Hidden = Annotated[
         metavar="N",
         callback=options.positive,
         help="Width of a neural model: narrow for few records.",
-        show_default=False,
-    ),
-]
-MaxRecords = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N",
-        callback=options.positive,
-        help="Records to train on, at most; half as many test, a quarter validate.",
         show_default=False,
     ),
 ]

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tunefleet.cli import options, output
+from tunefleet.cli import dividing, options, output
 from tunefleet.cli.costmodel import arguments
 from tunefleet.cli.dataset import arguments as dataset
 from tunefleet.core.statistics import median
@@ -28,36 +28,36 @@ def compare(
             metavar="KIND,...", callback=_kinds, help="Of attention, mlp, xgb, lgbm and random."
         ),
     ] = "xgb,lgbm,mlp",
-    features: arguments.Features = arguments.FEATURES,
-    split: arguments.Split = arguments.SPLITS[0],
-    hold_out: arguments.HoldOut = None,
-    test: dataset.TestShare = 0.1,
-    validation: dataset.ValidationShare = 0.1,
+    features: arguments.Features = None,
+    split: dividing.Split = dividing.DEFAULT_SPLIT,
+    hold_out: dividing.HoldOut = None,
+    networks: dividing.Networks = None,
+    test: dividing.TestShare = dividing.DEFAULT_TEST,
+    validation: dividing.ValidationShare = dividing.DEFAULT_VALIDATION,
+    max_records: dividing.MaxRecords = None,
     seed: dataset.Seed = 0,
-    seeds: arguments.Seeds = 3,
+    seeds: arguments.Seeds = arguments.SEEDS,
     device: arguments.Device = "cpu",
     epochs: arguments.Epochs = None,
     hidden: arguments.Hidden = None,
-    max_records: arguments.MaxRecords = None,
     measured_on: dataset.MeasuredOn = "",
     quiet: options.Quiet = False,
     json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
     """Train kinds of model on the same split and show them beside each other; none is kept."""
-    from tunefleet.dataset.splits import Shares
+    from tunefleet.dataset.splits import divide
     from tunefleet.learning import evaluation, inputs, training
-    from tunefleet.learning.division import Division
 
     progress = arguments.reporter(quiet)
     kinds = list(dict.fromkeys(filter(None, (kind.strip() for kind in models.split(",")))))
-    inputs.extractor(features)
+    schema = inputs.extractor(features or inputs.DEFAULT).name
     how = training.Options(epochs, device, hidden)
     how.check(kinds)
-    division = Division(split, hold_out, seed, Shares(test, validation), max_records)
+    division = dividing.division(split, hold_out, networks, test, validation, seed, max_records)
     table = arguments.read(records, measured_on, progress)
-    found = division.of(table.rows)
-    drawn = inputs.Inputs.of(table, inputs.all_rows(found), features, progress)
+    found = divide(table.rows, division)
+    drawn = inputs.Inputs.of(table, inputs.all_rows(found), schema, progress)
     results: list[dict[str, Any]] = []
     for kind in kinds:
         parts = drawn.parts(kind, found)
@@ -81,6 +81,6 @@ def compare(
         typer.echo(arguments.split_text(split, found))
 
     counts = {part: len(numbers) for part, numbers in found.parts().items()}
-    figures = {"schema": SCHEMA, "features": features, "split": split, "hold_out": hold_out,
-               "seed": seed, "records": counts, "models": results}  # fmt: skip
+    figures = {"schema": SCHEMA, "features": schema, **dividing.figures(division),
+               "records": counts, "models": results}  # fmt: skip
     output.tell(json, figures, show)

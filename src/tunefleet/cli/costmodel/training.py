@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tunefleet.cli import options, output
+from tunefleet.cli import dividing, options, output
 from tunefleet.cli.costmodel import arguments
 from tunefleet.cli.dataset import arguments as dataset
 from tunefleet.cli.outcome import one_line
@@ -32,13 +32,15 @@ def train(
     model: Annotated[
         str, typer.Option(metavar="KIND", help="attention, mlp, xgb, lgbm or random.")
     ] = "lgbm",
-    features: arguments.Features = arguments.FEATURES,
-    split: arguments.Split = arguments.SPLITS[0],
-    hold_out: arguments.HoldOut = None,
-    test: dataset.TestShare = 0.1,
-    validation: dataset.ValidationShare = 0.1,
+    features: arguments.Features = None,
+    split: dividing.Split = dividing.DEFAULT_SPLIT,
+    hold_out: dividing.HoldOut = None,
+    networks: dividing.Networks = None,
+    test: dividing.TestShare = dividing.DEFAULT_TEST,
+    validation: dividing.ValidationShare = dividing.DEFAULT_VALIDATION,
+    max_records: dividing.MaxRecords = None,
     seed: dataset.Seed = 0,
-    seeds: arguments.Seeds = 3,
+    seeds: arguments.Seeds = arguments.SEEDS,
     parent: Annotated[
         str | None,
         typer.Option(
@@ -51,7 +53,6 @@ def train(
     device: arguments.Device = "cpu",
     epochs: arguments.Epochs = None,
     hidden: arguments.Hidden = None,
-    max_records: arguments.MaxRecords = None,
     measured_on: dataset.MeasuredOn = "",
     limits: Annotated[
         str, typer.Option(metavar="TEXT", help="What the model is not good for, for its card.")
@@ -62,25 +63,24 @@ def train(
     traceback: options.Traceback = False,
 ) -> None:
     """Train a cost model on records, test it, and keep it with its card."""
-    from tunefleet.dataset.splits import Shares
+    from tunefleet.dataset.splits import divide
     from tunefleet.learning import evaluation, inputs, training, versions
-    from tunefleet.learning.division import Division
 
     progress = arguments.reporter(quiet)
     registry = arguments.registry(home)
     # What cannot be is told before records are read and features extracted.
-    inputs.extractor(features)
+    schema = inputs.extractor(features or inputs.DEFAULT).name
     how = training.Options(epochs, device, hidden)
     how.check([model])
-    division = Division(split, hold_out, seed, Shares(test, validation), max_records)
+    division = dividing.division(split, hold_out, networks, test, validation, seed, max_records)
     follows = None
     if parent is not None:
         follows = registry.get(parent)
-        versions.check_parent(follows.card, features)
+        versions.check_parent(follows.card, schema)
     table = arguments.read(records, measured_on, progress)
     start = versions.start_of(follows, model, table) if follows else ()
-    found = division.of(table.rows)
-    drawn = inputs.Inputs.of(table, inputs.all_rows(found), features, progress)
+    found = divide(table.rows, division)
+    drawn = inputs.Inputs.of(table, inputs.all_rows(found), schema, progress)
     parts = drawn.parts(model, found)
     trained = training.train(
         model, parts.train, parts.validation, seeds=seeds, options=how, progress=progress,
@@ -88,7 +88,7 @@ def train(
     )  # fmt: skip
     tested = evaluation.evaluate(trained.members, parts.test)
     ancestor = follows.card if follows else None
-    origin = versions.Origin(name, features, table, division, found, ancestor, limits)
+    origin = versions.Origin(name, schema, table, division, found, ancestor, limits)
     entry = versions.publish(registry, origin, trained, tested, time.time())
 
     def show() -> None:

@@ -8,11 +8,8 @@ from typing import Annotated
 import typer
 
 from tunefleet.cli import options
+from tunefleet.dataset import formats
 from tunefleet.errors import InputError
-
-#: Those of `tunefleet.dataset.codecs`, which a command line that only prints need not load.
-FORMATS = ("auto_scheduler", "autotvm", "metaschedule", "kernel_tuner")
-WRITTEN_FORMATS = ("auto_scheduler", "metaschedule")
 
 
 def parquet_output(value: str) -> str:
@@ -35,27 +32,14 @@ def all_existing(values: list[Path]) -> list[Path]:
     return [existing(value) for value in values]
 
 
-def one_of(names: tuple[str, ...], value: str | None) -> str | None:
-    """Refuse a name that is not in a list; None stays None."""
-    if value is not None and value not in names:
-        raise typer.BadParameter(f"{value!r} is not known, choose of {', '.join(names)}")
-    return value
-
-
 def check_free(path: Path, force: bool) -> None:
     """Refuse to write over what is there, unless forced."""
     if path.exists() and not force:
         raise InputError(f"{path} exists", cure="choose another name, or add --force")
 
 
-def _share(value: float) -> float:
-    if not 0 < value < 1:
-        raise typer.BadParameter(f"{value:g} is not a share between 0 and 1")
-    return value
-
-
 def _format(value: str | None) -> str | None:
-    return one_of(FORMATS, value)
+    return value if value is None else options.one_of(formats.NAMES, value, "format")
 
 
 Records = Annotated[
@@ -88,19 +72,13 @@ ParquetOutput = Annotated[
 Format = Annotated[
     str | None,
     typer.Option(
-        metavar="|".join(FORMATS), callback=_format, help="The logs' format; it is told by content."
+        metavar="|".join(formats.NAMES),
+        callback=_format,
+        help="The logs' format; it is told by content.",
     ),
 ]
 Seed = Annotated[
     int,
     typer.Option(metavar="N", callback=options.not_negative, help="Seed of what is drawn."),
-]
-TestShare = Annotated[
-    float,
-    typer.Option("--test", metavar="SHARE", callback=_share, help="Share of records to test."),
-]
-ValidationShare = Annotated[
-    float,
-    typer.Option("--validation", metavar="SHARE", callback=_share, help="Share to validate."),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Write over what is there.")]

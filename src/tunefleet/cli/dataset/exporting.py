@@ -10,16 +10,15 @@ import typer
 from tunefleet.cli import options, output
 from tunefleet.cli.dataset import arguments
 from tunefleet.cli.outcome import one_line
+from tunefleet.dataset import formats
 from tunefleet.errors import InputError
 
-METASCHEDULE = "metaschedule"
 #: What a MetaSchedule database has in its folder.
 TUNING_RECORDS = "database_tuning_record.json"
 
 
 def _format(value: str) -> str:
-    arguments.one_of(arguments.WRITTEN_FORMATS, value)
-    return value
+    return options.one_of(formats.WRITTEN, value, "format that is written")
 
 
 def export(
@@ -36,7 +35,7 @@ def export(
     format: Annotated[
         str,
         typer.Option(
-            metavar="|".join(arguments.WRITTEN_FORMATS),
+            metavar="|".join(formats.WRITTEN),
             callback=_format,
             help="The format of the records.",
         ),
@@ -48,7 +47,7 @@ def export(
     """Write records as the log that they were imported from."""
     from tunefleet.dataset import codecs, parquet
 
-    if out.is_dir() and format != METASCHEDULE:
+    if out.is_dir() and format != formats.METASCHEDULE:
         raise InputError(f"{out} is a directory", cure="name a file")
     arguments.check_free(out / TUNING_RECORDS if out.is_dir() else out, force)
     count = codecs.write(parquet.read(records), out, format)

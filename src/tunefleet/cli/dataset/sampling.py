@@ -22,8 +22,7 @@ METHODS = ("flops", "random", "diversity")
 
 
 def _method(value: str) -> str:
-    arguments.one_of(METHODS, value)
-    return value
+    return options.one_of(METHODS, value, "method")
 
 
 def _rate(value: float) -> float:
@@ -50,13 +49,14 @@ def sample(
     ] = "flops",
     seed: arguments.Seed = 0,
     min_records: Annotated[
-        int,
+        int | None,
         typer.Option(
             metavar="N",
             callback=options.positive,
-            help="Leave out tasks with fewer valid records.",
+            help="Leave out tasks with fewer valid records, 16 unless told.",
+            show_default=False,
         ),
-    ] = 16,
+    ] = None,
     force: arguments.Force = False,
     json: options.Json = None,
     traceback: options.Traceback = False,
@@ -64,20 +64,22 @@ def sample(
     """Keep a part of the records: valid ones, of tasks that have enough of them."""
     from tunefleet.dataset import parquet
     from tunefleet.dataset.rows import Rows
-    from tunefleet.dataset.sampling import Amount
+    from tunefleet.dataset.sampling import MIN_RECORDS, Amount
+    from tunefleet.dataset.schema import BATCH_ROWS
 
     arguments.check_free(Path(out), force)
     table = parquet.read_table(records)
     rows = Rows.of(table)
-    kept = _kept(method, table, rows, Amount(rate, min_records), seed)
-    parquet.write(table.take(kept).to_batches(parquet.BATCH_ROWS), Path(out))
+    amount = Amount(rate, min_records or MIN_RECORDS)
+    kept = _kept(method, table, rows, amount, seed)
+    parquet.write(table.take(kept).to_batches(BATCH_ROWS), Path(out))
     figures: dict[str, Any] = {
         "schema": SCHEMA,
         "output": out,
         "method": method,
         "rate": rate,
         "seed": seed,
-        "min_records": min_records,
+        "min_records": amount.min_records,
         "read": len(rows),
         "valid": int(rows.valid.sum()),
         "tasks_read": len(set(rows.task.tolist())),

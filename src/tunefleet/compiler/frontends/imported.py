@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -116,6 +115,3 @@ class Frontend(Protocol):
     def accepts(self, spec: str) -> bool: ...
 
     def load(self, spec: str, request: ImportRequest) -> ImportedNetwork: ...
-
-
-Spec = str | os.PathLike[str]

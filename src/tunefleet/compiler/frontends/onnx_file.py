@@ -15,7 +15,7 @@ import onnx
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
 from tunefleet.compiler.frontends.imported import check_operators
-from tunefleet.compiler.frontends.onnx_versions import MOST_VERSION, restamp
+from tunefleet.compiler.frontends.onnx_versions import MOST_VERSION, STANDARD_NAMES, restamp
 from tunefleet.compiler.frontends.spec import shown
 from tunefleet.core.network import TensorSpec
 from tunefleet.errors import InputError, raise_mistake
@@ -192,7 +192,7 @@ def used(node: onnx.NodeProto) -> list[str]:
 
 def domain_of(node: Any) -> str:
     """The domain of a node, "" for the standard one."""
-    return STANDARD if node.domain == "ai.onnx" else str(node.domain)
+    return STANDARD if node.domain in STANDARD_NAMES else str(node.domain)
 
 
 def opsets_of(model: onnx.ModelProto) -> dict[str, int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from tunefleet.compiler.frontends.onnx_builder import Builder, constant
 from tunefleet.compiler.frontends.onnx_file import Weights, array_of, domain_of, opsets_of, used
 from tunefleet.compiler.frontends.onnx_operators import OPERATORS, UNSOUND, Node, Rule
 from tunefleet.compiler.frontends.onnx_refusal import Refusal
-from tunefleet.compiler.frontends.onnx_types import NOTHING_KNOWN, ValueType, types_of
+from tunefleet.compiler.frontends.onnx_types import NOTHING_KNOWN, ValueType
 from tunefleet.compiler.graph.constants import tensor_of
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.core.network import UNKNOWN
@@ -74,18 +73,6 @@ def rule_of(domain: str, operator: str) -> Rule | None:
     if operator not in _converted_by_tvm() or domain != (_MICROSOFT if microsoft else ""):
         raise Refusal("TVM has no conversion for it")
     return None
-
-
-def convert(model: onnx.ModelProto) -> Any:
-    """A Relax module of a whole model with static shapes and its weights inside; raises Refusal."""
-    weights = Weights(Path(), {})
-    importer = Importer(model, weights, types_of(model, weights), {})
-
-    def write() -> None:
-        for node in model.graph.node:
-            importer.convert(node)
-
-    return importer.build(write)
 
 
 class Importer(onnx_frontend.ONNXGraphImporter):

@@ -19,7 +19,8 @@ from onnx import helper, inliner
 from tunefleet.compiler.frontends.onnx_infer import attempt
 from tunefleet.errors import raise_mistake
 
-_STANDARD = ("", "ai.onnx")
+#: Both names of the standard domain.
+STANDARD_NAMES = ("", "ai.onnx")
 #: Operators that ONNX tries out.
 _PREVIEW = "ai.onnx.preview"
 #: Newer than anything that is read.
@@ -80,7 +81,7 @@ def restamp(model: onnx.ModelProto) -> str | None:
     if _write_out(model, limits.opset):
         note = ""
     for opset in model.opset_import:
-        if opset.domain in _STANDARD and opset.version > limits.opset:
+        if opset.domain in STANDARD_NAMES and opset.version > limits.opset:
             note = (
                 f"opset {opset.version} is newer than ONNX Runtime's here, so its operators are "
                 f"read as those of opset {limits.opset}"
@@ -93,7 +94,7 @@ def _write_out(model: onnx.ModelProto, most: int) -> bool:
     """Replaces operators that are newer than `most` by the functions that define them; whether
     there are any."""
     versions = {opset.domain: opset.version for opset in model.opset_import}
-    versions |= {"": max(versions.get(domain, 1) for domain in _STANDARD)}
+    versions |= {"": max(versions.get(domain, 1) for domain in STANDARD_NAMES)}
     newer = {
         (node.domain, node.op_type)
         for node in _nodes(model.graph)
@@ -122,7 +123,7 @@ def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 
 def _is_newer(node: onnx.NodeProto, versions: Mapping[str, int], most: int) -> bool:
-    domain = "" if node.domain in _STANDARD else node.domain
+    domain = "" if node.domain in STANDARD_NAMES else node.domain
     if domain not in ("", _PREVIEW) or not onnx.defs.has(node.op_type, domain):
         return False
     schema = onnx.defs.get_schema(node.op_type, versions.get(domain, 1), domain)

@@ -30,7 +30,7 @@ CONFIG_FILE = "config.json"
 _WEIGHTS_SUFFIX = ".safetensors"
 _FILE_SUFFIXES = frozenset({ONNX_SUFFIX, TORCH_SUFFIX, TFLITE_SUFFIX, KERAS_SUFFIX})
 _HDF5_SUFFIXES = frozenset({".h5", ".hdf5"})
-_STATE_SUFFIXES = frozenset({".pt", ".pth", ".bin", ".ckpt", ".safetensors"})
+_STATE_SUFFIXES = frozenset({".pt", ".pth", ".bin", ".ckpt", _WEIGHTS_SUFFIX})
 _KINDS = (
     f"an {ONNX_SUFFIX}, {TORCH_SUFFIX}, {TFLITE_SUFFIX} or {KERAS_SUFFIX} file, "
     f"a SavedModel or Hugging Face folder or {PREFIX}NAME"

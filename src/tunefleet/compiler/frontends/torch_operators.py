@@ -108,7 +108,7 @@ def _scatter(reduction: str) -> Operator:
     return convert
 
 
-def _resize(method: str, size_at: int = 1) -> Operator:
+def _resize(method: str) -> Operator:
     """upsample_*: torch's nearest takes the pixel at floor(i * scale)."""
 
     def convert(t: Any, node: Node) -> Any:

@@ -49,6 +49,11 @@ def call_loops(
     return relax.call_tir(variable, list(inputs), list(outputs) if len(outputs) > 1 else outputs[0])
 
 
+def sum_type(dtype: str) -> str:
+    """What sums of a type are kept in: of half precision single, as ONNX Runtime does."""
+    return "float32" if dtype == "float16" else dtype
+
+
 def with_roots() -> Any:
     """A pass that gives every program a root block. TVM writes some of its own definitions as loops
     (scatter), in one block, which later passes and schedules take for a root without blocks."""

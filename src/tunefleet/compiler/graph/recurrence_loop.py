@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tunefleet.compiler.graph.loops import T, call_loops
+from tunefleet.compiler.graph.loops import T, call_loops, sum_type
 from tunefleet.compiler.graph.recurrence import Layer, Operator, Phase
 from tunefleet.compiler.toolchain import load_tvm
 
@@ -16,9 +16,6 @@ relax, tirx = tvm.relax, tvm.tirx
 #: Threads share the units of one sequence where a step reads at least so much of weights: they wait
 #: for each other after each step, some microseconds.
 _SHARED_BYTES = 2**19
-
-#: Half precision is summed up in single.
-_SUM_TYPES = {"float16": "float32"}
 
 
 def call_layer(builder: Any, layer: Layer, given: Mapping[str, Any]) -> Any:
@@ -53,7 +50,7 @@ class _Loop:
         self.cell: Any = None
         self.reset: Any = None
         self._dtype = dtype
-        self._sum_type = _SUM_TYPES.get(dtype, dtype)
+        self._sum_type = sum_type(dtype)
         self._outputs = outputs
 
     def write(self) -> None:

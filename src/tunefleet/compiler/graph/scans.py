@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tunefleet.compiler.graph.loops import T, call_loops
+from tunefleet.compiler.graph.loops import T, call_loops, sum_type
 from tunefleet.compiler.toolchain import load_tvm
 
 tvm = load_tvm()
@@ -14,8 +14,6 @@ relax, tirx = tvm.relax, tvm.tirx
 
 #: Elements side by side that a thread sums up together.
 _MOST_TOGETHER = 64
-#: Half precision is summed up in single, as ONNX Runtime does.
-_SUM_TYPES = {"float16": "float32"}
 
 
 def cumsum(builder: Any, call: Any) -> Any:
@@ -34,7 +32,7 @@ def _scan(
     (x,), attrs = call.args, call.attrs
     shape = [int(extent) for extent in x.ty.shape.values]
     dtype, exclusive = str(call.ty.dtype), bool(attrs.exclusive)
-    sum_type = _SUM_TYPES.get(dtype, dtype)
+    summed = sum_type(dtype)
     after = [int(extent) for extent in call.ty.shape.values]
     # Without an axis, the elements in their order are one row.
     rows = shape if attrs.axis is not None else [math.prod(shape)]
@@ -47,13 +45,13 @@ def _scan(
         (source,), (target,) = inputs, outputs
         threads = outer * groups
         with (T.parallel if threads > 1 else T.serial)(0, threads) as thread:
-            totals = T.buffer_proxy(T.decl_buffer([together], sum_type, scope="local"))
+            totals = T.buffer_proxy(T.decl_buffer([together], summed, scope="local"))
             with T.serial(0, together) as i:
-                totals[i] = tirx.const(start, sum_type)
+                totals[i] = tirx.const(start, summed)
             first = thread // groups * (rows[axis] * inner) + thread % groups * together
             with T.serial(0, rows[axis]) as step, T.serial(0, together) as i:
                 place = first + step * inner + i
-                total = combine(totals[i], source[place].astype(sum_type))
+                total = combine(totals[i], source[place].astype(summed))
                 if exclusive:
                     target[place] = totals[i].astype(dtype)
                     totals[i] = total

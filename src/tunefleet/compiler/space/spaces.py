@@ -84,13 +84,6 @@ def tune_contexts(
     ]
 
 
-@lru_cache(maxsize=512)
-def design_space(program: str, target: Target) -> tuple[tuple[Any, Any], ...]:
-    """The design spaces of a task: its forms (a module), each with schedules whose decisions are
-    still open."""
-    return tuple((form, schedule) for form, _, schedule in _designed(program, target))
-
-
 def _designed(program: str, target: Target) -> Iterator[tuple[Any, Family, Any]]:
     families = space_of(target).families
     for form in forms(load_program(program)):

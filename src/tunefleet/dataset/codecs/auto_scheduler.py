@@ -25,10 +25,9 @@ from msgspec import Meta
 from tunefleet.dataset import files, steps
 from tunefleet.dataset.codecs import canonical, strict_json
 from tunefleet.dataset.codecs.codec import LineError, Report
-from tunefleet.dataset.codecs.rows import Row, read_lines
+from tunefleet.dataset.codecs.rows import Row
+from tunefleet.dataset.formats import AUTO_SCHEDULER
 from tunefleet.errors import InputError
-
-NAME = canonical.NAME
 
 #: Counts seconds since the epoch in a double without loss.
 _Timestamp = Annotated[int, Meta(ge=0, le=2**53)]
@@ -53,7 +52,7 @@ class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class AutoScheduler:
     """Reads and writes auto_scheduler logs."""
 
-    name = NAME
+    name = AUTO_SCHEDULER
 
     def sniff(self, path: Path, head: bytes) -> bool:
         return re.search(rb'^\{[^\n]*"i"\s*:\s*\[\s*\[', head, re.MULTILINE) is not None
@@ -73,11 +72,6 @@ class AutoScheduler:
                 out.write("".join(lines).encode())
                 count += len(lines)
         return count
-
-
-def read_line_by_line(path: Path, device: str, report: Report) -> Iterator[pa.RecordBatch]:
-    """What `AutoScheduler.read` does, without its short cut: the reference for tests."""
-    return read_lines(path, NAME, device, parse, report)
 
 
 def parse(number: int, line: bytes) -> Row:

@@ -26,8 +26,7 @@ from msgspec import Meta, Raw
 from tunefleet.dataset.codecs import strict_json
 from tunefleet.dataset.codecs.codec import LineError, Report
 from tunefleet.dataset.codecs.rows import Row, read_lines
-
-NAME = "autotvm"
+from tunefleet.dataset.formats import AUTOTVM
 
 _ErrorNumber = Annotated[int, Meta(ge=0, le=2**15 - 1)]
 _Index = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
@@ -80,13 +79,13 @@ _OLD_KEYS = _keys(_OldLine, _OldConfig)
 class AutoTVM:
     """Reads AutoTVM logs."""
 
-    name = NAME
+    name = AUTOTVM
 
     def sniff(self, path: Path, head: bytes) -> bool:
         return re.search(rb'^\{[^\n]*"(input|i)"\s*:\s*\[\s*"', head, re.MULTILINE) is not None
 
     def read(self, path: Path, device: str, report: Report) -> Iterator[pa.RecordBatch]:
-        return read_lines(path, NAME, device, parse, report)
+        return read_lines(path, AUTOTVM, device, parse, report)
 
 
 def parse(number: int, line: bytes) -> Row:

@@ -23,12 +23,12 @@ import pyarrow.compute as pc
 from tunefleet.dataset import steps
 from tunefleet.dataset.codecs.codec import LineError, Report
 from tunefleet.dataset.codecs.rows import Parse, Row, batch_of, constant, parsed
+from tunefleet.dataset.formats import AUTO_SCHEDULER
 from tunefleet.dataset.schema import RECORDS
 from tunefleet.errors import InputError
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
-NAME = "auto_scheduler"
 #: What stands behind the text before it: the end of the line.
 _VERSIONS = {f'v0.{n}"}}'.encode(): f"v0.{n}" for n in range(2, 7)}
 #: No more digits than the columns take: beyond that, the whole line is judged.
@@ -87,7 +87,7 @@ class Reader:
         rows = list(parsed(((n, lines[n - first]) for n in whole), self._parse, report))
         if not rows:
             return found
-        return _in_order(found, batch_of(rows, NAME, self._source, self._device))
+        return _in_order(found, batch_of(rows, AUTO_SCHEDULER, self._source, self._device))
 
     def _pieces(self, first: int, lines: Sequence[bytes]) -> Pieces:
         """The lines cut as the last ones were, or the other way where more come apart so."""
@@ -104,7 +104,7 @@ class Reader:
         """The lines that come apart into pieces which are all accepted."""
         count = len(pieces.lines)
         if not count:
-            return batch_of([], NAME, self._source, self._device)
+            return batch_of([], AUTO_SCHEDULER, self._source, self._device)
         task = np.array(pieces.task, np.int32)
         tasks = [self._task(head, pieces.spacing) for head in pieces.heads]
         version = np.array(pieces.version, np.int32)
@@ -115,7 +115,7 @@ class Reader:
         columns = {
             "source": constant(self._source, count),
             "line": pa.array(pieces.lines, pa.int64()),
-            "format": constant(NAME, count),
+            "format": constant(AUTO_SCHEDULER, count),
             "version": _picked([v or "" for v in versions], version),
             "device": constant(self._device, count),
             "target": _picked([t.target if t else "" for t in tasks], task),

@@ -24,15 +24,15 @@ from tunefleet.dataset import files
 from tunefleet.dataset.codecs import strict_json
 from tunefleet.dataset.codecs.codec import LineError, Report
 from tunefleet.dataset.codecs.rows import Row, batch_of
+from tunefleet.dataset.formats import KERNEL_TUNER
+from tunefleet.dataset.primitives import UNKNOWN_ERROR
+from tunefleet.dataset.schema import BATCH_ROWS
 
-NAME = "kernel_tuner"
-BATCH_ROWS = 1 << 14
 #: auto_scheduler's numbers of what Kernel Tuner says in words; anything else is an unknown error.
 ERRORS = {
     "correct": 0, "constraints": 1, "compile": 2, "runtime": 4, "correctness": 5, "timeout": 7,
     "InvalidConfig": 1, "CompilationFailedConfig": 2, "RuntimeFailedConfig": 4,
 }  # fmt: skip
-UNKNOWN_ERROR = 8
 #: What versions before 0.4 wrote for a configuration that failed.
 _FAILED_MS = 1e20
 _PER_SECOND = {"miliseconds": 1e3, "milliseconds": 1e3, "ms": 1e3, "seconds": 1.0, "s": 1.0,
@@ -69,7 +69,7 @@ class _Result(msgspec.Struct, frozen=True):
 class KernelTuner:
     """Reads Kernel Tuner's cache files and T4 results."""
 
-    name = NAME
+    name = KERNEL_TUNER
 
     def sniff(self, path: Path, head: bytes) -> bool:
         return b'"tune_params_keys"' in head or (
@@ -84,10 +84,10 @@ class KernelTuner:
             except (msgspec.ValidationError, ValueError, RecursionError) as error:
                 report(number, f"not a configuration: {error}")
             if len(rows) == BATCH_ROWS:
-                yield batch_of(rows, NAME, str(path), device)
+                yield batch_of(rows, KERNEL_TUNER, str(path), device)
                 rows = []
         if rows:
-            yield batch_of(rows, NAME, str(path), device)
+            yield batch_of(rows, KERNEL_TUNER, str(path), device)
 
 
 class _CacheHeader(msgspec.Struct, frozen=True):

@@ -26,13 +26,12 @@ from tunefleet.dataset import files
 from tunefleet.dataset.codecs import strict_json
 from tunefleet.dataset.codecs.codec import LineError, Report
 from tunefleet.dataset.codecs.rows import Row, is_comment, read_lines
+from tunefleet.dataset.formats import METASCHEDULE
+from tunefleet.dataset.primitives import UNKNOWN_ERROR
 from tunefleet.errors import InputError
 
-NAME = "metaschedule"
 RECORDS_NAME = "database_tuning_record"
 WORKLOADS_NAME = "database_workload"
-#: What its log says of a failure is no more than that: auto_scheduler's number of such an error.
-UNKNOWN_ERROR = 8
 #: Seconds that stand for a failure in TVM's add_to_database.cc.
 _FAILED_S = 1e9
 #: Rows that are Python objects at once.
@@ -48,7 +47,7 @@ _Workloads = dict[int, tuple[str, str]]
 class MetaSchedule:
     """Reads and writes MetaSchedule's JSON databases."""
 
-    name = NAME
+    name = METASCHEDULE
 
     def sniff(self, path: Path, head: bytes) -> bool:
         return re.search(rb"^\[\s*\d+\s*,\s*\[\s*\[\s*\[", head, re.MULTILINE) is not None
@@ -59,7 +58,7 @@ class MetaSchedule:
         def parse_line(number: int, line: bytes) -> Row:
             return parse(number, line, workloads)
 
-        return read_lines(path, NAME, device, parse_line, report)
+        return read_lines(path, METASCHEDULE, device, parse_line, report)
 
     def write(self, batches: Iterable[pa.RecordBatch], path: Path) -> int:
         return _Database(path).write(batches)
@@ -90,6 +89,7 @@ def parse(number: int, line: bytes, workloads: _Workloads) -> Row:
         raise LineError(f"workload {index} is not in the file of workloads")
     unnamed = strict_json.dumps([f"workload {index}", args_info])
     workload, definition = workloads.get(index, (unnamed, None))
+    # The log says no more of a failure than that it was one.
     failed = not costs or max(costs) >= _FAILED_S
     return Row(number, "", strict_json.dumps(target), workload, _steps(*trace), costs,
                UNKNOWN_ERROR if failed else 0, None, None, strict_json.dumps(extra),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tunefleet.core.stage import StageKind
 from tunefleet.scheduler.lanes import JobRecord, Lane, Pool, Stage
+from tunefleet.scheduler.names import PREDICTIVE
 from tunefleet.scheduler.policies._base import PolicyView, Queues
 from tunefleet.scheduler.resources import Held
 from tunefleet.scheduler.values import ROLE_OF, Role
@@ -39,7 +40,7 @@ class Predictive:
     nothing starves but under an endless stream of deadlines.
     """
 
-    name = "predictive"
+    name = PREDICTIVE
     gated = False
     lookahead = True
 

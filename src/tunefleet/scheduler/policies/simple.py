@@ -5,6 +5,7 @@ from __future__ import annotations
 from tunefleet.core.stage import STAGE_ORDER, Kind
 from tunefleet.core.step import StepKind
 from tunefleet.scheduler.lanes import JobRecord, Stage
+from tunefleet.scheduler.names import INTERLEAVED, SEQUENTIAL, SYNCHRONOUS
 from tunefleet.scheduler.policies._base import PolicyView, Queues
 from tunefleet.scheduler.resources import Held
 from tunefleet.scheduler.transitions import StageState
@@ -29,7 +30,7 @@ class _Plain:
 class Interleaved(_Plain):
     """Round robin: one first-come-first-served queue per pool (Listing 2 of the thesis)."""
 
-    name = "interleaved"
+    name = INTERLEAVED
     gated = False
 
     def __init__(self) -> None:
@@ -46,7 +47,7 @@ class Sequential(_Plain):
     """One job at a time and one stage at a time, as without a scheduler (Listing 3). Of equal
     priority, in the order of submission."""
 
-    name = "sequential"
+    name = SEQUENTIAL
     gated = True
 
     def take(self, held: Held, now: float) -> Stage | None:
@@ -65,7 +66,7 @@ class Sequential(_Plain):
 class Synchronous(_Plain):
     """All jobs do the same kind of stage together (Listing 4): the worst case, to compare with."""
 
-    name = "synchronous"
+    name = SYNCHRONOUS
     gated = True
 
     def __init__(self) -> None:

@@ -48,7 +48,7 @@ def _along(values: NDArray[Any], shape: tuple[int, ...], axis: int | None) -> ND
     return values.reshape([-1 if i == axis % len(shape) else 1 for i in range(len(shape))])
 
 
-def _rounded(node: Node, x: Any, zero: Any, dtype: str) -> Any:
+def _rounded(x: Any, zero: Any, dtype: str) -> Any:
     """Floats as integers around `zero`, within the range of `dtype`."""
     limits = np.iinfo(dtype)
     shifted = op.round(x) + constant(zero, "float32")
@@ -70,7 +70,7 @@ def _matmul(node: Node) -> Any:
     floats = op.astype(node.emit(sums), "float32") * constant(
         scale.reshape(scale.shape[-1:]), "float32"
     )
-    return _rounded(node, floats, *_zero(node, 7))
+    return _rounded(floats, *_zero(node, 7))
 
 
 def _convolved(node: Node, x: Any, weight: Any) -> Any:
@@ -85,7 +85,7 @@ def _conv(node: Node) -> Any:
     scale = np.asarray(_known(node, 1) * _known(node, 4) / _known(node, 6))
     scale = scale.reshape(channels if scale.size > 1 else ())
     floats = op.astype(node.emit(sums), "float32") * constant(scale, "float32")
-    return _rounded(node, floats, *_zero(node, 7))
+    return _rounded(floats, *_zero(node, 7))
 
 
 def _conv_integer(node: Node) -> Any:
@@ -104,7 +104,7 @@ def _real(node: Node, index: int) -> Any:
 def _requantized(node: Node, x: Any, index: int) -> Any:
     """Floats by the scale and the zero point at `index`."""
     scale = constant(_known(node, index).reshape(()), "float32")
-    return _rounded(node, node.emit(x) / scale, *_zero(node, index + 1))
+    return _rounded(node.emit(x) / scale, *_zero(node, index + 1))
 
 
 def _concat(node: Node) -> Any:

@@ -1,0 +1,7 @@
+"""The policies by name, without the scheduler (`tunefleet.scheduler.policies`)."""
+
+from __future__ import annotations
+
+SEQUENTIAL, SYNCHRONOUS, INTERLEAVED, PREDICTIVE = POLICY_NAMES = (
+    "sequential", "synchronous", "interleaved", "predictive",
+)  # fmt: skip
