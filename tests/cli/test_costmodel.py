@@ -13,6 +13,8 @@ from tunefleet.dataset import parquet
 
 from .conftest import Invoke, Outcome
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def records(tmp_path: Path) -> str:
@@ -91,6 +93,7 @@ def test_a_model_follows_its_parent(invoke: Invoke, records: str) -> None:
     )
 
 
+@pytest.mark.frameworks
 def test_attention_goes_on_from_its_parent_on_records_that_it_does_not_know(
     invoke: Invoke, records: str, tmp_path: Path
 ) -> None:
@@ -147,6 +150,7 @@ def test_kinds_are_compared_on_one_split(invoke: Invoke, records: str) -> None:
         assert text in shown
 
 
+@pytest.mark.frameworks
 def test_each_kind_that_is_compared_takes_the_options_it_knows(
     invoke: Invoke, records: str
 ) -> None:

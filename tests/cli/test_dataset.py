@@ -13,6 +13,8 @@ from tunefleet.dataset import codecs
 
 from .conftest import Invoke, Outcome
 
+pytestmark = pytest.mark.slow
+
 GOOD = (
     r'{"i": [["[\"matmul\", 1024]", "llvm -keys=cpu", [18, 64, 64, 0, 0, 0, 0, 0]], [[], [["CI", '
     r'1], ["AN", 4, 0, 3]]]], "r": [[0.0044742], 0, 0.335558, 1607112214], "v": "v0.3"}'

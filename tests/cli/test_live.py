@@ -38,6 +38,7 @@ def test_the_stream_holds_every_kind_of_event() -> None:
     assert set(get_args(Event)) == {type(event) for event in a_run()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("resumed", [False, True])
 @pytest.mark.parametrize(("width", "height"), [(40, 10), (80, 24), (200, 60)])
 def test_the_panel_fits_at_every_moment(width: int, height: int, resumed: bool) -> None:

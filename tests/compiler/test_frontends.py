@@ -213,6 +213,7 @@ def test_integer_inputs_of_onnx_are_zeros_and_ones(tmp_path):
     _check(network)
 
 
+@pytest.mark.frameworks
 def test_digest_covers_weights_in_another_file(sources):
     import onnx
 

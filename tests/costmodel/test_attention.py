@@ -15,6 +15,8 @@ from tunefleet.costmodel._rows import DistinctRows
 from tunefleet.costmodel._tensors import FORMAT, dumps, loads
 from tunefleet.costmodel._torch import torch
 
+pytestmark = pytest.mark.frameworks
+
 COLUMNS = 12
 FORMAT_NAME = "tunefleet-attention/1"
 

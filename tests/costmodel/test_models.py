@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -55,7 +58,13 @@ def measured(count: int, seed: int = 0) -> Measured:
     return Measured(found, labels_of(found), [f"t{i % 3}" for i in range(count)])
 
 
-@pytest.mark.parametrize("kind", sorted(MODELS))
+def marked(kinds: Iterable[str]) -> list[Any]:
+    """Neural ones learn in PyTorch."""
+    neural = pytest.mark.frameworks
+    return [pytest.param(k, marks=neural) if k in ("attention", "mlp") else k for k in kinds]
+
+
+@pytest.mark.parametrize("kind", marked(sorted(MODELS)))
 class TestEveryModel:
     """What every cost model promises."""
 
@@ -112,7 +121,7 @@ class TestEveryModel:
 LEARNERS = ("attention", "lgbm", "mlp", "xgb")
 
 
-@pytest.mark.parametrize("kind", LEARNERS)
+@pytest.mark.parametrize("kind", marked(LEARNERS))
 class TestEveryLearner:
     """What every cost model that learns promises besides."""
 
@@ -153,6 +162,7 @@ class TestEveryLearner:
         assert learned > max(0.75, guessed)
 
 
+@pytest.mark.frameworks
 def test_mlp_ignores_the_order_of_rows() -> None:
     train = measured(60)
     model = MLPModel(hidden=16, epochs=6).fit(train.programs, train.labels, train.tasks)
