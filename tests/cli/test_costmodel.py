@@ -98,7 +98,7 @@ def test_attention_goes_on_from_its_parent_on_records_that_it_does_not_know(
     invoke: Invoke, records: str, tmp_path: Path
 ) -> None:
     others = str(tmp_path / "others.parquet")
-    parquet.write(made_table(tasks=3, devices=("k80",)).to_batches(), others)
+    parquet.write(made_table(tasks=3, devices=("k80",)).to_batches(), Path(others))
     small = ("--model", "attention", "--seeds", "1", "--epochs", "1")
     first = trained(invoke, records, *small, "--hidden", "8")["card"]
     second = trained(invoke, others, *small, "--parent", "mine", name="next")["card"]

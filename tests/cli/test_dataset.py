@@ -38,7 +38,7 @@ def records(invoke: Invoke, log: Path, tmp_path: Path) -> Path:
 
 def figures(ended: Outcome) -> dict[str, Any]:
     assert (ended.code, ended.err) == (0, "")
-    return json.loads(ended.out)  # type: ignore[no-any-return]
+    return json.loads(ended.out)
 
 
 def test_an_import_says_what_it_found(invoke: Invoke, log: Path, tmp_path: Path) -> None:

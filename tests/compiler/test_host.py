@@ -23,12 +23,14 @@ def test_hidden_instructions_are_left_out(monkeypatch: pytest.MonkeyPatch) -> No
     from dataclasses import replace
 
     from tunefleet.compiler.toolchain import host
+    from tunefleet.core.target import CpuTarget
+    from tunefleet.hardware.processor import cpu_info
 
-    real = host.cpu_info()
+    real = cpu_info()
     monkeypatch.setattr(host, "cpu_info", lambda: replace(real, flags=real.flags - {"avx2"}))
     assert "-avx2" in host.native_target().mattr
     with pytest.raises(InputError, match="avx2"):
-        host.check_runs_here(host.CpuTarget("haswell", 1))
+        host.check_runs_here(CpuTarget("haswell", 1))
 
 
 @pytest.mark.parametrize(

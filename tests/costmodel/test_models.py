@@ -45,12 +45,13 @@ def model_of(kind: str) -> CostModel:
 
 def enough_of(kind: str) -> CostModel:
     """Enough to rank three hundred programs."""
-    return {
+    models: dict[str, CostModel] = {
         "attention": AttentionModel(hidden=32, bins=4, epochs=40, learning_rate=5e-3),
         "lgbm": LGBMModel(rounds=60),
         "mlp": MLPModel(hidden=32, epochs=40, learning_rate=5e-3),
         "xgb": XGBModel(),
-    }[kind]
+    }
+    return models[kind]
 
 
 def measured(count: int, seed: int = 0) -> Measured:
@@ -106,7 +107,7 @@ class TestEveryModel:
             model_of(kind).fit(train.programs, train.labels, train.tasks).predict(test)
             for _ in range(2)
         ]
-        np.testing.assert_array_equal(*scores)
+        np.testing.assert_array_equal(scores[0], scores[1])
 
     @pytest.mark.parametrize("count", [1, 2, 3])
     def test_learns_from_a_few_programs(self, kind: str, count: int) -> None:

@@ -22,7 +22,7 @@ def batches(log: Log) -> list[pa.RecordBatch]:
 
 
 def rows(batches: list[pa.RecordBatch]) -> list[object]:
-    return pa.Table.from_batches(batches, RECORDS).to_pylist()  # type: ignore[no-any-return]
+    return pa.Table.from_batches(batches, RECORDS).to_pylist()
 
 
 def test_batches_come_back_as_they_were(batches: list[pa.RecordBatch], tmp_path: Path) -> None:

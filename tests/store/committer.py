@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-import values as v
+import values as v  # type: ignore[import-not-found]  # beside this file, which is a script
 
 from tunefleet.core.stage import ProfileResult, SelectResult
 from tunefleet.store import SqlStore

@@ -200,7 +200,11 @@ class Winners:
 
     def test_a_rejected_candidate_becomes_a_failure_where_it_was_measured(self, store: Any) -> None:
         same = replace(v.TOOLCHAIN, tunefleet="another, with the same code")
-        places = {"one": {}, "two": {"toolchain": same}, "sister": {"device": v.SISTER}}
+        places: dict[str, dict[str, Any]] = {
+            "one": {},
+            "two": {"toolchain": same},
+            "sister": {"device": v.SISTER},
+        }
         for job_id, place in places.items():
             v.open_with_task(store, job_id, **place)
             v.commit_measured(store, {"bad": 1e-3, "good": 2e-3}, job_id=job_id)
