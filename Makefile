@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 
-.PHONY: env demo test check bench-quick arm-board clean
+.PHONY: env demo test quick check bench-quick arm-board clean
 
 env: $(STAMP)
 
@@ -21,6 +21,10 @@ demo: env
 
 test: env
 	$(BIN)/python -m pytest --cov --cov-report=
+
+# Less than a minute: the tests that need neither the compiler nor a framework, which cannot be imported.
+quick: env
+	$(BIN)/python -m pytest --without-compiler --hypothesis-profile quick
 
 check: env
 	$(BIN)/ruff check src tests benchmarks examples checks

@@ -131,7 +131,7 @@ def load() -> Any:
     except RuntimeError:
         if _library is not None:
             raise
-        _library = torch.library.Library("torchvision", "DEF")
+        _library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
         for operator in _OPERATORS:
             _library.define(operator)
         import torchvision

@@ -146,7 +146,8 @@ def _exported(free: bool) -> bytes:
             self.linear = torch.nn.Linear(4, 3)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.linear(x.reshape(x.shape[0] * 2, 4)).relu()
+            y: torch.Tensor = self.linear(x.reshape(x.shape[0] * 2, 4)).relu()
+            return y
 
     batch = {0: torch.export.Dim("batch", min=2, max=64)}
     file = io.BytesIO()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -31,7 +31,7 @@ def _models(kind: str, options: argparse.Namespace) -> list[Any]:
     """One for each seed of what knows chance."""
     if kind == "xgb":
         return [XGBModel(rounds=300)]
-    make = {
+    make: dict[str, Callable[[int], Any]] = {
         "attention": lambda seed: AttentionModel(
             options.hidden,
             epochs=options.epochs,

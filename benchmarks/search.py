@@ -120,7 +120,7 @@ class _Watch:
         watch = self
 
         @tvm.ir.utils.derived_object
-        class Callback(self._ms.measure_callback.PyMeasureCallback):  # type: ignore[name-defined]
+        class Callback(self._ms.measure_callback.PyMeasureCallback):  # type: ignore[misc, name-defined]
             def apply(self, scheduler: Any, index: int, candidates: Any, builds: Any,
                       results: Any) -> None:  # fmt: skip
                 now = time.perf_counter() - started

@@ -242,7 +242,7 @@ def keep_tvm_as_it_is() -> None:
     """Before anything else loads TVM: this process makes code by its rules alone."""
     from tunefleet.compiler.toolchain import loading
 
-    loading.use_vector_functions = lambda: None
+    vars(loading)["use_vector_functions"] = lambda: None
     loading.load_tvm()
 
 

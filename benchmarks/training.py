@@ -94,7 +94,8 @@ def row(parts: inputs.Parts, model: AttentionModel) -> dict[str, Any]:
 
 def compared(rows: list[dict[str, Any]]) -> list[common.Check]:
     def middle(device: str, name: str) -> float:
-        return statistics.median(row[name] for row in rows if row["device"] == device)
+        found: float = statistics.median(row[name] for row in rows if row["device"] == device)
+        return found
 
     return [
         common.at_least("times less wall time on the GPU",

@@ -104,7 +104,8 @@ def _in_process(side: str, name: str, trials: int, batch: int, threads: int) -> 
         )
     if process.returncode != 0:
         raise RuntimeError(f"{side} {name}: {process.stderr[-2000:]}")
-    return json.loads(process.stdout.splitlines()[-1])
+    told: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
+    return told
 
 
 def ours(name: str, trials: int, batch: int) -> dict[str, Any]:

@@ -2,17 +2,52 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
-from collections.abc import Iterator
+import os
+import tempfile
+from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import coverage_floor
 import pytest
+import without_compiler
 from hypothesis import settings
 
 # A busy machine is no error of the code: examples have no time limit of their own.
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
+# `make quick`, by --hypothesis-profile.
+settings.register_profile("quick", deadline=None, max_examples=10)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--without-compiler",
+        action="store_true",
+        help="run what needs neither the compiler nor a framework, and let nothing import them",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not config.option.without_compiler:
+        return
+    config.option.markexpr = config.option.markexpr or without_compiler.LEFT
+    os.environ.setdefault("TUNEFLEET_SEQUENCES", "30")
+    folder = tempfile.TemporaryDirectory(prefix="absent-")
+    config.add_cleanup(folder.cleanup)
+    without_compiler.hide(Path(folder.name))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    if collector.config.option.without_compiler and isinstance(collector, pytest.Module):
+        without_compiler.skipped(report, collector.path)
+    return report
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -23,6 +58,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(skip)
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if session.config.option.without_compiler:
+        # A command that ends with an error collects garbage; not among all that is here to stay.
+        gc.freeze()
+
+
 #: Branch coverage by room, once all tests have run with `--cov`.
 _ROOMS = pytest.StashKey[list[coverage_floor.Room]]()
 
@@ -30,6 +71,8 @@ _ROOMS = pytest.StashKey[list[coverage_floor.Room]]()
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Before pytest's summary. A part of the tests says nothing of a room."""
     options = session.config.option
+    if options.without_compiler and without_compiler.found():
+        raise pytest.UsageError(f"imported: {', '.join(without_compiler.found())}")
     if not getattr(options, "cov_source", None) or _is_part(session.config):
         return
     found = coverage_floor.rooms(session.config.rootpath)

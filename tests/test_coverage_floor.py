@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 
 PYPROJECT = """
@@ -28,7 +30,8 @@ def project(tmp_path: Path) -> Path:
     for folder in ("tests", "checks", "src/tunefleet/core"):
         (tmp_path / folder).mkdir(parents=True)
     shutil.copy(ROOT / "tests" / "conftest.py", tmp_path / "tests")
-    shutil.copy(ROOT / "checks" / "coverage_floor.py", tmp_path / "checks")
+    for name in ("coverage_floor.py", "without_compiler.py"):
+        shutil.copy(ROOT / "checks" / name, tmp_path / "checks")
     # A package with no code of its own has no branch, and so none to take.
     for folder in ("src/tunefleet", "src/tunefleet/core"):
         (tmp_path / folder / "__init__.py").touch()

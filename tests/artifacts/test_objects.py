@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -87,7 +88,7 @@ def test_what_belongs_to_an_owner_is_forgotten_before_its_objects_may_be_used_ag
     objects: FolderObjects,
 ) -> None:
     put(objects)
-    seen = []
+    seen: list[Any] = []
 
     def forget(owner: str) -> None:
         # A newcomer waits here until the objects are swept, and gets a folder of its own.

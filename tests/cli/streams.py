@@ -71,7 +71,7 @@ def key(index: int, iteration: int, kind: StageKind, job: str = JOB) -> StageKey
 
 
 def finished(stage: StageKey, trials: int, elapsed_s: float) -> StageCommitted:
-    run = StageRun(stage, RESULTS[stage.kind], 0.0, SECONDS[stage.kind])
+    run = StageRun(stage, RESULTS[StageKind(stage.kind)], 0.0, SECONDS[StageKind(stage.kind)])
     return StageCommitted(run, trials, elapsed_s)
 
 

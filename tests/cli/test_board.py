@@ -62,6 +62,7 @@ def at_once() -> list[tuple[int, Event]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "height"), [(40, 10), (60, 14), (80, 24), (140, 50)])
 def test_the_board_fits_at_every_moment(width: int, height: int) -> None:
     overview, now = Overview(["n" * 50, *"abcdefghijk"]), 0.0

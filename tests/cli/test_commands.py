@@ -18,6 +18,8 @@ from tunefleet.zoo import names
 
 from .conftest import Invoke
 
+pytestmark = pytest.mark.slow
+
 Modules = Callable[..., None]
 LISTING = {
     "network": "tiny_cnn",

@@ -14,6 +14,8 @@ from tunefleet.dataset.rows import Rows
 
 from .conftest import Invoke, Outcome
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def records(tmp_path: Path) -> str:
@@ -107,11 +109,12 @@ def test_a_model_follows_its_parent(invoke: Invoke, records: str) -> None:
     )
 
 
+@pytest.mark.frameworks
 def test_attention_goes_on_from_its_parent_on_records_that_it_does_not_know(
     invoke: Invoke, records: str, tmp_path: Path
 ) -> None:
     others = str(tmp_path / "others.parquet")
-    parquet.write(made_table(tasks=3, devices=("k80",)).to_batches(), others)
+    parquet.write(made_table(tasks=3, devices=("k80",)).to_batches(), Path(others))
     small = ("--model", "attention", "--seeds", "1", "--epochs", "1")
     first = trained(invoke, records, *small, "--hidden", "8")["card"]
     second = trained(invoke, others, *small, "--parent", "mine", name="next")["card"]
@@ -163,6 +166,7 @@ def test_kinds_are_compared_on_one_split(invoke: Invoke, records: str) -> None:
         assert text in shown
 
 
+@pytest.mark.frameworks
 def test_each_kind_that_is_compared_takes_the_options_it_knows(
     invoke: Invoke, records: str
 ) -> None:

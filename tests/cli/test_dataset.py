@@ -12,6 +12,8 @@ from tunefleet.dataset import codecs, formats
 
 from .conftest import Invoke, Outcome
 
+pytestmark = pytest.mark.slow
+
 GOOD = (
     r'{"i": [["[\"matmul\", 1024]", "llvm -keys=cpu", [18, 64, 64, 0, 0, 0, 0, 0]], [[], [["CI", '
     r'1], ["AN", 4, 0, 3]]]], "r": [[0.0044742], 0, 0.335558, 1607112214], "v": "v0.3"}'
@@ -35,7 +37,7 @@ def records(invoke: Invoke, log: Path, tmp_path: Path) -> Path:
 
 def figures(ended: Outcome) -> dict[str, Any]:
     assert (ended.code, ended.err) == (0, "")
-    return json.loads(ended.out)  # type: ignore[no-any-return]
+    return json.loads(ended.out)
 
 
 def test_an_import_says_what_it_found(invoke: Invoke, log: Path, tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ from tunefleet.dataset.rows import Rows
 
 from .conftest import Invoke, Outcome
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def records(tmp_path: Path) -> str:

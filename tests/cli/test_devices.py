@@ -10,6 +10,8 @@ from tunefleet.core.device import DeviceSpec, RpcAddress
 from tunefleet.core.home import Home
 from tunefleet.devices.registry import DeviceRegistry
 
+pytestmark = pytest.mark.tvm
+
 
 def test_devices_are_listed_with_their_health(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -38,6 +38,7 @@ def test_the_stream_holds_every_kind_of_event() -> None:
     assert set(get_args(Event)) == {type(event) for event in a_run()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("resumed", [False, True])
 @pytest.mark.parametrize(("width", "height"), [(40, 10), (80, 24), (200, 60)])
 def test_the_panel_fits_at_every_moment(width: int, height: int, resumed: bool) -> None:
@@ -81,7 +82,12 @@ def test_the_share_of_peak_is_shown_when_the_peak_is_known() -> None:
 
 def test_stages_that_run_at_once_are_kept_apart() -> None:
     build, profile = key(0, 1, StageKind.BUILD), key(1, 0, StageKind.PROFILE)
-    stream = [lane(0), lane(1), StageStarted(build, "host0"), StageStarted(profile, "cpu0")]
+    stream: list[Event] = [
+        lane(0),
+        lane(1),
+        StageStarted(build, "host0"),
+        StageStarted(profile, "cpu0"),
+    ]
     stream += [StageProgressed(profile, 5, 16), StageProgressed(build, 12, 32)]
     progress, now = after([PhaseStarted("tune"), *stream])
     shown_now = next(line for line in shown(progress, now) if line.startswith("now"))

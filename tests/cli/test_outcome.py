@@ -61,6 +61,7 @@ def test_an_error_is_one_line_and_a_code(
         assert bool(bug) == (code == 70)
 
 
+@pytest.mark.slow
 def test_every_error_class_has_its_own_code() -> None:
     def below(kind: type[errors.TunefleetError]) -> list[type[errors.TunefleetError]]:
         return [kind, *(k for child in kind.__subclasses__() for k in below(child))]
@@ -115,6 +116,7 @@ def test_ctrl_c_elsewhere_is_130(
     assert (ended.code, ended.err) == (130, "stopped\n")
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_the_command_is_loaded_is_130() -> None:
     code = (
         "import os, signal, sys; from tunefleet.cli import main; "
@@ -126,6 +128,7 @@ def test_ctrl_c_while_the_command_is_loaded_is_130() -> None:
     assert (done.returncode, done.stderr) == (130, "stopped\n")
 
 
+@pytest.mark.slow
 def test_help_loads_no_compiler_and_no_framework() -> None:
     code = (
         "import sys; from tunefleet.cli.app import run; assert run(['--help']) == 0; "
@@ -137,6 +140,7 @@ def test_help_loads_no_compiler_and_no_framework() -> None:
     assert "tune" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_early_is_no_error() -> None:
     command = f"{sys.executable} -c 'from tunefleet.cli import main; main()' networks | true"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
@@ -184,6 +188,7 @@ def test_a_full_disk_is_not_our_bug() -> None:
     assert (code, line) == (3, "error: /data/x: No space left on device; free or correct it\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("redirect", "code"),
     [(">&-", 0), (">/dev/full", 3), ("2>&-", 0), ("2>/dev/full", 0), ("| true", 0)],
@@ -196,6 +201,7 @@ def test_output_that_nobody_reads_ends_no_command(redirect: str, code: int) -> N
     assert "internal error" not in told.stderr
 
 
+@pytest.mark.slow
 def test_a_reader_that_is_gone_is_told_by_the_code() -> None:
     program = "import sys; from tunefleet.cli import main; sys.argv[1:] = ['networks']; main()"
     reader, writer = os.pipe()
@@ -207,6 +213,7 @@ def test_a_reader_that_is_gone_is_told_by_the_code() -> None:
     assert (told.returncode, told.stderr) == (141, "")
 
 
+@pytest.mark.slow
 def test_a_terminal_without_unicode_gets_what_it_can_show() -> None:
     program = "import sys; from tunefleet.cli import main; sys.argv[1:] = ['networks']; main()"
     environment = os.environ | {"PYTHONIOENCODING": "ascii"}

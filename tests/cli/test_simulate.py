@@ -78,6 +78,7 @@ def test_recorded_rounds_are_dealt_to_as_many_jobs_as_asked_for(
     assert (found["jobs"], found["lanes"], found["rounds"]) == (3, 6, 30)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "start"), [("a.png", b"\x89PNG"), ("a.svg", b"<?xml"),
                                              ("a.html", b"<!doctype html>")])  # fmt: skip
 def test_the_drawing_is_what_its_name_says(
@@ -135,6 +136,7 @@ def test_hostile_names_in_a_file_steer_nothing(invoke: Invoke, tmp_path: Path, s
     assert "\x1b" not in ended.out
 
 
+@pytest.mark.slow
 def test_nothing_heavy_is_loaded() -> None:
     code = (
         "import sys; from tunefleet.cli.app import run; assert run(['simulate']) == 0; "

@@ -11,6 +11,8 @@ from tunefleet.store import open_store
 
 from .conftest import Invoke
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def home(tmp_path: Path) -> str:

@@ -15,6 +15,8 @@ from tunefleet.runs.request import search_request
 
 from .conftest import RESULT, FakeTuning, Invoke
 
+pytestmark = pytest.mark.tvm
+
 
 def test_the_default_budget_is_1000_trials(invoke: Invoke, tuning: FakeTuning) -> None:
     assert invoke("tune", "zoo:tiny_cnn", "--quiet").code == 0

@@ -30,7 +30,11 @@ def model(
     from onnx import helper, numpy_helper
 
     names = [f"x{i}" if array is not None else "" for i, array in enumerate(inputs)]
-    given = [(i, name, a) for i, (name, a) in enumerate(zip(names, inputs, strict=True)) if name]
+    given = [
+        (i, name, array)
+        for i, (name, array) in enumerate(zip(names, inputs, strict=True))
+        if array is not None
+    ]
     node = helper.make_node(operator, names, list(outputs), domain=domain, **attrs)
     graph = helper.make_graph(
         [node],

@@ -148,7 +148,6 @@ def test_a_candidate_for_arm_is_linked_for_arm(conv_task: Any, tmp_path: Path) -
 def test_without_a_cross_linker_its_package_is_named(
     conv_task: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tunefleet.compiler.toolchain import linking
     from tunefleet.compiler.toolchain.host import parse_target
 
     machine, package = (
@@ -156,7 +155,7 @@ def test_without_a_cross_linker_its_package_is_named(
         if os.uname().machine == "aarch64"
         else ("aarch64", "gcc-aarch64-linux-gnu")
     )
-    monkeypatch.setattr(linking.shutil, "which", lambda name: None)
+    monkeypatch.setattr("shutil.which", lambda name: None)
     with pytest.raises(SetupError, match=package):
         candidate(conv_task.program, parse_target(f"llvm -mtriple={machine}-linux-gnu"), tmp_path)
 

@@ -75,4 +75,4 @@ def test_the_plain_schedule_keeps_what_every_task_computes(tiny: Any, target: An
             tensors = [tvm.runtime.tensor(array) for array in arrays]
             tvm.compile(each, "llvm")["main"](*tensors)
             outputs.append(tensors[-1].numpy())
-        np.testing.assert_allclose(*outputs, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(outputs[0], outputs[1], rtol=1e-5, atol=1e-5)

@@ -13,6 +13,8 @@ import pytest
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.host import native_target, to_tvm
 
+pytestmark = pytest.mark.tvm
+
 SIZE = 1 << 16
 SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, 88.7228, -87.5, -103.0, 100.0, -110.0])
 Floats = Any

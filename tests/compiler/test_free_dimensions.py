@@ -80,6 +80,7 @@ def test_what_contradicts_the_network_is_refused(request_, text):
         _shapes([IMAGE], request_)
 
 
+@pytest.mark.frameworks
 def test_two_dimensions_called_unknown_are_not_the_same(tmp_path):
     import onnx
 

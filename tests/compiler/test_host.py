@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ctypes
 import os
 from pathlib import Path
 
@@ -23,12 +24,14 @@ def test_hidden_instructions_are_left_out(monkeypatch: pytest.MonkeyPatch) -> No
     from dataclasses import replace
 
     from tunefleet.compiler.toolchain import host
+    from tunefleet.core.target import CpuTarget
+    from tunefleet.hardware.processor import cpu_info
 
-    real = host.cpu_info()
+    real = cpu_info()
     monkeypatch.setattr(host, "cpu_info", lambda: replace(real, flags=real.flags - {"avx2"}))
     assert "-avx2" in host.native_target().mattr
     with pytest.raises(InputError, match="avx2"):
-        host.check_runs_here(host.CpuTarget("haswell", 1))
+        host.check_runs_here(CpuTarget("haswell", 1))
 
 
 @pytest.mark.parametrize(
@@ -161,13 +164,13 @@ def test_the_device_identity_is_stable() -> None:
 def test_the_toolchain_of_a_gpu_has_the_version_of_its_compiler(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from tunefleet.compiler.toolchain import host, toolchain_identity
+    from tunefleet.compiler.toolchain import gpu, host, toolchain_identity
     from tunefleet.core.target import CpuTarget, CudaTarget
 
     cpu = CpuTarget("generic", 1)
     assert host.toolchain_of(cpu) == toolchain_identity()
     monkeypatch.setattr(host, "nvcc_version", lambda: "13.0.88")
-    monkeypatch.setattr(host.gpu, "driver_version", lambda: "12.8")
+    monkeypatch.setattr(gpu, "driver_version", lambda: "12.8")
     found = host.toolchain_of(CudaTarget("sm_80", cpu))
     assert (found.cuda, found.driver) == ("13.0.88", "12.8")
 
@@ -178,5 +181,5 @@ def test_a_machine_without_a_driver_has_no_version_of_it(monkeypatch: pytest.Mon
     def missing(name: str) -> None:
         raise OSError(name)
 
-    monkeypatch.setattr(gpu.ctypes, "CDLL", missing)
+    monkeypatch.setattr(ctypes, "CDLL", missing)
     assert gpu.driver_version() == ""

@@ -134,8 +134,9 @@ def test_sums_and_products_up_to_each_element(axis: int, exclusive: bool, target
         scans = [f(x, axis, exclusive=exclusive) for f in (relax.op.cumsum, relax.op.cumprod)]
         return builder.emit(relax.Tuple([builder.emit(scan) for scan in scans]))
 
+    scans: tuple[Any, ...] = (np.cumsum, np.cumprod)
     for found, scan, start in zip(
-        _through_the_pipeline(emit, x, target), (np.cumsum, np.cumprod), (0, 1), strict=True
+        _through_the_pipeline(emit, x, target), scans, (0, 1), strict=True
     ):
         wanted = scan(x, axis)
         if exclusive:

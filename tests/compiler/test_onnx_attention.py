@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx_nodes import check, compiled, convert, feed, model, random
+from tests.compiler.onnx_nodes import check, compiled, convert, feed, model, random
 
 pytestmark = pytest.mark.tvm
 
@@ -149,8 +149,8 @@ def test_grouped_queries_packed_and_rotated(interleaved):
 
 
 def test_grouped_queries_with_padding_are_refused():
-    inputs = [random(BATCH, TOKENS, w) for w in (WIDTH, WIDTH, WIDTH)]
-    inputs += [None, None, _lengths(2, 4), np.array(TOKENS, "int32")]
+    inputs: list[np.ndarray | None] = [random(BATCH, TOKENS, w) for w in (WIDTH, WIDTH, WIDTH)]
+    inputs = [*inputs, None, None, _lengths(2, 4), np.array(TOKENS, "int32")]
     network = model("GroupQueryAttention", inputs, domain=MS, num_heads=HEADS, kv_num_heads=HEADS)
     with pytest.raises(NotImplementedError, match="GroupQueryAttention"):
         convert(network)

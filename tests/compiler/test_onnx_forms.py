@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx_nodes import check, compiled, convert, feed, model, random
+from tests.compiler.onnx_nodes import check, compiled, convert, feed, model, random
 
 from tunefleet.compiler.frontends.onnx_operators import OPERATORS, UNSOUND
 

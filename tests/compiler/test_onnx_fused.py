@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx_nodes import check, random
+from tests.compiler.onnx_nodes import check, random
 
 pytestmark = pytest.mark.tvm
 

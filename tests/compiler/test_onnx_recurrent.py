@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
-from onnx_nodes import check, compiled, convert, feed, model, random
+from tests.compiler.onnx_nodes import check, compiled, convert, feed, model, random
 
 pytestmark = pytest.mark.tvm
 
@@ -85,7 +87,11 @@ def test_activations_take_their_parameters_in_order(names, alphas, betas):
 def test_batch_may_come_first(operator):
     """ONNX Runtime has no layout 1: the same layer with layout 0 tells what to expect."""
     inputs = _inputs(operator, 2)
-    form = {"outputs": OUTPUTS[operator], "constants": {1, 2, 3, 7}, "hidden_size": HIDDEN}
+    form: dict[str, Any] = {
+        "outputs": OUTPUTS[operator],
+        "constants": {1, 2, 3, 7},
+        "hidden_size": HIDDEN,
+    }
     form["direction"] = "bidirectional"
     plain = model(operator, inputs, **form)
     y, *states = compiled(plain, feed(plain, inputs))
@@ -105,7 +111,7 @@ def test_all_steps_and_directions_are_one_program():
 
     tvm = onnx_graph.tvm
     inputs = _inputs("LSTM", 2, initial=True)
-    form = {"hidden_size": HIDDEN, "direction": "bidirectional"}
+    form: dict[str, Any] = {"hidden_size": HIDDEN, "direction": "bidirectional"}
     network = model("LSTM", inputs, ["y", "h", "c"], {1, 2, 3}, **form)
     mod = tvm.relax.transform.LegalizeOps()(convert(network))
     names = [g.name_hint for g in mod.get_global_vars()]
@@ -137,7 +143,11 @@ def test_the_graph_pipeline_leaves_no_packing_to_be_computed(target):
 
     inputs = [random(6, 1, 8), random(2, 96, 8, seed=1), random(2, 96, 32, seed=2)]
     inputs.append(random(2, 192, seed=3))
-    form = {"hidden_size": 32, "direction": "bidirectional", "linear_before_reset": 1}
+    form: dict[str, Any] = {
+        "hidden_size": 32,
+        "direction": "bidirectional",
+        "linear_before_reset": 1,
+    }
     network = model("GRU", inputs, ["y"], {1, 2, 3}, **form)
     prepared = prepare(convert(network), to_tvm(target))
     tasks = extract_tasks(prepared, target)

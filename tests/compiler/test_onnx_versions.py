@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx_nodes import model, random
+from tests.compiler.onnx_nodes import model, random
 
 pytestmark = pytest.mark.tvm
 

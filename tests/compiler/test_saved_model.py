@@ -16,7 +16,7 @@ tf = pytest.importorskip("tensorflow", reason="needs tunefleet[tensorflow]")
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore")]
 
 
-class _Network(tf.Module):
+class _Network(tf.Module):  # type: ignore[name-defined]
     def __init__(self):
         rng = np.random.default_rng(0)
         self.kernel = tf.Variable(rng.standard_normal((3, 3, 3, 4)).astype("float32"))

@@ -9,6 +9,8 @@ import pytest
 
 from tunefleet.compiler.space.cpu import vector_extent
 
+pytestmark = pytest.mark.tvm
+
 
 @pytest.mark.parametrize(
     ("channels", "extent"), [(64, 64), (144, 48), (96, 48), (24, 24), (1280, 64), (1000, 50)]

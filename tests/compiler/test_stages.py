@@ -29,6 +29,9 @@ class LongInner(RandomModel):
         return np.array([float(p[:, FIRST_NUMBER].sum()) for p in programs])
 
 
+LONG_INNER: Any = LongInner()
+
+
 def request(task: Any, target: Any, **values: Any) -> Any:
     from tunefleet.search.selection import SelectRequest
 
@@ -84,7 +87,7 @@ def test_the_best_known_are_bred_from_but_not_returned(
     tried = frozenset(c.candidate_id for c in candidates)
 
     asked = request(conv_task, target, known=known, tried=tried, seed=5)
-    found = selected(asked, Guide(LongInner(), None))
+    found = selected(asked, Guide(LONG_INNER, None))
     assert found.candidates
     assert not tried & {c.candidate_id for c in found.candidates}
 
@@ -95,7 +98,7 @@ def test_scores_come_best_first_and_features_come_along(conv_task: Any, target: 
 
     settings = replace(SETTINGS, random_share=0.0)
     found = selected(
-        request(conv_task, target, settings=settings), Guide(LongInner(), None)
+        request(conv_task, target, settings=settings), Guide(LONG_INNER, None)
     ).candidates
     scores = [c.score for c in found]
     assert scores == sorted(scores, reverse=True)
@@ -115,7 +118,7 @@ def test_a_model_says_which_transfer_source_comes_first_but_the_tasks_own_progra
 ) -> None:
     from tunefleet.search.guide import Guide
 
-    guide, number = Guide(LongInner(), None), len(candidates)
+    guide, number = Guide(LONG_INNER, None), len(candidates)
     asked = request(
         conv_task, target, transfer_sources=tuple(c.trace for c in candidates), batch=2 * number
     )  # fmt: skip
@@ -143,7 +146,7 @@ def test_transfer_sources_take_half_a_batch_of_a_model(
         transfer_sources=tuple(c.trace for c in candidates),
         batch=2,
     )
-    first, second = selected(asked, Guide(LongInner(), None)).candidates
+    first, second = selected(asked, Guide(LONG_INNER, None)).candidates
     assert first.candidate_id in {c.candidate_id for c in candidates}
     assert second.score > first.score
 
@@ -277,7 +280,12 @@ def test_runs_of_a_network_with_many_weights_take_other_copies(
     assert sum(nbytes(*built.args[i]) for i in indices) == size > 0
     made: list[int] = []
     rotation = runners._rotation
-    monkeypatch.setattr(runners, "_rotation", lambda *a: made.append(a[2]) or rotation(*a))
+
+    def rotated(*arguments: Any) -> Any:
+        made.append(arguments[2])
+        return rotation(*arguments)
+
+    monkeypatch.setattr(runners, "_rotation", rotated)
     monkeypatch.setattr(runners, "_COLD_BYTES", 0)
     cold = TaskWeights(indices, 5 * size)
     assert isinstance(profile_candidate(built, MEASURE, None, cold), Measurement)

@@ -1,5 +1,7 @@
 """TFLite files: what is constant in them, free dimensions, and what is refused."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -105,7 +107,8 @@ def test_a_network_computes_what_litert_computes(tmp_path):
 
 
 def test_weights_and_shapes_are_constants_after_the_import(tmp_path):
-    script = load_network(_convolution(tmp_path / "network.tflite")).mod.script()
+    module: Any = load_network(_convolution(tmp_path / "network.tflite")).mod
+    script = module.script()
     assert "nn.conv2d" in script
     assert "float16" not in script
     assert "shape_of" not in script

@@ -117,6 +117,7 @@ def test_a_recurrent_layer_is_compiled_whole(kind: str, tmp_path: Any, target: A
     path = tmp_path / "network.pt2"
     torch.export.save(torch.export.export(Network().eval(), (torch.randn(3, 5, 4),)), path)
     network = load_network(path, ImportRequest(tmp_path, whole=True))
+    assert network.mod is not None
     assert kind.lower() in [var.name_hint for var in network.mod.get_global_vars()]
     expected = network.reference(network.example_inputs)
     for ours, theirs in zip(_outputs(network, tmp_path, target), expected, strict=True):

@@ -20,7 +20,7 @@ from tunefleet.compiler.frontends.torch_module import saved_dims, saved_module  
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore")]
 
 
-class Scaled(torch.nn.Module):
+class Scaled(torch.nn.Module):  # type: ignore[name-defined]
     def __init__(self, factor: float = 2.0) -> None:
         super().__init__()
         self.factor = torch.nn.Parameter(torch.tensor([factor]))
@@ -84,17 +84,17 @@ def test_an_exported_program_is_taken_as_it_is(tmp_path: Path) -> None:
     assert [i.shape for i in load_network(path).info.inputs] == [(2, 3), (2, 3, 4)]
 
 
-class _Odd(torch.nn.Module):
+class _Odd(torch.nn.Module):  # type: ignore[name-defined]
     def forward(self, x: Any) -> Any:
         return x, "done"
 
 
-class _Fixed(torch.nn.Module):
+class _Fixed(torch.nn.Module):  # type: ignore[name-defined]
     def forward(self, x: Any) -> Any:
         return x + torch.ones(3)
 
 
-class _Branching(torch.nn.Module):
+class _Branching(torch.nn.Module):  # type: ignore[name-defined]
     def forward(self, x: Any) -> Any:
         return x + 1 if x.sum() > 0 else x
 

@@ -95,7 +95,7 @@ def test_an_operator_computes_what_torch_computes(name: str, tmp_path: Any) -> N
 
     forward, x = _CASES[name]
 
-    class Network(torch.nn.Module):
+    class Network(torch.nn.Module):  # type: ignore[name-defined]
         def forward(self, x: Any) -> Any:
             return forward(x)
 

@@ -18,7 +18,7 @@ def convolved(data: Any, weight: Any, padding: tuple[int, int, int, int]) -> Any
     """NHWC and HWIO, in float64."""
     top, left, bottom, right = padding
     padded = np.pad(data.astype(np.float64), [(0, 0), (top, bottom), (left, right), (0, 0)])
-    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(1, 2))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(1, 2))  # type: ignore[call-overload]
     return np.einsum("nyxihw,hwio->nyxo", windows, weight.astype(np.float64), optimize=True)
 
 
@@ -196,7 +196,8 @@ def test_a_form_of_which_little_is_known_is_tried_whatever_its_score(
             seed=1,
             known=tuple((str(i), trace, 1e-3) for i, trace in enumerate(known)),
         )
-        found = select.select(request, task_space(task.program, target), Indifferent()).candidates
+        guide: Any = Indifferent()
+        found = select.select(request, task_space(task.program, target), guide).candidates
         return sum(is_winograd(candidate.trace) for candidate in found)
 
     class Indifferent:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from tunefleet.core.settings import SearchSettings
 SETTINGS = SearchSettings(batch=24, first_batch=16)
 
 
-def lane(name: str, **values: object) -> LaneState:
+def lane(name: str, **values: Any) -> LaneState:
     return replace(LaneState(name, weight=1, flops=1e9), **values)
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -52,7 +53,7 @@ def test_tunefleets_version_does_not_invalidate_records() -> None:
 
 
 @pytest.mark.parametrize("change", [{"llvm": "23"}, {"measure_version": 2}])
-def test_toolchain_changes_leave_the_exact_tier(change: dict[str, object]) -> None:
+def test_toolchain_changes_leave_the_exact_tier(change: dict[str, Any]) -> None:
     assert replace(TOOLCHAIN, **change).exact != TOOLCHAIN.exact
 
 
@@ -132,13 +133,15 @@ def test_threads_are_part_of_a_target() -> None:
         ),
     ],
 )
-def test_budget_ends_with_the_first_limit(budget: Budget, spent: dict, reason: str) -> None:
+def test_budget_ends_with_the_first_limit(
+    budget: Budget, spent: dict[str, Any], reason: str
+) -> None:
     assert reason in budget.spent(**spent)
     assert bool(reason) == bool(budget.spent(**spent))
 
 
 @pytest.mark.parametrize("values", [{}, {"trials": 0}, {"seconds": -1.0}])
-def test_budget_needs_a_positive_limit(values: dict) -> None:
+def test_budget_needs_a_positive_limit(values: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"budget|positive"):
         Budget(**values)
 
@@ -156,7 +159,7 @@ def test_interval_narrows_with_more_values() -> None:
 
 
 @given(st.dictionaries(st.text(), st.integers() | st.text()))
-def test_digest_depends_on_content_only(value: dict) -> None:
+def test_digest_depends_on_content_only(value: dict[str, Any]) -> None:
     assert digest(value) == digest(dict(reversed(value.items())))
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from tunefleet.costmodel._calibration import UNCHANGED, calibrated, is_line, lin
 from tunefleet.costmodel._rows import DistinctRows
 from tunefleet.costmodel._tensors import FORMAT, dumps, loads
 from tunefleet.costmodel._torch import torch
+
+pytestmark = pytest.mark.frameworks
 
 COLUMNS = 12
 FORMAT_NAME = "tunefleet-attention/1"
@@ -129,13 +132,15 @@ class TestModel:
     def test_a_table_is_embedded_once_while_it_is_there(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        model, embedded = AttentionModel.load(fitted()), []
+        model = AttentionModel.load(fitted())
+        embedded: list[int] = []
         real = AttentionModel._embedded
-        monkeypatch.setattr(
-            AttentionModel,
-            "_embedded",
-            lambda self, rows: embedded.append(len(rows)) or real(self, rows),
-        )
+
+        def seen(self: AttentionModel, rows: Any) -> Any:
+            embedded.append(len(rows))
+            return real(self, rows)
+
+        monkeypatch.setattr(AttentionModel, "_embedded", seen)
         table, local = np.concatenate(programs(5, seed=4)), np.zeros((1, 2), int)
         first = model.predict_distinct([np.ones((1, COLUMNS), np.float32), table], local)
         again = model.predict_distinct([np.ones((1, COLUMNS), np.float32), table], local)
@@ -162,7 +167,7 @@ class TestModel:
         with pytest.raises(ValueError, match="columns"):
             AttentionModel.load(fitted()).predict_distinct([own, other], np.zeros((1, 1), int))
         with pytest.raises(ValueError, match="before fit"):
-            small().predict_distinct([np.ones((2, COLUMNS))], np.zeros((1, 1), int))
+            small().predict_distinct([np.ones((2, COLUMNS), np.float32)], np.zeros((1, 1), int))
 
     def test_scores_do_not_depend_on_the_programs_beside(self) -> None:
         model, test = AttentionModel.load(fitted()), programs(40, seed=2)
@@ -177,7 +182,7 @@ class TestModel:
     def test_rows_far_from_what_was_seen_have_finite_scores(self) -> None:
         model = AttentionModel.load(fitted())
         with np.errstate(all="ignore"):
-            found = model.predict([1e3 * program for program in programs(20, seed=2)])
+            found = model.predict([np.float32(1e3) * program for program in programs(20, seed=2)])
         assert np.isfinite(found).all()
 
     def test_a_saved_model_is_the_same(self) -> None:

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from tunefleet.costmodel._ranking_loss import LOSSES, ranking_loss
 from tunefleet.costmodel._torch import torch
 
+pytestmark = pytest.mark.frameworks
+
 #: One task: (score, label) of each program. Scores differ: ranks of equal ones are anyone's.
 LIST = st.lists(
     st.tuples(st.integers(-40, 40), st.sampled_from([0.0, 0.25, 0.5, 0.9, 1.0])),

@@ -5,7 +5,10 @@ import pytest
 
 from tunefleet.costmodel import _tensors
 
-ARRAYS = {"w": np.arange(6, dtype=np.float32).reshape(2, 3), "n": np.array([1, 2], np.int64)}
+ARRAYS: dict[str, np.ndarray] = {
+    "w": np.arange(6, dtype=np.float32).reshape(2, 3),
+    "n": np.array([1, 2], np.int64),
+}
 
 
 def test_arrays_and_header_come_back() -> None:

@@ -8,7 +8,7 @@ import pytest
 from .conftest import Log, read_all
 
 
-def entry(x: int, time: Any = 2.0, **more: Any) -> dict[str, Any]:
+def entry(x: float, time: Any = 2.0, **more: Any) -> dict[str, Any]:
     measured = {} if isinstance(time, str) else {"times": [2.0, 4.0], "GFLOP/s": 3.0}
     return {"x": x, "y": 1, "time": time, **measured, "compile_time": 900.0, "benchmark_time": 100,
             "timestamp": "2023-12-22 09:54:05.500000+00:00", **more}  # fmt: skip

@@ -24,7 +24,7 @@ def records(log: Log, tmp_path: Path) -> Log:
 
 
 def lines_of(path: Path) -> list[int]:
-    return parquet.read_table(path).column("line").to_pylist()  # type: ignore[no-any-return]
+    return parquet.read_table(path).column("line").to_pylist()
 
 
 def test_the_first_of_each_alike_is_kept(records: Log, tmp_path: Path) -> None:

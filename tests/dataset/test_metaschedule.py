@@ -124,7 +124,7 @@ def test_workloads_without_records_are_gone_and_the_others_are_numbered_anew(
 
 
 def test_two_databases_become_one(log: Log, tmp_path: Path) -> None:
-    batches = []
+    batches: list[Any] = []
     for workload in WORKLOADS:
         batches += codecs.read(database(log, [record(0)], [workload]))
     codecs.write(batches, tmp_path / "db", "metaschedule")

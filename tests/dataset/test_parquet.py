@@ -22,7 +22,7 @@ def batches(log: Log) -> list[pa.RecordBatch]:
 
 
 def rows(batches: list[pa.RecordBatch]) -> list[object]:
-    return pa.Table.from_batches(batches, RECORDS).to_pylist()  # type: ignore[no-any-return]
+    return pa.Table.from_batches(batches, RECORDS).to_pylist()
 
 
 def test_batches_come_back_as_they_were(batches: list[pa.RecordBatch], tmp_path: Path) -> None:
@@ -47,6 +47,7 @@ def test_groups_of_different_words_are_one_table(
     assert table.combine_chunks().column("steps").num_chunks == 1
 
 
+@pytest.mark.slow
 def test_any_number_of_different_words_goes_into_one_group(tmp_path: Path, log: Log) -> None:
     line = TVM_LINES[1]
     lines = (line.replace("1024", str(100_000 + i)) for i in range(20_000))
@@ -76,6 +77,7 @@ def test_parquet_is_told_by_its_first_bytes(tmp_path: Path, log: Log) -> None:
     assert not parquet.is_parquet(tmp_path / "missing")
 
 
+@pytest.mark.slow
 def test_foreign_files_are_refused_with_the_cause(
     batches: list[pa.RecordBatch], tmp_path: Path, log: Log
 ) -> None:

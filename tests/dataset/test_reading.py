@@ -32,7 +32,9 @@ def test_logs_were_measured_on_what_the_user_says(paths: list[Path]) -> None:
     devices = [
         row["device"]
         for path, format in reading.find_files(paths)
-        for batch in reading.read(path, format, device="t4", on_bad=pytest.fail)
+        for batch in reading.read(
+            path, format, device="t4", on_bad=lambda bad: pytest.fail(str(bad))
+        )
         for row in batch.to_pylist()
     ]
     assert devices == ["v100", "t4"]

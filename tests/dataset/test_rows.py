@@ -79,11 +79,11 @@ def test_many_repeats_have_the_latency_that_ranks_them_and_few_their_mean(
     costs: list[list[float]],
 ) -> None:
     expected = [
-        ranking_latency(tuple(one)) if len(one) >= 5 else np.mean(one) if one else np.inf
+        ranking_latency(tuple(one)) if len(one) >= 5 else float(np.mean(one)) if one else np.inf
         for one in costs
     ]
     found = rows([Record(costs_s=tuple(one)) for one in costs])
-    np.testing.assert_allclose(expected, found.latency_s, rtol=1e-9)
+    np.testing.assert_allclose(expected, np.asarray(found.latency_s), rtol=1e-9)
 
 
 def test_repeats_that_were_disturbed_do_not_count() -> None:

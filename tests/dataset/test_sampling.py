@@ -112,7 +112,7 @@ def test_diverse_takes_one_of_each_crowd_before_a_second_one() -> None:
     found = regular(tasks=1, programs=30)
     crowd = np.repeat(np.eye(3, dtype=np.float32) * 9, 10, axis=0)
     noise = np.random.default_rng(0).normal(size=(30, 3)).astype(np.float32) / 100
-    kept = sampling.diverse(found, Amount(0.1), crowd + noise)
+    kept = sampling.diverse(found, Amount(0.1), (crowd + noise).astype(np.float32))
     assert sorted(k // 10 for k in kept) == [0, 1, 2]
 
 

@@ -66,6 +66,8 @@ class DeviceConformance:
         for _ in range(5):  # in turn: other work comes and goes
             expected = here.measure(built, SETTINGS, None)
             measured = call(work.profile_candidate, built, SETTINGS, None)
+            assert isinstance(measured, Measurement)
+            assert isinstance(expected, Measurement)
             ratios.append(measured.latency_s / expected.latency_s)
         assert 1 / NOISE < np.median(ratios) < NOISE
 

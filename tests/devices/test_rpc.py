@@ -64,7 +64,12 @@ class TestRpcServer(DeviceConformance):
     ) -> None:
         self._still_works(call, folder)
         server.kill()
-        again = threading.Thread(target=lambda: (time.sleep(1), server.start()))
+
+        def later() -> None:
+            time.sleep(1)
+            server.start()
+
+        again = threading.Thread(target=later)
         again.start()
         try:
             self._still_works(call, folder)

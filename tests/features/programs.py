@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
@@ -26,7 +27,7 @@ PRIMITIVES = st.lists(JSON, max_size=6) | st.tuples(NAMES, st.lists(JSON, max_si
     lambda pair: [pair[0], *pair[1]]
 )
 
-AUTO_SCHEDULER = [
+AUTO_SCHEDULER: list[list[Any]] = [
     ["CI", 5],
     ["SP", 3, 0, 56, [1, 7, 2], 1],
     ["SP", 3, 4, 64, [4, 2, 8], 1],
@@ -37,7 +38,7 @@ AUTO_SCHEDULER = [
     ["AN", 4, 0, 3],
     ["PR", 3, 0, "auto_unroll_max_step$64"],
 ]
-METASCHEDULE = [
+METASCHEDULE: list[list[Any]] = [
     ["GetSBlock", [], ["conv", "main"], ["b0"]],
     ["GetLoops", ["b0"], [], ["l1", "l2", "l3"]],
     ["SamplePerfectTile", ["l1"], [4, 64], ["v4", "v5", "v6", "v7"], [7, 1, 4, 2]],
@@ -54,8 +55,8 @@ METASCHEDULE = [
     ["EnterPostproc", [], [], []],
     ["Unroll", ["l28"], [], []],
 ]
-AUTOTVM = [["tile_f", "sp", [-1, 2, 8, 16]], ["auto_unroll_max_step", "ot", 512]]
-KERNEL_TUNER = [["block_size_x", 16], ["use_padding", 0]]
+AUTOTVM: list[list[Any]] = [["tile_f", "sp", [-1, 2, 8, 16]], ["auto_unroll_max_step", "ot", 512]]
+KERNEL_TUNER: list[list[Any]] = [["block_size_x", 16], ["use_padding", 0]]
 TUNERS = [AUTO_SCHEDULER, METASCHEDULE, AUTOTVM, KERNEL_TUNER]
 
 Program = Sequence[Sequence[object]]

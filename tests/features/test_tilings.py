@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -105,7 +106,7 @@ class TestLayout:
 class TestPrograms:
     @pytest.mark.parametrize("program", TUNERS)
     def test_programs_that_differ_in_choices_are_one_group(self, program: Program) -> None:
-        other = copy.deepcopy(list(map(list, program)))
+        other: list[list[Any]] = copy.deepcopy([list(primitive) for primitive in program])
         for primitive in other:
             if primitive[0] == "SP":
                 primitive[4] = primitive[4][::-1]

@@ -181,7 +181,7 @@ def test_a_failing_candidate_is_a_failed_trial_and_the_run_goes_on(
 def test_a_wrong_program_never_wins(
     tiny: Any, machine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tunefleet.devices.measuring import Check
+    from tunefleet.devices import Check
 
     store = MemoryStore()
     job = open_job(store, tiny, 12, replace(SETTINGS, transfer=False))

@@ -53,6 +53,8 @@ from tunefleet.scheduler.values import (
 )
 from tunefleet.stages.place import Delivery, LostInputError, StepRequest
 
+pytestmark = pytest.mark.tvm
+
 
 class FakeExecutor:
     """Answers from mocks, in a thread of its own after a moment; `stuck` leases are never heard

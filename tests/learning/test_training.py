@@ -37,12 +37,14 @@ def test_members_score_programs(kind: str) -> None:
     assert len(found.members) == len(found.seconds) == len(found.seeds)
 
 
+@pytest.mark.frameworks
 def test_each_seed_is_a_member_of_its_own() -> None:
     one, other = trained("mlp", epochs=2).members
     test = parts_for("mlp").test.programs
     assert not np.array_equal(one.predict(test), other.predict(test))
 
 
+@pytest.mark.frameworks
 def test_attention_goes_on_from_its_parent_which_stays() -> None:
     parts = parts_for("attention")
     options = Options(epochs=2, hidden=8)
@@ -66,6 +68,7 @@ def test_attention_goes_on_from_its_parent_which_stays() -> None:
     assert all(0 < np.abs(scores - before).max() < 0.2 for scores in after)
 
 
+@pytest.mark.frameworks
 def test_the_width_is_that_of_the_parent() -> None:
     parts = parts_for("attention")
     parents = train("attention", parts.train, parts.validation, seeds=1,

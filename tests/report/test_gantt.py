@@ -57,6 +57,7 @@ def test_a_bar_is_labelled_as_far_as_there_is_room() -> None:
     assert "S" in narrow
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("resources", "each", "jobs"), [(2, 2000, 4), (16, 1250, 32)])
 def test_full_rows_become_shares_of_time(resources: int, each: int, jobs: int) -> None:
     svg = gantt_svg(timeline(resources, each, jobs), "full")
@@ -119,6 +120,7 @@ def test_the_page_tells_the_figures_of_resources_and_jobs() -> None:
     assert "job0" + "3" + "6" + "48.0 s" + "12.0 s" + "2.0 s" + "0 s" + "1 min 08 s" in text
 
 
+@pytest.mark.slow
 def test_drawing_needs_no_display_and_leaves_pyplot_alone() -> None:
     code = ("import sys; from tunefleet.report import Timeline, gantt_png; "
             "assert 'matplotlib' not in sys.modules; gantt_png(Timeline(()), ''); "

@@ -14,7 +14,20 @@ from tunefleet.report.result import check_result
 
 from .results import a_result
 
-STRANGE = (None, True, -1, 10**400, 1e308, float("nan"), "", "\ud800", [], {}, [[]], {"x": {}})
+STRANGE: tuple[Any, ...] = (
+    None,
+    True,
+    -1,
+    10**400,
+    1e308,
+    float("nan"),
+    "",
+    "\ud800",
+    [],
+    {},
+    [[]],
+    {"x": {}},
+)
 
 
 def test_a_result_is_one() -> None:

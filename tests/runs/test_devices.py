@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -92,7 +91,7 @@ def test_a_server_that_is_killed_in_the_middle_costs_no_trial(tmp_path: Path) ->
             profiled = isinstance(event, StageStarted) and event.key.kind is StageKind.PROFILE
             if profiled and not killed:
                 server.kill()
-                again = threading.Thread(target=lambda: (time.sleep(1), server.start()))
+                again = threading.Timer(1, server.start)
                 killed.append(again)
                 again.start()
 

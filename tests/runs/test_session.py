@@ -18,7 +18,9 @@ from tunefleet.core.job import JobState
 from tunefleet.core.step import DELIVERY, PREPARATION, WINNERS
 from tunefleet.errors import InputError, JobError, StepOrderError, TunefleetError
 from tunefleet.fleet.controls import ControlRequest, Controls
+from tunefleet.hardware.processor import cpu_info
 from tunefleet.store import open_store
+from tunefleet.workers.apart import call_apart
 
 pytestmark = pytest.mark.tvm
 
@@ -156,7 +158,7 @@ def test_without_autotune_earlier_records_are_used(
 ) -> None:
     from tunefleet.stages import compile_
 
-    call, compiled = compile_.call_apart, []
+    call, compiled = call_apart, []
 
     def seen(*args: Any, **more: Any) -> Any:
         compiled.append(set(args[-1]))
@@ -241,7 +243,7 @@ def test_an_artifact_of_another_machine_is_refused(
     # No name of a processor would do: this machine may be the newest there is.
     from tunefleet.artifacts import module
 
-    poorer = replace(module.cpu_info(), flags=frozenset({"sse2"}))
+    poorer = replace(cpu_info(), flags=frozenset({"sse2"}))
     monkeypatch.setattr(module, "cpu_info", lambda: poorer)
     with pytest.raises(InputError, match="which this processor does not have"):
         run_artifact(tuned.result()["artifact"], [])
@@ -386,7 +388,8 @@ def test_what_cannot_be_measured_is_delivered_all_the_same(
     """Baselines are left out first: `measured` contenders can be measured."""
     from tunefleet.stages import measure, verify
 
-    compare, notes = measure.compare, []
+    compare = measure.compare
+    notes: list[Any] = []
 
     def limited(contenders: Any, *args: Any) -> Any:
         if len(contenders) > measured:

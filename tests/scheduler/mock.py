@@ -45,4 +45,4 @@ def run(policy: str, resources: list[Resource], jobs: list[JobSubmitted]) -> Sim
 
 
 def thesis_seconds(key: StageKey) -> float:
-    return THESIS[key.kind]
+    return THESIS[StageKind(key.kind)]

@@ -2,9 +2,13 @@
 
 import time
 
+import pytest
+
 from tunefleet.core.step import Comparison
 from tunefleet.stages.measure import SOURCE, TUNED, UNTUNED, told
 from tunefleet.workers.disturbance import watched
+
+pytestmark = pytest.mark.tvm
 
 
 def _comparison(source: float, tuned: float, disturbed: float = 0.0) -> Comparison:

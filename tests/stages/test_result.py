@@ -9,6 +9,8 @@ import pytest
 from tunefleet.core.trial import Candidate, Failure, FailureKind, Measurement, Trial
 from tunefleet.stages.result import contradictions, failure_texts, failures_by_kind, search_failed
 
+pytestmark = pytest.mark.tvm
+
 
 def failed(kind: FailureKind, text: str) -> Trial:
     return Trial(Candidate(text, "[]"), 0, Failure(kind, text))

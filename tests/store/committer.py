@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import sys
 
-import values as v
+import values as v  # type: ignore[import-not-found]  # beside this file, which is a script
 
-from tunefleet.core.stage import ProfileResult, SelectResult
+from tunefleet.core.stage import Profiled, ProfileResult, SelectResult
 from tunefleet.store import SqlStore
 
 #: Candidates of each iteration; the first is the same in all of them.
@@ -28,7 +28,7 @@ def main(path: str, first: int, count: int) -> None:
     v.open_with_task(store, "job")
     for iteration in range(first, first + count):
         chosen = tuple(v.cand(n, features=b"f" * 4096) for n in names(iteration))
-        measured = tuple((n, v.measured(*[1e-3] * 20), 0.1) for n in names(iteration))
+        measured = tuple(Profiled(n, v.measured(*[1e-3] * 20), 0.1) for n in names(iteration))
         store.commit(v.run_of(SelectResult(chosen), iteration=iteration), elapsed_s=iteration)
         mine = store.commit(v.run_of(ProfileResult(measured), iteration=iteration))
         print(iteration, int(mine), flush=True)

@@ -9,6 +9,7 @@ import pytest
 
 from tunefleet.core.identity import Tier
 from tunefleet.core.stage import (
+    Profiled,
     ProfileResult,
     SelectResult,
 )
@@ -41,7 +42,8 @@ class Records:
     def test_rank_is_the_low_quantile(self, store: Any, job: str) -> None:
         store.commit(v.run_of(SelectResult((v.cand("steady"), v.cand("lucky")))))
         steady, lucky = v.measured(*[2.0] * 20), v.measured(1.0, *[3.0] * 19)
-        run = v.run_of(ProfileResult((("lucky", lucky, 0.1), ("steady", steady, 0.1))))
+        both = (Profiled("lucky", lucky, 0.1), Profiled("steady", steady, 0.1))
+        run = v.run_of(ProfileResult(both))
         store.commit(run)
         assert record_ids(store) == ["steady", "lucky"]
 
@@ -200,7 +202,11 @@ class Winners:
 
     def test_a_rejected_candidate_becomes_a_failure_where_it_was_measured(self, store: Any) -> None:
         same = replace(v.TOOLCHAIN, tunefleet="another, with the same code")
-        places = {"one": {}, "two": {"toolchain": same}, "sister": {"device": v.SISTER}}
+        places: dict[str, dict[str, Any]] = {
+            "one": {},
+            "two": {"toolchain": same},
+            "sister": {"device": v.SISTER},
+        }
         for job_id, place in places.items():
             v.open_with_task(store, job_id, **place)
             v.commit_measured(store, {"bad": 1e-3, "good": 2e-3}, job_id=job_id)

@@ -11,6 +11,7 @@ import pytest
 
 from tunefleet.core.stage import (
     BuildResult,
+    Profiled,
     ProfileResult,
     SelectResult,
     StageKey,
@@ -42,7 +43,7 @@ class Commits:
         store.commit(v.run_of(SelectResult((v.cand("a", 0.1), v.cand("b", 0.2)))))
         store.commit(v.run_of(BuildResult(v.built("a", "b", build_s=0.75))))
         took = v.measured(2e-3, 1e-3)
-        store.commit(v.run_of(ProfileResult((("b", took, 1.5),), (("a", v.WRONG),))))
+        store.commit(v.run_of(ProfileResult((Profiled("b", took, 1.5),), (("a", v.WRONG),))))
         expected = [
             Trial(v.cand("b", 0.2), 0, took, 0.75, 1.5),
             Trial(v.cand("a", 0.1), 0, v.WRONG, 0.75, 0.0),
@@ -60,7 +61,7 @@ class Commits:
     def test_a_late_profile_leaves_no_trace(self, store: Any, job: str) -> None:
         v.commit_measured(store, {"a": 1e-3, "b": 2e-3})
         before = (store.trials(job), store.stages(job), store.jobs())
-        late = v.run_of(ProfileResult((("a", v.measured(9.0), 9.0),), (("b", v.WRONG),)))
+        late = v.run_of(ProfileResult((Profiled("a", v.measured(9.0), 9.0),), (("b", v.WRONG),)))
         assert store.commit(late) is False
         assert before == (store.trials(job), store.stages(job), store.jobs())
 
@@ -73,7 +74,7 @@ class Commits:
 
     def test_a_candidate_reported_twice_is_one_trial(self, store: Any, job: str) -> None:
         store.commit(v.run_of(SelectResult((v.cand("a"),))))
-        twice = (("a", v.measured(1.0), 0.1), ("a", v.measured(2.0), 0.2))
+        twice = tuple(Profiled("a", v.measured(s), s / 10) for s in (1.0, 2.0))
         store.commit(v.run_of(ProfileResult(twice, (("a", v.WRONG),))))
         assert [t.latency_s for t in store.trials(job)] == [1.0]
 
@@ -105,7 +106,7 @@ class Commits:
 
     def test_a_stranger_among_the_results_leaves_no_trace(self, store: Any, job: str) -> None:
         store.commit(v.run_of(SelectResult((v.cand("a"),))))
-        results = (("a", v.measured(), 0.1), ("x", v.measured(), 0.1))
+        results = tuple(Profiled(name, v.measured(), 0.1) for name in "ax")
         run = v.run_of(ProfileResult(results))
         with pytest.raises(InternalError, match="candidate x"):
             store.commit(run)

@@ -22,6 +22,7 @@ from tunefleet.core.step import (
     Split,
     StepKey,
     StepKind,
+    StepResult,
     StepRun,
     StepSpan,
     Verified,
@@ -33,7 +34,7 @@ from tunefleet.errors import InputError, InternalError
 from . import values as v
 
 _BUILT = Built("c", "0f.so", (((1, 2), "float32"),), 0.5)
-RESULTS = {
+RESULTS: dict[StepKind, StepResult] = {
     StepKind.SPLIT: Split((v.make_task(),)),
     StepKind.IMPORT: Imported(
         NetworkInfo("net", "onnx", "d", (), (), constants=(("sr", (1.0,)),)),

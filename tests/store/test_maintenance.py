@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import zlib
 from contextlib import closing
@@ -16,15 +17,21 @@ from tunefleet.store.maintenance import backup, check, repair
 from . import values as v
 
 
-@pytest.fixture
-def filled(path: Path) -> Path:
-    """A store with a job of many stages."""
+@pytest.fixture(scope="module")
+def filled_file(empty_file: Path) -> Path:
+    path = Path(shutil.copy(empty_file, empty_file.with_name("filled.sqlite")))
     with closing(SqlStore.open(path)) as store:
         v.open_with_task(store, "job")
         for i in range(60):
             latencies = {f"{i}.{n}": 1e-3 for n in range(8)}
             v.commit_measured(store, latencies, iteration=i)
     return path
+
+
+@pytest.fixture
+def filled(filled_file: Path, path: Path) -> Path:
+    """A store with a job of many stages."""
+    return Path(shutil.copy(filled_file, path))
 
 
 def _trials(path: Path) -> int:

@@ -11,8 +11,12 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import pytest
+
 from tunefleet.core.stage import ProfileResult, StageKind
 from tunefleet.store import SqlStore
+
+pytestmark = pytest.mark.slow
 
 BATCH = 6
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tunefleet.core.job import JobState
 from tunefleet.core.stage import (
     BuildResult,
+    Profiled,
     ProfileResult,
     SelectResult,
     UpdateResult,
@@ -65,7 +66,7 @@ def test_stages_and_trials_read_back(
     results = (
         SelectResult(tuple(chosen), not chosen),
         BuildResult(v.built(*outcomes, build_s=seconds)),
-        ProfileResult(tuple((n, o, seconds) for n, o in ok.items()), tuple(bad.items())),
+        ProfileResult(tuple(Profiled(n, o, seconds) for n, o in ok.items()), tuple(bad.items())),
         UpdateResult(bytes(range(256)), 3),
     )
     runs = [

@@ -73,7 +73,7 @@ class BothStores(RuleBasedStateMachine):
         self.sql.close()
         shutil.rmtree(self.home)
 
-    def ask(self, verb: Callable[[Any], Any]) -> None:
+    def ask(self, verb: Callable[..., Any]) -> None:
         answers = []
         for store in (self.memory, self.sql):
             try:

@@ -36,6 +36,7 @@ def test_records_in_a_pipe_are_not_waited_for(read, tmp_path):
         read(tmp_path / "records.json")
 
 
+@pytest.mark.slow
 def test_an_archive_that_unpacks_to_far_more_than_it_is(tmp_path):
     path = tmp_path / "a.zip"
     check_archive(path)

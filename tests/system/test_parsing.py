@@ -60,10 +60,12 @@ def test_how_a_parser_failed_is_told(read, does: str, kind: type[TunefleetError]
         read(does)
 
 
+@pytest.mark.slow
 def test_a_large_file_may_take_more(read):
     assert read("bytearray(3 << 30)", size=1 << 30)
 
 
+@pytest.mark.slow
 def test_a_parser_that_hangs_is_ended(read):
     sooner = "from tunefleet.system.limits import *; limit_process(Limits(cpu_s=1))"
     with pytest.raises(InputError, match="the file takes longer to read"):

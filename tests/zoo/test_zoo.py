@@ -9,6 +9,8 @@ import pytest
 from tunefleet import zoo
 from tunefleet.errors import InputError, SetupError
 
+pytestmark = pytest.mark.frameworks
+
 # Parameters at 1000 classes: torchvision's published counts (inception without its auxiliary
 # head), timm's for vit_small. Language networks at a short sequence; counts as published for the
 # configuration, without BERT's pooler.

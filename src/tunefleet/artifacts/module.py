@@ -70,7 +70,7 @@ class TunedModule:
         if inputs and _is_torch(inputs[0]):
             import torch
 
-            return [torch.from_dlpack(output) for output in outputs]
+            return [torch.utils.dlpack.from_dlpack(output) for output in outputs]
         return [array_of(output) for output in outputs]
 
     def close(self) -> None:

@@ -64,4 +64,5 @@ def numpy_type(name: str) -> np.dtype[Any]:
         raise SetupError(
             f"NumPy has no numbers of type {name}", cure="pip install ml_dtypes"
         ) from error
-    return np.dtype(getattr(ml_dtypes, name))
+    found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+    return found

@@ -45,7 +45,8 @@ def tasks(
 
 
 def _show_tasks(listing: dict[str, Any]) -> None:
-    from tunefleet.report.text import listing_table, outside_lines
+    from tunefleet.report.text import listing_table
+    from tunefleet.report.words import outside_lines
 
     console = output.console()
     console.print(listing_table(listing))

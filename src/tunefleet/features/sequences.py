@@ -76,7 +76,8 @@ class Sequences:
         # A row of zeros stands at the end for what is not there.
         codes = np.full(numbers.shape, len(self.distinct))
         codes[inside] = self.codes[numbers[inside]]
-        return np.concatenate([self.distinct, np.zeros((1, WIDTH), np.float32)])[codes]
+        rows: Array = np.concatenate([self.distinct, np.zeros((1, WIDTH), np.float32)])[codes]
+        return rows
 
     def flat(self, longest: int = LONGEST) -> list[Array]:
         """A (1, longest * WIDTH) program each, for models that sum over rows: one row, no sum."""

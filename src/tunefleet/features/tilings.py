@@ -305,7 +305,8 @@ def _write(rows: Array, word: Word, chosen: NDArray[np.float64]) -> None:
 def _levels_of(word: Word, chosen: NDArray[np.float64]) -> NDArray[np.float64]:
     """Factors of a split as logarithms from the innermost out."""
     factors = np.exp2(chosen) - 1.0 if word.listed else chosen
-    return np.log2(np.maximum(factors[:, ::-1], 1.0))
+    levels: NDArray[np.float64] = np.log2(np.maximum(factors[:, ::-1], 1.0))
+    return levels
 
 
 class _Summary:

@@ -39,7 +39,7 @@ def gantt_png(timeline: Timeline, title: str, scale: float = 1.5) -> bytes:
     with _drawn(timeline, title) as figure:
         out = io.BytesIO()
         figure.set_dpi(_PIXELS_PER_INCH * scale)
-        FigureCanvasAgg(figure).print_png(out, metadata={"Software": None})
+        FigureCanvasAgg(figure).print_png(out, metadata={"Software": None})  # type: ignore[no-untyped-call]
     return out.getvalue()
 
 
@@ -50,7 +50,7 @@ def gantt_svg(timeline: Timeline, title: str) -> str:
     with _drawn(timeline, title) as figure:
         out = io.BytesIO()
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        FigureCanvasSVG(figure).print_svg(out, metadata=nothing)
+        FigureCanvasSVG(figure).print_svg(out, metadata=nothing)  # type: ignore[no-untyped-call]
     return out.getvalue().decode()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tunefleet.core.events import JobOpened, Observer
 from tunefleet.core.home import Home
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from tunefleet.store import Store
 
 Then = Callable[["Ending"], Sequence["Live"]]
+R = TypeVar("R", bound=StepResult)
 
 
 def source_of(spec: str | Path, options: ImportOptions) -> NetworkSource:
@@ -288,7 +289,7 @@ class Course:
         named = [getattr(run.result, name, None) for name in ("module", "examples", "expected")]
         return all(objects.has(name) for name in named if name is not None)
 
-    def _result(self, kind: StepKind, expected: type[Any], owner: str) -> Any:
+    def _result(self, kind: StepKind, expected: type[R], owner: str) -> R:
         run = self._fleet.store.step(StepKey(owner, kind))
         result: StepResult | None = None if run is None else run.result
         if not isinstance(result, expected):

@@ -57,7 +57,9 @@ def call_apart(
         further = Limits(tasks=_TASKS, files=_FILES, file_bytes=_FILE_BYTES + 4 * network_bytes)
         config = WorkerConfig(1, limit / 2**30, str(log), tuple(cores), further)
         with WorkerPool(1, config) as pool:
-            outcome = pool.call(_call, os.getcwd(), function, args, timeout_s=_TIMEOUT_S, lives=1)
+            outcome: T | CallFailure = pool.call(
+                _call, os.getcwd(), function, args, timeout_s=_TIMEOUT_S, lives=1
+            )
         if isinstance(outcome, CallFailure):
             raise _failed(what, outcome, _last_line(log))
     return outcome

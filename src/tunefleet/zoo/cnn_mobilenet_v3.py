@@ -75,7 +75,8 @@ class _Inverted(nn.Module):
         self.shortcut = stride == 1 and inputs == outputs
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.body(x) if self.shortcut else self.body(x)
+        y: Tensor = x + self.body(x) if self.shortcut else self.body(x)
+        return y
 
 
 def _mobilenet_v3(

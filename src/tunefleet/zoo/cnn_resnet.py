@@ -24,7 +24,8 @@ class _Residual(nn.Module):
         self.relu = nn.ReLU()
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.relu(self.body(x) + self.shortcut(x))
+        y: Tensor = self.relu(self.body(x) + self.shortcut(x))
+        return y
 
 
 def _basic(inputs: int, width: int, stride: int) -> nn.Module:

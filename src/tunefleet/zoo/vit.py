@@ -34,7 +34,8 @@ class _Layer(nn.Module):
         scores = query @ key.transpose(-2, -1) * (width // self.heads) ** -0.5
         y = (scores.softmax(-1) @ value).transpose(1, 2).reshape(batch, length, width)
         x = x + self.project(y)
-        return x + self.mlp(self.norm2(x))
+        made: Tensor = x + self.mlp(self.norm2(x))
+        return made
 
 
 class _VisionTransformer(nn.Module):
@@ -51,7 +52,8 @@ class _VisionTransformer(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = self.patches(x).flatten(2).transpose(1, 2)
         x = torch.cat([self.token.expand(x.shape[0], -1, -1), x], 1) + self.positions
-        return self.head(self.norm(self.layers(x))[:, 0])
+        y: Tensor = self.head(self.norm(self.layers(x))[:, 0])
+        return y
 
 
 def vit_tiny(spec: ZooSpec) -> tuple[nn.Module, dict[str, Tensor]]:

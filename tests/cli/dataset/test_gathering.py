@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import Invoke
 from tests.runs.spans import MINE, open_job
 from tunefleet.dataset import parquet
@@ -18,6 +20,7 @@ def filled(home: Path) -> Path:
     return home
 
 
+@pytest.mark.tvm
 def test_jobs_without_trials_have_no_records(invoke: Invoke, tmp_path: Path) -> None:
     home, out = filled(tmp_path / "home"), tmp_path / "r.parquet"
     done = invoke("dataset", "gather", MINE[:6], "--home", str(home), "-o", str(out))

@@ -42,7 +42,7 @@ def _check_lowered(expr: Any) -> None:
         _check_lowered(part)
 
 
-class Builder(relax.BlockBuilder):  # type: ignore[name-defined]
+class Builder(relax.BlockBuilder):  # type: ignore[misc, name-defined]
     """Writes operators for compute definitions, and the values of calls on constants."""
 
     def emit_te(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

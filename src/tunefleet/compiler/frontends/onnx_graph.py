@@ -10,12 +10,12 @@ import numpy as np
 import onnx
 
 from tunefleet.compiler.frontends.blame import gist
-from tunefleet.compiler.frontends.onnx_builder import Builder, constant
+from tunefleet.compiler.frontends.onnx_builder import Builder
 from tunefleet.compiler.frontends.onnx_file import Weights, array_of, domain_of, opsets_of, used
 from tunefleet.compiler.frontends.onnx_operators import OPERATORS, UNSOUND, Node, Rule
 from tunefleet.compiler.frontends.onnx_refusal import Refusal
 from tunefleet.compiler.frontends.onnx_types import NOTHING_KNOWN, ValueType
-from tunefleet.compiler.graph.constants import tensor_of
+from tunefleet.compiler.graph.constants import constant, tensor_of
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.core.network import UNKNOWN
 from tunefleet.errors import raise_mistake
@@ -75,7 +75,7 @@ def rule_of(domain: str, operator: str) -> Rule | None:
     return None
 
 
-class Importer(onnx_frontend.ONNXGraphImporter):
+class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM has no types
     """TVM's importer with conversions of ours before its own, one node at a time.
 
     `types` are those that ONNX infers; a conversion that disagrees is refused. `constants` may be

@@ -79,8 +79,8 @@ _NO_NAMES = frozenset({"", "?", "-1", "None", "unk", "unknown"})
 def _extent(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
     # Exporters write 0 and -1 for what they do not know.
     if dim.dim_value > 0:
-        return dim.dim_value
-    return None if dim.dim_param in _NO_NAMES else dim.dim_param
+        return int(dim.dim_value)
+    return None if dim.dim_param in _NO_NAMES else str(dim.dim_param)
 
 
 def _dtype(value: onnx.ValueInfoProto, what: str) -> str:

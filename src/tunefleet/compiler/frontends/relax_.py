@@ -33,7 +33,7 @@ def tidy(mod: Any) -> Any:
 
 
 @relax.expr_functor.mutator
-class _Tidy(relax.PyExprMutator):  # type: ignore[name-defined]
+class _Tidy(relax.PyExprMutator):  # type: ignore[misc, name-defined]
     def visit_call_(self, call: Any) -> Any:
         call = self.visit_expr_post_order(call)
         if call.op == tvm.ir.Op.get("relax.take") and call.attrs.mode == "fast":

@@ -239,7 +239,10 @@ def _to_tflite(frozen: _Frozen, shapes: Mapping[str, tuple[int, ...]], what: str
     def network(*tensors: Any) -> list[Any]:
         given = dict(zip(frozen.inputs.values(), tensors, strict=True))
         fetched = list(frozen.outputs.values())
-        return tf.import_graph_def(frozen.graph, input_map=given, return_elements=fetched, name="")
+        made: list[Any] = tf.import_graph_def(
+            frozen.graph, input_map=given, return_elements=fetched, name=""
+        )
+        return made
 
     specs = [tf.TensorSpec(shapes[n], frozen.dtypes[n], f"input{i}") for i, n in enumerate(shapes)]
     try:

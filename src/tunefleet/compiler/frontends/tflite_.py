@@ -249,7 +249,7 @@ def _extents(detail: Any) -> list[int | None]:
 
 
 def _dtype(name: str, detail: Any, what: str) -> str:
-    dtype = np.dtype(detail["dtype"]).name
+    dtype = str(np.dtype(detail["dtype"]).name)
     if dtype not in NUMPY_DTYPES:
         raise InputError(
             f"{what}: input {name} holds {dtype}, which is not a number",

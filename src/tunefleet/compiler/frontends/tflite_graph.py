@@ -174,7 +174,7 @@ def _store(model: Any, tensor: Any, value: np.ndarray) -> None:
     model.buffers.append(buffer)
 
 
-class _Converter(tflite_frontend.OperatorConverter):
+class _Converter(tflite_frontend.OperatorConverter):  # type: ignore[misc]  # TVM has no types
     """TVM's converters, with those of ours where they fail or write slow code."""
 
     def __init__(self, what: str, *args: Any) -> None:

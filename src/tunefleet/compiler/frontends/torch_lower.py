@@ -75,7 +75,7 @@ def refusals(
 
 
 def _table(program: ExportedProgram) -> dict[Any, Any]:
-    table = torch.export.default_decompositions()
+    table: Any = torch.export.default_decompositions()
     # A recurrent layer is one program; torch makes as many copies as there are steps.
     for kept in (*_KEPT, *RECURRENT):
         table.pop(kept, None)
@@ -84,7 +84,8 @@ def _table(program: ExportedProgram) -> dict[Any, Any]:
     for node in program.graph.nodes:
         if node.target in PACKED and _rows(node) > MOST_ROWS:
             table.pop(node.target, None)
-    return table
+    decompositions: dict[Any, Any] = table
+    return decompositions
 
 
 def _rows(node: Node) -> int:

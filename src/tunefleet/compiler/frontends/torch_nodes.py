@@ -45,7 +45,7 @@ def flops_of(node: Node) -> float:
     if node.target in (*RECURRENT, *PACKED):
         x, weights = args[0], args[2 if node.target in RECURRENT else 3]
         steps = x.numel() / x.shape[-1]
-        return 2 * steps * sum(w.numel() for w in weights if w.dim() > 1)
+        return float(2 * steps * sum(w.numel() for w in weights if w.dim() > 1))
     count = flop_registry.get(getattr(node.target, "overloadpacket", None))
     if count is not None:
         return float(count(*args, **kwargs, out_val=result))

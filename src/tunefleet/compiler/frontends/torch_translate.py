@@ -53,7 +53,7 @@ def tensor_type(value: torch.Tensor) -> Any:
     return relax.TensorType(ndim=value.dim(), dtype=dtype)
 
 
-class Translator(ExportedProgramImporter):
+class Translator(ExportedProgramImporter):  # type: ignore[misc]  # TVM has no types
     """TVM's converters and ours behind one method; `env` holds what is known of each node."""
 
     def __init__(self, builder: Any) -> None:

@@ -108,7 +108,7 @@ def with_transformed_weights(mod: Any, before: Mapping[str, Any]) -> Any:
 
 
 @relax.expr_functor.mutator
-class _Transformed(relax.PyExprMutator):  # type: ignore[name-defined]
+class _Transformed(relax.PyExprMutator):  # type: ignore[misc, name-defined]
     def __init__(self, changed: Mapping[str, list[int]]) -> None:
         super().__init__()
         self._changed = changed

@@ -17,6 +17,8 @@ relax = tvm.relax
 from tvm.script.ir_builder import IRBuilder  # noqa: E402  (TVM is loaded our way first)
 from tvm.script.ir_builder import tirx as T  # noqa: E402
 
+__all__ = ["T", "call_loops", "with_roots"]
+
 #: Of TVM's patterns of operators, the one that is fused with nothing.
 _OPAQUE = 8
 

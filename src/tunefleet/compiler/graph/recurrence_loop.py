@@ -79,7 +79,8 @@ class _Loop:
     def _step_bytes(self) -> int:
         """Bytes of weights that one step reads."""
         gates = sum(len(phase.gates) for phase in self.layer.phases)
-        return self.layer.hidden * self.layer.padded * gates * tvm.DataType(self._dtype).bits // 8
+        bits = int(tvm.DataType(self._dtype).bits)
+        return self.layer.hidden * self.layer.padded * gates * bits // 8
 
     def number(self, value: float) -> Any:
         return tirx.const(value, self._sum_type)

@@ -32,7 +32,7 @@ def merged(modules: Sequence[Any]) -> Any:
 
 
 @relax.expr_functor.mutator
-class _Renamed(relax.PyExprMutator):  # type: ignore[name-defined]
+class _Renamed(relax.PyExprMutator):  # type: ignore[misc, name-defined]
     def __init__(self, names: dict[Any, Any]) -> None:
         super().__init__()
         self._names = names

@@ -74,7 +74,7 @@ class SharedConstants:
 
 
 @relax.expr_functor.mutator
-class _Sharer(relax.PyExprMutator):  # type: ignore[name-defined]
+class _Sharer(relax.PyExprMutator):  # type: ignore[misc, name-defined]
     def __init__(self, constants: SharedConstants) -> None:
         super().__init__()
         self._constants = constants
@@ -101,7 +101,7 @@ def _large(constant: Any) -> Array | None:
 
 
 @relax.expr_functor.mutator
-class _Lifter(relax.PyExprMutator):  # type: ignore[name-defined]
+class _Lifter(relax.PyExprMutator):  # type: ignore[misc, name-defined]
     """`number` says which constant an array is, or None of one that stays inside."""
 
     def __init__(self, number: Callable[[Array], int | None]) -> None:

@@ -72,7 +72,9 @@ def fitting(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
 def transformed(weight: NDArray[np.float32]) -> NDArray[np.float32]:
     """HWIO -> [36, I, O]."""
     points = np.array(_POINTS)
-    found = np.einsum("eh,fw,hwio->efio", points, points, weight.astype(np.float64))
+    found: NDArray[np.float64] = np.einsum(
+        "eh,fw,hwio->efio", points, points, weight.astype(np.float64)
+    )
     return found.reshape(_PRODUCTS, *weight.shape[2:]).astype(np.float32)
 
 
@@ -152,7 +154,7 @@ def _combined(matrix: Sequence[Sequence[float]], row: Any, value: Any) -> Any:
     return chosen
 
 
-@tvm.register_global_func(f"s_tir.meta_schedule.cpu.{_INPUT_RULE}")
+@tvm.register_global_func(f"s_tir.meta_schedule.cpu.{_INPUT_RULE}")  # type: ignore[untyped-decorator]
 def _schedule_input(schedule: Any, block: Any) -> list[Any]:
     """A tile and a vector of channels at a time, both transforms in registers."""
     products, tile, channel = schedule.get_loops(block)
@@ -169,7 +171,7 @@ def _schedule_input(schedule: Any, block: Any) -> list[Any]:
     return [schedule]
 
 
-@tvm.register_global_func(f"s_tir.meta_schedule.cpu.{_OUTPUT_RULE}")
+@tvm.register_global_func(f"s_tir.meta_schedule.cpu.{_OUTPUT_RULE}")  # type: ignore[untyped-decorator]
 def _schedule_output(schedule: Any, block: Any) -> list[Any]:
     """A tile and a vector of channels at a time, with all that follows the convolution."""
     (last,) = schedule.get_consumers(block)

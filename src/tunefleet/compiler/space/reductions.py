@@ -17,7 +17,7 @@ _SPATIAL, _REDUCTION = 0, 2
 
 
 @tvm.ir.utils.derived_object
-class ChannelsInside(ms.schedule_rule.PyScheduleRule):  # type: ignore[name-defined]
+class ChannelsInside(ms.schedule_rule.PyScheduleRule):  # type: ignore[misc, name-defined]
     """Splits the channels of global averages, and of other sums and maxima along all dimensions
     but theirs, and takes the inner part inside the reduction: it can be vectorised, its results
     stay in registers.

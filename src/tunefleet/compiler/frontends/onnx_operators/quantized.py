@@ -148,7 +148,7 @@ def _few_bits(node: Node) -> Any:
 def _unpacked(packed: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
     """Small numbers, the first in the lowest bits."""
     shifts = np.arange(0, 8, bits, dtype="uint8")
-    small = (packed[..., None] >> shifts) & np.uint8(2**bits - 1)
+    small: NDArray[np.uint8] = (packed[..., None] >> shifts) & np.uint8(2**bits - 1)
     return small.reshape(packed.shape[0], -1)
 
 

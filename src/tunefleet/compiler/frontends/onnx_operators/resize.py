@@ -8,6 +8,7 @@ weights of its taps computed at import.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -153,13 +154,13 @@ def _positions(axis: _Axis, place: str) -> NDArray[Any]:
 
 def _rounded(positions: NDArray[Any], mode: str) -> NDArray[np.int64]:
     half = np.float32(0.5)
-    rounded = {
+    rounded: dict[str, Callable[[], NDArray[Any]]] = {
         "round_prefer_floor": lambda: np.ceil(positions - half),
         "round_prefer_ceil": lambda: np.floor(positions + half),
         "floor": lambda: np.floor(positions),
         "ceil": lambda: np.ceil(positions),
-    }[mode]()
-    return rounded.astype("int64")
+    }
+    return rounded[mode]().astype(np.int64)
 
 
 def _weights(
@@ -170,7 +171,8 @@ def _weights(
     narrow = min(axis.scale, 1.0) if antialias else 1.0
     reach = math.ceil((2 if mode == "cubic" else 1) / narrow)
     base = np.floor(positions).astype("int64")
-    matrix, rows = np.zeros((axis.after, axis.before)), np.arange(axis.after)
+    matrix: NDArray[np.float64] = np.zeros((axis.after, axis.before))
+    rows = np.arange(axis.after)
     for tap in range(-reach, reach + 2):
         index = base + tap
         away = np.abs(index - positions.astype("float64")) * narrow
@@ -178,7 +180,8 @@ def _weights(
         if exclude:
             weight = np.where((index >= 0) & (index < axis.before), weight, 0)
         np.add.at(matrix, (rows, index.clip(0, axis.before - 1)), weight)
-    return matrix / matrix.sum(1, keepdims=True)
+    matrix /= matrix.sum(1, keepdims=True)
+    return matrix
 
 
 def _cubic(away: NDArray[np.float64], node: Node) -> NDArray[np.float64]:
