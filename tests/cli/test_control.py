@@ -23,7 +23,7 @@ def home(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("verb", "request"),
+    ("verb", "wanted"),
     [
         ("pause", ControlRequest.PAUSE),
         ("cancel", ControlRequest.CANCEL),
@@ -31,13 +31,13 @@ def home(tmp_path: Path) -> Path:
     ],
 )
 def test_a_running_job_is_told_what_is_wanted(
-    invoke: Invoke, home: Path, verb: str, request: ControlRequest
+    invoke: Invoke, home: Path, verb: str, wanted: ControlRequest
 ) -> None:
     controls_of(home).ask(JOB, ControlRequest.PAUSE)
     ended = invoke(verb, "c0ffee", "--home", str(home))
     assert (ended.code, ended.err) == (0, "")
     assert "job c0ffee00 (net)" in ended.out
-    assert controls_of(home).of(JOB) is request
+    assert controls_of(home).of(JOB) is wanted
 
 
 @pytest.mark.parametrize("name", ["c0", "abcdef", JOB + "0"])

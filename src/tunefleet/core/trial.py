@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -30,6 +31,9 @@ class Failure:
 
 #: Of the repeats of a candidate, by which it is ranked.
 RANKING_QUANTILE = 0.1
+
+#: Seconds of each of so many runs in a row.
+Timer = Callable[[int], list[float]]
 
 
 def ranking_latency(latencies_s: tuple[float, ...]) -> float:

@@ -8,12 +8,11 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from tunefleet.compiler.code.executable import Timer
 from tunefleet.core.device import DeviceDescription
 from tunefleet.core.settings import MeasureSettings
 from tunefleet.core.target import Target
 from tunefleet.core.task import TaskWeights
-from tunefleet.core.trial import Built, Failure, Measurement
+from tunefleet.core.trial import Built, Failure, Measurement, Timer
 
 Array = NDArray[Any]
 NO_WEIGHTS = TaskWeights()

@@ -11,12 +11,12 @@ from typing import Any
 from tunefleet.artifacts.network import LoadedNetwork
 from tunefleet.artifacts.runtime import set_threads
 from tunefleet.compiler.code.build import is_memory, one_line
-from tunefleet.compiler.code.executable import Timer, timer_of
+from tunefleet.compiler.code.executable import timer_of
 from tunefleet.compiler.graph.winograd import fitting
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.core.device import DeviceDescription
 from tunefleet.core.task import TaskWeights
-from tunefleet.core.trial import Built, Failure, FailureKind
+from tunefleet.core.trial import Built, Failure, FailureKind, Timer
 from tunefleet.devices._base import Array, Network, Program, Runs
 from tunefleet.devices.measuring import MeasuringDevice
 from tunefleet.devices.runners import in_turn, runner_in_network

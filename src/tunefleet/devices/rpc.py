@@ -13,13 +13,12 @@ from tunefleet.artifacts.network import CPU, POOLED
 from tunefleet.artifacts.tensors import numpy_type
 from tunefleet.artifacts.weights import read_weights, weights_path
 from tunefleet.compiler.code.build import is_memory, one_line
-from tunefleet.compiler.code.executable import Timer
 from tunefleet.compiler.graph.winograd import fitting
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.programs import nbytes
 from tunefleet.core.device import DeviceDescription, RpcAddress
 from tunefleet.core.task import TaskWeights
-from tunefleet.core.trial import Built, Failure, FailureKind
+from tunefleet.core.trial import Built, Failure, FailureKind, Timer
 from tunefleet.devices._base import Array, Network, Program, Runs
 from tunefleet.devices.cpu import CHECK_RUNS, LONG_RUN_S
 from tunefleet.devices.measuring import MeasuringDevice

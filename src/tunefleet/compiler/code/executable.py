@@ -26,13 +26,12 @@ from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.host import is_foreign, to_tvm
 from tunefleet.compiler.toolchain.linking import link
 from tunefleet.core.target import CudaTarget, Target
+from tunefleet.core.trial import Timer
 
 tvm = load_tvm()
 relax = tvm.relax
 
 Array = NDArray[Any]
-#: Seconds of each of so many runs in a row.
-Timer = Callable[[int], list[float]]
 
 #: What a comparison of modules may take in all.
 _LONGEST_S = 40.0
