@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Protocol
 
@@ -44,8 +44,14 @@ class Objects(Protocol):
     def path(self, name: str) -> Path:
         """Where an object lies, verified when this process meets it first."""
 
+    def has(self, name: str) -> bool:
+        """Whether `path` would find it, unread."""
+
     def remove(self, name: str) -> None:
         """An object is not needed any more."""
+
+    def in_use(self) -> AbstractContextManager[None]:
+        """Nobody sweeps the objects meanwhile. May be held by many."""
 
 
 class FolderObjects:
@@ -95,7 +101,6 @@ class FolderObjects:
         return place
 
     def has(self, name: str) -> bool:
-        """Whether `path` would find it, unread."""
         return (self._root / name).exists()
 
     def remove(self, name: str) -> None:
@@ -104,7 +109,6 @@ class FolderObjects:
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Nobody sweeps the objects meanwhile. May be held by many."""
         while True:
             place = self.root / _IN_USE
             try:

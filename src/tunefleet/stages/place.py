@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tunefleet.artifacts.objects import FolderObjects
+from tunefleet.artifacts.objects import FolderObjects, Objects
 from tunefleet.core.device import THIS_MACHINE, DeviceSpec
 from tunefleet.core.events import Event
 from tunefleet.core.home import Home
@@ -93,7 +93,7 @@ class Workplace:
     def models(self) -> Registry:
         return registry_of(self.home.root)
 
-    def objects(self, owner: str) -> FolderObjects:
+    def objects(self, owner: str) -> Objects:
         """The objects of a preparation or a run."""
         return _objects(self.home.objects / owner)
 
