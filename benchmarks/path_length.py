@@ -52,7 +52,7 @@ def main(options: argparse.Namespace) -> int:
                         "--home", home])  # fmt: skip
         finally:
             sys.setprofile(None)
-            threading.setprofile(None)  # type: ignore[arg-type]
+            threading.setprofile(None)
     every = seen[False] | seen[True]
     rows = [
         _counted("the command and the scheduler", seen[False]),

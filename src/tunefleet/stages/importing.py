@@ -202,8 +202,8 @@ def run(place: Workplace, request: StepRequest) -> tuple[Imported, tuple[Remark,
     own."""
     source, objects = request.preparation.source, place.objects(request.key.owner)
     size = network_bytes(source.spec)
-    check_space(source.name, objects.root, _MODULES * size)
     with objects.draft() as draft:
+        check_space(source.name, Path(draft), _MODULES * size)
         outcome = call_apart(
             f"{source.name}: its import failed",
             import_and_prepare,
