@@ -168,12 +168,12 @@ def check_files(artifact: Artifact, module: Path) -> None:
         if name not in expected:
             raise InputError(f"{path} is not of this artifact", cure="remove it, or tune again")
         try:
-            found = _sha256(path)
+            digest = _sha256(path)
         except OSError as error:
             raise InputError(
                 f"cannot read {path}: {error.strerror}", cure="copy the artifact again"
             ) from error
-        if found != expected[name]:
+        if digest != expected[name]:
             raise InputError(
                 f"{path} is not the file that was verified: it was damaged or replaced",
                 cure="copy the artifact again, or tune again",

@@ -25,11 +25,11 @@ def _directory(path_or_id: str | Path, artifacts: Path) -> Path:
     text = str(path_or_id)
     if Path(text).is_dir() or not re.fullmatch(rf"[0-9a-f]{{{SHORTEST_ID},32}}", text):
         return Path(text)
-    found = sorted(artifacts.glob(f"{text}*"))
-    if len(found) > 1:
-        names = ", ".join(path.name for path in found)
-        raise InputError(f"{text} names {len(found)} runs: {names}", cure="give more characters")
-    return found[0] if found else artifacts / text
+    matches = sorted(artifacts.glob(f"{text}*"))
+    if len(matches) > 1:
+        names = ", ".join(path.name for path in matches)
+        raise InputError(f"{text} names {len(matches)} runs: {names}", cure="give more characters")
+    return matches[0] if matches else artifacts / text
 
 
 def load(

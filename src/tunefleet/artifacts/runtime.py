@@ -26,13 +26,13 @@ _THREADS_VARIABLE = "TVM_NUM_THREADS"
 
 def installed_versions() -> dict[str, str]:
     """Distribution name -> version ("" when missing), without importing anything."""
-    found = {}
+    versions = {}
     for name in ("tunefleet", "apache-tvm", "apache-tvm-ffi", "numpy", "xgboost", "torch", "onnx"):
         try:
-            found[name] = importlib.metadata.version(name)
+            versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            found[name] = ""
-    return found
+            versions[name] = ""
+    return versions
 
 
 def check_versions() -> None:

@@ -81,8 +81,8 @@ class _Segment:
             if self._run is None:
                 self._run = self._opener(self.path, threads_here())
         outputs = self._run([array_of(tensor) for tensor in tensors])
-        found = [tensor_of(np.asarray(output)) for output in outputs]
-        return found[0] if len(found) == 1 else found
+        results = [tensor_of(np.asarray(output)) for output in outputs]
+        return results[0] if len(results) == 1 else results
 
 
 _registered: dict[str, _Segment] = {}
@@ -129,8 +129,8 @@ def _open_torch(path: Path, threads: int) -> Run:
         torch.set_num_threads(threads)
         with torch.no_grad():
             outputs = module(*[torch.from_numpy(array) for array in arrays])
-        found = outputs if isinstance(outputs, tuple | list) else [outputs]
-        return [output.contiguous().numpy() for output in found]
+        tensors = outputs if isinstance(outputs, tuple | list) else [outputs]
+        return [output.contiguous().numpy() for output in tensors]
 
     return run
 

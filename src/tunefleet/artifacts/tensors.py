@@ -64,5 +64,5 @@ def numpy_type(name: str) -> np.dtype[Any]:
         raise SetupError(
             f"NumPy has no numbers of type {name}", cure="pip install ml_dtypes"
         ) from error
-    found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
-    return found
+    dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+    return dtype

@@ -109,18 +109,18 @@ def _is_operator(target: str) -> bool:
     root, *names = target.split(".")
     if root.startswith("#"):
         return False
-    found: Any = next((m for prefix, m in _MODULES.items() if root.startswith(prefix)), None)
-    if found is None:
+    named: Any = next((m for prefix, m in _MODULES.items() if root.startswith(prefix)), None)
+    if named is None:
         return True  # stays a name that nothing calls
     if target.startswith("torch.ops."):
         if hasattr(type(torch.ops), names[1]):
             return False  # load_library, import_module
-        names, found = names[1:], torch.ops
+        names, named = names[1:], torch.ops
     for name in names:
-        if not hasattr(found, name):
+        if not hasattr(named, name):
             return True  # stays a name too
-        found = getattr(found, name)
-    return isinstance(found, _OPERATORS) or (callable(found) and found in _SCALAR_FUNCTIONS)
+        named = getattr(named, name)
+    return isinstance(named, _OPERATORS) or (callable(named) and named in _SCALAR_FUNCTIONS)
 
 
 def _is_arithmetic(extent: str) -> bool:

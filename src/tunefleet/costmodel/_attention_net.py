@@ -34,43 +34,45 @@ FIXED = ("mean", "scale", "column", "low", "width")
 def intervals(rows: Array, bins: int) -> Weights:
     """How numbers of these rows are encoded: `mean` and `scale` of each column; `column`, `low` and
     `width` of each interval. Zero, which often means that there is nothing, is an end of one."""
-    found: list[tuple[int, float, float]] = []
+    spans: list[tuple[int, float, float]] = []
     for column, values in enumerate(rows.T):
         there = values[values != 0]
         if len(there) == 0 or (len(there) == len(values) and there.min() == there.max()):
             continue
         shares = np.quantile(np.append(there, 0.0), np.linspace(0, 1, bins + 1))
         ends = np.unique(shares.round(4))
-        found += [(column, low, high - low) for low, high in pairwise(ends)]
+        spans += [(column, low, high - low) for low, high in pairwise(ends)]
     deviation = rows.std(axis=0)
     return {
         "mean": rows.mean(axis=0, dtype=np.float64).astype(np.float32),
         "scale": np.where(deviation > 1e-6, deviation, 1.0).astype(np.float32),
-        "column": np.array([column for column, _, _ in found], np.int64),
-        "low": np.array([low for _, low, _ in found], np.float32),
-        "width": np.array([width for _, _, width in found], np.float32),
+        "column": np.array([column for column, _, _ in spans], np.int64),
+        "low": np.array([low for _, low, _ in spans], np.float32),
+        "width": np.array([width for _, _, width in spans], np.float32),
     }
 
 
 def sizes(fixed: Weights, hidden: int, layers: int) -> dict[str, tuple[int, int]]:
     """Inputs and outputs of each layer."""
     columns = len(fixed["mean"]) + len(fixed["column"])
-    found = {"rows1": (columns, hidden), "rows2": (hidden, hidden)}
+    shapes = {"rows1": (columns, hidden), "rows2": (hidden, hidden)}
     for layer in range(layers):
-        found[f"project{layer}"] = (hidden, 3 * hidden)
+        shapes[f"project{layer}"] = (hidden, 3 * hidden)
         for name in ("out", "first", "second"):
-            found[f"{name}{layer}"] = (hidden, hidden)
-    return found | {"program": (hidden, hidden), "score": (hidden, 1)}
+            shapes[f"{name}{layer}"] = (hidden, hidden)
+    return shapes | {"program": (hidden, hidden), "score": (hidden, 1)}
 
 
 def initial(fixed: Weights, hidden: int, layers: int, generator: np.random.Generator) -> Weights:
     """Weights uniform in +-1/sqrt(inputs), as PyTorch's linear layers start."""
-    found = dict(fixed)
+    weights = dict(fixed)
     for name, (inputs, outputs) in sizes(fixed, hidden, layers).items():
         bound = 1.0 / math.sqrt(inputs)
-        found[f"w_{name}"] = generator.uniform(-bound, bound, (inputs, outputs)).astype(np.float32)
-        found[f"b_{name}"] = generator.uniform(-bound, bound, outputs).astype(np.float32)
-    return found
+        weights[f"w_{name}"] = generator.uniform(-bound, bound, (inputs, outputs)).astype(
+            np.float32
+        )
+        weights[f"b_{name}"] = generator.uniform(-bound, bound, outputs).astype(np.float32)
+    return weights
 
 
 def are_weights(arrays: Weights, hidden: int, layers: int) -> bool:
@@ -180,10 +182,10 @@ def _dense(weights: Weights, name: str, x: Any) -> Any:
     # One product of all rows: of three dimensions NumPy makes one for each program, which takes
     # three times as long.
     layer = weights[f"w_{name}"]
-    found = x.reshape(math.prod(x.shape[:-1]), len(layer)) @ layer
+    outputs = x.reshape(math.prod(x.shape[:-1]), len(layer)) @ layer
     # Into the array that was just made: a third less memory to go through.
-    found += weights[f"b_{name}"]
-    return found.reshape(*x.shape[:-1], layer.shape[1])
+    outputs += weights[f"b_{name}"]
+    return outputs.reshape(*x.shape[:-1], layer.shape[1])
 
 
 def _relu(x: Any) -> Any:

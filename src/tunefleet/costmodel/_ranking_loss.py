@@ -30,8 +30,8 @@ def ranking_loss(name: str, scores: Tensor, labels: Tensor, mask: Tensor) -> Ten
         loss: Tensor = (weight * behind).sum() / weight.sum().clamp(min=1e-6)
         return loss
     weight = _exchange(scores, labels, mask) * pairs
-    found: Tensor = (weight * behind).sum((1, 2)).mean() / math.log(2)
-    return found
+    loss = (weight * behind).sum((1, 2)).mean() / math.log(2)
+    return loss
 
 
 def _exchange(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:

@@ -40,9 +40,9 @@ def loads(data: bytes, format: str) -> tuple[dict[str, NDArray[Any]], dict[str, 
         header = _header(data)
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a safetensors file: {error}") from error
-    found = header.get(FORMAT)
-    if found != format:
-        raise ValueError(f"not a file of {format}: it says {found!r}")
+    said = header.get(FORMAT)
+    if said != format:
+        raise ValueError(f"not a file of {format}: it says {said!r}")
     return arrays, header
 
 

@@ -266,12 +266,12 @@ class AttentionModel(CostModel):
         local: NDArray[np.int64],
         inside: NDArray[np.float32] | None = None,
     ) -> Scores:
-        found = np.empty(len(local))
+        logits = np.empty(len(local))
         for start in range(0, len(local), _AT_ONCE):
             part = slice(start, start + _AT_ONCE)
             there = None if inside is None else inside[part]
-            found[part] = forward(np, self._weights, self.heads, embedded, local[part], there)
-        return calibrated(1.0 / (1.0 + np.exp(-found)), self._line)
+            logits[part] = forward(np, self._weights, self.heads, embedded, local[part], there)
+        return calibrated(1.0 / (1.0 + np.exp(-logits)), self._line)
 
     def _refuse_others(self, programs: Sequence[Program]) -> None:
         columns, known = programs[0].shape[1], len(self._weights["mean"])
@@ -333,7 +333,7 @@ class _Training:
         place = np.zeros(mask.shape, np.int64)
         place[mask] = np.arange(len(chosen))
         rows = self._data.padded(chosen)
-        found = forward(
+        logits = forward(
             torch(),
             self._weights,
             self._model.heads,
@@ -344,8 +344,8 @@ class _Training:
         )
         labels = self._tensor(self._labels[chosen])
         of_list = self._tensor(place)
-        loss = ranking_loss(self._model.loss, found[of_list], labels[of_list], self._tensor(mask))
-        error = (torch().sigmoid(found) - labels) ** 2
+        loss = ranking_loss(self._model.loss, logits[of_list], labels[of_list], self._tensor(mask))
+        error = (torch().sigmoid(logits) - labels) ** 2
         loss = loss + self._model.error_weight * (error * (0.1 + labels)).mean()
         self._optimiser.zero_grad()
         loss.backward()
@@ -362,5 +362,5 @@ class _Training:
         return {name: w.detach().cpu().numpy().copy() for name, w in self._weights.items()}
 
     def _tensor(self, value: NDArray[Any]) -> Tensor:
-        found: Tensor = torch().from_numpy(value).to(self._model.device)
-        return found
+        tensor: Tensor = torch().from_numpy(value).to(self._model.device)
+        return tensor

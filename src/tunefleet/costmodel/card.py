@@ -138,13 +138,13 @@ class Card:
 
     def to_json(self) -> dict[str, Any]:
         """As it is stored."""
-        found: dict[str, Any] = msgspec.to_builtins(self)
+        stored: dict[str, Any] = msgspec.to_builtins(self)
         # A card of before these could be keeps its id.
         if not self.inherited:
-            found.pop("inherited", None)
+            stored.pop("inherited", None)
         if not self.split.networks:
-            found["split"].pop("networks", None)
-        return found
+            stored["split"].pop("networks", None)
+        return stored
 
     def to_bytes(self) -> bytes:
         return msgspec.json.format(canonical_json(self.to_json()).encode(), indent=1)

@@ -63,12 +63,12 @@ class LGBMModel(CostModel):
                 "feval": lambda scores, _: ("rmse", held.rmse(scores), False),
                 "callbacks": [lightgbm.early_stopping(_PATIENCE, verbose=False)],
             }
-        found = lightgbm.train(
+        trained = lightgbm.train(
             {**self._parameters(), "objective": pack_sum}, data, self.rounds, **stopping
         )
         # What is kept is what `load` would give: with an objective of our own the booster would
         # otherwise hold on to the training data.
-        self._booster = lightgbm.Booster(model_str=found.model_to_string())
+        self._booster = lightgbm.Booster(model_str=trained.model_to_string())
         return self
 
     def _fit_constant(self, loss: PackSum) -> Self:
@@ -76,8 +76,8 @@ class LGBMModel(CostModel):
         import lightgbm
 
         data = lightgbm.Dataset(np.eye(2, loss.rows.shape[1]), np.zeros(2), params=_KEEP_COLUMNS)
-        found = lightgbm.train({**self._parameters(), "objective": "regression"}, data, 1)
-        self._booster = lightgbm.Booster(model_str=found.model_to_string())
+        trained = lightgbm.train({**self._parameters(), "objective": "regression"}, data, 1)
+        self._booster = lightgbm.Booster(model_str=trained.model_to_string())
         return self
 
     def _parameters(self) -> dict[str, Any]:

@@ -84,11 +84,11 @@ def expected_best(labels: Vector, k: int) -> Vector:
     # Chance that all of j rows lie among the i lowest: product over m < j of (i - m) / (n - m).
     chance = np.ones(n + 1)
     lowest = np.arange(n + 1)
-    found = np.empty(min(k, n))
+    best = np.empty(min(k, n))
     for j in range(min(k, n)):
         chance = chance * np.maximum(lowest - j, 0) / (n - j)
-        found[j] = np.diff(chance) @ ascending
-    return found
+        best[j] = np.diff(chance) @ ascending
+    return best
 
 
 @dataclass(frozen=True)

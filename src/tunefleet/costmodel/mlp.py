@@ -168,14 +168,14 @@ def _initial(
     columns: int, hidden: int, generator: np.random.Generator
 ) -> dict[str, NDArray[np.float32]]:
     """Weights uniform in +-1/sqrt(inputs), as PyTorch's linear layers start."""
-    found = {}
+    weights = {}
     for name, (inputs, outputs) in _SHAPES.items():
         size = columns if inputs is None else hidden
         bound = 1.0 / np.sqrt(size)
         out = hidden if outputs else 1
-        found[name] = generator.uniform(-bound, bound, (size, out)).astype(np.float32)
-        found["b" + name[1:]] = generator.uniform(-bound, bound, out).astype(np.float32)
-    return found
+        weights[name] = generator.uniform(-bound, bound, (size, out)).astype(np.float32)
+        weights["b" + name[1:]] = generator.uniform(-bound, bound, out).astype(np.float32)
+    return weights
 
 
 def _forward(
@@ -193,8 +193,8 @@ def _forward(
     )
     x = x + torch().relu(x @ weights["w3"] + weights["b3"])
     x = x + torch().relu(x @ weights["w4"] + weights["b4"])
-    found: Tensor = (x @ weights["w5"] + weights["b5"])[:, 0]
-    return found
+    scores: Tensor = (x @ weights["w5"] + weights["b5"])[:, 0]
+    return scores
 
 
 def _scores(weights: dict[str, NDArray[np.float32]], programs: Sequence[Program]) -> Scores:

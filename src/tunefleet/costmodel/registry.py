@@ -49,14 +49,14 @@ class Entry:
 
     def data(self) -> tuple[bytes, ...]:
         """The members' bytes; raises InputError where they are not those of the card."""
-        found = []
+        members = []
         for number, expected in enumerate(self.card.files):
             name = _member(number)
             data = _read(self.path, name)
             if sha256(data).hexdigest() != expected:
                 raise _damaged(self.path, name, "its content does not fit the card")
-            found.append(data)
-        return tuple(found)
+            members.append(data)
+        return tuple(members)
 
     def member(self, number: int) -> Path:
         """The file of a member, once all are found to be those of the card. Raises InputError, also
@@ -170,12 +170,12 @@ class Registry:
         if os.sep in wanted or wanted.endswith(".zip") or (Path(wanted) / CARD).exists():
             return open_entry(Path(wanted))
         if len(wanted) >= _SHORTEST_PREFIX:
-            found = {path.name: path for path in self._paths() if path.name.startswith(wanted)}
-            if len(found) == 1:
-                return open_entry(*found.values())
-            if found:
+            matches = {path.name: path for path in self._paths() if path.name.startswith(wanted)}
+            if len(matches) == 1:
+                return open_entry(*matches.values())
+            if matches:
                 raise InputError(
-                    f"{len(found)} cost models have ids that begin with {wanted}",
+                    f"{len(matches)} cost models have ids that begin with {wanted}",
                     cure="give more of the id",
                 )
         entries, damaged = self.list()

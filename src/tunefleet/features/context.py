@@ -88,8 +88,8 @@ def _operator(name: str) -> list[float]:
     if not name:
         return [0.0, 0.0, 0.0, 0.0]
     classes = (_CONVOLUTIONS, _PRODUCTS, _REDUCTIONS)
-    found = [float(any(part in name for part in parts)) for parts in classes]
-    first = found.index(1.0) if 1.0 in found else 3
+    matches = [float(any(part in name for part in parts)) for parts in classes]
+    first = matches.index(1.0) if 1.0 in matches else 3
     return [float(place == first) for place in range(4)]
 
 

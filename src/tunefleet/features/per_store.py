@@ -29,5 +29,5 @@ def _extractor() -> Any:
 
 def extract(context: Any, candidates: Sequence[Any]) -> list[NDArray[np.float32]]:
     """Features of MetaSchedule's measure candidates in a TuneContext, (stores, columns) each."""
-    found = _extractor().extract_from(context, list(candidates))
-    return [f.numpy().astype(np.float32) for f in found]
+    features = _extractor().extract_from(context, list(candidates))
+    return [f.numpy().astype(np.float32) for f in features]

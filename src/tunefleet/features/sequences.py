@@ -97,12 +97,12 @@ class Sequences:
         """(programs, columns): random projections of `padded`, whose distances they about keep."""
         generator = np.random.default_rng(seed)
         directions = generator.normal(size=(longest, WIDTH, columns)) / np.sqrt(columns)
-        found = np.zeros((len(self), columns), np.float32)
+        projections = np.zeros((len(self), columns), np.float32)
         starts = np.cumsum(self.lengths) - self.lengths
         for place, direction in enumerate(directions.astype(np.float32)):
             inside = self.lengths > place
-            found[inside] += (self.distinct @ direction)[self.codes[starts[inside] + place]]
-        return found
+            projections[inside] += (self.distinct @ direction)[self.codes[starts[inside] + place]]
+        return projections
 
 
 def _write(row: Array, text: str) -> None:

@@ -89,7 +89,7 @@ class Tilings:
         grouped: dict[bytes, list[int]] = {}
         for i, (start, length) in enumerate(zip(starts.tolist(), told.tolist(), strict=True)):
             grouped.setdefault(key_of[codes[start : start + length]].tobytes(), []).append(i)
-        found, members = [], []
+        groups, members = [], []
         for key, programs in grouped.items():
             words, which = skeleton(tuple(keys[k] for k in np.frombuffer(key, np.int64)))
             own = np.array(programs, np.int64)
@@ -97,17 +97,17 @@ class Tilings:
                 _choices([parsed[c][1] for c in codes[starts[own] + number].tolist()], size)
                 for number, size in zip(which, words.choices, strict=True)
             ]
-            found.append(encode(words, choices, contexts[own]))
+            groups.append(encode(words, choices, contexts[own]))
             members.append(own)
-        return cls(tuple(found), tuple(members))
+        return cls(tuple(groups), tuple(members))
 
     def ragged(self) -> list[Array]:
         """A (rows, WIDTH) program each: the whole, then its primitives."""
-        found: list[Array] = [np.zeros((0, WIDTH), np.float32)] * len(self)
+        programs: list[Array] = [np.zeros((0, WIDTH), np.float32)] * len(self)
         for rows, members in zip(self.groups, self.members, strict=True):
             for own, number in zip(rows, members.tolist(), strict=True):
-                found[number] = own
-        return found
+                programs[number] = own
+        return programs
 
     def flat(self) -> list[Array]:
         """A (1, columns) program each, for models that sum over rows."""
@@ -132,11 +132,11 @@ def flatten(programs: Sequence[Array]) -> list[Array]:
 
 def _told(is_end: NDArray[np.bool_], lengths: Codes) -> Codes:
     """How many primitives of each program come before the first that ends it."""
-    found = lengths.copy()
+    counts = lengths.copy()
     owner = np.repeat(np.arange(len(lengths)), lengths)
     place = np.arange(len(owner)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    np.minimum.at(found, owner[is_end], place[is_end])
-    return found
+    np.minimum.at(counts, owner[is_end], place[is_end])
+    return counts
 
 
 def _choices(values: Sequence[tuple[float, ...]], size: int) -> NDArray[np.float64]:
@@ -359,8 +359,8 @@ class _Summary:
             inner[:, -1:], reduced.sum(axis=1, keepdims=True),
             np.tile([self._vectorized, self._fused, self._cached], (self._programs, 1)),
         ]  # fmt: skip
-        found = np.concatenate(columns, axis=1)
-        return np.pad(found, ((0, 0), (0, _SUMMARY - found.shape[1])))
+        summary = np.concatenate(columns, axis=1)
+        return np.pad(summary, ((0, 0), (0, _SUMMARY - summary.shape[1])))
 
     def _levels(self, splits: Sequence[NDArray[np.float64]], most: int) -> NDArray[np.float64]:
         total = np.zeros((self._programs, most))

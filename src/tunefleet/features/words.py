@@ -174,7 +174,7 @@ END = '["EnterPostproc"'
 @lru_cache(maxsize=1 << 14)
 def skeleton(keys: tuple[str, ...]) -> tuple[Skeleton, tuple[int, ...]]:
     """The words of primitives given without their choices, and of which primitive each one is."""
-    found: list[tuple[Word, int, int]] = []
+    entries: list[tuple[Word, int, int]] = []
     #: Of loops by name: the nest they were taken from, and the level of the split they came from.
     nests: dict[str, int] = {}
     levels: dict[str, int] = {}
@@ -193,10 +193,10 @@ def skeleton(keys: tuple[str, ...]) -> tuple[Skeleton, tuple[int, ...]]:
         if kind == "SampleCategorical":
             word = _listed(word, number, readers.get(str(value[3][:1])))
         if word is not None:
-            found.append((word, number, _chosen(kind, value)))
-    words = _placed([word for word, _, _ in found], [size for _, _, size in found])
-    sizes = tuple(size for _, _, size in found)
-    return Skeleton(words, sizes), tuple(number for _, number, _ in found)
+            entries.append((word, number, _chosen(kind, value)))
+    words = _placed([word for word, _, _ in entries], [size for _, _, size in entries])
+    sizes = tuple(size for _, _, size in entries)
+    return Skeleton(words, sizes), tuple(number for _, number, _ in entries)
 
 
 #: The word of a fetch's width.
@@ -205,13 +205,13 @@ _FETCH = "meta_schedule.cooperative_fetch"
 
 def _readers(values: Sequence[list[Any]]) -> dict[str, str]:
     """Who reads what was sampled from a list: "Split" or an annotation, by the value's name."""
-    found: dict[str, str] = {}
+    readers: dict[str, str] = {}
     for value in values:
         if value[0] == "Split" and isinstance(value[1], list):
-            found |= {str([name]): "Split" for name in value[1][1:]}
+            readers |= {str([name]): "Split" for name in value[1][1:]}
         elif value[0] == "Annotate" and value[2] == [_FETCH]:
-            found |= {str([name]): _FETCH for name in value[1][1:]}
-    return found
+            readers |= {str([name]): _FETCH for name in value[1][1:]}
+    return readers
 
 
 def _listed(word: Word | None, number: int, reader: str | None) -> Word | None:
@@ -269,15 +269,15 @@ def _placed(words: Sequence[Word], sizes: Sequence[int]) -> tuple[Word, ...]:
     parts = max((size for word, size in zip(words, sizes, strict=True)
                  if word.kind == "split" and word.nest == main), default=0)  # fmt: skip
     seen: dict[tuple[int, int], int] = {}
-    found = []
+    placed = []
     for word, size in zip(reversed(words), reversed(sizes), strict=True):
         if word.kind == "split":
             place = seen.get((word.nest, size), 0)
             seen[word.nest, size] = place + 1
             kind = "split" if word.nest != main else "spatial" if size == parts else "reduction"
             word = Word(kind, word.nest, place, word.numbers, word.listed)
-        found.append(word)
-    return tuple(reversed(found))
+        placed.append(word)
+    return tuple(reversed(placed))
 
 
 def numbers_in(value: object) -> Iterator[float]:

@@ -111,22 +111,22 @@ class Hardware:
             "bandwidth_gb_s", "memory_gb", "l1_kib", "l2_kib", "l3_kib", "shared_block_kib",
             "shared_unit_kib", "registers_unit", "warp_size", "tdp_w",
         )  # fmt: skip
-        found: dict[str, float | None] = {name: getattr(self, name) for name in plain}
+        features: dict[str, float | None] = {name: getattr(self, name) for name in plain}
         for prefix, peaks in (
             ("peak", self.peaks_gflops),
             ("tensor", self.tensor_peaks_gflops),
         ):
-            found |= {f"{prefix}_{name}_gflops": peaks.get(name) for name in TYPES}
-        return found
+            features |= {f"{prefix}_{name}_gflops": peaks.get(name) for name in TYPES}
+        return features
 
     def to_json(self) -> dict[str, Any]:
         """Everything, peaks included."""
-        found: dict[str, Any] = {}
+        facts: dict[str, Any] = {}
         for each in fields(self):
             value = getattr(self, each.name)
-            found[each.name] = dict(value) if isinstance(value, Mapping) else value
+            facts[each.name] = dict(value) if isinstance(value, Mapping) else value
         return {
-            **found,
+            **facts,
             "peaks_gflops": self.peaks_gflops,
             "computed_types": self.computed_types,
             "tensor_peaks_gflops": self.tensor_peaks_gflops,

@@ -97,17 +97,17 @@ def machine_facts(read: ReadFile, machine: str, hwcaps: tuple[int, int] = (0, 0)
     text = read("/proc/cpuinfo")
     named = re.search(r"^(?:model name|Model|uarch)\s*:\s*(.+)$", text, re.M)
     flags = re.search(r"^(?:flags|Features|isa)\s*:\s*(.+)$", text, re.M)
-    name, found = named and named[1].strip(), frozenset(flags[1].split() if flags else ())
+    name, features = named and named[1].strip(), frozenset(flags[1].split() if flags else ())
     if machine == "aarch64":
         name = part_name(text) or name
         if any(hwcaps):
-            found = features_of_hwcaps(*hwcaps)
+            features = features_of_hwcaps(*hwcaps)
             if not re.search(r"^CPU implementer", text, re.M):
                 name = ""
     memory = re.search(r"^MemTotal:\s*([0-9]+) kB$", read("/proc/meminfo"), re.M)
     return MachineFacts(
         name or "",
-        found,
+        features,
         _online(read, text),
         _caches(read),
         round(int(memory[1]) / 2**20) if memory else 0,
@@ -136,14 +136,14 @@ def physical_cores(cores: Iterable[int], system: Path = _SYSTEM_CPUS) -> dict[in
 
     A core whose siblings the kernel does not tell is a physical core by itself.
     """
-    found = {}
+    physical = {}
     for core in sorted(cores):
         try:
             listed = (system / f"cpu{core}" / "topology" / "thread_siblings_list").read_text()
-            found[core] = min(parse_cores(listed))
+            physical[core] = min(parse_cores(listed))
         except (OSError, InputError):
-            found[core] = core
-    return found
+            physical[core] = core
+    return physical
 
 
 def machine_layout(
@@ -188,12 +188,12 @@ def _online(read: ReadFile, cpuinfo: str) -> int:
 
 
 def _caches(read: ReadFile) -> tuple[tuple[str, int], ...]:
-    found = {}
+    sizes = {}
     for index in range(_MOST_CACHES):
         folder = f"{_SYSTEM_CPUS}/cpu0/cache/index{index}"
         kind, level, size = (read(f"{folder}/{f}").strip() for f in ("type", "level", "size"))
         if not kind:
             break
         if kind != "Instruction" and size.endswith("K"):
-            found[f"L{level}"] = int(size[:-1]) * 1024
-    return tuple(sorted(found.items()))
+            sizes[f"L{level}"] = int(size[:-1]) * 1024
+    return tuple(sorted(sizes.items()))

@@ -106,7 +106,7 @@ def build_of(instructions: Sequence[Any]) -> list[Any] | None:
 
 def _shaping(instructions: Sequence[Any]) -> list[Any]:
     loops: dict[str, int] = {}
-    found = []
+    steps = []
     for kind, inputs, attributes, outputs in instructions:
         loops.update({name: len(loops) + i for i, name in enumerate(outputs) if name[0] == "l"})
         if kind in _NAMING or (kind == "Annotate" and attributes[0] in _OWN):
@@ -115,5 +115,5 @@ def _shaping(instructions: Sequence[Any]) -> list[Any]:
             loops.get(i, i if i.startswith('"') else "") for i in inputs if isinstance(i, str)
         ]
         parts = attributes[0] if kind == "SamplePerfectTile" else None
-        found.append((kind, shaping, parts, len(outputs)))
-    return found
+        steps.append((kind, shaping, parts, len(outputs)))
+    return steps

@@ -108,7 +108,7 @@ class Location:
         Only the values of the tiles are looked at.
         """
         programs = len(factors[0]) if factors else 0
-        found = np.ones((programs, len(self.options)), dtype=bool)
+        valid = np.ones((programs, len(self.options)), dtype=bool)
         reduced = np.zeros(programs, dtype=bool)
         stopped = np.zeros(programs, dtype=bool)
         for option, (tile, part, reduces) in enumerate(
@@ -119,8 +119,8 @@ class Location:
                 reduced |= long
             else:
                 stopped |= long & reduced
-            found[:, option] = long & ~stopped
-        return found
+            valid[:, option] = long & ~stopped
+        return valid
 
 
 Choice = Tile | Category | Location
@@ -129,8 +129,8 @@ Choice = Tile | Category | Location
 def lowered(picks: Ints, valid: Bools) -> Ints:
     """Each pick, or the next lower option that is valid: what TVM makes of a location."""
     options = np.arange(valid.shape[1])
-    found: Ints = np.where(valid & (options <= picks[:, None]), options, 0).max(axis=1)
-    return found
+    taken: Ints = np.where(valid & (options <= picks[:, None]), options, 0).max(axis=1)
+    return taken
 
 
 def one_of(valid: Bools, rng: np.random.Generator) -> Ints:
@@ -147,8 +147,8 @@ def _any_other(picks: Ints, options: int, rng: np.random.Generator) -> Ints:
 
 
 def _only(matches: Bools) -> int | None:
-    found = np.flatnonzero(matches)
-    return int(found[0]) if len(found) else None
+    places = np.flatnonzero(matches)
+    return int(places[0]) if len(places) else None
 
 
 def _divisors(n: int) -> list[int]:
@@ -176,8 +176,8 @@ def _prime_moves(extent: int, options: Ints) -> tuple[Ints, Ints]:
     digits = len(divisors) ** np.arange(parts - 1, -1, -1)
 
     def keys(rows: Ints) -> Ints:
-        found: Ints = np.searchsorted(divisors, rows) @ digits
-        return found
+        numbers: Ints = np.searchsorted(divisors, rows) @ digits
+        return numbers
 
     known = keys(options)
     sources, targets = [], []

@@ -108,26 +108,26 @@ class DecisionSpace:
         like it. At most two: nearest in the inner tile factors, and in the outermost besides; what
         breaks this task's limits is none.
         """
-        found = [Population.empty(self.choices)]
+        populations = [Population.empty(self.choices)]
         source = TransferSource.parse(trace)
         build = build_of(source.instructions) if source else None
         if source is None or build is None:
-            return found[0]
+            return populations[0]
         for s, sketch in enumerate(self.sketches):
             picks = adapted(source, sketch) if build == self._builds[s] else None
             if picks is not None:
-                found.append(self._population(s, picks[sketch.keeps(picks)]))
-        return Population.concat(found).distinct()
+                populations.append(self._population(s, picks[sketch.keeps(picks)]))
+        return Population.concat(populations).distinct()
 
     def traces(self, population: Population) -> list[str]:
         """The trace of each program as canonical JSON, without postprocessing (`replay.py`)."""
-        found = []
+        traces = []
         for s, picks in zip(population.sketch, population.picks, strict=True):
             sketch = self.sketches[s]
             decisions = sketch.decisions(picks[: len(sketch.choices)])
             made = canonical_json([[i, decision] for i, decision in decisions.items()])
-            found.append(f"[{self._texts[s]},{made}]")
-        return found
+            traces.append(f"[{self._texts[s]},{made}]")
+        return traces
 
     def _picks(self, population: Population, sketch: int, rows: NDArray[np.integer]) -> Ints:
         choices = len(self.sketches[sketch].choices)
@@ -143,6 +143,6 @@ class DecisionSpace:
         for s in range(len(self.sketches)):
             rows = np.flatnonzero(sketch == s)
             if len(rows):
-                found = make(s, rows)
-                picks[rows, : found.shape[1]] = found
+                made = make(s, rows)
+                picks[rows, : made.shape[1]] = made
         return Population(sketch.astype(np.int32), picks)

@@ -45,14 +45,14 @@ def evolve(
 ) -> Ranked:
     """Every program that was scored on the way from `start` and random ones."""
     fresh = space.sample(max(effort.population - len(start), effort.population // 2), rng)
-    found = _ranked([Population.concat([start, fresh]).distinct()], [], score)
+    ranked = _ranked([Population.concat([start, fresh]).distinct()], [], score)
     for _ in range(effort.generations):
-        children = _children(space, found, effort, rng)
-        new = children.not_in(found.population)
+        children = _children(space, ranked, effort, rng)
+        new = children.not_in(ranked.population)
         if not new.any():
             break
-        found = _ranked([children.take(new)], [found], score)
-    return found
+        ranked = _ranked([children.take(new)], [ranked], score)
+    return ranked
 
 
 def _ranked(new: Sequence[Population], before: Sequence[Ranked], score: Score) -> Ranked:
@@ -63,14 +63,14 @@ def _ranked(new: Sequence[Population], before: Sequence[Ranked], score: Score) -
 
 
 def _children(
-    space: DecisionSpace, found: Ranked, effort: Effort, rng: np.random.Generator
+    space: DecisionSpace, ranked: Ranked, effort: Effort, rng: np.random.Generator
 ) -> Population:
     fresh = int(effort.population * _FRESH)
     count = effort.population - fresh
-    rank = np.arange(min(len(found.scores), effort.population))
+    rank = np.arange(min(len(ranked.scores), effort.population))
     chance = 0.5 ** (rank / (_HALF * effort.population))
     drawn = rng.choice(len(rank), size=(2, count), p=chance / chance.sum())
-    parents, others = (found.population.take(numbers) for numbers in drawn)
+    parents, others = (ranked.population.take(numbers) for numbers in drawn)
     crossed = rng.random(count) < _CROSSED
     children = Population.concat(
         [

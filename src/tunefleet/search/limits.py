@@ -44,8 +44,8 @@ class Steps:
     parts: tuple[int, ...]
 
     def of(self, values: Values) -> Ints:
-        found: Ints = values[self.choice][:, list(self.parts)].prod(axis=1)
-        return found
+        steps: Ints = values[self.choice][:, list(self.parts)].prod(axis=1)
+        return steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +91,10 @@ class Amount:
     extents: tuple[Extent, ...]
 
     def of(self, values: Values) -> Ints:
-        found: Ints = math.prod(
+        amounts: Ints = math.prod(
             (extent.of(values) for extent in self.extents), start=np.array([self.each])
         )
-        return found
+        return amounts
 
 
 @dataclass(frozen=True, slots=True)

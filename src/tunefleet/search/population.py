@@ -54,8 +54,8 @@ class Population:
         """One per program, equal for equal decisions."""
         width = self.picks.shape[1] + 1
         table = np.ascontiguousarray(np.column_stack([self.sketch, self.picks]), dtype=np.int32)
-        found: list[bytes] = table.view(f"V{4 * width}").ravel().tolist()
-        return found
+        keys: list[bytes] = table.view(f"V{4 * width}").ravel().tolist()
+        return keys
 
     def not_in(self, other: Population) -> NDArray[np.bool_]:
         """(N,) whether `other`, of the same space, lacks the program."""

@@ -110,7 +110,7 @@ class _Selection:
         settings = self._request.settings
         elites = known.take(np.arange(min(len(known), int(settings.population * _ELITE_SHARE))))
         effort = Effort(settings.population, settings.generations, settings.mutate_probability)
-        found = evolve(
+        evolved = evolve(
             self._space.decisions,
             Population.concat([elites, donated]),
             self._score,
@@ -120,8 +120,8 @@ class _Selection:
         # Of a small batch a random one now and then.
         random_count = int(self._request.batch * settings.random_share + self._rng.random())
         fresh = self._space.decisions.sample(random_count, self._rng)
-        new = found.population.not_in(known)
-        ranked = Ranked(found.population.take(new), found.scores[new])
+        new = evolved.population.not_in(known)
+        ranked = Ranked(evolved.population.take(new), evolved.scores[new])
         unknown = self._of_unknown_forms(known, ranked.population)
         chosen = _spread(ranked.population, self._request.batch - random_count - len(unknown))
         rest = np.setdiff1d(np.arange(len(ranked.population)), chosen)

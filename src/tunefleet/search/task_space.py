@@ -35,8 +35,8 @@ class TaskSpace:
         """Programs of this task after traces of others."""
         return self._joined(map(self.decisions.adapt, traces))
 
-    def _joined(self, found: Iterable[Population]) -> Population:
-        return Population.concat([Population.empty(self.decisions.choices), *found])
+    def _joined(self, populations: Iterable[Population]) -> Population:
+        return Population.concat([Population.empty(self.decisions.choices), *populations])
 
     def _parsed(self, trace: str) -> Population:
         exact = self.decisions.read(trace)

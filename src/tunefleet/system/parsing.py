@@ -101,8 +101,8 @@ def parse(function: Callable[[Sequence[str], IO[bytes]], None], library_bytes: i
     except InputError as error:
         _tell({"what": error.what, "cure": error.cure})
     except Exception as error:
-        found = internal(error)
-        _tell({"bug": found.what, "details": found.details})
+        bug = internal(error)
+        _tell({"bug": bug.what, "details": bug.details})
 
 
 def _tell(words: dict[str, object]) -> None:

@@ -30,10 +30,10 @@ def scratch_folder(purpose: str, parent: Path | None = None) -> tempfile.Tempora
 def _sweep(parent: Path) -> None:
     """Remove what processes that are gone left in a folder; once in a process."""
     for folder in parent.glob("tunefleet-*"):
-        found = _NAME.fullmatch(folder.name)
-        if found is None or found.group(1) != _namespace():
+        match = _NAME.fullmatch(folder.name)
+        if match is None or match.group(1) != _namespace():
             continue  # of a container that shares the folder, whose processes are not seen here
-        if _started(int(found.group(2))) != found.group(3):
+        if _started(int(match.group(2))) != match.group(3):
             shutil.rmtree(folder, ignore_errors=True)
 
 

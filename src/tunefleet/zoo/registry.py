@@ -56,13 +56,13 @@ def content_key(spec: ZooSpec) -> str:
 
 
 def _package_versions(spec: ZooSpec) -> list[str]:
-    found = []
+    versions = []
     for package in CATALOGUE[spec.name].packages:
         try:
-            found.append(f"{package}={metadata.version(package)}")
+            versions.append(f"{package}={metadata.version(package)}")
         except metadata.PackageNotFoundError as exc:
             raise SetupError(
                 f"zoo:{spec.name} needs {package}, which is not installed",
                 cure="pip install tunefleet[zoo]",
             ) from exc
-    return found
+    return versions

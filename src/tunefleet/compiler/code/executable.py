@@ -139,15 +139,15 @@ def time_interleaved(timers: Sequence[Timer], rounds: int, round_s: float) -> li
     estimates = [_estimate(timer) for timer in timers]
     fitting = int(_LONGEST_S / sum(max(round_s, e) for e in estimates))
     rounds = min(rounds, max(3, fitting))
-    found: list[list[float]] = [[] for _ in timers]
+    seconds: list[list[float]] = [[] for _ in timers]
     for _ in range(rounds):
         for index, timer in enumerate(timers):
             if estimates[index] < _LONG_RUN_S:
                 timer(1)  # what another left in the caches is not this one's
             repeats = max(1, math.ceil(round_s / estimates[index]))
             times = sorted(timer(repeats))
-            found[index].append(float(np.median(times[: max(1, len(times) // 4)])))
-    return found
+            seconds[index].append(float(np.median(times[: max(1, len(times) // 4)])))
+    return seconds
 
 
 def _estimate(timer: Timer) -> float:

@@ -63,9 +63,9 @@ def per_store_features(
             _module(workload, definition), target=_target(target), num_threads=1
         )
         candidate = ms.search_strategy.MeasureCandidate(schedule, [])
-        (found,) = extract(context, [candidate])
+        (features,) = extract(context, [candidate])
     except Exception as error:  # TVM raises errors of many kinds for text that does not fit
         raise_mistake(error)
         lines = str(error).strip().splitlines()
         raise ValueError(lines[-1] if lines else type(error).__name__) from error
-    return found
+    return features

@@ -136,7 +136,7 @@ def _shown(spec: FreeInput) -> str:
 
 def _batches(inputs: Sequence[FreeInput]) -> list[str]:
     """Dimensions that are the number of samples by their place and, if they have one, name."""
-    found = []
+    batches = []
     for spec in inputs:
         if not spec.extents or isinstance(spec.extents[0], int):
             continue
@@ -145,8 +145,8 @@ def _batches(inputs: Sequence[FreeInput]) -> list[str]:
         # A vector of unknown length is no batch, unless it says so.
         silent = len(spec.extents) > 1 and (name is None or _MADE_UP.match(name))
         if said or silent:
-            found.append(spec.dim(0))
-    return list(dict.fromkeys(found))
+            batches.append(spec.dim(0))
+    return list(dict.fromkeys(batches))
 
 
 def _check_all_fixed(inputs: Sequence[FreeInput], dims: Mapping[str, int], what: str) -> None:

@@ -143,9 +143,9 @@ def _class(config: Any, what: str) -> Any:
             f"{what}: its {CONFIG_FILE} names no class in architectures",
             cure='add the class that it was saved from, such as "architectures": ["BertModel"]',
         )
-    found = getattr(transformers, str(names[0]), None)
-    if isinstance(found, type) and issubclass(found, transformers.PreTrainedModel):
-        return found
+    architecture = getattr(transformers, str(names[0]), None)
+    if isinstance(architecture, type) and issubclass(architecture, transformers.PreTrainedModel):
+        return architecture
     raise InputError(
         f"{what} is a {str(names[0])[:60]}, which transformers {transformers.__version__} does "
         "not have; code that comes with a model is not run",

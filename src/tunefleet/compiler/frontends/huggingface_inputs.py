@@ -72,17 +72,17 @@ def examples(inputs: Sequence[TensorSpec], config: Any) -> tuple[np.ndarray, ...
     text = config.get_text_config()
     vocabulary = int(getattr(text, "vocab_size", 2))
     padding = getattr(text, "pad_token_id", None)
-    found = []
+    arrays = []
     for spec in inputs:
         if spec.name in _IDS:
             ids = rng.integers(0, vocabulary, spec.shape)
             # Padding would be left out of positions and sums.
-            found.append(np.where(ids == padding, (ids + 1) % vocabulary, ids))
+            arrays.append(np.where(ids == padding, (ids + 1) % vocabulary, ids))
         elif spec.dtype == "int64":
-            found.append(np.ones(spec.shape, "int64"))
+            arrays.append(np.ones(spec.shape, "int64"))
         else:
-            found.append(rng.standard_normal(spec.shape).astype(spec.dtype))
-    return tuple(found)
+            arrays.append(rng.standard_normal(spec.shape).astype(spec.dtype))
+    return tuple(arrays)
 
 
 def _sees(config: Any) -> Any:

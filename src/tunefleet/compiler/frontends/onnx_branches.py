@@ -51,8 +51,8 @@ def _chosen(model: onnx.ModelProto) -> dict[int, bool]:
     if not branches:
         return {}
     values = _Values(model)
-    found = {index: values.condition(nodes[index].input[0]) for index in branches}
-    return {index: condition for index, condition in found.items() if condition is not None}
+    conditions = {index: values.condition(nodes[index].input[0]) for index in branches}
+    return {index: condition for index, condition in conditions.items() if condition is not None}
 
 
 def _branch(node: onnx.NodeProto, name: str) -> onnx.GraphProto:
@@ -91,8 +91,8 @@ class _Values:
             list(known.values()),
         )
         model = helper.make_model(graph, opset_imports=self._model.opset_import)
-        found = attempt(lambda: ReferenceEvaluator(model).run(None, {}))
-        return None if found is None else bool(np.reshape(found[0], -1)[0])
+        outputs = attempt(lambda: ReferenceEvaluator(model).run(None, {}))
+        return None if outputs is None else bool(np.reshape(outputs[0], -1)[0])
 
     def _gather(
         self, name: str, nodes: list[onnx.NodeProto], known: dict[str, onnx.TensorProto]

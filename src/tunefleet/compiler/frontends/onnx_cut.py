@@ -84,19 +84,19 @@ class _Graph:
 
     def between(self, edges: Iterable[Edge]) -> set[int]:
         """The nodes on paths from a producer to its user: they cannot be in another part."""
-        found: set[int] = set()
+        nodes: set[int] = set()
         for source, user in edges:
-            found |= self._after({source}) & self._before({user})
-        return found
+            nodes |= self._after({source}) & self._before({user})
+        return nodes
 
     def cheap_bridges(self, outside: set[int]) -> set[int]:
         """Nodes that lie between outside nodes and are not worth the crossing."""
         inner = (self._after(outside) & self._before(outside)) - outside
-        found: set[int] = set()
+        bridges: set[int] = set()
         for group in self._connected(inner):
             if all(self._nodes[index].cheap for index in group):
-                found |= group
-        return found
+                bridges |= group
+        return bridges
 
     def levels(self, outside: set[int], glued: Sequence[Edge]) -> list[int] | None:
         """The depth of alternation of each node, odd where it is outside; None where glued nodes
@@ -144,11 +144,11 @@ class _Graph:
 
 def _reached(start: set[int], neighbours: Sequence[Sequence[int]]) -> set[int]:
     """What can be reached from nodes, these not counted unless they lie on the way."""
-    found: set[int] = set()
+    reached: set[int] = set()
     stack = [near for index in start for near in neighbours[index]]
     while stack:
         index = stack.pop()
-        if index not in found:
-            found.add(index)
+        if index not in reached:
+            reached.add(index)
             stack += neighbours[index]
-    return found
+    return reached

@@ -270,9 +270,9 @@ def _split(whole: onnx.ModelProto, path: Path) -> OnnxFile:
             onnx.external_data_helper.load_external_data_for_tensor(tensor, str(path.parent))
             tensor.ClearField("external_data")
             tensor.data_location = onnx.TensorProto.DEFAULT
-    found = Weights(path.parent, weights)
-    graph.input.extend(found.value_info(name) for name in weights)
-    return OnnxFile(path, _inlined(model, whole, shown(path)), found)
+    large = Weights(path.parent, weights)
+    graph.input.extend(large.value_info(name) for name in weights)
+    return OnnxFile(path, _inlined(model, whole, shown(path)), large)
 
 
 def _shell(whole: onnx.ModelProto) -> onnx.ModelProto:

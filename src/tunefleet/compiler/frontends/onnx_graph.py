@@ -109,8 +109,10 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
         with self.bb.function("main", params=params):
             with self.bb.dataflow():
                 write()
-                found = [self._tensor(value.name) for value in self._graph.output]
-                result = self.bb.emit_output(found[0] if len(found) == 1 else relax.Tuple(found))
+                outputs = [self._tensor(value.name) for value in self._graph.output]
+                result = self.bb.emit_output(
+                    outputs[0] if len(outputs) == 1 else relax.Tuple(outputs)
+                )
             self.bb.emit_func_output(result)
         return self.bb.get()
 
@@ -176,20 +178,19 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
         expected = self.types.get(name, NOTHING_KNOWN)
         if expected.dtype is None and name in self.types:
             raise Refusal(f"its output {name} is no tensor of numbers")
-        found = _found_type(self._nodes[name])
-        if found is None:
+        made = _found_type(self._nodes[name])
+        if made is None:
             raise Refusal("the shape of its output depends on values")
-        if found.size == 0:
+        if made.size == 0:
             raise Refusal(f"its output {name} is empty")
-        differs = expected.dtype is not None and found.dtype != expected.dtype
+        differs = expected.dtype is not None and made.dtype != expected.dtype
         if expected.shape is not None and not differs:
-            differs = len(found.shape or ()) != len(expected.shape) or any(
-                e not in (UNKNOWN, f)
-                for e, f in zip(expected.shape, found.shape or (), strict=True)
+            differs = len(made.shape or ()) != len(expected.shape) or any(
+                e not in (UNKNOWN, f) for e, f in zip(expected.shape, made.shape or (), strict=True)
             )
         if differs:
-            raise Refusal(f"TVM makes its output {name} {found}, ONNX says {expected}")
-        self.types[name] = found
+            raise Refusal(f"TVM makes its output {name} {made}, ONNX says {expected}")
+        self.types[name] = made
 
     def _is_constant(self, name: str) -> bool:
         return name in self._tensors or name in self._weights

@@ -73,8 +73,8 @@ def _by_onnx(model: onnx.ModelProto) -> onnx.ModelProto:
         # The default is 1, but ONNX infers as if it were 0.
         if node.op_type == "STFT" and all(a.name != "onesided" for a in node.attribute):
             node.attribute.append(onnx.helper.make_attribute("onesided", 1))
-    found = attempt(lambda: onnx.shape_inference.infer_shapes(model, data_prop=True))
-    return model if found is None else found
+    inferred = attempt(lambda: onnx.shape_inference.infer_shapes(model, data_prop=True))
+    return model if inferred is None else inferred
 
 
 def _missing(model: onnx.ModelProto) -> list[str]:

@@ -100,13 +100,13 @@ class _ScanForm:
 
     @classmethod
     def of(cls, node: onnx.NodeProto) -> _ScanForm:
-        found = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-        sequences = int(found["num_scan_inputs"])
+        attrs = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        sequences = int(attrs["num_scan_inputs"])
         carried = len(node.input) - sequences
         outputs = len(node.output) - carried
 
         def listed(name: str, count: int) -> tuple[int, ...]:
-            return tuple(found.get(name) or [0] * count)
+            return tuple(attrs.get(name) or [0] * count)
 
         return cls(
             carried,
@@ -151,9 +151,9 @@ class _Unrolled:
         for index in range(count):
             results = self._round(index, carried)
             carried = results[: len(carried)]
-            for found, result in zip(scans, results[len(carried) :], strict=True):
-                found.append(self._stackable(result, index))
-        self._return(carried, [(found, 0) for found in scans])
+            for scan, result in zip(scans, results[len(carried) :], strict=True):
+                scan.append(self._stackable(result, index))
+        self._return(carried, [(scan, 0) for scan in scans])
 
     def _return(self, carried: list[str], stacks: list[tuple[list[str], int]]) -> None:
         """Writes the outputs of the loop: what was carried to its end, and what its rounds made,

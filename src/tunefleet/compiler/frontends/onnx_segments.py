@@ -157,8 +157,8 @@ def _bytes(array: Array) -> memoryview:
 def flops(node: onnx.NodeProto, types: Mapping[str, ValueType]) -> float:
     """What a node computes, by its shapes: additions and multiplications of products of tensors, 0
     for everything else."""
-    found = [types.get(name, NOTHING_KNOWN) for name in (*node.input, *node.output)]
-    inputs, outputs = found[: len(node.input)], found[len(node.input) :]
+    all_types = [types.get(name, NOTHING_KNOWN) for name in (*node.input, *node.output)]
+    inputs, outputs = all_types[: len(node.input)], all_types[len(node.input) :]
     if not outputs or len(inputs) < 2 or inputs[0].shape is None or inputs[1].shape is None:
         return 0.0
     first, second = inputs[0], inputs[1]

@@ -114,13 +114,13 @@ def failures(
     trials = _trials(model, weights, types, converted)
     if not trials:
         return {}
-    found: dict[int, Refusal] = {}
+    refusals: dict[int, Refusal] = {}
     together = _results(trials, weights, types)
     for position, trial in enumerate(trials):
         reason = together[position] if together is not None else _alone(trial, weights, types)
         if reason:
-            found |= {index: Refusal(reason) for index in trial.indices}
-    return found
+            refusals |= {index: Refusal(reason) for index in trial.indices}
+    return refusals
 
 
 def _trials(
@@ -234,8 +234,8 @@ def _results(
 
 
 def _alone(trial: _Trial, weights: Weights, types: Mapping[str, ValueType]) -> str:
-    found = _results([trial], weights, types)
-    return found[0] if found else ""
+    results = _results([trial], weights, types)
+    return results[0] if results else ""
 
 
 def _joined(trials: Sequence[_Trial], weights: Weights, types: Mapping[str, ValueType]) -> Any:

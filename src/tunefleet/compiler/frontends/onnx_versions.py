@@ -41,7 +41,7 @@ def runtime_limits() -> Limits:
     node = helper.make_node("Identity", ["x"], ["y"])
     value = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1])
     graph = helper.make_graph([node], "probe", [value], [onnx.ValueInfoProto(name="y")])
-    found = []
+    limits = []
     for ir_version, opset, pattern in (
         (MOST_VERSION, 13, r"max supported IR version: (\d+)"),
         (8, MOST_VERSION, r"till opset (\d+)"),
@@ -49,8 +49,8 @@ def runtime_limits() -> Limits:
         imports = [helper.make_opsetid("", opset)]
         probe = helper.make_model(graph, opset_imports=imports, ir_version=ir_version)
         match = re.search(pattern, _refusal(probe))
-        found.append(int(match.group(1)) if match else None)
-    return Limits(*found)
+        limits.append(int(match.group(1)) if match else None)
+    return Limits(*limits)
 
 
 def _refusal(model: onnx.ModelProto) -> str:

@@ -146,13 +146,13 @@ class TorchReference:
         try:
             with torch.no_grad():
                 outputs = pytree.tree_leaves(module(*args, **kwargs))
-                found = [o.detach().clone() for o in outputs if isinstance(o, torch.Tensor)]
+                copies = [o.detach().clone() for o in outputs if isinstance(o, torch.Tensor)]
                 for (buffer, value), version in zip(saved, versions, strict=True):
                     if buffer._version != version:
                         buffer.copy_(value)
         finally:
             torch.set_num_threads(before)
-        return [output.contiguous().numpy() for output in found]
+        return [output.contiguous().numpy() for output in copies]
 
     def bound(self, inputs: Sequence[np.ndarray], threads: int) -> Callable[[], object]:
         import torch
@@ -270,7 +270,7 @@ def _output_specs(
     from tunefleet.compiler.frontends.torch_import import user_outputs
 
     leaves = user_outputs(program)
-    found = []
+    specs = []
     for place, name in names.items():
         value = leaves[place].meta["val"]
         shape = tuple(e if isinstance(e, int) else UNKNOWN for e in value.shape)
@@ -284,5 +284,5 @@ def _output_specs(
             raise InputError(
                 f"{what}: output {name} is empty: {shape}", cure="choose larger inputs"
             )
-        found.append(TensorSpec(name, shape, dtype))
-    return tuple(found)
+        specs.append(TensorSpec(name, shape, dtype))
+    return tuple(specs)

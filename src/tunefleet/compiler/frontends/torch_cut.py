@@ -45,25 +45,25 @@ class CannotCutError(Exception):
 def depths(nodes: Sequence[Node], outside: dict[Node, str]) -> dict[Node, int]:
     """The depth of every node; odd ones are outside. `outside` gets those that follow from a
     value-dependent shape."""
-    found: dict[Node, int] = {}
+    depth: dict[Node, int] = {}
     for node in nodes:
-        if node.target is operator.getitem and node.all_input_nodes[0] in found:
+        if node.target is operator.getitem and node.all_input_nodes[0] in depth:
             source = node.all_input_nodes[0]
-            found[node] = found[source]
+            depth[node] = depth[source]
             if source in outside:
                 outside[node] = outside[source]
             continue
-        before = [found.get(operand, 0) for operand in node.all_input_nodes]
+        before = [depth.get(operand, 0) for operand in node.all_input_nodes]
         if max(before, default=0) >= _LAST or _unknown(node):
-            found[node] = _LAST + 1
+            depth[node] = _LAST + 1
             outside.setdefault(node, "a shape depends on values")
             continue
         side = 1 if node in outside else 0
-        found[node] = max((d if d % 2 == side else d + 1 for d in before), default=side)
-        if found[node] % 2 != side:
-            found[node] += 1
-    _sink(nodes, outside, found)
-    return found
+        depth[node] = max((d if d % 2 == side else d + 1 for d in before), default=side)
+        if depth[node] % 2 != side:
+            depth[node] += 1
+    _sink(nodes, outside, depth)
+    return depth
 
 
 def parts(
@@ -74,11 +74,11 @@ def parts(
     by_depth: dict[int, list[Node]] = {}
     for node in nodes:
         by_depth.setdefault(depth[node], []).append(node)
-    found: list[list[Node] | Outside] = []
+    ordered: list[list[Node] | Outside] = []
     for level in sorted(by_depth):
         group = by_depth[level]
-        found.append(_outside(group, outside, results, constants) if level % 2 else group)
-    return found
+        ordered.append(_outside(group, outside, results, constants) if level % 2 else group)
+    return ordered
 
 
 def save(part: Outside, constants: dict[Node, Any], module: GraphModule, folder: Path) -> Segment:

@@ -150,8 +150,8 @@ def _relax(
                 else:
                     for node in part:
                         env[node] = translator.convert(node)
-            found = [env[node] for node in results]
-            whole = builder.emit_output(found[0] if len(found) == 1 else relax.Tuple(found))
+            outputs = [env[node] for node in results]
+            whole = builder.emit_output(outputs[0] if len(outputs) == 1 else relax.Tuple(outputs))
         builder.emit_func_output(whole)
     return builder.get()
 

@@ -64,14 +64,14 @@ def refusals(
     program: ExportedProgram, values: dict[Node, torch.Tensor], trial: Trial
 ) -> dict[Node, str]:
     """Why each node that depends on the inputs and cannot be compiled cannot."""
-    found = {}
+    reasons = {}
     for node in program.graph.nodes:
         if node.op != "call_function" or node in values:
             continue
         refusal = trial.refusal(node, values)
         if refusal is not None:
-            found[node] = refusal
-    return found
+            reasons[node] = refusal
+    return reasons
 
 
 def _table(program: ExportedProgram) -> dict[Any, Any]:

@@ -174,11 +174,11 @@ def _shapes(given: Mapping[str, Any], dynamic: Dynamic, what: str) -> dict[str, 
         return None
     known = [name for name, value in given.items() if isinstance(value, torch.Tensor)]
     dims: dict[str, Any] = {}
-    found: dict[str, Any] = dict.fromkeys(given)
+    shapes: dict[str, Any] = dict.fromkeys(given)
     for name, axes in dynamic.items():
         if name not in known:
             raise InputError(f"{what} has no input {name}", cure=f"its inputs: {listed(known)}")
-        found[name] = {}
+        shapes[name] = {}
         for axis, dim in axes.items():
             if not isinstance(axis, int) or not 0 <= axis < given[name].dim():
                 raise InputError(
@@ -189,8 +189,8 @@ def _shapes(given: Mapping[str, Any], dynamic: Dynamic, what: str) -> dict[str, 
                 raise InputError(f"{what}: {dim!r} is no name", cure="use letters, digits and _")
             if isinstance(dim, str):
                 dim = dims.setdefault(dim, torch.export.Dim(dim))
-            found[name][axis] = dim
-    return found
+            shapes[name][axis] = dim
+    return shapes
 
 
 def _export(
@@ -239,13 +239,13 @@ def _check_outputs(program: ExportedProgram, what: str) -> None:
 def _names(program: ExportedProgram, shapes: dict[str, Any] | None) -> dict[str, str]:
     """What each symbol of the program was called by the user."""
     nodes = {n.name: n for n in program.graph.nodes if n.op == "placeholder"}
-    found = {}
+    names = {}
     for name, axes in (shapes or {}).items():
         for axis, dim in (axes or {}).items():
             extent = nodes[name].meta["val"].shape[axis] if name in nodes else 0
             if not isinstance(extent, int) and hasattr(dim, "__name__"):
-                found[str(extent.node.expr)] = str(dim.__name__)
-    return found
+                names[str(extent.node.expr)] = str(dim.__name__)
+    return names
 
 
 def _digest(program: ExportedProgram, names: Mapping[str, str]) -> str:

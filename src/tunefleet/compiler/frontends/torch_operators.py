@@ -75,10 +75,10 @@ def _any_or_all(function: Any) -> Operator:
             truth = t.env[node.args[0]]
         before, t.env[node.args[0]] = t.env[node.args[0]], truth
         try:
-            found = reduce(t, node)
+            reduced = reduce(t, node)
         finally:
             t.env[node.args[0]] = before
-        return t.block_builder.emit(op.astype(found, "bool"))
+        return t.block_builder.emit(op.astype(reduced, "bool"))
 
     return convert
 

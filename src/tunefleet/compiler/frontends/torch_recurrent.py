@@ -82,8 +82,8 @@ def _layers(
                 for state in states
             ),
         )
-        output, *found = emit(builder, layer, x, numbers)
-        for results, result in zip(last, found, strict=False):
+        output, *finals = emit(builder, layer, x, numbers)
+        for results, result in zip(last, finals, strict=False):
             results.append(result)
         turned = builder.emit(op.permute_dims(output, [0, 2, 1, 3]))
         x = builder.emit(op.reshape(turned, (steps, batch, directions * hidden)))

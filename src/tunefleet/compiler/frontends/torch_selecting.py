@@ -77,8 +77,10 @@ def _index_put(t: Any, node: Node) -> Any:
         numbers = op.reshape(op.broadcast_to(where, chosen), [math.prod(chosen), 1])
         put = op.scatter_nd(old, numbers, new, "add" if accumulate else "update")
     order = axes + rest
-    found = op.reshape(put, [shape[a] for a in order])
-    return t.block_builder.emit(op.permute_dims(found, [order.index(a) for a in range(len(shape))]))
+    shaped = op.reshape(put, [shape[a] for a in order])
+    return t.block_builder.emit(
+        op.permute_dims(shaped, [order.index(a) for a in range(len(shape))])
+    )
 
 
 def _mask(t: Any, node: Node) -> Any:

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 def leaves_of(program: ExportedProgram) -> list[tuple[str, Any]]:
     """(name, value) of every leaf of the arguments, in order; the value is None for a tensor, and a
     one-element tuple of the constant for what the export fixed."""
-    found: list[tuple[str, Any]] = []
+    leaves: list[tuple[str, Any]] = []
     for spec in program.graph_signature.input_specs:
         if spec.kind is not InputKind.USER_INPUT:
             continue
         constant = isinstance(spec.arg, ConstantArgument)
-        found.append((spec.arg.name, (spec.arg.value,) if constant else None))
-    return found
+        leaves.append((spec.arg.name, (spec.arg.value,) if constant else None))
+    return leaves
 
 
 def arguments(program: ExportedProgram, tensors: Sequence[Any]) -> tuple[Any, Any]:
@@ -81,7 +81,7 @@ def user_inputs(
 ) -> tuple[FreeInput, ...]:
     """The tensors among the arguments; constants are dropped. Raises InputError for others."""
     values = {n.name: n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"}
-    found = []
+    inputs = []
     for spec in program.graph_signature.input_specs:
         if spec.kind is not InputKind.USER_INPUT or isinstance(spec.arg, ConstantArgument):
             continue
@@ -96,8 +96,8 @@ def user_inputs(
         extents = tuple(
             e if isinstance(e, int) else dimensions.names[str(e.node.expr)] for e in value.shape
         )
-        found.append(FreeInput(name, extents, _dtype(value, name, what)))
-    return tuple(found)
+        inputs.append(FreeInput(name, extents, _dtype(value, name, what)))
+    return tuple(inputs)
 
 
 def fix(
@@ -168,14 +168,14 @@ def saved_inputs(program: ExportedProgram, fixed: FixedInputs) -> tuple[np.ndarr
 
 def _ranges(program: ExportedProgram, dimensions: Dimensions) -> dict[str, tuple[int, float]]:
     """The smallest and the largest value of each symbol and derived dimension, by its name."""
-    found = {}
+    ranges = {}
     for symbol, values in program.range_constraints.items():
         high = float(values.upper)
-        found[dimensions.names.get(str(symbol), str(symbol))] = (
+        ranges[dimensions.names.get(str(symbol), str(symbol))] = (
             int(values.lower),
             high if high < 2**31 else math.inf,
         )
-    return found
+    return ranges
 
 
 def _defaults(

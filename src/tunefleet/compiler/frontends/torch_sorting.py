@@ -21,8 +21,8 @@ def _first(t: Any, x: Any, axis: Any, count: int | None, *, largest: bool) -> li
     if not extents:
         return [x, relax.const(0, "int64")]
     k = extents[int(axis)] if count is None else count
-    found = t.block_builder.emit(op.topk(x, k, int(axis), "both", largest, "int64"))
-    return [t.block_builder.emit(relax.TupleGetItem(found, i)) for i in range(2)]
+    both = t.block_builder.emit(op.topk(x, k, int(axis), "both", largest, "int64"))
+    return [t.block_builder.emit(relax.TupleGetItem(both, i)) for i in range(2)]
 
 
 def _top(t: Any, node: Node) -> list[Any]:

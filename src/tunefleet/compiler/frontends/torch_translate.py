@@ -193,10 +193,10 @@ def _check(result: Any, value: torch.Tensor) -> None:
     ):
         raise CannotConvertError("TVM does not know the shape of its result")
     extents = [int(e) if isinstance(e, int | tvm.tirx.IntImm) else None for e in result.ty.shape]
-    found = (extents, str(result.ty.dtype))
-    if found != ([int(e) for e in value.shape], str(expected.dtype)):
+    made = (extents, str(result.ty.dtype))
+    if made != ([int(e) for e in value.shape], str(expected.dtype)):
         raise CannotConvertError(
-            f"TVM makes {found[1]}{found[0]} of it, torch {expected.dtype}{list(value.shape)}"
+            f"TVM makes {made[1]}{made[0]} of it, torch {expected.dtype}{list(value.shape)}"
         )
 
 

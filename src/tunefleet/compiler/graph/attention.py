@@ -129,18 +129,20 @@ class _Graph:
         if value is None or not shape or shape[-1] != extent or str(var.ty.dtype) != "float32":
             return False
         if name == _MATMUL:
-            found = len(_shape(value.args[1])) >= 2
+            from_product = len(_shape(value.args[1])) >= 2
         elif name == _RESHAPE:
-            found = self._before(value.args[0], extent, inside)
+            from_product = self._before(value.args[0], extent, inside)
         elif name in _ELEMENTWISE:
             scores = [a for a in value.args if isinstance(a, relax.Var) and a in self.values]
-            found = any([self._before(each, extent, inside) for each in scores])
-            found = found and all(_can_pad(a, extent) for a in value.args if a not in inside)
+            from_product = any([self._before(each, extent, inside) for each in scores])
+            from_product = from_product and all(
+                _can_pad(a, extent) for a in value.args if a not in inside
+            )
         else:
-            found = False
-        if found:
+            from_product = False
+        if from_product:
             inside.add(var)
-        return found
+        return from_product
 
     def _keeps_infinity(self, var: Any) -> bool:
         """Whether minus infinity goes through it: sums, and products with positive numbers."""

@@ -30,10 +30,10 @@ def direct(function: Any) -> Any:
 def forms(module: Any) -> list[Any]:
     """Modules whose only function is `main`: the program as it is, and its other form if any."""
     function = module["main"]
-    found = [direct(function)]
+    functions = [direct(function)]
     if function.attrs and _OTHER in function.attrs:
-        found.append(function.attrs[_OTHER].with_attr("global_symbol", "main"))
-    return [tvm.IRModule({"main": each}) for each in found]
+        functions.append(function.attrs[_OTHER].with_attr("global_symbol", "main"))
+    return [tvm.IRModule({"main": each}) for each in functions]
 
 
 def form_of(module: Any, trace: str) -> Any:
@@ -57,12 +57,12 @@ def with_forms(mod: Any, other: Any) -> Any:
         weights = [call.args[1].fields[i] for i in _changed(mod[gvar], theirs)]
         constant = all(isinstance(weight, tvm.ir.GenericConst) for weight in weights)
         chosen[gvar] = theirs if weights and constant and chosen.get(gvar, theirs) else None
-    found = mod.clone()
+    clone = mod.clone()
     for gvar, theirs in chosen.items():
         if theirs is not None:
             attribute = theirs.with_attr("tirx.noalias", True)
-            found.update_func(gvar, mod[gvar].with_attr(_OTHER, attribute))
-    return found
+            clone.update_func(gvar, mod[gvar].with_attr(_OTHER, attribute))
+    return clone
 
 
 def _signature(call: Any) -> tuple[int, str]:
@@ -100,11 +100,11 @@ def with_transformed_weights(mod: Any, before: Mapping[str, Any]) -> Any:
     }
     if not changed:
         return mod
-    found = mod.clone()
+    clone = mod.clone()
     for gvar, function in mod.functions_items():
         if isinstance(function, relax.Function):
-            found.update_func(gvar, _Transformed(changed).visit_expr(function))
-    return found
+            clone.update_func(gvar, _Transformed(changed).visit_expr(function))
+    return clone
 
 
 @relax.expr_functor.mutator

@@ -37,10 +37,10 @@ def prepare(mod: Any, target: Any) -> Any:
         mod = transform.ConvertLayout(_LAYOUT)(mod)
         mod = transform.CanonicalizeBindings()(mod)
         mod = pad_attention(simplify(mod))
-        found = _fused(mod, legalize())
+        prepared = _fused(mod, legalize())
         if any(winograd.pays(call) for call in _convolutions(mod)):
-            found = with_forms(found, _fused(mod, legalize(fewer_products=True)))
-        return found
+            prepared = with_forms(prepared, _fused(mod, legalize(fewer_products=True)))
+        return prepared
 
 
 def _fused(mod: Any, legalized: Any) -> Any:

@@ -143,9 +143,9 @@ def emit(builder: Any, layer: Layer, x: Any, numbers: Numbers) -> tuple[Any, Any
             given[name] = getattr(numbers, name)
     from tunefleet.compiler.graph.recurrence_loop import call_layer
 
-    found = builder.emit(call_layer(builder, layer, given))
-    results = [builder.emit(relax.TupleGetItem(found, i)) for i in range(2)]
-    cell = builder.emit(relax.TupleGetItem(found, 2)) if layer.operator == "LSTM" else None
+    outputs = builder.emit(call_layer(builder, layer, given))
+    results = [builder.emit(relax.TupleGetItem(outputs, i)) for i in range(2)]
+    cell = builder.emit(relax.TupleGetItem(outputs, 2)) if layer.operator == "LSTM" else None
     return results[0], results[1], cell
 
 

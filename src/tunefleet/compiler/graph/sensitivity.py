@@ -25,15 +25,15 @@ _COARSEST = ("bfloat16", "float16", "float32")
 
 def coarsest_type(mod: Any) -> str:
     """The float type of fewest digits that a Relax module computes in: a type's name."""
-    found: set[str] = set()
+    types: set[str] = set()
 
     def visit(node: Any) -> None:
         ty = node.ty if isinstance(node, relax.Expr) else None
         if isinstance(ty, relax.TensorType):
-            found.add(str(ty.dtype))
+            types.add(str(ty.dtype))
 
     relax.analysis.post_order_visit(mod["main"], visit)
-    return next((name for name in _COARSEST if name in found), "float32")
+    return next((name for name in _COARSEST if name in types), "float32")
 
 
 def nudged(inputs: Sequence[NDArray[Any]], float_type: str, steps: int = 1) -> list[NDArray[Any]]:

@@ -20,16 +20,16 @@ relax = tvm.relax
 def extract_tasks(mod: Any, target: Target) -> list[WeightedTask]:
     """The tasks of a prepared module, ranked by their share of its FLOPs."""
     weights = call_counts(mod)
-    found: dict[str, WeightedTask] = {}
+    tasks: dict[str, WeightedTask] = {}
     for gvar, function in mod.functions_items():
         name = str(gvar.name_hint)
         if not isinstance(function, tvm.tirx.PrimFunc) or name not in weights:
             continue
         task = _task(name, function, target)
-        known = found.get(task.task_id)
+        known = tasks.get(task.task_id)
         weight = weights[name] + (known.weight if known else 0)
-        found[task.task_id] = WeightedTask(known.task if known else task, weight)
-    return rank(list(found.values()))
+        tasks[task.task_id] = WeightedTask(known.task if known else task, weight)
+    return rank(list(tasks.values()))
 
 
 def call_counts(mod: Any) -> dict[str, int]:

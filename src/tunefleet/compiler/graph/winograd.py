@@ -72,10 +72,10 @@ def fitting(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
 def transformed(weight: NDArray[np.float32]) -> NDArray[np.float32]:
     """HWIO -> [36, I, O]."""
     points = np.array(_POINTS)
-    found: NDArray[np.float64] = np.einsum(
+    products: NDArray[np.float64] = np.einsum(
         "eh,fw,hwio->efio", points, points, weight.astype(np.float64)
     )
-    return found.reshape(_PRODUCTS, *weight.shape[2:]).astype(np.float32)
+    return products.reshape(_PRODUCTS, *weight.shape[2:]).astype(np.float32)
 
 
 def convolution(data: Any, weight: Any, padding: Sequence[int]) -> Any:

@@ -44,15 +44,15 @@ def limits_of(
     """
     nests = _Nests.read(sketch)
     blocks = _blocks(module, open_trace, sketch)
-    found: list[Limit] = []
+    limits: list[Limit] = []
     shared: list[Amount] = []
     for nest in nests:
         threads = Amount(1, tuple(Steps(c, (p,)) for c, p in nest.bound(_PARALLEL)))
         most = min(nest.most_threads, target.threads_per_block)
-        found.append(Limit("threads", nest.least_threads, most, (threads,)))
+        limits.append(Limit("threads", nest.least_threads, most, (threads,)))
         if nest.pipelined:
             steps = Amount(1, tuple(Steps(c, (p,)) for c, p in nest.pipelined))
-            found.append(Limit("steps to overlap", 2, _ANY, (steps,)))
+            limits.append(Limit("steps to overlap", 2, _ANY, (steps,)))
         block = blocks.get(nest.block)
         if block is not None:
             shared += [
@@ -60,8 +60,8 @@ def limits_of(
                 for read, loop in nest.fetches.items()
             ]
     if shared:
-        found.append(Limit("shared memory", 0, target.shared_memory_bytes, tuple(shared)))
-    return tuple(found)
+        limits.append(Limit("shared memory", 0, target.shared_memory_bytes, tuple(shared)))
+    return tuple(limits)
 
 
 @dataclass

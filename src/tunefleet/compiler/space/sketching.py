@@ -133,13 +133,13 @@ def _probes(module: Any, open_trace: Any, sketch: Sketch, count: int, asked: int
     rng = np.random.default_rng(_PROBES)
     draws = [sketch.sample(count, rng) for _ in range(_DRAWS)]
     told = [np.unique(np.hstack(sketch.values(draw)), axis=1).shape[1] for draw in draws]
-    found: list[_Probe] = []
+    probes: list[_Probe] = []
     for picks in draws[int(np.argmax(told))]:
         decisions = {i: d for i, d in sketch.decisions(picks).items() if i not in located}
         seed = int(rng.integers(2**30, 2**31 - 1))
         with contextlib.suppress(Exception):  # one that TVM rejects has nothing to tell
-            found.append(_Probe(module, open_trace, decisions, seed, len(found) < asked))
-    return found
+            probes.append(_Probe(module, open_trace, decisions, seed, len(probes) < asked))
+    return probes
 
 
 def _valid_locations(schedule: Any, block: Any) -> tuple[int, ...]:
@@ -147,15 +147,15 @@ def _valid_locations(schedule: Any, block: Any) -> tuple[int, ...]:
 
     It takes the next lower one for any that it would not: so ask downwards from the highest.
     """
-    found: list[int] = []
+    locations: list[int] = []
     wanted = 2**20
     while True:
         schedule.sample_compute_location(block, decision=wanted)
         trace = schedule.trace
         taken = int(trace.decisions[trace.insts[-1]])
-        if found and taken >= found[-1]:
-            return tuple(reversed(found))
-        found.append(taken)
+        if locations and taken >= locations[-1]:
+            return tuple(reversed(locations))
+        locations.append(taken)
         wanted = taken - 1
 
 
@@ -286,13 +286,13 @@ def _by_rule(
     places = [(-2, -1, 0, False)] * inline + [(-1, -1, 0, False)]
     for i in range(last + 1):
         extents = [nest.extents[i] for nest in nests]
-        found = nests[0].parts[i]
-        if found is None and len(set(extents)) > 1:
-            found = next((key for key, values in factors.items() if values == extents), None)
-            if found is None:
+        factor = nests[0].parts[i]
+        if factor is None and len(set(extents)) > 1:
+            factor = next((key for key, values in factors.items() if values == extents), None)
+            if factor is None:
                 return None
-        if found is not None:
-            places.append((i, choice_at[found[0]], found[1], reduces[i]))
+        if factor is not None:
+            places.append((i, choice_at[factor[0]], factor[1], reduces[i]))
         elif extents[0] > 1:
             places.append((i, -1, 0, reduces[i]))
     options, tile, part, inside = zip(*places, strict=True)

@@ -68,8 +68,8 @@ def _through_float32(name: str, make: Callable[[Any], Any]) -> Callable[[Any], A
         if kind == "float64":
             return _libm(name, x)
         wide = x if kind == "float32" else x.astype(f"float32{lanes}")
-        found = _libm(name, wide) if _calls_functions(x) else make(wide)
-        return found if kind == "float32" else found.astype(str(call.ty))
+        result = _libm(name, wide) if _calls_functions(x) else make(wide)
+        return result if kind == "float32" else result.astype(str(call.ty))
 
     return lower
 
@@ -161,7 +161,7 @@ def _clipped(x: Any, low: float, high: float) -> Any:
 
 
 def _polynomial(x: Any, coefficients: Sequence[float]) -> Any:
-    found: Any = coefficients[-1]
+    total: Any = coefficients[-1]
     for coefficient in reversed(coefficients[:-1]):
-        found = found * x + coefficient
-    return found
+        total = total * x + coefficient
+    return total

@@ -134,7 +134,7 @@ _CUDA_OPTIONS = ("arch", *LIMITS, *(f"host-{name}" for name in _CPU_OPTIONS))
 
 
 def _options(text: str, words: Sequence[str], known: Sequence[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     for word in words:
         match = re.fullmatch(r"-([\w-]+)=(\S+)", word)
         if match is None or match.group(1) not in known:
@@ -143,8 +143,8 @@ def _options(text: str, words: Sequence[str], known: Sequence[str]) -> dict[str,
                 cure="write native, a processor name, 'llvm -mcpu=NAME [-mattr=+a,-b]', "
                 "or cuda/sm_80",
             )
-        found[match.group(1)] = match.group(2)
-    return found
+        options[match.group(1)] = match.group(2)
+    return options
 
 
 def _number(text: str, option: str, value: str) -> int:
@@ -236,5 +236,5 @@ def target_json(target: Target) -> dict[str, Any]:
     """The target as TVM writes it into its own logs."""
     from tunefleet.compiler.toolchain.programs import plain
 
-    found: dict[str, Any] = plain(to_tvm(target).export())
-    return found
+    exported: dict[str, Any] = plain(to_tvm(target).export())
+    return exported

@@ -31,11 +31,11 @@ class CudaError(Exception):
 @lru_cache(maxsize=1)
 def find_nvcc() -> str | None:
     """The path of nvcc, None where it is not installed."""
-    found = shutil.which("nvcc")
+    on_path = shutil.which("nvcc")
     package = importlib.util.find_spec("nvidia")
     folders = (package.submodule_search_locations if package else None) or ()
     packaged = (Path(folder) / _PACKAGED for folder in folders)
-    return found or next((str(path) for path in packaged if path.is_file()), None)
+    return on_path or next((str(path) for path in packaged if path.is_file()), None)
 
 
 def need_nvcc() -> str:
@@ -57,8 +57,8 @@ def nvcc_version() -> str:
         ).stdout
     except (OSError, subprocess.CalledProcessError) as error:
         raise SetupError(f"nvcc does not run: {error}", cure="reinstall CUDA's compiler") from error
-    found = re.search(r"\bV(\d+\.\d+\.\d+)", told)
-    return found.group(1) if found else "unknown"
+    match = re.search(r"\bV(\d+\.\d+\.\d+)", told)
+    return match.group(1) if match else "unknown"
 
 
 def compile_cubin(source: str, arch: str) -> bytes:

@@ -122,10 +122,10 @@ def _extreme(function: Any) -> Rule:
     """TVM joins the inputs first, which takes equal ranks."""
 
     def convert(node: Node) -> Any:
-        found = node.inputs[0]
+        extreme = node.inputs[0]
         for x in node.inputs[1:]:
-            found = node.emit(function(found, x))
-        return found
+            extreme = node.emit(function(extreme, x))
+        return extreme
 
     return convert
 
@@ -197,8 +197,8 @@ def _top_k(node: Node) -> Any:
     axis, largest = int(node.attrs.get("axis", -1)), bool(node.attrs.get("largest", 1))
     if not count:
         raise NotImplementedError("TopK of no elements")
-    found = node.emit(op.topk(node.inputs[0], count, axis, "both", largest, "int64"))
-    return [node.emit(relax.TupleGetItem(found, i)) for i in range(2)]
+    both = node.emit(op.topk(node.inputs[0], count, axis, "both", largest, "int64"))
+    return [node.emit(relax.TupleGetItem(both, i)) for i in range(2)]
 
 
 def _one_hot(node: Node) -> Any:
