@@ -53,7 +53,7 @@ def find_logs(paths: Iterable[Path], format: str | None = None) -> Logs:
 
     A file that is named must be a log; others in a folder are skipped. Raises InputError.
     """
-    found: dict[Path, str] = {}
+    formats: dict[Path, str] = {}
     skipped: list[Path] = []
     for path in paths:
         if path.is_dir():
@@ -65,10 +65,10 @@ def find_logs(paths: Iterable[Path], format: str | None = None) -> Logs:
                 if name is None or (format is not None and name != format):
                     skipped.append(file)
                 else:
-                    found.setdefault(file, name)
+                    formats.setdefault(file, name)
         else:
-            found.setdefault(path, format or _format_of(path))
-    return Logs(tuple(found.items()), tuple(skipped))
+            formats.setdefault(path, format or _format_of(path))
+    return Logs(tuple(formats.items()), tuple(skipped))
 
 
 def _format_of(path: Path) -> str:

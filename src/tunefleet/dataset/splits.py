@@ -156,8 +156,8 @@ def _measured_on(rows: Rows, name: str) -> Mask:
 
 def processor(target: str) -> str:
     """`haswell` of `llvm -mcpu=haswell` and of `{"mcpu":"haswell"}`, or ""."""
-    found = re.search(r'mcpu(?:=|"\s*:\s*")([\w.+-]+)', target)
-    return found[1] if found else ""
+    match = re.search(r'mcpu(?:=|"\s*:\s*")([\w.+-]+)', target)
+    return match[1] if match else ""
 
 
 def by_network(
@@ -247,12 +247,12 @@ def networks_by_log(rows: Rows) -> dict[str, set[str]]:
 
     Logs are mostly one of each network; runs of the same name in several folders are one network.
     """
-    found: dict[str, set[str]] = {}
+    workloads: dict[str, set[str]] = {}
     pairs = np.unique(np.stack([rows.source.codes, rows.workload.codes]), axis=1)
     for source, workload in pairs.T.tolist():
         name = re.split(r"[\\/]", rows.source.names[source])[-1].partition(".")[0]
-        found.setdefault(name, set()).add(rows.workload.names[workload])
-    return found
+        workloads.setdefault(name, set()).add(rows.workload.names[workload])
+    return workloads
 
 
 def _is_networks(value: object) -> bool:

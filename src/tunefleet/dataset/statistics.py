@@ -121,10 +121,10 @@ def statistics(
     batches: Iterable[pa.RecordBatch], hardware: HardwareTable | None = None
 ) -> dict[str, Any]:
     """The statistics of all records in `batches` as `tunefleet-dataset-stats/1`."""
-    found = DatasetStatistics()
+    totals = DatasetStatistics()
     for batch in batches:
-        found.add(batch)
-    return found.to_json(hardware)
+        totals.add(batch)
+    return totals.to_json(hardware)
 
 
 def _by_format(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
