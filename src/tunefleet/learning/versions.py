@@ -93,13 +93,13 @@ def publish(
 
 def toolchain() -> dict[str, str]:
     """Versions of Python and of the libraries that are installed."""
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for name in _LIBRARIES:
         try:
-            found[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def _limits(origin: Origin, tested: Sequence[DeviceMetrics]) -> str:
