@@ -48,9 +48,9 @@ def run(place: Workplace, request: StepRequest) -> tuple[Measured, tuple[Remark,
     remarks: list[Remark] = []
     comparisons: list[Comparison] = []
     for variant, inputs in enumerate(expectation.inputs):
-        found = _compared(prepared, module, inputs, place, rounds, variant, remarks)
-        if found is not None:
-            comparisons.append(found)
+        comparison = _compared(prepared, module, inputs, place, rounds, variant, remarks)
+        if comparison is not None:
+            comparisons.append(comparison)
     if len(comparisons) < len(expectation.inputs):
         comparisons = []
     warnings = dict.fromkeys(each.warning for each in comparisons if each.warning)
