@@ -26,7 +26,7 @@ class Logs:
 
 
 @dataclass
-class Imported:
+class ImportCounts:
     """What an import did; counts by format where there is more than one."""
 
     logs: int = 0
@@ -90,13 +90,13 @@ def _format_in_folder(path: Path) -> str | None:
 
 def import_logs(
     logs: Logs, device: str, out: Path, *, strict: bool = False, on_bad: OnBad | None = None
-) -> Imported:
+) -> ImportCounts:
     """Read logs of one device into a Parquet file, which appears when it is complete.
 
     Bad lines are counted and go to `on_bad`; with `strict` the first is an InputError.
     """
     started = time.perf_counter()
-    done = Imported(logs=len(logs.found), skipped=len(logs.skipped))
+    done = ImportCounts(logs=len(logs.found), skipped=len(logs.skipped))
 
     def count(bad: codecs.BadLine) -> None:
         done.bad_lines += 1
@@ -115,7 +115,7 @@ def import_logs(
 
 
 def _batches(
-    logs: Sequence[tuple[Path, str]], device: str, strict: bool, on_bad: OnBad, done: Imported
+    logs: Sequence[tuple[Path, str]], device: str, strict: bool, on_bad: OnBad, done: ImportCounts
 ) -> Iterator[pa.RecordBatch]:
     for path, format in logs:
         for batch in codecs.read(path, device=device, format=format, strict=strict, on_bad=on_bad):

@@ -29,7 +29,7 @@ class TaskKey(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Records:
+class RecordColumns:
     """A row per record, 34 bytes each: what medians and duplicates need.
 
     `program` is a hash of task and primitives, `record` of all that was measured of it besides.
@@ -48,7 +48,7 @@ class Records:
 
 
 def summary(
-    records: Records,
+    records: RecordColumns,
     tasks: Sequence[TaskKey],
     devices: Sequence[str],
     occurrences: Mapping[str, Occurrences],
@@ -92,7 +92,7 @@ def summary(
     }
 
 
-def _of_records(records: Records, chosen: Array) -> dict[str, Any]:
+def _of_records(records: RecordColumns, chosen: Array) -> dict[str, Any]:
     """Counts, failures, lengths and latencies of some of the records."""
     count = int(chosen.sum())
     errors, failed = np.unique(records.error_no[chosen], return_counts=True)
@@ -114,7 +114,7 @@ def _of_records(records: Records, chosen: Array) -> dict[str, Any]:
 
 
 def _of_tasks(
-    records: Records, tasks: Sequence[TaskKey], flops: Mapping[tuple[str, str], Flops]
+    records: RecordColumns, tasks: Sequence[TaskKey], flops: Mapping[tuple[str, str], Flops]
 ) -> list[dict[str, Any]]:
     """What each task has, in the order of `tasks`."""
     counted = np.bincount(records.task, minlength=len(tasks)) if len(tasks) else np.zeros(0)

@@ -15,7 +15,7 @@ import numpy as np
 from tunefleet.costmodel import MODELS, InputForm, Measured, Program
 from tunefleet.dataset.formats import METASCHEDULE
 from tunefleet.dataset.rows import Codes, Vector, Words
-from tunefleet.dataset.splits import Split
+from tunefleet.dataset.splits import SplitRows
 from tunefleet.errors import InputError
 from tunefleet.features import per_store, sequences, tilings
 from tunefleet.features.sequences import Sequences
@@ -202,7 +202,7 @@ class Inputs:
             self.records.devices.take(self.numbers),
         )
 
-    def parts(self, kind: str, split: Split) -> Parts:
+    def parts(self, kind: str, split: SplitRows) -> Parts:
         """Those of a split, whose rows are among these."""
         examples = self.examples(kind)
         return Parts(
@@ -213,6 +213,6 @@ class Inputs:
         )
 
 
-def all_rows(split: Split) -> Codes:
+def all_rows(split: SplitRows) -> Codes:
     """The rows of all parts, ascending."""
     return np.sort(np.concatenate(list(split.parts().values())))

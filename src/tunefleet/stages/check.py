@@ -15,7 +15,13 @@ from tunefleet.errors import JobError
 from tunefleet.stages import work
 from tunefleet.stages.agreement import TOLERANCE, Agreement, Arrays, Run, agreement
 from tunefleet.stages.place import StepRequest, Workplace
-from tunefleet.stages.prepared import Prepared, beside_device, object_of, on_device, prepared_of
+from tunefleet.stages.prepared import (
+    PreparedNetwork,
+    beside_device,
+    object_of,
+    on_device,
+    prepared_of,
+)
 from tunefleet.workers.memory import check_fits, machine_memory
 from tunefleet.workers.pool import CallFailure
 
@@ -50,7 +56,7 @@ def run(place: Workplace, request: StepRequest) -> tuple[Checked, tuple[Remark, 
     return checked, tuple(Remark(caveat, warning=True) for caveat in caveats)
 
 
-def compared(prepared: Prepared, examples: Sequence[Arrays], place: Workplace) -> Agreement:
+def compared(prepared: PreparedNetwork, examples: Sequence[Arrays], place: Workplace) -> Agreement:
     """How the plain module and the source framework agree; raises JobError where they do not."""
     imported, name = prepared.imported, prepared.info.name
     if place.remote is not None and imported.segments:

@@ -16,7 +16,7 @@ from tunefleet.stages import work
 from tunefleet.stages.check import peak_gflops
 from tunefleet.stages.delivered import delivered_module
 from tunefleet.stages.place import Delivery, StepRequest, Workplace
-from tunefleet.stages.prepared import Prepared, expectation_of, on_device, prepared_of
+from tunefleet.stages.prepared import PreparedNetwork, expectation_of, on_device, prepared_of
 
 #: Names of the contenders of an evaluation.
 SOURCE, UNTUNED, TUNED = "source", "untuned", "tuned"
@@ -68,7 +68,7 @@ def run(place: Workplace, request: StepRequest) -> tuple[Measured, tuple[Remark,
 
 
 def _compared(
-    prepared: Prepared,
+    prepared: PreparedNetwork,
     module: Path,
     inputs: Sequence[Any],
     place: Workplace,
