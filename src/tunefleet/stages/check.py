@@ -39,16 +39,16 @@ def run(place: Workplace, request: StepRequest) -> tuple[Checked, tuple[Remark, 
         object_of(place, owner, prepared.imported.examples, StepKind.IMPORT),
         len(prepared.info.signatures),
     )
-    agreed = compared(prepared, examples, place)
+    outcome = compared(prepared, examples, place)
     objects = place.objects(owner)
     with objects.draft() as draft:
-        save_arrays(Path(draft, _FILE), [*agreed.inputs, *agreed.expected])
+        save_arrays(Path(draft, _FILE), [*outcome.inputs, *outcome.expected])
         expected = objects.put(Path(draft, _FILE))
-    caveats = caveats_of(agreed)
+    caveats = caveats_of(outcome)
     checked = Checked(
-        agreed.difference,
-        agreed.tolerance,
-        agreed.ordered,
+        outcome.difference,
+        outcome.tolerance,
+        outcome.ordered,
         expected,
         caveats,
         peak_gflops(place),
@@ -73,14 +73,14 @@ def compared(prepared: PreparedNetwork, examples: Sequence[Arrays], place: Workp
         return beside_device(place, what, work.run_reference, source, list(inputs), threads)
 
     module = running(name, prepared.plain, place)
-    agreed = agreement(examples, imported.float_type, reference, module)
-    if not agreed.holds:
+    outcome = agreement(examples, imported.float_type, reference, module)
+    if not outcome.holds:
         raise JobError(
             f"{name}: the imported network differs from its source framework by "
-            f"{agreed.difference:.1e} of the largest output",
+            f"{outcome.difference:.1e} of the largest output",
             cure="report the network; its import is wrong and tuning it would be too",
         )
-    return agreed
+    return outcome
 
 
 def running(name: str, path: Path, place: Workplace) -> Run:
@@ -100,22 +100,22 @@ def peak_gflops(place: Workplace) -> float | None:
     return None if isinstance(outcome, CallFailure) else outcome
 
 
-def caveats_of(agreed: Agreement) -> tuple[str, ...]:
+def caveats_of(outcome: Agreement) -> tuple[str, ...]:
     """Why the verification says less than that of other networks, for the user to know."""
     from tunefleet.compiler.code.executable import LEAST_SCALE
 
     told = []
-    if not agreed.ordered:
+    if not outcome.ordered:
         told.append(
             "in the source framework the order of what the network puts out is decided by the "
             "last bits of the inputs: the numbers of each output are compared by size"
         )
-    if agreed.tolerance > TOLERANCE:
+    if outcome.tolerance > TOLERANCE:
         told.append(
             "the source framework's own outputs move with the last bit of the inputs: a "
-            f"difference of {agreed.tolerance:.1e} of the largest output is accepted"
+            f"difference of {outcome.tolerance:.1e} of the largest output is accepted"
         )
-    floats = (a for each in agreed.expected for a in each if a.size and a.dtype.kind == "f")
+    floats = (a for each in outcome.expected for a in each if a.size and a.dtype.kind == "f")
     if any(abs(array).max() < LEAST_SCALE for array in floats):
         told.append(
             f"an output stays below {LEAST_SCALE:g} on the example inputs: differences from "
