@@ -15,7 +15,7 @@ from tunefleet.costmodel import MODELS, InputForm, Measured
 from tunefleet.dataset import codecs
 from tunefleet.dataset.flops import flops_by_workload
 from tunefleet.dataset.rows import Codes, Rows
-from tunefleet.dataset.splits import Split
+from tunefleet.dataset.splits import SplitRows
 from tunefleet.features.sequences import Sequences
 
 GPU, CPU = "gpu", "cpu"
@@ -56,7 +56,7 @@ class Programs:
         words = rows.steps.words
         return cls(rows, Sequences.of(words.names, words.codes, rows.steps.lengths), flops)
 
-    def capped(self, split: Split, most: int, seed: int = 0) -> tuple[Programs, Split]:
+    def capped(self, split: SplitRows, most: int, seed: int = 0) -> tuple[Programs, SplitRows]:
         """At most so many records to train, half as many to test, a quarter to validate."""
         generator = np.random.default_rng(seed)
         room = {"train": most, "test": most // 2, "validation": most // 4}
@@ -66,7 +66,7 @@ class Programs:
         }
         drawn = np.sort(np.concatenate(list(parts.values())))
         numbers = {name: np.sort(np.searchsorted(drawn, part)) for name, part in parts.items()}
-        return self._of_rows(self.rows.take(drawn), self.flops), Split(**numbers)
+        return self._of_rows(self.rows.take(drawn), self.flops), SplitRows(**numbers)
 
     def programs(self, model: str) -> list[Any]:
         form = MODELS[model].input_form

@@ -51,7 +51,7 @@ class Setting:
     kind: str
     split_name: str
     programs: Programs
-    split: splits.Split
+    split: splits.SplitRows
 
     @property
     def test(self) -> Codes:
@@ -211,7 +211,7 @@ def held_out(tables: dict[str, pa.Table], most: int) -> Iterator[Setting]:
 
 
 def setting(
-    device: str, kind: str, name: str, programs: Programs, split: splits.Split, most: int
+    device: str, kind: str, name: str, programs: Programs, split: splits.SplitRows, most: int
 ) -> Setting:
     drawn, capped = programs.capped(split, most)
     before, after = (

@@ -133,6 +133,6 @@ def internal(error: BaseException) -> InternalError:
         return error
     place = traceback.extract_tb(error.__traceback__)[-1]
     file = place.filename.removeprefix(_PACKAGE)
-    found = InternalError(f"{type(error).__name__}: {error} ({file}:{place.lineno})")
-    found.details = "".join(traceback.format_exception(error))
-    return found
+    wrapped = InternalError(f"{type(error).__name__}: {error} ({file}:{place.lineno})")
+    wrapped.details = "".join(traceback.format_exception(error))
+    return wrapped

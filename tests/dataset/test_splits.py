@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from tunefleet.dataset import splits
 from tunefleet.dataset.division import Shares
 from tunefleet.dataset.rows import Rows
-from tunefleet.dataset.splits import Split
+from tunefleet.dataset.splits import SplitRows
 from tunefleet.errors import InputError
 
 from .records import RECORD, Record, programs_of, regular, rows
 
-Splitter = Callable[[Rows, int], Split]
+Splitter = Callable[[Rows, int], SplitRows]
 SHARES = Shares(0.25, 0.25)
 SPLITTERS: dict[str, Splitter] = {
     "within_task": lambda found, seed: splits.within_task(found, SHARES, seed),
@@ -151,7 +151,7 @@ def test_shares_that_leave_no_split_are_refused(shares: tuple[float, float]) -> 
 
 def test_parts_that_share_rows_are_refused() -> None:
     with pytest.raises(ValueError, match="share rows"):
-        Split(np.array([0, 1]), np.array([2]), np.array([1]))
+        SplitRows(np.array([0, 1]), np.array([2]), np.array([1]))
 
 
 def test_networks_are_read_from_json(tmp_path: Path) -> None:

@@ -89,12 +89,12 @@ def test_a_network_that_cannot_run_is_refused_at_its_import(
     tiny: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tunefleet.stages import check
-    from tunefleet.stages.prepared import Prepared
+    from tunefleet.stages.prepared import PreparedNetwork
 
     imported: Any = SimpleNamespace(info=tiny.info, footprint=tiny.footprint)
     monkeypatch.setattr(check, "machine_memory", lambda: Memory(GIB, GIB))
     with pytest.raises(JobError, match="tiny_cnn needs"):
-        check.compared(Prepared(imported, tmp_path), [], _place(None))
+        check.compared(PreparedNetwork(imported, tmp_path), [], _place(None))
 
 
 def test_a_network_of_which_a_part_stays_here_is_not_tuned_elsewhere(
@@ -102,12 +102,12 @@ def test_a_network_of_which_a_part_stays_here_is_not_tuned_elsewhere(
 ) -> None:
     from tunefleet.core.step import SegmentInfo
     from tunefleet.stages import check
-    from tunefleet.stages.prepared import Prepared
+    from tunefleet.stages.prepared import PreparedNetwork
 
     segment = SegmentInfo(("NonZero",), "no converter", "ONNX Runtime")
     imported: Any = SimpleNamespace(info=tiny.info, footprint=tiny.footprint, segments=(segment,))
     with pytest.raises(JobError, match="ONNX Runtime runs a part of it, and is not there"):
-        check.compared(Prepared(imported, tmp_path), [], _place(object()))
+        check.compared(PreparedNetwork(imported, tmp_path), [], _place(object()))
 
 
 def _place(remote: Any) -> Any:

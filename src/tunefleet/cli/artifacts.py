@@ -96,17 +96,17 @@ def report(
     from tunefleet.artifacts.opening import open_artifact
 
     # Read anywhere, also where the artifact's code cannot run.
-    found = open_artifact(artifact, home)
-    page = found.report
+    opened = open_artifact(artifact, home)
+    page = opened.report
     if open_path:
         typer.echo(str(page))
         return
     from tunefleet.cli.summary import show
     from tunefleet.report.result import check_result
 
-    check_result(found.result, str(found.manifest))
+    check_result(opened.result, str(opened.manifest))
     # Where it lies now, not where it was written: an artifact may have been moved.
-    result = found.result | {"artifact": str(found.path), "report": str(page)}
+    result = opened.result | {"artifact": str(opened.path), "report": str(page)}
     output.tell(json, result, lambda: show(result, tasks=None))
 
 
@@ -123,9 +123,9 @@ def sign(
     from tunefleet.artifacts import signature
     from tunefleet.artifacts.opening import open_artifact
 
-    found = open_artifact(artifact, home)
-    signed = str(signature.sign(found.manifest, key))
-    value = {"artifact": str(found.path), "signature": signed}
+    opened = open_artifact(artifact, home)
+    signed = str(signature.sign(opened.manifest, key))
+    value = {"artifact": str(opened.path), "signature": signed}
     output.tell(json, value, lambda: typer.echo(signed))
 
 

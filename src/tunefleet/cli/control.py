@@ -33,8 +33,8 @@ def pause(
     """Let what runs of a job finish and start nothing more of it, until `resume`."""
     from tunefleet.fleet.controls import ControlRequest
 
-    found = _ask(job, home, ControlRequest.PAUSE)
-    _tell(json, found, "paused", f"is paused; tunefleet resume {found.job_id[:8]} continues it")
+    paused = _ask(job, home, ControlRequest.PAUSE)
+    _tell(json, paused, "paused", f"is paused; tunefleet resume {paused.job_id[:8]} continues it")
 
 
 def resume(
@@ -58,8 +58,8 @@ def cancel(
     """End a job now; its trials are kept as records."""
     from tunefleet.fleet.controls import ControlRequest
 
-    found = _ask(job, home, ControlRequest.CANCEL)
-    _tell(json, found, "cancelled", "is cancelled; its records are kept")
+    cancelled = _ask(job, home, ControlRequest.CANCEL)
+    _tell(json, cancelled, "cancelled", "is cancelled; its records are kept")
 
 
 def _tell(json: str | None, job: Job, state: str, text: str) -> None:

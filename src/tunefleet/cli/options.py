@@ -124,12 +124,12 @@ def by_constant(value: list[str] | None) -> dict[str, list[float]]:
 def _named_values(text: str) -> tuple[str, list[float]]:
     name, _, numbers = text.rpartition("=")
     try:
-        found = [_number(number) for number in numbers.split(",")]
+        values = [_number(number) for number in numbers.split(",")]
     except ValueError:
-        found = []
-    if not name or not found:
+        values = []
+    if not name or not values:
         raise typer.BadParameter(f"{text!r} is not a name and numbers, such as sr=16000")
-    return name, found
+    return name, values
 
 
 def _number(text: str) -> float:
@@ -146,30 +146,30 @@ def _number(text: str) -> float:
 def _named_numbers(text: str, example: str) -> tuple[str, tuple[int, ...]]:
     name, equals, numbers = text.rpartition("=")
     try:
-        found = tuple(int(number) for number in numbers.split(",") if number.strip())
+        values = tuple(int(number) for number in numbers.split(",") if number.strip())
     except ValueError:
-        found = (-1,)
-    if not name or not equals or any(number < 0 for number in found):
+        values = (-1,)
+    if not name or not equals or any(number < 0 for number in values):
         raise typer.BadParameter(f"{text!r} is not a name and numbers, such as {example}")
-    return name, found
+    return name, values
 
 
 def by_input(value: list[str] | None) -> dict[str, list[tuple[int, ...]]]:
     """The shapes that were given, by input."""
-    found: dict[str, list[tuple[int, ...]]] = {}
+    by_name: dict[str, list[tuple[int, ...]]] = {}
     for text in value or ():
         name, extents = _named_numbers(text, "")
-        found.setdefault(name, []).append(extents)
-    return found
+        by_name.setdefault(name, []).append(extents)
+    return by_name
 
 
 def by_dimension(value: list[str] | None) -> dict[str, list[int]]:
     """The values that were given, by dimension."""
-    found: dict[str, list[int]] = {}
+    by_name: dict[str, list[int]] = {}
     for text in value or ():
         name, values = _named_numbers(text, "")
-        found.setdefault(name, []).extend(values)
-    return found
+        by_name.setdefault(name, []).extend(values)
+    return by_name
 
 
 def directory(value: Path | None) -> Path | None:

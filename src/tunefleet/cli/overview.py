@@ -69,11 +69,11 @@ class Overview:
 
     def resources(self) -> dict[str, list[tuple[Progress, Running]]]:
         """The stages that run now, by resource."""
-        found: dict[str, list[tuple[Progress, Running]]] = {}
+        by_resource: dict[str, list[tuple[Progress, Running]]] = {}
         for job in self.jobs:
             for stage in job.running.values():
-                found.setdefault(stage.resource_id, []).append((job, stage))
-        return found
+                by_resource.setdefault(stage.resource_id, []).append((job, stage))
+        return by_resource
 
     @property
     def measuring(self) -> bool:

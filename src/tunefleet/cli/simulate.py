@@ -100,7 +100,7 @@ def simulate(
         "hosts": hosts,
         "devices": devices,
         "shared": shared,
-        "policies": [_figures(name, found) for name, found in simulations.items()],
+        "policies": [_figures(name, simulation) for name, simulation in simulations.items()],
     }
     if gantt is not None:
         _draw(gantt, simulations[policy[0]], figures)
@@ -179,24 +179,24 @@ def _simulated(
     return run(Scheduler(POLICIES[policy]()), arrivals, seconds)
 
 
-def _figures(policy: str, found: Simulation) -> dict[str, Any]:
+def _figures(policy: str, simulation: Simulation) -> dict[str, Any]:
     from tunefleet.scheduler import bounds
 
-    bound = bounds.lower_bound(found)
-    waiting = bounds.waiting(span.waited_s for span in found.spans)
+    bound = bounds.lower_bound(simulation)
+    waiting = bounds.waiting(span.waited_s for span in simulation.spans)
     return {
         "policy": policy,
-        "look_ahead": bool(found.lookahead),
-        "makespan_s": found.makespan_s,
+        "look_ahead": bool(simulation.lookahead),
+        "makespan_s": simulation.makespan_s,
         "lower_bound_s": bound.seconds,
         "limit": bound.limit,
-        "ratio": found.makespan_s / bound.seconds if bound.seconds else 1.0,
+        "ratio": simulation.makespan_s / bound.seconds if bound.seconds else 1.0,
         "utilisation": {
-            **{str(role): share for role, share in bounds.role_utilisation(found).items()},
-            **bounds.utilisation(found),
+            **{str(role): share for role, share in bounds.role_utilisation(simulation).items()},
+            **bounds.utilisation(simulation),
         },
         "waiting_s": {"mean": waiting.mean_s, "p95": waiting.p95_s},
-        "completion_s": bounds.completion_s(found),
+        "completion_s": bounds.completion_s(simulation),
     }
 
 
@@ -240,12 +240,12 @@ def _in_words(figures: dict[str, Any]) -> str:
     return f"{best['policy']} {end}, {near}; what limits is {reason}"
 
 
-def _draw(path: str, found: Simulation, figures: dict[str, Any]) -> None:
+def _draw(path: str, simulation: Simulation, figures: dict[str, Any]) -> None:
     from tunefleet.report import gantt_page, gantt_png, gantt_svg
     from tunefleet.report.units import format_seconds
 
     row = figures["policies"][0]
-    timeline = _timeline(found)
+    timeline = _timeline(simulation)
     title = (
         f"{row['policy']}: {_count(figures['jobs'], 'job')} on {_count(figures['hosts'], 'host')} "
         f"and {_count(figures['devices'], 'device')}"
@@ -273,13 +273,15 @@ def _count(number: int, name: str) -> str:
     return f"{number} {name}{'' if number == 1 else 's'}"
 
 
-def _timeline(found: Simulation) -> Timeline:
+def _timeline(simulation: Simulation) -> Timeline:
     from tunefleet.report import Bar, Timeline
 
     bars = (
         Bar(s.resource_id, s.key.job_id, str(s.kind), s.key.task_id, s.start, s.end, s.attempt,
             s.waited_s)
-        for s in found.spans
+        for s in simulation.spans
     )  # fmt: skip
-    slots = {name: resource.slots for name, resource in found.resources.items()}
-    return Timeline(tuple(bars), tuple(found.resources), tuple(found.submitted), slots=slots)
+    slots = {name: resource.slots for name, resource in simulation.resources.items()}
+    return Timeline(
+        tuple(bars), tuple(simulation.resources), tuple(simulation.submitted), slots=slots
+    )

@@ -45,24 +45,24 @@ def timeline(
     """Draw which stages of a run ran where and when, and how well resources were used."""
     from tunefleet.runs.timeline import replay_of, run_timeline
 
-    found = run_timeline(run, home)
-    recorded = replay_of(found).to_json() if durations is not None else None
-    drawings = _draw(found, directory)
+    document = run_timeline(run, home)
+    recorded = replay_of(document).to_json() if durations is not None else None
+    drawings = _draw(document, directory)
     if options.STDOUT not in (json, durations):
-        _show(found, drawings)
+        _show(document, drawings)
     if json is not None:
-        output.write_json(json, found)
+        output.write_json(json, document)
     if durations is not None:
         output.write_json(durations, recorded)
 
 
-def _draw(found: dict[str, Any], directory: Path) -> list[Path]:
+def _draw(document: dict[str, Any], directory: Path) -> list[Path]:
     from tunefleet.report.run_timeline import timeline_page, timeline_png
 
-    name = f"timeline-{found['job'][:8]}"
+    name = f"timeline-{document['job'][:8]}"
     drawings = {
-        directory / f"{name}.html": timeline_page(found).encode(errors="replace"),
-        directory / f"{name}.png": timeline_png(found),
+        directory / f"{name}.html": timeline_page(document).encode(errors="replace"),
+        directory / f"{name}.png": timeline_png(document),
     }
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -75,7 +75,7 @@ def _draw(found: dict[str, Any], directory: Path) -> list[Path]:
     return list(drawings)
 
 
-def _show(found: dict[str, Any], drawings: list[Path]) -> None:
+def _show(document: dict[str, Any], drawings: list[Path]) -> None:
     from tunefleet.report.run_timeline import (
         jobs_table,
         resources_table,
@@ -85,12 +85,12 @@ def _show(found: dict[str, Any], drawings: list[Path]) -> None:
     from tunefleet.report.text import pairs
 
     console = output.console()
-    for table in (resources_table(found), jobs_table(found)):
+    for table in (resources_table(document), jobs_table(document)):
         console.print(table)
         console.print()
-    console.print(pairs(timeline_facts(found)))
+    console.print(pairs(timeline_facts(document)))
     console.print()
-    for note in timeline_notes(found):
+    for note in timeline_notes(document):
         console.print(note, style="dim", soft_wrap=True)
     for path in drawings:
         console.print(f"drawn in {path}", soft_wrap=True)

@@ -91,8 +91,8 @@ class Panel:
             return Text("")
         latency = progress.latency_s
         if latency is None:
-            found = f"{progress.measured} of {len(progress.lanes)} tasks measured"
-            return Text(f"latency {UNKNOWN}   {found}")
+            measured = f"{progress.measured} of {len(progress.lanes)} tasks measured"
+            return Text(f"latency {UNKNOWN}   {measured}")
         text = Text("latency ").append(format_latency(latency), style="bold green")
         if progress.budget and progress.budget.target_latency_s:
             text.append(f" (target {format_latency(progress.budget.target_latency_s)})")

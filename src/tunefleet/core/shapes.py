@@ -61,8 +61,8 @@ class ShapeRequest:
         for name, values in dims:
             by_dim[name] = list(dict.fromkeys([*by_dim.get(name, []), *values]))
         return cls(
-            tuple((name, tuple(found)) for name, found in by_input.items()),
-            tuple((name, tuple(found)) for name, found in by_dim.items()),
+            tuple((name, tuple(choices)) for name, choices in by_input.items()),
+            tuple((name, tuple(numbers)) for name, numbers in by_dim.items()),
             tuple((name, tuple(values)) for name, values in constants),
         )
 
@@ -78,4 +78,4 @@ class ShapeRequest:
 
     def shape_of(self, name: str) -> Extents | None:
         """The only shape of an input, None where it is not given."""
-        return next((found[0] for n, found in self.shapes if n == name), None)
+        return next((alternatives[0] for n, alternatives in self.shapes if n == name), None)

@@ -86,8 +86,8 @@ class CpuTarget(Target):
 
     def to_json(self) -> dict[str, Any]:
         # What every stored target has; the triple only where it says something.
-        found = {"mcpu": self.mcpu, "threads": self.threads, "mattr": self.mattr, "kind": self.kind}
-        return {**found, "mtriple": self.mtriple} if self.mtriple else found
+        value = {"mcpu": self.mcpu, "threads": self.threads, "mattr": self.mattr, "kind": self.kind}
+        return {**value, "mtriple": self.mtriple} if self.mtriple else value
 
     def __str__(self) -> str:
         return f"{self.kind} {self.options()} -num-cores={self.threads}"

@@ -49,14 +49,14 @@ def flops_of(format: str, workload: str, programs: Iterable[Sequence[str]]) -> F
     """
     if format == AUTOTVM:
         return autotvm_flops(workload)
-    found = UNKNOWN
+    largest = UNKNOWN
     for program in programs:
         flops = _of_program(format, workload, [_parsed(primitive) for primitive in program])
         if flops.how is How.EXACT:
             return flops
-        if (flops.count or 0.0) > (found.count or 0.0):
-            found = flops
-    return found
+        if (flops.count or 0.0) > (largest.count or 0.0):
+            largest = flops
+    return largest
 
 
 @lru_cache(maxsize=1 << 14)
@@ -97,11 +97,11 @@ class FlopCounter:
             workload = (names[formats[row]], keys[workloads[row]])
             rows = self._chosen(files[sources[row]], workload, order[start:end])
             programs = batch.column("steps").take(pa.array(rows, pa.int64())).to_pylist()
-            found = self._found.get(workload, UNKNOWN)
+            known = self._found.get(workload, UNKNOWN)
             told = _told(batch, int(row))
             for flops in [told] if told else (flops_of(*workload, [p]) for p in programs):
-                found = _joined(found, flops)
-            self._found[workload] = found
+                known = _joined(known, flops)
+            self._found[workload] = known
 
     def _chosen(self, file: str, workload: Workload, rows: Any) -> Any:
         """Which of a workload's rows to look at; its steps tell nothing more of AutoTVM's."""

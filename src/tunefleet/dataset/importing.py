@@ -26,7 +26,7 @@ class Logs:
 
 
 @dataclass
-class Imported:
+class ImportCounts:
     """What an import did; counts by format where there is more than one."""
 
     logs: int = 0
@@ -53,7 +53,7 @@ def find_logs(paths: Iterable[Path], format: str | None = None) -> Logs:
 
     A file that is named must be a log; others in a folder are skipped. Raises InputError.
     """
-    found: dict[Path, str] = {}
+    formats: dict[Path, str] = {}
     skipped: list[Path] = []
     for path in paths:
         if path.is_dir():
@@ -65,10 +65,10 @@ def find_logs(paths: Iterable[Path], format: str | None = None) -> Logs:
                 if name is None or (format is not None and name != format):
                     skipped.append(file)
                 else:
-                    found.setdefault(file, name)
+                    formats.setdefault(file, name)
         else:
-            found.setdefault(path, format or _format_of(path))
-    return Logs(tuple(found.items()), tuple(skipped))
+            formats.setdefault(path, format or _format_of(path))
+    return Logs(tuple(formats.items()), tuple(skipped))
 
 
 def _format_of(path: Path) -> str:
@@ -90,13 +90,13 @@ def _format_in_folder(path: Path) -> str | None:
 
 def import_logs(
     logs: Logs, device: str, out: Path, *, strict: bool = False, on_bad: OnBad | None = None
-) -> Imported:
+) -> ImportCounts:
     """Read logs of one device into a Parquet file, which appears when it is complete.
 
     Bad lines are counted and go to `on_bad`; with `strict` the first is an InputError.
     """
     started = time.perf_counter()
-    done = Imported(logs=len(logs.found), skipped=len(logs.skipped))
+    done = ImportCounts(logs=len(logs.found), skipped=len(logs.skipped))
 
     def count(bad: codecs.BadLine) -> None:
         done.bad_lines += 1
@@ -115,7 +115,7 @@ def import_logs(
 
 
 def _batches(
-    logs: Sequence[tuple[Path, str]], device: str, strict: bool, on_bad: OnBad, done: Imported
+    logs: Sequence[tuple[Path, str]], device: str, strict: bool, on_bad: OnBad, done: ImportCounts
 ) -> Iterator[pa.RecordBatch]:
     for path, format in logs:
         for batch in codecs.read(path, device=device, format=format, strict=strict, on_bad=on_bad):

@@ -50,9 +50,9 @@ def _opened(path: Path) -> pq.ParquetFile:
         raise InputError(f"cannot read {path}: {error.strerror or error}", cure=IMPORT) from error
     except _DAMAGES as error:
         raise InputError(f"{path} is not a Parquet file: {error}", cure=IMPORT) from error
-    found = (schema.metadata or {}).get(b"tunefleet", b"").decode(errors="replace")
-    if found != NAME:
-        holds = f"records of {found}" if found else "no tuning records"
+    name = (schema.metadata or {}).get(b"tunefleet", b"").decode(errors="replace")
+    if name != NAME:
+        holds = f"records of {name}" if name else "no tuning records"
         raise InputError(f"{path} holds {holds}, not {NAME}", cure=IMPORT)
     if not schema.equals(RECORDS):
         raise InputError(f"{path} has other columns than {NAME}", cure=IMPORT)
@@ -62,9 +62,9 @@ def _opened(path: Path) -> pq.ParquetFile:
 def _paths(path: Path) -> list[str]:
     """How this file names the columns of words: other writers name what lists hold otherwise."""
     columns = pq.read_metadata(path).schema
-    found = [columns.column(number).path for number in range(len(columns))]
+    paths = [columns.column(number).path for number in range(len(columns))]
     words = {word.partition(".")[0] for word in WORDS}
-    return [path for path in found if path.partition(".")[0] in words]
+    return [path for path in paths if path.partition(".")[0] in words]
 
 
 if __name__ == "__main__":

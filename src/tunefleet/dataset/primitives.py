@@ -90,8 +90,8 @@ class Vocabulary:
         # Batches of one row group share their dictionary, which is looked up once.
         if not _same(primitives, self._last):
             known = self._numbers
-            found = [known.get(text) or self._new(text) for text in primitives.to_pylist()]
-            pairs = np.array(found, np.int64).reshape(-1, 2)
+            numbers = [known.get(text) or self._new(text) for text in primitives.to_pylist()]
+            pairs = np.array(numbers, np.int64).reshape(-1, 2)
             self._last, self._found = primitives, (pairs[:, 0], pairs[:, 1])
         return self._found
 

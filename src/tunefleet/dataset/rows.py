@@ -170,7 +170,7 @@ def _words(chunks: list[Any]) -> Words:
 
 
 def _latency(table: pa.Table) -> Vector:
-    found = [np.zeros(0)]
+    latencies = [np.zeros(0)]
     for batch in table.select(["costs_s", "error_no"]).to_batches():
         lengths = _numbers(batch.column("costs_s").value_lengths())
         costs = batch.column("costs_s").flatten().to_numpy(zero_copy_only=False)
@@ -179,8 +179,8 @@ def _latency(table: pa.Table) -> Vector:
             mean = np.bincount(owner, weights=costs, minlength=len(lengths)) / lengths
         told = np.where(lengths < _ENOUGH_REPEATS, mean, _low_quantile(costs, owner, lengths))
         valid = (_numbers(batch.column("error_no")) == 0) & np.isfinite(mean) & (told > 0)
-        found.append(np.where(valid, told, np.inf))
-    return np.concatenate(found)
+        latencies.append(np.where(valid, told, np.inf))
+    return np.concatenate(latencies)
 
 
 def _low_quantile(costs: Vector, owner: Codes, lengths: Codes) -> Vector:
@@ -195,8 +195,8 @@ def _low_quantile(costs: Vector, owner: Codes, lengths: Codes) -> Vector:
     # Costs of failed trials, which nobody looks at, may be infinite.
     with np.errstate(invalid="ignore", over="ignore"):
         between = ordered[np.minimum(low + 1, last)] - ordered[low]
-        found = ordered[low] + between * (position - position.astype(np.int64))
-    return np.asarray(np.where(lengths > 0, found, 0.0))
+        quantiles = ordered[low] + between * (position - position.astype(np.int64))
+    return np.asarray(np.where(lengths > 0, quantiles, 0.0))
 
 
 def _numbers(array: Any) -> Codes:

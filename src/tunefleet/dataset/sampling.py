@@ -52,12 +52,12 @@ def eligible(rows: Rows, min_records: int = MIN_RECORDS) -> Codes:
     """
     valid = rows.valid
     counts = np.bincount(rows.task[valid], minlength=int(rows.task.max(initial=-1)) + 1)
-    found = np.flatnonzero(valid & (counts[rows.task] >= min_records))
-    if len(found) == 0:
+    numbers = np.flatnonzero(valid & (counts[rows.task] >= min_records))
+    if len(numbers) == 0:
         raise InputError(
             f"no task has {min_records} valid records", cure="lower the least number of records"
         )
-    return found
+    return numbers
 
 
 def uniform(rows: Rows, amount: Amount, seed: int = 0) -> Codes:

@@ -33,7 +33,7 @@ Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Split:
+class SplitRows:
     """Row numbers of the three parts, ascending and disjoint."""
 
     train: Codes
@@ -55,12 +55,12 @@ class Split:
         return {"train": self.train, "validation": self.validation, "test": self.test}
 
 
-def divide(rows: Rows, division: Division) -> Split:
+def divide(rows: Rows, division: Division) -> SplitRows:
     """The parts of these rows. Raises InputError where one would be empty."""
     return _capped(_whole(rows, division), division)
 
 
-def _whole(rows: Rows, division: Division) -> Split:
+def _whole(rows: Rows, division: Division) -> SplitRows:
     shares, seed, held = division.shares, division.seed, division.hold_out or ""
     if division.name == WITHIN_TASK:
         return within_task(rows, shares, seed)
@@ -76,13 +76,13 @@ def _whole(rows: Rows, division: Division) -> Split:
     return by_network(rows, workloads, shares, seed)
 
 
-def _capped(split: Split, division: Division) -> Split:
+def _capped(split: SplitRows, division: Division) -> SplitRows:
     most = division.max_records
     if most is None:
         return split
     room = {"train": most, "validation": most // 4, "test": most // 2}
     generator = np.random.default_rng(division.seed)
-    return Split(
+    return SplitRows(
         **{
             name: np.sort(generator.choice(part, min(room[name], len(part)), replace=False))
             for name, part in split.parts().items()
@@ -90,13 +90,13 @@ def _capped(split: Split, division: Division) -> Split:
     )
 
 
-def within_task(rows: Rows, shares: Shares = DEFAULT, seed: int = 0) -> Split:
+def within_task(rows: Rows, shares: Shares = DEFAULT, seed: int = 0) -> SplitRows:
     """The programs of every task, shuffled, each part with its share of every task."""
     count = int(rows.program.max(initial=-1)) + 1
     return _along_tasks(rows, shares, np.random.default_rng(seed).permutation(count))
 
 
-def within_task_in_order(rows: Rows, shares: Shares = DEFAULT) -> Split:
+def within_task_in_order(rows: Rows, shares: Shares = DEFAULT) -> SplitRows:
     """The first programs of every task test, the next validate, the last train: TenSet's default.
 
     Logs are in the order of the search, so this tests on slow programs. It is here to compare.
@@ -104,7 +104,7 @@ def within_task_in_order(rows: Rows, shares: Shares = DEFAULT) -> Split:
     return _along_tasks(rows, shares, np.arange(int(rows.program.max(initial=-1)) + 1))
 
 
-def _along_tasks(rows: Rows, shares: Shares, order: Codes) -> Split:
+def _along_tasks(rows: Rows, shares: Shares, order: Codes) -> SplitRows:
     """Parts of each task's programs by their place in `order` among those of their task."""
     _, first = np.unique(rows.program, return_index=True)
     task = rows.task[first]
@@ -118,7 +118,7 @@ def _along_tasks(rows: Rows, shares: Shares, order: Codes) -> Split:
     return _parts(tested[rows.program], validated[rows.program])
 
 
-def by_task(rows: Rows, shares: Shares = DEFAULT, seed: int = 0) -> Split:
+def by_task(rows: Rows, shares: Shares = DEFAULT, seed: int = 0) -> SplitRows:
     """Whole tasks, drawn until a part has its share of the records."""
     generator = np.random.default_rng(seed)
     everywhere = np.ones(len(rows), bool)
@@ -127,7 +127,7 @@ def by_task(rows: Rows, shares: Shares = DEFAULT, seed: int = 0) -> Split:
     return _parts(tested, validated)
 
 
-def by_target(rows: Rows, device: str, shares: Shares = DEFAULT, seed: int = 0) -> Split:
+def by_target(rows: Rows, device: str, shares: Shares = DEFAULT, seed: int = 0) -> SplitRows:
     """One device tests, whole tasks of the others validate, the rest trains.
 
     Several targets of one processor count as devices too: where no device has the name, it is
@@ -156,13 +156,13 @@ def _measured_on(rows: Rows, name: str) -> Mask:
 
 def processor(target: str) -> str:
     """`haswell` of `llvm -mcpu=haswell` and of `{"mcpu":"haswell"}`, or ""."""
-    found = re.search(r'mcpu(?:=|"\s*:\s*")([\w.+-]+)', target)
-    return found[1] if found else ""
+    match = re.search(r'mcpu(?:=|"\s*:\s*")([\w.+-]+)', target)
+    return match[1] if match else ""
 
 
 def by_network(
     rows: Rows, workloads: Collection[str], shares: Shares = DEFAULT, seed: int = 0
-) -> Split:
+) -> SplitRows:
     """The workloads of a network test wherever they were measured; other tasks train.
 
     A workload that other networks have too is held out with the rest, as TenSet's hold-out does.
@@ -183,7 +183,7 @@ def by_network(
     return _held_out(rows, tested, shares, seed)
 
 
-def _held_out(rows: Rows, tested: Mask, shares: Shares, seed: int) -> Split:
+def _held_out(rows: Rows, tested: Mask, shares: Shares, seed: int) -> SplitRows:
     generator = np.random.default_rng(seed)
     validated = _whole_tasks(rows, ~tested, shares.validation, generator, left=1)
     return _parts(tested, validated)
@@ -211,8 +211,8 @@ def _whole_tasks(
     return among & np.isin(rows.task, chosen)
 
 
-def _parts(tested: Mask, validated: Mask) -> Split:
-    return Split(
+def _parts(tested: Mask, validated: Mask) -> SplitRows:
+    return SplitRows(
         train=np.flatnonzero(~tested & ~validated),
         validation=np.flatnonzero(validated),
         test=np.flatnonzero(tested),
@@ -247,12 +247,12 @@ def networks_by_log(rows: Rows) -> dict[str, set[str]]:
 
     Logs are mostly one of each network; runs of the same name in several folders are one network.
     """
-    found: dict[str, set[str]] = {}
+    workloads: dict[str, set[str]] = {}
     pairs = np.unique(np.stack([rows.source.codes, rows.workload.codes]), axis=1)
     for source, workload in pairs.T.tolist():
         name = re.split(r"[\\/]", rows.source.names[source])[-1].partition(".")[0]
-        found.setdefault(name, set()).add(rows.workload.names[workload])
-    return found
+        workloads.setdefault(name, set()).add(rows.workload.names[workload])
+    return workloads
 
 
 def _is_networks(value: object) -> bool:

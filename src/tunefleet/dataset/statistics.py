@@ -21,7 +21,7 @@ from tunefleet.dataset.flops import FlopCounter
 from tunefleet.dataset.occurrences import Occurrences
 from tunefleet.dataset.primitives import Vocabulary
 from tunefleet.dataset.schema import TASK
-from tunefleet.dataset.summary import Records, TaskKey, summary
+from tunefleet.dataset.summary import RecordColumns, TaskKey, summary
 from tunefleet.hardware import HardwareTable
 
 Array = NDArray[Any]
@@ -37,7 +37,7 @@ class DatasetStatistics:
         self._sources: set[str] = set()
         self._vocabularies: dict[str, Vocabulary] = {}
         self._occurrences: dict[str, Occurrences] = {}
-        self._chunks: dict[str, list[Array]] = {name: [] for name in Records.COLUMNS}
+        self._chunks: dict[str, list[Array]] = {name: [] for name in RecordColumns.COLUMNS}
         self._flops = FlopCounter()
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -63,7 +63,7 @@ class DatasetStatistics:
             for name, chunks in self._chunks.items()
         }
         return summary(
-            Records(**columns),
+            RecordColumns(**columns),
             list(self._tasks),
             list(self._devices),
             self._occurrences,
@@ -121,10 +121,10 @@ def statistics(
     batches: Iterable[pa.RecordBatch], hardware: HardwareTable | None = None
 ) -> dict[str, Any]:
     """The statistics of all records in `batches` as `tunefleet-dataset-stats/1`."""
-    found = DatasetStatistics()
+    totals = DatasetStatistics()
     for batch in batches:
-        found.add(batch)
-    return found.to_json(hardware)
+        totals.add(batch)
+    return totals.to_json(hardware)
 
 
 def _by_format(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:

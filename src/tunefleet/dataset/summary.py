@@ -29,7 +29,7 @@ class TaskKey(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Records:
+class RecordColumns:
     """A row per record, 34 bytes each: what medians and duplicates need.
 
     `program` is a hash of task and primitives, `record` of all that was measured of it besides.
@@ -48,7 +48,7 @@ class Records:
 
 
 def summary(
-    records: Records,
+    records: RecordColumns,
     tasks: Sequence[TaskKey],
     devices: Sequence[str],
     occurrences: Mapping[str, Occurrences],
@@ -60,11 +60,11 @@ def summary(
     by_task = _of_tasks(records, tasks, flops)
     device_of_task = np.array([devices.index(key.device) for key in tasks], np.int64)
     device_of_record = device_of_task[records.task] if len(tasks) else records.task
-    found = []
+    entries = []
     for number, device in enumerate(devices):
         chosen = device_of_record == number
         own = [int(t) for t in np.flatnonzero(device_of_task == number)]
-        found.append(
+        entries.append(
             {
                 "device": device,
                 "hardware": _hardware(device, hardware),
@@ -81,18 +81,18 @@ def summary(
                 "task_list": sorted((by_task[i] for i in own), key=_task_order),
             }
         )
-    found.sort(key=lambda entry: (-entry["records"], entry["device"]))
+    entries.sort(key=lambda entry: (-entry["records"], entry["device"]))
     return {
         "schema": SCHEMA,
         "files": len(sources),
         "sources": list(sources),
         "tasks": len(tasks),
         **_of_records(records, np.ones(len(records.task), bool)),
-        "devices": found,
+        "devices": entries,
     }
 
 
-def _of_records(records: Records, chosen: Array) -> dict[str, Any]:
+def _of_records(records: RecordColumns, chosen: Array) -> dict[str, Any]:
     """Counts, failures, lengths and latencies of some of the records."""
     count = int(chosen.sum())
     errors, failed = np.unique(records.error_no[chosen], return_counts=True)
@@ -114,7 +114,7 @@ def _of_records(records: Records, chosen: Array) -> dict[str, Any]:
 
 
 def _of_tasks(
-    records: Records, tasks: Sequence[TaskKey], flops: Mapping[tuple[str, str], Flops]
+    records: RecordColumns, tasks: Sequence[TaskKey], flops: Mapping[tuple[str, str], Flops]
 ) -> list[dict[str, Any]]:
     """What each task has, in the order of `tasks`."""
     counted = np.bincount(records.task, minlength=len(tasks)) if len(tasks) else np.zeros(0)
@@ -125,12 +125,12 @@ def _of_tasks(
     order = np.lexsort((records.latency_s[measured], records.task[measured]))
     latencies = records.latency_s[measured][order]
     ends = np.cumsum(_count_by_task(records.task[measured], len(tasks)))
-    found = []
+    entries = []
     for number, key in enumerate(tasks):
         own = latencies[ends[number - 1] if number else 0 : ends[number]]
         known = flops.get((key.format, key.workload), UNKNOWN)
         best = float(own[0]) if len(own) else None
-        found.append(
+        entries.append(
             {
                 **key._asdict(),
                 "records": int(counted[number]),
@@ -143,7 +143,7 @@ def _of_tasks(
                 "gflops": known.count / best / 1e9 if known.count and best else None,
             }
         )
-    return found
+    return entries
 
 
 def _of_primitives(

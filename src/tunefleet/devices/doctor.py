@@ -36,12 +36,12 @@ def examine(choice: LayoutChoice) -> dict[str, Any]:
 
 def _guarded(name: str, check: Callable[[], Check]) -> Check:
     try:
-        found = check()
+        outcome = check()
     except TunefleetError as error:
-        found = _error(error.what, error.cure)
+        outcome = _error(error.what, error.cure)
     except Exception as error:
-        found = _error(f"{type(error).__name__}: {error}", "report this")
-    return {"name": name, **found}
+        outcome = _error(f"{type(error).__name__}: {error}", "report this")
+    return {"name": name, **outcome}
 
 
 def _fine(value: str) -> Check:
@@ -66,8 +66,8 @@ def _python() -> Check:
 def _tvm() -> Check:
     version = installed_versions()["apache-tvm"]
     if version != TVM_VERSION:
-        found = version or "not installed"
-        return _error(found, f"pip install apache-tvm=={TVM_VERSION}: no other was tried")
+        installed = version or "not installed"
+        return _error(installed, f"pip install apache-tvm=={TVM_VERSION}: no other was tried")
     return _fine(version)
 
 

@@ -47,10 +47,10 @@ def probe_library(machine: str) -> Path:
 
 def _compiler(machine: str) -> str:
     names = ["gcc", "cc"] if machine == os.uname().machine else []
-    found = [path for name in (*names, f"{machine}-linux-gnu-gcc") if (path := shutil.which(name))]
-    if not found:
+    paths = [path for name in (*names, f"{machine}-linux-gnu-gcc") if (path := shutil.which(name))]
+    if not paths:
         raise SetupError(f"no C compiler for {machine} on the PATH", cure=_packages(machine))
-    return found[0]
+    return paths[0]
 
 
 def _packages(machine: str) -> str:

@@ -61,14 +61,14 @@ def runner_in_network(built: Built, weights: TaskWeights, arguments: Sequence[An
     function(*next(following))
 
     def run(*, number: int, repeat: int, preprocess: str) -> list[float]:
-        found = []
+        seconds = []
         for _ in range(repeat):
             arguments = [next(following) for _ in range(number)]
             started = time.perf_counter()
             for each in arguments:
                 function(*each)
-            found.append((time.perf_counter() - started) / number)
-        return found
+            seconds.append((time.perf_counter() - started) / number)
+        return seconds
 
     return run
 

@@ -45,16 +45,16 @@ def contexts(
     """(rows, 32) numbers of the task and the device of each of these rows."""
     flops = flops_by_workload(records.table.to_batches())
     distinct, inverse = _distinct(records, numbers)
-    found = np.zeros((len(distinct), context.COLUMNS), np.float32)
+    values = np.zeros((len(distinct), context.COLUMNS), np.float32)
     devices: dict[Place, tuple[float, ...]] = {}
-    for row, (format, workload, target, device, extra) in zip(found, distinct, strict=True):
+    for row, (format, workload, target, device, extra) in zip(values, distinct, strict=True):
         told = _told(extra)
         place = Place.of_record(device, target, told)
         if place not in devices:
             devices[place] = place.numbers(table)
         task = task_context(format, workload, flops.get((format, workload)), told)
         row[:] = context.numbers(task, devices[place])
-    return found[inverse]
+    return values[inverse]
 
 
 def _distinct(records: Records, numbers: Codes) -> tuple[list[tuple[str, ...]], Codes]:
@@ -91,14 +91,14 @@ def task_context(
     format: str, workload: str, flops: Flops | None, extra: Mapping[str, Any]
 ) -> TaskContext:
     """Of the columns of a record; what cannot be understood is not told."""
-    shapes, operator = extra.get("args_info"), extra.get("operator", "")
-    found = _arguments(shapes), operator if isinstance(operator, str) else ""
+    shapes, told = extra.get("args_info"), extra.get("operator", "")
+    arguments, operator = _arguments(shapes), told if isinstance(told, str) else ""
     if format == AUTOTVM:
-        found = _of_autotvm(workload)
+        arguments, operator = _of_autotvm(workload)
     elif format == AUTO_SCHEDULER:
-        found = _of_auto_scheduler(workload, flops.rule if flops else "")
+        arguments, operator = _of_auto_scheduler(workload, flops.rule if flops else "")
     count = flops.count if flops and flops.count else 0.0
-    return TaskContext(found[0], count, found[1])
+    return TaskContext(arguments, count, operator)
 
 
 def _of_autotvm(workload: str) -> tuple[tuple[Shape, ...], str]:

@@ -27,16 +27,16 @@ def evaluate(members: Sequence[CostModel], test: Examples) -> tuple[DeviceMetric
     Raises InputError for programs that the model cannot take, and where no trial is valid.
     """
     scores = [_scores(member, test) for member in members]
-    found = []
+    per_device = []
     for code, name in enumerate(test.devices.names):
         rows = np.flatnonzero(test.devices.codes == code)
         if len(rows) and test.labels[rows].max() > 0:
-            found.append(_of_device(name, rows, scores, test))
-    if not found:
+            per_device.append(_of_device(name, rows, scores, test))
+    if not per_device:
         raise InputError(
             "no record of the test part has a valid latency", cure="give records that did not fail"
         )
-    return tuple(found)
+    return tuple(per_device)
 
 
 def _scores(member: CostModel, test: Examples) -> Scores:

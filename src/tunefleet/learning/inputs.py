@@ -15,7 +15,7 @@ import numpy as np
 from tunefleet.costmodel import MODELS, InputForm, Measured, Program
 from tunefleet.dataset.formats import METASCHEDULE
 from tunefleet.dataset.rows import Codes, Vector, Words
-from tunefleet.dataset.splits import Split
+from tunefleet.dataset.splits import SplitRows
 from tunefleet.errors import InputError
 from tunefleet.features import per_store, sequences, tilings
 from tunefleet.features.sequences import Sequences
@@ -61,10 +61,10 @@ class TilingExtractor:
         steps = records.rows.steps.take(numbers)
         told = contexts(records, numbers)
         try:
-            found = Tilings.of(steps.words.names, steps.words.codes, steps.lengths, told)
+            extracted = Tilings.of(steps.words.names, steps.words.codes, steps.lengths, told)
         except ValueError as error:
             raise _not_primitives(self.name, error) from error
-        return _Primitives(found)
+        return _Primitives(extracted)
 
 
 class SequenceExtractor:
@@ -75,10 +75,10 @@ class SequenceExtractor:
     def extract(self, records: Records, numbers: Codes, progress: Progress) -> Extracted:
         steps = records.rows.steps.take(numbers)
         try:
-            found = Sequences.of(steps.words.names, steps.words.codes, steps.lengths)
+            extracted = Sequences.of(steps.words.names, steps.words.codes, steps.lengths)
         except ValueError as error:
             raise _not_primitives(self.name, error) from error
-        return _Primitives(found)
+        return _Primitives(extracted)
 
 
 def _not_primitives(schema: str, error: ValueError) -> InputError:
@@ -102,7 +102,7 @@ class PerStoreExtractor:
         self._check(records)
         from tunefleet.compiler.code.recorded import per_store_features
 
-        found = []
+        programs = []
         tell = paced(progress)
         # A row at a time: as Python objects all of them would not fit.
         for done, number in enumerate(numbers.tolist()):
@@ -110,7 +110,7 @@ class PerStoreExtractor:
             if not row["definition"]:
                 raise self._unfit(f"{row['source']}, line {row['line']} has no module")
             try:
-                found.append(
+                programs.append(
                     per_store_features(
                         row["workload"], row["definition"], row["target"], row["steps"]
                     )
@@ -118,7 +118,7 @@ class PerStoreExtractor:
             except ValueError as error:
                 raise self._unfit(f"{row['source']}, line {row['line']}: {error}") from error
             tell(f"{self.name}: {done + 1:,} of {len(numbers):,} programs")
-        return _Rows(tuple(found))
+        return _Rows(tuple(programs))
 
     def _check(self, records: Records) -> None:
         others = set(records.formats) - {METASCHEDULE}
@@ -202,7 +202,7 @@ class Inputs:
             self.records.devices.take(self.numbers),
         )
 
-    def parts(self, kind: str, split: Split) -> Parts:
+    def parts(self, kind: str, split: SplitRows) -> Parts:
         """Those of a split, whose rows are among these."""
         examples = self.examples(kind)
         return Parts(
@@ -213,6 +213,6 @@ class Inputs:
         )
 
 
-def all_rows(split: Split) -> Codes:
+def all_rows(split: SplitRows) -> Codes:
     """The rows of all parts, ascending."""
     return np.sort(np.concatenate(list(split.parts().values())))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tunefleet.costmodel.card import SplitUsed
 from tunefleet.dataset.division import Division, Shares
-from tunefleet.dataset.splits import Split
+from tunefleet.dataset.splits import SplitRows
 
 
-def split_used(division: Division, split: Split) -> SplitUsed:
+def split_used(division: Division, split: SplitRows) -> SplitUsed:
     """As a card tells it: of networks that a file listed, those that were held out."""
     listed = division.networks or {}
     return SplitUsed(

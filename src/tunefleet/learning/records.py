@@ -72,12 +72,12 @@ class Records:
 
     def used(self, numbers: Codes) -> tuple[RecordsUsed, ...]:
         """Which rows of which file these are, as a card tells."""
-        found = []
+        per_file = []
         start = 0
         for file in self.files:
             own = numbers[(numbers >= start) & (numbers < start + file.rows)]
             start += file.rows
-            found.append(
+            per_file.append(
                 RecordsUsed(
                     file=file.name,
                     sha256=file.sha256,
@@ -87,11 +87,11 @@ class Records:
                     targets=self._names("target", own),
                 )
             )
-        return tuple(found)
+        return tuple(per_file)
 
     def _names(self, column: str, numbers: Codes) -> tuple[str, ...]:
-        found = self.table.column(column).take(pa.array(numbers)).unique().to_pylist()
-        return tuple(sorted(found))
+        values = self.table.column(column).take(pa.array(numbers)).unique().to_pylist()
+        return tuple(sorted(values))
 
 
 def _device_name(device: str, of_target: str, several: bool) -> str:
@@ -114,14 +114,14 @@ def read_records(
     """
     tables: list[pa.Table] = []
     files: list[SourceFile] = []
-    found = {_sha256(path): (path, format) for path, format in reading.find_files(paths)}
+    by_digest = {_sha256(path): (path, format) for path, format in reading.find_files(paths)}
     tell = paced(progress)
     # In the order of their content: the same files are the same rows, however they are named.
-    for sha256, (path, format) in sorted(found.items()):
+    for sha256, (path, format) in sorted(by_digest.items()):
         batches = list(reading.read(path, format, device=device, on_bad=on_bad))
         tables.append(pa.Table.from_batches(batches, schema=RECORDS))
         files.append(SourceFile(path.name, sha256, len(tables[-1])))
-        tell(f"read {len(files):,} of {len(found):,} files")
+        tell(f"read {len(files):,} of {len(by_digest):,} files")
     count = sum(file.rows for file in files)
     if not count:
         raise InputError(

@@ -77,10 +77,10 @@ def seeds_of(kind: str, count: int) -> tuple[int, ...]:
 
 def settings_of(model: CostModel) -> dict[str, Setting]:
     """What the constructor was given, without the seed."""
-    found = {name: getattr(model, name, None) for name in _parameters(model.name)}
+    given = {name: getattr(model, name, None) for name in _parameters(model.name)}
     return {
         name: value
-        for name, value in found.items()
+        for name, value in given.items()
         if name != "seed" and isinstance(value, str | int | float | bool)
     }
 

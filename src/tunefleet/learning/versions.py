@@ -12,7 +12,7 @@ from tunefleet.costmodel import MODELS, CostModel
 from tunefleet.costmodel.card import Card, DeviceMetrics
 from tunefleet.costmodel.registry import Entry, Registry
 from tunefleet.dataset.division import Division
-from tunefleet.dataset.splits import Split
+from tunefleet.dataset.splits import SplitRows
 from tunefleet.errors import InputError
 from tunefleet.learning.inputs import all_rows
 from tunefleet.learning.lineage import split_used
@@ -30,7 +30,7 @@ class Origin:
     features: str
     records: Records
     division: Division
-    split: Split
+    split: SplitRows
     parent: Card | None = None
     limits: str = ""
 
@@ -93,13 +93,13 @@ def publish(
 
 def toolchain() -> dict[str, str]:
     """Versions of Python and of the libraries that are installed."""
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for name in _LIBRARIES:
         try:
-            found[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def _limits(origin: Origin, tested: Sequence[DeviceMetrics]) -> str:

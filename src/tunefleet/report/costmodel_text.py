@@ -30,13 +30,13 @@ def metrics_tables(
     """A table for each device, below its name: the metrics of each model as
     `DeviceMetrics.to_json` has them, then those of a random ranking. `seconds` are those of
     training one member."""
-    names = dict.fromkeys(device["device"] for found in models.values() for device in found)
+    names = dict.fromkeys(device["device"] for devices in models.values() for device in devices)
     return [
         _device_table(
             {
                 model: device
-                for model, found in models.items()
-                for device in found
+                for model, devices in models.items()
+                for device in devices
                 if device["device"] == name
             },
             seconds,
@@ -109,11 +109,11 @@ def models_table(cards: Sequence[Mapping[str, Any]]) -> Table:
 def _pca(card: Mapping[str, Any]) -> str:
     """Of its devices together, by their records."""
     weights = [device["records"] for device in card["metrics"]]
-    found = [sum(d["members"]["pca"]) / len(d["members"]["pca"]) for d in card["metrics"]]
+    means = [sum(d["members"]["pca"]) / len(d["members"]["pca"]) for d in card["metrics"]]
     total = sum(weights)
     if not total:
         return UNKNOWN
-    return f"{sum(w * pca for w, pca in zip(weights, found, strict=True)) / total:.3f}"
+    return f"{sum(w * pca for w, pca in zip(weights, means, strict=True)) / total:.3f}"
 
 
 def _parent(card: Mapping[str, Any]) -> str:

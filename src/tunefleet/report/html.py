@@ -236,9 +236,9 @@ def _reused(result: Result) -> str:
 
 
 def _difference(result: Result) -> str:
-    found = result.get("difference") or {}
-    known = [k for k in ("untuned", "plain", "tuned") if found.get(k) is not None]
-    parts = [f"{k} {format_difference(found[k])}" for k in known]
+    differences = result.get("difference") or {}
+    known = [k for k in ("untuned", "plain", "tuned") if differences.get(k) is not None]
+    parts = [f"{k} {format_difference(differences[k])}" for k in known]
     return f"{', '.join(parts)} of the largest output of the source framework" if parts else ""
 
 

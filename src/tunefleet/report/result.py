@@ -32,7 +32,7 @@ class Baseline(TypedDict):
     speedup: Interval
 
 
-class Measured(TypedDict, total=False):
+class MeasuredShape(TypedDict, total=False):
     """At one of the network's shapes."""
 
     inputs: list[str]
@@ -60,7 +60,7 @@ class Task(TypedDict, total=False):
     network_share: Number
 
 
-class Point(TypedDict):
+class CurvePoint(TypedDict):
     """Of the tuning curve: `latency_ms` of the whole network, once every task has one."""
 
     trials: Count
@@ -120,7 +120,7 @@ class Difference(TypedDict, total=False):
     untuned: float | None
 
 
-class Result(Measured, total=False):
+class Result(MeasuredShape, total=False):
     """`tasks` and `curve` of a search, `shapes` where a module has several."""
 
     schema: str
@@ -151,8 +151,8 @@ class Result(Measured, total=False):
     report: str | None
     tasks: list[Task]
     reused: Count
-    curve: list[Point]
-    shapes: list[Measured]
+    curve: list[CurvePoint]
+    shapes: list[MeasuredShape]
 
 
 def check_result(value: Mapping[str, Any], name: str) -> None:

@@ -64,10 +64,10 @@ class Timeline:
 
     def bars_of_jobs(self) -> dict[str, list[Bar]]:
         """The bars of each job in the order of their start; a job may have none."""
-        found: dict[str, list[Bar]] = {name: [] for name in self.jobs}
+        by_job: dict[str, list[Bar]] = {name: [] for name in self.jobs}
         for bar in sorted(self.bars, key=_start):
-            found.setdefault(bar.job, []).append(bar)
-        return found
+            by_job.setdefault(bar.job, []).append(bar)
+        return by_job
 
     def utilisation(self) -> dict[str, float]:
         """Share of the whole time in which each resource worked; all of its slots count."""
@@ -86,26 +86,26 @@ def _start(bar: Bar) -> float:
 
 def tracks(bars: Sequence[Bar]) -> list[list[Bar]]:
     """Bars (in the order of their start) side by side: none overlaps another of its track."""
-    found: list[list[Bar]] = []
+    rows: list[list[Bar]] = []
     for bar in bars:
-        free = next((t for t in found if t[-1].end_s <= bar.start_s), None)
+        free = next((t for t in rows if t[-1].end_s <= bar.start_s), None)
         if free is None:
-            found.append([bar])
+            rows.append([bar])
         else:
             free.append(bar)
-    return found
+    return rows
 
 
 def merged(bars: Iterable[Bar], gap_s: float) -> list[Bar]:
     """One bar for neighbours of the same job and stage that are no further apart than `gap_s`."""
-    found: list[Bar] = []
+    joined: list[Bar] = []
     for bar in bars:
-        last = found[-1] if found else None
+        last = joined[-1] if joined else None
         if last is not None and _alike(last, bar) and bar.start_s - last.end_s <= gap_s:
-            found[-1] = replace(last, end_s=max(last.end_s, bar.end_s))
+            joined[-1] = replace(last, end_s=max(last.end_s, bar.end_s))
         else:
-            found.append(bar)
-    return found
+            joined.append(bar)
+    return joined
 
 
 def _alike(one: Bar, other: Bar) -> bool:
@@ -117,13 +117,13 @@ def shares(
     bars: Iterable[Bar], layers: Mapping[str, int], end_s: float, buckets: int, slots: int = 1
 ) -> list[list[float]]:
     """By layer (of a job: `layers`), the share of each bucket of time in which it ran."""
-    found = [[0.0] * buckets for _ in range(max(layers.values(), default=-1) + 1)]
+    by_layer = [[0.0] * buckets for _ in range(max(layers.values(), default=-1) + 1)]
     width = end_s / buckets
     for bar in bars:
-        layer = found[layers[bar.job]]
+        layer = by_layer[layers[bar.job]]
         first = min(buckets - 1, int(bar.start_s / width))
         last = min(buckets - 1, int(bar.end_s / width))
         for bucket in range(first, last + 1):
             inside = min(bar.end_s, (bucket + 1) * width) - max(bar.start_s, bucket * width)
             layer[bucket] += max(0.0, inside) / (width * slots)
-    return found
+    return by_layer

@@ -93,13 +93,13 @@ def toolchain_text(toolchain: Mapping[str, Any] | None) -> str:
 def baselines(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """What a network was measured beside: the first is what its user has today. Results of schema
     1 were measured beside untuned TVM only."""
-    found: list[Mapping[str, Any]] | None = result.get("baselines")
-    if found is None and result.get("untuned_ms"):
+    entries: list[Mapping[str, Any]] | None = result.get("baselines")
+    if entries is None and result.get("untuned_ms"):
         untuned = {"name": "untuned TVM", "kind": "untuned"}
-        found = [
+        entries = [
             untuned | {"latency_ms": result["untuned_ms"], "speedup": result.get("speedup")},
         ]
-    return found or []
+    return entries or []
 
 
 def outside_lines(outside: Mapping[str, Any] | None) -> list[str]:

@@ -84,12 +84,12 @@ def collect(
         raise InputError(f"{doubles[0]} is given twice", cure="name each network once")
     if programs_per_task < 1:
         raise InputError(f"{programs_per_task} programs per task", cure="ask for one or more")
-    found: list[Gathered] = []
+    gathered: list[Gathered] = []
     for number, context in enumerate(contexts):
         first = number * len(networks)
         target = _Target(context, settings, programs_per_task)
-        found += target.collect(networks, [observer(first + i) for i in range(len(networks))])
-    return found
+        gathered += target.collect(networks, [observer(first + i) for i in range(len(networks))])
+    return gathered
 
 
 class _Target:

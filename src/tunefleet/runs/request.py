@@ -100,8 +100,8 @@ def _steered(
     is_random = search.cost_model == "random"
     if not name or is_random or (name == SHIPPED_MODEL and not is_x86):
         return replace(search, pretrained="")
-    found = pretrained_model(name, context.home)
-    return replace(search, pretrained=registry_of(context.home).keep(found).card.id)
+    model = pretrained_model(name, context.home)
+    return replace(search, pretrained=registry_of(context.home).keep(model).card.id)
 
 
 def pretrained_model(name: str, home: Path) -> Entry:
@@ -109,13 +109,13 @@ def pretrained_model(name: str, home: Path) -> Entry:
     from tunefleet.costmodel.registry import registry_of
     from tunefleet.features.tilings import SCHEMA
 
-    found = registry_of(home).get(name)
-    if found.card.features != SCHEMA:
+    entry = registry_of(home).get(name)
+    if entry.card.features != SCHEMA:
         raise InputError(
-            f"cost model {name} takes features of {found.card.features}, a search has {SCHEMA}",
+            f"cost model {name} takes features of {entry.card.features}, a search has {SCHEMA}",
             cure=f"train one with --features {SCHEMA}",
         )
-    return found
+    return entry
 
 
 def shape_request(

@@ -57,17 +57,17 @@ def find_job(store: Store, run: str) -> Job:
     cure = "see `tunefleet jobs`"
     if len(run) < SHORTEST_ID:
         raise InputError(f"{run!r} is too short for a run", cure=f"give {SHORTEST_ID} characters")
-    found = [
+    jobs = [
         job
         for job in store.jobs()
         if job.job_id.startswith(run) or _run_id(store, job).startswith(run)
     ]
-    if not found:
+    if not jobs:
         raise InputError(f"no run {run}", cure=cure)
-    if len(found) > 1:
-        names = ", ".join(job.job_id for job in found)
-        raise InputError(f"{run} names {len(found)} runs: {names}", cure="give more characters")
-    return found[0]
+    if len(jobs) > 1:
+        names = ", ".join(job.job_id for job in jobs)
+        raise InputError(f"{run} names {len(jobs)} runs: {names}", cure="give more characters")
+    return jobs[0]
 
 
 def _run_id(store: Store, job: Job) -> str:
@@ -81,15 +81,15 @@ def build_timeline(store: Store, job: Job) -> dict[str, Any]:
         raise InputError(f"job {job.job_id} has no finished stage", cure="let it tune first")
     own += _steps_of(store, job)
     start, end = min(s.started_at for s in own), max(s.ended_at for s in own)
-    found = store.stages_between(start, end)
+    stages = store.stages_between(start, end)
     steps = {
         other.job_id: [
             s for s in _steps_of(store, other) if s.started_at <= end and s.ended_at >= start
         ]
         for other in store.jobs()
     }
-    clock = _TuningClock.of([*found, *chain.from_iterable(steps.values())], start, end)
-    spans = _placed(found, clock) + _placed_steps(steps, clock)
+    clock = _TuningClock.of([*stages, *chain.from_iterable(steps.values())], start, end)
+    spans = _placed(stages, clock) + _placed_steps(steps, clock)
     spans.sort(key=lambda span: (span.start_s, span.end_s))
     timeline = _timeline(spans)
     return {
@@ -101,7 +101,7 @@ def build_timeline(store: Store, job: Job) -> dict[str, Any]:
         "tuning_s": timeline.end_s,
         "pauses": clock.to_json(),
         "resources": _resources(timeline),
-        "unplaced": sum(not span.resource_id for span in found),
+        "unplaced": sum(not span.resource_id for span in stages),
         "jobs": _jobs(store, job, spans),
         "waiting": _waiting(spans),
         "spans": _spans_to_json(store, spans),
@@ -294,23 +294,23 @@ def _jobs(store: Store, own: Job, spans: Sequence[_Placed]) -> list[dict[str, An
         {
             "job": job_id,
             "label": f"{networks[job_id]} {job_id[:8]}",
-            "stages": {kind: len(of_kind) for kind, of_kind in _by_kind(found).items()},
+            "stages": {kind: len(of_kind) for kind, of_kind in _by_kind(placed).items()},
             "seconds": {
                 kind: round(sum(s.end_s - s.start_s for s in of_kind), 6)
-                for kind, of_kind in _by_kind(found).items()
+                for kind, of_kind in _by_kind(placed).items()
             },
-            "retried": sum(s.attempt > 1 for s in found),
+            "retried": sum(s.attempt > 1 for s in placed),
         }
-        for job_id, found in of_jobs.items()
+        for job_id, placed in of_jobs.items()
     ]
 
 
 def _by_kind(spans: Iterable[_Placed]) -> dict[str, list[_Placed]]:
     kinds = (*(str(kind) for kind in STAGE_ORDER), _STEPS)
-    found: dict[str, list[_Placed]] = {kind: [] for kind in kinds}
+    by_kind: dict[str, list[_Placed]] = {kind: [] for kind in kinds}
     for span in spans:
-        found[span.kind if span.task_id else _STEPS].append(span)
-    return found
+        by_kind[span.kind if span.task_id else _STEPS].append(span)
+    return by_kind
 
 
 def _waiting(spans: Iterable[_Placed]) -> dict[str, float]:

@@ -88,7 +88,7 @@ def _machines(resources: Iterable[Resource]) -> list[list[Resource]]:
     for resource in resources:
         units = {*resource.units, resource.resource_id}  # it may own nothing that others know
         met = {id(m): m for m in (machine_of.get(unit) for unit in units) if m is not None}
-        machine = [resource, *(member for found in met.values() for member in found)]
+        machine = [resource, *(member for others in met.values() for member in others)]
         for member in machine:
             machine_of.update(dict.fromkeys((*member.units, member.resource_id), machine))
     return list({id(machine): machine for machine in machine_of.values()}.values())
@@ -162,13 +162,13 @@ def utilisation(simulation: Simulation) -> dict[str, float]:
 def role_utilisation(simulation: Simulation) -> dict[Role, float]:
     """The mean utilisation of the slots of all hosts, and of all devices."""
     shares = utilisation(simulation)
-    found = {}
+    by_role = {}
     for role in Role:
         of_role = [r for r in simulation.resources.values() if r.role is role]
         slots = sum(r.slots for r in of_role)
         busy = sum(shares[r.resource_id] * r.slots for r in of_role)
-        found[role] = busy / slots if slots else 0.0
-    return found
+        by_role[role] = busy / slots if slots else 0.0
+    return by_role
 
 
 def waiting(waited_s: Iterable[float]) -> Waiting:

@@ -180,10 +180,10 @@ class Scheduler:
     # --- stages
 
     def _stage_finished(self, event: StageFinished) -> None:
-        found = self._leases.pop(event.lease, None)
-        if found is None:
+        leased = self._leases.pop(event.lease, None)
+        if leased is None:
             return  # of a resource that was lost since: whatever it says, it is too late
-        held, stage = found
+        held, stage = leased
         self._touched |= self.resources.release(held, event.lease)
         if held.suspended == _SILENT:
             self._touched |= self.resources.resume(held)
@@ -328,10 +328,10 @@ class Scheduler:
 
     def _lease_expired(self, event: LeaseExpired) -> None:
         """Another resource takes the stage over; this one starts nothing until it is heard of."""
-        found = self._leases.get(event.lease)
-        if found is None:
+        leased = self._leases.get(event.lease)
+        if leased is None:
             return
-        held, stage = found
+        held, stage = leased
         if not held.suspended:
             self.resources.suspend(held, _SILENT)
         resource_id = held.resource.resource_id

@@ -27,12 +27,12 @@ class Estimates:
         _mix(self._of_kind, kind, seconds)
 
     def seconds(self, job_id: str, task_id: str, kind: Kind) -> float:
-        found = self._of_lane.get((job_id, task_id, kind))
-        if found is None:
-            found = self._of_job.get((job_id, kind))
-        if found is None:
-            found = self._of_kind.get(kind, _UNKNOWN_S)
-        return found
+        estimate = self._of_lane.get((job_id, task_id, kind))
+        if estimate is None:
+            estimate = self._of_job.get((job_id, kind))
+        if estimate is None:
+            estimate = self._of_kind.get(kind, _UNKNOWN_S)
+        return estimate
 
     def round_seconds(self, job_id: str, task_id: str) -> float:
         """One round of a lane, its four stages."""

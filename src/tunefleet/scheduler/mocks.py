@@ -13,15 +13,15 @@ def mock_fleet(hosts: int, devices: int, *, shared: bool = False) -> list[Resour
     """Resources that are there from the start. Each owns a machine of its own; with `shared`,
     host and device of the same number are the same machine."""
     apart = "" if shared else "host of "
-    found = [
+    resources = [
         Resource(f"host{i}", Role.HOST, "host", frozenset({f"{apart}machine{i}"}))
         for i in range(hosts)
     ]
-    found += [
+    resources += [
         Resource(f"device{i}", Role.DEVICE, "device", frozenset({f"machine{i}"}))
         for i in range(devices)
     ]
-    return [ResourceJoined(0.0, resource) for resource in found]
+    return [ResourceJoined(0.0, resource) for resource in resources]
 
 
 def mock_jobs(

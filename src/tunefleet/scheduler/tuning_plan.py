@@ -152,7 +152,7 @@ class TuningPlan:
         return {task_id: lane.next_iteration for task_id, lane in self.progress.items()}
 
     def unfinished(self) -> Sequence[tuple[str, int, frozenset[Kind]]]:
-        found = [
+        rounds = [
             (task_id, iteration, frozenset(done))
             for task_id, lane in self.progress.items()
             for iteration, done in sorted(lane.rounds.items())
@@ -160,8 +160,8 @@ class TuningPlan:
         if self._learns_first:
             first = next(iter(self.progress))
             self._busy.add(first)
-            found.append((first, FIRST_MODEL, frozenset(STAGE_ORDER[:-1])))
-        return found
+            rounds.append((first, FIRST_MODEL, frozenset(STAGE_ORDER[:-1])))
+        return rounds
 
     def next_lane(self, now: float) -> str | None:
         self._now = now

@@ -63,18 +63,18 @@ def agreement(inputs: Sequence[Arrays], float_type: str, reference: Run, module:
         tried = tuple(shuffled(each, draw) if draw else each for each in inputs)
         expected = tuple(reference(i, each) for i, each in enumerate(tried))
         difference = largest_difference(expected, module, tried, ordered=ordered)
-        found = Agreement(tried, expected, difference, TOLERANCE, ordered)
-        if found.holds:
-            return found
+        outcome = Agreement(tried, expected, difference, TOLERANCE, ordered)
+        if outcome.holds:
+            return outcome
         once, often = ([nudged(each, float_type, n) for each in tried] for n in (1, _STEPS))
         own = largest_difference(expected, reference, once, ordered=ordered)
-        found = Agreement(tried, expected, difference, accepted_difference(own), ordered)
-        if found.holds and found.tolerance <= _CLEAR:
-            return found
-        tries.append(found)
+        outcome = Agreement(tried, expected, difference, accepted_difference(own), ordered)
+        if outcome.holds and outcome.tolerance <= _CLEAR:
+            return outcome
+        tries.append(outcome)
         moved = largest_difference(expected, reference, often, ordered=ordered)
-        if not found.holds and max(_TIMES_OWN * own, moved) <= _MOST_TOLERANCE:
-            return found
+        if not outcome.holds and max(_TIMES_OWN * own, moved) <= _MOST_TOLERANCE:
+            return outcome
     return min(tries, key=lambda each: (not each.holds, each.tolerance))
 
 

@@ -15,7 +15,13 @@ from tunefleet.errors import JobError
 from tunefleet.stages import work
 from tunefleet.stages.agreement import TOLERANCE, Agreement, Arrays, Run, agreement
 from tunefleet.stages.place import StepRequest, Workplace
-from tunefleet.stages.prepared import Prepared, beside_device, object_of, on_device, prepared_of
+from tunefleet.stages.prepared import (
+    PreparedNetwork,
+    beside_device,
+    object_of,
+    on_device,
+    prepared_of,
+)
 from tunefleet.workers.memory import check_fits, machine_memory
 from tunefleet.workers.pool import CallFailure
 
@@ -33,16 +39,16 @@ def run(place: Workplace, request: StepRequest) -> tuple[Checked, tuple[Remark, 
         object_of(place, owner, prepared.imported.examples, StepKind.IMPORT),
         len(prepared.info.signatures),
     )
-    found = compared(prepared, examples, place)
+    outcome = compared(prepared, examples, place)
     objects = place.objects(owner)
     with objects.draft() as draft:
-        save_arrays(Path(draft, _FILE), [*found.inputs, *found.expected])
+        save_arrays(Path(draft, _FILE), [*outcome.inputs, *outcome.expected])
         expected = objects.put(Path(draft, _FILE))
-    caveats = caveats_of(found)
+    caveats = caveats_of(outcome)
     checked = Checked(
-        found.difference,
-        found.tolerance,
-        found.ordered,
+        outcome.difference,
+        outcome.tolerance,
+        outcome.ordered,
         expected,
         caveats,
         peak_gflops(place),
@@ -50,7 +56,7 @@ def run(place: Workplace, request: StepRequest) -> tuple[Checked, tuple[Remark, 
     return checked, tuple(Remark(caveat, warning=True) for caveat in caveats)
 
 
-def compared(prepared: Prepared, examples: Sequence[Arrays], place: Workplace) -> Agreement:
+def compared(prepared: PreparedNetwork, examples: Sequence[Arrays], place: Workplace) -> Agreement:
     """How the plain module and the source framework agree; raises JobError where they do not."""
     imported, name = prepared.imported, prepared.info.name
     if place.remote is not None and imported.segments:
@@ -67,14 +73,14 @@ def compared(prepared: Prepared, examples: Sequence[Arrays], place: Workplace) -
         return beside_device(place, what, work.run_reference, source, list(inputs), threads)
 
     module = running(name, prepared.plain, place)
-    found = agreement(examples, imported.float_type, reference, module)
-    if not found.holds:
+    outcome = agreement(examples, imported.float_type, reference, module)
+    if not outcome.holds:
         raise JobError(
             f"{name}: the imported network differs from its source framework by "
-            f"{found.difference:.1e} of the largest output",
+            f"{outcome.difference:.1e} of the largest output",
             cure="report the network; its import is wrong and tuning it would be too",
         )
-    return found
+    return outcome
 
 
 def running(name: str, path: Path, place: Workplace) -> Run:
@@ -94,22 +100,22 @@ def peak_gflops(place: Workplace) -> float | None:
     return None if isinstance(outcome, CallFailure) else outcome
 
 
-def caveats_of(found: Agreement) -> tuple[str, ...]:
+def caveats_of(outcome: Agreement) -> tuple[str, ...]:
     """Why the verification says less than that of other networks, for the user to know."""
     from tunefleet.compiler.code.executable import LEAST_SCALE
 
     told = []
-    if not found.ordered:
+    if not outcome.ordered:
         told.append(
             "in the source framework the order of what the network puts out is decided by the "
             "last bits of the inputs: the numbers of each output are compared by size"
         )
-    if found.tolerance > TOLERANCE:
+    if outcome.tolerance > TOLERANCE:
         told.append(
             "the source framework's own outputs move with the last bit of the inputs: a "
-            f"difference of {found.tolerance:.1e} of the largest output is accepted"
+            f"difference of {outcome.tolerance:.1e} of the largest output is accepted"
         )
-    floats = (a for each in found.expected for a in each if a.size and a.dtype.kind == "f")
+    floats = (a for each in outcome.expected for a in each if a.size and a.dtype.kind == "f")
     if any(abs(array).max() < LEAST_SCALE for array in floats):
         told.append(
             f"an output stays below {LEAST_SCALE:g} on the example inputs: differences from "

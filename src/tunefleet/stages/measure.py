@@ -16,7 +16,7 @@ from tunefleet.stages import work
 from tunefleet.stages.check import peak_gflops
 from tunefleet.stages.delivered import delivered_module
 from tunefleet.stages.place import Delivery, StepRequest, Workplace
-from tunefleet.stages.prepared import Prepared, expectation_of, on_device, prepared_of
+from tunefleet.stages.prepared import PreparedNetwork, expectation_of, on_device, prepared_of
 
 #: Names of the contenders of an evaluation.
 SOURCE, UNTUNED, TUNED = "source", "untuned", "tuned"
@@ -48,9 +48,9 @@ def run(place: Workplace, request: StepRequest) -> tuple[Measured, tuple[Remark,
     remarks: list[Remark] = []
     comparisons: list[Comparison] = []
     for variant, inputs in enumerate(expectation.inputs):
-        found = _compared(prepared, module, inputs, place, rounds, variant, remarks)
-        if found is not None:
-            comparisons.append(found)
+        comparison = _compared(prepared, module, inputs, place, rounds, variant, remarks)
+        if comparison is not None:
+            comparisons.append(comparison)
     if len(comparisons) < len(expectation.inputs):
         comparisons = []
     warnings = dict.fromkeys(each.warning for each in comparisons if each.warning)
@@ -68,7 +68,7 @@ def run(place: Workplace, request: StepRequest) -> tuple[Measured, tuple[Remark,
 
 
 def _compared(
-    prepared: Prepared,
+    prepared: PreparedNetwork,
     module: Path,
     inputs: Sequence[Any],
     place: Workplace,

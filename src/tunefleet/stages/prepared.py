@@ -41,7 +41,7 @@ def object_of(place: Workplace, owner: str, name: str, kind: StepKind) -> Path:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedNetwork:
     """`imported` beside the folder of its modules."""
 
     imported: Imported
@@ -93,14 +93,16 @@ class Expectation:
         return self._lists[self._count :]
 
 
-def prepared_of(place: Workplace, preparation: Preparation) -> Prepared:
+def prepared_of(place: Workplace, preparation: Preparation) -> PreparedNetwork:
     """Raises LostInputError where the import's modules are gone."""
     imported = result_of(place, preparation.id, StepKind.IMPORT, Imported)
     folder = object_of(place, preparation.id, imported.module, StepKind.IMPORT)
-    return Prepared(imported, folder)
+    return PreparedNetwork(imported, folder)
 
 
-def expectation_of(place: Workplace, preparation: Preparation, prepared: Prepared) -> Expectation:
+def expectation_of(
+    place: Workplace, preparation: Preparation, prepared: PreparedNetwork
+) -> Expectation:
     """Raises LostInputError where what was compared is gone."""
     checked = result_of(place, preparation.id, StepKind.CHECK, Checked)
     path = object_of(place, preparation.id, checked.expected, StepKind.CHECK)

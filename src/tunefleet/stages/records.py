@@ -30,8 +30,8 @@ def known_records(
     spec = lane.job.spec
     if not spec.settings.transfer:
         return []
-    found = store.records(lane.task.task_id, spec.device, spec.toolchain, tier=tier, limit=limit)
-    return [record for record in found if record.job_id != lane.job.job_id]
+    records = store.records(lane.task.task_id, spec.device, spec.toolchain, tier=tier, limit=limit)
+    return [record for record in records if record.job_id != lane.job.job_id]
 
 
 class Knowledge:

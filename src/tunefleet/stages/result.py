@@ -145,14 +145,14 @@ def contradictions(result: Mapping[str, Any]) -> list[str]:
     """A warning where the latency end to end, that of all kernels one by one and that of all tasks
     in the search lie so far apart that one of them must have been disturbed."""
     rows = result["tasks"]
-    found = {"end to end": (result["tuned_ms"] or {}).get("median")}
+    latencies = {"end to end": (result["tuned_ms"] or {}).get("median")}
     if result["outside"] is None:
-        found["by its kernels one by one"] = result["kernels_ms"]
+        latencies["by its kernels one by one"] = result["kernels_ms"]
         if all(row["latency_us"] for row in rows):
-            found["by its tasks in the search"] = sum(
+            latencies["by its tasks in the search"] = sum(
                 row["latency_us"] * row["weight"] / 1e3 for row in rows
             )
-    known = {how: ms for how, ms in found.items() if ms}
+    known = {how: ms for how, ms in latencies.items() if ms}
     if len(known) < 2:
         return []
     least, most = min(known.values()), max(known.values())
@@ -291,10 +291,10 @@ def tuning_curve(store: Store, job: Job) -> list[dict[str, Any]]:
             trials += len(getattr(run.result, "failed", ()))
             continue
         trials += len(run.result.measured) + len(run.result.failed)
-        found = [p.measurement.latency_s for p in run.result.measured]
-        if found:
+        latencies = [p.measurement.latency_s for p in run.result.measured]
+        if latencies:
             task_id = run.key.task_id
-            best[task_id] = min([*found, best.get(task_id, float("inf"))])
+            best[task_id] = min([*latencies, best.get(task_id, float("inf"))])
         total = sum(best[i] * w for i, w in weights.items()) if len(best) == len(weights) else None
         points.append(
             {

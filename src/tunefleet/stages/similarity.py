@@ -13,12 +13,12 @@ from tunefleet.store import BestRecord
 def nearest(task: Task, best_records: Sequence[BestRecord], count: int) -> list[BestRecord]:
     """At most `count` of those with arguments of as many dimensions, the most similar first."""
     own = _extents(task.shapes)
-    found = []
+    ranked = []
     for best_record in best_records:
         others = _extents(best_record.shapes)
         if [len(e) for e in others] == [len(e) for e in own]:
-            found.append((distance(own, others), best_record.task_id, best_record))
-    return [best_record for _, _, best_record in sorted(found)[:count]]
+            ranked.append((distance(own, others), best_record.task_id, best_record))
+    return [best_record for _, _, best_record in sorted(ranked)[:count]]
 
 
 def distance(first: Sequence[Sequence[int]], second: Sequence[Sequence[int]]) -> float:

@@ -48,14 +48,14 @@ def _samples(place: Workplace, knowledge: Knowledge, job: Job) -> list[tuple[byt
     """(features, label, task) of all trials of a job and of the records it starts from."""
     samples: list[tuple[bytes, float, str]] = []
     for task in knowledge.tasks(job.job_id):
-        found: dict[str, tuple[bytes, float | None]] = {
+        by_candidate: dict[str, tuple[bytes, float | None]] = {
             r.candidate.candidate_id: (r.candidate.features, r.measurement.latency_s)
             for r in knowledge.known(JobTask(job, task), Tier.EXACT)
         }
         for trial in place.store.trials(job.job_id, task.task_id):
-            found[trial.candidate.candidate_id] = (trial.candidate.features, trial.latency_s)
-        best = min((s for _, s in found.values() if s is not None), default=None)
-        for features, latency in found.values():
+            by_candidate[trial.candidate.candidate_id] = (trial.candidate.features, trial.latency_s)
+        best = min((s for _, s in by_candidate.values() if s is not None), default=None)
+        for features, latency in by_candidate.values():
             if is_of_schema(features):
                 label = best / latency if best and latency else 0.0
                 samples.append((features, label, task.task_id))

@@ -32,11 +32,11 @@ def run(place: Workplace, request: StepRequest) -> tuple[Verified, tuple[Remark,
         return Verified(difference, why), (_told(why),)
     both = [Contender("plain", prepared.plain), Contender("tuned", tuned)]
     try:
-        found = compare(both, expectation.inputs[0], place, _ROUNDS)
+        comparison = compare(both, expectation.inputs[0], place, _ROUNDS)
     except JobError as error:
         # It computes what it should: that it was not timed is no reason to lose a search.
         return Verified(difference), (Remark(f"{error}: delivered unmeasured", warning=True),)
-    if found.ratio("plain", "tuned").median <= 1.0:
+    if comparison.ratio("plain", "tuned").median <= 1.0:
         why = "the tuned module is not faster than the plain one"
         return Verified(difference, why), (_told(why),)
     return Verified(difference), ()

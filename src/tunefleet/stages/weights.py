@@ -13,8 +13,8 @@ def weights_of(
     tasks: Sequence[WeightedTask], pool: WorkerPool, timeout_s: float
 ) -> dict[str, TaskWeights]:
     """By task, of all tasks of one network; none for one that kills its worker."""
-    found = pool.map(work.weights, [(t.task.program,) for t in tasks], timeout_s)
-    known = [((), 0) if isinstance(f, CallFailure) else f for f in found]
+    results = pool.map(work.weights, [(t.task.program,) for t in tasks], timeout_s)
+    known = [((), 0) if isinstance(f, CallFailure) else f for f in results]
     between = sum(t.weight * size for t, (_, size) in zip(tasks, known, strict=True))
     return {
         t.task.task_id: TaskWeights(arguments, between)

@@ -118,11 +118,11 @@ def finalists_of(
     """The fastest trials of this job and of earlier ones that are close to the best, or `every`
     measured one."""
     task_id = weighted.task.task_id
-    found = {t.candidate.candidate_id: t for t in place.store.trials(job.job_id, task_id)}
+    trials = {t.candidate.candidate_id: t for t in place.store.trials(job.job_id, task_id)}
     for record in known_records(place.store, JobTask(job, weighted.task), Tier.EXACT):
         trial = Trial(record.candidate, -1, record.measurement)
-        found.setdefault(record.candidate.candidate_id, trial)
-    measured = sorted((t for t in found.values() if t.latency_s is not None), key=_latency)
+        trials.setdefault(record.candidate.candidate_id, trial)
+    measured = sorted((t for t in trials.values() if t.latency_s is not None), key=_latency)
     if every or not measured:
         return measured
     limit = _latency(measured[0]) * _CLOSE

@@ -299,8 +299,8 @@ def step_of(row: Row[Any]) -> StepRun:
 
 @_reading
 def _step_result(kind: str, text: str) -> StepResult:
-    found: StepResult = msgspec.json.decode(text, type=RESULT_OF[StepKind(kind)])
-    return found
+    result: StepResult = msgspec.json.decode(text, type=RESULT_OF[StepKind(kind)])
+    return result
 
 
 @_reading

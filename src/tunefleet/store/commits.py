@@ -63,13 +63,13 @@ def write_run(
 
 def candidate_keys(connection: Connection, task_id: str, wanted: Sequence[Candidate]) -> list[int]:
     """The row of each candidate in the table that all jobs share, entered where it is new."""
-    found = _known(connection, task_id, wanted)
+    keys = _known(connection, task_id, wanted)
     rows = {(c.candidate_id, codec.content_of(c)): c for c in wanted}
-    missing = [codec.candidate_row(task_id, c) for name, c in rows.items() if name not in found]
+    missing = [codec.candidate_row(task_id, c) for name, c in rows.items() if name not in keys]
     if missing:
         connection.execute(insert(candidates), missing)
-        found = _known(connection, task_id, wanted)
-    return [found[c.candidate_id, codec.content_of(c)] for c in wanted]
+        keys = _known(connection, task_id, wanted)
+    return [keys[c.candidate_id, codec.content_of(c)] for c in wanted]
 
 
 def read_run(connection: Connection, key: StageKey) -> StageRun | None:
@@ -144,7 +144,7 @@ def _write_selection(
 
 def _write_trials(connection: Connection, seq: int, run: StageRun) -> None:
     key = run.key
-    found = outcomes(run.result)
+    by_candidate = outcomes(run.result)
     selected = _selected(connection, key)
     built_s = _build_seconds(connection, key)
     tried = set(
@@ -152,12 +152,12 @@ def _write_trials(connection: Connection, seq: int, run: StageRun) -> None:
             select(trials.c.candidate_id).where(
                 trials.c.job_id == key.job_id,
                 trials.c.task_id == key.task_id,
-                trials.c.candidate_id.in_(found),
+                trials.c.candidate_id.in_(by_candidate),
             )
         )
     )
     rows = []
-    for candidate_id, (outcome, profile_s) in found.items():
+    for candidate_id, (outcome, profile_s) in by_candidate.items():
         if candidate_id not in selected:
             raise not_selected(run, candidate_id)
         if candidate_id in tried:

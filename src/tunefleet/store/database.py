@@ -130,9 +130,9 @@ class Database:
         if os.stat(self.name).st_size > _MOST_CHECKED:
             return
         with self.reading() as connection:
-            found = str(connection.exec_driver_sql("PRAGMA quick_check(1)").scalar())
-        if found != "ok":
-            raise SetupError(f"{self.name} is damaged: {found}", cure=CURES["CORRUPT"])
+            verdict = str(connection.exec_driver_sql("PRAGMA quick_check(1)").scalar())
+        if verdict != "ok":
+            raise SetupError(f"{self.name} is damaged: {verdict}", cure=CURES["CORRUPT"])
 
     def close(self) -> None:
         self._closed = True
@@ -155,11 +155,11 @@ class Database:
 
     def _check_files(self) -> None:
         """Raises SetupError where the file is another than before, or its log no log any more."""
-        found = _identity(self.name)
+        identity = _identity(self.name)
         if self._file is None:
-            self._file = found
-        if found != self._file:
-            what = "was removed" if found is None else "was replaced by another file"
+            self._file = identity
+        if identity != self._file:
+            what = "was removed" if identity is None else "was replaced by another file"
             raise self._spoilt(f"{self.name} {what} while it was in use")
         try:
             with open(f"{self.name}-wal", "rb") as log:
@@ -194,10 +194,10 @@ class Database:
 def _identity(path: str) -> tuple[int, int] | None:
     """Which file a path is, None where there is none."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def error_code(error: BaseException) -> str:

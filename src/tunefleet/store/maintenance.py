@@ -212,13 +212,13 @@ def _readable(
     most = None if isinstance(last, SQLITE_ERRORS) else int(last[0] or 0)
     while (number < most) if most is not None else (absent < _MOST_ABSENT):
         number += 1
-        found = _asked(source, f"SELECT {names} FROM {table} WHERE rowid = {number}")
-        damaged = isinstance(found, SQLITE_ERRORS)
-        absent = absent + 1 if damaged or found is None else 0
+        row = _asked(source, f"SELECT {names} FROM {table} WHERE rowid = {number}")
+        damaged = isinstance(row, SQLITE_ERRORS)
+        absent = absent + 1 if damaged or row is None else 0
         if damaged:
             yield None
-        elif found is not None:
-            yield found
+        elif row is not None:
+            yield row
 
 
 def _asked(source: sqlite3.Connection, query: str) -> Any:

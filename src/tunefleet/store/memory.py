@@ -194,7 +194,7 @@ class MemoryStore:
                 for job_id, entry in self._entries.items()
                 if entry.is_of(tier, device, toolchain)
             }
-            found = [
+            measured = [
                 _record(entry, task_id, trial)
                 for entry, of, trial in self._trials
                 if of == task_id
@@ -203,7 +203,7 @@ class MemoryStore:
                 and trial.candidate.candidate_id not in asked[entry.job.job_id]
             ]
         fastest: dict[str, Record] = {}
-        for record in sorted(found, key=lambda r: r.measurement.latency_s):
+        for record in sorted(measured, key=lambda r: r.measurement.latency_s):
             fastest.setdefault(record.candidate.candidate_id, record)
         return list(fastest.values())[:limit]
 

@@ -22,10 +22,10 @@ def bring_to_head(database: Database) -> None:
     Raises SetupError for a database of someone else or of a newer tunefleet.
     """
     with database.reading() as connection:
-        found = _revision(connection, database.name)
-    if found == HEAD:
+        revision = _revision(connection, database.name)
+    if revision == HEAD:
         return
-    if found == "":
+    if revision == "":
         database.enable_write_ahead_log()
     with database.writing() as connection:
         if _revision(connection, database.name) != HEAD:
@@ -41,13 +41,13 @@ def _revision(connection: Connection, name: str) -> str:
         raise SetupError(
             f"{name} is a database, but not a store of tunefleet", cure="name another file"
         )
-    found = str(connection.execute(text("SELECT version_num FROM alembic_version")).scalar())
-    if found > HEAD:
+    revision = str(connection.execute(text("SELECT version_num FROM alembic_version")).scalar())
+    if revision > HEAD:
         raise SetupError(
-            f"{name} was written by a newer tunefleet (revision {found}, known up to {HEAD})",
+            f"{name} was written by a newer tunefleet (revision {revision}, known up to {HEAD})",
             cure="upgrade tunefleet, or choose another home",
         )
-    return found
+    return revision
 
 
 def _upgrade(connection: Connection) -> None:

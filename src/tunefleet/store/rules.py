@@ -46,14 +46,14 @@ def check_step(run: StepRun) -> None:
 
 def outcomes(result: StageResult) -> dict[str, tuple[Measurement | Failure, float]]:
     """candidate id -> (outcome, profile seconds) of the trials a stage makes, in their order."""
-    found: dict[str, tuple[Measurement | Failure, float]] = {}
+    by_candidate: dict[str, tuple[Measurement | Failure, float]] = {}
     if isinstance(result, ProfileResult):
         for candidate_id, measurement, profile_s in result.measured:
-            found.setdefault(candidate_id, (measurement, profile_s))
+            by_candidate.setdefault(candidate_id, (measurement, profile_s))
     if isinstance(result, ProfileResult | BuildResult):
         for candidate_id, failure in result.failed:
-            found.setdefault(candidate_id, (failure, 0.0))
-    return found
+            by_candidate.setdefault(candidate_id, (failure, 0.0))
+    return by_candidate
 
 
 def json_value(value: Any, what: str) -> Any:

@@ -320,8 +320,8 @@ class SqlStore:
             )
         )
         with self._database.reading() as connection:
-            found = reuse.records(connection, task_id, connection.execute(query).all())
-        return found[0] if found else None
+            records = reuse.records(connection, task_id, connection.execute(query).all())
+        return records[0] if records else None
 
     def finish(self, job_id: str, state: JobState, summary: Any) -> None:
         rules.check_closing(state)

@@ -25,10 +25,10 @@ def lacking(folders: Sequence[Path]) -> str:
     """Which of the folders lie on a disk that is full, for the user to read, or ""."""
     for folder in folders:
         try:
-            found = os.statvfs(folder)
+            disk = os.statvfs(folder)
         except OSError:  # whoever needs it will say more
             continue
-        free = found.f_bavail * found.f_frsize
+        free = disk.f_bavail * disk.f_frsize
         if free < _LEAST_BYTES:
             return (
                 f"the disk of {folder} has {free >> 20} MiB free; free some space, it goes on then"
@@ -39,8 +39,8 @@ def lacking(folders: Sequence[Path]) -> str:
 def check_space(name: str, folder: Path, size: int) -> None:
     """Raises SetupError where a network's modules, of `size` bytes in all, do not fit beside what
     is on a disk."""
-    found = os.statvfs(folder)
-    free = found.f_bavail * found.f_frsize
+    disk = os.statvfs(folder)
+    free = disk.f_bavail * disk.f_frsize
     if free < size:
         raise SetupError(
             f"{name} needs {gib(size)} of disk in {folder}, {gib(free)} are free",
@@ -64,13 +64,13 @@ def with_space(
         reason = lacking(folders)
         if not reason:
             try:
-                found = step()
+                result = step()
             except DiskFullError as error:
                 reason = str(error)
             else:
                 if held:
                     tell(JobContinued())
-                return found
+                return result
         if not held:
             tell(JobHeld(reason))
             held = True

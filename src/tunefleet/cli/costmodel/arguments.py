@@ -60,7 +60,7 @@ def show_metrics(
         console.print()
 
 
-def split_text(name: str, split: dataset_splits.Split) -> str:
+def split_text(name: str, split: dataset_splits.SplitRows) -> str:
     """`by_task: 800 records to train, 100 to validate, 100 to test`."""
     counts = {part: len(numbers) for part, numbers in split.parts().items()}
     return (

@@ -56,11 +56,11 @@ def compare(
     how.check(kinds)
     division = dividing.division(split, hold_out, networks, test, validation, seed, max_records)
     table = arguments.read(records, measured_on, progress)
-    found = divide(table.rows, division)
-    drawn = inputs.Inputs.of(table, inputs.all_rows(found), schema, progress)
+    divided = divide(table.rows, division)
+    drawn = inputs.Inputs.of(table, inputs.all_rows(divided), schema, progress)
     results: list[dict[str, Any]] = []
     for kind in kinds:
-        parts = drawn.parts(kind, found)
+        parts = drawn.parts(kind, divided)
         trained = training.train(
             kind, parts.train, parts.validation, seeds=seeds, options=how.of(kind),
             progress=progress,
@@ -78,9 +78,9 @@ def compare(
     def show() -> None:
         seconds = {result["model"]: median(result["train_s"]) for result in results}
         arguments.show_metrics({result["model"]: result["metrics"] for result in results}, seconds)
-        typer.echo(arguments.split_text(split, found))
+        typer.echo(arguments.split_text(split, divided))
 
-    counts = {part: len(numbers) for part, numbers in found.parts().items()}
+    counts = {part: len(numbers) for part, numbers in divided.parts().items()}
     figures = {"schema": SCHEMA, "features": schema, **dividing.figures(division),
                "records": counts, "models": results}  # fmt: skip
     output.tell(json, figures, show)

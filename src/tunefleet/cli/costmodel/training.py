@@ -79,21 +79,21 @@ def train(
         versions.check_parent(follows.card, schema)
     table = arguments.read(records, measured_on, progress)
     start = versions.start_of(follows, model, table) if follows else ()
-    found = divide(table.rows, division)
-    drawn = inputs.Inputs.of(table, inputs.all_rows(found), schema, progress)
-    parts = drawn.parts(model, found)
+    divided = divide(table.rows, division)
+    drawn = inputs.Inputs.of(table, inputs.all_rows(divided), schema, progress)
+    parts = drawn.parts(model, divided)
     trained = training.train(
         model, parts.train, parts.validation, seeds=seeds, options=how, progress=progress,
         start=start,
     )  # fmt: skip
     tested = evaluation.evaluate(trained.members, parts.test)
     ancestor = follows.card if follows else None
-    origin = versions.Origin(name, schema, table, division, found, ancestor, limits)
+    origin = versions.Origin(name, schema, table, division, divided, ancestor, limits)
     entry = versions.publish(registry, origin, trained, tested, time.time())
 
     def show() -> None:
         arguments.show_metrics({model: [each.to_json() for each in tested]})
-        typer.echo(arguments.split_text(split, found))
+        typer.echo(arguments.split_text(split, divided))
         typer.echo(f"kept as {name}, {entry.card.id[:12]}, in {one_line(str(entry.path))}")
 
     figures = {"schema": SCHEMA, "path": str(entry.path), "seconds": list(trained.seconds)}

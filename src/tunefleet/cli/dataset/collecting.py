@@ -98,14 +98,14 @@ def collect(
             for target in targets
             for count in threads
         ]
-        found = run(wanted, contexts, programs_per_task, observer=watcher.observer)
+        results = run(wanted, contexts, programs_per_task, observer=watcher.observer)
     if out is not None:
-        gathering.write(out, contexts[0].home, [g.job_id for g in found if g.job_id])
-    output.tell(json, [asdict(gathered) for gathered in found], lambda: _show(found))
-    failed = [gathered for gathered in found if gathered.error]
+        gathering.write(out, contexts[0].home, [g.job_id for g in results if g.job_id])
+    output.tell(json, [asdict(gathered) for gathered in results], lambda: _show(results))
+    failed = [gathered for gathered in results if gathered.error]
     if failed:
         raise JobError(
-            f"{len(failed)} of {len(found)} were not collected, {failed[0].network}: "
+            f"{len(failed)} of {len(results)} were not collected, {failed[0].network}: "
             f"{failed[0].error}",
             cure="the same command tries them again",
         )
@@ -131,7 +131,7 @@ def _watched(
             ) from None
 
 
-def _show(found: Sequence[Gathered]) -> None:
+def _show(results: Sequence[Gathered]) -> None:
     from tunefleet.report.grid import Grid
     from tunefleet.report.units import format_count
 
@@ -139,8 +139,8 @@ def _show(found: Sequence[Gathered]) -> None:
     table.add_column("target", no_wrap=True)
     for heading in ("networks", "tasks", "records", "failed networks"):
         table.add_column(heading, justify="right")
-    for target in dict.fromkeys(g.target for g in found):
-        of_target = [g for g in found if g.target == target]
+    for target in dict.fromkeys(g.target for g in results):
+        of_target = [g for g in results if g.target == target]
         table.add_row(
             target,
             format_count(sum(not g.error for g in of_target)),

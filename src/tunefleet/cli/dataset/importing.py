@@ -56,13 +56,13 @@ def import_(
     from tunefleet.dataset.importing import find_logs, import_logs
 
     arguments.check_free(Path(out), force)
-    found = find_logs(logs, format)
-    if not found.found:
+    log_files = find_logs(logs, format)
+    if not log_files.found:
         raise InputError(
             f"no tuning log in {', '.join(map(str, logs))}", cure="give logs, or a folder of them"
         )
     bad = _BadLines()
-    done = import_logs(found, device, Path(out), strict=strict, on_bad=bad)
+    done = import_logs(log_files, device, Path(out), strict=strict, on_bad=bad)
     bad.end()
     figures: dict[str, Any] = {
         "schema": SCHEMA,
@@ -71,7 +71,7 @@ def import_(
         **done.to_json(),
         "bytes": Path(out).stat().st_size,
         "bad": bad.listed,
-        "skipped_files": [str(path) for path in found.skipped],
+        "skipped_files": [str(path) for path in log_files.skipped],
     }
     output.tell(json, figures, lambda: _show(figures))
 

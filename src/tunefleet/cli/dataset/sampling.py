@@ -97,12 +97,12 @@ def _flops(table: pa.Table) -> dict[str, float]:
     """FLOPs by workload; two formats do not name one alike. Says which are not known."""
     from tunefleet.dataset.flops import flops_by_workload
 
-    found = flops_by_workload(table.to_batches())
-    flops = {workload: known.count for (_, workload), known in found.items() if known.count}
-    if len(flops) < len(found):
+    counts = flops_by_workload(table.to_batches())
+    flops = {workload: known.count for (_, workload), known in counts.items() if known.count}
+    if len(flops) < len(counts):
         typer.echo(
-            f"{len(found) - len(flops):,} of {len(found):,} workloads have unknown FLOPs: they are "
-            "left out",
+            f"{len(counts) - len(flops):,} of {len(counts):,} workloads have unknown FLOPs: "
+            "they are left out",
             err=True,
         )
     return flops

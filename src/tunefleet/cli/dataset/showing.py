@@ -44,13 +44,13 @@ def show(
 ) -> None:
     """Show the first records of a file, or one of them whole."""
     first, count = (row - 1, 1) if row is not None else (0, head)
-    found = list(islice(_rows(file, format, first), count))
-    if row is not None and not found:
+    rows = list(islice(_rows(file, format, first), count))
+    if row is not None and not rows:
         raise InputError(f"{file} has no row {row}", cure="rows are counted from 1")
     if row is not None:
-        output.tell(json, found[0], lambda: _show_whole(found[0]))
+        output.tell(json, rows[0], lambda: _show_whole(rows[0]))
     else:
-        output.tell(json, found, lambda: _show_table(found))
+        output.tell(json, rows, lambda: _show_table(rows))
 
 
 def _rows(file: Path, format: str | None, first: int) -> Iterator[dict[str, Any]]:

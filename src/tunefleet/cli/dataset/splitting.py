@@ -50,9 +50,9 @@ def split(
         arguments.check_free(path, force)
     table = parquet.read_table(records)
     rows = Rows.of(table)
-    found = divide(rows, division)
+    divided = divide(rows, division)
     _make(out)
-    for part, numbers in found.parts().items():
+    for part, numbers in divided.parts().items():
         parquet.write(table.take(numbers).to_batches(BATCH_ROWS), paths[part])
     figures: dict[str, Any] = {
         "schema": SCHEMA,
@@ -60,7 +60,7 @@ def split(
         **dividing.figures(division),
         "parts": {
             part: {"records": len(numbers), "tasks": len(set(rows.task[numbers].tolist()))}
-            for part, numbers in found.parts().items()
+            for part, numbers in divided.parts().items()
         },
     }
     text = "\n".join(

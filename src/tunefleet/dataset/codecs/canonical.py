@@ -81,13 +81,13 @@ class Reader:
         """The records of lines, the first of which has the number `first`."""
         pieces = self._pieces(first, lines)
         whole = pieces.others
-        found = self._batch_of(pieces)
-        if found.num_rows < len(pieces.lines):
-            whole = sorted({*whole, *pieces.lines} - set(found.column("line").to_pylist()))
+        records = self._batch_of(pieces)
+        if records.num_rows < len(pieces.lines):
+            whole = sorted({*whole, *pieces.lines} - set(records.column("line").to_pylist()))
         rows = list(parsed(((n, lines[n - first]) for n in whole), self._parse, report))
         if not rows:
-            return found
-        return _in_order(found, batch_of(rows, AUTO_SCHEDULER, self._source, self._device))
+            return records
+        return _in_order(records, batch_of(rows, AUTO_SCHEDULER, self._source, self._device))
 
     def _pieces(self, first: int, lines: Sequence[bytes]) -> Pieces:
         """The lines cut as the last ones were, or the other way where more come apart so."""
@@ -161,8 +161,8 @@ class Pieces:
             head, _, rest = line.partition(spacing.task_end)
             program, _, rest = rest.rpartition(spacing.steps_end)
             costs, _, rest = rest.partition(spacing.costs_end)
-            scalars, found, end = rest.partition(spacing.result_end)
-            if not (found and program and head[:1] == b"{"):
+            scalars, separator, end = rest.partition(spacing.result_end)
+            if not (separator and program and head[:1] == b"{"):
                 self.others.append(number)
                 continue
             self.lines.append(number)

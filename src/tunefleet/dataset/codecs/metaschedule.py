@@ -68,8 +68,8 @@ def workloads_of(path: Path) -> Path | None:
     """The file of workloads beside a file of tuning records, if it is there."""
     if RECORDS_NAME not in path.name:
         return None
-    found = path.with_name(path.name.replace(RECORDS_NAME, WORKLOADS_NAME))
-    return found if found.is_file() else None
+    file = path.with_name(path.name.replace(RECORDS_NAME, WORKLOADS_NAME))
+    return file if file.is_file() else None
 
 
 def parse(number: int, line: bytes, workloads: _Workloads) -> Row:
@@ -118,21 +118,21 @@ def _steps(instructions: list[_Instruction], decisions: list[tuple[int, Any]]) -
 
 def _read_workloads(path: Path) -> _Workloads:
     """By index, structural hash and module. Other lines count: a line's number is its index."""
-    found: _Workloads = {}
+    workloads: _Workloads = {}
     file = workloads_of(path)
     if file is None:
-        return found
+        return workloads
     index = 0
     try:
         for first, lines in files.line_chunks(file):
             for number, line in enumerate(lines, first):
                 if is_comment(line):
                     continue
-                found[index] = _workload(f"{file}:{number}", line)
+                workloads[index] = _workload(f"{file}:{number}", line)
                 index += 1
     except files.BrokenFileError as error:
         raise InputError(f"{file}:{error.line}: {error.reason}", cure="repair it") from error
-    return found
+    return workloads
 
 
 def _workload(place: str, line: bytes) -> tuple[str, str]:
