@@ -48,7 +48,6 @@ OF_STORE: dict[str, Any] = {
     "step": lambda s: s.step(step(StepKind.VERIFY).key),
     "steps": lambda s: s.steps("o"),
     "forget_steps": lambda s: s.forget_steps("o"),
-    "steps_between": lambda s: s.steps_between(0.0, 1.0),
     "records": record_ids,
     "best": lambda s: s.best("t", v.DEVICE, v.TOOLCHAIN),
 }

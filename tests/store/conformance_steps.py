@@ -24,12 +24,11 @@ from tunefleet.core.step import (
     StepKind,
     StepResult,
     StepRun,
-    StepSpan,
     Verified,
     Winners,
 )
 from tunefleet.core.trial import Built
-from tunefleet.errors import InputError, InternalError
+from tunefleet.errors import InternalError
 
 from . import values as v
 
@@ -104,12 +103,3 @@ class StepLog:
     def test_another_result_is_our_bug(self, store: Any) -> None:
         with pytest.raises(InternalError, match="was committed with a Winners"):
             store.commit_step(replace(step(StepKind.VERIFY), result=Winners(1)))
-
-    def test_a_window_shows_the_steps_that_touch_it(self, store: Any) -> None:
-        for number, kind in enumerate((StepKind.IMPORT, StepKind.CHECK, StepKind.COMPILE)):
-            store.commit_step(step(kind, started_at=100.0 - 10 * number))
-        expected = [StepSpan(StepKey("o", k), "host", 2, at, 2.0)
-                    for k, at in ((StepKind.CHECK, 90.0), (StepKind.IMPORT, 100.0))]  # fmt: skip
-        assert expected == store.steps_between(92.0, 100.0)
-        with pytest.raises(InputError, match="ends before it starts"):
-            store.steps_between(2.0, 1.0)

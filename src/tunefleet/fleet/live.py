@@ -84,10 +84,6 @@ def _nothing_more(ending: Ending) -> Sequence[Live]:
     return ()
 
 
-def _unwatched(event: Event) -> None:
-    pass
-
-
 @dataclass(frozen=True, slots=True)
 class Search:
     """The search of a job."""

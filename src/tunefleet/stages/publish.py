@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from tunefleet.artifacts.artifact import Artifact, read_artifact, update_result, write_artifact
+from tunefleet.artifacts.artifact import (
+    REPORT,
+    Artifact,
+    read_artifact,
+    update_result,
+    write_artifact,
+)
 from tunefleet.core.step import Imported, Published, Remark, StepKind
 from tunefleet.errors import InternalError
 from tunefleet.report import render_html
@@ -41,7 +47,7 @@ def artifact_of(place: Workplace, delivery: Delivery) -> Artifact:
         target=preparation.target,
         device=preparation.device,
         toolchain=preparation.toolchain,
-        result=result | {"artifact": str(path), "report": str(path / "report.html")},
+        result=result | {"artifact": str(path), "report": str(path / REPORT)},
         instructions=instructions(preparation.target),
         spec=preparation.source.spec,
         spec_digest=preparation.source.content,

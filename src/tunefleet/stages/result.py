@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tunefleet.artifacts.artifact import REPORT
 from tunefleet.core.forms import is_winograd
 from tunefleet.core.job import Job
 from tunefleet.core.stage import ProfileResult, StageKind
@@ -98,7 +99,7 @@ def build_result(place: Workplace, delivery: Delivery) -> dict[str, Any]:
         "warnings": list(checked.caveats),
         "outside": outside(imported.segments, imported.flops, kernels),
         "artifact": str(artifact) if artifact else None,
-        "report": str(artifact / "report.html") if artifact else None,
+        "report": str(artifact / REPORT) if artifact else None,
     }
     if measured is not None and measured.comparisons:
         shapes = [

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from tunefleet.core.identity import DeviceIdentity, Tier, ToolchainIdentity
 from tunefleet.core.job import Job, JobSpec, JobState
 from tunefleet.core.stage import StageKey, StageRun, StageSpan, UpdateResult
-from tunefleet.core.step import StepKey, StepRun, StepSpan
+from tunefleet.core.step import StepKey, StepRun
 from tunefleet.core.task import WeightedTask
 from tunefleet.core.trial import Candidate, Failure, Measurement, Trial
 
@@ -93,9 +93,6 @@ class Store(Protocol):
 
     def forget_steps(self, owner: str) -> None:
         """Remove the steps of an owner; nothing where there are none."""
-
-    def steps_between(self, start: float, end: float) -> list[StepSpan]:
-        """As `stages_between`, of the steps of all owners."""
 
     def stages_between(self, start: float, end: float) -> list[StageSpan]:
         """When and where the stages of all jobs ran that touch [start, end] (seconds since the

@@ -29,7 +29,6 @@ from tunefleet.core.step import (
     StepKind,
     StepResult,
     StepRun,
-    StepSpan,
 )
 from tunefleet.core.target import Target
 from tunefleet.core.task import Task, WeightedTask
@@ -62,15 +61,6 @@ SPAN = (
     stages.c.attempt,
     stages.c.started_at,
     stages.c.seconds,
-)
-#: The columns `step_span_of` reads.
-STEP_SPAN = (
-    steps.c.owner,
-    steps.c.kind,
-    steps.c.resource_id,
-    steps.c.attempt,
-    steps.c.started_at,
-    steps.c.seconds,
 )
 WINNER = (
     *CANDIDATE,
@@ -301,10 +291,3 @@ def step_of(row: Row[Any]) -> StepRun:
 def _step_result(kind: str, text: str) -> StepResult:
     result: StepResult = msgspec.json.decode(text, type=RESULT_OF[StepKind(kind)])
     return result
-
-
-@_reading
-def step_span_of(columns: Iterable[Any]) -> StepSpan:
-    """Of the columns `STEP_SPAN`."""
-    owner, kind, *ran = columns
-    return StepSpan(StepKey(owner, StepKind(kind)), *ran)

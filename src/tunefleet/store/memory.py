@@ -21,7 +21,7 @@ from tunefleet.core.stage import (
     StageSpan,
     UpdateResult,
 )
-from tunefleet.core.step import StepKey, StepRun, StepSpan
+from tunefleet.core.step import StepKey, StepRun
 from tunefleet.core.task import Task, WeightedTask
 from tunefleet.core.trial import Candidate, Failure, FailureKind, Measurement, Trial
 from tunefleet.errors import InternalError
@@ -145,13 +145,6 @@ class MemoryStore:
     def forget_steps(self, owner: str) -> None:
         with self._verb():
             self._steps = {k: run for k, run in self._steps.items() if k.owner != owner}
-
-    def steps_between(self, start: float, end: float) -> list[StepSpan]:
-        rules.check_window(start, end)
-        with self._verb():
-            spans = [run.span for run in self._steps.values()]
-            touching = [s for s in spans if s.started_at <= end and s.ended_at >= start]
-            return sorted(touching, key=lambda span: span.started_at)
 
     def stages_between(self, start: float, end: float) -> list[StageSpan]:
         rules.check_window(start, end)

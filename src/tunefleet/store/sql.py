@@ -20,7 +20,7 @@ from tunefleet.core.home import Home
 from tunefleet.core.identity import DeviceIdentity, Tier, ToolchainIdentity
 from tunefleet.core.job import Job, JobSpec, JobState
 from tunefleet.core.stage import StageKey, StageRun, StageSpan, UpdateResult
-from tunefleet.core.step import StepKey, StepRun, StepSpan
+from tunefleet.core.step import StepKey, StepRun
 from tunefleet.core.task import WeightedTask
 from tunefleet.core.trial import Failure, Trial
 from tunefleet.errors import SetupError
@@ -168,16 +168,6 @@ class SqlStore:
     def forget_steps(self, owner: str) -> None:
         with self._database.writing() as connection:
             connection.execute(delete(steps).where(steps.c.owner == owner))
-
-    def steps_between(self, start: float, end: float) -> list[StepSpan]:
-        rules.check_window(start, end)
-        query = (
-            select(*codec.STEP_SPAN)
-            .where(steps.c.started_at <= end, steps.c.started_at + steps.c.seconds >= start)
-            .order_by(steps.c.started_at, steps.c.seq)
-        )
-        with self._database.reading() as connection:
-            return [codec.step_span_of(row) for row in connection.execute(query)]
 
     def stage(self, key: StageKey) -> StageRun | None:
         with self._database.reading() as connection:
