@@ -1,0 +1,80 @@
+"""What a tensor intrinsic is to a search space: its shape, its types, what it needs, its code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tunefleet.compiler.toolchain import load_tvm
+
+tvm = load_tvm()
+
+#: Of the names under which intrinsics stand in traces.
+PREFIX = "tunefleet."
+
+
+@dataclass(frozen=True, slots=True)
+class Intrinsic:
+    """C[lanes] += sum over k of A[k] * B[lanes, k], k below `depth`: one data vector, which every
+    lane reads, times packed weights.
+
+    `implementation` makes the code, a PrimFunc with the arguments of `description`.
+    """
+
+    name: str
+    machine: str
+    #: By LLVM's names; all of them are needed.
+    features: frozenset[str]
+    lanes: int
+    depth: int
+    #: Types of A, B and C.
+    data: str
+    weight: str
+    accumulator: str
+    #: Vector registers of the machine: sums, weights and a data vector are to stay in them.
+    registers: int
+    implementation: Callable[[Intrinsic], Any]
+
+    @property
+    def trace_name(self) -> str:
+        return PREFIX + self.name
+
+    @property
+    def operations(self) -> int:
+        """Multiplications and additions of one call."""
+        return 2 * self.lanes * self.depth
+
+    def register(self) -> None:
+        """Make it known to TVM, under the name that traces have. May be called again."""
+        tvm.s_tir.TensorIntrin.register(
+            self.trace_name, description(self), self.implementation(self), override=True
+        )
+
+
+def description(intrinsic: Intrinsic) -> Any:
+    """What the intrinsic computes, as loops: the form that a block must have to be replaced by it.
+
+    Reads in the order in which TVM's own operators have them.
+    """
+    from tvm.script import tirx as T
+
+    lanes, depth = intrinsic.lanes, intrinsic.depth
+    data, weight, accumulator = intrinsic.data, intrinsic.weight, intrinsic.accumulator
+
+    @T.prim_func(s_tir=True)
+    def of(
+        A: T.Buffer((depth,), data, offset_factor=1),
+        B: T.Buffer((lanes, depth), weight, offset_factor=1),
+        C: T.Buffer((lanes,), accumulator, offset_factor=1),
+    ) -> None:
+        with T.sblock("root"):
+            T.reads(C[0:lanes], A[0:depth], B[0:lanes, 0:depth])
+            T.writes(C[0:lanes])
+            for i in T.serial(0, lanes):
+                for k in T.serial(0, depth):
+                    with T.sblock("update"):
+                        vi, vk = T.axis.remap("SR", [i, k])
+                        C[vi] = C[vi] + T.cast(A[vk], accumulator) * T.cast(B[vi, vk], accumulator)
+
+    return of

@@ -1,0 +1,138 @@
+"""Tensor intrinsics of x86-64: VNNI and BF16 dot products, and exact ones of 8-bit numbers without.
+
+`vpmaddubsw` saturates sums of two products to 16 bits, which silently loses what real data
+has. The forms without VNNI widen to 16 bits instead and use `vpmaddwd`, whose sums are exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tunefleet.compiler.space.intrinsics._base import Intrinsic
+from tunefleet.compiler.toolchain import load_tvm
+
+tvm = load_tvm()
+tirx = tvm.tirx
+
+#: Vector registers: 32 with AVX-512 at any width, 16 without.
+_WIDE, _NARROW = 32, 16
+
+
+def _made(intrinsic: Intrinsic, update: Callable[[Any, Any, Any], Any]) -> Any:
+    """The code of an intrinsic from what its sums become: `update(a, b, c)` of the loaded data
+    (depth), weights (lanes * depth) and sums (lanes)."""
+    from tvm.script import tirx as T
+
+    lanes, depth = intrinsic.lanes, intrinsic.depth
+    data, weight, accumulator = intrinsic.data, intrinsic.weight, intrinsic.accumulator
+
+    @T.prim_func(s_tir=True)
+    def code(
+        A: T.Buffer((depth,), data, offset_factor=1),
+        B: T.Buffer((lanes, depth), weight, offset_factor=1),
+        C: T.Buffer((lanes,), accumulator, offset_factor=1),
+    ) -> None:
+        with T.sblock("root"):
+            T.reads(C[0:lanes], A[0:depth], B[0:lanes, 0:depth])
+            T.writes(C[0:lanes])
+            C[T.ramp(T.int32(0), 1, lanes)] = update(
+                A.vload([0], f"{data}x{depth}"),
+                B.vload([0, 0], f"{weight}x{lanes * depth}"),
+                C.vload([0], f"{accumulator}x{lanes}"),
+            )
+
+    return code
+
+
+def _call(name: str, dtype: str, *arguments: Any) -> Any:
+    return tirx.call_llvm_pure_intrin(dtype, f"llvm.x86.{name}", *arguments)
+
+
+def _everywhere(data: Any, dtype: str, lanes: int) -> Any:
+    """The bytes of a data vector, which are those of one int32, in every lane, as numbers of
+    `dtype`."""
+    return tirx.reinterpret(dtype, tirx.Broadcast(tirx.reinterpret("int32", data), lanes))
+
+
+def _vnni(intrinsic: Intrinsic) -> Any:
+    """`vpdpbusd`: unsigned data times signed weights."""
+    lanes = intrinsic.lanes
+    name, sums = f"avx512.vpdpbusd.{32 * lanes}", f"int32x{lanes}"
+
+    def update(a: Any, b: Any, c: Any) -> Any:
+        return _call(name, sums, c, _everywhere(a, f"uint8x{4 * lanes}", lanes), b)
+
+    return _made(intrinsic, update)
+
+
+def _vnni_signed(intrinsic: Intrinsic) -> Any:
+    """Signed data are made unsigned by 128 more, which is taken off the sums again.
+
+    What is taken off is the same for all rows of data: the compiler works it out once for them.
+    """
+    lanes = intrinsic.lanes
+    name, sums = f"avx512.vpdpbusd.{32 * lanes}", f"int32x{lanes}"
+    unsigned = f"uint8x{4 * lanes}"
+
+    def update(a: Any, b: Any, c: Any) -> Any:
+        flipped = tirx.bitwise_xor(tirx.reinterpret("int32", a), tirx.const(-2139062144, "int32"))
+        more = _call(
+            name, sums, c, tirx.reinterpret(unsigned, tirx.Broadcast(flipped, lanes)), b
+        )
+        zeros = tirx.Broadcast(tirx.const(0, "int32"), lanes)
+        shift = tirx.Broadcast(tirx.const(128, "uint8"), 4 * lanes)
+        return more - _call(name, sums, zeros, shift, b)
+
+    return _made(intrinsic, update)
+
+
+_PAIRS = {16: "avx512.pmaddw.d.512", 8: "avx2.pmadd.wd"}
+
+
+def _widened(intrinsic: Intrinsic) -> Any:
+    """`vpmaddwd` of both sides as 16-bit numbers: exact for all 8-bit ones, signed or not."""
+    lanes = intrinsic.lanes
+
+    def update(a: Any, b: Any, c: Any) -> Any:
+        wide = a.astype("int16x2")
+        return c + _call(
+            _PAIRS[lanes],
+            f"int32x{lanes}",
+            _everywhere(wide, f"int16x{2 * lanes}", lanes),
+            b.astype(f"int16x{2 * lanes}"),
+        )
+
+    return _made(intrinsic, update)
+
+
+def _intrinsics() -> list[Intrinsic]:
+    vnni = frozenset({"avx512vnni", "avx512vl"})
+    made = [
+        Intrinsic(f"vnni.{lanes}x4", "x86_64", vnni, lanes, 4, "uint8", "int8", "int32", _WIDE, _vnni)
+        for lanes in (16, 8, 4)
+    ]
+    made += [
+        Intrinsic(
+            f"vnni.signed.{lanes}x4", "x86_64", vnni, lanes, 4, "int8", "int8", "int32", _WIDE,
+            _vnni_signed,
+        )
+        for lanes in (16, 8, 4)
+    ]  # fmt: skip
+    for data in ("uint8", "int8"):
+        made.append(
+            Intrinsic(
+                f"avx512.{data}.16x2", "x86_64", frozenset({"avx512bw"}), 16, 2, data, "int8",
+                "int32", _WIDE, _widened,
+            )
+        )  # fmt: skip
+        made.append(
+            Intrinsic(
+                f"avx2.{data}.8x2", "x86_64", frozenset({"avx2"}), 8, 2, data, "int8", "int32",
+                _NARROW, _widened,
+            )
+        )  # fmt: skip
+    return made
+
+
+INTRINSICS = tuple(_intrinsics())

@@ -1,0 +1,136 @@
+"""Finds the product that a task computes: which axes are rows, columns and depth of it.
+
+Matrix products, batches of them and convolutions are all sums over products of data and weights.
+A tensor intrinsic wants columns side by side in the result, and depth side by side in the data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tunefleet.compiler.toolchain import load_tvm
+
+tvm = load_tvm()
+tirx = tvm.tirx
+
+_SPATIAL, _REDUCTION = 0, 2  # of tvm.tirx.IterVar
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """`C[..., column] += cast(A[..., depth]) * cast(B[...])`, the block `block` of a task.
+
+    Iterators are numbers in the block's order. `sums` are the reductions besides the depth (the
+    window of a convolution). `weight_axes` are the weights' indices by the iterator that each one
+    is. `einsum` says that every index is one iterator, so that any of them may be padded.
+    """
+
+    block: str
+    extents: tuple[int, ...]
+    rows: tuple[int, ...]
+    column: int
+    sums: tuple[int, ...]
+    depth: int
+    weight_axes: tuple[int, ...]
+    #: Which of the block's reads.
+    data_read: int
+    weight_read: int
+    data: str
+    weight: str
+    accumulator: str
+    constant_weight: bool
+    einsum: bool
+
+
+def product_of(function: Any, schedule: Any) -> Product | None:
+    """The product of a task whose other blocks have no reduction; None where there is not one."""
+    found = None
+    for block in schedule.get_child_blocks(schedule.get_sblock("root")):
+        statement = schedule.get(block)
+        if all(int(v.iter_type) == _SPATIAL for v in statement.iter_vars):
+            continue
+        if found is not None or statement.init is None:
+            return None
+        found = _product(function, statement)
+        if found is None:
+            return None
+    return found
+
+
+def _product(function: Any, block: Any) -> Product | None:
+    variables = [v.var for v in block.iter_vars]
+    kinds = [int(v.iter_type) for v in block.iter_vars]
+    if not set(kinds) <= {_SPATIAL, _REDUCTION} or not isinstance(block.body, tirx.BufferStore):
+        return None
+    store = block.body
+    if not isinstance(store.value, tirx.Add) or not isinstance(store.value.b, tirx.Mul):
+        return None
+    before, factors = store.value.a, [_uncast(f) for f in (store.value.b.a, store.value.b.b)]
+    loads = [before, *factors]
+    if not all(isinstance(load, tvm.ir.TensorLoad) for load in loads):
+        return None
+    if not before.source.same_as(store.buffer):
+        return None
+
+    def number(index: Any) -> int | None:
+        return next((i for i, v in enumerate(variables) if index.same_as(v)), None)
+
+    def used(load: Any) -> set[int]:
+        inside = {v for index in load.indices for v in tirx.analysis.undefined_vars(index)}
+        return {i for i, v in enumerate(variables) if v in inside}
+
+    result = [number(index) for index in store.indices]
+    if None in result or result[-1] is None:
+        return None
+    column = result[-1]
+    data, weight = factors if column in used(factors[1]) else reversed(factors)
+    depth = number(data.indices[-1])
+    axes = [number(index) for index in weight.indices]
+    if depth is None or kinds[depth] != _REDUCTION or column in used(data) or None in axes:
+        return None
+    if any(depth in _used_by(variables, index) for index in data.indices[:-1]):
+        return None
+    numbers = [axis for axis in axes if axis is not None]
+    if sorted(set(numbers)) != sorted(numbers) or not {column, depth} <= set(numbers):
+        return None
+    plain = all(number(index) is not None for load in loads for index in load.indices)
+    reads = [region.source for region in block.reads]
+    at = [next((i for i, b in enumerate(reads) if b.same_as(f.source)), None) for f in (data, weight)]
+    if at[0] is None or at[1] is None or at[0] == at[1]:
+        return None
+    return Product(
+        block=str(block.name_hint),
+        extents=tuple(int(v.dom.extent) for v in block.iter_vars),
+        rows=tuple(i for i, k in enumerate(kinds) if k == _SPATIAL and i != column),
+        column=column,
+        sums=tuple(i for i, k in enumerate(kinds) if k == _REDUCTION and i != depth),
+        depth=depth,
+        weight_axes=tuple(numbers),
+        data_read=at[0],
+        weight_read=at[1],
+        data=str(data.source.dtype),
+        weight=str(weight.source.dtype),
+        accumulator=str(store.buffer.dtype),
+        constant_weight=_is_constant(function, weight.source),
+        einsum=plain,
+    )
+
+
+def _uncast(value: Any) -> Any:
+    return value.value if isinstance(value, tirx.Cast) else value
+
+
+def _used_by(variables: list[Any], index: Any) -> set[int]:
+    inside = list(tirx.analysis.undefined_vars(index))
+    return {i for i, v in enumerate(variables) if any(v.same_as(u) for u in inside)}
+
+
+def _is_constant(function: Any, buffer: Any) -> bool:
+    """Whether a buffer is an argument that is known when the network is compiled."""
+    marked = function.attrs.get("layout_free_buffers", ()) if function.attrs else ()
+    free = {int(number) for number in marked}
+    return any(
+        number in free and argument.same_as(buffer)
+        for number, argument in enumerate(function.params)
+    )
