@@ -44,6 +44,7 @@ _LEAST_PARALLEL = 1 << 15
 _LONGEST_VECTOR = 64
 
 _PACKED = "meta_schedule.layout_rewrite_preproc"
+_IMPORTED = "pragma_import_llvm"
 _TENSORIZE = "Tensorize"
 
 
@@ -114,7 +115,10 @@ def _scheduled(
         finish = schedule.cache_write(block, 0, "global")
     loops = _split(schedule, block, product, intrinsic, rows_first)
     schedule.reverse_compute_at(finish, loops.tiles[-1], preserve_unit_loops=True)
-    schedule.parallel(schedule.fuse(*loops.threads))
+    threads = schedule.fuse(*loops.threads)
+    schedule.parallel(threads)
+    if intrinsic.llvm:
+        schedule.annotate(threads, _IMPORTED, intrinsic.llvm)
     _vectorised(schedule, finish, intrinsic.lanes, len(loops.tiles) + 1)
     first = schedule.decompose_reduction(block, loops.sums[0])
     _vectorised(schedule, first, intrinsic.lanes, len(loops.tiles) + 1)

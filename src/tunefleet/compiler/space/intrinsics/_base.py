@@ -35,6 +35,8 @@ class Intrinsic:
     #: Vector registers of the machine: sums, weights and a data vector are to stay in them.
     registers: int
     implementation: Callable[[Intrinsic], Any]
+    #: Functions that the implementation calls, as text of LLVM's; empty where it calls none.
+    llvm: str = ""
 
     @property
     def trace_name(self) -> str:

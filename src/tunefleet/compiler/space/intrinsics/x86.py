@@ -87,23 +87,87 @@ def _vnni_signed(intrinsic: Intrinsic) -> Any:
     return _made(intrinsic, update)
 
 
+def _bf16(intrinsic: Intrinsic) -> Any:
+    """`vdpbf16ps`: pairs of bfloat16, summed in float32 (denormals are zero).
+
+    TVM turns numbers of bfloat16 into float32 wherever they are computed with, the arguments of an
+    instruction too. So the instruction is in a function of LLVM's, which takes their addresses.
+    """
+    from tvm.script import tirx as T
+
+    lanes = intrinsic.lanes
+    name, sums = _bf16_name(lanes), f"float32x{lanes}"
+
+    @T.prim_func(s_tir=True)
+    def code(
+        A: T.Buffer((2,), "bfloat16", offset_factor=1),
+        B: T.Buffer((lanes, 2), "bfloat16", offset_factor=1),
+        C: T.Buffer((lanes,), "float32", offset_factor=1),
+    ) -> None:
+        with T.sblock("root"):
+            T.reads(C[0:lanes], A[0:2], B[0:lanes, 0:2])
+            T.writes(C[0:lanes])
+            C[T.ramp(T.int32(0), 1, lanes)] = T.call_extern(
+                sums, name, C.vload([0], sums), T.address_of(A[0]), T.address_of(B[0, 0])
+            )
+
+    return code
+
+
+def _bf16_name(lanes: int) -> str:
+    return f"tunefleet_dpbf16ps_{lanes}"
+
+
+def _bf16_code(lanes: int) -> str:
+    name, bits = f"llvm.x86.avx512bf16.dpbf16ps.{32 * lanes}", f"<{2 * lanes} x bfloat>"
+    sums, words = f"<{lanes} x float>", f"<{lanes} x i32>"
+    return (
+        f"declare {sums} @{name}({sums}, {bits}, {bits})\n"
+        f"define {sums} @{_bf16_name(lanes)}({sums} %c, ptr %data, ptr %weights) {{\n"
+        f"  %pair = load i32, ptr %data, align 4\n"
+        f"  %one = insertelement {words} poison, i32 %pair, i64 0\n"
+        f"  %all = shufflevector {words} %one, {words} poison, <{lanes} x i32> zeroinitializer\n"
+        f"  %a = bitcast {words} %all to {bits}\n"
+        f"  %b = load {bits}, ptr %weights, align 4\n"
+        f"  %z = call {sums} @{name}({sums} %c, {bits} %a, {bits} %b)\n"
+        f"  ret {sums} %z\n"
+        f"}}\n"
+    )
+
+
 _PAIRS = {16: "avx512.pmaddw.d.512", 8: "avx2.pmadd.wd"}
 
 
 def _widened(intrinsic: Intrinsic) -> Any:
-    """`vpmaddwd` of both sides as 16-bit numbers: exact for all 8-bit ones, signed or not."""
+    """`vpmaddwd` of both sides as 16-bit numbers: exact for all 8-bit ones, signed or not.
+
+    Of each four bytes the first and third become one pair, the second and fourth another: two
+    shifts, where an unpacking of neighbours would be a shuffle.
+    """
     lanes = intrinsic.lanes
+    sums, words = f"int32x{lanes}", f"int16x{2 * lanes}"
+    products = _PAIRS[lanes]
 
     def update(a: Any, b: Any, c: Any) -> Any:
-        wide = a.astype("int16x2")
-        return c + _call(
-            _PAIRS[lanes],
-            f"int32x{lanes}",
-            _everywhere(wide, f"int16x{2 * lanes}", lanes),
-            b.astype(f"int16x{2 * lanes}"),
+        both = _everywhere(a, words, lanes)
+        data = _halves(both, lanes, signed=intrinsic.data == "int8")
+        weights = _halves(tirx.reinterpret(words, b), lanes, signed=True)
+        first, second = (
+            _call(products, sums, d, w) for d, w in zip(data, weights, strict=True)
         )
+        return c + (first + second)
 
     return _made(intrinsic, update)
+
+
+def _halves(words: Any, lanes: int, *, signed: bool) -> tuple[Any, Any]:
+    """The low and the high bytes of 16-bit numbers, each as 16-bit numbers."""
+    eight = tirx.Broadcast(tirx.const(8, "int16"), 2 * lanes)
+    if signed:
+        return (words << eight) >> eight, words >> eight
+    low = tirx.bitwise_and(words, tirx.Broadcast(tirx.const(255, "int16"), 2 * lanes))
+    # Arithmetic, and what it brings down from the sign is masked.
+    return low, tirx.bitwise_and(words >> eight, tirx.Broadcast(tirx.const(255, "int16"), 2 * lanes))
 
 
 def _intrinsics() -> list[Intrinsic]:
@@ -119,16 +183,23 @@ def _intrinsics() -> list[Intrinsic]:
         )
         for lanes in (16, 8, 4)
     ]  # fmt: skip
+    made += [
+        Intrinsic(
+            f"bf16.{lanes}x2", "x86_64", frozenset({"avx512bf16", "avx512vl"}), lanes, 2,
+            "bfloat16", "bfloat16", "float32", _WIDE, _bf16, _bf16_code(lanes),
+        )
+        for lanes in (16, 8, 4)
+    ]  # fmt: skip
     for data in ("uint8", "int8"):
         made.append(
             Intrinsic(
-                f"avx512.{data}.16x2", "x86_64", frozenset({"avx512bw"}), 16, 2, data, "int8",
+                f"avx512.{data}.16x4", "x86_64", frozenset({"avx512bw"}), 16, 4, data, "int8",
                 "int32", _WIDE, _widened,
             )
         )  # fmt: skip
         made.append(
             Intrinsic(
-                f"avx2.{data}.8x2", "x86_64", frozenset({"avx2"}), 8, 2, data, "int8", "int32",
+                f"avx2.{data}.8x4", "x86_64", frozenset({"avx2"}), 8, 4, data, "int8", "int32",
                 _NARROW, _widened,
             )
         )  # fmt: skip
