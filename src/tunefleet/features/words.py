@@ -154,13 +154,13 @@ _STEPS = {
 _INSTRUCTIONS = {
     "ComputeInline": "inline", "ReverseComputeInline": "inline", "ReverseComputeAt": "compute_at",
     "CacheRead": "cache_read", "CacheWrite": "cache_write", "RFactor": "rfactor",
-    "Annotate": "annotate", "Fuse": "fuse",
+    "Annotate": "annotate", "Fuse": "fuse", "Tensorize": "other",
 }  # fmt: skip
 #: Those that name things, or do what another has decided.
 _SILENT = frozenset(
     ("GetSBlock", "GetBlock", "GetLoops", "GetConsumers", "GetProducers", "GetChildBlocks",
      "GetOutputBlocks", "Split", "Reorder", "ComputeAt", "Unannotate", "EnterPostproc",
-     "Bind", "SetScope")
+     "Bind", "SetScope", "TransformLayout", "DecomposeReduction", "Parallel", "Vectorize", "Unroll")
 )  # fmt: skip
 _SAMPLING = ("SamplePerfectTile", "SampleCategorical", "SampleComputeLocation")
 _CHOSEN = {
@@ -186,6 +186,8 @@ def skeleton(keys: tuple[str, ...]) -> tuple[Skeleton, tuple[int, ...]]:
         if kind == "GetLoops":
             nests |= dict.fromkeys(map(str, value[3]), number)
         if kind == "Split":
+            # A part of a loop belongs to the loop's nest.
+            nests |= dict.fromkeys(map(str, value[3]), nests.get(str(value[1][0]), 0))
             levels |= {str(name): level for level, name in enumerate(value[3])}
         if kind in ("CHR", "CHW", "RF"):
             shifts += 1

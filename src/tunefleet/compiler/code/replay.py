@@ -12,6 +12,7 @@ import json
 from typing import Any
 
 from tunefleet.compiler.graph.forms import form_of
+from tunefleet.compiler.space.intrinsics import make_all_known
 from tunefleet.compiler.space.spaces import postprocessors
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.programs import load_program, trace_text
@@ -35,6 +36,7 @@ def replay(module: Any, target: Target, trace: str) -> Any:
     # that the task's own program shares.
     form = form_of(module, trace)
     schedule = tvm.s_tir.Schedule(form)
+    make_all_known(parsed[0])
     tvm.s_tir.schedule.Trace.apply_json_to_schedule(parsed, schedule)
     if all(instruction[0] != _POSTPROCESSED for instruction in parsed[0]):
         schedule.enter_postproc()

@@ -1,4 +1,4 @@
-"""The search space of CPUs: MetaSchedule's multi-level tilings, without tensor intrinsics."""
+"""The search space of CPUs: tensorised products, and MetaSchedule's multi-level tilings."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 from tunefleet.compiler.space.plain import plainly_scheduled
 from tunefleet.compiler.space.reductions import ChannelsInside
 from tunefleet.compiler.space.sketching import open_sketch
+from tunefleet.compiler.space.tensorised import CpuTensorised
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.core.target import Target
 from tunefleet.search.sketch import Sketch
@@ -76,7 +77,7 @@ class CpuTilings:
 
 
 class CpuSpace:
-    families = (CpuTilings(),)
+    families = (CpuTensorised(), CpuTilings())
 
     def plainly_scheduled(self, module: Any) -> Any:
         return plainly_scheduled(module)

@@ -96,7 +96,9 @@ def _product(function: Any, block: Any) -> Product | None:
         return None
     plain = all(number(index) is not None for load in loads for index in load.indices)
     reads = [region.source for region in block.reads]
-    at = [next((i for i, b in enumerate(reads) if b.same_as(f.source)), None) for f in (data, weight)]
+    at = [
+        next((i for i, b in enumerate(reads) if b.same_as(f.source)), None) for f in (data, weight)
+    ]
     if at[0] is None or at[1] is None or at[0] == at[1]:
         return None
     return Product(

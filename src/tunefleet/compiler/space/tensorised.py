@@ -21,7 +21,7 @@ from tunefleet.compiler.space.intrinsics import (
     Intrinsic,
     intrinsic_named,
     intrinsics_of,
-    known,
+    make_known,
 )
 from tunefleet.compiler.space.products import Product, product_of
 from tunefleet.compiler.space.sketching import open_sketch
@@ -52,9 +52,11 @@ class CpuTensorised:
     """Products by the target's tensor intrinsics; tasks that are none have no program here."""
 
     def generator(self, target: Target, module: Any) -> Any:
-        known()
         return ms.space_generator.ScheduleFn(
-            lambda schedule: sketches(schedule, target), sch_rules=[], postprocs=[], mutator_probs={}
+            lambda schedule: sketches(schedule, target),
+            sch_rules=[],
+            postprocs=[],
+            mutator_probs={},
         )
 
     def made(self, trace: str) -> bool:
@@ -106,6 +108,7 @@ class _Loops:
 def _scheduled(
     schedule: Any, product: Product, intrinsic: Intrinsic, rows_first: bool
 ) -> Any | None:
+    make_known(intrinsic.trace_name)
     block = schedule.get_sblock(product.block)
     finish = _one_consumer(schedule, block)
     _pack(schedule, block, product, intrinsic)
@@ -134,10 +137,10 @@ def _one_consumer(schedule: Any, block: Any) -> Any | None:
     Raises what TVM raises where that cannot be one.
     """
     last = None
-    for consumer in iter(lambda: next(iter(schedule.get_consumers(last or block)), None), None):
+    while consumers := schedule.get_consumers(block if last is None else last):
         if last is not None:
             schedule.compute_inline(last)
-        last = consumer
+        (last,) = consumers
     return last
 
 
@@ -252,7 +255,5 @@ def _limits(sketch: Sketch) -> tuple[Limit, ...]:
             intrinsic.registers - 1,
             (Amount(1, registers), Amount(1, columns)),
         ),
-        Limit(
-            "unrolled", 0, _UNROLLED_CALLS, (Amount(1, (*registers, Steps(depth, (1,)))),)
-        ),
+        Limit("unrolled", 0, _UNROLLED_CALLS, (Amount(1, (*registers, Steps(depth, (1,)))),)),
     )

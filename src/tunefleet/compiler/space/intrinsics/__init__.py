@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Iterable, Sequence
+from functools import cache, lru_cache
+from typing import Any
 
 from tunefleet.compiler.space.intrinsics import x86
-from tunefleet.compiler.space.intrinsics._base import PREFIX, Intrinsic
+from tunefleet.compiler.space.intrinsics._base import PREFIX, Intrinsic, description
+from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.host import codegen_features, machine_of
 from tunefleet.core.target import CpuTarget
 
-__all__ = ["INTRINSICS", "PREFIX", "Intrinsic", "intrinsic_named", "intrinsics_of", "known"]
+__all__ = [
+    "INTRINSICS",
+    "PREFIX",
+    "Intrinsic",
+    "intrinsic_named",
+    "intrinsics_of",
+    "make_all_known",
+    "make_known",
+]
+
+tvm = load_tvm()
 
 INTRINSICS: tuple[Intrinsic, ...] = (*x86.INTRINSICS,)
 _BY_NAME = {intrinsic.trace_name: intrinsic for intrinsic in INTRINSICS}
@@ -31,8 +44,19 @@ def intrinsic_named(trace_name: str) -> Intrinsic:
     return _BY_NAME[trace_name]
 
 
-@lru_cache(maxsize=1)
-def known() -> None:
-    """Make all intrinsics known to TVM, once a process: a schedule names the ones that it uses."""
-    for intrinsic in INTRINSICS:
-        intrinsic.register()
+@cache
+def make_known(trace_name: str) -> None:
+    """Register an intrinsic with TVM, once a process: schedules name those that they use. Names
+    that are none of ours are another's to register."""
+    if trace_name in _BY_NAME:
+        intrinsic = _BY_NAME[trace_name]
+        tvm.s_tir.TensorIntrin.register(
+            trace_name, description(intrinsic), intrinsic.implementation(intrinsic), override=True
+        )
+
+
+def make_all_known(instructions: Iterable[Sequence[Any]]) -> None:
+    """Register the intrinsics of a trace's instructions, [kind, inputs, attributes, outputs]."""
+    for kind, _, attributes, *_ in instructions:
+        if kind == "Tensorize":
+            make_known(str(attributes[0]))

@@ -6,10 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tunefleet.compiler.toolchain import load_tvm
-
-tvm = load_tvm()
-
 #: Of the names under which intrinsics stand in traces.
 PREFIX = "tunefleet."
 
@@ -46,12 +42,6 @@ class Intrinsic:
     def operations(self) -> int:
         """Multiplications and additions of one call."""
         return 2 * self.lanes * self.depth
-
-    def register(self) -> None:
-        """Make it known to TVM, under the name that traces have. May be called again."""
-        tvm.s_tir.TensorIntrin.register(
-            self.trace_name, description(self), self.implementation(self), override=True
-        )
 
 
 def description(intrinsic: Intrinsic) -> Any:

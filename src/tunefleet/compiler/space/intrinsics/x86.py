@@ -77,9 +77,7 @@ def _vnni_signed(intrinsic: Intrinsic) -> Any:
 
     def update(a: Any, b: Any, c: Any) -> Any:
         flipped = tirx.bitwise_xor(tirx.reinterpret("int32", a), tirx.const(-2139062144, "int32"))
-        more = _call(
-            name, sums, c, tirx.reinterpret(unsigned, tirx.Broadcast(flipped, lanes)), b
-        )
+        more = _call(name, sums, c, tirx.reinterpret(unsigned, tirx.Broadcast(flipped, lanes)), b)
         zeros = tirx.Broadcast(tirx.const(0, "int32"), lanes)
         shift = tirx.Broadcast(tirx.const(128, "uint8"), 4 * lanes)
         return more - _call(name, sums, zeros, shift, b)
@@ -152,9 +150,7 @@ def _widened(intrinsic: Intrinsic) -> Any:
         both = _everywhere(a, words, lanes)
         data = _halves(both, lanes, signed=intrinsic.data == "int8")
         weights = _halves(tirx.reinterpret(words, b), lanes, signed=True)
-        first, second = (
-            _call(products, sums, d, w) for d, w in zip(data, weights, strict=True)
-        )
+        first, second = (_call(products, sums, d, w) for d, w in zip(data, weights, strict=True))
         return c + (first + second)
 
     return _made(intrinsic, update)
@@ -167,13 +163,17 @@ def _halves(words: Any, lanes: int, *, signed: bool) -> tuple[Any, Any]:
         return (words << eight) >> eight, words >> eight
     low = tirx.bitwise_and(words, tirx.Broadcast(tirx.const(255, "int16"), 2 * lanes))
     # Arithmetic, and what it brings down from the sign is masked.
-    return low, tirx.bitwise_and(words >> eight, tirx.Broadcast(tirx.const(255, "int16"), 2 * lanes))
+    return low, tirx.bitwise_and(
+        words >> eight, tirx.Broadcast(tirx.const(255, "int16"), 2 * lanes)
+    )
 
 
 def _intrinsics() -> list[Intrinsic]:
     vnni = frozenset({"avx512vnni", "avx512vl"})
     made = [
-        Intrinsic(f"vnni.{lanes}x4", "x86_64", vnni, lanes, 4, "uint8", "int8", "int32", _WIDE, _vnni)
+        Intrinsic(
+            f"vnni.{lanes}x4", "x86_64", vnni, lanes, 4, "uint8", "int8", "int32", _WIDE, _vnni
+        )
         for lanes in (16, 8, 4)
     ]
     made += [
