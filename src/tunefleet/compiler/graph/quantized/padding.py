@@ -30,7 +30,7 @@ def with_borders(mod: Any) -> Any:
 class _Joined(relax.PyExprMutator):  # type: ignore[misc, name-defined]
     def visit_call_(self, call: Any) -> Any:
         call = self.visit_expr_post_order(call)
-        if call.op != _CONVOLUTION or str(call.args[1].ty.dtype) != "int8":
+        if call.op != _CONVOLUTION or str(call.ty.dtype) != "int32":
             return call
         attrs, data = call.attrs, call.args[0]
         pad = self.lookup_binding(data) if isinstance(data, relax.Var) else None

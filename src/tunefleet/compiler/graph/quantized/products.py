@@ -56,14 +56,18 @@ def matmul(writer: Writer, left: Affine, right: Affine, *, unsigned: bool) -> Af
     return Affine(sums, scale.reshape(scale.shape[-1:]), np.zeros((), "int32"))
 
 
-def _signed_weight(writer: Writer, weight: Affine) -> Affine:
-    """The weight as int8, around 0 where it fits there."""
+def _signed_weight(writer: Writer, weight: Affine, *, wide: bool = False) -> Affine:
+    """The weight as int8, around 0 where it fits there, or, if it may be `wide`, as int16 around 0:
+    no instruction takes the weights of a depthwise convolution as bytes."""
     values = value_of(weight.q)
     if values is None or not isinstance(weight.zero, np.ndarray):
         return writer.with_sign(weight, "int8")
     centered = values.astype("int32") - weight.zero
     if centered.min() >= -128 and centered.max() <= 127:
         q = writer.builder.normalize(constant(centered.astype("int8")))
+        return Affine(q, weight.scale, np.zeros((), "int32"))
+    if wide:
+        q = writer.builder.normalize(constant(centered.astype("int16")))
         return Affine(q, weight.scale, np.zeros((), "int32"))
     if weight.dtype == "int8":
         return weight
@@ -90,10 +94,11 @@ def _less(writer: Writer, sums: Any, zero: Any, others: Any) -> Any:
     return writer.emit(op.subtract(sums, product))
 
 
-def _with_both(writer: Writer, sums: Any, left: Any, right: Any, terms: int) -> Any:
-    """`sums` and the product of both zero points, so many times."""
+def _with_both(writer: Writer, sums: Any, left: Any, right: Any, terms: Any) -> Any:
+    """`sums` and the product of both zero points, so many times (a number or int32 that
+    broadcast)."""
     both = writer.emit(op.multiply(writer.zero(left), writer.zero(right)))
-    both = writer.emit(op.multiply(both, constant(np.int32(terms))))
+    both = writer.emit(op.multiply(both, constant(np.asarray(terms, "int32"))))
     return writer.emit(op.add(sums, both))
 
 
@@ -106,29 +111,32 @@ def convolution(
     if values is None or data.scale.ndim or not _is_convolution(call, data, weight):
         return None
     data = writer.with_sign(data, "uint8" if unsigned else "int8")
-    weight = _signed_weight(writer, weight)
+    weight = _signed_weight(writer, weight, wide=_is_depthwise(call, weight))
     kernel, padding = value_of(weight.q), ints(call.attrs.padding)
     assert kernel is not None
-    padded = any(padding)
-    if padded and not is_zero(data.zero) and isinstance(data.zero, np.ndarray):
+    if any(padding) and not is_zero(data.zero) and isinstance(data.zero, np.ndarray):
         # What is beyond the border is the number 0, which is the zero point.
         data, padding = data.with_q(_padded(writer, data, padding)), [0, 0, 0, 0]
-        padded = False
-    if not is_zero(weight.zero) and (padded or int(call.attrs.groups) != 1):
+    if not is_zero(weight.zero) and int(call.attrs.groups) != 1:
         return None
     sums = _convolved(writer, call, data.q, weight.q, padding)
     if not is_zero(data.zero):
-        met = _weights_met(call, kernel, data.shape, padding)
-        sums = _less(writer, sums, data.zero, writer.builder.normalize(constant(met)))
+        met = constant(_met(call, kernel, data.shape, padding))
+        sums = _less(writer, sums, data.zero, writer.builder.normalize(met))
     if not is_zero(weight.zero):
-        ones = writer.builder.normalize(constant(np.ones((1, *kernel.shape[1:]), "int8")))
-        zero = by_channels(weight.zero)
-        of_pixels = _convolved(writer, call, data.q, ones, padding)
+        zero, ones = by_channels(weight.zero), np.ones((1, *kernel.shape[1:]), "int8")
+        one = writer.builder.normalize(constant(ones))
+        of_pixels = _convolved(writer, call, data.q, one, padding)
         sums = _less(writer, sums, zero, of_pixels)
         if not is_zero(data.zero):
-            sums = _with_both(writer, sums, data.zero, zero, kernel[0].size)
+            terms = _met(call, ones, data.shape, padding)
+            sums = _with_both(writer, sums, data.zero, zero, terms)
     scale = by_channels(data.scale * weight.scale)
     return Affine(sums, scale, np.zeros((), "int32"))
+
+
+def _is_depthwise(call: Any, weight: Affine) -> bool:
+    return int(call.attrs.groups) == weight.shape[0] > 1
 
 
 def by_channels(values: Array) -> Array:
@@ -173,9 +181,9 @@ def _convolved(writer: Writer, call: Any, data: Any, weight: Any, padding: list[
     return writer.emit(sums)
 
 
-def _weights_met(call: Any, kernel: Array, shape: list[int], padding: list[int]) -> Array:
+def _met(call: Any, kernel: Array, shape: list[int], padding: list[int]) -> Array:
     """Sums of the weights of each output channel, [1, O, 1, 1] where there is no padding, else of
-    those that meet a pixel inside, [1, O, H, W]."""
+    those that meet a pixel inside, [1, O, H, W], in int32."""
     if not any(padding):
         return kernel.sum((1, 2, 3), dtype="int32").reshape(1, -1, 1, 1)
     top, left, bottom, right = padding

@@ -31,6 +31,7 @@ _TRIGGERS = frozenset({"relax.quantize", "relax.dequantize"})
 _PRODUCTS = frozenset({"relax.matmul", "relax.nn.conv2d"})
 #: The bias of a network is quantised by this product of scales, up to how it was rounded.
 _SAME_SCALE = 1e-5
+_ONE = np.ones((), "float32")
 
 
 def prefers_unsigned(target: Any) -> bool:
@@ -156,7 +157,7 @@ class _Rewrite:
         known = self.known(call.args[0])
         others = [self.plain(arg) for arg in call.args[1:]] if len(call.args) > 1 else []
         if isinstance(known, Shifted):
-            stand_in = Affine(known.q, np.ones((), "float32"), np.zeros((), "int32"))
+            stand_in = Affine(known.q, _ONE, np.zeros((), "int32"))
             result = moved(name, call, stand_in, others)
             return None if result is None else Shifted(self.writer.emit(result), known.offset)
         if not isinstance(known, Affine):
@@ -277,6 +278,9 @@ def _widened(rewrite: _Rewrite, expr: Any) -> Affine | None:
             return None
         if known is not None and known.size == 1:
             zero = zero.reshape(())
+    values = _array(rewrite.plain(call) if isinstance(call, relax.Var) else call)
+    if values is not None:
+        return _narrow(rewrite, values, zero)
     if _op_name(call) == "relax.astype":
         call = call.args[0]
     x = rewrite.known(call)
@@ -284,9 +288,18 @@ def _widened(rewrite: _Rewrite, expr: Any) -> Affine | None:
         if not isinstance(zero, np.ndarray):
             return None
         x, zero = x.q, np.asarray(zero - np.int32(x.offset))
-    one = np.ones((), "float32")
     is_tensor = isinstance(x, relax.Expr) and isinstance(x.ty, relax.TensorType)
-    return Affine(x, one, zero) if is_tensor and str(x.ty.dtype) in EIGHT_BITS else None
+    return Affine(x, _ONE, zero) if is_tensor and str(x.ty.dtype) in EIGHT_BITS else None
+
+
+def _narrow(rewrite: _Rewrite, values: Array, zero: Any) -> Affine | None:
+    """Constant integers in 8 bits, if they have no more."""
+    for dtype in sorted(EIGHT_BITS):
+        limits = np.iinfo(dtype)
+        if values.size and limits.min <= values.min() and values.max() <= limits.max:
+            q = rewrite.writer.builder.normalize(constant(values.astype(dtype)))
+            return Affine(q, _ONE, zero)
+    return None
 
 
 def _add(rewrite: _Rewrite, call: Any) -> Any:
