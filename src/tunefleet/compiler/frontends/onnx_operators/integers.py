@@ -46,8 +46,8 @@ def _conv(node: Node) -> Any:
 
 
 def quantized_by_values(node: Node, x: Any) -> tuple[Any, Any, Any]:
-    """Floats as uint8, their scale and their zero point, both without axes: the range of the values,
-    widened to 0, is that of the integers. Of nothing but zeros the scale is 1, as in ONNX
+    """Floats as uint8, their scale and their zero point, both without axes: the range of the
+    values, widened to 0, is that of the integers. Of nothing but zeros the scale is 1, as in ONNX
     Runtime."""
     none, most = constant(0, "float32"), constant(255, "float32")
     high = node.emit(op.maximum(op.max(x), none))
@@ -89,9 +89,7 @@ def _matmul_to_float(node: Node) -> Any:
 def _dynamic_matmul(node: Node) -> Any:
     """A in floats, B with its scale and zero point, and a bias."""
     x, scale, zero = quantized_by_values(node, node.inputs[0])
-    sums = op.matmul(
-        centered(node, x, zero), centered(node, node.inputs[1], node.input(3), -1)
-    )
+    sums = op.matmul(centered(node, x, zero), centered(node, node.inputs[1], node.input(3), -1))
     scale = node.emit(op.multiply(scale, _by_columns(node, node.inputs[2])))
     return _scaled(node, sums, scale, node.input(4))
 

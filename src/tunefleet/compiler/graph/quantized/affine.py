@@ -65,6 +65,11 @@ class Shifted:
     offset: int
 
 
+def number(value: Any, dtype: str) -> Any:
+    """A constant without axes."""
+    return constant(np.asarray(value, dtype))
+
+
 class Writer:
     """Emits calls; those on constants are evaluated."""
 
@@ -105,12 +110,12 @@ class Writer:
         if value.dtype == dtype:
             return value
         offset = -128 if dtype == "int8" else 128
-        wide = self.emit(op.add(self.as_type(value.q, "int16"), constant(np.int16(offset))))
+        wide = self.emit(op.add(self.as_type(value.q, "int16"), number(offset, "int16")))
         zero = value.zero
         if isinstance(zero, np.ndarray):
             zero = zero + np.int32(offset)
         else:
-            zero = self.emit(op.add(zero, constant(np.int32(offset))))
+            zero = self.emit(op.add(zero, number(offset, "int32")))
         return Affine(self.as_type(wide, dtype), value.scale, zero)
 
 

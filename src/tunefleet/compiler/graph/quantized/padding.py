@@ -27,7 +27,7 @@ def with_borders(mod: Any) -> Any:
 
 
 @relax.expr_functor.mutator
-class _Joined(relax.PyExprMutator):  # type: ignore[misc, name-defined]
+class _Joined(relax.PyExprMutator):  # type: ignore[misc]
     def visit_call_(self, call: Any) -> Any:
         call = self.visit_expr_post_order(call)
         if call.op != _CONVOLUTION or str(call.ty.dtype) != "int32":

@@ -185,7 +185,8 @@ def _met(call: Any, kernel: Array, shape: list[int], padding: list[int]) -> Arra
     """Sums of the weights of each output channel, [1, O, 1, 1] where there is no padding, else of
     those that meet a pixel inside, [1, O, H, W], in int32."""
     if not any(padding):
-        return kernel.sum((1, 2, 3), dtype="int32").reshape(1, -1, 1, 1)
+        sums: Array = kernel.sum((1, 2, 3), dtype="int32")
+        return sums.reshape(1, -1, 1, 1)
     top, left, bottom, right = padding
     sides = zip(
         shape[2:],
@@ -201,10 +202,9 @@ def _met(call: Any, kernel: Array, shape: list[int], padding: list[int]) -> Arra
     return np.ascontiguousarray(met[None], dtype="int32")
 
 
-def _inside(
-    extent: int, taps: int, stride: int, dilation: int, padding: tuple[int, int]
-) -> Array:
+def _inside(extent: int, taps: int, stride: int, dilation: int, padding: tuple[int, int]) -> Array:
     """[outputs, taps]: 1 where a tap of the kernel meets a pixel inside, along one side."""
     outputs = (extent + sum(padding) - (taps - 1) * dilation - 1) // stride + 1
     place = np.arange(outputs)[:, None] * stride + np.arange(taps) * dilation - padding[0]
-    return ((place >= 0) & (place < extent)).astype("int32")
+    inside: Array = (place >= 0) & (place < extent)
+    return inside.astype("int32")

@@ -1,4 +1,4 @@
-"""The pass: one walk over a network, which keeps quantised tensors as integers as long as it can."""
+"""The pass: one walk over a network that keeps quantised tensors as integers while it can."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from tunefleet.compiler.graph.constants import constant, value_of
-from tunefleet.compiler.graph.folding import fold
 from tunefleet.compiler.graph.quantized.affine import (
     EIGHT_BITS,
     Affine,
@@ -16,6 +15,7 @@ from tunefleet.compiler.graph.quantized.affine import (
     Shifted,
     Writer,
     is_zero,
+    number,
     relax,
     same_form,
     spread,
@@ -131,7 +131,7 @@ class _Rewrite:
             return self.writer.real(known)
         if isinstance(known, Shifted):
             wide = self.writer.as_type(known.q, "int16")
-            wide = self.writer.emit(op.add(wide, constant(np.int16(known.offset))))
+            wide = self.writer.emit(op.add(wide, number(known.offset, "int16")))
             return self.writer.as_type(wide, "int8" if known.offset < 0 else "uint8")
         if isinstance(known, list):
             return relax.Tuple([self._written(each) for each in known])
@@ -313,7 +313,7 @@ def _add(rewrite: _Rewrite, call: Any) -> Any:
         left, right = right, left
     if value_of(right.q) is None or len(right.shape) > len(left.shape):
         return None
-    close = np.allclose(*np.broadcast_arrays(left.scale, right.scale), rtol=_SAME_SCALE, atol=0)
+    close = np.allclose(left.scale, right.scale, rtol=_SAME_SCALE, atol=0)
     return left.with_q(rewrite.writer.emit(op.add(left.q, right.q))) if close else None
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from tunefleet.compiler.graph.constants import constant
 from tunefleet.compiler.graph.folding import ints
-from tunefleet.compiler.graph.quantized.affine import Affine, Array, Writer, relax
+from tunefleet.compiler.graph.quantized.affine import Affine, Array, Writer, number, relax
 
 op = relax.op
 
@@ -35,8 +35,8 @@ def rounded(writer: Writer, x: Any, zero: Any, dtype: str) -> Any:
         x = writer.emit(op.add(x, writer.as_type(zero, "float32")))
     elif zero.any():
         x = writer.emit(op.add(x, constant(zero.astype("float32"))))
-    x = writer.emit(op.maximum(x, constant(np.float32(limits.min))))
-    x = writer.emit(op.minimum(x, constant(np.float32(limits.max))))
+    x = writer.emit(op.maximum(x, number(limits.min, "float32")))
+    x = writer.emit(op.minimum(x, number(limits.max, "float32")))
     return writer.as_type(x, dtype)
 
 
@@ -56,7 +56,7 @@ def requantized(writer: Writer, value: Affine, scale: Array, zero: Array, dtype:
 def _apart(writer: Writer, product: Any) -> Any:
     """A product that is rounded before it is added to: LLVM makes one instruction with one rounding
     of a product and a sum where it sees both."""
-    return writer.emit(op.maximum(product, constant(np.float32(_BELOW_ALL))))
+    return writer.emit(op.maximum(product, number(_BELOW_ALL, "float32")))
 
 
 def _add(
@@ -66,24 +66,24 @@ def _add(
     left, right = parts
     ratios = [np.float32(part.scale / scale) for part in parts]
     moved = np.float32(
-        np.float32(zero)
-        - (ratios[0] * np.float32(left.zero) + ratios[1] * np.float32(right.zero))
+        np.float32(zero) - (ratios[0] * np.float32(left.zero) + ratios[1] * np.float32(right.zero))
     )
     products = [
         _apart(
             writer,
-            writer.emit(op.multiply(writer.as_type(part.q, "float32"), constant(ratio))),
+            writer.emit(op.multiply(writer.as_type(part.q, "float32"), number(ratio, "float32"))),
         )
         for part, ratio in zip(parts, ratios, strict=True)
     ]
-    x = writer.emit(op.add(products[1], constant(moved)))
+    x = writer.emit(op.add(products[1], number(moved, "float32")))
     return rounded(writer, writer.emit(op.add(products[0], x)), np.zeros((), "int32"), dtype)
 
 
 def _multiply(
     writer: Writer, call: Any, parts: Sequence[Affine], scale: Array, zero: Array, dtype: str
 ) -> Any:
-    """(a - zero) * (b - zero) as an integer, times one float32."""
+    """(a - zero) * (b - zero) as an integer, times one float32; its zero point is added before it
+    is rounded."""
     left, right = parts
     factor = np.float32(left.scale * right.scale) / np.float32(scale)
     wide = [
@@ -93,7 +93,9 @@ def _multiply(
         for part in parts
     ]
     sums = writer.as_type(writer.emit(op.multiply(*wide)), "float32")
-    return rounded(writer, writer.emit(op.multiply(sums, constant(factor))), zero, dtype)
+    x = _apart(writer, writer.emit(op.multiply(sums, number(factor, "float32"))))
+    x = writer.emit(op.add(x, constant(zero.astype("float32"))))
+    return rounded(writer, x, np.zeros((), "int32"), dtype)
 
 
 def _mean(
@@ -111,7 +113,7 @@ def _mean(
     if value.zero.any():
         sums = writer.emit(op.add(sums, constant(-value.zero * np.int32(count))))
     factor = np.float32(value.scale) / np.float32(scale * np.float32(count))
-    x = writer.emit(op.multiply(writer.as_type(sums, "float32"), constant(factor)))
+    x = writer.emit(op.multiply(writer.as_type(sums, "float32"), number(factor, "float32")))
     return rounded(writer, x, zero, dtype)
 
 
