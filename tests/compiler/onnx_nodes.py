@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +87,18 @@ def compiled(network: Any, arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
     return [r.numpy() for r in ([result] if hasattr(result, "numpy") else result)]
 
 
+def prepared(network: Any, arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """The outputs of the network after the graph pipeline, with plain schedules."""
+    from tunefleet.compiler.code.executable import compile_network, run_compiled
+    from tunefleet.compiler.frontends.relax_ import tidy
+    from tunefleet.compiler.graph.pipeline import prepare
+    from tunefleet.compiler.toolchain.host import native_target, to_tvm
+
+    target = native_target(1)
+    module = prepare(tidy(convert(network)), to_tvm(target))
+    return run_compiled(compile_network(module, target, {}), list(arrays.values()))
+
+
 def expected(network: Any, arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
     """The outputs by ONNX Runtime."""
     import onnxruntime
@@ -106,12 +118,13 @@ def check(
     *,
     rtol: float = 1e-4,
     atol: float = 1e-5,
+    by: Callable[[Any, dict[str, np.ndarray]], list[np.ndarray]] = compiled,
     **form: Any,
 ) -> None:
-    """Both give the same outputs."""
+    """Both give the same outputs; `by` compiles the network."""
     network = model(operator, inputs, **form)
     arrays = feed(network, inputs)
-    ours, theirs = compiled(network, arrays), expected(network, arrays)
+    ours, theirs = by(network, arrays), expected(network, arrays)
     assert [a.shape for a in theirs] == [a.shape for a in ours]
     assert [a.dtype for a in theirs] == [a.dtype for a in ours]
     for mine, other in zip(ours, theirs, strict=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.compiler.onnx_nodes import check, random
+from tests.compiler.onnx_nodes import check, expected, feed, model, prepared, random
 
 pytestmark = pytest.mark.tvm
 
@@ -26,7 +26,14 @@ def _zero(value, dtype="uint8"):
 
 
 def _exact(operator, inputs, **form):
-    check(operator, inputs, rtol=0, atol=0, **form)
+    check(operator, inputs, rtol=0, atol=0, by=prepared, **form)
+
+
+def _all_pairs(dtype):
+    """Two tensors that hold every pair of 8-bit integers."""
+    limits = np.iinfo(dtype)
+    every = np.arange(limits.min, limits.max + 1).astype(dtype)
+    return [side.copy() for side in np.meshgrid(every, every)]
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
@@ -37,6 +44,13 @@ def test_convolution(dtype, channels):
     inputs += [_bytes(4, 3, 3, 3, dtype="int8"), scales, np.zeros(scales.shape, "int8")]
     inputs += [_scale(0.4), _zero(3, dtype), np.array([100, -50, 0, 9], "int32")]
     _exact("QLinearConv", inputs, constants=range(1, 9), pads=[1, 1, 1, 1], strides=[2, 2])
+
+
+@pytest.mark.parametrize("zero", [2, 3])
+def test_sums_between_two_integers(zero):
+    inputs = [np.arange(256, dtype="uint8").reshape(1, 1, 16, 16), _scale(0.5), _zero(1)]
+    inputs += [np.ones((1, 1, 1, 1), "int8"), _scale(0.5), _zero(0, "int8"), _scale(0.5)]
+    _exact("QLinearConv", [*inputs, _zero(zero)], constants=range(1, 8))
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
@@ -52,11 +66,59 @@ def test_convolution_into_integers():
     _exact("ConvInteger", inputs, constants={1, 2, 3})
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize("scales", [(0.0213, 0.0337, 0.0617), (0.02, 0.01, 0.04), (0.1, 0.7, 0.9)])
 @pytest.mark.parametrize("operator", ["QLinearAdd", "QLinearMul"])
-def test_elementwise(operator):
-    inputs = [_bytes(2, 40), _scale(0.0213), _zero(7)]
-    inputs += [_bytes(2, 40, seed=1), _scale(0.0337), _zero(9), _scale(0.0617), _zero(100)]
+def test_every_pair_of_integers(operator, scales, dtype):
+    left, right = _all_pairs(dtype)
+    a, b, c = map(_scale, scales)
+    inputs = [left, a, _zero(7, dtype), right, b, _zero(9, dtype), c, _zero(100, dtype)]
     _exact(operator, inputs, constants={1, 2, 4, 5, 6, 7}, domain=MS)
+
+
+@pytest.mark.parametrize("zero", [0, 128, 117])
+@pytest.mark.parametrize("pads", [[0] * 4, [1, 0, 2, 1]])
+@pytest.mark.parametrize("known", [True, False])
+def test_integers_at_borders(known, pads, zero):
+    inputs = [_bytes(1, 3, 8, 8), _bytes(4, 3, 3, 3), _zero(7), _zero(zero)]
+    _exact("ConvInteger", inputs, constants={1, 2, 3} if known else {1, 3}, pads=pads)
+
+
+@pytest.mark.parametrize("zero", [0, 117])
+def test_depthwise_convolution_into_integers(zero):
+    inputs = [_bytes(1, 4, 8, 8), _bytes(4, 1, 3, 3), _zero(7), _zero(zero)]
+    _exact("ConvInteger", inputs, constants={1, 2, 3}, pads=[1] * 4, group=4)
+
+
+@pytest.mark.parametrize("zeros", [117, [1, 128, 250, 0]])
+@pytest.mark.parametrize("known", [True, False])
+def test_product_into_integers(known, zeros):
+    inputs = [_bytes(2, 5, 8), _bytes(8, 4), _zero(7), _zero(zeros)]
+    _exact("MatMulInteger", inputs, constants={1, 2, 3} if known else {1, 3})
+
+
+def test_product_of_two_activations():
+    inputs = [_bytes(2, 5, 8), _bytes(2, 8, 5, seed=1), _zero(7), _zero(9)]
+    _exact("MatMulInteger", inputs, constants={2, 3})
+
+
+@pytest.mark.parametrize("values", [random(3, 20), np.zeros((3, 20), "float32")])
+def test_quantization_by_values(values):
+    _exact("DynamicQuantizeLinear", [values], outputs=("y", "scale", "zero"))
+
+
+@pytest.mark.parametrize("zeros", [None, 117])
+def test_product_quantized_by_values(zeros):
+    weight = _bytes(8, 4) if zeros else _bytes(8, 4, dtype="int8")
+    inputs = [random(5, 8), weight, _scale(0.02), None if zeros is None else _zero(zeros)]
+    inputs = [*inputs, random(4)]
+    check("DynamicQuantizeMatMul", inputs, constants={1, 2, 3, 4}, domain=MS, by=prepared)
+
+
+def test_product_into_floats():
+    inputs = [_bytes(5, 8), _bytes(8, 4), _scale(0.02), _scale(0.01, 0.02, 0.03, 0.04)]
+    inputs += [_zero(7), _zero([1, 2, 3, 4]), random(4)]
+    check("MatMulIntegerToFloat", inputs, constants={1, 3, 5, 6}, domain=MS, by=prepared)
 
 
 @pytest.mark.parametrize("operator", ["QLinearLeakyRelu", "QLinearSigmoid"])
@@ -71,9 +133,47 @@ def test_concatenation():
     _exact("QLinearConcat", inputs, constants={0, 1, 3, 4, 6, 7}, domain=MS, axis=1)
 
 
-def test_global_average():
-    inputs = [_bytes(1, 4, 5, 5), _scale(0.02), _zero(7), _scale(0.01), _zero(3)]
+@pytest.mark.parametrize("scales", [(0.02, 0.01), (0.5, 0.25), (0.25, 0.5)])
+def test_global_average(scales):
+    before, after = map(_scale, scales)
+    inputs = [_bytes(1, 400, 2, 4), before, _zero(7), after, _zero(3)]
     _exact("QLinearGlobalAveragePool", inputs, constants={1, 2, 3, 4}, domain=MS)
+
+
+def test_average():
+    inputs = [_bytes(1, 4, 6, 6), _scale(0.02), _zero(7), _scale(0.013), _zero(3)]
+    form = {"kernel_shape": [2, 2], "strides": [2, 2]}
+    _exact("QLinearAveragePool", inputs, constants={1, 2, 3, 4}, domain=MS, **form)
+
+
+def test_softmax():
+    """Of exponentials that ONNX Runtime keeps in a table: the last integer may be another."""
+    import onnx
+
+    inputs = [_bytes(3, 20), _scale(0.05), _zero(120), _scale(1 / 256), _zero(0)]
+    network = model("QLinearSoftmax", inputs, constants={1, 2, 3, 4}, domain=MS, axis=1)
+    network.graph.node[0].attribute.append(onnx.helper.make_attribute("opset", 13))
+    arrays = feed(network, inputs)
+    ours, theirs = prepared(network, arrays)[0], expected(network, arrays)[0]
+    assert np.abs(ours.astype(int) - theirs).max() <= 1
+    assert theirs.max() > 20
+
+
+def test_choice():
+    condition = np.arange(40).reshape(2, 20) % 3 == 0
+    inputs = [condition, _bytes(2, 20), _scale(0.0213), _zero(7)]
+    inputs += [_bytes(2, 20, seed=1), _scale(0.0337), _zero(9), _scale(0.0337), _zero(9)]
+    _exact("QLinearWhere", inputs, constants={2, 3, 5, 6, 7, 8}, domain=MS)
+
+
+@pytest.mark.parametrize("floats", [True, False])
+def test_general_product(floats):
+    inputs = [_bytes(4, 8), _scale(0.02), _zero(7)]
+    inputs += [_bytes(6, 8, dtype="int8"), _scale(*range(1, 7)) / 64, np.zeros(6, "int8")]
+    inputs += [np.arange(-300, 300, 100, dtype="int32")]
+    inputs += [] if floats else [_scale(0.3), _zero(3)]
+    form = {"constants": range(1, 9), "domain": MS, "alpha": 1.0, "transB": 1}
+    _exact("QGemm", inputs, **form)
 
 
 @pytest.mark.parametrize("zeros", [True, False])

@@ -56,6 +56,13 @@ class Node:
             raise NotImplementedError(f"{self.operator} with input {index} that is not constant")
         return value
 
+    def known(self, index: int) -> NDArray[Any]:
+        """The value of an input; NotImplementedError if it is computed or left out."""
+        value = self.constant(index)
+        if value is None:
+            raise NotImplementedError(f"{self.operator} without input {index}")
+        return value
+
     def shape(self, index: int) -> tuple[int, ...]:
         """The input's extents."""
         return shape_of(self.inputs[index])

@@ -1,0 +1,144 @@
+"""Tensors of real numbers that are kept as integers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunefleet.compiler.graph.constants import constant, value_of
+from tunefleet.compiler.graph.folding import fold, ints
+from tunefleet.compiler.toolchain import load_tvm
+
+tvm = load_tvm()
+relax = tvm.relax
+op = relax.op
+
+Array = NDArray[Any]
+EIGHT_BITS = frozenset({"int8", "uint8"})
+
+
+@dataclass(frozen=True)
+class Affine:
+    """The real numbers `scale * (q - zero)`.
+
+    `q` is a Relax expression of integers. `scale` is float32, `zero` int32, each either a number
+    (no axes) or an array of the rank of `q` that broadcasts to it. Where a zero point is known at
+    run time only, `zero` is a Relax expression of one int32.
+    """
+
+    q: Any
+    scale: Array
+    zero: Any
+
+    def __post_init__(self) -> None:
+        # NumPy makes numbers of sums and products of arrays without axes.
+        object.__setattr__(self, "scale", np.asarray(self.scale, "float32"))
+        if isinstance(self.zero, np.generic):
+            object.__setattr__(self, "zero", np.asarray(self.zero))
+
+    @property
+    def dtype(self) -> str:
+        return str(self.q.ty.dtype)
+
+    @property
+    def shape(self) -> list[int]:
+        return ints(self.q.ty.shape.values)
+
+    @property
+    def by_tensor(self) -> bool:
+        """Whether one scale and one zero point hold for all of it."""
+        return self.scale.ndim == 0 and isinstance(self.zero, np.ndarray) and self.zero.ndim == 0
+
+    def with_q(self, q: Any) -> Affine:
+        """Other integers by the same scale and zero point."""
+        return replace(self, q=q)
+
+
+@dataclass(frozen=True)
+class Shifted:
+    """8-bit integers that are kept with the other sign: they are `q + offset`."""
+
+    q: Any
+    offset: int
+
+
+def number(value: Any, dtype: str) -> Any:
+    """A constant without axes."""
+    return constant(np.asarray(value, dtype))
+
+
+class Writer:
+    """Emits calls; those on constants are evaluated."""
+
+    def __init__(self) -> None:
+        self.builder = relax.BlockBuilder()
+
+    def emit(self, call: Any) -> Any:
+        if isinstance(call, relax.Call) and isinstance(call.op, tvm.ir.Op):
+            folded = fold(str(call.op.name), call)
+            if folded is not None:
+                return self.builder.normalize(folded)
+        return self.builder.emit(call)
+
+    def as_type(self, x: Any, dtype: str) -> Any:
+        return x if str(x.ty.dtype) == dtype else self.emit(op.astype(x, dtype))
+
+    def real(self, value: Affine) -> Any:
+        """The real numbers, as float32."""
+        if value_of(value.q) is None and value.dtype == "int32" and not is_zero(value.zero):
+            # Sums may need more digits than float32 has.
+            x = self.as_type(self.emit(op.subtract(value.q, self.zero(value.zero))), "float32")
+        else:
+            x = self.as_type(value.q, "float32")
+            if not is_zero(value.zero):
+                zero = self.as_type(self.zero(value.zero), "float32")
+                x = self.emit(op.subtract(x, zero))
+        if np.all(value.scale == 1):
+            return x
+        return self.emit(op.multiply(x, constant(value.scale)))
+
+    def zero(self, zero: Any) -> Any:
+        """A zero point as an expression of int32."""
+        known = isinstance(zero, np.ndarray)
+        return self.builder.normalize(constant(zero.astype("int32"))) if known else zero
+
+    def with_sign(self, value: Affine, dtype: str) -> Affine:
+        """The same numbers in 8-bit integers of the other sign, if they are not of `dtype`."""
+        if value.dtype == dtype:
+            return value
+        offset = -128 if dtype == "int8" else 128
+        wide = self.emit(op.add(self.as_type(value.q, "int16"), number(offset, "int16")))
+        zero = value.zero
+        if isinstance(zero, np.ndarray):
+            zero = zero + np.int32(offset)
+        else:
+            zero = self.emit(op.add(zero, number(offset, "int32")))
+        return Affine(self.as_type(wide, dtype), value.scale, zero)
+
+
+def is_zero(zero: Any) -> bool:
+    """Whether a zero point is known to be 0."""
+    return isinstance(zero, np.ndarray) and not zero.any()
+
+
+def spread(values: Array, rank: int, axis: int) -> Array:
+    """One number for all, or one for each place of an axis, as `Affine` has them."""
+    if values.size == 1:
+        return values.reshape(())
+    shape = [1] * rank
+    shape[axis % rank] = -1
+    return values.reshape(shape)
+
+
+def same_form(a: Affine, b: Affine) -> bool:
+    """Whether equal integers of both are equal numbers."""
+    known = isinstance(a.zero, np.ndarray) and isinstance(b.zero, np.ndarray)
+    return (
+        known
+        and a.dtype == b.dtype
+        and np.array_equal(a.scale, b.scale)
+        and np.array_equal(a.zero, b.zero)
+    )
