@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from tunefleet.compiler.space.intrinsics import BFLOAT16
 from tunefleet.compiler.toolchain import load_tvm
 
 tvm = load_tvm()
@@ -23,7 +24,7 @@ class Product:
 
     Iterators are numbers in the block's order. `sums` are the reductions besides the depth (the
     window of a convolution). `weight_axes` are the weights' indices by the iterator that each one
-    is. `einsum` says that every index is one iterator, so that any of them may be padded.
+    is.
     """
 
     block: str
@@ -40,7 +41,8 @@ class Product:
     weight: str
     accumulator: str
     constant_weight: bool
-    einsum: bool
+    #: Of the iterators.
+    index_type: str
 
 
 def product_of(function: Any, schedule: Any) -> Product | None:
@@ -66,8 +68,9 @@ def _product(function: Any, block: Any) -> Product | None:
     store = block.body
     if not isinstance(store.value, tirx.Add) or not isinstance(store.value.b, tirx.Mul):
         return None
-    before, factors = store.value.a, [_uncast(f) for f in (store.value.b.a, store.value.b.b)]
-    loads = [before, *factors]
+    before = store.value.a
+    (left, left_type), (right, right_type) = map(_stored, (store.value.b.a, store.value.b.b))
+    factors, loads = (left, right), (before, left, right)
     if not all(isinstance(load, tvm.ir.TensorLoad) for load in loads):
         return None
     if not before.source.same_as(store.buffer):
@@ -84,7 +87,10 @@ def _product(function: Any, block: Any) -> Product | None:
     if None in result or result[-1] is None:
         return None
     column = result[-1]
-    data, weight = factors if column in used(factors[1]) else reversed(factors)
+    if column not in used(right):
+        # Whoever describes the product as an intrinsic writes the data first.
+        return None
+    data, weight = factors
     depth = number(data.indices[-1])
     axes = [number(index) for index in weight.indices]
     if depth is None or kinds[depth] != _REDUCTION or column in used(data) or None in axes:
@@ -94,7 +100,6 @@ def _product(function: Any, block: Any) -> Product | None:
     numbers = [axis for axis in axes if axis is not None]
     if sorted(set(numbers)) != sorted(numbers) or not {column, depth} <= set(numbers):
         return None
-    plain = all(number(index) is not None for load in loads for index in load.indices)
     reads = [region.source for region in block.reads]
     at = [
         next((i for i, b in enumerate(reads) if b.same_as(f.source)), None) for f in (data, weight)
@@ -111,16 +116,22 @@ def _product(function: Any, block: Any) -> Product | None:
         weight_axes=tuple(numbers),
         data_read=at[0],
         weight_read=at[1],
-        data=str(data.source.dtype),
-        weight=str(weight.source.dtype),
+        data=left_type,
+        weight=right_type,
         accumulator=str(store.buffer.dtype),
         constant_weight=_is_constant(function, weight.source),
-        einsum=plain,
+        index_type=str(variables[column].ty.dtype),
     )
 
 
-def _uncast(value: Any) -> Any:
-    return value.value if isinstance(value, tirx.Cast) else value
+def _stored(value: Any) -> tuple[Any, str]:
+    """What is read for a factor of a product, and of which type it is (`intrinsics.widened`)."""
+    load, dtype = value.value if isinstance(value, tirx.Cast) else value, ""
+    if isinstance(value, tvm.ir.Call) and value.op.name == "tirx.reinterpret":
+        bits = value.args[0]
+        if isinstance(bits, tvm.ir.prim.expr.LShift) and isinstance(bits.a, tirx.Cast):
+            load, dtype = bits.a.value, BFLOAT16
+    return load, dtype or str(getattr(getattr(load, "source", None), "dtype", ""))
 
 
 def _used_by(variables: list[Any], index: Any) -> set[int]:

@@ -159,7 +159,9 @@ def _pack(schedule: Any, block: Any, product: Product, intrinsic: Intrinsic) -> 
     schedule.transform_layout(
         block,
         ("read", product.weight_read),
-        tvm.tirx.IndexMap.from_func(layout, ndim=len(product.weight_axes)),
+        tvm.tirx.IndexMap.from_func(
+            layout, ndim=len(product.weight_axes), index_dtype=product.index_type
+        ),
     )
     if product.constant_weight:
         schedule.annotate(packed, _PACKED, True)

@@ -7,12 +7,20 @@ from functools import cache, lru_cache
 from typing import Any
 
 from tunefleet.compiler.space.intrinsics import x86
-from tunefleet.compiler.space.intrinsics._base import PREFIX, Intrinsic, description
+from tunefleet.compiler.space.intrinsics._base import (
+    BFLOAT16,
+    PREFIX,
+    Intrinsic,
+    description,
+    stored,
+    widened,
+)
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.host import codegen_features, machine_of
 from tunefleet.core.target import CpuTarget
 
 __all__ = [
+    "BFLOAT16",
     "INTRINSICS",
     "PREFIX",
     "Intrinsic",
@@ -20,6 +28,8 @@ __all__ = [
     "intrinsics_of",
     "make_all_known",
     "make_known",
+    "stored",
+    "widened",
 ]
 
 tvm = load_tvm()

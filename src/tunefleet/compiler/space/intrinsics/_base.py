@@ -24,7 +24,7 @@ class Intrinsic:
     features: frozenset[str]
     lanes: int
     depth: int
-    #: Types of A, B and C.
+    #: Types of A, B and C; those of their buffers are `stored`.
     data: str
     weight: str
     accumulator: str
@@ -44,6 +44,25 @@ class Intrinsic:
         return 2 * self.lanes * self.depth
 
 
+#: TVM computes with no bfloat16 of its own: numbers of this type are stored as their bits.
+BFLOAT16 = "bfloat16"
+_STORED = {BFLOAT16: "uint16"}
+
+
+def stored(dtype: str) -> str:
+    """The type of a buffer of such numbers."""
+    return _STORED.get(dtype, dtype)
+
+
+def widened(value: Any, dtype: str, accumulator: str) -> Any:
+    """A stored number as one that sums are made of. bfloat16 is the upper half of float32."""
+    from tvm.script import tirx as T
+
+    if dtype != BFLOAT16:
+        return T.cast(value, accumulator)
+    return T.reinterpret(accumulator, T.shift_left(T.cast(value, "uint32"), T.uint32(16)))
+
+
 def description(intrinsic: Intrinsic) -> Any:
     """What the intrinsic computes, as loops: the form that a block must have to be replaced by it.
 
@@ -56,8 +75,8 @@ def description(intrinsic: Intrinsic) -> Any:
 
     @T.prim_func(s_tir=True)
     def of(
-        A: T.Buffer((depth,), data, offset_factor=1),
-        B: T.Buffer((lanes, depth), weight, offset_factor=1),
+        A: T.Buffer((depth,), stored(data), offset_factor=1),
+        B: T.Buffer((lanes, depth), stored(weight), offset_factor=1),
         C: T.Buffer((lanes,), accumulator, offset_factor=1),
     ) -> None:
         with T.sblock("root"):
@@ -67,6 +86,8 @@ def description(intrinsic: Intrinsic) -> Any:
                 for k in T.serial(0, depth):
                     with T.sblock("update"):
                         vi, vk = T.axis.remap("SR", [i, k])
-                        C[vi] = C[vi] + T.cast(A[vk], accumulator) * T.cast(B[vi, vk], accumulator)
+                        C[vi] = C[vi] + widened(A[vk], data, accumulator) * widened(
+                            B[vi, vk], weight, accumulator
+                        )
 
     return of

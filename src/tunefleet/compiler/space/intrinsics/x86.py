@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tunefleet.compiler.space.intrinsics._base import Intrinsic
+from tunefleet.compiler.space.intrinsics._base import BFLOAT16, Intrinsic, stored
 from tunefleet.compiler.toolchain import load_tvm
 
 tvm = load_tvm()
@@ -25,7 +25,8 @@ def _made(intrinsic: Intrinsic, update: Callable[[Any, Any, Any], Any]) -> Any:
     from tvm.script import tirx as T
 
     lanes, depth = intrinsic.lanes, intrinsic.depth
-    data, weight, accumulator = intrinsic.data, intrinsic.weight, intrinsic.accumulator
+    data, weight = stored(intrinsic.data), stored(intrinsic.weight)
+    accumulator = intrinsic.accumulator
 
     @T.prim_func(s_tir=True)
     def code(
@@ -88,28 +89,17 @@ def _vnni_signed(intrinsic: Intrinsic) -> Any:
 def _bf16(intrinsic: Intrinsic) -> Any:
     """`vdpbf16ps`: pairs of bfloat16, summed in float32 (denormals are zero).
 
-    TVM turns numbers of bfloat16 into float32 wherever they are computed with, the arguments of an
-    instruction too. So the instruction is in a function of LLVM's, which takes their addresses.
+    TVM turns bfloat16 into float32 wherever it is computed with, the arguments of an instruction
+    too. So the instruction is in a function of LLVM's, which takes words.
     """
-    from tvm.script import tirx as T
-
     lanes = intrinsic.lanes
-    name, sums = _bf16_name(lanes), f"float32x{lanes}"
+    words = f"int32x{lanes}"
 
-    @T.prim_func(s_tir=True)
-    def code(
-        A: T.Buffer((2,), "bfloat16", offset_factor=1),
-        B: T.Buffer((lanes, 2), "bfloat16", offset_factor=1),
-        C: T.Buffer((lanes,), "float32", offset_factor=1),
-    ) -> None:
-        with T.sblock("root"):
-            T.reads(C[0:lanes], A[0:2], B[0:lanes, 0:2])
-            T.writes(C[0:lanes])
-            C[T.ramp(T.int32(0), 1, lanes)] = T.call_extern(
-                sums, name, C.vload([0], sums), T.address_of(A[0]), T.address_of(B[0, 0])
-            )
+    def update(a: Any, b: Any, c: Any) -> Any:
+        data, weights = _everywhere(a, words, lanes), tirx.reinterpret(words, b)
+        return tirx.call_extern(f"float32x{lanes}", _bf16_name(lanes), c, data, weights)
 
-    return code
+    return _made(intrinsic, update)
 
 
 def _bf16_name(lanes: int) -> str:
@@ -121,13 +111,10 @@ def _bf16_code(lanes: int) -> str:
     sums, words = f"<{lanes} x float>", f"<{lanes} x i32>"
     return (
         f"declare {sums} @{name}({sums}, {bits}, {bits})\n"
-        f"define {sums} @{_bf16_name(lanes)}({sums} %c, ptr %data, ptr %weights) {{\n"
-        f"  %pair = load i32, ptr %data, align 4\n"
-        f"  %one = insertelement {words} poison, i32 %pair, i64 0\n"
-        f"  %all = shufflevector {words} %one, {words} poison, <{lanes} x i32> zeroinitializer\n"
-        f"  %a = bitcast {words} %all to {bits}\n"
-        f"  %b = load {bits}, ptr %weights, align 4\n"
-        f"  %z = call {sums} @{name}({sums} %c, {bits} %a, {bits} %b)\n"
+        f"define {sums} @{_bf16_name(lanes)}({sums} %c, {words} %a, {words} %b) {{\n"
+        f"  %x = bitcast {words} %a to {bits}\n"
+        f"  %y = bitcast {words} %b to {bits}\n"
+        f"  %z = call {sums} @{name}({sums} %c, {bits} %x, {bits} %y)\n"
         f"  ret {sums} %z\n"
         f"}}\n"
     )
@@ -186,7 +173,7 @@ def _intrinsics() -> list[Intrinsic]:
     made += [
         Intrinsic(
             f"bf16.{lanes}x2", "x86_64", frozenset({"avx512bf16", "avx512vl"}), lanes, 2,
-            "bfloat16", "bfloat16", "float32", _WIDE, _bf16, _bf16_code(lanes),
+            BFLOAT16, BFLOAT16, "float32", _WIDE, _bf16, _bf16_code(lanes),
         )
         for lanes in (16, 8, 4)
     ]  # fmt: skip
