@@ -143,6 +143,8 @@ def _not_json(path: Path) -> None:
         (_not_json, "cannot read its config.json"),
         (lambda path: _changed(path, architectures=["Mine"]), "is a Mine, which"),
         (lambda path: _changed(path, architectures=None), "names no class"),
+        (lambda path: _changed(path, architectures=True), "names no class"),
+        (lambda path: _changed(path, architectures="BertModel"), "names no class"),
         (lambda path: _changed(path, model_type="mine"), "cannot read its config.json"),
         (
             lambda path: _changed(path, architectures=["BertForTokenClassification"]),

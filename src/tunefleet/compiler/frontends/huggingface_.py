@@ -137,8 +137,8 @@ def _class(config: Any, what: str) -> Any:
     """The class that `architectures` names, among those of transformers itself."""
     import transformers
 
-    names = list(getattr(config, "architectures", None) or [])
-    if not names:
+    names = getattr(config, "architectures", None)
+    if not isinstance(names, list) or not names:
         raise InputError(
             f"{what}: its {CONFIG_FILE} names no class in architectures",
             cure='add the class that it was saved from, such as "architectures": ["BertModel"]',
