@@ -1,4 +1,4 @@
-"""Convolutions of integers whose border holds a zero point, as one program."""
+"""Steps that no operator of Relax is, as compute definitions, once layouts are chosen."""
 
 from __future__ import annotations
 
@@ -13,27 +13,50 @@ te, topi = tvm.te, tvm.topi
 _FUSABLE = 4
 _CONVOLUTION = tvm.ir.Op.get("relax.nn.conv2d")
 _PAD = tvm.ir.Op.get("relax.nn.pad")
+_ADD, _MULTIPLY = (tvm.ir.Op.get(f"relax.{name}") for name in ("add", "multiply"))
 
 
-def with_borders(mod: Any) -> Any:
-    """`mod` with each convolution of a padded integer tensor (NHWC, HWIO) as a compute definition
-    that pads in a block of its own: a pad that is an operator would be a program of its own, and
-    write a copy of the tensor."""
-    mutator = _Joined(mod)
-    mod.update_func(mod.get_global_var("main"), mutator.visit_expr(mod["main"]))
-    joined = mutator.builder_.get()
-    joined.update_func(joined.get_global_var("main"), mod["main"])
-    return relax.transform.DeadCodeElimination()(joined)
+def with_programs(mod: Any) -> Any:
+    """`mod` (NHWC, HWIO) with compute definitions for two steps of quantised networks.
+
+    A convolution of a padded integer tensor pads in a block of its own: a pad that is an operator
+    would be a program of its own, and write a copy of the tensor. A product by a scale and a sum
+    are one instruction with one rounding, whichever schedule they get.
+    """
+    mutator = _Written(mod)
+    function = mutator.visit_expr(mod["main"])
+    written = mutator.builder_.get()
+    written.update_func(written.get_global_var("main"), function)
+    return relax.transform.DeadCodeElimination()(written)
 
 
 @relax.expr_functor.mutator
-class _Joined(relax.PyExprMutator):  # type: ignore[misc]
+class _Written(relax.PyExprMutator):  # type: ignore[misc]
     def visit_call_(self, call: Any) -> Any:
         call = self.visit_expr_post_order(call)
-        if call.op != _CONVOLUTION or str(call.ty.dtype) != "int32":
+        if call.op == _CONVOLUTION and str(call.ty.dtype) == "int32":
+            return self._padded(call)
+        return self._fused_sum(call) if call.op == _ADD else call
+
+    def _fused_sum(self, call: Any) -> Any:
+        """x * scale + y, where the scale is one argument of the program."""
+        product = self._bound(call.args[0])
+        if not isinstance(product, relax.Call) or product.op != _MULTIPLY:
             return call
+        (x, scale), y = product.args, call.args[1]
+        shape = [int(extent) for extent in scale.ty.shape.values]
+        is_scale = isinstance(scale, tvm.ir.GenericConst) and shape and set(shape) == {1}
+        types = {str(part.ty.dtype) for part in (x, scale, y)}
+        if not is_scale or types != {"float32"} or ints(x.ty.shape) != ints(call.ty.shape):
+            return call
+        return self.builder_.call_te(_multiplied_and_added, x, scale, y, primfunc_name_hint="fma")
+
+    def _bound(self, expr: Any) -> Any:
+        return self.lookup_binding(expr) if isinstance(expr, relax.Var) else None
+
+    def _padded(self, call: Any) -> Any:
         attrs, data = call.attrs, call.args[0]
-        pad = self.lookup_binding(data) if isinstance(data, relax.Var) else None
+        pad = self._bound(data)
         layouts = (str(attrs.data_layout), str(attrs.kernel_layout))
         if not isinstance(pad, relax.Call) or pad.op != _PAD or layouts != ("NHWC", "HWIO"):
             return call
@@ -46,6 +69,17 @@ class _Joined(relax.PyExprMutator):  # type: ignore[misc]
             primfunc_name_hint="conv2d",
             primfunc_attrs={"op_pattern": _FUSABLE},
         )
+
+
+def _multiplied_and_added(x: Any, scale: Any, y: Any) -> Any:
+    before = [int(extent) for extent in y.shape]
+    skipped = len(x.shape) - len(before)
+
+    def element(*place: Any) -> Any:
+        at = [0 if extent == 1 else i for extent, i in zip(before, place[skipped:], strict=True)]
+        return tvm.tirx.op.fma(x(*place), scale(*[0] * len(scale.shape)), y(*at))
+
+    return te.compute(x.shape, element, name="fma")
 
 
 def _convolution(data: Any, weight: Any, pad: Any, attrs: Any) -> Any:
