@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
+from tunefleet.core.precision import FLOAT32, PRECISIONS
 from tunefleet.errors import InputError
 from tunefleet.zoo.catalogue import CATALOGUE, Entry, Parameter
 
 PREFIX = "zoo:"
+_PRECISION = "precision"
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +20,12 @@ class ZooSpec:
 
     `str()` is canonical: it leaves out defaults, so that two ways of asking for the same network
     read the same. Raises InputError for an unknown network or parameter and for a value outside
-    its limits.
+    its limits. `precision` is one of `tunefleet.core.precision`.
     """
 
     name: str
     params: tuple[tuple[str, int], ...] = ()
+    precision: str = FLOAT32
 
     def __post_init__(self) -> None:
         entry = _entry(self.name)
@@ -31,6 +34,11 @@ class ZooSpec:
             _check(self.name, key, value, entry)
         complete = {k: given.get(k, p.default) for k, p in sorted(entry.parameters.items())}
         object.__setattr__(self, "params", tuple(complete.items()))
+        if self.precision not in PRECISIONS:
+            raise InputError(
+                f"{PREFIX}{self.name}: {_PRECISION}={_shown(self.precision)} is not known",
+                cure=f"choose {' or '.join(PRECISIONS)}",
+            )
 
     def __getitem__(self, key: str) -> int:
         return dict(self.params)[key]
@@ -38,19 +46,28 @@ class ZooSpec:
     @property
     def complete(self) -> str:
         """The specification with its defaults written out: what a digest is made from."""
-        return f"{PREFIX}{self.name}?{_query(dict(self.params))}"
+        return f"{PREFIX}{self.name}?{_query(dict(self.params) | self._precision())}"
+
+    @property
+    def in_floats(self) -> ZooSpec:
+        """The same network before it is quantised."""
+        return replace(self, precision=FLOAT32)
 
     @property
     def label(self) -> str:
         """A name fit for a file or a table: ``resnet50-batch4-size256``."""
-        return "-".join([self.name, *(f"{k}{v}" for k, v in self._changed().items())])
+        changed = [f"{k}{v}" for k, v in self._changed().items()]
+        return "-".join([self.name, *changed, *self._precision().values()])
+
+    def _precision(self) -> dict[str, str]:
+        return {} if self.precision == FLOAT32 else {_PRECISION: self.precision}
 
     def _changed(self) -> dict[str, int]:
         defaults = CATALOGUE[self.name].parameters
         return {k: v for k, v in self.params if v != defaults[k].default}
 
     def __str__(self) -> str:
-        changed = self._changed()
+        changed = self._changed() | self._precision()
         return f"{PREFIX}{self.name}" + (f"?{_query(changed)}" if changed else "")
 
 
@@ -59,6 +76,7 @@ def parse(spec: str) -> ZooSpec:
     name, _, query = spec.strip().removeprefix(PREFIX).partition("?")
     _entry(name)
     params: dict[str, int] = {}
+    precision = ""
     for part in filter(None, query.split("&")):
         key, equals, text = part.partition("=")
         if not equals:
@@ -66,13 +84,16 @@ def parse(spec: str) -> ZooSpec:
                 f"{spec}: {_shown(part)} is not key=value",
                 cure=f"write {PREFIX}{name}?{key or 'batch'}=1",
             )
-        if key in params:
+        if key in params or (key == _PRECISION and precision):
             raise InputError(f"{spec}: {key} is given twice", cure="leave one of them out")
+        if key == _PRECISION:
+            precision = text or "nothing"
+            continue
         params[key] = _integer(name, key, text)
-    return ZooSpec(name, tuple(params.items()))
+    return ZooSpec(name, tuple(params.items()), precision or FLOAT32)
 
 
-def _query(params: Mapping[str, int]) -> str:
+def _query(params: Mapping[str, int | str]) -> str:
     return "&".join(f"{k}={v}" for k, v in params.items())
 
 
@@ -95,7 +116,7 @@ def _parameter(name: str, key: str, entry: Entry) -> Parameter:
     if parameter is None:
         raise InputError(
             f"{PREFIX}{name} has no parameter {_shown(key)}",
-            cure=f"it takes {', '.join(sorted(entry.parameters))}",
+            cure=f"it takes {', '.join(sorted([*entry.parameters, _PRECISION]))}",
         )
     return parameter
 

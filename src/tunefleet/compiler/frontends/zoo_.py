@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tunefleet.compiler.frontends.imported import ImportedNetwork, ImportRequest
+from tunefleet.compiler.frontends.onnx_ import OnnxFrontend
 from tunefleet.compiler.frontends.spec import is_zoo, network_digest
 from tunefleet.compiler.frontends.torch_ import TorchReference, TorchSource, import_program
 from tunefleet.compiler.toolchain.quiet import quiet
+from tunefleet.core.precision import FLOAT32
 from tunefleet.errors import InputError
 from tunefleet.zoo import ZooNetwork, ZooSpec, build, parse
 
@@ -30,6 +32,8 @@ class ZooFrontend:
                 f"{spec}: the shapes of a zoo network are parameters of its name",
                 cure=f"such as zoo:{zoo_spec.name}?batch=2; see `tunefleet networks`",
             )
+        if zoo_spec.precision != FLOAT32:
+            return _quantized(spec, request)
         with quiet():
             network, program = _exported(zoo_spec)
             return import_program(
@@ -42,6 +46,15 @@ class ZooFrontend:
                 digest=network_digest(spec),
                 input_names=network.input_names,
             )
+
+
+def _quantized(spec: str, request: ImportRequest) -> ImportedNetwork:
+    """In a file that lives as long as this process: who keeps a network gives the file itself."""
+    from tunefleet.compiler.quantize import quantized_file
+    from tunefleet.compiler.quantize.files import quantized_folder
+
+    file = quantized_file(spec, None, quantized_folder())
+    return OnnxFrontend().load(str(file), request)
 
 
 def _exported(spec: ZooSpec) -> tuple[ZooNetwork, ExportedProgram]:

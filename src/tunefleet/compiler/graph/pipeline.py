@@ -9,7 +9,7 @@ from tunefleet.compiler.graph import winograd
 from tunefleet.compiler.graph.attention import pad_attention
 from tunefleet.compiler.graph.forms import with_forms
 from tunefleet.compiler.graph.legalize import legalize
-from tunefleet.compiler.graph.quantized import integer_programs, prefers_unsigned, with_padding
+from tunefleet.compiler.graph.quantized import integer_programs, prefers_unsigned, with_programs
 from tunefleet.compiler.graph.simplify import simplify
 from tunefleet.compiler.toolchain import load_tvm
 
@@ -38,7 +38,7 @@ def prepare(mod: Any, target: Any) -> Any:
         mod = transform.DecomposeOpsForInference()(mod)
         mod = transform.ConvertLayout(_LAYOUT)(mod)
         mod = transform.CanonicalizeBindings()(mod)
-        mod = with_padding(pad_attention(simplify(mod)))
+        mod = with_programs(pad_attention(simplify(mod)))
         prepared = _fused(mod, legalize())
         if any(winograd.pays(call) for call in _convolutions(mod)):
             prepared = with_forms(prepared, _fused(mod, legalize(fewer_products=True)))

@@ -6,7 +6,7 @@ become a constant that is added to the sums, and what follows becomes one elemen
 fused after them, with the rounding of ONNX Runtime (`rounding.py`).
 """
 
-from tunefleet.compiler.graph.quantized.padding import with_padding
+from tunefleet.compiler.graph.quantized.programs import with_programs
 from tunefleet.compiler.graph.quantized.rewrite import integer_programs, prefers_unsigned
 
-__all__ = ["integer_programs", "prefers_unsigned", "with_padding"]
+__all__ = ["integer_programs", "prefers_unsigned", "with_programs"]

@@ -26,12 +26,14 @@ class Affine:
 
     `q` is a Relax expression of integers. `scale` is float32, `zero` int32, each either a number
     (no axes) or an array of the rank of `q` that broadcasts to it. Where a zero point is known at
-    run time only, `zero` is a Relax expression of one int32.
+    run time only, `zero` is a Relax expression of one int32. The network itself has `q + offset`
+    for these numbers: 8-bit integers of the other sign.
     """
 
     q: Any
     scale: Array
     zero: Any
+    offset: int = 0
 
     def __post_init__(self) -> None:
         # NumPy makes numbers of sums and products of arrays without axes.
@@ -66,8 +68,16 @@ class Shifted:
 
 
 def number(value: Any, dtype: str) -> Any:
-    """A constant without axes."""
+    """A constant without axes, which becomes a part of the program."""
     return constant(np.asarray(value, dtype))
+
+
+def parameter(values: Any, like: Any, dtype: str = "float32") -> Any:
+    """A constant that broadcasts to a tensor and has its rank: an argument of the program, so that
+    layers that differ by it alone are one task."""
+    array = np.asarray(values, dtype)
+    rank = int(like.ty.ndim)
+    return constant(array.reshape([1] * (rank - array.ndim) + list(array.shape)))
 
 
 class Writer:
@@ -94,11 +104,12 @@ class Writer:
         else:
             x = self.as_type(value.q, "float32")
             if not is_zero(value.zero):
-                zero = self.as_type(self.zero(value.zero), "float32")
+                known = isinstance(value.zero, np.ndarray)
+                zero = parameter(value.zero, x) if known else self.as_type(value.zero, "float32")
                 x = self.emit(op.subtract(x, zero))
         if np.all(value.scale == 1):
             return x
-        return self.emit(op.multiply(x, constant(value.scale)))
+        return self.emit(op.multiply(x, parameter(value.scale, x)))
 
     def zero(self, zero: Any) -> Any:
         """A zero point as an expression of int32."""

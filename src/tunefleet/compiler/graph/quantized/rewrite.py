@@ -23,7 +23,7 @@ from tunefleet.compiler.graph.quantized.affine import (
 )
 from tunefleet.compiler.graph.quantized.movement import moved, scales_moved
 from tunefleet.compiler.graph.quantized.products import convolution, matmul
-from tunefleet.compiler.graph.quantized.rounding import KERNELS, quantized, requantized
+from tunefleet.compiler.graph.quantized.rounding import KERNELS, Result, quantized, requantized
 
 op = relax.op
 
@@ -164,7 +164,9 @@ class _Rewrite:
             return None
         result = moved(name, call, known, others)
         scales = None if result is None else scales_moved(name, call, known)
-        return None if scales is None else Affine(self.writer.emit(result), *scales)
+        if scales is None:
+            return None
+        return Affine(self.writer.emit(result), *scales, known.offset)
 
 
 def _array(expr: Any) -> Array | None:
@@ -191,6 +193,7 @@ def _dequantize(rewrite: _Rewrite, call: Any) -> Any:
         x,
         spread(scale, rank, axis),
         spread(zero.astype("int32") + np.int32(offset), rank, axis),
+        -offset,
     )
 
 
@@ -214,15 +217,13 @@ def _quantize(rewrite: _Rewrite, call: Any) -> Any:
         offset = -128 if rewrite.unsigned else 128
         kept = "uint8" if rewrite.unsigned else "int8"
         points = np.asarray(points - np.int32(offset))
-    q = _integers(rewrite, call, x, scales, points, kept)
+    q = _integers(rewrite, call, x, Result(scales, points, kept, offset))
     return Shifted(q, offset) if offset else q
 
 
-def _integers(
-    rewrite: _Rewrite, call: Any, x: Affine | None, scale: Array, zero: Array, dtype: str
-) -> Any:
+def _integers(rewrite: _Rewrite, call: Any, x: Affine | None, to: Result) -> Any:
     """The integers of a quantisation, by the shortest way that gives those of ONNX Runtime."""
-    writer = rewrite.writer
+    writer, scale, zero, dtype = rewrite.writer, to.scale, to.zero, to.dtype
     if x is not None:
         if x.dtype == dtype and same_form(x, Affine(x.q, scale, zero)):
             return x.q
@@ -234,7 +235,7 @@ def _integers(
         of = list(inner.args) if _op_name(inner) != "relax.mean" else [inner.args[0]]
         parts = [rewrite.affine(arg) for arg in of]
         if all(p is not None and p.by_tensor and p.dtype in EIGHT_BITS for p in parts):
-            q = kernel(writer, inner, [p for p in parts if p is not None], scale, zero, dtype)
+            q = kernel(writer, inner, [p for p in parts if p is not None], to)
             if q is not None:
                 return q
     if _op_name(inner) == "relax.concat" and isinstance(inner.args[0], relax.Tuple):

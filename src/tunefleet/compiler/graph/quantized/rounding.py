@@ -10,13 +10,20 @@ quantize.cpp), and tests compare all pairs of inputs.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tunefleet.compiler.graph.constants import constant
 from tunefleet.compiler.graph.folding import ints
-from tunefleet.compiler.graph.quantized.affine import Affine, Array, Writer, number, relax
+from tunefleet.compiler.graph.quantized.affine import (
+    Affine,
+    Array,
+    Writer,
+    number,
+    parameter,
+    relax,
+)
 
 op = relax.op
 
@@ -34,7 +41,7 @@ def rounded(writer: Writer, x: Any, zero: Any, dtype: str) -> Any:
     if not isinstance(zero, np.ndarray):
         x = writer.emit(op.add(x, writer.as_type(zero, "float32")))
     elif zero.any():
-        x = writer.emit(op.add(x, constant(zero.astype("float32"))))
+        x = writer.emit(op.add(x, parameter(zero, x)))
     x = writer.emit(op.maximum(x, number(limits.min, "float32")))
     x = writer.emit(op.minimum(x, number(limits.max, "float32")))
     return writer.as_type(x, dtype)
@@ -42,65 +49,77 @@ def rounded(writer: Writer, x: Any, zero: Any, dtype: str) -> Any:
 
 def quantized(writer: Writer, x: Any, scale: Any, zero: Any, dtype: str) -> Any:
     """Real numbers as integers: divided by the scale, as ONNX Runtime does, and rounded."""
-    divisor = constant(scale) if isinstance(scale, np.ndarray) else scale
+    divisor = parameter(scale, x) if isinstance(scale, np.ndarray) else scale
     return rounded(writer, writer.emit(op.divide(x, divisor)), zero, dtype)
 
 
 def requantized(writer: Writer, value: Affine, scale: Array, zero: Array, dtype: str) -> Any:
     """Sums in int32 as 8-bit integers: multiplied by one float32, and rounded."""
-    factor = (value.scale / scale).astype("float32")
-    x = writer.emit(op.multiply(writer.as_type(value.q, "float32"), constant(factor)))
+    x = writer.as_type(value.q, "float32")
+    x = writer.emit(op.multiply(x, parameter(value.scale / scale, x)))
     return rounded(writer, x, zero, dtype)
 
 
 def _apart(writer: Writer, product: Any) -> Any:
     """A product that is rounded before it is added to: LLVM makes one instruction with one rounding
-    of a product and a sum where it sees both."""
+    of a product and a sum where it sees both, which ONNX Runtime does not do here."""
     return writer.emit(op.maximum(product, number(_BELOW_ALL, "float32")))
 
 
-def _add(
-    writer: Writer, call: Any, parts: Sequence[Affine], scale: Array, zero: Array, dtype: str
-) -> Any:
-    """a * ratio + (b * ratio + constant), where the constant has all zero points."""
+@dataclass(frozen=True)
+class Result:
+    """The scale, the zero point and the type of 8-bit integers that an operator gives. The network
+    itself has `q + offset` for them."""
+
+    scale: Array
+    zero: Array
+    dtype: str
+    offset: int = 0
+
+    @property
+    def own_zero(self) -> np.float32:
+        """The zero point that the network has."""
+        return np.float32(self.zero + self.offset)
+
+
+def _own(writer: Writer, part: Affine) -> tuple[Any, np.float32]:
+    """The integers that the network has, as floats, and their zero point."""
+    x = writer.as_type(part.q, "float32")
+    if part.offset:
+        x = writer.emit(op.add(x, parameter(part.offset, x)))
+    return x, np.float32(part.zero + part.offset)
+
+
+def _add(writer: Writer, call: Any, parts: Sequence[Affine], to: Result) -> Any:
+    """a * ratio + (b * ratio + constant), where the constant has all zero points. A product and a
+    sum are one instruction with one rounding there; `programs.with_programs` makes that of what
+    is written here."""
+    ratios = [np.float32(part.scale / to.scale) for part in parts]
+    (left, left_zero), (right, right_zero) = (_own(writer, part) for part in parts)
+    # In float64, which holds the product: rounded once, as there.
+    points = np.float64(ratios[0]) * left_zero + np.float32(ratios[1] * right_zero)
+    x = parameter(to.own_zero - np.float32(points), right)
+    for q, ratio in ((right, ratios[1]), (left, ratios[0])):
+        x = writer.emit(op.add(writer.emit(op.multiply(q, parameter(ratio, q))), x))
+    return rounded(writer, x, np.asarray(-to.offset), to.dtype)
+
+
+def _multiply(writer: Writer, call: Any, parts: Sequence[Affine], to: Result) -> Any:
+    """(a - zero) * (b - zero) as an integer, times one float32; the zero point of the result is
+    added before it is rounded."""
     left, right = parts
-    ratios = [np.float32(part.scale / scale) for part in parts]
-    moved = np.float32(
-        np.float32(zero) - (ratios[0] * np.float32(left.zero) + ratios[1] * np.float32(right.zero))
-    )
-    products = [
-        _apart(
-            writer,
-            writer.emit(op.multiply(writer.as_type(part.q, "float32"), number(ratio, "float32"))),
-        )
-        for part, ratio in zip(parts, ratios, strict=True)
-    ]
-    x = writer.emit(op.add(products[1], number(moved, "float32")))
-    return rounded(writer, writer.emit(op.add(products[0], x)), np.zeros((), "int32"), dtype)
+    factor = np.float32(left.scale * right.scale) / np.float32(to.scale)
+    wide = []
+    for part in parts:
+        q = writer.as_type(part.q, "int32")
+        wide.append(writer.emit(op.subtract(q, parameter(part.zero, q, "int32"))))
+    x = writer.as_type(writer.emit(op.multiply(*wide)), "float32")
+    x = _apart(writer, writer.emit(op.multiply(x, parameter(factor, x))))
+    x = writer.emit(op.add(x, parameter(to.own_zero, x)))
+    return rounded(writer, x, np.asarray(-to.offset), to.dtype)
 
 
-def _multiply(
-    writer: Writer, call: Any, parts: Sequence[Affine], scale: Array, zero: Array, dtype: str
-) -> Any:
-    """(a - zero) * (b - zero) as an integer, times one float32; its zero point is added before it
-    is rounded."""
-    left, right = parts
-    factor = np.float32(left.scale * right.scale) / np.float32(scale)
-    wide = [
-        writer.emit(op.subtract(writer.as_type(part.q, "int32"), constant(part.zero)))
-        if part.zero.any()
-        else writer.as_type(part.q, "int32")
-        for part in parts
-    ]
-    sums = writer.as_type(writer.emit(op.multiply(*wide)), "float32")
-    x = _apart(writer, writer.emit(op.multiply(sums, number(factor, "float32"))))
-    x = writer.emit(op.add(x, constant(zero.astype("float32"))))
-    return rounded(writer, x, np.zeros((), "int32"), dtype)
-
-
-def _mean(
-    writer: Writer, call: Any, parts: Sequence[Affine], scale: Array, zero: Array, dtype: str
-) -> Any:
+def _mean(writer: Writer, call: Any, parts: Sequence[Affine], to: Result) -> Any:
     """A global average: the sum of the integers, times one float32."""
     (value,) = parts
     rank = len(value.shape)
@@ -110,16 +129,16 @@ def _mean(
     count = int(np.prod([value.shape[axis] for axis in axes]))
     sums = op.sum(writer.as_type(value.q, "int32"), axes, bool(call.attrs.keepdims))
     sums = writer.emit(sums)
-    if value.zero.any():
-        sums = writer.emit(op.add(sums, constant(-value.zero * np.int32(count))))
-    factor = np.float32(value.scale) / np.float32(scale * np.float32(count))
-    x = writer.emit(op.multiply(writer.as_type(sums, "float32"), number(factor, "float32")))
-    return rounded(writer, x, zero, dtype)
+    sums = writer.emit(op.add(sums, parameter(-value.zero * np.int32(count), sums, "int32")))
+    factor = np.float32(value.scale) / np.float32(to.scale * np.float32(count))
+    x = writer.as_type(sums, "float32")
+    x = writer.emit(op.multiply(x, parameter(factor, x)))
+    return rounded(writer, x, to.zero, to.dtype)
 
 
-#: Operators between quantised tensors that ONNX Runtime has kernels for. Each takes the call, its
-#: operands and the scale, zero point and type of the result; None for a form that it has not.
-KERNELS: dict[str, Callable[[Writer, Any, Sequence[Affine], Array, Array, str], Any]] = {
+#: Operators between quantised tensors that ONNX Runtime has kernels for; None for a form that it
+#: has not.
+KERNELS: dict[str, Callable[[Writer, Any, Sequence[Affine], Result], Any]] = {
     "relax.add": _add,
     "relax.mean": _mean,
     "relax.multiply": _multiply,

@@ -1,0 +1,168 @@
+"""Where quantised networks lie: in a folder named by all that decides their content."""
+
+from __future__ import annotations
+
+import importlib.util
+import tempfile
+from collections.abc import Sequence
+from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tunefleet.compiler.frontends.spec import (
+    ONNX_SUFFIX,
+    is_zoo,
+    network_digest,
+    network_name,
+    shown,
+    source_path,
+    zoo_spec,
+)
+from tunefleet.compiler.quantize.calibration import Sample, content_of, samples_of
+from tunefleet.compiler.toolchain.quiet import quiet
+from tunefleet.core.ids import digest
+from tunefleet.core.precision import INT8, Precision
+from tunefleet.errors import InputError, SetupError
+from tunefleet.system.scratch import scratch_folder
+from tunefleet.zoo.spec import ZooSpec
+
+#: By this name a file says what it lost.
+METADATA = "tunefleet.precision"
+#: Draws of inputs for a network of the zoo, which has no data.
+_DRAWS = 8
+
+
+def quantized_file(spec: str, data: Path | None, folder: Path) -> Path:
+    """The network in int8, as an ONNX file below `folder`: the same network, data and quantiser
+    give the same file, which is made once.
+
+    `data` are files of inputs to calibrate with; a network of the zoo has seeded ones of its own.
+    Raises InputError for a network or data that cannot be taken, and SetupError where the
+    quantiser is not installed.
+    """
+    what = spec if is_zoo(spec) else shown(spec)
+    _require(what)
+    if not is_zoo(spec):
+        if source_path(spec).suffix.lower() != ONNX_SUFFIX:
+            raise InputError(
+                f"{what}: {INT8} is made of ONNX files and of networks of the zoo",
+                cure="export it to ONNX",
+            )
+        if data is None:
+            raise InputError(
+                f"{what}: {INT8} needs inputs to calibrate with", cure="give them: --calibrate DATA"
+            )
+    place = folder / _key(spec, data)
+    file = place / f"{_name(spec)}{ONNX_SUFFIX}"
+    if not file.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as scratch, quiet():
+            draft = Path(scratch, place.name)
+            draft.mkdir()
+            _make(spec, data, draft / file.name, what)
+            try:
+                draft.rename(place)
+            except OSError:
+                if not file.is_file():  # else another process was faster
+                    raise
+    return file
+
+
+@lru_cache(maxsize=1)
+def _temporary() -> tempfile.TemporaryDirectory[str]:
+    return scratch_folder("quantized")
+
+
+def quantized_folder() -> Path:
+    """Where files go for those who name no folder; it lives as long as the process."""
+    return Path(_temporary().name)
+
+
+def precision_of(properties: dict[str, str]) -> Precision | None:
+    """What a file says of itself by its `properties`; None for one that was not made here."""
+    try:
+        return msgspec.json.decode(properties.get(METADATA, ""), type=Precision)
+    except (ValueError, msgspec.MsgspecError, RecursionError):
+        return None
+
+
+def _require(what: str) -> None:
+    missing = [p for p in ("onnx", "onnxruntime") if importlib.util.find_spec(p) is None]
+    if missing:
+        raise SetupError(
+            f"{what} in {INT8} needs {' and '.join(missing)}, not installed here",
+            cure="pip install tunefleet[onnx]",
+        )
+
+
+def _plain(spec: str) -> str:
+    """A network of the zoo in floats."""
+    return str(zoo_spec(spec).in_floats) if is_zoo(spec) else spec
+
+
+def _name(spec: str) -> str:
+    return f"{network_name(_plain(spec))}-{INT8}"
+
+
+def _key(spec: str, data: Path | None) -> str:
+    from tunefleet.compiler.quantize.recipe import RECIPE
+
+    calibration = f"{_DRAWS} draws" if data is None else content_of(data)
+    quantizer = metadata.version("onnxruntime")
+    return digest([network_digest(_plain(spec)), INT8, calibration, quantizer, RECIPE])
+
+
+def _make(spec: str, data: Path | None, file: Path, what: str) -> None:
+    import onnx
+
+    from tunefleet.compiler.quantize.recipe import check_floats, inputs_of, quantize
+
+    with scratch_folder("quantize") as folder:
+        own: Sequence[Sample] = ()
+        source = Path(spec)
+        if is_zoo(spec):
+            source = Path(folder, "zoo.onnx")
+            own = _exported(zoo_spec(spec).in_floats, source)
+        model = onnx.load(source, load_external_data=False)
+        check_floats(model, what)
+        samples = list(own) if data is None else samples_of(data, inputs_of(model))
+        precision = quantize(source, file, samples, what)
+    written = onnx.load(file, load_external_data=False)
+    onnx.helper.set_model_props(written, {METADATA: msgspec.json.encode(precision).decode()})
+    file.write_bytes(written.SerializeToString())
+
+
+def _exported(spec: ZooSpec, path: Path) -> list[Sample]:
+    """Writes a network of the zoo as an ONNX file; the inputs that it is calibrated with: its
+    seeded ones, and the same numbers in other orders."""
+    import numpy as np
+    import torch
+
+    from tunefleet.zoo import build
+
+    network = build(spec)
+    # By way of TorchScript, which needs no further package.
+    torch.onnx.export(
+        network.module,
+        network.example_inputs,
+        path,
+        input_names=list(network.input_names),
+        output_names=["output"],
+        opset_version=17,
+        dynamo=False,
+    )
+    arrays: dict[str, Any] = {
+        name: tensor.numpy()
+        for name, tensor in zip(network.input_names, network.example_inputs, strict=True)
+    }
+    generator = np.random.default_rng(0)
+    return [
+        {
+            name: generator.permutation(array.ravel()).reshape(array.shape) if draw else array
+            for name, array in arrays.items()
+        }
+        for draw in range(_DRAWS)
+    ]

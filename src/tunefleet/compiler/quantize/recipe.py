@@ -1,0 +1,161 @@
+"""An ONNX network in floats quantised by ONNX Runtime's own quantiser, and what that loses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from tunefleet.compiler.frontends.blame import gist
+from tunefleet.compiler.quantize.calibration import Input, Sample
+from tunefleet.core.precision import INT8, OutputLoss, Precision
+from tunefleet.errors import InputError, raise_mistake
+from tunefleet.system.scratch import scratch_folder
+
+Array = NDArray[Any]
+
+#: Raise it when what is made of a network changes: files of before are made again.
+RECIPE = 1
+#: Scales by channel came with this version.
+_OLDEST_OPSET = 13
+_PRODUCTS = ["Conv", "Gemm", "MatMul"]
+#: What makes a network one of those whose other operators lose much in 8 bits and take no time.
+_IN_FLOATS = frozenset({"LayerNormalization", "SkipLayerNormalization", "Softmax", "Erf"})
+#: protobuf holds less than this.
+_MOST_BYTES = 1 << 30
+
+
+def inputs_of(model: onnx.ModelProto) -> list[Input]:
+    """The inputs of a network that are not weights."""
+    weights = {tensor.name for tensor in model.graph.initializer}
+    found = []
+    for value in model.graph.input:
+        if value.name not in weights:
+            tensor = value.type.tensor_type
+            dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+            extents = tuple(int(d.dim_value) if d.dim_value > 0 else None for d in tensor.shape.dim)
+            found.append(Input(value.name, extents, str(dtype)))
+    return found
+
+
+def check_floats(model: onnx.ModelProto, what: str) -> None:
+    """Raises InputError for a network that cannot be quantised: one that is, or of old operators."""
+    operators = {node.op_type for node in model.graph.node}
+    quantized = sorted(
+        name
+        for name in operators
+        if name in ("QuantizeLinear", "DequantizeLinear", "QGemm", "QAttention")
+        or name.startswith(("QLinear", "DynamicQuantize"))
+        or "Integer" in name
+    )
+    if quantized:
+        raise InputError(
+            f"{what} is quantised already: it has {quantized[0]}", cure="leave out --precision"
+        )
+    if not operators & set(_PRODUCTS):
+        raise InputError(
+            f"{what} has no convolution and no matrix product, which int8 is for",
+            cure="leave out --precision",
+        )
+
+
+def quantize(source: Path, target: Path, samples: Sequence[Sample], what: str) -> Precision:
+    """Writes the network of `source` in 8-bit integers to `target`: activations in uint8, weights
+    in int8 with a scale for each channel, products of which one side is a weight. Networks without
+    attention are quantised throughout, others in their products alone.
+
+    Raises InputError, beginning with `what`, where ONNX Runtime cannot.
+    """
+    import onnxruntime
+    from onnxruntime import quantization as ort
+
+    with scratch_folder("quantize") as folder:
+        plain = Path(folder, "plain.onnx")
+        try:
+            ort.quant_pre_process(source, plain, skip_symbolic_shape=True)
+            model = onnx.load(plain, load_external_data=False)
+            operators = {node.op_type for node in model.graph.node}
+            ort.quantize_static(
+                _newer(plain, model),
+                target,
+                _Reader(samples),
+                quant_format=ort.QuantFormat.QDQ,
+                op_types_to_quantize=_PRODUCTS if operators & _IN_FLOATS else None,
+                per_channel=True,
+                activation_type=ort.QuantType.QUInt8,
+                weight_type=ort.QuantType.QInt8,
+                use_external_data_format=source.stat().st_size > _MOST_BYTES,
+                extra_options={"MatMulConstBOnly": True},
+            )
+            losses = _losses(source, target, samples)
+        except Exception as exc:
+            raise_mistake(exc)
+            raise InputError(
+                f"{what}: ONNX Runtime cannot quantise it: {gist(exc)}",
+                cure="quantise it with the tool that made it, and give the result",
+            ) from exc
+    quantizer = f"ONNX Runtime {onnxruntime.__version__}"
+    return Precision(INT8, quantizer, len(samples), losses)
+
+
+def _newer(path: Path, model: onnx.ModelProto) -> Path:
+    """The file in a version that has scales by channel."""
+    version = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
+    if version < _OLDEST_OPSET:
+        whole = onnx.version_converter.convert_version(onnx.load(path), _OLDEST_OPSET)
+        onnx.save(whole, path)
+    return path
+
+
+class _Reader:
+    """Samples one after the other, as ONNX Runtime's quantiser reads them."""
+
+    def __init__(self, samples: Sequence[Sample]) -> None:
+        self._samples: Iterator[Sample] = iter(samples)
+
+    def get_next(self) -> Sample | None:
+        return next(self._samples, None)
+
+    def __iter__(self) -> Iterator[Sample]:
+        return self._samples
+
+    def __next__(self) -> Sample:
+        return next(self._samples)
+
+
+def _losses(source: Path, target: Path, samples: Sequence[Sample]) -> tuple[OutputLoss, ...]:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    before, after = (
+        onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        for path in (source, target)
+    )
+    names = [output.name for output in before.get_outputs()]
+    pairs = [
+        list(zip(before.run(names, dict(s)), after.run(names, dict(s)), strict=True))
+        for s in samples
+    ]
+    return tuple(output_loss(name, [of[place] for of in pairs]) for place, name in enumerate(names))
+
+
+def output_loss(name: str, pairs: Sequence[tuple[Array, Array]]) -> OutputLoss:
+    """The loss of one output, of what it is before and after in each sample."""
+    before = np.concatenate([a.astype("float64").ravel() for a, _ in pairs])
+    after = np.concatenate([b.astype("float64").ravel() for _, b in pairs])
+    size = float(np.sqrt(np.mean(before**2)))
+    error = float(np.sqrt(np.mean((after - before) ** 2))) / (size or 1.0)
+    return OutputLoss(name, error, _top1(pairs))
+
+
+def _top1(pairs: Sequence[tuple[Array, Array]]) -> float | None:
+    """Rows of two or more floats are taken for scores of classes."""
+    if not all(a.ndim == 2 and a.shape[1] > 1 and a.dtype.kind == "f" for a, _ in pairs):
+        return None
+    same = [a.argmax(1) == b.argmax(1) for a, b in pairs]
+    return float(np.mean(np.concatenate(same)))
