@@ -153,9 +153,10 @@ class AttentionModel(CostModel):
         self._train(self.weights, data, given, validation, generator, epochs, learning_rate, keep)
         return self
 
-    def how(self) -> How:
+    def how(self, dropout: float | None = None) -> How:
         """The parameters that training asks for."""
-        return How(self.heads, self.loss, self.error_weight, self.dropout, self.device)
+        dropped = self.dropout if dropout is None else dropout
+        return How(self.heads, self.loss, self.error_weight, dropped, self.device)
 
     def learned_on(
         self,

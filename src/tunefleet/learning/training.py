@@ -127,7 +127,7 @@ def train(
             )
         else:
             model = options.model(kind, seed)
-            model.fit(given.programs, given.labels, given.tasks, validation)
+            model.learn(given, validation)
         members.append(model)
         seconds.append(clock() - started)
         progress(
