@@ -38,10 +38,11 @@ class Domains:
         first = first_rows(given.programs)
         devices = groups_of(given.devices or [""] * len(first))
         signatures = np.stack([_equal(first[group]) for group in devices])
-        if len(signatures) > 1:
-            # Columns that tell no device from another say nothing of a third one.
-            same = np.nan_to_num(signatures, nan=np.inf)
-            signatures[:, (same == same[0]).all(axis=0)] = np.nan
+        told = ~np.isnan(signatures).any(axis=0)
+        telling = told & (signatures != signatures[0]).any(axis=0)
+        if telling.any():
+            # Of several devices: what is the same in all programs of each, and not in all of them.
+            signatures[:, ~telling] = np.nan
         tasks = [group for group in groups_of(given.tasks) if len(group) > 1]
         varies = np.zeros(first.shape[1], bool)
         for group in tasks:
@@ -67,8 +68,8 @@ class Domains:
 
     def devices(self, programs: Sequence[Program]) -> list[Codes]:
         """Numbers of the programs of each device, as far as it can be told from others."""
-        told = ~np.isnan(self.signatures).all(axis=0)
-        first = np.round(first_rows(programs)[:, told], _PLACES)
+        told = np.flatnonzero(~np.isnan(self.signatures).any(axis=0))
+        first = np.round(first_rows(programs)[:, np.intersect1d(told, self.of_task)], _PLACES)
         return groups_of([row.tobytes().hex() for row in np.ascontiguousarray(first)])
 
     def arrays(self) -> dict[str, NDArray[Any]]:
