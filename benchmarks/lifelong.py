@@ -53,13 +53,13 @@ class Lesson:
     devices: tuple[str, ...]
     options: argparse.Namespace
 
-    def measured(self, numbers: Codes, device: str) -> Measured:
-        found = self.fleet.measured(UnifiedModel.name, numbers)
-        return Measured(found.programs, found.labels, found.tasks, [device] * len(numbers))
-
     def of_device(self, device: str) -> tuple[Measured, Measured]:
         part = self.fleet.parts[device]
-        return self.measured(part.train, device), self.measured(part.validation, device)
+        given, validation = (
+            self.fleet.measured(UnifiedModel.name, numbers)
+            for numbers in (part.train, part.validation)
+        )
+        return given, validation
 
     def ranked(self, device: str) -> Codes:
         """Valid records to rank."""

@@ -66,7 +66,9 @@ def measured(count: int, seed: int = 0) -> Measured:
 def marked(kinds: Iterable[str]) -> list[Any]:
     """Neural ones learn in PyTorch."""
     neural = pytest.mark.frameworks
-    return [pytest.param(k, marks=neural) if k in ("attention", "mlp", "unified") else k for k in kinds]
+    return [
+        pytest.param(k, marks=neural) if k in ("attention", "mlp", "unified") else k for k in kinds
+    ]
 
 
 @pytest.mark.parametrize("kind", marked(sorted(MODELS)))

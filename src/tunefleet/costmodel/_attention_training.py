@@ -72,10 +72,12 @@ class Training:
             self._learnt.values(), lr=learning_rate, weight_decay=1e-6
         )
         self._schedule: Any = None
-        self._kept = keep and {
-            name: (self._tensor(keep.stiffness[name]), self._tensor(keep.anchor[name]))
-            for name in self._learnt
-        }
+        self._kept: dict[str, tuple[Tensor, Tensor]] = {}
+        if keep is not None:
+            self._kept = {
+                name: (self._tensor(keep.stiffness[name]), self._tensor(keep.anchor[name]))
+                for name in self._learnt
+            }
         #: By how much the steps of each weight have lowered the loss (`_plasticity.by_path`).
         self.path: Weights | None = None
 
@@ -90,18 +92,17 @@ class Training:
 
     def step(self, lists: Lists) -> None:
         self._optimiser.zero_grad()
-        self._loss(lists).backward()
+        _backward(self._loss(lists))
         before = None if self.path is None else self._told()
-        if self._kept:
-            for name, (stiffness, anchor) in self._kept.items():
-                weight = self._learnt[name]
-                weight.grad += 2.0 * stiffness * (weight.detach() - anchor)
+        for name, (stiffness, anchor) in self._kept.items():
+            weight: Any = self._learnt[name]
+            weight.grad += 2.0 * stiffness * (weight.detach() - anchor)
         torch().nn.utils.clip_grad_norm_(self._learnt.values(), _LARGEST_GRADIENT)
         self._optimiser.step()
         self._schedule.step()
         if self.path is not None and before is not None:
-            for name, (weight, gradient) in before.items():
-                self.path[name] += gradient * (weight - _array(self._learnt[name]))
+            for name, (start, gradient) in before.items():
+                self.path[name] += gradient * (start - _array(self._learnt[name]))
 
     def _told(self) -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:
         """Each weight with its gradient."""
@@ -117,7 +118,8 @@ class Training:
         of_list = self._tensor(place)
         loss = ranking_loss(self._how.loss, logits[of_list], labels[of_list], self._tensor(mask))
         error = (torch().sigmoid(logits) - labels) ** 2
-        return loss + self._how.error_weight * (error * (0.1 + labels)).mean()
+        total: Tensor = loss + self._how.error_weight * (error * (0.1 + labels)).mean()
+        return total
 
     def _logits(self, chosen: NDArray[np.int64]) -> Tensor:
         rows = self._data.padded(chosen)
@@ -139,14 +141,14 @@ class Training:
         """The gradient of the loss of each list by itself."""
         for each in lists:
             self._optimiser.zero_grad()
-            self._loss([each]).backward()
+            _backward(self._loss([each]))
             yield self._gradients()
 
     def gradients_of_output(self, lists: Iterable[NDArray[np.int64]]) -> Iterator[Weights]:
         """The gradient of the sum of squared scores of each list."""
         for each in lists:
             self._optimiser.zero_grad()
-            (self._logits(each) ** 2).sum().backward()
+            _backward((self._logits(each) ** 2).sum())
             yield self._gradients()
 
     def _gradients(self) -> Weights:
@@ -158,6 +160,10 @@ class Training:
     def _tensor(self, value: NDArray[Any]) -> Tensor:
         tensor: Tensor = torch().from_numpy(value).to(self._how.device)
         return tensor
+
+
+def _backward(loss: Any) -> None:
+    loss.backward()
 
 
 def _array(tensor: Any) -> NDArray[Any]:

@@ -10,7 +10,7 @@ another device, what they know holds on devices that none of them has seen.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -120,7 +120,7 @@ class Forest:
         return saved | {"kept": self.table.kept, "columns": np.array([self.table.columns])}
 
     @classmethod
-    def of_arrays(cls, arrays: dict[str, NDArray[Any]]) -> Self:
+    def of_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
         """What `arrays` gave. Raises KeyError and ValueError for anything else."""
         kept, (columns,) = arrays["kept"], arrays["columns"].tolist()
         if kept.dtype != np.int64 or kept.ndim != 1 or (kept < 0).any() or columns < 1:

@@ -1,13 +1,14 @@
 """One model for many devices that learns on without forgetting, and knows when it knows nothing.
 
 Two that see programs differently score together: a network (linear layers, attention with 8
-heads and a residual, linear layers, a sum over the rows), trained to rank by LambdaRank, and boosted
-trees on whole programs. What is learned at a time is a chapter:
+heads and a residual, linear layers, a sum over the rows), trained to rank by LambdaRank, and
+boosted trees on whole programs. What is learned at a time is a chapter:
 
-- The network goes on from its weights, held by selective synaptic plasticity (`_plasticity.py`) and,
-  if asked to, by a few programs of earlier chapters among the new ones (`replay`).
-- Each chapter has trees of its own, and how much of its score is the network's, which its
-  validation part decides. Which chapter a program belongs to is told by its device (`_domains.py`).
+- The network goes on from its weights, held by selective synaptic plasticity (`_plasticity.py`)
+  and, if asked to, by a few programs of earlier chapters among the new ones (`replay`).
+- Each chapter has trees of its own, and how much of its score is the network's. A part of its
+  validation records decides that, again after each chapter: the less the network still knows, the
+  less it says. Which chapter a program belongs to is told by its device (`_domains.py`).
 - On a device that no chapter has seen, the committees of `_forest.py` say how far knowledge of some
   devices holds on others. Where its members differ by more than a part of what they see within a
   task, the score becomes a random one: a wrong belief is worse than none.
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any, Self
 
@@ -174,9 +175,7 @@ class UnifiedModel(CostModel):
         )  # fmt: skip
         self._close(given, validation, start)
 
-    def _parts(
-        self, given: Measured, validation: Measured | None
-    ) -> tuple[Measured, Measured]:
+    def _parts(self, given: Measured, validation: Measured | None) -> tuple[Measured, Measured]:
         if validation is not None:
             return given, validation
         return set_aside(given, np.random.default_rng(self.seed))
@@ -188,12 +187,22 @@ class UnifiedModel(CostModel):
         forest = Forest.fit(train.programs, train.labels, parts, self.seed)
         share = _best_share(held, self._net.predict(held.programs), forest.predict(held.programs))
         known = Sample.of(held, _KNOWN, LIST, self.seed)
+        self._chapters = tuple(self._shared_anew(chapter) for chapter in self._chapters)
         self._chapters += (_Chapter(forest, Domains.of(train), share, known),)
         if self.strength > 0:
             self._kept = self._judged(train, start)
         if self.replay:
             again = Sample.of(train, self.replay, _REPLAYED, self.seed)
             self._replay = self._replay.beside(again)
+
+    def _shared_anew(self, chapter: _Chapter) -> _Chapter:
+        """A chapter learned before, by what the network still knows of it."""
+        if not chapter.known.programs:
+            return chapter
+        known = chapter.known.measured()
+        of_net = self._net.predict(known.programs)
+        share = _best_share(known, of_net, chapter.forest.predict(known.programs))
+        return replace(chapter, share=share)
 
     def _judged(self, train: Measured, start: Weights) -> Plasticity:
         generator = np.random.default_rng(self.seed)
@@ -331,7 +340,7 @@ def _doubt_of(told: NDArray[np.float64], lists: Sequence[NDArray[np.int64]]) -> 
         return 0.0
     if seen <= 0.0:
         return _MOST_NOISE
-    return min(_MOST_NOISE, (_TRUSTED * np.sqrt(differing / seen)) ** _FALL)
+    return min(_MOST_NOISE, float(_TRUSTED * np.sqrt(differing / seen)) ** _FALL)
 
 
 def _drawn(program: Program, seed: int) -> float:

@@ -70,9 +70,7 @@ def recalled(before: Sequence[CostModel], after: Sequence[CostModel]) -> tuple[R
 def _scores(knew: CostModel, model: CostModel) -> list[dict[str, float]]:
     """How well a model ranks each thing that another one knew."""
     return [
-        asdict(
-            metrics.ranking(of.labels, model.predict(of.programs), numbers_of(of.tasks))
-        )
+        asdict(metrics.ranking(of.labels, model.predict(of.programs), numbers_of(of.tasks)))
         if of.labels.max() > 0
         else dict.fromkeys(SCORES, 0.0)
         for of in knew.remembered

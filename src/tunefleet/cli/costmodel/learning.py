@@ -141,11 +141,11 @@ def _files(add: list[Path], from_home: bool, home: Path | None) -> Iterator[list
 
 
 def _of_home(out: Path, home: Path | None) -> Path:
-    from tunefleet.cli.dataset.gathering import write
+    from tunefleet.cli.dataset.gathering import gathered
     from tunefleet.core.home import default_home
 
     home = home or default_home()
-    if not home.is_dir():  # looking must not create a store
-        raise InputError(f"no jobs in {home}", cure="name another home")
-    write(str(out), home, None)
+    # Looking must not create a store.
+    if not home.is_dir() or not gathered(out, home, None):
+        raise InputError(f"no search in {home} has measured anything", cure="name another home")
     return out

@@ -18,7 +18,10 @@ SCHEMA = "tunefleet-costmodel-train/1"
 def train(
     records: dataset.Files,
     name: Annotated[
-        str, typer.Option("--name", metavar="NAME", callback=arguments.name, help="What to call the model.")
+        str,
+        typer.Option(
+            "--name", metavar="NAME", callback=arguments.name, help="What to call the model."
+        ),
     ],
     model: Annotated[
         str, typer.Option(metavar="KIND", help="attention, unified, mlp, xgb, lgbm or random.")
