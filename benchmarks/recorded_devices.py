@@ -113,7 +113,8 @@ class Fleet:
         """Of these rows for a kind of model; labels are of all records unless told."""
         programs, rows = self.programs(kind, numbers), self.records.rows
         given = rows.labels[numbers] if labels is None else labels
-        return Measured(programs, given, rows.task[numbers].astype(str).tolist())
+        devices = [rows.device.names[code] for code in rows.device.codes[numbers].tolist()]
+        return Measured(programs, given, rows.task[numbers].astype(str).tolist(), devices)
 
     def programs(self, kind: str, numbers: Codes) -> list[Any]:
         programs = self._flat if MODELS[kind].input_form is InputForm.FLAT else self._ragged

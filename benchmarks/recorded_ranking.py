@@ -15,7 +15,7 @@ import numpy as np
 
 from recorded_devices import CPU, DEVICES, Fleet, evenly
 from tunefleet.core.statistics import median
-from tunefleet.costmodel import AttentionModel, MLPModel, XGBModel, metrics
+from tunefleet.costmodel import AttentionModel, MLPModel, UnifiedModel, XGBModel, metrics
 from tunefleet.dataset.rows import Codes
 
 Scores = Any
@@ -40,6 +40,9 @@ def _models(kind: str, options: argparse.Namespace) -> list[Any]:
             device=options.device,
         ),
         "mlp": lambda seed: MLPModel(epochs=50, seed=seed),
+        "unified": lambda seed: UnifiedModel(
+            options.hidden, options.epochs, seed=seed, device=options.device
+        ),
     }
     return [make[kind](seed) for seed in range(options.seeds)]
 
@@ -95,7 +98,8 @@ class Bench:
         if self.options.native:
             return
         kind = DEVICES[self.name].kind
-        others = [name for name in self.fleet.parts if name != self.name]
+        physical = DEVICES[self.name].key
+        others = [name for name in self.fleet.parts if DEVICES[name].key != physical]
         alike = [name for name in others if DEVICES[name].kind == kind]
         for label, sources in {kind: alike, "all": others}.items():
             if sources and (label == kind or kind == CPU or not alike):
@@ -131,7 +135,7 @@ class Bench:
         models = _models(kind, self.options)
         started = time.process_time()
         for model in models:
-            model.fit(given.programs, given.labels, given.tasks, validation)
+            model.learn(given, validation)
         return models, (time.process_time() - started) / len(models)
 
     def compared(

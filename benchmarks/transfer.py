@@ -15,9 +15,11 @@ few-shot N     N records of the device beside: 10 of each of N / 10 tasks, label
                of those records only
 ensemble       the mean of the scores of all seeds
 
-    .venv/bin/python benchmarks/transfer.py --json out.json [--part by_task|rmse] [--devices ...]
+    .venv/bin/python benchmarks/transfer.py --json out.json [--part unseen|by_task|rmse]
+        [--devices ...]
 
-A run adds its devices to those that the file has.
+A run adds its devices to those that the file has. `--part unseen` has the unified model beside XGB
+and attention, on devices of both tuners at once (`recorded_unseen.py`).
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ import numpy as np
 from scipy.optimize import isotonic_regression
 
 import common
+import recorded_unseen
 from recorded_devices import ANSOR, DEVICES, Fleet, evenly
 from recorded_ranking import Bench, Fixed
 from tunefleet.costmodel import AttentionModel, LGBMModel, Measured, XGBModel, metrics
@@ -71,6 +74,20 @@ def devices(options: argparse.Namespace) -> tuple[dict[str, Any], list[common.Ch
         rows += new
         _write(options, {"rows": rows})
     return {"rows": rows}, checks(rows)
+
+
+def unseen(options: argparse.Namespace) -> tuple[dict[str, Any], list[common.Check]]:
+    """Every device by what is known of all others of its kind."""
+    fleet = Fleet.of(list(DEVICES), max(options.records, options.sources), options.test)
+    print(f"read {len(fleet.records.rows):,} records of {', '.join(fleet.parts)}")
+    rows: list[dict[str, Any]] = []
+    for name in options.devices:
+        new = list(recorded_unseen.Unseen(fleet, name, options).rows())
+        common.table(new, COLUMNS)
+        sys.stdout.flush()
+        rows += new
+        _write(options, {"rows": rows})
+    return {"rows": rows}, recorded_unseen.checks(rows)
 
 
 def _write(options: argparse.Namespace, figures: dict[str, Any]) -> None:
@@ -203,7 +220,7 @@ def _rmse_of_order(labels: np.ndarray, scores: np.ndarray, tasks: np.ndarray) ->
 
 #: Options that decide figures.
 _SAID = ("records", "sources", "test", "epochs", "patience", "hidden", "seeds", "device")
-PARTS = {"devices": devices, "by_task": by_task, "rmse": rmse}
+PARTS = {"devices": devices, "unseen": unseen, "by_task": by_task, "rmse": rmse}
 
 
 def main(options: argparse.Namespace) -> int:

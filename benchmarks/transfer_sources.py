@@ -115,7 +115,7 @@ class Orders:
         from tunefleet.costmodel._attention_net import embed
         from tunefleet.features import context
 
-        weights = self._model._weights
+        weights = self._model.weights
         extents = tuple(
             tuple(int(n) for n in re.findall(r"\d+", shape))
             for shape in shapes.split() if shape != "->"

@@ -238,3 +238,81 @@ def test_lines_that_are_no_records_are_told(invoke: Invoke, records: str, tmp_pa
     assert ended.code == 0
     assert "bad line" in ended.err
     assert "t4: 1 test record of 1 task" in ended.out
+
+
+@pytest.mark.frameworks
+class TestLearn:
+    @pytest.fixture
+    def known(self, invoke: Invoke, records: str) -> dict[str, Any]:
+        small = ("--model", "unified", "--seeds", "1", "--epochs", "2", "--hidden", "8")
+        return trained(invoke, records, *small, "--replay", "50")["card"]
+
+    @pytest.fixture
+    def others(self, tmp_path: Path) -> str:
+        path = tmp_path / "others.parquet"
+        parquet.write(made_table(tasks=3, devices=("k80",)).to_batches(), path)
+        return str(path)
+
+    def test_a_device_is_added_and_the_lineage_kept(
+        self, invoke: Invoke, known: dict[str, Any], others: str
+    ) -> None:
+        ended = costmodel(invoke, "learn", "--model", "mine", "--add", others, "--epochs", "1",
+                          "--most-loss", "1", "--quiet", "--json", "-")  # fmt: skip
+        assert (ended.code, ended.err) == (0, "")
+        figures = json.loads(ended.out)
+        card = figures["card"]
+        assert (card["name"], card["parent"]) == ("mine", known["id"])
+        assert card["inherited"] == [used["sha256"] for used in known["records"]]
+        assert [recall["number"] for recall in figures["recall"]] == [1]
+        assert (
+            card["id"]
+            == json.loads(costmodel(invoke, "list", "--json", "-").out)["models"][0]["id"]
+        )
+
+    def test_what_it_forgot_is_shown(
+        self, invoke: Invoke, known: dict[str, Any], others: str
+    ) -> None:
+        ended = costmodel(invoke, "learn", "--model", "mine", "--add", others, "--epochs", "1",
+                          "--most-loss", "1", "--name", "next")  # fmt: skip
+        assert ended.code == 0
+        for text in ("k80: ", "learned before (1), ", "kept as next"):
+            assert text in ended.out
+
+    def test_a_version_that_forgets_too_much_is_not_kept(
+        self, invoke: Invoke, known: dict[str, Any], others: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from tunefleet.learning import growing
+
+        lost = growing.Recall(1, 9, {"top1": 0.9, "top5": 0.9}, {"top1": 0.5, "top5": 0.9})
+        monkeypatch.setattr(growing, "recalled", lambda before, after: (lost,))
+        ended = costmodel(invoke, "learn", "--model", "mine", "--add", others, "--epochs", "1",
+                          "--quiet")  # fmt: skip
+        assert (ended.code, ended.err.count("\n")) == (2, 1)
+        assert "0.500 instead of 0.900 (top1), a loss of more than 0.03" in ended.err
+        listed = json.loads(costmodel(invoke, "list", "--json", "-").out)["models"]
+        assert [known["id"]] == [each["id"] for each in listed]
+
+    @pytest.mark.parametrize(
+        ("arguments", "reason"),
+        [
+            ((), "nothing to learn from"),
+            (("--add", "missing.parquet"), "missing.parquet does not exist"),
+            (("--from-home",), "has measured anything"),
+            (("--add", "RECORDS"), "has learnt from"),
+        ],
+    )
+    def test_what_cannot_be_learned_is_told_in_a_line(
+        self, invoke: Invoke, known: dict[str, Any], records: str,
+        arguments: tuple[str, ...], reason: str,
+    ) -> None:  # fmt: skip
+        given = [records if argument == "RECORDS" else argument for argument in arguments]
+        ended = costmodel(invoke, "learn", "--model", "mine", *given, "--quiet")
+        assert (ended.code, ended.err.strip().count("\n")) == (2, 0)
+        assert reason in ended.err
+
+
+def test_only_a_model_that_can_be_guarded_learns_more(invoke: Invoke, records: str) -> None:
+    trained(invoke, records)
+    ended = costmodel(invoke, "learn", "--model", "mine", "--add", records, "--quiet")
+    assert (ended.code, ended.err.count("\n")) == (2, 1)
+    assert "keeps nothing to tell whether it forgets" in ended.err

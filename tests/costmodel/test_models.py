@@ -14,6 +14,7 @@ from tunefleet.costmodel import (
     Measured,
     MLPModel,
     RandomModel,
+    UnifiedModel,
     XGBModel,
 )
 from tunefleet.costmodel.metrics import pairwise_accuracy
@@ -40,6 +41,8 @@ def model_of(kind: str) -> CostModel:
         return LGBMModel(rounds=20)
     if kind == "attention":
         return AttentionModel(hidden=16, bins=8, epochs=6)
+    if kind == "unified":
+        return UnifiedModel(hidden=16, epochs=6)
     return MLPModel(hidden=16, epochs=6) if kind == "mlp" else MODELS[kind]()
 
 
@@ -49,6 +52,7 @@ def enough_of(kind: str) -> CostModel:
         "attention": AttentionModel(hidden=32, bins=4, epochs=40, learning_rate=5e-3),
         "lgbm": LGBMModel(rounds=60),
         "mlp": MLPModel(hidden=32, epochs=40, learning_rate=5e-3),
+        "unified": UnifiedModel(hidden=32, epochs=20),
         "xgb": XGBModel(),
     }
     return models[kind]
@@ -62,7 +66,9 @@ def measured(count: int, seed: int = 0) -> Measured:
 def marked(kinds: Iterable[str]) -> list[Any]:
     """Neural ones learn in PyTorch."""
     neural = pytest.mark.frameworks
-    return [pytest.param(k, marks=neural) if k in ("attention", "mlp") else k for k in kinds]
+    return [
+        pytest.param(k, marks=neural) if k in ("attention", "mlp", "unified") else k for k in kinds
+    ]
 
 
 @pytest.mark.parametrize("kind", marked(sorted(MODELS)))
@@ -152,7 +158,7 @@ class TestEveryModel:
         assert np.isfinite(model.predict(programs(3))).all()
 
 
-LEARNERS = ("attention", "lgbm", "mlp", "xgb")
+LEARNERS = ("attention", "lgbm", "mlp", "unified", "xgb")
 
 
 @pytest.mark.parametrize("kind", marked(LEARNERS))

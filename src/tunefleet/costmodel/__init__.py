@@ -6,15 +6,24 @@ from tunefleet.costmodel.attention import AttentionModel
 from tunefleet.costmodel.lgbm import LGBMModel
 from tunefleet.costmodel.mlp import MLPModel
 from tunefleet.costmodel.random_ import RandomModel
+from tunefleet.costmodel.unified import UnifiedModel
 from tunefleet.costmodel.xgb import XGBModel
 
-Kind = type[AttentionModel] | type[LGBMModel] | type[MLPModel] | type[RandomModel] | type[XGBModel]
+Kind = (
+    type[AttentionModel]
+    | type[LGBMModel]
+    | type[MLPModel]
+    | type[RandomModel]
+    | type[UnifiedModel]
+    | type[XGBModel]
+)
 
 MODELS: dict[str, Kind] = {
     AttentionModel.name: AttentionModel,
     LGBMModel.name: LGBMModel,
     MLPModel.name: MLPModel,
     RandomModel.name: RandomModel,
+    UnifiedModel.name: UnifiedModel,
     XGBModel.name: XGBModel,
 }
 
@@ -29,6 +38,7 @@ __all__ = [
     "Program",
     "RandomModel",
     "Scores",
+    "UnifiedModel",
     "XGBModel",
     "has_cuda",
 ]

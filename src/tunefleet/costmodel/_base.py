@@ -40,13 +40,16 @@ class InputForm(StrEnum):
 
 @dataclass(frozen=True)
 class Measured:
-    """Programs with their labels and the names of their tasks."""
+    """Programs with their labels, the names of their tasks, and of their devices where told."""
 
     programs: Sequence[Program]
     labels: Scores
     tasks: Sequence[str]
+    devices: Sequence[str] = ()
 
     def __post_init__(self) -> None:
+        if self.devices and len(self.devices) != len(self.tasks):
+            raise ValueError(f"{len(self.tasks)} programs and {len(self.devices)} devices")
         if not len(self.programs) == len(self.labels) == len(self.tasks) > 0:
             raise ValueError(
                 f"{len(self.programs)} programs, {len(self.labels)} labels and "
@@ -58,6 +61,7 @@ class Measured:
             [self.programs[i] for i in numbers],
             self.labels[numbers],
             [self.tasks[i] for i in numbers],
+            [self.devices[i] for i in numbers] if self.devices else (),
         )
 
 
@@ -81,6 +85,16 @@ class CostModel(Protocol):
         A model that stops early does so by `validation`; the others take no notice of it. It must
         not be what the model is tested on.
         """
+
+    @property
+    def remembered(self) -> Sequence[Measured]:
+        """Programs of each thing that was learned, which did not train it: how well they are
+        ranked later tells what was forgotten. None of a kind that keeps none."""
+        return ()
+
+    def learn(self, given: Measured, validation: Measured | None = None) -> Self:
+        """`fit`, and a model that tells devices apart is told of them."""
+        return self.fit(given.programs, given.labels, given.tasks, validation)
 
     def fit_residual(
         self,

@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import json
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tunefleet.costmodel import metrics
 from tunefleet.costmodel._attention_net import (
-    FIXED,
     are_weights,
     embed,
     forward,
@@ -28,22 +27,20 @@ from tunefleet.costmodel._attention_net import (
     intervals,
     narrowed,
 )
+from tunefleet.costmodel._attention_training import How, Kept, Training
 from tunefleet.costmodel._base import CostModel, InputForm, Measured, Program, Scores
 from tunefleet.costmodel._calibration import UNCHANGED, calibrated, is_line, line_through
 from tunefleet.costmodel._lists import batches, groups_of, numbers_of, pairs_ordered, set_aside
-from tunefleet.costmodel._ranking_loss import LOSSES, ranking_loss
+from tunefleet.costmodel._ranking_loss import LOSSES
 from tunefleet.costmodel._rows import DistinctRows
 from tunefleet.costmodel._tensors import FORMAT, dumps, loads
 from tunefleet.costmodel._torch import one_thread, torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _FORMAT = "tunefleet-attention/1"
 #: The array of a file that is no weight of the network; models without it are not calibrated.
 _LINE = "calibration"
 #: Records of one task in a batch, and tasks (or parts of one) in it.
-_LIST, _LISTS = 64, 8
+LIST, _LISTS = 64, 8
 #: Programs predicted at once: their rows stay within the caches.
 _AT_ONCE = 128
 #: Rows embedded at once, and programs whose rows are.
@@ -101,7 +98,10 @@ class AttentionModel(CostModel):
         self.device = device
         #: Of the last `fit` or `partial_fit`.
         self.history: tuple[Epoch, ...] = ()
-        self._weights: Weights = {}
+        self.weights: Weights = {}
+        #: Whether training works out what each weight did for the loss, and what that was.
+        self.follows_path = False
+        self.path: Weights | None = None
         self._line = UNCHANGED
         #: Embedded tables by weights and rows, with the former and a reference to the latter.
         self._tables: dict[tuple[int, int], tuple[Weights, Any, NDArray[np.float32]]] = {}
@@ -137,20 +137,26 @@ class AttentionModel(CostModel):
         *,
         epochs: int = 10,
         learning_rate: float = 2e-4,
+        keep: Kept | None = None,
     ) -> Self:
         """Go on from the weights there are: fine-tuning on the records of a new device or task.
 
         Without `validation` the last epoch is kept, and the calibration: few records cannot spare
-        any.
+        any. `keep` says what must not be forgotten.
         """
-        if not self._weights:
+        if not self.weights:
             raise ValueError("partial_fit before fit")
         given = Measured(programs, np.asarray(labels, float), tasks)
         self._refuse_others(given.programs)
         generator = np.random.default_rng(self.seed)
         data = DistinctRows.of(given.programs)
-        self._train(self._weights, data, given, validation, generator, epochs, learning_rate)
+        self._train(self.weights, data, given, validation, generator, epochs, learning_rate, keep)
         return self
+
+    def how(self, dropout: float | None = None) -> How:
+        """The parameters that training asks for."""
+        dropped = self.dropout if dropout is None else dropout
+        return How(self.heads, self.loss, self.error_weight, dropped, self.device)
 
     def learned_on(
         self,
@@ -183,26 +189,29 @@ class AttentionModel(CostModel):
         generator: np.random.Generator,
         epochs: int,
         learning_rate: float,
+        keep: Kept | None = None,
     ) -> None:
         with one_thread():
             torch().manual_seed(self.seed)
-            training = _Training(self, start, data, train.labels, learning_rate)
+            training = Training(self.how(), start, data, train.labels, learning_rate, keep)
+            if self.follows_path:
+                training.follow_path()
             groups = groups_of(train.tasks)
-            steps = epochs * sum(1 for _ in batches(groups, np.random.default_rng(), _LIST, _LISTS))
+            steps = epochs * sum(1 for _ in batches(groups, np.random.default_rng(), LIST, _LISTS))
             training.schedule(steps)
-            self._weights = start
+            self.weights = start
             if held is not None:
                 self._line = UNCHANGED
             history: list[Epoch] = []
             best, since = start, 0
             for _ in range(epochs):
-                for lists in batches(groups, generator, _LIST, _LISTS):
+                for lists in batches(groups, generator, LIST, _LISTS):
                     training.step(lists)
                 now = training.weights()
                 if held is None:
                     best = now
                     continue
-                self._weights = now
+                self.weights = now
                 epoch = self._epoch(held)
                 since += 1
                 if epoch.pca > max((e.pca for e in history), default=-1.0):
@@ -210,7 +219,7 @@ class AttentionModel(CostModel):
                 history.append(epoch)
                 if since > self.patience:
                     break
-            self._weights, self.history = best, tuple(history)
+            self.weights, self.history, self.path = best, tuple(history), training.path
             if held is not None:
                 self._line = line_through(self.predict(held.programs), held.labels)
 
@@ -221,7 +230,7 @@ class AttentionModel(CostModel):
 
     def predict(self, programs: Sequence[Program]) -> Scores:
         """Predicted labels, in (0, 1)."""
-        if not self._weights:
+        if not self.weights:
             raise ValueError("predict before fit")
         if len(programs) == 0:
             return np.zeros(0)
@@ -236,7 +245,7 @@ class AttentionModel(CostModel):
 
     def predict_distinct(self, distinct: Sequence[Program], local: NDArray[np.int64]) -> Scores:
         """Quickest when the columns that differ within a table are few: each is embedded once."""
-        if not self._weights:
+        if not self.weights:
             raise ValueError("predict before fit")
         for rows in distinct:
             self._refuse_others([rows])
@@ -248,17 +257,17 @@ class AttentionModel(CostModel):
     def _table(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
         """`_embedded`, kept while there are `rows`: a search asks with one table again and again,
         which took a tenth of its selections."""
-        key, tables = (id(self._weights), id(rows)), self._tables
+        key, tables = (id(self.weights), id(rows)), self._tables
         if key not in tables:
             if len(tables) == _TABLES:
                 del tables[next(iter(tables))]
             gone = weakref.ref(rows, lambda _: tables.pop(key, None))
-            tables[key] = (self._weights, gone, self._embedded(rows))
+            tables[key] = (self.weights, gone, self._embedded(rows))
         return tables[key][2]
 
     def _embedded(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
         parts = [rows[start : start + _ROWS] for start in range(0, len(rows), _ROWS)]
-        return np.concatenate([embed(np, *narrowed(self._weights, part)) for part in parts])
+        return np.concatenate([embed(np, *narrowed(self.weights, part)) for part in parts])
 
     def _scores(
         self,
@@ -270,22 +279,22 @@ class AttentionModel(CostModel):
         for start in range(0, len(local), _AT_ONCE):
             part = slice(start, start + _AT_ONCE)
             there = None if inside is None else inside[part]
-            logits[part] = forward(np, self._weights, self.heads, embedded, local[part], there)
+            logits[part] = forward(np, self.weights, self.heads, embedded, local[part], there)
         return calibrated(1.0 / (1.0 + np.exp(-logits)), self._line)
 
     def _refuse_others(self, programs: Sequence[Program]) -> None:
-        columns, known = programs[0].shape[1], len(self._weights["mean"])
+        columns, known = programs[0].shape[1], len(self.weights["mean"])
         if columns != known:
             raise ValueError(f"features have {columns} columns, the model {known}")
 
     def save(self) -> bytes:
-        if not self._weights:
+        if not self.weights:
             raise ValueError("save before fit")
         settings = {"hidden": self.hidden, "heads": self.heads, "layers": self.layers,
                     "bins": self.bins, "loss": self.loss, "error_weight": self.error_weight,
                     "seed": self.seed}  # fmt: skip
         line = {_LINE: self._line} if self._line.size else {}
-        return dumps(self._weights | line, {FORMAT: _FORMAT, "settings": json.dumps(settings)})
+        return dumps(self.weights | line, {FORMAT: _FORMAT, "settings": json.dumps(settings)})
 
     @classmethod
     def load(cls, data: bytes) -> Self:
@@ -298,69 +307,5 @@ class AttentionModel(CostModel):
             raise ValueError("not an attention cost model") from error
         if not fits:
             raise ValueError("not an attention cost model: arrays of another network")
-        model._weights, model._line = arrays, line
+        model.weights, model._line = arrays, line
         return model
-
-
-class _Training:
-    """Weights on the device they are trained on, and their optimiser."""
-
-    def __init__(
-        self,
-        model: AttentionModel,
-        start: Weights,
-        data: DistinctRows,
-        labels: Scores,
-        learning_rate: float,
-    ) -> None:
-        self._model = model
-        self._data = data
-        self._labels = labels.astype(np.float32)
-        self._weights = {name: self._tensor(value.copy()) for name, value in start.items()}
-        self._learnt = [w.requires_grad_() for n, w in self._weights.items() if n not in FIXED]
-        self._rate = learning_rate
-        self._optimiser = torch().optim.Adam(self._learnt, lr=learning_rate, weight_decay=1e-6)
-        self._schedule: Any = None
-
-    def schedule(self, steps: int) -> None:
-        self._schedule = torch().optim.lr_scheduler.OneCycleLR(
-            self._optimiser, self._rate, total_steps=steps + 1, pct_start=0.1
-        )
-
-    def step(self, lists: list[NDArray[np.int64]]) -> None:
-        chosen = np.concatenate(lists)
-        mask = np.arange(max(map(len, lists))) < np.array([len(i) for i in lists])[:, None]
-        place = np.zeros(mask.shape, np.int64)
-        place[mask] = np.arange(len(chosen))
-        rows = self._data.padded(chosen)
-        logits = forward(
-            torch(),
-            self._weights,
-            self._model.heads,
-            embed(torch(), self._weights, self._tensor(rows.distinct)),
-            self._tensor(rows.local),
-            self._tensor(rows.inside.astype(np.float32)),
-            self._dropout,
-        )
-        labels = self._tensor(self._labels[chosen])
-        of_list = self._tensor(place)
-        loss = ranking_loss(self._model.loss, logits[of_list], labels[of_list], self._tensor(mask))
-        error = (torch().sigmoid(logits) - labels) ** 2
-        loss = loss + self._model.error_weight * (error * (0.1 + labels)).mean()
-        self._optimiser.zero_grad()
-        loss.backward()
-        torch().nn.utils.clip_grad_norm_(self._learnt, 0.5)
-        self._optimiser.step()
-        self._schedule.step()
-
-    @property
-    def _dropout(self) -> Callable[[Any], Any]:
-        share = self._model.dropout
-        return lambda x: torch().nn.functional.dropout(x, share)
-
-    def weights(self) -> Weights:
-        return {name: w.detach().cpu().numpy().copy() for name, w in self._weights.items()}
-
-    def _tensor(self, value: NDArray[Any]) -> Tensor:
-        tensor: Tensor = torch().from_numpy(value).to(self._model.device)
-        return tensor

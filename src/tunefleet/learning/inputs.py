@@ -167,7 +167,13 @@ class Examples:
         )
 
     def measured(self) -> Measured:
-        return Measured(self.programs, self.labels, self.tasks.astype(str).tolist())
+        names = self.devices.names
+        return Measured(
+            self.programs,
+            self.labels,
+            self.tasks.astype(str).tolist(),
+            [names[code] for code in self.devices.codes.tolist()],
+        )
 
 
 @dataclass(frozen=True)

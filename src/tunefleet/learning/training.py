@@ -26,6 +26,7 @@ class Options:
     epochs: int | None = None
     device: str = "cpu"
     hidden: int | None = None
+    replay: int | None = None
 
     def check(self, kinds: Collection[str]) -> None:
         """Refuse kinds that are not known, and what none of them takes.
@@ -34,7 +35,11 @@ class Options:
         """
         for kind in kinds:
             _parameters(kind)
-        for name, what in (("epochs", "does not learn in epochs"), ("hidden", "has no width")):
+        for name, what in (
+            ("epochs", "does not learn in epochs"),
+            ("hidden", "has no width"),
+            ("replay", "keeps no programs to learn again"),
+        ):
             if getattr(self, name) is not None and not any(name in _parameters(k) for k in kinds):
                 raise InputError(f"{', '.join(kinds)} {what}", cure=f"leave --{name} out")
         if self.device == "cpu":
@@ -127,7 +132,7 @@ def train(
             )
         else:
             model = options.model(kind, seed)
-            model.fit(given.programs, given.labels, given.tasks, validation)
+            model.learn(given, validation)
         members.append(model)
         seconds.append(clock() - started)
         progress(

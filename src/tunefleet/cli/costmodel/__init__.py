@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from tunefleet.cli.costmodel import comparing, evaluating, exporting, listing, training
+from tunefleet.cli.costmodel import comparing, evaluating, exporting, learning, listing, training
 
 app = typer.Typer(
     name="costmodel",
@@ -13,6 +13,7 @@ app = typer.Typer(
 )
 
 app.command("train")(training.train)
+app.command("learn")(learning.learn)
 app.command("evaluate")(evaluating.evaluate)
 app.command("compare")(comparing.compare)
 app.command("list")(listing.list_)

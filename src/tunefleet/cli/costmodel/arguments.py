@@ -22,6 +22,16 @@ if TYPE_CHECKING:
 SEEDS = 3
 
 
+def name(value: str | None) -> str | None:
+    """Refuse what is no name of a model."""
+    from tunefleet.costmodel.card import check_name
+
+    try:
+        return value if value is None else check_name(value)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
 def registry(home: Path | None) -> Registry:
     """The user's models, with those of the package."""
     from tunefleet.core.home import default_home
@@ -96,7 +106,7 @@ Device = Annotated[
     str,
     typer.Option(
         metavar="cpu|cuda",
-        help="Where attention learns; cuda is a GPU. Scores are worked out on the CPU.",
+        help="Where attention and unified learn; cuda is a GPU. Scores are worked out on the CPU.",
     ),
 ]
 Epochs = Annotated[
@@ -114,6 +124,15 @@ Hidden = Annotated[
         metavar="N",
         callback=options.positive,
         help="Width of a neural model: narrow for few records.",
+        show_default=False,
+    ),
+]
+Replay = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        callback=options.positive,
+        help="Programs that a unified model keeps, to learn them again beside what comes later.",
         show_default=False,
     ),
 ]

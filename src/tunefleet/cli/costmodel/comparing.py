@@ -25,7 +25,9 @@ def compare(
     models: Annotated[
         str,
         typer.Option(
-            metavar="KIND,...", callback=_kinds, help="Of attention, mlp, xgb, lgbm and random."
+            metavar="KIND,...",
+            callback=_kinds,
+            help="Of attention, unified, mlp, xgb, lgbm and random.",
         ),
     ] = "xgb,lgbm,mlp",
     features: arguments.Features = None,

@@ -15,22 +15,16 @@ from tunefleet.cli.outcome import one_line
 SCHEMA = "tunefleet-costmodel-train/1"
 
 
-def _name(value: str) -> str:
-    from tunefleet.costmodel.card import check_name
-
-    try:
-        return check_name(value)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-
-
 def train(
     records: dataset.Files,
     name: Annotated[
-        str, typer.Option("--name", metavar="NAME", callback=_name, help="What to call the model.")
+        str,
+        typer.Option(
+            "--name", metavar="NAME", callback=arguments.name, help="What to call the model."
+        ),
     ],
     model: Annotated[
-        str, typer.Option(metavar="KIND", help="attention, mlp, xgb, lgbm or random.")
+        str, typer.Option(metavar="KIND", help="attention, unified, mlp, xgb, lgbm or random.")
     ] = "lgbm",
     features: arguments.Features = None,
     split: dividing.Split = dividing.DEFAULT_SPLIT,
@@ -45,14 +39,15 @@ def train(
         str | None,
         typer.Option(
             metavar="MODEL",
-            help="The version that this one follows: attention goes on from its weights, the "
-            "others learn anew.",
+            help="The version that this one follows: attention and unified go on from its weights, "
+            "the others learn anew.",
             show_default=False,
         ),
     ] = None,
     device: arguments.Device = "cpu",
     epochs: arguments.Epochs = None,
     hidden: arguments.Hidden = None,
+    replay: arguments.Replay = None,
     measured_on: dataset.MeasuredOn = "",
     limits: Annotated[
         str, typer.Option(metavar="TEXT", help="What the model is not good for, for its card.")
@@ -70,7 +65,7 @@ def train(
     registry = arguments.registry(home)
     # What cannot be is told before records are read and features extracted.
     schema = inputs.extractor(features or inputs.DEFAULT).name
-    how = training.Options(epochs, device, hidden)
+    how = training.Options(epochs, device, hidden, replay)
     how.check([model])
     division = dividing.division(split, hold_out, networks, test, validation, seed, max_records)
     follows = None

@@ -39,7 +39,13 @@ def gather(
 
 
 def write(out: str, home: Path, jobs: Sequence[str] | None) -> None:
-    """Write the trials of the jobs that `jobs` names, None for all, and say how many they are."""
+    """`gathered`, and say how many they are."""
+    count = gathered(Path(out), home, jobs)
+    output.console(stderr=True).print(f"{count:,} records in {out}", soft_wrap=True)
+
+
+def gathered(out: Path, home: Path, jobs: Sequence[str] | None) -> int:
+    """Write the trials of the jobs that `jobs` names, None for all, and return how many."""
     from tunefleet.runs.collected import write_jobs
     from tunefleet.runs.timeline import find_job
     from tunefleet.store import open_store
@@ -48,7 +54,6 @@ def write(out: str, home: Path, jobs: Sequence[str] | None) -> None:
     try:
         named = None if jobs is None else [find_job(store, name) for name in jobs]
         chosen = store.jobs()[::-1] if named is None else named
-        count = write_jobs(Path(out), store, list(dict.fromkeys(chosen)))
+        return write_jobs(out, store, list(dict.fromkeys(chosen)))
     finally:
         store.close()
-    output.console(stderr=True).print(f"{count:,} records in {out}", soft_wrap=True)

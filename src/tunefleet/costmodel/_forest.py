@@ -1,0 +1,163 @@
+"""Boosted trees on whole programs, with a committee that tells what they do not know.
+
+Trees see a program as one row: the columns of its rows, one after the other, without those that
+are equal in all programs that train. They learn labels, fast programs more (`_pack_sum.py`).
+
+The committee is a jackknife over devices (over tasks, where one device alone is learned): each
+member learns from all parts but one. Where members agree on a program although each of them lacks
+another device, what they know holds on devices that none of them has seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunefleet.costmodel._base import Program, Scores
+
+Array = NDArray[np.float32]
+Codes = NDArray[np.int64]
+
+#: Rows of a program that trees see.
+_LONGEST = 49
+#: Members of a committee, at most.
+_MEMBERS = 5
+_ROUNDS, _MEMBER_ROUNDS = 300, 100
+#: Row and column sampling of stochastic gradient boosting (Friedman, 2002).
+_PARAMETERS = {
+    "max_depth": 6, "eta": 0.1, "gamma": 0.001, "min_child_weight": 2, "subsample": 0.8,
+    "colsample_bytree": 0.5, "tree_method": "hist", "max_bin": 64, "verbosity": 0,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Table:
+    """Programs of so many `columns` as rows of a table: `kept` are places in `_LONGEST` rows."""
+
+    columns: int
+    kept: Codes
+
+    @classmethod
+    def of(cls, programs: Sequence[Program]) -> Table:
+        """What differs among these programs."""
+        columns = programs[0].shape[1]
+        low = np.full(_LONGEST * columns, np.inf, np.float32)
+        high = -low
+        for _, rows in _by_length(programs):
+            whole = np.zeros((len(rows), _LONGEST * columns), np.float32)
+            whole[:, : rows.shape[1]] = rows
+            low, high = np.minimum(low, whole.min(0)), np.maximum(high, whole.max(0))
+        return cls(columns, np.flatnonzero(low < high))
+
+    def rows(self, programs: Sequence[Program]) -> Array:
+        """(programs, kept). Raises ValueError for programs of other columns."""
+        table = np.zeros((len(programs), len(self.kept)), np.float32)
+        for numbers, rows in _by_length(programs):
+            inside = self.kept < rows.shape[1]
+            table[np.ix_(numbers, np.flatnonzero(inside))] = rows[:, self.kept[inside]]
+        return table
+
+
+def _by_length(programs: Sequence[Program]) -> list[tuple[Codes, Array]]:
+    """Numbers of the programs of one length, and their rows side by side; some at a time."""
+    lengths = np.array([min(len(program), _LONGEST) for program in programs])
+    found = []
+    for length in np.unique(lengths):
+        numbers = np.flatnonzero(lengths == length)
+        for part in np.array_split(numbers, -(-len(numbers) // 4096)):
+            rows = np.stack([programs[number][:length] for number in part])
+            found.append((part, rows.reshape(len(part), -1).astype(np.float32, copy=False)))
+    return found
+
+
+@dataclass(frozen=True)
+class Forest:
+    """Trees that saw all that was learned, and a committee whose members lack a part each."""
+
+    table: Table
+    whole: Any
+    members: tuple[Any, ...]
+
+    @classmethod
+    def fit(
+        cls, programs: Sequence[Program], labels: Scores, parts: Sequence[Codes], seed: int
+    ) -> Self:
+        """`parts` number the programs that a member lacks; without two parts none is told apart."""
+        table = Table.of(programs)
+        rows = table.rows(programs)
+        if rows.shape[1] == 0:
+            rows = np.zeros((len(programs), 1), np.float32)
+        members = []
+        for number, part in enumerate(parts if len(parts) > 1 else ()):
+            rest = np.setdiff1d(np.arange(len(programs)), part)
+            members.append(_boosted(rows[rest], labels[rest], _MEMBER_ROUNDS, seed + 1 + number))
+        return cls(table, _boosted(rows, labels, _ROUNDS, seed), tuple(members))
+
+    def predict(self, programs: Sequence[Program]) -> Scores:
+        """Labels (programs,) by the trees that saw everything."""
+        return _predicted(self.whole, self._rows(programs))
+
+    def told_apart(self, programs: Sequence[Program]) -> Scores:
+        """Labels (members, programs)."""
+        rows = self._rows(programs)
+        return np.array([_predicted(member, rows) for member in self.members])
+
+    def _rows(self, programs: Sequence[Program]) -> Array:
+        rows = self.table.rows(programs)
+        return rows if rows.shape[1] else np.zeros((len(programs), 1), np.float32)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """As they are saved."""
+        boosters = {"whole": self.whole} | {f"member{i}": m for i, m in enumerate(self.members)}
+        saved = {
+            name: np.frombuffer(bytes(booster.save_raw("ubj")), np.uint8)
+            for name, booster in boosters.items()
+        }
+        return saved | {"kept": self.table.kept, "columns": np.array([self.table.columns])}
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
+        """What `arrays` gave. Raises KeyError and ValueError for anything else."""
+        kept, (columns,) = arrays["kept"], arrays["columns"].tolist()
+        if kept.dtype != np.int64 or kept.ndim != 1 or (kept < 0).any() or columns < 1:
+            raise ValueError("columns that no program has")
+        count = sum(name.startswith("member") for name in arrays)
+        members = tuple(_loaded(arrays[f"member{number}"]) for number in range(count))
+        forest = cls(Table(columns, kept), _loaded(arrays["whole"]), members)
+        if any(booster.num_features() != max(1, len(kept)) for booster in (forest.whole, *members)):
+            raise ValueError("trees on other columns")
+        return forest
+
+
+def parts_of(groups: Sequence[Codes], most: int = _MEMBERS) -> list[Codes]:
+    """Groups (of a device, of a task) as at most so many parts of about one size."""
+    parts: list[list[Codes]] = [[] for _ in range(min(most, len(groups)))]
+    for group in sorted(groups, key=len, reverse=True):
+        min(parts, key=lambda part: sum(map(len, part))).append(group)
+    return [np.sort(np.concatenate(part)) for part in parts]
+
+
+def _boosted(rows: Array, labels: Scores, rounds: int, seed: int) -> Any:
+    import xgboost
+
+    data = xgboost.QuantileDMatrix(rows, labels, weight=0.1 + labels, nthread=1, max_bin=64)
+    return xgboost.train({**_PARAMETERS, "seed": seed, "nthread": 1}, data, rounds)
+
+
+def _predicted(booster: Any, rows: Array) -> Scores:
+    return np.asarray(booster.inplace_predict(rows), np.float64)
+
+
+def _loaded(data: NDArray[Any]) -> Any:
+    import xgboost
+
+    booster = xgboost.Booster({"nthread": 1})
+    try:
+        booster.load_model(bytearray(data.tobytes()))
+    except xgboost.core.XGBoostError as error:
+        raise ValueError("no boosted trees") from error
+    return booster

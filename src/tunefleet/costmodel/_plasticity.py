@@ -1,0 +1,116 @@
+"""Selective synaptic plasticity: which weights a network must keep to go on knowing what it knows.
+
+    L'(w) = L(w) + strength * sum_i b_i (w_i - w_i^b)^2
+
+`w^b` are the weights after what was learned before, `b_i` how much weight i matters to that:
+
+    squared  b_i = mean over lists d of (dL(d, w) / dw_i)^2, the loss of each list by itself
+             (UniCoMo, ICCD 2024; the diagonal of the empirical Fisher information, Kirkpatrick
+             et al., PNAS 2017)
+    output   b_i = mean over lists of |d sum f(x)^2 / dw_i| (MAS; Aljundi et al., ECCV 2018)
+    path     b_i = (sum over steps of -gradient_i * step_i) / ((whole way of w_i)^2 + 0.1), what
+             weight i did for the loss (SI; Zenke et al., ICML 2017)
+
+A loss of lists has no gradient of a single program: a sample is the list of one task. Importances
+are kept as sums over what was learned and divided by their mean when used, so that one `strength`
+means about the same for all three.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunefleet.costmodel._attention_training import Kept, Lists, Training, Weights
+
+METHODS = ("squared", "output", "path")
+#: The damping of `path`, of Zenke et al.'s code.
+_DAMPING = 0.1
+
+
+@dataclass(frozen=True)
+class Plasticity:
+    """The weights after what was learned last, and what each of them matters in all."""
+
+    anchor: Mapping[str, NDArray[Any]]
+    importance: Mapping[str, NDArray[Any]]
+
+    def kept(self, strength: float) -> Kept | None:
+        """The penalty on moving away from the anchor; None where no weight matters."""
+        count = sum(b.size for b in self.importance.values())
+        mean = sum(float(b.sum(dtype=np.float64)) for b in self.importance.values()) / count
+        if strength <= 0 or not mean > 0:
+            return None
+        stiffness = {
+            name: (strength / mean * b).astype(np.float32) for name, b in self.importance.items()
+        }
+        return Kept(self.anchor, stiffness)
+
+    def arrays(self) -> Weights:
+        """As they are saved."""
+        return {f"anchor.{name}": np.asarray(value) for name, value in self.anchor.items()} | {
+            f"importance.{name}": np.asarray(value) for name, value in self.importance.items()
+        }
+
+    @classmethod
+    def of_arrays(cls, arrays: Weights) -> Plasticity | None:
+        """What `arrays` gave, or None where there is none of it. Raises ValueError."""
+        parts: dict[str, Weights] = {"anchor": {}, "importance": {}}
+        for name, value in arrays.items():
+            part, _, of = name.partition(".")
+            if part in parts:
+                parts[part][of] = value
+        shapes = [{name: v.shape for name, v in part.items()} for part in parts.values()]
+        if shapes[0] != shapes[1]:
+            raise ValueError("importances of other weights than there are")
+        return cls(**parts) if shapes[0] else None
+
+
+def after(
+    training: Training,
+    lists: Lists,
+    before: Plasticity | None,
+    method: str,
+    path: Weights | None = None,
+    start: Weights | None = None,
+) -> Plasticity:
+    """What has to be kept once these lists were learned.
+
+    `training` has the weights that came of it. The method `path` needs what `path` they took
+    (`Training.path`) and from where, `start`; without raises ValueError.
+    """
+    weights = training.weights()
+    if method == "path":
+        if path is None or start is None:
+            raise ValueError("the path of the weights was not followed")
+        importance = _by_path(path, start, weights)
+    elif method == "output":
+        importance = _mean(np.abs, training.gradients_of_output(lists), len(lists))
+    else:
+        importance = _mean(np.square, training.gradients_of_loss(lists), len(lists))
+    if before is not None:
+        importance = {name: b + before.importance[name] for name, b in importance.items()}
+    return Plasticity({name: weights[name] for name in importance}, importance)
+
+
+def _mean(
+    measure: Callable[[NDArray[Any]], NDArray[Any]], gradients: Iterable[Weights], count: int
+) -> Weights:
+    total: Weights = {}
+    for each in gradients:
+        for name, gradient in each.items():
+            total[name] = total.get(name, np.zeros(gradient.shape)) + measure(gradient)
+    return {name: (value / count).astype(np.float32) for name, value in total.items()}
+
+
+def _by_path(path: Weights, start: Weights, weights: Weights) -> Weights:
+    return {
+        name: np.maximum(
+            way / ((weights[name] - start[name]).astype(np.float64) ** 2 + _DAMPING), 0.0
+        ).astype(np.float32)
+        for name, way in path.items()
+    }

@@ -1,0 +1,86 @@
+"""A few programs of what was learned, kept with a model: to be learned again, or to test it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunefleet.costmodel._base import Measured, Program, Scores
+from tunefleet.costmodel._lists import groups_of, numbers_of
+from tunefleet.costmodel._rows import DistinctRows
+
+
+@dataclass(frozen=True)
+class Sample:
+    """`tasks` number the lists that the programs are of."""
+
+    programs: Sequence[Program] = ()
+    labels: Scores = field(default_factory=lambda: np.zeros(0))
+    tasks: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    @classmethod
+    def of(cls, given: Measured, most: int, longest: int, seed: int) -> Self:
+        """At most so many programs, `longest` of a task: fewer tasks rather than shorter lists."""
+        generator = np.random.default_rng(seed)
+        groups = groups_of(given.tasks)
+        chosen = np.zeros(0, np.int64)
+        for number in generator.permutation(len(groups)).tolist():
+            own = generator.permutation(groups[number])[: min(longest, most - len(chosen))]
+            chosen = np.concatenate([chosen, own])
+        if not len(chosen):
+            return cls()
+        drawn = given.take(chosen)
+        return cls(drawn.programs, np.asarray(drawn.labels, float), numbers_of(drawn.tasks))
+
+    def beside(self, other: Sample) -> Sample:
+        """The programs of both."""
+        first = int(self.tasks.max(initial=-1)) + 1
+        return Sample(
+            [*self.programs, *other.programs],
+            np.concatenate([self.labels, other.labels]),
+            np.concatenate([self.tasks, first + other.tasks]),
+        )
+
+    def measured(self, prefix: str = "") -> Measured:
+        """Raises ValueError where there is none."""
+        return Measured(self.programs, self.labels, [f"{prefix}{task}" for task in self.tasks])
+
+    def among(self, given: Measured) -> Measured:
+        """Those given, and these."""
+        if not self.programs:
+            return given
+        own, others = self.measured("kept "), [f"new {task}" for task in given.tasks]
+        return Measured(
+            [*given.programs, *own.programs],
+            np.concatenate([given.labels, own.labels]),
+            [*others, *own.tasks],
+        )
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """As they are saved: rows repeat, and each is saved once."""
+        if not self.programs:
+            return {}
+        data = DistinctRows.of(self.programs)
+        return {
+            "rows": data.distinct,
+            "row": data.row.astype(np.int32),
+            "sizes": data.sizes,
+            "labels": self.labels,
+            "tasks": self.tasks,
+        }
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
+        """What `arrays` gave. Raises KeyError, IndexError and ValueError for anything else."""
+        if not arrays:
+            return cls()
+        rows, sizes = arrays["rows"][arrays["row"]], arrays["sizes"]
+        labels, tasks = arrays["labels"], arrays["tasks"]
+        if sizes.sum() != len(rows) or not len(sizes) == len(labels) == len(tasks):
+            raise ValueError("kept programs of other lengths")
+        programs = np.split(rows.astype(np.float32), np.cumsum(sizes)[:-1])
+        return cls(programs, labels.astype(np.float64), tasks)

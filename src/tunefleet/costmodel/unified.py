@@ -1,0 +1,349 @@
+"""One model for many devices that learns on without forgetting, and knows when it knows nothing.
+
+Two that see programs differently score together: a network (linear layers, attention with 8
+heads and a residual, linear layers, a sum over the rows), trained to rank by LambdaRank, and
+boosted trees on whole programs. What is learned at a time is a chapter:
+
+- The network goes on from its weights, held by selective synaptic plasticity (`_plasticity.py`)
+  and, if asked to, by a few programs of earlier chapters among the new ones (`replay`).
+- Each chapter has trees of its own, and how much of its score is the network's. A part of its
+  validation records decides that, again after each chapter: the less the network still knows, the
+  less it says. Which chapter a program belongs to is told by its device (`_domains.py`).
+- On a device that no chapter has seen, the committees of `_forest.py` say how far knowledge of some
+  devices holds on others. Where its members differ by more than a part of what they see within a
+  task, the score becomes a random one: a wrong belief is worse than none.
+
+Sources: Zhai et al., TLP, ASPLOS 2023; Wang et al., UniCoMo, ICCD 2024; `_plasticity.py` for the
+rest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunefleet.costmodel._attention_training import Training
+from tunefleet.costmodel._base import CostModel, InputForm, Measured, Program, Scores
+from tunefleet.costmodel._domains import Domains
+from tunefleet.costmodel._forest import Forest, parts_of
+from tunefleet.costmodel._lists import groups_of, numbers_of, pairs_ordered, set_aside
+from tunefleet.costmodel._plasticity import METHODS, Plasticity, after
+from tunefleet.costmodel._rows import DistinctRows
+from tunefleet.costmodel._sample import Sample
+from tunefleet.costmodel._tensors import FORMAT, dumps, loads
+from tunefleet.costmodel._torch import one_thread
+from tunefleet.costmodel.attention import LIST, AttentionModel, Weights
+
+_FORMAT = "tunefleet-unified/1"
+
+#: Lists by which it is judged what a weight matters, at most.
+_JUDGED = 128
+#: Programs of a chapter's validation part that are kept, at most.
+_KNOWN = 1024
+#: Programs of one task that are learned again together: fewer have little order to remember.
+_REPLAYED = 16
+#: Of training that goes on.
+_NEW_EPOCHS, _NEW_RATE = 30, 1e-3
+#: How fast a chapter's say falls with the share of its device's numbers that are others.
+_NEARNESS = 20.0
+#: The network's share of the score of a device that it has not seen.
+_UNSEEN_SHARE = 0.25
+#: Of the network's share of the score.
+_SHARES = (0.5, 0.25, 0.75, 0.0, 1.0)
+#: A committee is trusted that sees twice what its members differ by; how fast trust falls below.
+_TRUSTED, _FALL = 1.7, 8
+#: Noise beyond so many times the score is all there is of it.
+_MOST_NOISE = 100.0
+
+
+@dataclass(frozen=True)
+class _Chapter:
+    """What was learned at a time: trees, devices and tasks, the network's share of a score, and
+    programs by which it is tested later whether they are still known."""
+
+    forest: Forest
+    domains: Domains
+    share: float
+    known: Sample
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        arrays = {"share": np.array([self.share])} | _in("known", self.known.arrays())
+        return arrays | self.forest.arrays() | self.domains.arrays()
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, NDArray[Any]], columns: int) -> Self:
+        (share,) = arrays["share"].tolist()
+        forest, known = Forest.of_arrays(arrays), Sample.of_arrays(_below(arrays, "known"))
+        if forest.table.columns != columns or not 0 <= share <= 1:
+            raise ValueError("a chapter of other columns")
+        return cls(forest, Domains.of_arrays(arrays, columns), share, known)
+
+
+class UnifiedModel(CostModel):
+    name = "unified"
+    input_form = InputForm.ROWS
+    learns_on = True
+
+    def __init__(
+        self,
+        hidden: int = 64,
+        epochs: int = 30,
+        plasticity: str = "squared",
+        strength: float = 1.0,
+        replay: int = 0,
+        seed: int = 0,
+        device: str = "cpu",
+    ) -> None:
+        """`plasticity` is one of `_plasticity.METHODS`, `strength` its weight in the loss, 0 for
+        none; `replay` how many programs of each chapter are kept to be learned again."""
+        if plasticity not in METHODS or strength < 0 or replay < 0 or hidden % _HEADS:
+            raise ValueError(
+                f"{hidden} numbers, plasticity {plasticity!r} of {strength}, {replay} again"
+            )
+        self.hidden = hidden
+        self.epochs = epochs
+        self.plasticity = plasticity
+        self.strength = strength
+        self.replay = replay
+        self.seed = seed
+        self.device = device
+        self._net = AttentionModel()
+        self._chapters: tuple[_Chapter, ...] = ()
+        self._kept: Plasticity | None = None
+        self._replay = Sample()
+
+    @property
+    def remembered(self) -> Sequence[Measured]:
+        return [c.known.measured() for c in self._chapters if c.known.programs]
+
+    @property
+    def network(self) -> AttentionModel:
+        """The network alone."""
+        return self._net
+
+    def fit(
+        self,
+        programs: Sequence[Program],
+        labels: Scores,
+        tasks: Sequence[str],
+        validation: Measured | None = None,
+    ) -> Self:
+        """Raises SetupError without torch."""
+        return self.learn(Measured(programs, np.asarray(labels, float), tasks), validation)
+
+    def learn(self, given: Measured, validation: Measured | None = None) -> Self:
+        train, held = self._parts(given, validation)
+        self._net = AttentionModel(
+            self.hidden, _HEADS, epochs=self.epochs, patience=self.epochs, loss="lambdarank",
+            error_weight=_ERROR_WEIGHT, seed=self.seed, device=self.device,
+        )  # fmt: skip
+        self._net.follows_path = self.plasticity == "path"
+        self._net.fit(train.programs, train.labels, train.tasks, held)
+        self._chapters, self._kept, self._replay = (), None, Sample()
+        self._close(train, held, {})
+        return self
+
+    def learned_on(
+        self,
+        given: Measured,
+        validation: Measured,
+        *,
+        seed: int,
+        device: str,
+        epochs: int | None = None,
+    ) -> Self:
+        model = self.load(self.save())
+        model.seed, model.device, model.epochs = seed, device, epochs or _NEW_EPOCHS
+        model._add(given, validation)
+        return model
+
+    def _add(self, given: Measured, validation: Measured) -> None:
+        net, start = self._net, dict(self._net.weights)
+        again = self._replay.among(given)
+        net.seed, net.device = self.seed, self.device
+        net.follows_path = self.plasticity == "path"
+        net.partial_fit(
+            again.programs, again.labels, again.tasks, validation,
+            epochs=self.epochs, learning_rate=_NEW_RATE,
+            keep=self._kept.kept(self.strength) if self._kept else None,
+        )  # fmt: skip
+        self._close(given, validation, start)
+
+    def _parts(self, given: Measured, validation: Measured | None) -> tuple[Measured, Measured]:
+        if validation is not None:
+            return given, validation
+        return set_aside(given, np.random.default_rng(self.seed))
+
+    def _close(self, train: Measured, held: Measured, start: Weights) -> None:
+        """The chapter of what the network has just learned, and what it must keep of it."""
+        groups = groups_of(train.devices or [""] * len(train.tasks))
+        parts = parts_of(groups if len(groups) > 2 else groups_of(train.tasks))
+        forest = Forest.fit(train.programs, train.labels, parts, self.seed)
+        share = _best_share(held, self._net.predict(held.programs), forest.predict(held.programs))
+        known = Sample.of(held, _KNOWN, LIST, self.seed)
+        self._chapters = tuple(self._shared_anew(chapter) for chapter in self._chapters)
+        self._chapters += (_Chapter(forest, Domains.of(train), share, known),)
+        if self.strength > 0:
+            self._kept = self._judged(train, start)
+        if self.replay:
+            again = Sample.of(train, self.replay, _REPLAYED, self.seed)
+            self._replay = self._replay.beside(again)
+
+    def _shared_anew(self, chapter: _Chapter) -> _Chapter:
+        """A chapter learned before, by what the network still knows of it."""
+        if not chapter.known.programs:
+            return chapter
+        known = chapter.known.measured()
+        of_net = self._net.predict(known.programs)
+        share = _best_share(known, of_net, chapter.forest.predict(known.programs))
+        return replace(chapter, share=share)
+
+    def _judged(self, train: Measured, start: Weights) -> Plasticity:
+        generator = np.random.default_rng(self.seed)
+        lists = [generator.permutation(group)[:LIST] for group in groups_of(train.tasks)]
+        lists = [lists[i] for i in generator.permutation(len(lists))[:_JUDGED]]
+        how = self._net.how(dropout=0.0)
+        with one_thread():
+            data = DistinctRows.of(train.programs)
+            training = Training(how, self._net.weights, data, train.labels, 0.0)
+            path = self._net.path
+            return after(training, lists, self._kept, self.plasticity, path, start)
+
+    def predict(self, programs: Sequence[Program]) -> Scores:
+        """Expected labels. Of devices that it has not seen they depend on the programs given
+        beside, of the same task, by which it judges what it knows of them."""
+        if not self._chapters:
+            raise ValueError("predict before fit")
+        if len(programs) == 0:
+            return np.zeros(0)
+        away = np.array([c.domains.distance(programs) for c in self._chapters])
+        say = np.exp(-_NEARNESS * (away - away.min(axis=0)))
+        say /= say.sum(axis=0)
+        unseen = away.min(axis=0) > 0
+        share = say.T @ np.array([chapter.share for chapter in self._chapters])
+        # Which of the two is better on a device says nothing of others.
+        share[unseen] = _UNSEEN_SHARE
+        of_trees = sum(
+            of_chapter * chapter.forest.predict(programs)
+            for of_chapter, chapter in zip(say, self._chapters, strict=True)
+        )
+        scores: Scores = share * self._net.predict(programs) + (1.0 - share) * of_trees
+        if unseen.any():
+            self._doubt(scores, programs, np.flatnonzero(unseen), say, of_trees)
+        return scores
+
+    def _doubt(
+        self,
+        scores: Scores,
+        programs: Sequence[Program],
+        numbers: NDArray[np.int64],
+        say: NDArray[np.float64],
+        of_trees: Scores,
+    ) -> None:
+        """Scores of a device that none has learned: the committee has a say, and so has chance."""
+        chapter = self._chapters[int(say[:, numbers].sum(axis=1).argmax())]
+        programs = [programs[i] for i in numbers]
+        told = chapter.forest.told_apart(programs)
+        if not len(told):
+            return
+        scores[numbers] += (1.0 - _UNSEEN_SHARE) / 2 * (told.mean(axis=0) - of_trees[numbers])
+        for device in chapter.domains.devices(programs):
+            of_device = [programs[i] for i in device]
+            lists = [device[own] for own in chapter.domains.lists(of_device)]
+            noise = _doubt_of(told, lists)
+            for own in lists:
+                rows = numbers[own]
+                middle, spread = scores[rows].mean(), scores[rows].std()
+                drawn = np.array([_drawn(programs[i], self.seed) for i in own])
+                mixed = scores[rows] - middle + noise * spread * drawn
+                scores[rows] = middle + mixed / np.hypot(1.0, noise)
+
+    def save(self) -> bytes:
+        if not self._chapters:
+            raise ValueError("save before fit")
+        arrays: dict[str, NDArray[Any]] = {"net": np.frombuffer(self._net.save(), np.uint8)}
+        for number, chapter in enumerate(self._chapters):
+            arrays |= _in(f"chapter{number}", chapter.arrays())
+        if self._kept is not None:
+            arrays |= _in("kept", self._kept.arrays())
+        arrays |= _in("replay", self._replay.arrays())
+        settings = {
+            name: getattr(self, name)
+            for name in ("hidden", "epochs", "plasticity", "strength", "replay", "seed")
+        }
+        return dumps(arrays, {FORMAT: _FORMAT, "settings": json.dumps(settings)})
+
+    @classmethod
+    def load(cls, data: bytes) -> Self:
+        arrays, header = loads(data, _FORMAT)
+        try:
+            model = cls(**json.loads(header["settings"]))
+            model._net = AttentionModel.load(arrays["net"].tobytes())
+            columns = len(model._net.weights["mean"])
+            count = len({name.split("/")[0] for name in arrays if name.startswith("chapter")})
+            model._chapters = tuple(
+                _Chapter.of_arrays(_below(arrays, f"chapter{number}"), columns)
+                for number in range(count)
+            )
+            if not count:
+                raise ValueError("it has learned nothing")
+            model._kept = Plasticity.of_arrays(_below(arrays, "kept"))
+            model._replay = Sample.of_arrays(_below(arrays, "replay"))
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise ValueError(f"not a unified cost model: {error}") from error
+        return model
+
+
+_HEADS = 8
+#: Of the squared error beside the ranking loss: scores are labels too.
+_ERROR_WEIGHT = 1.0
+
+
+def _in(folder: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    return {f"{folder}/{name}": value for name, value in arrays.items()}
+
+
+def _below(arrays: Mapping[str, NDArray[Any]], folder: str) -> dict[str, NDArray[Any]]:
+    return {
+        name.removeprefix(f"{folder}/"): value
+        for name, value in arrays.items()
+        if name.startswith(f"{folder}/")
+    }
+
+
+def _best_share(held: Measured, of_net: Scores, of_trees: Scores) -> float:
+    """The network's share of a score that orders most pairs of the validation part."""
+    numbers = numbers_of(held.tasks)
+    ordered = [
+        pairs_ordered(held.labels, share * of_net + (1.0 - share) * of_trees, numbers)
+        for share in _SHARES
+    ]
+    return _SHARES[int(np.argmax(ordered))]
+
+
+def _doubt_of(told: NDArray[np.float64], lists: Sequence[NDArray[np.int64]]) -> float:
+    """How many times its spread the noise in a score has to be: of labels by members (members,
+    programs) and the programs of each task of a device. What the members see is how programs of a
+    task differ in the mean of all members."""
+    seen = differing = 0.0
+    for own in lists:
+        within = told[:, own] - told[:, own].mean(axis=1, keepdims=True)
+        seen += float((within.mean(axis=0) ** 2).sum())
+        differing += float(within.var(axis=0).sum())
+    if differing <= 0.0:
+        return 0.0
+    if seen <= 0.0:
+        return _MOST_NOISE
+    return min(_MOST_NOISE, float(_TRUSTED * np.sqrt(differing / seen)) ** _FALL)
+
+
+def _drawn(program: Program, seed: int) -> float:
+    """A normal number of a program, the same whenever it is asked for."""
+    key = blake2b(np.ascontiguousarray(program).tobytes(), digest_size=8, salt=bytes([seed % 256]))
+    return float(np.random.default_rng(int.from_bytes(key.digest(), "little")).normal())
