@@ -284,6 +284,20 @@ Trust = Annotated[
         help="Read files whose content is run as code by reading it: pickle in a .pt2 file.",
     ),
 ]
+Precision = Annotated[
+    str,
+    typer.Option(
+        metavar="float32|int8",
+        help="float32 is a network as it is; int8 quantises ONNX files and networks of the zoo.",
+    ),
+]
+Calibrate = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DATA",
+        help="Inputs to quantise an ONNX file with: a .npz or .npy file, or a folder of them.",
+    ),
+]
 Policy = Annotated[
     str,
     typer.Option(

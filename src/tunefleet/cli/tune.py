@@ -36,6 +36,8 @@ def tune(
     constant: options.Constant = None,
     whole: options.Whole = False,
     trust: options.Trust = False,
+    precision: options.Precision = "float32",
+    calibrate: options.Calibrate = None,
     trials: Annotated[
         int | None, _number("N", "Stop after N trials; 1000 when no budget is given.")
     ] = None,
@@ -142,6 +144,8 @@ def tune(
         "constants": options.by_constant(constant),
         "whole": whole,
         "trust": trust,
+        "precision": precision,
+        "calibrate": calibrate,
     }
     _tune(networks, context, importing | request, json, quiet=quiet)
 

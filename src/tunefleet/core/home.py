@@ -51,6 +51,11 @@ class Home:
         return self.root / "costmodels"
 
     @property
+    def quantized(self) -> Path:
+        """Networks that were quantised here, each in a folder named by what decides it."""
+        return self.root / "quantized"
+
+    @property
     def modules(self) -> Path:
         """Torch modules that were given from Python, exported."""
         return self.root / "modules"

@@ -138,7 +138,7 @@ class _Target:
 
     def spec(self, name: str) -> JobSpec:
         """A collection is another job than tuning the same network, whatever its settings."""
-        source = source_of(name, DEFAULT_IMPORT)
+        source = source_of(name, DEFAULT_IMPORT, self.context)
         budget = Budget(trials=self.per_task)  # of each task
         spec = job_spec(self.context, source, budget, self.settings)
         collected = digest(["collection", source.content, self.per_task])

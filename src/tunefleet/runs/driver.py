@@ -11,6 +11,7 @@ from tunefleet.core.events import JobOpened, Observer
 from tunefleet.core.home import Home
 from tunefleet.core.importing import ImportOptions, NetworkSource
 from tunefleet.core.job import Job, JobSpec, JobState
+from tunefleet.core.precision import FLOAT32, INT8
 from tunefleet.core.settings import TuneSettings
 from tunefleet.core.step import (
     DELIVERY,
@@ -24,7 +25,7 @@ from tunefleet.core.step import (
     StepResult,
     StepRun,
 )
-from tunefleet.errors import JobError, StepOrderError, TunefleetError
+from tunefleet.errors import InputError, JobError, StepOrderError, TunefleetError
 from tunefleet.runs.context import BenchmarkContext
 from tunefleet.runs.request import SearchRequest, job_spec
 from tunefleet.scheduler.values import JobEnd
@@ -39,14 +40,42 @@ Then = Callable[["Ending"], Sequence["Live"]]
 R = TypeVar("R", bound=StepResult)
 
 
-def source_of(spec: str | Path, options: ImportOptions) -> NetworkSource:
-    """A network before its import; raises InputError for one that is not there."""
+def source_of(
+    spec: str | Path,
+    options: ImportOptions,
+    context: BenchmarkContext,
+    precision: str = FLOAT32,
+    calibrate: str | Path | None = None,
+) -> NetworkSource:
+    """A network before its import, in a precision: in int8 it is an ONNX file below home, which is
+    made first, in a process of its own. Raises InputError for a network that is not there or cannot
+    be had so, SetupError where the quantiser is not installed."""
     from tunefleet.compiler.frontends.spec import is_zoo, network_digest, network_name
 
-    text = str(spec)
+    text = _in_precision(str(spec), context, precision, calibrate)
     # Found again from another folder, to be measured beside its artifact.
-    place = text if is_zoo(text) else str(Path(spec).resolve())
+    place = text if is_zoo(text) else str(Path(text).resolve())
     return NetworkSource(place, network_name(text), network_digest(text), options)
+
+
+def _in_precision(
+    text: str, context: BenchmarkContext, precision: str, calibrate: str | Path | None
+) -> str:
+    from tunefleet.compiler.frontends.spec import in_floats, precision_of
+    from tunefleet.compiler.quantize import quantized_file
+    from tunefleet.workers.apart import call_apart
+
+    wanted = precision_of(text, precision)
+    if wanted == FLOAT32:
+        if calibrate is not None:
+            raise InputError(
+                f"there is nothing to calibrate in {FLOAT32}", cure=f"add --precision {INT8}"
+            )
+        return text
+    data = None if calibrate is None else Path(calibrate).resolve()
+    folder = context.created(Home(context.home).quantized)
+    plain = in_floats(text)
+    return str(call_apart(f"quantising {plain}", quantized_file, plain, data, folder))
 
 
 def preparation_of(context: BenchmarkContext, source: NetworkSource) -> Preparation:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from tunefleet.core.events import Event, Observer
 from tunefleet.core.home import Home
 from tunefleet.core.importing import ImportOptions
+from tunefleet.core.precision import FLOAT32
 from tunefleet.core.settings import TuneSettings
 from tunefleet.core.step import StepKind
 from tunefleet.errors import StepOrderError
@@ -104,6 +105,8 @@ class Session:
         constants: Mapping[str, float | Sequence[float]] | None = None,
         whole: bool = False,
         trust: bool = False,
+        precision: str = FLOAT32,
+        calibrate: str | Path | None = None,
     ) -> Self:
         """Import a network, check it against its source framework, split it into tasks.
 
@@ -111,7 +114,9 @@ class Session:
         a dimension make one module for all of them. `constants` are inputs that always have these
         values: the network is tuned without them. `whole`: refuse a network of which a part
         would stay in its source framework. `trust`: run code that its file may hold, where reading
-        it needs that (docs/security.md).
+        it needs that (docs/security.md). `precision` is float32 for a network as it is, or int8 for
+        an ONNX file or a network of the zoo that is quantised first, with the inputs that
+        `calibrate` names: a .npz or .npy file, or a folder of them.
 
         A torch module in eval mode is exported with its `example_inputs`, a tuple of tensors, or a
         dictionary of them by name; `dynamic` names its free axes, such as {"x": {0: "batch"}}. Its
@@ -128,7 +133,7 @@ class Session:
             self._module.close()
         self._built = self._saved = False
         self._result = self._artifact = self._module = None
-        source = source_of(file, options)
+        source = source_of(file, options, self.context, precision, calibrate)
         self._course = Course(self._place(), self.context, source, self._observer)
         self._run(self._course.preparing)
         return self

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tunefleet.core.events import JobEnded, Observer, Prepared
-from tunefleet.core.importing import ImportOptions
+from tunefleet.core.importing import ImportOptions, NetworkSource
+from tunefleet.core.precision import FLOAT32
 from tunefleet.errors import InputError, JobError, TunefleetError
 from tunefleet.runs.context import BenchmarkContext
 from tunefleet.runs.driver import Course, fleet_of, source_of
@@ -52,6 +54,8 @@ def tune(
     constants: Mapping[str, float | Sequence[float]] | None = None,
     whole: bool = False,
     trust: bool = False,
+    precision: str = FLOAT32,
+    calibrate: str | Path | None = None,
     **request: Any,
 ) -> list[Tuned]:
     """Tune networks at once under a policy: sequential, synchronous, interleaved, predictive.
@@ -60,10 +64,10 @@ def tune(
     Each is a job of its own with the budget and settings of `search_request` (`trials`,
     `minutes`, ...) and a run of its own in the home of `context`. `priorities` and `deadlines_s`
     are by network, higher goes first and seconds from now; only the predictive policy minds them.
-    `shapes`, `dims` and `constants` fix what all of them leave free, `whole` and `trust` are as in
-    `Session.from_network`. `observer(i)` is told what happens to the i-th network. Called again
-    after an interruption, all jobs go on, also those that were delivered by then: a job ends when
-    `tell` has been given the outcomes.
+    `shapes`, `dims` and `constants` fix what all of them leave free; these, `whole`, `trust`,
+    `precision` and `calibrate` are as in `Session.from_network`. `observer(i)` is told what happens
+    to the i-th network. Called again after an interruption, all jobs go on, also those that were
+    delivered by then: a job ends when `tell` has been given the outcomes.
     """
     from tunefleet.fleet.local import Wanted
 
@@ -74,12 +78,13 @@ def tune(
     asked = search_request(**request)
     options = ImportOptions(shape_request(shapes, dims, constants), whole, trust)
     base = context or BenchmarkContext()
+    find = partial(source_of, options=options, precision=precision, calibrate=calibrate)
     fleet = fleet_of(base, asked.settings)
     runs = []
     for index, name in enumerate(names):
         wanted = Wanted((priorities or {}).get(name, 0), (deadlines_s or {}).get(name), look_ahead)
         run_context = base.another() if len(names) > 1 else base
-        runs.append(_Run(name, fleet, run_context, observer(index), asked, options, wanted))
+        runs.append(_Run(name, fleet, run_context, observer(index), asked, find, wanted))
     try:
         shell = fleet.shell(policy)
         for run in runs:
@@ -107,7 +112,7 @@ class _Run:
         context: BenchmarkContext,
         observer: Observer,
         request: SearchRequest,
-        options: ImportOptions,
+        find: Callable[..., NetworkSource],
         wanted: Wanted,
     ) -> None:
         self._name = name
@@ -115,7 +120,7 @@ class _Run:
         self._context = context
         self._observer = observer
         self._request = request
-        self._options = options
+        self._find = find
         self._wanted = wanted
         self._course: Course | None = None
         self._result: dict[str, Any] | None = None
@@ -123,7 +128,7 @@ class _Run:
 
     def begin(self) -> Sequence[Live]:
         try:
-            source = source_of(self._name, self._options)
+            source = self._find(self._name, context=self._context)
             self._course = Course(self._fleet, self._context, source, self._observer)
             self._course.open_job(self._request)
             return self._course.preparing(self._prepared)

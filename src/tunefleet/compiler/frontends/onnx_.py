@@ -249,6 +249,7 @@ def _load(path: Path, request: ImportRequest, what: str) -> ImportedNetwork:
     from tunefleet.compiler.frontends.onnx_shapes import fix_shapes, with_shapes
     from tunefleet.compiler.frontends.onnx_types import NOTHING_KNOWN
     from tunefleet.compiler.frontends.relax_ import tidy
+    from tunefleet.compiler.quantize.files import precision_of
 
     file, notes = without_maps(read_file(path))
     check_operators(sum(1 for _ in all_nodes(file.model.graph)), what)
@@ -289,7 +290,13 @@ def _load(path: Path, request: ImportRequest, what: str) -> ImportedNetwork:
         outputs,
         constants=request.shapes.constants,
     )
-    notes = (*notes, *fixed.notes, *([file.restamped] if file.restamped else []))
+    quantised = precision_of({p.key: p.value for p in file.model.metadata_props})
+    notes = (
+        *notes,
+        *([str(quantised)] if quantised else []),
+        *fixed.notes,
+        *([file.restamped] if file.restamped else []),
+    )
     return ImportedNetwork(info, tidy(built.mod), reference, inputs, built.segments, notes)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
+from tunefleet.core.precision import FLOAT32, PRECISIONS
 from tunefleet.errors import InputError
 from tunefleet.system.files import check_archive, check_regular
 from tunefleet.system.parsing import parsed
@@ -55,6 +56,22 @@ def is_huggingface(spec: str | os.PathLike[str]) -> bool:
 def zoo_spec(spec: str | os.PathLike[str]) -> ZooSpec:
     """The specification behind ``zoo:...``; raises InputError."""
     return parse_zoo(os.fspath(spec))
+
+
+def precision_of(spec: str, precision: str) -> str:
+    """In what numbers a network is to be: as it is named, else `precision`. Raises InputError for
+    a precision that is not known."""
+    if precision not in PRECISIONS:
+        raise InputError(
+            f"there is no precision {shown(precision)}", cure=f"write {' or '.join(PRECISIONS)}"
+        )
+    named = zoo_spec(spec).precision if is_zoo(spec) else FLOAT32
+    return precision if named == FLOAT32 else named
+
+
+def in_floats(spec: str) -> str:
+    """What a network that is named with a precision is made of."""
+    return str(zoo_spec(spec).in_floats) if is_zoo(spec) else spec
 
 
 def source_path(spec: str | os.PathLike[str]) -> Path:

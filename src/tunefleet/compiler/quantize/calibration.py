@@ -103,7 +103,8 @@ def _named(path: Path, inputs: Sequence[Input]) -> dict[str, Array]:
     missing = [each.name for each in inputs if each.name not in arrays]
     if missing:
         raise InputError(
-            f"{shown(path)} lacks {listed(missing)}, it holds {listed(sorted(arrays)) or 'nothing'}",
+            f"{shown(path)} lacks {listed(missing)}, it holds "
+            f"{listed(sorted(arrays)) or 'nothing'}",
             cure="give the inputs by the names that the network has for them",
         )
     return arrays

@@ -14,6 +14,7 @@ import msgspec
 
 from tunefleet.compiler.frontends.spec import (
     ONNX_SUFFIX,
+    in_floats,
     is_zoo,
     network_digest,
     network_name,
@@ -98,13 +99,8 @@ def _require(what: str) -> None:
         )
 
 
-def _plain(spec: str) -> str:
-    """A network of the zoo in floats."""
-    return str(zoo_spec(spec).in_floats) if is_zoo(spec) else spec
-
-
 def _name(spec: str) -> str:
-    return f"{network_name(_plain(spec))}-{INT8}"
+    return f"{network_name(in_floats(spec))}-{INT8}"
 
 
 def _key(spec: str, data: Path | None) -> str:
@@ -112,7 +108,7 @@ def _key(spec: str, data: Path | None) -> str:
 
     calibration = f"{_DRAWS} draws" if data is None else content_of(data)
     quantizer = metadata.version("onnxruntime")
-    return digest([network_digest(_plain(spec)), INT8, calibration, quantizer, RECIPE])
+    return digest([network_digest(in_floats(spec)), INT8, calibration, quantizer, RECIPE])
 
 
 def _make(spec: str, data: Path | None, file: Path, what: str) -> None:

@@ -43,7 +43,7 @@ def inputs_of(model: onnx.ModelProto) -> list[Input]:
 
 
 def check_floats(model: onnx.ModelProto, what: str) -> None:
-    """Raises InputError for a network that cannot be quantised: one that is, or of old operators."""
+    """Raises InputError for a network that cannot be quantised: it is, or is of old operators."""
     operators = {node.op_type for node in model.graph.node}
     quantized = sorted(
         name

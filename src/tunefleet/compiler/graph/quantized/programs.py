@@ -25,8 +25,8 @@ def with_programs(mod: Any) -> Any:
 
     A convolution of integers pads its borders, which were an operator before it, and its channels
     in a block of its own: a pad that is an operator would be a program of its own, and write a copy
-    of the tensor. So does a product of matrices with constant weights. A product by a scale and a sum
-    are one instruction with one rounding, whichever schedule they get.
+    of the tensor. So does a product of matrices with constant weights. A product by a scale and a
+    sum are one instruction with one rounding, whichever schedule they get.
     """
     mutator = _Written(mod)
     function = mutator.visit_expr(mod["main"])
