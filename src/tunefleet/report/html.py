@@ -220,6 +220,7 @@ def _conditions(result: Result) -> str:
         ("stopped", _stopped(result)),
         ("reused", _reused(result)),
         ("difference", _difference(result)),
+        ("noted", "; ".join(map(str, result.get("notes") or []))),
         ("outside", "; ".join(line.strip() for line in outside_lines(result.get("outside")))),
     ]
     return section("Conditions", pairs((n, v) for n, v in rows if v))

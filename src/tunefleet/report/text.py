@@ -64,6 +64,7 @@ def summary_table(result: Result) -> Table:
         rows += _failure_rows(result)
     if result.get("wall_s") is not None:
         rows.append(("wall time", format_seconds(result["wall_s"])))
+    rows += [("noted", str(note)) for note in result.get("notes") or ()]
     for line in outside_lines(result.get("outside")):
         rows.append(("outside" if not line.startswith(" ") else "", line.strip()))
     return pairs(rows)

@@ -96,6 +96,7 @@ def build_result(place: Workplace, delivery: Delivery) -> dict[str, Any]:
         "tuned_ms": None,
         "speedup": None,
         "baselines": [],
+        "notes": _notes(steps),
         "warnings": list(checked.caveats),
         "outside": outside(imported.segments, imported.flops, kernels),
         "artifact": str(artifact) if artifact else None,
@@ -125,6 +126,12 @@ def build_result(place: Workplace, delivery: Delivery) -> dict[str, Any]:
 def _result(steps: Mapping[StepKind, StepRun], kind: StepKind, expected: type[R]) -> R | None:
     run = steps.get(kind)
     return run.result if run is not None and isinstance(run.result, expected) else None
+
+
+def _notes(steps: Mapping[StepKind, StepRun]) -> list[str]:
+    """What the import said of the network: what was changed in it, and what that lost."""
+    run = steps.get(StepKind.IMPORT)
+    return [remark.text for remark in run.remarks if not remark.warning] if run else []
 
 
 def _told_step(run: StepRun) -> dict[str, Any]:
