@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from tests.compiler.onnx_nodes import check, random
@@ -31,7 +33,7 @@ def test_fused_matmul(attrs):
 
 
 def test_fused_matmul_with_transposed_batches():
-    attrs = {"transBatchA": 1, "transBatchB": 1, "transB": 1}
+    attrs: dict[str, Any] = {"transBatchA": 1, "transBatchB": 1, "transB": 1}
     check("FusedMatMul", [random(4, 2, 5), random(6, 2, 5)], domain=MS, **attrs)
 
 

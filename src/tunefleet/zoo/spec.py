@@ -46,7 +46,7 @@ class ZooSpec:
     @property
     def complete(self) -> str:
         """The specification with its defaults written out: what a digest is made from."""
-        return f"{PREFIX}{self.name}?{_query(dict(self.params) | self._precision())}"
+        return f"{PREFIX}{self.name}?{_query({**dict(self.params), **self._precision()})}"
 
     @property
     def in_floats(self) -> ZooSpec:

@@ -114,11 +114,12 @@ def _arrays(path: Path) -> Iterator[tuple[str, Array]]:
     check_regular(path)
     check_archive(path)
     try:
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            yield "", loaded
-            return
-        with loaded:
+        # Opened here: of a file that it cannot read NumPy leaves it open.
+        with path.open("rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                yield "", loaded
+                return
             for name in loaded.files:
                 yield name, loaded[name]
     except (*ARCHIVE_ERRORS, SyntaxError) as error:  # NumPy reads the header as Python source

@@ -73,11 +73,11 @@ def description(intrinsic: Intrinsic) -> Any:
     lanes, depth = intrinsic.lanes, intrinsic.depth
     data, weight, accumulator = intrinsic.data, intrinsic.weight, intrinsic.accumulator
 
-    @T.prim_func(s_tir=True)
+    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
     def of(
-        A: T.Buffer((depth,), stored(data), offset_factor=1),
-        B: T.Buffer((lanes, depth), stored(weight), offset_factor=1),
-        C: T.Buffer((lanes,), accumulator, offset_factor=1),
+        A: T.Buffer((depth,), stored(data), offset_factor=1),  # type: ignore[valid-type]
+        B: T.Buffer((lanes, depth), stored(weight), offset_factor=1),  # type: ignore[valid-type]
+        C: T.Buffer((lanes,), accumulator, offset_factor=1),  # type: ignore[valid-type]
     ) -> None:
         with T.sblock("root"):
             T.reads(C[0:lanes], A[0:depth], B[0:lanes, 0:depth])

@@ -28,11 +28,11 @@ def _made(intrinsic: Intrinsic, update: Callable[[Any, Any, Any], Any]) -> Any:
     data, weight = stored(intrinsic.data), stored(intrinsic.weight)
     accumulator = intrinsic.accumulator
 
-    @T.prim_func(s_tir=True)
+    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
     def code(
-        A: T.Buffer((depth,), data, offset_factor=1),
-        B: T.Buffer((lanes, depth), weight, offset_factor=1),
-        C: T.Buffer((lanes,), accumulator, offset_factor=1),
+        A: T.Buffer((depth,), data, offset_factor=1),  # type: ignore[valid-type]
+        B: T.Buffer((lanes, depth), weight, offset_factor=1),  # type: ignore[valid-type]
+        C: T.Buffer((lanes,), accumulator, offset_factor=1),  # type: ignore[valid-type]
     ) -> None:
         with T.sblock("root"):
             T.reads(C[0:lanes], A[0:depth], B[0:lanes, 0:depth])

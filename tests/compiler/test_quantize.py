@@ -1,0 +1,163 @@
+"""Networks in floats become networks of quantised tensors, with what that loses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+from typer.testing import CliRunner  # noqa: E402
+
+from tunefleet.cli.app import app  # noqa: E402
+from tunefleet.compiler.frontends.spec import precision_of as wanted_precision  # noqa: E402
+from tunefleet.compiler.quantize import quantized_file  # noqa: E402
+from tunefleet.compiler.quantize.calibration import Input, samples_of  # noqa: E402
+from tunefleet.compiler.quantize.files import METADATA, precision_of  # noqa: E402
+from tunefleet.compiler.quantize.recipe import output_loss  # noqa: E402
+from tunefleet.core.precision import FLOAT32, INT8, OutputLoss, Precision  # noqa: E402
+from tunefleet.errors import InputError  # noqa: E402
+
+IMAGE = Input("x", (1, 3, 8, 8), "float32")
+
+
+def _network(path: Path, opset: int = 17, operator: str = "Conv") -> Path:
+    weight = np.random.default_rng(0).standard_normal((4, 3, 3, 3)).astype("float32")
+    helper = onnx.helper
+    inputs = ["x", "w"] if operator == "Conv" else ["x"]
+    nodes = [
+        helper.make_node(operator, inputs, ["y"]),
+        helper.make_node("Relu", ["y"], ["z"]),
+        helper.make_node("GlobalAveragePool", ["z"], ["p"]),
+        helper.make_node("Flatten", ["p"], ["scores"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 3, 8, 8])],
+        [helper.make_tensor_value_info("scores", onnx.TensorProto.FLOAT, [1, None])],
+        [onnx.numpy_helper.from_array(weight, "w")] if operator == "Conv" else [],
+    )
+    opsets = [helper.make_opsetid("", opset)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    return path
+
+
+def _data(path: Path, count: int = 3, seed: int = 0) -> Path:
+    numbers = np.random.default_rng(seed).standard_normal((count, 1, 3, 8, 8))
+    np.savez(path, x=numbers.astype("float32"))
+    return path
+
+
+def test_a_file_is_made_once_and_says_what_it_lost(tmp_path: Path) -> None:
+    network, data = _network(tmp_path / "net.onnx"), _data(tmp_path / "data.npz")
+    file = quantized_file(str(network), data, tmp_path / "made")
+    made = file.stat().st_mtime_ns
+    assert quantized_file(str(network), data, tmp_path / "made") == file
+    assert file.stat().st_mtime_ns == made
+    assert file.name == "net-int8.onnx"
+    model = onnx.load(file)
+    assert "QuantizeLinear" in {node.op_type for node in model.graph.node}
+    told = precision_of({p.key: p.value for p in model.metadata_props})
+    assert told is not None
+    assert (told.name, told.samples) == (INT8, 3)
+    assert 0 < told.losses[0].relative_error < 0.2
+    other = _data(tmp_path / "other.npz", seed=1)
+    assert quantized_file(str(network), other, tmp_path / "made") != file
+
+
+def test_networks_of_old_operators_are_brought_to_newer_ones(tmp_path: Path) -> None:
+    network, data = _network(tmp_path / "net.onnx", opset=11), _data(tmp_path / "data.npz")
+    file = quantized_file(str(network), data, tmp_path / "made")
+    assert next(o.version for o in onnx.load(file).opset_import if o.domain == "") >= 13
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({"y": np.zeros((1, 3, 8, 8), "float32")}, "lacks x, it holds y"),
+        ({"x": np.zeros((1, 3, 8, 9), "float32")}, "is not what the network takes"),
+        ({"x": np.zeros((1, 3, 8, 8), "complex64")}, "is not what the network takes"),
+        ({}, "lacks x, it holds nothing"),
+    ],
+)
+def test_calibration_data_that_does_not_fit(tmp_path: Path, arrays: dict, words: str) -> None:
+    np.savez(tmp_path / "data.npz", **arrays)
+    with pytest.raises(InputError, match=words):
+        samples_of(tmp_path / "data.npz", [IMAGE])
+
+
+def test_calibration_data_that_is_none(tmp_path: Path) -> None:
+    (tmp_path / "broken.npz").write_bytes(b"PK\x03\x04 broken")
+    (tmp_path / "text.npy").write_text("no array")
+    (tmp_path / "empty").mkdir()
+    for name in ("broken.npz", "text.npy", "empty", "absent.npz", "data.csv"):
+        with pytest.raises(InputError):
+            samples_of(tmp_path / name, [IMAGE])
+
+
+def test_samples_lie_along_a_further_axis_or_the_batch(tmp_path: Path) -> None:
+    image = np.arange(2 * 3 * 8 * 8, dtype="float32").reshape(2, 1, 3, 8, 8)
+    np.save(tmp_path / "a.npy", image)
+    np.save(tmp_path / "b.npy", image[0])
+    samples = samples_of(tmp_path, [IMAGE])
+    assert [sample["x"].shape for sample in samples] == [(1, 3, 8, 8)] * 3
+    np.testing.assert_array_equal(samples[1]["x"], image[1])
+    two = [IMAGE, Input("mask", (1,), "float32")]
+    with pytest.raises(InputError, match="holds one array"):
+        samples_of(tmp_path / "a.npy", two)
+    np.savez(tmp_path / "uneven.npz", x=image, mask=np.zeros((3, 1), "float32"))
+    with pytest.raises(InputError, match="2 of x, 3 of mask"):
+        samples_of(tmp_path / "uneven.npz", two)
+
+
+def test_what_cannot_be_quantised_is_refused(tmp_path: Path) -> None:
+    data = _data(tmp_path / "data.npz")
+    network = _network(tmp_path / "net.onnx")
+    with pytest.raises(InputError, match="--calibrate"):
+        quantized_file(str(network), None, tmp_path / "made")
+    done = quantized_file(str(network), data, tmp_path / "made")
+    with pytest.raises(InputError, match="quantised already"):
+        quantized_file(str(done), data, tmp_path / "made")
+    plain = _network(tmp_path / "plain.onnx", operator="Relu")
+    with pytest.raises(InputError, match="no convolution and no matrix product"):
+        quantized_file(str(plain), data, tmp_path / "made")
+    (tmp_path / "net.pt2").write_bytes(b"something")
+    with pytest.raises(InputError, match="is made of ONNX files"):
+        quantized_file(str(tmp_path / "net.pt2"), data, tmp_path / "made")
+
+
+def test_how_a_loss_is_told() -> None:
+    before, after = np.array([[1.0, 3.0]]), np.array([[2.0, 1.0]])
+    loss = output_loss("scores", [(before, before), (before, after)])
+    assert loss.top1 == 0.5
+    assert loss.relative_error == pytest.approx(np.sqrt(5 / 4) / np.sqrt(5))
+    image = np.zeros((1, 3, 8, 8))
+    assert output_loss("image", [(image, image)]) == OutputLoss("image", 0.0)
+    told = str(Precision(INT8, "a quantiser", 2, (loss,)))
+    assert "scores by 50.0%, the same class in 50.0%" in told
+    for properties in ({}, {METADATA: "no JSON"}, {METADATA: "[1]"}):
+        assert precision_of(properties) is None
+
+
+def test_a_precision_is_named_or_asked_for() -> None:
+    assert wanted_precision("zoo:tiny_cnn", FLOAT32) == FLOAT32
+    assert wanted_precision("zoo:tiny_cnn", INT8) == INT8
+    assert wanted_precision("zoo:tiny_cnn?precision=int8", FLOAT32) == INT8
+    with pytest.raises(InputError, match="float32 or int8"):
+        wanted_precision("net.onnx", "int9")
+
+
+@pytest.mark.tvm
+def test_a_network_is_tuned_in_int8(tmp_path: Path) -> None:
+    network, data = _network(tmp_path / "net.onnx"), _data(tmp_path / "data.npz")
+    command = ["tune", str(network), "--home", str(tmp_path / "home"), "--trials", "4", "--quiet"]
+    done = CliRunner().invoke(app, [*command, "--precision", INT8, "--calibrate", str(data)])
+    assert done.exit_code == 0, done.output
+    assert "int8 by ONNX Runtime" in " ".join(done.output.split())
+    refused = CliRunner().invoke(app, [*command, "--calibrate", str(data)])
+    assert isinstance(refused.exception, InputError)
+    assert "nothing to calibrate" in str(refused.exception)

@@ -1,0 +1,206 @@
+"""Products by tensor intrinsics: every program gives the very sums, whatever it is tiled like."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.tvm
+
+from tunefleet.compiler.code.build import build_candidate, build_checked  # noqa: E402
+from tunefleet.compiler.graph.quantized.padding import convolution, matmul, padded_weight  # noqa: E402
+from tunefleet.compiler.space.intrinsics import (  # noqa: E402
+    BFLOAT16,
+    INTRINSICS,
+    intrinsic_named,
+    intrinsics_of,
+    stored,
+    widened,
+)
+from tunefleet.compiler.space.opening import task_space  # noqa: E402
+from tunefleet.compiler.space.products import product_of  # noqa: E402
+from tunefleet.compiler.space.tensorised import CpuTensorised  # noqa: E402
+from tunefleet.compiler.toolchain import load_tvm  # noqa: E402
+from tunefleet.compiler.toolchain.host import codegen_features, native_target  # noqa: E402
+from tunefleet.core.target import CpuTarget  # noqa: E402
+
+tvm = load_tvm()
+te = tvm.te
+
+#: Processors that LLVM knows, one with each intrinsic.
+WITH = {"vnni": "znver4", "bf16": "znver4", "avx512": "skylake-avx512", "avx2": "haswell"}
+
+
+def _program(outputs, weight=1):
+    function = te.create_prim_func(outputs).with_attr("tirx.noalias", True)
+    function = function.with_attr("layout_free_buffers", [weight])
+    return tvm.ir.save_json(tvm.IRModule({"main": function.with_attr("global_symbol", "main")}))
+
+
+def _product(rows, columns, depth, intrinsic):
+    data, weight, sums = intrinsic.data, intrinsic.weight, intrinsic.accumulator
+    a = te.placeholder((rows, depth), stored(data), "A")
+    b = te.placeholder((depth, columns), stored(weight), "B")
+    k = te.reduce_axis((0, depth), "k")
+
+    def cell(i, j):
+        return te.sum(widened(a[i, k], data, sums) * widened(b[k, j], weight, sums), axis=k)
+
+    product = te.compute((rows, columns), cell, name="product")
+    done = te.compute((rows, columns), lambda i, j: product[i, j] + tvm.tirx.const(1, sums))
+    return _program([a, b, done])
+
+
+def _numbers(shape, dtype, seed):
+    generator = np.random.default_rng(seed)
+    if dtype == BFLOAT16:  # whole numbers, whose sums float32 holds
+        return (generator.integers(-8, 9, shape).astype("float32").view("uint32") >> 16).astype(
+            "uint16"
+        )
+    limits = np.iinfo(dtype)
+    return generator.integers(limits.min, limits.max, shape, dtype, endpoint=True)
+
+
+def _values(array, dtype):
+    if dtype == BFLOAT16:
+        return (array.astype("uint32") << 16).view("float32").astype("int64")
+    return array.astype("int64")
+
+
+def _tensorised(space, count, seed=0):
+    population = space.decisions.sample(4 * count, np.random.default_rng(seed))
+    family = CpuTensorised()
+    return [t for t in space.decisions.traces(population) if family.made(t)][:count]
+
+
+def _run(program, target, trace, arrays, tmp_path):
+    built = build_checked(program, target, "x", trace, str(tmp_path))
+    shape, dtype = built.args[-1]
+    result = tvm.runtime.tensor(np.zeros(shape, dtype))
+    tensors = [tvm.runtime.tensor(array) for array in arrays]
+    tvm.runtime.load_module(built.path)["main"](*tensors, result)
+    return result.numpy()
+
+
+@pytest.mark.parametrize("intrinsic", INTRINSICS, ids=lambda i: i.name)
+def test_products_are_exact(intrinsic, tmp_path):
+    here = native_target(1)
+    if not intrinsic.features <= set(codegen_features(here)):
+        pytest.skip(f"this processor has not all of {', '.join(intrinsic.features)}")
+    # The features of the intrinsic alone: of wider ones the search would take the widest.
+    target = CpuTarget(WITH[intrinsic.name.partition(".")[0]], 1)
+    columns = 3 * intrinsic.lanes
+    program = _product(12, columns, 16, intrinsic)
+    traces = _tensorised(task_space(program, target), 3)
+    assert traces
+    assert all(intrinsic.trace_name in trace for trace in traces)
+    a = _numbers((12, 16), intrinsic.data, 0)
+    b = _numbers((16, columns), intrinsic.weight, 1)
+    expected = _values(a, intrinsic.data) @ _values(b, intrinsic.weight) + 1
+    for trace in traces:
+        np.testing.assert_array_equal(_run(program, target, trace, [a, b], tmp_path), expected)
+
+
+@pytest.mark.parametrize("intrinsic", INTRINSICS, ids=lambda i: i.name)
+def test_every_intrinsic_compiles_wherever_it_is_built(intrinsic, tmp_path):
+    target = CpuTarget(WITH[intrinsic.name.partition(".")[0]], 1)
+    program = _product(4, intrinsic.lanes, 8, intrinsic)
+    (trace,) = _tensorised(task_space(program, target), 1)
+    built = build_candidate(program, target, "x", trace, str(tmp_path))
+    lanes, depth = intrinsic.lanes, intrinsic.depth
+    assert built.args[1] == ((1, 8 // depth, lanes, depth), stored(intrinsic.weight))
+
+
+def _native(data="uint8"):
+    fitting = [i for i in intrinsics_of(native_target(1)) if i.data == data]
+    if not fitting:
+        pytest.skip("this processor has no intrinsic of such products")
+    return fitting[0]
+
+
+@pytest.mark.parametrize(("inputs", "outputs", "stride"), [(8, 16, 1), (3, 24, 2), (4, 21, 1)])
+def test_convolutions_are_exact_and_pad_their_channels(inputs, outputs, stride, tmp_path):
+    _native()
+
+    class Attributes:
+        groups, strides, dilation = 1, [stride, stride], [1, 1]
+
+    weight = _numbers((3, 3, inputs, outputs), "int8", 1)
+    padded = padded_weight(weight)
+    data = te.placeholder((1, 9, 9, inputs), "uint8", "data")
+    kernel = te.placeholder(padded.shape, "int8", "weight")
+    widths = [0, 0, 1, 1, 1, 1, 0, padded.shape[2] - inputs]
+    sums = convolution(data, kernel, widths, 5, outputs, Attributes)
+    done = te.compute(sums.shape, lambda *i: sums(*i) * 2, name="done")
+    program = _program([data, kernel, done])
+    target = native_target(1)
+    x = _numbers((1, 9, 9, inputs), "uint8", 0)
+    bordered = np.pad(x.astype("int64"), [(0, 0), (1, 1), (1, 1), (0, 0)], constant_values=5)
+    windows = np.lib.stride_tricks.sliding_window_view(bordered, (3, 3), (1, 2))
+    windows = windows[:, ::stride, ::stride]
+    expected = np.einsum("nyxcij,ijco->nyxo", windows, weight.astype("int64")) * 2
+    traces = _tensorised(task_space(program, target), 3)
+    assert traces
+    for trace in traces:
+        actual = _run(program, target, trace, [x, padded], tmp_path)
+        np.testing.assert_array_equal(actual, expected)
+
+
+def test_a_product_pads_its_depth_and_columns(tmp_path):
+    _native()
+    weight = _numbers((30, 21), "int8", 1)
+    padded = padded_weight(weight)
+    data = te.placeholder((5, 30), "uint8", "data")
+    kernel = te.placeholder(padded.shape, "int8", "weight")
+    program = _program([data, kernel, matmul(data, kernel, 21)])
+    x = _numbers((5, 30), "uint8", 0)
+    target = native_target(1)
+    for trace in _tensorised(task_space(program, target), 2):
+        actual = _run(program, target, trace, [x, padded], tmp_path)
+        np.testing.assert_array_equal(actual, x.astype("int64") @ weight.astype("int64"))
+
+
+def test_weights_that_are_no_constants_are_packed_when_it_runs(tmp_path):
+    intrinsic = _native()
+    program = _product(8, 2 * intrinsic.lanes, 16, intrinsic)
+    function = tvm.ir.load_json(program)["main"].without_attr("layout_free_buffers")
+    program = tvm.ir.save_json(tvm.IRModule({"main": function}))
+    target = native_target(1)
+    a = _numbers((8, 16), intrinsic.data, 0)
+    b = _numbers((16, 2 * intrinsic.lanes), "int8", 1)
+    (trace,) = _tensorised(task_space(program, target), 1)
+    built = build_candidate(program, target, "x", trace, str(tmp_path))
+    assert built.args[1][0] == b.shape
+    actual = _run(program, target, trace, [a, b], tmp_path)
+    np.testing.assert_array_equal(actual, a.astype("int64") @ b.astype("int64") + 1)
+
+
+def test_sums_stay_in_registers():
+    intrinsic = _native()
+    space = task_space(_product(64, 16 * intrinsic.lanes, 64, intrinsic), native_target(1))
+    for sketch in space.decisions.sketches[:2]:
+        picks = sketch.sample(64, np.random.default_rng(0))
+        rows, columns, _ = sketch.values(picks)
+        assert (rows[:, 2] * columns[:, 2] + columns[:, 2] < intrinsic.registers).all()
+
+
+def test_both_forms_stand_side_by_side():
+    intrinsic = _native()
+    space = task_space(_product(64, 4 * intrinsic.lanes, 64, intrinsic), native_target(1))
+    named = [json.dumps(s.instructions) for s in space.decisions.sketches]
+    tensorised = [intrinsic.trace_name in text for text in named]
+    assert any(tensorised)
+    assert not all(tensorised)
+    assert intrinsic_named(intrinsic.trace_name) is intrinsic
+
+
+def test_what_is_no_product_has_no_such_program():
+    a = te.placeholder((8, 16), "float32", "A")
+    total = te.reduce_axis((0, 16), "k")
+    sums = te.compute((8,), lambda i: te.sum(a[i, total], axis=total))
+    twice = te.compute((8, 16), lambda i, j: a[i, j] + a[i, j])
+    for output in (sums, twice):
+        module = tvm.ir.load_json(_program([a, output], weight=0))
+        assert product_of(module["main"], tvm.s_tir.Schedule(module)) is None
