@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -84,7 +85,9 @@ def test_networks_of_old_operators_are_brought_to_newer_ones(tmp_path: Path) -> 
         ({}, "lacks x, it holds nothing"),
     ],
 )
-def test_calibration_data_that_does_not_fit(tmp_path: Path, arrays: dict, words: str) -> None:
+def test_calibration_data_that_does_not_fit(
+    tmp_path: Path, arrays: dict[str, Any], words: str
+) -> None:
     np.savez(tmp_path / "data.npz", **arrays)
     with pytest.raises(InputError, match=words):
         samples_of(tmp_path / "data.npz", [IMAGE])

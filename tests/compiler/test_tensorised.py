@@ -25,6 +25,7 @@ from tunefleet.compiler.space.tensorised import CpuTensorised  # noqa: E402
 from tunefleet.compiler.toolchain import load_tvm  # noqa: E402
 from tunefleet.compiler.toolchain.host import codegen_features, native_target  # noqa: E402
 from tunefleet.core.target import CpuTarget  # noqa: E402
+from tunefleet.core.trial import Built  # noqa: E402
 
 tvm = load_tvm()
 te = tvm.te
@@ -77,6 +78,7 @@ def _tensorised(space, count, seed=0):
 
 def _run(program, target, trace, arrays, tmp_path):
     built = build_checked(program, target, "x", trace, str(tmp_path))
+    assert isinstance(built, Built)
     shape, dtype = built.args[-1]
     result = tvm.runtime.tensor(np.zeros(shape, dtype))
     tensors = [tvm.runtime.tensor(array) for array in arrays]
@@ -109,6 +111,7 @@ def test_every_intrinsic_compiles_wherever_it_is_built(intrinsic, tmp_path):
     program = _product(4, intrinsic.lanes, 8, intrinsic)
     (trace,) = _tensorised(task_space(program, target), 1)
     built = build_candidate(program, target, "x", trace, str(tmp_path))
+    assert isinstance(built, Built)
     lanes, depth = intrinsic.lanes, intrinsic.depth
     assert built.args[1] == ((1, 8 // depth, lanes, depth), stored(intrinsic.weight))
 
@@ -138,7 +141,11 @@ def test_convolutions_are_exact_and_pad_their_channels(inputs, outputs, stride, 
     target = native_target(1)
     x = _numbers((1, 9, 9, inputs), "uint8", 0)
     bordered = np.pad(x.astype("int64"), [(0, 0), (1, 1), (1, 1), (0, 0)], constant_values=5)
-    windows = np.lib.stride_tricks.sliding_window_view(bordered, (3, 3), (1, 2))
+    windows: np.ndarray = np.lib.stride_tricks.sliding_window_view(
+        bordered,
+        (3, 3),
+        (1, 2),  # type: ignore[call-overload]
+    )
     windows = windows[:, ::stride, ::stride]
     expected = np.einsum("nyxcij,ijco->nyxo", windows, weight.astype("int64")) * 2
     traces = _tensorised(task_space(program, target), 3)
@@ -172,6 +179,7 @@ def test_weights_that_are_no_constants_are_packed_when_it_runs(tmp_path):
     b = _numbers((16, 2 * intrinsic.lanes), "int8", 1)
     (trace,) = _tensorised(task_space(program, target), 1)
     built = build_candidate(program, target, "x", trace, str(tmp_path))
+    assert isinstance(built, Built)
     assert built.args[1][0] == b.shape
     actual = _run(program, target, trace, [a, b], tmp_path)
     np.testing.assert_array_equal(actual, a.astype("int64") @ b.astype("int64") + 1)
