@@ -1,0 +1,337 @@
+"""Tensor intrinsics: are all programs right, and how near to the instruction's peak are products?
+
+Right: each intrinsic, four shapes (one divides by nothing), random programs of the search's own
+space, compared with NumPy: integers exactly, bfloat16 with whole numbers whose sums float32 holds.
+What this processor cannot execute is compiled only, and said to be.
+
+Fast, one thread: int8 and bfloat16 products of 512^3 and of BERT-base's shapes. The best of random
+tensorised programs and of random plain ones (the same number of each, chosen before), ONNX
+Runtime's MatMulInteger, PyTorch's quantised linear layer (its own engine for x86) and bfloat16
+product (oneDNN), in turn within one run; beside the peak of a loop of the instruction in C, with 16
+sums in registers.
+
+    .venv/bin/python benchmarks/intrinsics.py --json intrinsics.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import common
+
+#: Rows, columns in lanes of the intrinsic, depth; and what is taken off the columns.
+SHAPES = ((64, 5, 64, 0), (49, 3, 192, 0), (1, 7, 512, 0), (37, 3, 30, 3))
+PRODUCTS = {
+    "512^3": (512, 512, 512),
+    "BERT query": (128, 768, 768),
+    "BERT up": (128, 3072, 768),
+    "BERT down": (128, 768, 3072),
+}
+#: A processor that LLVM knows with each kind of intrinsic.
+WITH = {"vnni": "znver4", "bf16": "znver4", "avx512": "skylake-avx512", "avx2": "haswell"}
+
+_SUMS = 16
+_PEAK = """
+#include <immintrin.h>
+void loop(long n, int *out) {{
+  __m512i a = _mm512_set1_epi32(n), b = _mm512_set1_epi32(n + 1);
+  __m512i {sums};
+  for (long k = 0; k < n; k++) {{
+    asm volatile("" : "+v"(a), "+v"(b));
+    {body}
+  }}
+  *out = _mm512_reduce_add_epi32({total});
+}}
+"""
+#: The instruction as an expression of a sum `s`, flags of the compiler, operations.
+_LOOPS = {
+    "int8": ("_mm512_dpbusd_epi32({s}, a, b)", "-mavx512vnni", 2 * 64),
+    "bfloat16": (
+        "(__m512i) _mm512_dpbf16_ps((__m512) {s}, (__m512bh) a, (__m512bh) b)",
+        "-mavx512bf16",
+        2 * 32,
+    ),
+}
+
+
+def program_of(shape: Sequence[int], intrinsic: Any) -> tuple[str, tuple[int, int]]:
+    """A product with constant weights as a task, and the shape of its weights with padding."""
+    from tunefleet.compiler.graph.quantized.padding import matmul, padded_weight
+    from tunefleet.compiler.space.intrinsics import stored, widened
+    from tunefleet.compiler.toolchain import load_tvm
+
+    tvm = load_tvm()
+    te = tvm.te
+    rows, columns, depth = shape
+    sums = intrinsic.accumulator
+    padded: tuple[int, int] = (depth, columns)
+    if sums == "int32":
+        high, wide = padded_weight(np.zeros((depth, columns), "int8")).shape
+        padded = (int(high), int(wide))
+    a = te.placeholder((rows, depth), stored(intrinsic.data), "A")
+    b = te.placeholder(padded, stored(intrinsic.weight), "B")
+    if sums == "int32":
+        result = matmul(a, b, columns)
+    else:
+        k = te.reduce_axis((0, depth), "k")
+
+        def cell(i: Any, j: Any) -> Any:
+            left = widened(a[i, k], intrinsic.data, sums)
+            return te.sum(left * widened(b[k, j], intrinsic.weight, sums), axis=k)
+
+        result = te.compute((rows, columns), cell, name="matmul")
+    function = te.create_prim_func([a, b, result]).with_attr("tirx.noalias", True)
+    function = function.with_attr("layout_free_buffers", [1]).with_attr("global_symbol", "main")
+    return str(tvm.ir.save_json(tvm.IRModule({"main": function}))), padded
+
+
+def numbers(shape: tuple[int, int], dtype: str, rng: np.random.Generator) -> Any:
+    if dtype == "bfloat16":
+        whole = rng.integers(-8, 9, shape).astype("float32")
+        return (whole.view("uint32") >> 16).astype("uint16")
+    limits = np.iinfo(dtype)
+    return rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
+
+
+def value(array: Any, dtype: str) -> Any:
+    if dtype == "bfloat16":
+        return (array.astype("uint32") << 16).view("float32").astype("int64")
+    return array.astype("int64")
+
+
+def traces_of(program: str, target: Any, count: int, *, tensorised: bool) -> list[str]:
+    """Random programs of the search's space, of one of its families."""
+    from tunefleet.compiler.space.opening import task_space
+    from tunefleet.compiler.space.tensorised import CpuTensorised
+
+    family = CpuTensorised()
+    space = task_space(program, target).decisions
+    drawn = space.traces(space.sample(8 * count, np.random.default_rng(0)))
+    return [trace for trace in drawn if family.made(trace) == tensorised][:count]
+
+
+def checked(intrinsic: Any, form: Sequence[int], count: int, folder: str) -> dict[str, Any]:
+    """How many of the programs of a shape are right, or compile where they cannot be executed."""
+    from tunefleet.compiler.code.build import build_candidate, build_checked
+    from tunefleet.compiler.toolchain import load_tvm
+    from tunefleet.compiler.toolchain.host import codegen_features, native_target
+    from tunefleet.core.target import CpuTarget
+
+    rows, lanes, depth, less = form
+    columns = lanes * intrinsic.lanes - less
+    shape = (rows, columns, depth)
+    runs = intrinsic.features <= set(codegen_features(native_target(1)))
+    target = CpuTarget(WITH[intrinsic.name.partition(".")[0]], 1)
+    program, padded = program_of(shape, intrinsic)
+    traces = [
+        trace
+        for trace in traces_of(program, target, count, tensorised=True)
+        if f'"{intrinsic.trace_name}"' in trace
+    ]
+    build = build_checked if runs else build_candidate
+    built = [build(program, target, "x", trace, folder) for trace in traces]
+    paths = [path for each in built if (path := getattr(each, "path", None))]
+    row = {
+        "intrinsic": intrinsic.name,
+        "shape": "x".join(map(str, shape)),
+        "programs": len(traces),
+        "how": "ran" if runs else "compiled only",
+        "good": len(paths),
+    }
+    if not runs:
+        return row
+    tvm = load_tvm()
+    rng = np.random.default_rng(1)
+    a = numbers((rows, depth), intrinsic.data, rng)
+    b = numbers((depth, columns), intrinsic.weight, rng)
+    full = np.zeros(padded, b.dtype)
+    full[:depth, :columns] = b
+    expected = value(a, intrinsic.data) @ value(b, intrinsic.weight)
+    good = 0
+    for path in paths:
+        result = tvm.runtime.tensor(np.zeros((rows, columns), intrinsic.accumulator))
+        arguments = [tvm.runtime.tensor(a), tvm.runtime.tensor(full)]
+        tvm.runtime.load_module(path)["main"](*arguments, result)
+        good += bool(np.array_equal(result.numpy().astype("int64"), expected))
+    return row | {"good": good}
+
+
+def peak(kind: str, folder: str, seconds: float) -> float | None:
+    """10^9 operations in a second of a loop of the instruction; None where there is no compiler."""
+    expression, flags, operations = _LOOPS[kind]
+    source, library = Path(folder, f"{kind}.c"), Path(folder, f"{kind}.so")
+    names = [f"s{i}" for i in range(_SUMS)]
+    total = names[0]
+    for name in names[1:]:
+        total = f"_mm512_add_epi32({total}, {name})"
+    parts = {
+        "sums": ", ".join(f"{s} = _mm512_set1_epi32({i})" for i, s in enumerate(names)),
+        "body": " ".join(f"{s} = {expression.format(s=s)};" for s in names),
+        "total": total,
+    }
+    source.write_text(_PEAK.format(**parts))
+    command = ["cc", "-O2", "-mavx512f", "-mavx512bw", flags, "-shared", "-fPIC", "-o"]
+    try:
+        subprocess.run([*command, str(library), str(source)], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    loop = ctypes.CDLL(str(library)).loop
+    loop.argtypes = [ctypes.c_long, ctypes.POINTER(ctypes.c_int)]
+    count, out, best = 200_000, ctypes.c_int(), 0.0
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        began = time.perf_counter()
+        loop(count, ctypes.byref(out))
+        best = max(best, _SUMS * count * operations / (time.perf_counter() - began) / 1e9)
+    return best
+
+
+def seconds_of(run: Callable[[], Any], repeats: int) -> float:
+    """The fastest of some runs: what disturbs a shared machine only adds."""
+    times = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - began)
+    return min(times)
+
+
+def best_of(program: str, target: Any, traces: Sequence[str], folder: str) -> Callable[[], Any]:
+    """A call of the fastest of some programs."""
+    from tunefleet.compiler.code.build import build_candidate
+    from tunefleet.compiler.toolchain import load_tvm
+
+    tvm = load_tvm()
+    runs = []
+    for trace in traces:
+        built = build_candidate(program, target, "x", trace, folder)
+        path = getattr(built, "path", None)
+        if path is not None:
+            main = tvm.runtime.load_module(path)["main"]
+            arguments = [tvm.runtime.tensor(np.ones(s, d)) for s, d in getattr(built, "args", ())]
+            runs.append((lambda main=main, arguments=arguments: main(*arguments)))
+    return min(runs, key=lambda run: seconds_of(run, 5))
+
+
+def others(kind: str, shape: Sequence[int]) -> dict[str, Callable[[], Any]]:
+    """The same product by what the user has today."""
+    import torch
+
+    torch.set_num_threads(1)
+    rows, columns, depth = shape
+    if kind == "bfloat16":
+        left = torch.randn(rows, depth).bfloat16()
+        right = torch.randn(depth, columns).bfloat16()
+        return {"PyTorch": lambda: left @ right}
+    rng = np.random.default_rng(0)
+    a, b = numbers((rows, depth), "uint8", rng), numbers((depth, columns), "int8", rng)
+    session = _integer_session(a.shape, b)
+    make: Any = torch.ao.nn.quantized.Linear
+    layer = make(depth, columns, bias_=False)
+    quantised = torch.quantize_per_tensor(torch.randn(rows, depth), 0.05, 128, torch.quint8)
+    return {
+        "ONNX Runtime": lambda: session.run(None, {"a": a}),
+        "PyTorch": lambda: layer(quantised),
+    }
+
+
+def _integer_session(rows: tuple[int, ...], weight: Any) -> Any:
+    import onnx
+    import onnxruntime
+
+    helper = onnx.helper
+    graph = helper.make_graph(
+        [helper.make_node("MatMulInteger", ["a", "w"], ["y"])],
+        "product",
+        [helper.make_tensor_value_info("a", onnx.TensorProto.UINT8, rows)],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.INT32, None)],
+        [onnx.numpy_helper.from_array(weight, "w")],
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+
+
+def fast(kind: str, name: str, quick: bool, folder: str) -> dict[str, Any]:
+    """10^9 operations in a second of each way, in turn: the median of rounds."""
+    from tunefleet.compiler.space.intrinsics import intrinsics_of
+    from tunefleet.compiler.toolchain.host import native_target
+
+    target, shape = native_target(1), PRODUCTS[name]
+    data = "uint8" if kind == "int8" else kind
+    intrinsic = next((i for i in intrinsics_of(target) if i.data == data), None)
+    if intrinsic is None:
+        return {"kind": kind, "product": name, "intrinsic": "none here"}
+    program, _ = program_of(shape, intrinsic)
+    count = 8 if quick else 64
+    ways = {
+        each: best_of(
+            program, target, traces_of(program, target, count, tensorised=tensorised), folder
+        )
+        for each, tensorised in (("tensorised", True), ("plain", False))
+    } | others(kind, shape)
+    rounds: dict[str, list[float]] = {each: [] for each in ways}
+    for _ in range(3 if quick else 15):
+        for each, run in ways.items():
+            run()
+            rounds[each].append(2 * np.prod(shape) / seconds_of(run, 10) / 1e9)
+    row: dict[str, Any] = {"kind": kind, "product": name, "intrinsic": intrinsic.name}
+    return row | {each: statistics.median(values) for each, values in rounds.items()}
+
+
+def main(options: argparse.Namespace) -> int:
+    os.environ["OMP_NUM_THREADS"] = "1"
+    from tunefleet.artifacts.runtime import set_threads
+    from tunefleet.compiler.space.intrinsics import INTRINSICS
+
+    set_threads(1)
+    started = time.time()
+    count = 3 if options.quick else 20
+    with tempfile.TemporaryDirectory() as folder:
+        rows = [checked(i, form, count, folder) for i in INTRINSICS for form in SHAPES]
+        common.table(rows, ["intrinsic", "shape", "programs", "good", "how"])
+        print()
+        products = list(PRODUCTS)[:1] if options.quick else list(PRODUCTS)
+        speeds = []
+        for kind in _LOOPS:
+            for name in products:
+                row = fast(kind, name, options.quick, folder)
+                if "tensorised" in row:
+                    row["peak"] = peak(kind, folder, 0.2 if options.quick else 2.0)
+                    row["share"] = row["tensorised"] / row["peak"] if row["peak"] else None
+                speeds.append(row)
+        columns = ["kind", "product", "intrinsic", "tensorised", "plain", "ONNX Runtime", "PyTorch"]
+        common.table(speeds, [*columns, "peak", "share"])
+    wrong = sum(row["programs"] - row["good"] for row in rows)
+    checks = [
+        common.at_most("programs that are wrong or do not compile", wrong, 0, "condition"),
+        common.at_least(
+            "programs in all", sum(row["programs"] for row in rows), len(INTRINSICS), "condition"
+        ),
+    ]
+    for row in speeds:
+        if row["kind"] == "int8" and row.get("share") and row["intrinsic"].startswith("vnni"):
+            name = f"share of the VNNI peak, {row['product']}"
+            checks.append(common.at_least(name, row["share"], 0.75, "condition"))
+            checks.append(common.at_least(name, row["share"], 0.90, "aim"))
+    figures = {"programs": rows, "products": speeds}
+    return common.finish("intrinsics", started, figures, checks, options.json)
+
+
+if __name__ == "__main__":
+    common.run(main, common.parser("Tensor intrinsics: right, and how fast."))
