@@ -106,7 +106,7 @@ def _of_metaschedule(program: str, target: Any, count: int) -> list[tuple[Any, s
     from tunefleet.compiler.space.spaces import tune_contexts
     from tunefleet.compiler.toolchain.programs import load_program, trace_text
 
-    (context,) = tune_contexts(load_program(program), target, "replay-trace", seed=3)
+    *_, context = tune_contexts(load_program(program), target, "replay-trace", seed=3)
     strategy = context.search_strategy
     strategy.pre_tuning(count, count, context.generate_design_space(), None, None)
     found = strategy.generate_measure_candidates()

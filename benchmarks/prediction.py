@@ -173,7 +173,7 @@ class _Lowering(_Side):
         from tunefleet.compiler.toolchain.programs import load_program
         from tunefleet.costmodel import XGBModel
 
-        (self.context,) = tune_contexts(load_program(self.program), self.target)
+        *_, self.context = tune_contexts(load_program(self.program), self.target)
         self.count = programs
         rng = np.random.default_rng(0)
         known = self._features(self._replayed(self.space.sample(programs, rng)))

@@ -266,7 +266,7 @@ BAD: dict[str, tuple[Callable[[Path], str], tuple[str, ...]]] = {
     "unknown zoo parameter": (lambda d: "zoo:resnet18?depth=3", ("'depth'", "batch, classes")),
     "zoo parameter not for this network": (
         lambda d: "zoo:bert_tiny?classes=3",
-        ("'classes'", "batch, seed, size"),
+        ("'classes'", "batch, precision, seed, size"),
     ),
     "zoo parameter without value": (lambda d: "zoo:resnet18?batch", ("'batch'", "batch=1")),
     "zoo parameter not a number": (lambda d: "zoo:resnet18?batch=2.5", ("'2.5'", "whole number")),

@@ -98,7 +98,7 @@ def test_programs_of_metaschedules_search_are_programs_of_the_space(
     from tunefleet.compiler.toolchain.programs import load_program, trace_text
 
     program = tasks[name].program
-    (context,) = tune_contexts(load_program(program), target, "replay-trace", seed=3)
+    *_, context = tune_contexts(load_program(program), target, "replay-trace", seed=3)
     strategy = context.search_strategy
     strategy.pre_tuning(8, 8, context.generate_design_space(), None, None)
     found = strategy.generate_measure_candidates()
