@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import math
 import os
 import statistics
 import subprocess
@@ -289,7 +290,7 @@ def fast(kind: str, name: str, quick: bool, folder: str) -> dict[str, Any]:
     for _ in range(3 if quick else 15):
         for each, run in ways.items():
             run()
-            rounds[each].append(2 * np.prod(shape) / seconds_of(run, 10) / 1e9)
+            rounds[each].append(2 * math.prod(shape) / seconds_of(run, 10) / 1e9)
     row: dict[str, Any] = {"kind": kind, "product": name, "intrinsic": intrinsic.name}
     return row | {each: statistics.median(values) for each, values in rounds.items()}
 
