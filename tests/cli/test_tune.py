@@ -41,7 +41,8 @@ def test_every_option_reaches_tune(invoke: Invoke, tuning: FakeTuning, tmp_path:
         "--device-key lab --new-job --quiet "
         "--policy interleaved --look-ahead --host-cores 0,2-3 --device-cores 1 "
         "--shape x=1,8 --shape x=1,16 --dim a=1 --dim b=2 --dim b=3 "
-        "--constant sr=16000 --constant flags=1,0.5,true --whole --trust"
+        "--constant sr=16000 --constant flags=1,0.5,true --whole --trust "
+        "--precision int8 --calibrate data.npz"
     )
     home = str(tmp_path)
     assert invoke("tune", "zoo:tiny_cnn?batch=4", *options.split(), "--home", home).code == 0
@@ -64,6 +65,8 @@ def test_every_option_reaches_tune(invoke: Invoke, tuning: FakeTuning, tmp_path:
         "constants": {"sr": [16000], "flags": [1, 0.5, 1]},
         "whole": True,
         "trust": True,
+        "precision": "int8",
+        "calibrate": Path("data.npz"),
         "trials": 64,
         "minutes": 3.0,
         "target_latency_ms": 1.5,
