@@ -14,7 +14,7 @@ pytest.importorskip("onnxruntime")
 from typer.testing import CliRunner  # noqa: E402
 
 from tunefleet.cli.app import app  # noqa: E402
-from tunefleet.compiler.frontends.spec import precision_of as wanted_precision  # noqa: E402
+from tunefleet.compiler.frontends.spec import wanted_precision  # noqa: E402
 from tunefleet.compiler.quantize import quantized_file  # noqa: E402
 from tunefleet.compiler.quantize.calibration import Input, samples_of  # noqa: E402
 from tunefleet.compiler.quantize.files import METADATA, precision_of  # noqa: E402

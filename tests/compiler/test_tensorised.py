@@ -212,3 +212,60 @@ def test_what_is_no_product_has_no_such_program():
     for output in (sums, twice):
         module = tvm.ir.load_json(_program([a, output], weight=0))
         assert product_of(module["main"], tvm.s_tir.Schedule(module)) is None
+
+
+@pytest.mark.parametrize("after", ["swish", "sum", "residual"])
+def test_what_follows_may_read_more_than_the_product_and_more_than_once(after, tmp_path):
+    intrinsic = _native()
+    columns = 2 * intrinsic.lanes
+    a, b = te.placeholder((8, 16), "uint8", "A"), te.placeholder((16, columns), "int8", "B")
+    k = te.reduce_axis((0, 16), "k")
+
+    def cell(i, j):
+        return te.sum(a[i, k].astype("int32") * b[k, j].astype("int32"), axis=k)
+
+    product = te.compute((8, columns), cell, name="product")
+    real = te.compute((8, columns), lambda i, j: product[i, j].astype("float32"), name="real")
+    other = te.compute(
+        (8, columns),
+        lambda i, j: tvm.tirx.max(real[i, j], tvm.tirx.const(0, "float32")),
+        name="other",
+    )
+    if after == "swish":
+        done = te.compute((8, columns), lambda i, j: real[i, j] * other[i, j], name="done")
+    else:
+        done = te.compute((8, columns), lambda i, j: product[i, j] + other[i, j], name="done")
+    c = te.placeholder((8, columns), "uint8", "C")
+    if after == "residual":
+        wide = te.compute((8, columns), lambda i, j: c[i, j].astype("float32"), name="wide")
+        twice = te.compute((8, columns), lambda i, j: wide[i, j] * 2.0, name="twice")
+        done = te.compute((8, columns), lambda i, j: real[i, j] + twice[i, j], name="done")
+    inputs = [a, b, c] if after == "residual" else [a, b]
+    program, target = _program([*inputs, done]), native_target(1)
+    x, w = _numbers((8, 16), "uint8", 0), _numbers((16, columns), "int8", 1)
+    r = _numbers((8, columns), "uint8", 2)
+    sums = x.astype("int64") @ w.astype("int64")
+    larger = np.maximum(sums, 0)
+    expected = {"swish": sums * larger, "sum": sums + larger, "residual": sums + 2.0 * r}[after]
+    given = [x, w, r][: len(inputs)]
+    traces = _tensorised(task_space(program, target), 2)
+    assert traces
+    for trace in traces:
+        actual = _run(program, target, trace, given, tmp_path)
+        np.testing.assert_allclose(actual, expected, rtol=1e-6)
+
+
+def test_a_product_of_which_two_results_are_wanted_has_no_such_program():
+    intrinsic = _native()
+    columns = intrinsic.lanes
+    a, b = te.placeholder((8, 16), "uint8", "A"), te.placeholder((16, columns), "int8", "B")
+    k = te.reduce_axis((0, 16), "k")
+
+    def cell(i, j):
+        return te.sum(a[i, k].astype("int32") * b[k, j].astype("int32"), axis=k)
+
+    product = te.compute((8, columns), cell, name="product")
+    more = te.compute((8, columns), lambda i, j: product[i, j] + 1, name="more")
+    less = te.compute((8, columns), lambda i, j: product[i, j] - 1, name="less")
+    space = task_space(_program([a, b, more, less]), native_target(1))
+    assert not any("tunefleet." in json.dumps(s.instructions) for s in space.decisions.sketches)

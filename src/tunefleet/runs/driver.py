@@ -61,11 +61,11 @@ def source_of(
 def _in_precision(
     text: str, context: BenchmarkContext, precision: str, calibrate: str | Path | None
 ) -> str:
-    from tunefleet.compiler.frontends.spec import in_floats, precision_of
+    from tunefleet.compiler.frontends.spec import in_floats, wanted_precision
     from tunefleet.compiler.quantize import quantized_file
     from tunefleet.workers.apart import call_apart
 
-    wanted = precision_of(text, precision)
+    wanted = wanted_precision(text, precision)
     if wanted == FLOAT32:
         if calibrate is not None:
             raise InputError(

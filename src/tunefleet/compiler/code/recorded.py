@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tunefleet.compiler.space.intrinsics import make_all_known
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.errors import raise_mistake
 from tunefleet.features.per_store import extract
@@ -46,6 +47,7 @@ def schedule_of(workload: str, definition: str, steps: Sequence[str]) -> Any:
     ]
     schedule = tvm.s_tir.Schedule(_module(workload, definition))
     trace = [[instruction[:_INSTRUCTION] for instruction in instructions], decisions]
+    make_all_known(trace[0])
     tvm.s_tir.schedule.Trace.apply_json_to_schedule(trace, schedule)
     return schedule
 

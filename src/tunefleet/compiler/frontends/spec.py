@@ -58,7 +58,7 @@ def zoo_spec(spec: str | os.PathLike[str]) -> ZooSpec:
     return parse_zoo(os.fspath(spec))
 
 
-def precision_of(spec: str, precision: str) -> str:
+def wanted_precision(spec: str, precision: str) -> str:
     """In what numbers a network is to be: as it is named, else `precision`. Raises InputError for
     a precision that is not known."""
     if precision not in PRECISIONS:

@@ -12,7 +12,9 @@ thread's part first, the other through its columns.
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -71,18 +73,19 @@ def sketches(schedule: Any, target: Target) -> list[Any]:
     """Schedules of a task with each intrinsic that fits it; `schedule` is the untouched task."""
     function = schedule.mod.functions_items()[0][1] if schedule.mod.functions else None
     product = product_of(function, schedule) if function is not None else None
-    if product is None:
+    if product is None or len(schedule.get_output_blocks("root")) != 1:
         return []
-    return [
-        made
-        for intrinsic in _fitting(product, target)
-        for rows_first in (True, False)
-        if (made := _scheduled(schedule.copy(), product, intrinsic, rows_first)) is not None
-    ]
+    made = []
+    for intrinsic in _fitting(product, target):
+        for rows_first in (True, False):
+            # What follows the product may have a form that no tile of it can be computed in.
+            with contextlib.suppress(tvm.s_tir.ScheduleError):
+                made.append(_scheduled(schedule.copy(), product, intrinsic, rows_first))
+    return made
 
 
 def _fitting(product: Product, target: Target) -> list[Intrinsic]:
-    """The widest intrinsic that divides the columns, by its kind."""
+    """The first intrinsic of the target that divides columns and depth, if any does."""
     types = (product.data, product.weight, product.accumulator)
     return [
         intrinsic
@@ -105,15 +108,14 @@ class _Loops:
     call: list[Any]
 
 
-def _scheduled(
-    schedule: Any, product: Product, intrinsic: Intrinsic, rows_first: bool
-) -> Any | None:
+def _scheduled(schedule: Any, product: Product, intrinsic: Intrinsic, rows_first: bool) -> Any:
     make_known(intrinsic.trace_name)
     block = schedule.get_sblock(product.block)
     finish = _one_consumer(schedule, block)
     _pack(schedule, block, product, intrinsic)
-    for producer in schedule.get_producers(block):
-        _on_its_own(schedule, producer)
+    for ancestor in _ancestors(schedule, block):
+        if _PACKED not in schedule.get(ancestor).annotations:
+            _on_its_own(schedule, ancestor)
     if finish is None:
         finish = schedule.cache_write(block, 0, "global")
     loops = _split(schedule, block, product, intrinsic, rows_first)
@@ -132,16 +134,35 @@ def _scheduled(
 
 
 def _one_consumer(schedule: Any, block: Any) -> Any | None:
-    """What follows the product, made one block; None where the product is the result.
+    """What follows the product, made one block; None where the product is the result."""
+    while consumers := schedule.get_consumers(block):
+        between = [each for each in consumers if schedule.get_consumers(each)]
+        if not between:
+            (finish,) = consumers  # the only result
+            for other in _others(schedule, finish, block):
+                schedule.compute_inline(other)
+            return finish
+        schedule.compute_inline(between[0])
+    return None
 
-    Raises what TVM raises where that cannot be one.
-    """
-    last = None
-    while consumers := schedule.get_consumers(block if last is None else last):
-        if last is not None:
-            schedule.compute_inline(last)
-        (last,) = consumers
-    return last
+
+def _others(schedule: Any, block: Any, known: Any) -> Iterator[Any]:
+    """What is read by a block besides what `known` computes (a residual, say), until it is
+    inlined."""
+    name = schedule.get(known).name_hint
+    while others := [p for p in schedule.get_producers(block) if schedule.get(p).name_hint != name]:
+        yield others[0]
+
+
+def _ancestors(schedule: Any, block: Any) -> list[Any]:
+    """All that is computed before a block, nearest first."""
+    found: dict[str, Any] = {}
+    waiting = list(schedule.get_producers(block))
+    while waiting:
+        each = waiting.pop(0)
+        if found.setdefault(str(schedule.get(each).name_hint), each) is each:
+            waiting += schedule.get_producers(each)
+    return list(found.values())
 
 
 def _pack(schedule: Any, block: Any, product: Product, intrinsic: Intrinsic) -> None:
@@ -165,13 +186,13 @@ def _pack(schedule: Any, block: Any, product: Product, intrinsic: Intrinsic) -> 
     )
     if product.constant_weight:
         schedule.annotate(packed, _PACKED, True)
-    else:
-        _on_its_own(schedule, packed)
 
 
 def _on_its_own(schedule: Any, block: Any) -> None:
     """A block that runs before the product, in vectors and by all threads."""
     loops = schedule.get_loops(block)
+    if not loops:
+        return
     extents = [int(schedule.get(loop).extent) for loop in loops]
     longest = _vector_extent(extents[-1])
     *outer, last = loops

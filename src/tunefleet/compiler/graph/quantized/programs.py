@@ -6,7 +6,7 @@ from typing import Any
 
 from tunefleet.compiler.graph.constants import constant, value_of
 from tunefleet.compiler.graph.folding import ints
-from tunefleet.compiler.graph.quantized.affine import relax, tvm
+from tunefleet.compiler.graph.quantized.affine import EIGHT_BITS, relax, tvm
 from tunefleet.compiler.graph.quantized.padding import convolution, matmul, padded_weight
 
 te = tvm.te
@@ -15,7 +15,6 @@ te = tvm.te
 _FUSABLE = 4
 _CONVOLUTION = tvm.ir.Op.get("relax.nn.conv2d")
 _MATMUL = tvm.ir.Op.get("relax.matmul")
-_BYTES = ("uint8", "int8")
 _PAD = tvm.ir.Op.get("relax.nn.pad")
 _ADD, _MULTIPLY = (tvm.ir.Op.get(f"relax.{name}") for name in ("add", "multiply"))
 
@@ -82,7 +81,7 @@ class _Written(relax.PyExprMutator):  # type: ignore[misc]
     def _matmul(self, call: Any) -> Any:
         data, weight = call.args
         values = value_of(weight)
-        if values is None or values.ndim != 2 or str(data.ty.dtype) not in _BYTES:
+        if values is None or values.ndim != 2 or str(data.ty.dtype) not in EIGHT_BITS:
             return call
         padded = padded_weight(values)
         if padded.shape == values.shape:

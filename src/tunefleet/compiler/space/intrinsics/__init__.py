@@ -40,7 +40,8 @@ _BY_NAME = {intrinsic.trace_name: intrinsic for intrinsic in INTRINSICS}
 
 @lru_cache(maxsize=64)
 def intrinsics_of(target: CpuTarget) -> tuple[Intrinsic, ...]:
-    """The intrinsics that code for a target may use, wider ones first."""
+    """The intrinsics that code for a target may use, better ones first: by instruction, then wider
+    ones."""
     machine, features = machine_of(target), frozenset(codegen_features(target))
     return tuple(
         intrinsic

@@ -38,11 +38,6 @@ class Intrinsic:
     def trace_name(self) -> str:
         return PREFIX + self.name
 
-    @property
-    def operations(self) -> int:
-        """Multiplications and additions of one call."""
-        return 2 * self.lanes * self.depth
-
 
 #: TVM computes with no bfloat16 of its own: numbers of this type are stored as their bits.
 BFLOAT16 = "bfloat16"
