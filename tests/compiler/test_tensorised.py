@@ -255,6 +255,43 @@ def test_what_follows_may_read_more_than_the_product_and_more_than_once(after, t
         np.testing.assert_allclose(actual, expected, rtol=1e-6)
 
 
+def test_what_a_product_scales_is_not_computed_in_its_tiles(tmp_path):
+    """Squeeze and excitation: the chain on the few is done once, the large picture by itself."""
+    intrinsic = _native()
+    columns, pixels = 2 * intrinsic.lanes, 256
+    a, b = te.placeholder((1, 16), "uint8", "A"), te.placeholder((16, columns), "int8", "B")
+    c = te.placeholder((pixels, columns), "uint8", "C")
+    k = te.reduce_axis((0, 16), "k")
+
+    def cell(i, j):
+        return te.sum(a[i, k].astype("int32") * b[k, j].astype("int32"), axis=k)
+
+    product = te.compute((1, columns), cell, name="product")
+    half = te.compute((1, columns), lambda i, j: product[i, j] * 3, name="half")
+    gate = te.compute((1, columns), lambda i, j: half[i, j] - product[i, j], name="gate")
+    wide = te.compute((pixels, columns), lambda i, j: c[i, j].astype("int32"), name="wide")
+    done = te.compute((pixels, columns), lambda i, j: wide[i, j] * gate[0, j] + 1, name="done")
+    program, target = _program([a, b, c, done]), native_target(1)
+    x, w = _numbers((1, 16), "uint8", 0), _numbers((16, columns), "int8", 1)
+    picture = _numbers((pixels, columns), "uint8", 2)
+    expected = picture.astype("int64") * (2 * (x.astype("int64") @ w.astype("int64"))) + 1
+    traces = _tensorised(task_space(program, target), 2)
+    assert traces
+    for trace in traces:
+        replayed = tvm.s_tir.Schedule(tvm.ir.load_json(program))
+        tvm.s_tir.schedule.Trace.apply_json_to_schedule(json.loads(trace), replayed)
+        kept = {block.name_hint for block in _blocks(replayed)}
+        assert {"gate", "done"} <= kept
+        assert not {"half", "wide"} & kept
+        np.testing.assert_array_equal(
+            _run(program, target, trace, [x, w, picture], tmp_path), expected
+        )
+
+
+def _blocks(schedule):
+    return [schedule.get(block) for block in schedule.get_child_blocks(schedule.get_sblock("root"))]
+
+
 def test_a_product_of_which_two_results_are_wanted_has_no_such_program():
     intrinsic = _native()
     columns = intrinsic.lanes

@@ -31,14 +31,17 @@ from tunefleet.dataset.flop_rules import (
 from tunefleet.dataset.formats import AUTO_SCHEDULER, AUTOTVM, METASCHEDULE
 from tunefleet.dataset.operators import autotvm_flops
 
-#: First programs of a workload, in each file, of which one should tell the FLOPs exactly.
-_PROGRAMS = 8
+#: First programs of a workload, in each file, of which one should tell the FLOPs exactly. A log may
+#: go on with another task under the same key: every so many of the others, and the last, are read.
+_PROGRAMS, _EVERY = 8, 256
 
 #: Of a workload whose programs have different extents.
 SEVERAL_TASKS = Flops(None, How.UNKNOWN, "several tasks under one key")
 
 #: Format and workload.
 Workload = tuple[str, str]
+#: What a record says of its FLOPs itself, and its program.
+_Row = tuple[Flops | None, list[str]]
 
 
 def flops_of(format: str, workload: str, programs: Iterable[Sequence[str]]) -> Flops:
@@ -82,11 +85,12 @@ class FlopCounter:
 
     def __init__(self) -> None:
         self._found: dict[Workload, Flops] = {}
-        self._looked: dict[tuple[str, Workload], int] = {}
+        self._seen: dict[tuple[str, Workload], int] = {}
+        self._last: dict[tuple[str, Workload], _Row] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Look at the first programs of each workload in each file, and at its last in the batch;
-        failed ones tell it too."""
+        """Look at some programs of each workload in each file, chosen by their number in it, so
+        that it does not matter how a log is cut into batches; failed ones tell it too."""
         columns = [_codes(batch.column(name)) for name in ("source", "format", "workload")]
         (sources, files), (formats, names), (workloads, keys) = columns
         groups = (sources.astype(np.int64) * len(names) + formats) * len(keys) + workloads
@@ -94,28 +98,34 @@ class FlopCounter:
         starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
         for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
             row = order[start]
-            workload = (names[formats[row]], keys[workloads[row]])
-            rows = self._chosen(files[sources[row]], workload, order[start:end])
+            of = files[sources[row]], (names[formats[row]], keys[workloads[row]])
+            rows = self._chosen(of, order[start:end])
             programs = batch.column("steps").take(pa.array(rows, pa.int64())).to_pylist()
-            known = self._found.get(workload, UNKNOWN)
-            told = _told(batch, int(row))
-            for flops in [told] if told else (flops_of(*workload, [p]) for p in programs):
-                known = _joined(known, flops)
-            self._found[workload] = known
+            *chosen, last = [(_told(batch, n), p) for n, p in zip(rows, programs, strict=True)]
+            self._last[of] = last
+            for each in chosen:
+                self._found[of[1]] = _joined(self._found.get(of[1], UNKNOWN), _of(of[1], each))
 
-    def _chosen(self, file: str, workload: Workload, rows: Any) -> Any:
-        """Which of a workload's rows to look at; its steps tell nothing more of AutoTVM's."""
-        looked = self._looked.get((file, workload), 0)
-        wanted = 1 if workload[0] == AUTOTVM else _PROGRAMS
-        first = rows[: max(0, wanted - looked)]
-        self._looked[file, workload] = looked + len(first)
-        # A log may go on with another task under the same key.
-        return first if len(first) == len(rows) or wanted == 1 else [*first, rows[-1]]
+    def _chosen(self, of: tuple[str, Workload], rows: Any) -> list[int]:
+        """Which of a workload's rows to look at, then its last; AutoTVM's tell all the same."""
+        before = self._seen.get(of, 0)
+        self._seen[of] = before + len(rows)
+        numbers = np.arange(before, before + len(rows))
+        looked = (numbers < _PROGRAMS) | (numbers % _EVERY == 0)
+        return [int(n) for n in (*(rows[looked] if of[1][0] != AUTOTVM else ()), rows[-1])]
 
     @property
     def flops(self) -> dict[Workload, Flops]:
         """By format and workload."""
-        return dict(self._found)
+        found = dict(self._found)
+        for (_, workload), row in self._last.items():
+            found[workload] = _joined(found.get(workload, UNKNOWN), _of(workload, row))
+        return found
+
+
+def _of(workload: Workload, row: _Row) -> Flops:
+    told, program = row
+    return told or flops_of(*workload, [program])
 
 
 def flops_by_workload(batches: Iterable[pa.RecordBatch]) -> dict[Workload, Flops]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -111,9 +111,9 @@ class _Loops:
 def _scheduled(schedule: Any, product: Product, intrinsic: Intrinsic, rows_first: bool) -> Any:
     make_known(intrinsic.trace_name)
     block = schedule.get_sblock(product.block)
-    finish = _one_consumer(schedule, block)
+    finish = _finish(schedule, block)
     _pack(schedule, block, product, intrinsic)
-    for ancestor in _ancestors(schedule, block):
+    for ancestor in _reached(schedule, block, schedule.get_producers):
         if _PACKED not in schedule.get(ancestor).annotations:
             _on_its_own(schedule, ancestor)
     if finish is None:
@@ -133,17 +133,45 @@ def _scheduled(schedule: Any, product: Product, intrinsic: Intrinsic, rows_first
     return schedule
 
 
-def _one_consumer(schedule: Any, block: Any) -> Any | None:
-    """What follows the product, made one block; None where the product is the result."""
-    while consumers := schedule.get_consumers(block):
-        between = [each for each in consumers if schedule.get_consumers(each)]
-        if not between:
-            (finish,) = consumers  # the only result
-            for other in _others(schedule, finish, block):
-                schedule.compute_inline(other)
-            return finish
-        schedule.compute_inline(between[0])
-    return None
+def _finish(schedule: Any, block: Any) -> Any | None:
+    """What makes no more results of the product than it has, as one block; None where nothing does.
+
+    What makes more of them (a product of one row, say, that scales a picture) is another block,
+    which runs by itself.
+    """
+    size = _size(schedule, block)
+    near = [each for each in _descendants(schedule, block) if _size(schedule, each) <= size]
+    last = near[-1] if near else block
+    _inlined(schedule, near[:-1])
+    _inlined(schedule, _others(schedule, last, block))
+    after = _descendants(schedule, last)
+    if after:
+        _inlined(schedule, after[:-1])
+        _inlined(schedule, _others(schedule, after[-1], last))
+        _on_its_own(schedule, after[-1])
+    return last if near else None
+
+
+def _inlined(schedule: Any, blocks: Iterable[Any]) -> None:
+    for each in blocks:
+        schedule.compute_inline(each)
+
+
+def _size(schedule: Any, block: Any) -> int:
+    """Elements of what a block writes."""
+    return math.prod(int(extent) for extent in schedule.get(block).writes[0].source.shape)
+
+
+def _descendants(schedule: Any, block: Any) -> list[Any]:
+    """All that reads what a block computed, each before what reads it."""
+    order = {
+        str(schedule.get(each).name_hint): number
+        for number, each in enumerate(schedule.get_child_blocks(schedule.get_sblock("root")))
+    }
+    return sorted(
+        _reached(schedule, block, schedule.get_consumers),
+        key=lambda each: order[str(schedule.get(each).name_hint)],
+    )
 
 
 def _others(schedule: Any, block: Any, known: Any) -> Iterator[Any]:
@@ -154,14 +182,14 @@ def _others(schedule: Any, block: Any, known: Any) -> Iterator[Any]:
         yield others[0]
 
 
-def _ancestors(schedule: Any, block: Any) -> list[Any]:
-    """All that is computed before a block, nearest first."""
+def _reached(schedule: Any, block: Any, neighbours: Callable[[Any], Any]) -> list[Any]:
+    """All that is reached from a block by going to neighbours, nearest first."""
     found: dict[str, Any] = {}
-    waiting = list(schedule.get_producers(block))
+    waiting = list(neighbours(block))
     while waiting:
         each = waiting.pop(0)
         if found.setdefault(str(schedule.get(each).name_hint), each) is each:
-            waiting += schedule.get_producers(each)
+            waiting += neighbours(each)
     return list(found.values())
 
 
