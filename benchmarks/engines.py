@@ -38,7 +38,7 @@ _AS_PT2 = frozenset({"mobilenet_v2", "resnet50", "bert_base", "vit_small", "swin
 #: Largest difference from PyTorch's outputs, relative to the largest output.
 _TOLERANCE = 1e-3
 #: Other processes' share of the cores above which a round says little.
-_DISTURBED = 0.05
+DISTURBED = 0.05
 
 
 def make_files(name: str, folder: Path) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def _make_tflite(example: Any, path: Path) -> str:
     return ""
 
 
-def _arrays(path: Path) -> list[np.ndarray]:
+def arrays_of(path: Path) -> list[np.ndarray]:
     import numpy as np
 
     with np.load(path) as found:
@@ -169,9 +169,9 @@ def _litert(name: str, folder: Path, threads: int, inputs: list[np.ndarray]) -> 
     return interpreter.invoke, outputs
 
 
-_TUNEFLEET = "tunefleet"
+TUNEFLEET = "tunefleet"
 _ENGINES: dict[str, Callable[[str, Path, int, list[Any]], Runs]] = {
-    _TUNEFLEET: _tunefleet,
+    TUNEFLEET: _tunefleet,
     "onnxruntime": _onnxruntime,
     "openvino": _openvino,
     "eager": _eager,
@@ -185,19 +185,21 @@ def engine_process(engine: str, name: str, folder: Path, threads: int) -> None:
     from tunefleet.compiler.code.executable import worst_difference
 
     # Engines that share memory do not keep it alive.
-    inputs = _arrays(folder / "inputs.npz")
+    inputs = arrays_of(folder / "inputs.npz")
     run, outputs = _ENGINES[engine](name, folder, threads, inputs)
-    difference = worst_difference(_arrays(folder / "expected.npz"), outputs())
+    difference = worst_difference(arrays_of(folder / "expected.npz"), outputs())
     serve(run, {"difference": difference})
 
 
-def tune(name: str, folder: Path, minutes: float, threads: int | None) -> dict[str, Any]:
+def tune(
+    file: Path, minutes: float, threads: int | None, options: Sequence[str] = ()
+) -> dict[str, Any]:
     """`tunefleet tune` as a user calls it; a search that was interrupted goes on."""
+    folder = file.parent
     output = folder / "results.json"
-    file = folder / ("network.pt2" if name in _AS_PT2 else "network.onnx")
     command = [str(Path(sys.executable).parent / "tunefleet"), "tune", str(file),
                "--minutes", str(minutes), "--home", str(folder / "home"),
-               "--json", str(output)]  # fmt: skip
+               "--json", str(output), *options]  # fmt: skip
     command += ["--threads", str(threads)] if threads else []
     subprocess.run(command, check=True, stdout=sys.stderr)
     found: list[dict[str, Any]] = json.loads(output.read_text())
@@ -248,14 +250,14 @@ def rows_of(name: str, measured: dict[str, Any]) -> list[dict[str, Any]]:
     from tunefleet.core.statistics import interval
 
     rounds = measured["rounds"]
-    ours = rounds.get(_TUNEFLEET)
+    ours = rounds.get(TUNEFLEET)
     rows = []
     for engine, seconds in rounds.items():
         latency = interval(seconds).scaled(1e3)
         row = {"network": name, "engine": engine, "ms": latency.median, "low": latency.low,
                "high": latency.high, "difference": measured["differences"][engine],
                "ours/this": None, "from": None, "to": None}  # fmt: skip
-        if ours is not None and engine != _TUNEFLEET:
+        if ours is not None and engine != TUNEFLEET:
             ratio = interval([a / b for a, b in zip(ours, seconds, strict=False)])
             row |= {"ours/this": ratio.median, "from": ratio.low, "to": ratio.high}
         rows.append(row)
@@ -264,7 +266,7 @@ def rows_of(name: str, measured: dict[str, Any]) -> list[dict[str, Any]]:
 
 def anchor_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """The row of the fastest engine but ours whose outputs are right."""
-    others = [r for r in rows if r["engine"] != _TUNEFLEET and r["difference"] <= _TOLERANCE]
+    others = [r for r in rows if r["engine"] != TUNEFLEET and r["difference"] <= _TOLERANCE]
     return min(others, key=lambda row: float(row["ms"]))
 
 
@@ -273,7 +275,7 @@ def checks_of(figures: dict[str, Any]) -> list[common.Check]:
     ratios = []
     for name, figure in figures.items():
         anchor = anchor_of(figure["rows"])
-        ours = next((r for r in figure["rows"] if r["engine"] == _TUNEFLEET), None)
+        ours = next((r for r in figure["rows"] if r["engine"] == TUNEFLEET), None)
         against = f"{name}: / {anchor['engine']}"
         if ours is None:
             checks.append(common.Check(against, None, "<= 1.1", "condition", False))
@@ -285,7 +287,7 @@ def checks_of(figures: dict[str, Any]) -> list[common.Check]:
             common.at_most(f"{name}: difference", ours["difference"], _TOLERANCE, "condition"),
             common.at_most(f"{name}: tuning, minutes", figure["minutes"], 15.0, "condition"),
         ]
-        if figure["disturbed"] > _DISTURBED:
+        if figure["disturbed"] > DISTURBED:
             print(f"{name}: other processes took {figure['disturbed']:.0%} of the cores")
     if ratios:
         mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
@@ -313,7 +315,8 @@ def main(options: argparse.Namespace) -> int:
         folder.mkdir(parents=True, exist_ok=True)
         files = step(folder / "files.json", False, partial(_in_process, name, folder))
         minutes = 0.5 if options.quick else options.minutes
-        tuning = partial(tune, name, folder, minutes, options.threads)
+        file = folder / ("network.pt2" if name in _AS_PT2 else "network.onnx")
+        tuning = partial(tune, file, minutes, options.threads)
         tuned = step(folder / "tuned.json", False, tuning)
         rounds = 3 if options.quick else options.rounds
         measuring = partial(measure, name, folder, tuned["threads"], rounds)

@@ -15,7 +15,7 @@ from typer.testing import CliRunner  # noqa: E402
 
 from tunefleet.cli.app import app  # noqa: E402
 from tunefleet.compiler.frontends.spec import wanted_precision  # noqa: E402
-from tunefleet.compiler.quantize import quantized_file  # noqa: E402
+from tunefleet.compiler.quantize import quantized_file, recipe  # noqa: E402
 from tunefleet.compiler.quantize.calibration import Input, samples_of  # noqa: E402
 from tunefleet.compiler.quantize.files import METADATA, precision_of  # noqa: E402
 from tunefleet.compiler.quantize.recipe import output_loss  # noqa: E402
@@ -68,6 +68,20 @@ def test_a_file_is_made_once_and_says_what_it_lost(tmp_path: Path) -> None:
     assert 0 < told.losses[0].relative_error < 0.2
     other = _data(tmp_path / "other.npz", seed=1)
     assert quantized_file(str(network), other, tmp_path / "made") != file
+
+
+@pytest.mark.parametrize("most", [1 << 30, 100], ids=["small", "large"])
+def test_weights_may_lie_beside_the_file(
+    most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As torch.onnx.export leaves them."""
+    monkeypatch.setattr(recipe, "_MOST_BYTES", most)
+    network, data = _network(tmp_path / "net.onnx"), _data(tmp_path / "data.npz")
+    onnx.save(
+        onnx.load(network), network, save_as_external_data=True, location="w", size_threshold=0
+    )
+    file = quantized_file(str(network), data, tmp_path / "made")
+    assert "QuantizeLinear" in {node.op_type for node in onnx.load(file).graph.node}
 
 
 def test_networks_of_old_operators_are_brought_to_newer_ones(tmp_path: Path) -> None:

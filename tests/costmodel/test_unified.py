@@ -71,6 +71,16 @@ def of_two() -> bytes:
 
 
 class TestModel:
+    @pytest.mark.parametrize("method", METHODS)
+    def test_it_is_held_by_any_method_from_the_first_device_on(self, method: str) -> None:
+        first = small(plasticity=method).learn(measured(1, 30), measured(1, 30, seed=1))
+        second = first.learned_on(
+            measured(2, 30), measured(2, 30, seed=1), seed=0, device="cpu", epochs=2
+        )
+        for model in (first, second):
+            assert model._kept is not None
+            assert max(float(b.max()) for b in model._kept.importance.values()) > 0
+
     def test_what_was_learned_first_is_still_known(self) -> None:
         model = UnifiedModel.load(of_two())
         assert ordered(model, measured(1, seed=5)) > 0.85

@@ -99,9 +99,11 @@ class AttentionModel(CostModel):
         #: Of the last `fit` or `partial_fit`.
         self.history: tuple[Epoch, ...] = ()
         self.weights: Weights = {}
-        #: Whether training works out what each weight did for the loss, and what that was.
+        #: Whether training works out what each weight did for the loss, what that was, and of which
+        #: weights it began.
         self.follows_path = False
         self.path: Weights | None = None
+        self.path_start: Weights = {}
         self._line = UNCHANGED
         #: Embedded tables by weights and rows, with the former and a reference to the latter.
         self._tables: dict[tuple[int, int], tuple[Weights, Any, NDArray[np.float32]]] = {}
@@ -219,7 +221,8 @@ class AttentionModel(CostModel):
                 history.append(epoch)
                 if since > self.patience:
                     break
-            self.weights, self.history, self.path = best, tuple(history), training.path
+            self.weights, self.history = best, tuple(history)
+            self.path, self.path_start = training.path, start
             if held is not None:
                 self._line = line_through(self.predict(held.programs), held.labels)
 

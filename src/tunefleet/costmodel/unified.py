@@ -38,7 +38,7 @@ from tunefleet.costmodel._rows import DistinctRows
 from tunefleet.costmodel._sample import Sample
 from tunefleet.costmodel._tensors import FORMAT, dumps, loads
 from tunefleet.costmodel._torch import one_thread
-from tunefleet.costmodel.attention import LIST, AttentionModel, Weights
+from tunefleet.costmodel.attention import LIST, AttentionModel
 
 _FORMAT = "tunefleet-unified/1"
 
@@ -146,7 +146,7 @@ class UnifiedModel(CostModel):
         self._net.follows_path = self.plasticity == "path"
         self._net.fit(train.programs, train.labels, train.tasks, held)
         self._chapters, self._kept, self._replay = (), None, Sample()
-        self._close(train, held, {})
+        self._close(train, held)
         return self
 
     def learned_on(
@@ -164,7 +164,7 @@ class UnifiedModel(CostModel):
         return model
 
     def _add(self, given: Measured, validation: Measured) -> None:
-        net, start = self._net, dict(self._net.weights)
+        net = self._net
         again = self._replay.among(given)
         net.seed, net.device = self.seed, self.device
         net.follows_path = self.plasticity == "path"
@@ -173,14 +173,14 @@ class UnifiedModel(CostModel):
             epochs=self.epochs, learning_rate=_NEW_RATE,
             keep=self._kept.kept(self.strength) if self._kept else None,
         )  # fmt: skip
-        self._close(given, validation, start)
+        self._close(given, validation)
 
     def _parts(self, given: Measured, validation: Measured | None) -> tuple[Measured, Measured]:
         if validation is not None:
             return given, validation
         return set_aside(given, np.random.default_rng(self.seed))
 
-    def _close(self, train: Measured, held: Measured, start: Weights) -> None:
+    def _close(self, train: Measured, held: Measured) -> None:
         """The chapter of what the network has just learned, and what it must keep of it."""
         groups = groups_of(train.devices or [""] * len(train.tasks))
         parts = parts_of(groups if len(groups) > 2 else groups_of(train.tasks))
@@ -190,7 +190,7 @@ class UnifiedModel(CostModel):
         self._chapters = tuple(self._shared_anew(chapter) for chapter in self._chapters)
         self._chapters += (_Chapter(forest, Domains.of(train), share, known),)
         if self.strength > 0:
-            self._kept = self._judged(train, start)
+            self._kept = self._judged(train)
         if self.replay:
             again = Sample.of(train, self.replay, _REPLAYED, self.seed)
             self._replay = self._replay.beside(again)
@@ -204,7 +204,7 @@ class UnifiedModel(CostModel):
         share = _best_share(known, of_net, chapter.forest.predict(known.programs))
         return replace(chapter, share=share)
 
-    def _judged(self, train: Measured, start: Weights) -> Plasticity:
+    def _judged(self, train: Measured) -> Plasticity:
         generator = np.random.default_rng(self.seed)
         lists = [generator.permutation(group)[:LIST] for group in groups_of(train.tasks)]
         lists = [lists[i] for i in generator.permutation(len(lists))[:_JUDGED]]
@@ -212,7 +212,7 @@ class UnifiedModel(CostModel):
         with one_thread():
             data = DistinctRows.of(train.programs)
             training = Training(how, self._net.weights, data, train.labels, 0.0)
-            path = self._net.path
+            path, start = self._net.path, self._net.path_start
             return after(training, lists, self._kept, self.plasticity, path, start)
 
     def predict(self, programs: Sequence[Program]) -> Scores:

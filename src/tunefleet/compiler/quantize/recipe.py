@@ -11,6 +11,7 @@ import onnx
 from numpy.typing import NDArray
 
 from tunefleet.compiler.frontends.blame import gist
+from tunefleet.compiler.frontends.spec import network_bytes
 from tunefleet.compiler.quantize.calibration import Input, Sample
 from tunefleet.core.precision import INT8, OutputLoss, Precision
 from tunefleet.errors import InputError, raise_mistake
@@ -73,10 +74,15 @@ def quantize(source: Path, target: Path, samples: Sequence[Sample], what: str) -
     import onnxruntime
     from onnxruntime import quantization as ort
 
+    large = network_bytes(source) > _MOST_BYTES
     with scratch_folder("quantize") as folder:
         plain = Path(folder, "plain.onnx")
         try:
-            ort.quant_pre_process(source, plain, skip_symbolic_shape=True)
+            # What it writes on the way would look for weights beside it.
+            whole = source if large else _in_one_file(source, Path(folder, "whole.onnx"))
+            ort.quant_pre_process(
+                whole, plain, skip_symbolic_shape=True, save_as_external_data=large
+            )
             model = onnx.load(plain, load_external_data=False)
             operators = {node.op_type for node in model.graph.node}
             ort.quantize_static(
@@ -88,7 +94,7 @@ def quantize(source: Path, target: Path, samples: Sequence[Sample], what: str) -
                 per_channel=True,
                 activation_type=ort.QuantType.QUInt8,
                 weight_type=ort.QuantType.QInt8,
-                use_external_data_format=source.stat().st_size > _MOST_BYTES,
+                use_external_data_format=large,
                 extra_options={"MatMulConstBOnly": True},
             )
             losses = _losses(source, target, samples)
@@ -100,6 +106,11 @@ def quantize(source: Path, target: Path, samples: Sequence[Sample], what: str) -
             ) from exc
     quantizer = f"ONNX Runtime {onnxruntime.__version__}"
     return Precision(INT8, quantizer, len(samples), losses)
+
+
+def _in_one_file(source: Path, path: Path) -> Path:
+    onnx.save(onnx.load(source), path)
+    return path
 
 
 def _newer(path: Path, model: onnx.ModelProto) -> Path:
