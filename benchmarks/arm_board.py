@@ -76,6 +76,17 @@ def _served(folder: Path) -> Iterator[str]:
         process.wait()
 
 
+@contextlib.contextmanager
+def opened(folder: Path, threads: int) -> Iterator[Any]:
+    """The emulated board as a device."""
+    with _served(folder) as url:
+        device = open_device(DeviceSpec(rpc=RpcAddress.parse(url)), threads, name="arm-board")
+        try:
+            yield device
+        finally:
+            device.close()
+
+
 def main(options: argparse.Namespace) -> int:
     began = time.time()
     with contextlib.ExitStack() as stack:

@@ -2,7 +2,8 @@
 
 Right: each intrinsic, four shapes (one divides by nothing), random programs of the search's own
 space, compared with NumPy: integers exactly, bfloat16 with whole numbers whose sums float32 holds.
-What this processor cannot execute is compiled only, and said to be.
+What this processor cannot execute is run on an emulated board where `--board` names one
+(`arm_board.py`), there against the plain program, else compiled only, and said to be.
 
 Fast, one thread: int8 and bfloat16 products of 512^3 and of BERT-base's shapes. The best of random
 tensorised programs and of random plain ones (the same number of each, chosen before), ONNX
@@ -10,12 +11,13 @@ Runtime's MatMulInteger, PyTorch's quantised linear layer (its own engine for x8
 product (oneDNN), in turn within one run; beside the peak of a loop of the instruction in C, with 16
 sums in registers.
 
-    .venv/bin/python benchmarks/intrinsics.py --json intrinsics.json
+    .venv/bin/python benchmarks/intrinsics.py --json intrinsics.json [--board build/arm-board]
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import math
 import os
@@ -30,6 +32,7 @@ from typing import Any
 import numpy as np
 
 import common
+from arm_board import opened
 
 #: Rows, columns in lanes of the intrinsic, depth; and what is taken off the columns.
 SHAPES = ((64, 5, 64, 0), (49, 3, 192, 0), (1, 7, 512, 0), (37, 3, 30, 3))
@@ -39,9 +42,6 @@ PRODUCTS = {
     "BERT up": (128, 3072, 768),
     "BERT down": (128, 768, 3072),
 }
-#: A processor that LLVM knows with each kind of intrinsic.
-WITH = {"vnni": "znver4", "bf16": "znver4", "avx512": "skylake-avx512", "avx2": "haswell"}
-
 _SUMS = 16
 _PEAK = """
 #include <immintrin.h>
@@ -122,37 +122,42 @@ def traces_of(program: str, target: Any, count: int, *, tensorised: bool) -> lis
     return [trace for trace in drawn if family.made(trace) == tensorised][:count]
 
 
-def checked(intrinsic: Any, form: Sequence[int], count: int, folder: str) -> dict[str, Any]:
-    """How many of the programs of a shape are right, or compile where they cannot be executed."""
+def checked(
+    intrinsic: Any, form: Sequence[int], count: int, folder: str, board: Any
+) -> dict[str, Any]:
+    """How many of the programs of a shape are right, or compile where nothing executes them."""
     from tunefleet.compiler.code.build import build_candidate, build_checked
-    from tunefleet.compiler.toolchain import load_tvm
-    from tunefleet.compiler.toolchain.host import codegen_features, native_target
-    from tunefleet.core.target import CpuTarget
+    from tunefleet.compiler.space.intrinsics import least_target, runs_on
+    from tunefleet.compiler.toolchain.host import native_target
 
     rows, lanes, depth, less = form
-    columns = lanes * intrinsic.lanes - less
-    shape = (rows, columns, depth)
-    runs = intrinsic.features <= set(codegen_features(native_target(1)))
-    target = CpuTarget(WITH[intrinsic.name.partition(".")[0]], 1)
+    shape = (rows, lanes * intrinsic.lanes - less, depth)
+    runs = runs_on(intrinsic, native_target(1))
+    emulated = board is not None and board.describe().machine == intrinsic.machine
+    target = least_target(intrinsic)
     program, padded = program_of(shape, intrinsic)
     traces = [
         trace
         for trace in traces_of(program, target, count, tensorised=True)
         if f'"{intrinsic.trace_name}"' in trace
     ]
-    build = build_checked if runs else build_candidate
+    build = build_checked if runs or emulated else build_candidate
     built = [build(program, target, "x", trace, folder) for trace in traces]
-    paths = [path for each in built if (path := getattr(each, "path", None))]
-    row = {
-        "intrinsic": intrinsic.name,
-        "shape": "x".join(map(str, shape)),
-        "programs": len(traces),
-        "how": "ran" if runs else "compiled only",
-        "good": len(paths),
-    }
-    if not runs:
-        return row
+    built = [each for each in built if hasattr(each, "path")]
+    row = {"intrinsic": intrinsic.name, "shape": "x".join(map(str, shape)), "programs": len(traces)}
+    if runs:
+        return row | {"how": "ran", "good": _right(built, intrinsic, shape, padded)}
+    if emulated:
+        return row | {"how": "emulated", "good": _alike(built, board, program, target, folder)}
+    return row | {"how": "compiled only", "good": len(built)}
+
+
+def _right(built: Sequence[Any], intrinsic: Any, shape: Sequence[int], padded: Any) -> int:
+    """Programs whose results are NumPy's."""
+    from tunefleet.compiler.toolchain import load_tvm
+
     tvm = load_tvm()
+    rows, columns, depth = shape
     rng = np.random.default_rng(1)
     a = numbers((rows, depth), intrinsic.data, rng)
     b = numbers((depth, columns), intrinsic.weight, rng)
@@ -160,12 +165,20 @@ def checked(intrinsic: Any, form: Sequence[int], count: int, folder: str) -> dic
     full[:depth, :columns] = b
     expected = value(a, intrinsic.data) @ value(b, intrinsic.weight)
     good = 0
-    for path in paths:
+    for each in built:
         result = tvm.runtime.tensor(np.zeros((rows, columns), intrinsic.accumulator))
         arguments = [tvm.runtime.tensor(a), tvm.runtime.tensor(full)]
-        tvm.runtime.load_module(path)["main"](*arguments, result)
+        tvm.runtime.load_module(each.path)["main"](*arguments, result)
         good += bool(np.array_equal(result.numpy().astype("int64"), expected))
-    return row | {"good": good}
+    return good
+
+
+def _alike(built: Sequence[Any], board: Any, program: str, target: Any, folder: str) -> int:
+    """Programs whose results on the board are those of the plain program there."""
+    from tunefleet.compiler.code.build import build_default
+
+    plain = build_default(program, target, "plain", folder)
+    return sum(not board.verify(plain, each, 1).difference for each in built)
 
 
 def peak(kind: str, folder: str, seconds: float) -> float | None:
@@ -303,8 +316,10 @@ def main(options: argparse.Namespace) -> int:
     set_threads(1)
     started = time.time()
     count = 3 if options.quick else 20
-    with tempfile.TemporaryDirectory() as folder:
-        rows = [checked(i, form, count, folder) for i in INTRINSICS for form in SHAPES]
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        board = stack.enter_context(opened(options.board, 1)) if options.board else None
+        rows = [checked(i, form, count, folder, board) for i in INTRINSICS for form in SHAPES]
         common.table(rows, ["intrinsic", "shape", "programs", "good", "how"])
         print()
         products = list(PRODUCTS)[:1] if options.quick else list(PRODUCTS)
@@ -335,4 +350,6 @@ def main(options: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    common.run(main, common.parser("Tensor intrinsics: right, and how fast."))
+    made = common.parser("Tensor intrinsics: right, and how fast.")
+    made.add_argument("--board", type=Path, metavar="DIR", help="of `make arm-board`")
+    common.run(main, made)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,11 +12,14 @@ pytestmark = pytest.mark.tvm
 
 from tunefleet.compiler.code.build import build_candidate, build_checked  # noqa: E402
 from tunefleet.compiler.graph.quantized.padding import convolution, matmul, padded_weight  # noqa: E402
+from tunefleet.compiler.space import intrinsics  # noqa: E402
 from tunefleet.compiler.space.intrinsics import (  # noqa: E402
     BFLOAT16,
     INTRINSICS,
     intrinsic_named,
     intrinsics_of,
+    least_target,
+    runs_on,
     stored,
     widened,
 )
@@ -23,15 +27,12 @@ from tunefleet.compiler.space.opening import task_space  # noqa: E402
 from tunefleet.compiler.space.products import product_of  # noqa: E402
 from tunefleet.compiler.space.tensorised import CpuTensorised  # noqa: E402
 from tunefleet.compiler.toolchain import load_tvm  # noqa: E402
-from tunefleet.compiler.toolchain.host import codegen_features, native_target  # noqa: E402
-from tunefleet.core.target import CpuTarget  # noqa: E402
+from tunefleet.compiler.toolchain.host import native_target  # noqa: E402
 from tunefleet.core.trial import Built  # noqa: E402
+from tunefleet.errors import InternalError  # noqa: E402
 
 tvm = load_tvm()
 te = tvm.te
-
-#: Processors that LLVM knows, one with each intrinsic.
-WITH = {"vnni": "znver4", "bf16": "znver4", "avx512": "skylake-avx512", "avx2": "haswell"}
 
 
 def _program(outputs, weight=1):
@@ -89,10 +90,10 @@ def _run(program, target, trace, arrays, tmp_path):
 @pytest.mark.parametrize("intrinsic", INTRINSICS, ids=lambda i: i.name)
 def test_products_are_exact(intrinsic, tmp_path):
     here = native_target(1)
-    if not intrinsic.features <= set(codegen_features(here)):
+    if not runs_on(intrinsic, here):
         pytest.skip(f"this processor has not all of {', '.join(intrinsic.features)}")
     # The features of the intrinsic alone: of wider ones the search would take the widest.
-    target = CpuTarget(WITH[intrinsic.name.partition(".")[0]], 1)
+    target = least_target(intrinsic)
     columns = 3 * intrinsic.lanes
     program = _product(12, columns, 16, intrinsic)
     traces = _tensorised(task_space(program, target), 3)
@@ -107,13 +108,28 @@ def test_products_are_exact(intrinsic, tmp_path):
 
 @pytest.mark.parametrize("intrinsic", INTRINSICS, ids=lambda i: i.name)
 def test_every_intrinsic_compiles_wherever_it_is_built(intrinsic, tmp_path):
-    target = CpuTarget(WITH[intrinsic.name.partition(".")[0]], 1)
+    target = least_target(intrinsic)
     program = _product(4, intrinsic.lanes, 8, intrinsic)
     (trace,) = _tensorised(task_space(program, target), 1)
     built = build_candidate(program, target, "x", trace, str(tmp_path))
     assert isinstance(built, Built)
     lanes, depth = intrinsic.lanes, intrinsic.depth
     assert built.args[1] == ((1, 8 // depth, lanes, depth), stored(intrinsic.weight))
+
+
+def test_code_that_tvm_does_not_take_is_our_bug(tmp_path, monkeypatch):
+    """Not a failure of each candidate that needs it."""
+    program, target = _product(4, 16, 8, _native()), native_target(1)
+    (trace,) = _tensorised(task_space(program, target), 1)
+    broken = replace(_native(), implementation=lambda intrinsic: "no code")
+    monkeypatch.setitem(intrinsics._BY_NAME, broken.trace_name, broken)
+    intrinsics.make_known.cache_clear()
+    try:
+        with pytest.raises(InternalError):
+            build_candidate(program, target, "x", trace, str(tmp_path))
+    finally:
+        monkeypatch.undo()
+        intrinsics.make_known.cache_clear()
 
 
 def _native(data="uint8"):

@@ -125,6 +125,7 @@ def is_memory(error: BaseException) -> bool:
 
 
 def one_line(error: object) -> str:
-    """The last line of an error's text that says something, shortened."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    """The last line of an error's text that says something, shortened. Lines of marks below a
+    program say nothing."""
+    lines = [line.strip() for line in str(error).splitlines() if any(map(str.isalnum, line))]
     return (lines[-1] if lines else type(error).__name__)[:300]

@@ -55,16 +55,20 @@ def _hidden_features(mcpu: str) -> list[str]:
     return hidden
 
 
-def codegen_features(target: CpuTarget) -> list[str]:
-    """Features of `X86_FEATURES` that LLVM may use for this target."""
+def llvm_features(target: CpuTarget) -> frozenset[str]:
+    """All features by LLVM's names that code for this target may use."""
     codegen = load_tvm().target.codegen
-    tvm_target = to_tvm(target)
-    features = {str(name) for name in codegen.llvm_get_cpu_features(tvm_target)}
+    features = {str(name) for name in codegen.llvm_get_cpu_features(to_tvm(target))}
     removed = {a[1:] for a in target.mattr if a.startswith("-")}
     added = {a[1:] for a in target.mattr if a.startswith("+")}
     if "avx512f" in removed:
         removed |= {f for f in features if f.startswith("avx512")}
-    return sorted(((features - removed) | added) & set(X86_FEATURES))
+    return frozenset((features - removed) | added)
+
+
+def codegen_features(target: CpuTarget) -> list[str]:
+    """Features of `X86_FEATURES` that LLVM may use for this target."""
+    return sorted(llvm_features(target) & set(X86_FEATURES))
 
 
 def instructions(target: Target) -> tuple[str, ...]:

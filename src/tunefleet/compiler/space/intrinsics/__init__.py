@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
-from tunefleet.compiler.space.intrinsics import x86
+from tunefleet.compiler.space.intrinsics import arm, x86
 from tunefleet.compiler.space.intrinsics._base import (
     BFLOAT16,
     PREFIX,
@@ -16,8 +16,9 @@ from tunefleet.compiler.space.intrinsics._base import (
     widened,
 )
 from tunefleet.compiler.toolchain import load_tvm
-from tunefleet.compiler.toolchain.host import codegen_features, machine_of
+from tunefleet.compiler.toolchain.host import llvm_features, machine_of, native_target
 from tunefleet.core.target import CpuTarget
+from tunefleet.errors import internal
 
 __all__ = [
     "BFLOAT16",
@@ -26,15 +27,18 @@ __all__ = [
     "Intrinsic",
     "intrinsic_named",
     "intrinsics_of",
+    "least_target",
     "make_all_known",
     "make_known",
+    "runs_on",
     "stored",
     "widened",
 ]
 
 tvm = load_tvm()
 
-INTRINSICS: tuple[Intrinsic, ...] = (*x86.INTRINSICS,)
+INTRINSICS: tuple[Intrinsic, ...] = (*x86.INTRINSICS, *arm.INTRINSICS)
+_PLAINEST = {"x86_64": "x86-64", "aarch64": "generic"}
 _BY_NAME = {intrinsic.trace_name: intrinsic for intrinsic in INTRINSICS}
 
 
@@ -42,12 +46,22 @@ _BY_NAME = {intrinsic.trace_name: intrinsic for intrinsic in INTRINSICS}
 def intrinsics_of(target: CpuTarget) -> tuple[Intrinsic, ...]:
     """The intrinsics that code for a target may use, better ones first: by instruction, then wider
     ones."""
-    machine, features = machine_of(target), frozenset(codegen_features(target))
-    return tuple(
-        intrinsic
-        for intrinsic in INTRINSICS
-        if intrinsic.machine == machine and intrinsic.features <= features
+    return tuple(intrinsic for intrinsic in INTRINSICS if runs_on(intrinsic, target))
+
+
+def least_target(intrinsic: Intrinsic) -> CpuTarget:
+    """Code with one thread for the plainest processor that has an intrinsic."""
+    foreign = intrinsic.machine != machine_of(native_target(1))
+    return CpuTarget(
+        _PLAINEST[intrinsic.machine],
+        1,
+        tuple(f"+{feature}" for feature in intrinsic.features),
+        f"{intrinsic.machine}-linux-gnu" if foreign else "",
     )
+
+
+def runs_on(intrinsic: Intrinsic, target: CpuTarget) -> bool:
+    return intrinsic.machine == machine_of(target) and intrinsic.features <= llvm_features(target)
 
 
 def intrinsic_named(trace_name: str) -> Intrinsic:
@@ -58,12 +72,15 @@ def intrinsic_named(trace_name: str) -> Intrinsic:
 @cache
 def make_known(trace_name: str) -> None:
     """Register an intrinsic with TVM, once a process: schedules name those that they use. Names
-    that are none of ours are another's to register."""
-    if trace_name in _BY_NAME:
-        intrinsic = _BY_NAME[trace_name]
-        tvm.s_tir.TensorIntrin.register(
-            trace_name, description(intrinsic), intrinsic.implementation(intrinsic), override=True
-        )
+    that are none of ours are another's to register. Raises InternalError."""
+    intrinsic = _BY_NAME.get(trace_name)
+    if intrinsic is None:
+        return
+    try:
+        code = description(intrinsic), intrinsic.implementation(intrinsic)
+        tvm.s_tir.TensorIntrin.register(trace_name, *code, override=True)
+    except Exception as error:  # no candidate is to blame that it was not taken
+        raise internal(error) from error
 
 
 def make_all_known(instructions: Iterable[Sequence[Any]]) -> None:

@@ -86,3 +86,45 @@ def description(intrinsic: Intrinsic) -> Any:
                         )
 
     return of
+
+
+def coded(intrinsic: Intrinsic, update: Callable[[Any, Any, Any], Any]) -> Any:
+    """The code of an intrinsic from what its sums become: `update(a, b, c)` of the loaded data
+    (depth), weights (lanes * depth) and sums (lanes)."""
+    from tvm.script import tirx as T
+
+    lanes, depth = intrinsic.lanes, intrinsic.depth
+    data, weight = stored(intrinsic.data), stored(intrinsic.weight)
+    accumulator = intrinsic.accumulator
+
+    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+    def code(
+        A: T.Buffer((depth,), data, offset_factor=1),  # type: ignore[valid-type]
+        B: T.Buffer((lanes, depth), weight, offset_factor=1),  # type: ignore[valid-type]
+        C: T.Buffer((lanes,), accumulator, offset_factor=1),  # type: ignore[valid-type]
+    ) -> None:
+        with T.sblock("root"):
+            T.reads(C[0:lanes], A[0:depth], B[0:lanes, 0:depth])
+            T.writes(C[0:lanes])
+            C[T.ramp(T.int32(0), 1, lanes)] = update(
+                A.vload([0], f"{data}x{depth}"),
+                B.vload([0, 0], f"{weight}x{lanes * depth}"),
+                C.vload([0], f"{accumulator}x{lanes}"),
+            )
+
+    return code
+
+
+def called(name: str, dtype: str, *arguments: Any) -> Any:
+    """A call of an intrinsic of LLVM's without effects."""
+    from tvm import tirx
+
+    return tirx.call_llvm_pure_intrin(dtype, name, *arguments)
+
+
+def everywhere(data: Any, dtype: str, lanes: int) -> Any:
+    """The bytes of a data vector, which are those of one int32, in every lane, as numbers of
+    `dtype`."""
+    from tvm import tirx
+
+    return tirx.reinterpret(dtype, tirx.Broadcast(tirx.reinterpret("int32", data), lanes))

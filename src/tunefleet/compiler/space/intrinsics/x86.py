@@ -6,10 +6,15 @@ has. The forms without VNNI widen to 16 bits instead and use `vpmaddwd`, whose s
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from tunefleet.compiler.space.intrinsics._base import BFLOAT16, Intrinsic, stored
+from tunefleet.compiler.space.intrinsics._base import (
+    BFLOAT16,
+    Intrinsic,
+    called,
+    coded,
+    everywhere,
+)
 from tunefleet.compiler.toolchain import load_tvm
 
 tvm = load_tvm()
@@ -19,52 +24,15 @@ tirx = tvm.tirx
 _WIDE, _NARROW = 32, 16
 
 
-def _made(intrinsic: Intrinsic, update: Callable[[Any, Any, Any], Any]) -> Any:
-    """The code of an intrinsic from what its sums become: `update(a, b, c)` of the loaded data
-    (depth), weights (lanes * depth) and sums (lanes)."""
-    from tvm.script import tirx as T
-
-    lanes, depth = intrinsic.lanes, intrinsic.depth
-    data, weight = stored(intrinsic.data), stored(intrinsic.weight)
-    accumulator = intrinsic.accumulator
-
-    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
-    def code(
-        A: T.Buffer((depth,), data, offset_factor=1),  # type: ignore[valid-type]
-        B: T.Buffer((lanes, depth), weight, offset_factor=1),  # type: ignore[valid-type]
-        C: T.Buffer((lanes,), accumulator, offset_factor=1),  # type: ignore[valid-type]
-    ) -> None:
-        with T.sblock("root"):
-            T.reads(C[0:lanes], A[0:depth], B[0:lanes, 0:depth])
-            T.writes(C[0:lanes])
-            C[T.ramp(T.int32(0), 1, lanes)] = update(
-                A.vload([0], f"{data}x{depth}"),
-                B.vload([0, 0], f"{weight}x{lanes * depth}"),
-                C.vload([0], f"{accumulator}x{lanes}"),
-            )
-
-    return code
-
-
-def _call(name: str, dtype: str, *arguments: Any) -> Any:
-    return tirx.call_llvm_pure_intrin(dtype, f"llvm.x86.{name}", *arguments)
-
-
-def _everywhere(data: Any, dtype: str, lanes: int) -> Any:
-    """The bytes of a data vector, which are those of one int32, in every lane, as numbers of
-    `dtype`."""
-    return tirx.reinterpret(dtype, tirx.Broadcast(tirx.reinterpret("int32", data), lanes))
-
-
 def _vnni(intrinsic: Intrinsic) -> Any:
     """`vpdpbusd`: unsigned data times signed weights."""
     lanes = intrinsic.lanes
-    name, sums = f"avx512.vpdpbusd.{32 * lanes}", f"int32x{lanes}"
+    name, sums = f"llvm.x86.avx512.vpdpbusd.{32 * lanes}", f"int32x{lanes}"
 
     def update(a: Any, b: Any, c: Any) -> Any:
-        return _call(name, sums, c, _everywhere(a, f"uint8x{4 * lanes}", lanes), b)
+        return called(name, sums, c, everywhere(a, f"uint8x{4 * lanes}", lanes), b)
 
-    return _made(intrinsic, update)
+    return coded(intrinsic, update)
 
 
 def _vnni_signed(intrinsic: Intrinsic) -> Any:
@@ -73,17 +41,17 @@ def _vnni_signed(intrinsic: Intrinsic) -> Any:
     What is taken off is the same for all rows of data: the compiler works it out once for them.
     """
     lanes = intrinsic.lanes
-    name, sums = f"avx512.vpdpbusd.{32 * lanes}", f"int32x{lanes}"
+    name, sums = f"llvm.x86.avx512.vpdpbusd.{32 * lanes}", f"int32x{lanes}"
     unsigned = f"uint8x{4 * lanes}"
 
     def update(a: Any, b: Any, c: Any) -> Any:
         flipped = tirx.bitwise_xor(tirx.reinterpret("int32", a), tirx.const(-2139062144, "int32"))
-        more = _call(name, sums, c, tirx.reinterpret(unsigned, tirx.Broadcast(flipped, lanes)), b)
+        more = called(name, sums, c, tirx.reinterpret(unsigned, tirx.Broadcast(flipped, lanes)), b)
         zeros = tirx.Broadcast(tirx.const(0, "int32"), lanes)
         shift = tirx.Broadcast(tirx.const(128, "uint8"), 4 * lanes)
-        return more - _call(name, sums, zeros, shift, b)
+        return more - called(name, sums, zeros, shift, b)
 
-    return _made(intrinsic, update)
+    return coded(intrinsic, update)
 
 
 def _bf16(intrinsic: Intrinsic) -> Any:
@@ -96,10 +64,10 @@ def _bf16(intrinsic: Intrinsic) -> Any:
     words = f"int32x{lanes}"
 
     def update(a: Any, b: Any, c: Any) -> Any:
-        data, weights = _everywhere(a, words, lanes), tirx.reinterpret(words, b)
+        data, weights = everywhere(a, words, lanes), tirx.reinterpret(words, b)
         return tirx.call_extern(f"float32x{lanes}", _bf16_name(lanes), c, data, weights)
 
-    return _made(intrinsic, update)
+    return coded(intrinsic, update)
 
 
 def _bf16_name(lanes: int) -> str:
@@ -120,7 +88,7 @@ def _bf16_code(lanes: int) -> str:
     )
 
 
-_PAIRS = {16: "avx512.pmaddw.d.512", 8: "avx2.pmadd.wd"}
+_PAIRS = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd"}
 
 
 def _widened(intrinsic: Intrinsic) -> Any:
@@ -134,13 +102,13 @@ def _widened(intrinsic: Intrinsic) -> Any:
     products = _PAIRS[lanes]
 
     def update(a: Any, b: Any, c: Any) -> Any:
-        both = _everywhere(a, words, lanes)
+        both = everywhere(a, words, lanes)
         data = _halves(both, lanes, signed=intrinsic.data == "int8")
         weights = _halves(tirx.reinterpret(words, b), lanes, signed=True)
-        first, second = (_call(products, sums, d, w) for d, w in zip(data, weights, strict=True))
+        first, second = (called(products, sums, d, w) for d, w in zip(data, weights, strict=True))
         return c + (first + second)
 
-    return _made(intrinsic, update)
+    return coded(intrinsic, update)
 
 
 def _halves(words: Any, lanes: int, *, signed: bool) -> tuple[Any, Any]:
