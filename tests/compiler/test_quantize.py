@@ -169,6 +169,19 @@ def test_a_precision_is_named_or_asked_for() -> None:
 
 
 @pytest.mark.tvm
+def test_a_target_that_gains_little_is_told_before_the_search(tmp_path: Path) -> None:
+    from tunefleet.compiler.toolchain.host import parse_target
+    from tunefleet.stages.importing import _on_bytes, import_network
+
+    target = parse_target("nehalem", 1)
+    network, data = _network(tmp_path / "net.onnx"), _data(tmp_path / "data.npz")
+    plain = import_network(str(network), target, tmp_path)
+    assert _on_bytes(plain, target) == ()
+    file = quantized_file(str(network), data, tmp_path / "made")
+    (remark,) = _on_bytes(import_network(str(file), target, tmp_path), target)
+    assert "no instruction" in remark
+
+
 def test_a_network_is_tuned_in_int8(tmp_path: Path) -> None:
     network, data = _network(tmp_path / "net.onnx"), _data(tmp_path / "data.npz")
     command = ["tune", str(network), "--home", str(tmp_path / "home"), "--trials", "4", "--quiet"]

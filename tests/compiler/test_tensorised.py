@@ -27,7 +27,7 @@ from tunefleet.compiler.space.opening import task_space  # noqa: E402
 from tunefleet.compiler.space.products import product_of  # noqa: E402
 from tunefleet.compiler.space.tensorised import CpuTensorised  # noqa: E402
 from tunefleet.compiler.toolchain import load_tvm  # noqa: E402
-from tunefleet.compiler.toolchain.host import native_target  # noqa: E402
+from tunefleet.compiler.toolchain.host import native_target, parse_target  # noqa: E402
 from tunefleet.core.trial import Built  # noqa: E402
 from tunefleet.errors import InternalError  # noqa: E402
 
@@ -322,3 +322,19 @@ def test_a_product_of_which_two_results_are_wanted_has_no_such_program():
     less = te.compute((8, columns), lambda i, j: product[i, j] - 1, name="less")
     space = task_space(_program([a, b, more, less]), native_target(1))
     assert not any("tunefleet." in json.dumps(s.instructions) for s in space.decisions.sketches)
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("znver4", ""),
+        ("haswell", "little faster"),
+        ("nehalem", "no instruction"),
+        ("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1", ""),
+        ("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72", "little faster"),
+    ],
+)
+def test_what_to_expect_of_bytes_is_said(target, words):
+    remark = intrinsics.remark_on_bytes(parse_target(target, 1).cpu)
+    assert words in remark
+    assert bool(words) == bool(remark)

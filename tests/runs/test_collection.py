@@ -140,3 +140,31 @@ def test_a_collection_of_nothing_is_refused(tmp_path: Path) -> None:
         collect([SMALL, SMALL], [context(tmp_path)], 3)
     with pytest.raises(InputError, match="0 programs"):
         collect([SMALL], [context(tmp_path)], 0)
+
+
+@pytest.mark.tvm
+@pytest.mark.frameworks
+def test_only_what_tensor_instructions_compute_is_collected_when_asked(tmp_path: Path) -> None:
+    (gathered,) = collect([f"{SMALL}?precision=int8"], [context(tmp_path)], 6, tensorised=True)
+    assert gathered.error == ""
+    assert gathered.trials >= 6
+    store = open_store(tmp_path)
+    try:
+        (job,) = store.jobs()
+        operators = {w.task.operator for w in store.tasks(job.job_id)}
+        write_jobs(tmp_path / "records.parquet", store, [job])
+    finally:
+        store.close()
+    assert operators <= {"conv2d", "matmul"}
+    rows = parquet.read_table(tmp_path / "records.parquet").to_pylist()
+    intrinsics = [json.loads(row["extra"]).get("intrinsic", "") for row in rows]
+    for row, intrinsic in zip(rows, intrinsics, strict=True):
+        assert any('"Tensorize"' in step for step in row["steps"]) == bool(intrinsic)
+    # Plain programs of the same tasks stand beside them.
+    assert {bool(each) for each in intrinsics} == {True, False}
+
+
+@pytest.mark.tvm
+def test_a_target_without_tensor_instructions_has_nothing_to_collect(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no tensor instructions"):
+        collect([SMALL], [context(tmp_path, "nehalem")], 3, tensorised=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tunefleet.core.forms import is_winograd
+from tunefleet.core.forms import intrinsic_of, is_winograd
 from tunefleet.core.job import Job
 from tunefleet.core.stage import StageKind
 from tunefleet.core.trial import Failure, FailureKind
@@ -40,7 +40,7 @@ def write_jobs(out: Path, store: Store, jobs: Iterable[Job]) -> int:
     """Write every trial of the jobs to a Parquet file and return how many there were.
 
     `costs_s` are all repeats, and empty for a failure, whose kind and text are in `extra` with
-    the task's name, operator, FLOPs and occurrences, and who measured.
+    the task's name, operator, FLOPs and occurrences, the tensor intrinsic, and who measured.
     """
     from tunefleet.dataset import parquet
     from tunefleet.dataset.files import Draft
@@ -93,6 +93,8 @@ def _rows(store: Store, job: Job, index: int, task: Task, weight: int) -> Iterat
         shash, definition, arguments = entries[is_winograd(trial.candidate.trace)]
         failure = trial.outcome if isinstance(trial.outcome, Failure) else None
         told = {"args_info": arguments} | known | _told(failure)
+        if intrinsic := intrinsic_of(trial.candidate.trace):
+            told["intrinsic"] = intrinsic
         yield Row(
             line=number,
             version=_VERSION,

@@ -25,6 +25,7 @@ from tunefleet.runs.request import job_spec
 from tunefleet.scheduler.values import JobEnd, JobRequest
 
 if TYPE_CHECKING:
+    from tunefleet.core.target import Target
     from tunefleet.core.task import WeightedTask
     from tunefleet.fleet.live import Ending, Live
     from tunefleet.store import Store
@@ -66,6 +67,7 @@ def collect(
     contexts: Sequence[BenchmarkContext],
     programs_per_task: int,
     *,
+    tensorised: bool = False,
     settings: TuneSettings = SETTINGS,
     observer: Callable[[int], Observer] = _unwatched,
 ) -> list[Gathered]:
@@ -77,7 +79,10 @@ def collect(
     `observer(i)` is told of the i-th network of all targets, in their order: `len(networks)`
     times the position of the context, plus that of the network.
 
-    Raises InputError for networks given twice and for less than one program.
+    With `tensorised` tasks are left out that have no programs by tensor instructions.
+
+    Raises InputError for networks given twice, for less than one program and for targets that have
+    no tensor instructions.
     """
     doubles = sorted({name for name in networks if networks.count(name) > 1})
     if doubles:
@@ -87,19 +92,34 @@ def collect(
     gathered: list[Gathered] = []
     for number, context in enumerate(contexts):
         first = number * len(networks)
-        target = _Target(context, settings, programs_per_task)
+        target = _Target(context, settings, programs_per_task, tensorised)
         gathered += target.collect(networks, [observer(first + i) for i in range(len(networks))])
     return gathered
+
+
+def _check_intrinsics(target: Target) -> None:
+    from tunefleet.compiler.space.intrinsics import intrinsics_of
+
+    if not intrinsics_of(target.cpu):
+        raise InputError(
+            f"target '{target}' has no tensor instructions that are known",
+            cure="leave out --tensorised, or name another target",
+        )
 
 
 class _Target:
     """The collection on one target: networks follow each other through one shell."""
 
-    def __init__(self, context: BenchmarkContext, settings: TuneSettings, per_task: int) -> None:
+    def __init__(
+        self, context: BenchmarkContext, settings: TuneSettings, per_task: int, tensorised: bool
+    ) -> None:
         self.context = context
         self.settings = settings
         self.per_task = per_task
+        self.tensorised = tensorised
         self.target = context.target
+        if tensorised:
+            _check_intrinsics(self.target)
         self.fleet = fleet_of(context, settings)
         self.locks = ExitStack()
         #: Tasks that a network before has.
@@ -141,8 +161,19 @@ class _Target:
         source = source_of(name, DEFAULT_IMPORT, self.context)
         budget = Budget(trials=self.per_task)  # of each task
         spec = job_spec(self.context, source, budget, self.settings)
-        collected = digest(["collection", source.content, self.per_task])
+        what = ["collection", source.content, self.per_task, *["tensorised"] * self.tensorised]
+        collected = digest(what)
         return replace(spec, network=replace(spec.network, digest=collected))
+
+    def own(self, split: Split) -> list[WeightedTask]:
+        """The tasks of a network that are wanted and that no network before it has."""
+        own = [w for w in split.tasks if w.task.task_id not in self.seen]
+        if self.tensorised:
+            from tunefleet.compiler.space.opening import has_tensorised
+
+            own = [w for w in own if has_tensorised(w.task.program, self.target)]
+        self.seen.update(w.task.task_id for w in own)
+        return own
 
     def known(self, spec: JobSpec) -> Job | None:
         """The job of an earlier call that was not given up."""
@@ -214,9 +245,7 @@ class _Network:
         run = target.store.step(StepKey(job.job_id, StepKind.SPLIT))
         assert run is not None
         assert isinstance(run.result, Split)
-        own = [w for w in run.result.tasks if w.task.task_id not in target.seen]
-        target.seen.update(w.task.task_id for w in own)
-        target.store.put_tasks(job.job_id, own)
+        target.store.put_tasks(job.job_id, target.own(run.result))
         return self._collecting(job, resumed=False) or target.next()
 
     def _collecting(self, job: Job, *, resumed: bool) -> Sequence[Live]:
@@ -228,7 +257,7 @@ class _Network:
         self._job = job
         tasks = target.store.tasks(job.job_id)
         if not tasks:
-            self._done(tasks, "its tasks are those of other networks")
+            self._done(tasks, "its tasks are those of other networks, or not wanted")
             return ()
         plan = CollectionPlan(
             tasks,

@@ -23,7 +23,7 @@ from tunefleet.core.importing import DEFAULT_IMPORT, ImportOptions
 from tunefleet.core.network import SEGMENT_PREFIX, Footprint, NetworkInfo, Signature
 from tunefleet.core.shapes import ShapeRequest
 from tunefleet.core.step import Imported, Remark, SegmentInfo, Split
-from tunefleet.core.target import Target
+from tunefleet.core.target import CudaTarget, Target
 from tunefleet.core.task import WeightedTask
 from tunefleet.stages.place import StepRequest, Workplace
 from tunefleet.system.scratch import scratch_folder
@@ -193,8 +193,20 @@ def import_and_prepare(spec: str, target: Target, folder: Path, options: ImportO
         tuple(v.reference.describe() for v in tasked.variants),
         tasked.segments,
         untuned,
-        tuple(dict.fromkeys(note for v in tasked.variants for note in v.notes)),
+        tuple(dict.fromkeys(note for v in tasked.variants for note in v.notes))
+        + _on_bytes(tasked, target),
     )
+
+
+def _on_bytes(tasked: TaskedNetwork, target: Target) -> tuple[str, ...]:
+    """What whoever tunes a network of 8-bit integers should know before it takes their time."""
+    from tunefleet.compiler.graph.tasks import multiplies_bytes
+    from tunefleet.compiler.space.intrinsics import remark_on_bytes
+
+    if isinstance(target, CudaTarget) or not any(map(multiplies_bytes, tasked.tasks)):
+        return ()
+    remark = remark_on_bytes(target.cpu)
+    return (remark,) if remark else ()
 
 
 def run(place: Workplace, request: StepRequest) -> tuple[Imported, tuple[Remark, ...]]:

@@ -50,6 +50,13 @@ def collect(
         int,
         typer.Option(metavar="N", callback=options.positive, help="Programs to measure per task."),
     ] = 64,
+    tensorised: Annotated[
+        bool,
+        typer.Option(
+            "--tensorised",
+            help="Only tasks with programs by tensor instructions, as those of ?precision=int8.",
+        ),
+    ] = False,
     device: options.Devices = None,
     device_kind: options.DeviceKind = "",
     device_key: options.DeviceKey = "",
@@ -98,7 +105,9 @@ def collect(
             for target in targets
             for count in threads
         ]
-        results = run(wanted, contexts, programs_per_task, observer=watcher.observer)
+        results = run(
+            wanted, contexts, programs_per_task, tensorised=tensorised, observer=watcher.observer
+        )
     if out is not None:
         gathering.write(out, contexts[0].home, [g.job_id for g in results if g.job_id])
     output.tell(json, [asdict(gathered) for gathered in results], lambda: _show(results))

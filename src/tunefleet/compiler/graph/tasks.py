@@ -9,12 +9,15 @@ import tvm_ffi
 
 from tunefleet.compiler.graph.forms import direct
 from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.compiler.toolchain.programs import load_program
 from tunefleet.core.ids import digest
 from tunefleet.core.target import Target
 from tunefleet.core.task import Task, WeightedTask, rank
 
 tvm = load_tvm()
 relax = tvm.relax
+
+_PRODUCTS = ("conv2d", "matmul")
 
 
 def extract_tasks(mod: Any, target: Target) -> list[WeightedTask]:
@@ -30,6 +33,13 @@ def extract_tasks(mod: Any, target: Target) -> list[WeightedTask]:
         weight = weights[name] + (known.weight if known else 0)
         tasks[task.task_id] = WeightedTask(known.task if known else task, weight)
     return rank(list(tasks.values()))
+
+
+def multiplies_bytes(weighted: WeightedTask) -> bool:
+    """Whether a task is a product of 8-bit integers."""
+    task = weighted.task
+    types = [str(info.dtype) for info in _argument_infos(load_program(task.program))[:2]]
+    return task.operator in _PRODUCTS and all(each in ("int8", "uint8") for each in types)
 
 
 def call_counts(mod: Any) -> dict[str, int]:

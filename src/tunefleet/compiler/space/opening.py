@@ -26,3 +26,12 @@ def task_space(program: str, target: Target) -> TaskSpace:
     )
     shapes = tuple(tuple(int(d) for d in a.shape) for a in arguments)
     return TaskSpace(sketches_of(program, target), shapes)
+
+
+def has_tensorised(program: str, target: Target) -> bool:
+    """Whether a task has programs by tensor instructions on a target."""
+    return any(
+        instruction[0] == "Tensorize"
+        for sketch in task_space(program, target).decisions.sketches
+        for instruction in sketch.instructions
+    )

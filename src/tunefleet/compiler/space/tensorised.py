@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tunefleet.compiler.space.intrinsics import (
-    PREFIX,
     Intrinsic,
     intrinsic_named,
     intrinsics_of,
@@ -28,6 +27,7 @@ from tunefleet.compiler.space.intrinsics import (
 from tunefleet.compiler.space.products import Product, product_of
 from tunefleet.compiler.space.sketching import open_sketch
 from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.core.forms import intrinsic_of
 from tunefleet.core.target import Target
 from tunefleet.search.choices import Tile
 from tunefleet.search.limits import Amount, Limit, Steps
@@ -62,7 +62,7 @@ class CpuTensorised:
         )
 
     def made(self, trace: str) -> bool:
-        return f'"{PREFIX}' in trace and f'"{_TENSORIZE}"' in trace
+        return bool(intrinsic_of(trace))
 
     def opened(self, target: Target, module: Any, open_trace: Any) -> Sketch:
         sketch = open_sketch(module, open_trace)

@@ -9,7 +9,6 @@ from typing import Any
 from tunefleet.compiler.space.intrinsics import arm, x86
 from tunefleet.compiler.space.intrinsics._base import (
     BFLOAT16,
-    PREFIX,
     Intrinsic,
     description,
     stored,
@@ -23,13 +22,13 @@ from tunefleet.errors import internal
 __all__ = [
     "BFLOAT16",
     "INTRINSICS",
-    "PREFIX",
     "Intrinsic",
     "intrinsic_named",
     "intrinsics_of",
     "least_target",
     "make_all_known",
     "make_known",
+    "remark_on_bytes",
     "runs_on",
     "stored",
     "widened",
@@ -62,6 +61,22 @@ def least_target(intrinsic: Intrinsic) -> CpuTarget:
 
 def runs_on(intrinsic: Intrinsic, target: CpuTarget) -> bool:
     return intrinsic.machine == machine_of(target) and intrinsic.features <= llvm_features(target)
+
+
+def remark_on_bytes(target: CpuTarget) -> str:
+    """What to expect of products of 8-bit integers on a target; empty where they are fast."""
+    of_bytes = [each for each in intrinsics_of(target) if each.accumulator == "int32"]
+    if not of_bytes:
+        return (
+            "the processor has no instruction for products of 8-bit integers that is known: they "
+            "take as long as in float32, or longer"
+        )
+    if all(each.widens for each in of_bytes):
+        return (
+            "the processor multiplies 8-bit integers as 16-bit ones: expect products little "
+            "faster than in float32"
+        )
+    return ""
 
 
 def intrinsic_named(trace_name: str) -> Intrinsic:

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-#: Of the names under which intrinsics stand in traces.
-PREFIX = "tunefleet."
+from tunefleet.core.forms import INTRINSIC_PREFIX
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +32,12 @@ class Intrinsic:
     implementation: Callable[[Intrinsic], Any]
     #: Functions that the implementation calls, as text of LLVM's; empty where it calls none.
     llvm: str = ""
+    #: Whether numbers are made wider before they are multiplied, which takes most of the gain.
+    widens: bool = False
 
     @property
     def trace_name(self) -> str:
-        return PREFIX + self.name
+        return INTRINSIC_PREFIX + self.name
 
 
 #: TVM computes with no bfloat16 of its own: numbers of this type are stored as their bits.

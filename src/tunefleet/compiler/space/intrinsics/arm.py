@@ -83,7 +83,7 @@ def _intrinsic(
 ) -> Intrinsic:
     return Intrinsic(
         name, _MACHINE, frozenset({feature}), _LANES, _DEPTH, data, "int8", "int32", _REGISTERS,
-        implementation, llvm,
+        implementation, llvm, widens=bool(llvm),
     )  # fmt: skip
 
 

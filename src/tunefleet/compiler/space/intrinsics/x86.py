@@ -149,13 +149,13 @@ def _intrinsics() -> list[Intrinsic]:
         made.append(
             Intrinsic(
                 f"avx512.{data}.16x4", "x86_64", frozenset({"avx512bw"}), 16, 4, data, "int8",
-                "int32", _WIDE, _widened,
+                "int32", _WIDE, _widened, widens=True,
             )
         )  # fmt: skip
         made.append(
             Intrinsic(
                 f"avx2.{data}.8x4", "x86_64", frozenset({"avx2"}), 8, 4, data, "int8", "int32",
-                _NARROW, _widened,
+                _NARROW, _widened, widens=True,
             )
         )  # fmt: skip
     return made
