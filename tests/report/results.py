@@ -27,6 +27,7 @@ def a_task(index: int, share: float, generator: random.Random) -> dict[str, Any]
         "peak_share": gflops / 218.0,
         "network_share": share,
         "source": generator.choice(["tuned", "tuned", "reused", "default"]),
+        "intrinsic": "vnni.16x4" if index == 1 else "",
     }
 
 

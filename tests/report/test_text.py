@@ -38,6 +38,10 @@ def test_tables_fit_their_width(result: dict[str, Any], width: int) -> None:
         assert width >= max(map(len, printed(table(result), width).splitlines()))
 
 
+def test_a_program_by_a_tensor_instruction_names_it(result: dict[str, Any]) -> None:
+    assert "vnni.16x4" in printed(text.tasks_table(result), 200)
+
+
 def test_tasks_beyond_the_limit_are_counted() -> None:
     shown = printed(text.tasks_table(a_result(30), limit=20))
     assert "and 10 more tasks" in shown

@@ -181,12 +181,14 @@ def _share(lane: LaneUpdated, known_s: float) -> float | None:
 
 def _cells(lane: LaneUpdated, peak_gflops: float | None) -> dict[str, str]:
     gflops = lane.weighted.task.flops / lane.best_s / 1e9 if lane.best_s else None
+    # What is beyond the peak of float32 is of another kind: bytes, or fewer operations.
+    share = gflops / peak_gflops if gflops and peak_gflops else None
     return {
         "trials": format_count(lane.trials),
         "fail": format_count(lane.failed) if lane.failed else "",
         "best": format_latency(lane.best_s),
         "GFLOP/s": format_gflops(gflops),
-        "peak": format_share(gflops / peak_gflops if gflops and peak_gflops else None),
+        "peak": format_share(share if share and share <= 1 else None),
     }
 
 

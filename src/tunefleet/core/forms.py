@@ -17,6 +17,12 @@ def is_winograd(trace: str) -> bool:
     return f'"{WINOGRAD_BLOCK}"' in trace
 
 
+def has_peak_of_floats(trace: str) -> bool:
+    """Whether a program's operations a second are a share of what the device reaches in float32:
+    Winograd's does fewer than its task counts, tensor instructions do more."""
+    return not is_winograd(trace) and not intrinsic_of(trace)
+
+
 def intrinsic_of(trace: str) -> str:
     """The tensor intrinsic of ours that a trace schedules; empty for a plain program."""
     match = _TENSORIZE.search(trace)

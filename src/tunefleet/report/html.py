@@ -30,6 +30,7 @@ from tunefleet.report.words import (
     caches_text,
     device_text,
     outside_lines,
+    source_text,
     toolchain_text,
     verdict,
 )
@@ -187,7 +188,7 @@ def _task_row(task: Result, total: float, largest: float) -> str:
         + meter_cell(peak, peak or 0.0, "peak")
         + meter_cell(share, (share or 0.0) / largest)
         + f"<td><i>{format_share(total)}</i></td>"
-        + f'<td class="source">{escape(str(task.get("source") or ""))}</td></tr>'
+        + f'<td class="source">{escape(source_text(task))}</td></tr>'
     )
 
 

@@ -56,6 +56,7 @@ class Task(TypedDict, total=False):
     gflops: Shown
     source: str
     winograd: bool
+    intrinsic: str
     peak_share: Shown
     network_share: Number
 

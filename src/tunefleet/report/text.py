@@ -28,6 +28,7 @@ from tunefleet.report.words import (
     baselines,
     device_text,
     outside_lines,
+    source_text,
     verdict,
 )
 
@@ -171,7 +172,7 @@ def tasks_table(result: Result, *, limit: int | None = None) -> Table:
             format_share(task.get("peak_share")),
             format_share(share),
             format_share(total),
-            Text(str(task.get("source", ""))),
+            Text(source_text(task)),
         )
     if len(shown) < len(tasks):
         rest = len(tasks) - len(shown)

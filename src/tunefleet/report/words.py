@@ -123,3 +123,8 @@ def outside_lines(outside: Mapping[str, Any] | None) -> list[str]:
         rest = f" and {more} more" if more > 0 else ""
         lines.append(f"  {shown}{rest}: {segment['reason']}")
     return lines
+
+
+def source_text(task: Mapping[str, Any]) -> str:
+    """Where a task's program is from, and the tensor intrinsic that it uses."""
+    return ", ".join(str(task[key]) for key in ("source", "intrinsic") if task.get(key))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tunefleet.artifacts.network import entry_name
-from tunefleet.core.forms import is_winograd
+from tunefleet.core.forms import has_peak_of_floats
 from tunefleet.core.step import Comparison, Measured, Remark
 from tunefleet.errors import InternalError, JobError
 from tunefleet.stages import work
@@ -99,8 +99,8 @@ def _exceeds(place: Workplace, delivery: Delivery, peak: float) -> bool:
     tasks = {w.task.task_id: w.task for w in place.store.tasks(delivery.job.job_id)}
     for task_id, (winner, checks) in place.store.winners(delivery.job.job_id).items():
         latency = (checks or {}).get("latency_s" if winner else "default_s")
-        fewer = winner is not None and is_winograd(winner.candidate.trace)
-        if latency and not fewer and tasks[task_id].flops / latency / 1e9 > peak:
+        comparable = winner is None or has_peak_of_floats(winner.candidate.trace)
+        if latency and comparable and tasks[task_id].flops / latency / 1e9 > peak:
             return True
     return False
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tunefleet.artifacts.artifact import REPORT
-from tunefleet.core.forms import is_winograd
+from tunefleet.core.forms import has_peak_of_floats, intrinsic_of, is_winograd
 from tunefleet.core.job import Job
 from tunefleet.core.stage import ProfileResult, StageKind
 from tunefleet.core.step import (
@@ -245,6 +245,7 @@ def _task_rows(
 ) -> list[dict[str, Any]]:
     winners = store.winners(job.job_id)
     rows: list[dict[str, Any]] = []
+    beyond: set[str] = set()
     for weighted in tasks:
         task = weighted.task
         trials = store.trials(job.job_id, task.task_id)
@@ -256,6 +257,9 @@ def _task_rows(
             own = {t.candidate.candidate_id for t in trials}
             source = "tuned" if winner.candidate.candidate_id in own else "reused"
         gflops = task.flops / latency / 1e9 if latency else None
+        trace = winner.candidate.trace if winner is not None else ""
+        if not has_peak_of_floats(trace):
+            beyond.add(task.task_id)
         rows.append(
             {
                 "task_id": task.task_id,
@@ -268,15 +272,15 @@ def _task_rows(
                 "latency_us": latency * 1e6 if latency else None,
                 "gflops": gflops,
                 "source": source,
-                "winograd": winner is not None and is_winograd(winner.candidate.trace),
+                "winograd": is_winograd(trace),
+                "intrinsic": intrinsic_of(trace),
             }
         )
-    # A kernel that is faster than the measured peak shows that the peak was measured too low, but
-    # Winograd's does fewer operations than its task counts.
-    every = [row for row in rows if not row["winograd"]]
-    peak = max([peak_gflops or 0.0, *(r["gflops"] or 0.0 for r in every)])
+    # A kernel that is faster than the measured peak shows that the peak was measured too low.
+    within = [row for row in rows if row["task_id"] not in beyond]
+    peak = max([peak_gflops or 0.0, *(r["gflops"] or 0.0 for r in within)])
     for row in rows:
-        known = peak_gflops and row["gflops"] and not row["winograd"]
+        known = peak_gflops and row["gflops"] and row["task_id"] not in beyond
         row["peak_share"] = row["gflops"] / peak if known else None
     total = sum((r["latency_us"] or 0.0) * r["weight"] for r in rows) or 1.0
     for row in rows:
