@@ -25,7 +25,10 @@ from typing import Any
 
 _BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 #: What a benchmark cannot run without, and what `.[test]` does not install.
-_PACKAGES = {"engines": ("openvino", "torchvision", "timm", "litert_torch")}
+_PACKAGES = {
+    "engines": ("openvino", "torchvision", "timm", "litert_torch"),
+    "engines_int8": ("openvino", "nncf", "torchvision", "transformers"),
+}
 #: Options that a benchmark asks for. It runs in an empty folder.
 _OPTIONS = {"import_corpus": ["--folder", "corpus"]}
 #: Of the output of a benchmark that failed: the lines that are shown.

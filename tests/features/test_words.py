@@ -154,3 +154,28 @@ class TestSkeletons:
 )
 def test_numbers_are_compressed_and_bounded(value: float, expected: float) -> None:
     assert expected == pytest.approx(compressed(value))
+
+
+@pytest.mark.parametrize(
+    ("name", "extents"),
+    [
+        ("tunefleet.vnni.16x4", (16, 4)),
+        ("dot_16x4_vnni", (16, 4)),
+        ("wmma_sync_16x16x16_f16f16f32", (16, 16, 16)),
+        ("mma_m8n32k16_nt", (8, 32, 16)),
+        ("dp4a", ()),
+    ],
+)
+def test_an_intrinsic_is_known_by_family_and_shape(name: str, extents: tuple[int, ...]) -> None:
+    (word,) = words([["Tensorize", ["l0"], [name, 1], []]]).words
+    assert word.kind == "other"
+    assert word.numbers[2:] == tuple(compressed(float(n)) for n in extents)
+
+
+def test_shapes_of_an_intrinsic_are_of_one_family() -> None:
+    def numbers(name: str) -> tuple[float, ...]:
+        (word,) = words([["Tensorize", ["l0"], [name, 1], []]]).words
+        return word.numbers
+
+    assert numbers("tunefleet.vnni.16x4")[:2] == numbers("tunefleet.vnni.8x4")[:2]
+    assert numbers("tunefleet.vnni.16x4")[:2] != numbers("tunefleet.avx512.int8.16x4")[:2]

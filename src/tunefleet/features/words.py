@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -245,12 +246,28 @@ def _word(
     if kind == "ReverseComputeAt":
         # 0 for a loop that no split made.
         return Word("compute_at", numbers=(1.0 + levels.get(str(value[1][1]), -1),))
+    if kind == "Tensorize":
+        return Word(_INSTRUCTIONS[kind], numbers=_of_intrinsic(str(value[2][0])))
     if kind in _INSTRUCTIONS:
         plain = [v for v in value[1] if not isinstance(v, str) or '"' in v]
         return Word(_INSTRUCTIONS[kind], numbers=tuple(numbers_in([plain, value[2]]))[:NUMBERS])
     return Word(
         _CHOSEN[kind], numbers=tuple(numbers_in(value[2:]))[:NUMBERS] if kind == "PR" else ()
     )
+
+
+#: Lanes and depth, or rows, columns and depth, in the name of an intrinsic: `vnni.16x4`,
+#: `dot_16x4_vnni`, `wmma_sync_16x16x16_f16f16f32`, `mma_m8n32k16`.
+_SHAPE = re.compile(r"(?<![0-9])m?([0-9]{1,3})[xn]([0-9]{1,3})(?:[xk]([0-9]{1,3}))?(?![0-9])")
+
+
+def _of_intrinsic(name: str) -> tuple[float, ...]:
+    """Which instruction it is, less its shape, and its shape."""
+    shape = _SHAPE.search(name)
+    family = name if shape is None else name[: shape.start()] + name[shape.end() :]
+    extents = (n for n in (shape.groups() if shape else ()) if n)
+    # Few numbers stand for many names: two of them are rarely alike.
+    return (_name(family), _name(family[::-1]), *(compressed(float(n)) for n in extents))
 
 
 def _chosen(kind: str, value: list[Any]) -> int:
