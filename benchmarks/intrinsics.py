@@ -68,9 +68,9 @@ _LOOPS = {
 
 def program_of(shape: Sequence[int], intrinsic: Any) -> tuple[str, tuple[int, int]]:
     """A product with constant weights as a task, and the shape of its weights with padding."""
-    from tunefleet.compiler.graph.quantized.padding import matmul, padded_weight
-    from tunefleet.compiler.space.intrinsics import stored, widened
+    from tunefleet.compiler.graph.padded_products import matmul, padded_weight
     from tunefleet.compiler.toolchain import load_tvm
+    from tunefleet.compiler.toolchain.bfloat16 import stored, widened
 
     tvm = load_tvm()
     te = tvm.te

@@ -164,21 +164,21 @@ def test_a_precision_is_named_or_asked_for() -> None:
     assert wanted_precision("zoo:tiny_cnn", FLOAT32) == FLOAT32
     assert wanted_precision("zoo:tiny_cnn", INT8) == INT8
     assert wanted_precision("zoo:tiny_cnn?precision=int8", FLOAT32) == INT8
-    with pytest.raises(InputError, match="float32 or int8"):
+    with pytest.raises(InputError, match="float32, bf16 or int8"):
         wanted_precision("net.onnx", "int9")
 
 
 @pytest.mark.tvm
 def test_a_target_that_gains_little_is_told_before_the_search(tmp_path: Path) -> None:
     from tunefleet.compiler.toolchain.host import parse_target
-    from tunefleet.stages.importing import _on_bytes, import_network
+    from tunefleet.stages.importing import _on_precision, import_network
 
     target = parse_target("nehalem", 1)
     network, data = _network(tmp_path / "net.onnx"), _data(tmp_path / "data.npz")
     plain = import_network(str(network), target, tmp_path)
-    assert _on_bytes(plain, target) == ()
+    assert _on_precision(plain, target) == ()
     file = quantized_file(str(network), data, tmp_path / "made")
-    (remark,) = _on_bytes(import_network(str(file), target, tmp_path), target)
+    (remark,) = _on_precision(import_network(str(file), target, tmp_path), target)
     assert "no instruction" in remark
 
 

@@ -11,23 +11,22 @@ import pytest
 pytestmark = pytest.mark.tvm
 
 from tunefleet.compiler.code.build import build_candidate, build_checked  # noqa: E402
-from tunefleet.compiler.graph.quantized.padding import convolution, matmul, padded_weight  # noqa: E402
+from tunefleet.compiler.graph.padded_products import convolution, matmul, padded_weight  # noqa: E402
 from tunefleet.compiler.space import intrinsics  # noqa: E402
 from tunefleet.compiler.space.intrinsics import (  # noqa: E402
-    BFLOAT16,
     INTRINSICS,
     intrinsic_named,
     intrinsics_of,
     least_target,
     runs_on,
-    stored,
-    widened,
 )
 from tunefleet.compiler.space.opening import task_space  # noqa: E402
 from tunefleet.compiler.space.products import product_of  # noqa: E402
 from tunefleet.compiler.space.tensorised import CpuTensorised  # noqa: E402
 from tunefleet.compiler.toolchain import load_tvm  # noqa: E402
+from tunefleet.compiler.toolchain.bfloat16 import BFLOAT16, stored, widened  # noqa: E402
 from tunefleet.compiler.toolchain.host import native_target, parse_target  # noqa: E402
+from tunefleet.core.precision import INT8  # noqa: E402
 from tunefleet.core.trial import Built  # noqa: E402
 from tunefleet.errors import InternalError  # noqa: E402
 
@@ -335,6 +334,6 @@ def test_a_product_of_which_two_results_are_wanted_has_no_such_program():
     ],
 )
 def test_what_to_expect_of_bytes_is_said(target, words):
-    remark = intrinsics.remark_on_bytes(parse_target(target, 1).cpu)
-    assert words in remark
-    assert bool(words) == bool(remark)
+    remarks = intrinsics.remark_on(parse_target(target, 1).cpu, INT8)
+    assert all(words in remark for remark in remarks)
+    assert bool(words) == bool(remarks)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tunefleet.core.step import DifferenceMeasure
 from tunefleet.stages.agreement import TOLERANCE, accepted_difference, agreement
 
 pytestmark = pytest.mark.tvm
@@ -77,3 +78,50 @@ def test_what_is_chaotic_everywhere_is_not_said_to_agree() -> None:
         return np.sin(x * 1e9, dtype="float64")
 
     assert not compared(everywhere, lambda x: everywhere(x * np.float32(1 + 2**-23))).holds
+
+
+def rounding(x: Any, steps: float, seed: int) -> Any:
+    """Layers that round to few bits what float sums in some order give."""
+    generator = np.random.default_rng(0)
+    noise = np.random.default_rng(seed)
+    for _ in range(24):
+        weight = generator.standard_normal((8, 8)).astype("float32")
+        sums = x @ weight
+        # Sums in another order differ in the last bits.
+        sums *= (1 + noise.uniform(-1, 1, sums.shape) * 2**-14).astype("float32")
+        x = np.round(sums / np.abs(sums).max() * steps) / steps
+    return x
+
+
+def in_eight_bits(module: Any) -> Any:
+    return agreement(
+        [[X]],
+        "float32",
+        lambda _, x: [rounding(x[0], 8, 1)],
+        lambda _, x: [module(x[0])],
+        lambda _, x: [rounding(x[0], 8, 2)],
+    )
+
+
+def test_what_rounding_decides_is_compared_in_the_mean(monkeypatch: pytest.MonkeyPatch) -> None:
+    close = np.random.default_rng(3).standard_normal((512, 8)).astype("float32")
+    monkeypatch.setitem(globals(), "X", close)
+    alike = in_eight_bits(lambda x: rounding(x, 8, 3))
+    assert alike.holds
+    assert alike.measure is DifferenceMeasure.MEAN
+    assert 0 < alike.difference <= alike.tolerance <= 0.3
+    for wrong in (lambda x: rounding(x, 8, 3) * 1.3, lambda x: rounding(x, 6, 3) + 0.2):
+        found = in_eight_bits(wrong)
+        assert not found.holds
+        assert found.measure is DifferenceMeasure.LARGEST
+
+
+def test_a_source_framework_that_agrees_with_itself_excuses_nothing() -> None:
+    found = agreement(
+        [[X]],
+        "float32",
+        lambda _, x: [np.exp(x[0])],
+        lambda _, x: [np.exp(x[0]) * 1.01],
+        lambda _, x: [np.exp(x[0])],
+    )
+    assert not found.holds

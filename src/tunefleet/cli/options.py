@@ -287,8 +287,9 @@ Trust = Annotated[
 Precision = Annotated[
     str,
     typer.Option(
-        metavar="float32|int8",
-        help="float32 is a network as it is; int8 quantises ONNX files and networks of the zoo.",
+        metavar="float32|bf16|int8",
+        help="float32 is a network as it is; bf16 computes products in bfloat16; int8 quantises "
+        "ONNX files and networks of the zoo.",
     ),
 ]
 Calibrate = Annotated[

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tunefleet.core.ids import digest
+from tunefleet.core.precision import FLOAT32
 from tunefleet.core.shapes import ShapeRequest
 
 
@@ -12,11 +13,12 @@ from tunefleet.core.shapes import ShapeRequest
 class ImportOptions:
     """`shapes` fixes what the network leaves free. `whole`: refuse a network of which a part would
     stay in its source framework. `trust`: run code that its file may hold, where reading it needs
-    that."""
+    that. `precision`: of its products of floats, float32 or bf16."""
 
     shapes: ShapeRequest = field(default_factory=ShapeRequest)
     whole: bool = False
     trust: bool = False
+    precision: str = FLOAT32
 
 
 #: Nothing in particular is asked.
@@ -38,4 +40,6 @@ class NetworkSource:
         """Agrees where an import would make the same: wherever the files lie."""
         shapes = self.options.shapes
         asked = [shapes.shapes, shapes.dims, shapes.constants, self.options.whole]
+        if self.options.precision != FLOAT32:
+            asked.append(self.options.precision)
         return digest([self.content, asked])

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-FLOAT32, INT8 = "float32", "int8"
-#: What a user may ask for: float32 is a network as it is.
-PRECISIONS = (FLOAT32, INT8)
+FLOAT32, BF16, INT8 = "float32", "bf16", "int8"
+#: What a user may ask for: float32 is a network as it is. In bf16 its products by weights are those
+#: of bfloat16, with sums in float32.
+PRECISIONS = (FLOAT32, BF16, INT8)
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,11 +125,19 @@ class Imported:
         return sum(t.total_flops for t in self.tasks)
 
 
+class DifferenceMeasure(StrEnum):
+    """How outputs are compared: by the largest difference, relative to the largest output, or by
+    the root of the mean square of differences, relative to that of the output."""
+
+    LARGEST = "largest"
+    MEAN = "root mean square"
+
+
 @dataclass(frozen=True, slots=True)
 class Checked:
     """How far the plain module is from the source framework.
 
-    `difference` and `tolerance` are relative to the largest output. `expected` names the file of
+    `difference` and `tolerance` are what `measure` says. `expected` names the file of
     the inputs that were compared and the source framework's outputs. `ordered` as in
     `stages.agreement`. `caveats` are why the comparison says less than that of other networks.
     `peak_gflops`: what the device's threads reach at best in float32, None where that failed.
@@ -141,6 +149,7 @@ class Checked:
     expected: str
     caveats: tuple[str, ...] = ()
     peak_gflops: float | None = None
+    measure: DifferenceMeasure = DifferenceMeasure.LARGEST
 
 
 @dataclass(frozen=True, slots=True)

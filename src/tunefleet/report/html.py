@@ -29,6 +29,7 @@ from tunefleet.report.words import (
     baselines,
     caches_text,
     device_text,
+    difference_basis,
     outside_lines,
     source_text,
     toolchain_text,
@@ -241,7 +242,8 @@ def _difference(result: Result) -> str:
     differences = result.get("difference") or {}
     known = [k for k in ("untuned", "plain", "tuned") if differences.get(k) is not None]
     parts = [f"{k} {format_difference(differences[k])}" for k in known]
-    return f"{', '.join(parts)} of the largest output of the source framework" if parts else ""
+    basis = difference_basis(result)
+    return f"{', '.join(parts)} of the {basis} of the source framework" if parts else ""
 
 
 def _identity(result: Result) -> str:

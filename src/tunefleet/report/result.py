@@ -145,6 +145,7 @@ class Result(MeasuredShape, total=False):
     verified: bool
     difference: Difference
     tolerance: Number
+    difference_measure: str
     peak_gflops: Shown
     kernels_ms: Shown
     outside: Outside | None

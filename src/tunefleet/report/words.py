@@ -50,7 +50,7 @@ def verdict(result: Mapping[str, Any]) -> tuple[bool, str]:
     difference = (result.get("difference") or {}).get(result.get("delivered") or "tuned")
     off = ""
     if difference is not None:
-        off = f", differs by {format_difference(difference)} of the largest output"
+        off = f", differs by {format_difference(difference)} of the {difference_basis(result)}"
     if result.get("delivered") in ("plain", "untuned"):
         why = result.get("why_plain") or result.get("why_untuned") or "tuning gave nothing better"
         return False, f"the network without what the search found: {why}"
@@ -128,3 +128,9 @@ def outside_lines(outside: Mapping[str, Any] | None) -> list[str]:
 def source_text(task: Mapping[str, Any]) -> str:
     """Where a task's program is from, and the tensor intrinsic that it uses."""
     return ", ".join(str(task[key]) for key in ("source", "intrinsic") if task.get(key))
+
+
+def difference_basis(result: Mapping[str, Any]) -> str:
+    """What differences of outputs are relative to."""
+    in_mean = result.get("difference_measure") == "root mean square"
+    return "output in the mean of squares" if in_mean else "largest output"

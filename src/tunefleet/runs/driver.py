@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,7 +12,7 @@ from tunefleet.core.events import JobOpened, Observer
 from tunefleet.core.home import Home
 from tunefleet.core.importing import ImportOptions, NetworkSource
 from tunefleet.core.job import Job, JobSpec, JobState
-from tunefleet.core.precision import FLOAT32, INT8
+from tunefleet.core.precision import BF16, FLOAT32, INT8
 from tunefleet.core.settings import TuneSettings
 from tunefleet.core.step import (
     DELIVERY,
@@ -25,6 +26,7 @@ from tunefleet.core.step import (
     StepResult,
     StepRun,
 )
+from tunefleet.core.target import CudaTarget
 from tunefleet.errors import InputError, JobError, StepOrderError, TunefleetError
 from tunefleet.runs.context import BenchmarkContext
 from tunefleet.runs.request import SearchRequest, job_spec
@@ -50,28 +52,39 @@ def source_of(
     """A network before its import, in a precision: in int8 it is an ONNX file below home, which is
     made first, in a process of its own. Raises InputError for a network that is not there or cannot
     be had so, SetupError where the quantiser is not installed."""
-    from tunefleet.compiler.frontends.spec import is_zoo, network_digest, network_name
+    from tunefleet.compiler.frontends.spec import (
+        in_floats,
+        is_zoo,
+        network_digest,
+        network_name,
+        wanted_precision,
+    )
 
-    text = _in_precision(str(spec), context, precision, calibrate)
+    text = str(spec)
+    wanted = wanted_precision(text, precision)
+    if calibrate is not None and wanted != INT8:
+        raise InputError(
+            f"there is nothing to calibrate in {wanted}", cure=f"write --precision {INT8}"
+        )
+    of_products = ""
+    if wanted == INT8:
+        text = _quantised(text, context, calibrate)
+    elif wanted == BF16:
+        if isinstance(context.target, CudaTarget):
+            raise InputError(f"{BF16} is for CPUs so far", cure="leave out --precision")
+        text, of_products = in_floats(text), f"-{BF16}"
+        options = replace(options, precision=BF16)
     # Found again from another folder, to be measured beside its artifact.
     place = text if is_zoo(text) else str(Path(text).resolve())
-    return NetworkSource(place, network_name(text), network_digest(text), options)
+    name = network_name(text) + of_products
+    return NetworkSource(place, name, network_digest(text), options)
 
 
-def _in_precision(
-    text: str, context: BenchmarkContext, precision: str, calibrate: str | Path | None
-) -> str:
-    from tunefleet.compiler.frontends.spec import in_floats, wanted_precision
+def _quantised(text: str, context: BenchmarkContext, calibrate: str | Path | None) -> str:
+    from tunefleet.compiler.frontends.spec import in_floats
     from tunefleet.compiler.quantize import quantized_file
     from tunefleet.workers.apart import call_apart
 
-    wanted = wanted_precision(text, precision)
-    if wanted == FLOAT32:
-        if calibrate is not None:
-            raise InputError(
-                f"there is nothing to calibrate in {FLOAT32}", cure=f"add --precision {INT8}"
-            )
-        return text
     data = None if calibrate is None else Path(calibrate).resolve()
     folder = context.created(Home(context.home).quantized)
     plain = in_floats(text)

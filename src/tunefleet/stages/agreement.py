@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
+
+from tunefleet.core.step import DifferenceMeasure
 
 #: Largest accepted difference from the source framework, relative to the largest output: float32
 #: sums in another order through hundreds of layers.
@@ -24,6 +27,9 @@ _STEPS = 64
 _CLEAR = 0.01
 #: Example inputs that are tried where those before did not determine the outputs.
 _DRAWS = 5
+#: Where rounding to 8 bits decides the outputs: so many times the mean difference between the
+#: source framework's outputs and its own without optimisations is accepted, and no more than this.
+_TIMES_MEAN, _MOST_MEAN = 1.5, 0.3
 
 Arrays = Sequence[NDArray[Any]]
 #: Outputs by the index of a signature and its inputs.
@@ -33,27 +39,51 @@ Run = Callable[[int, Arrays], list[NDArray[Any]]]
 @dataclass(frozen=True, slots=True)
 class Agreement:
     """`inputs` that were compared at, and what the source framework makes of them (`expected`), for
-    each signature. `difference` is the worst of all, `tolerance` what may be accepted. Where it is
-    not `ordered`, the numbers of each output were compared by size, wherever they stand."""
+    each signature. `difference` is the worst of all, `tolerance` what may be accepted; of which
+    difference tells `measure`. Where it is not `ordered`, the numbers of each output were compared
+    by size, wherever they stand."""
 
     inputs: tuple[Arrays, ...]
     expected: tuple[list[NDArray[Any]], ...]
     difference: float
     tolerance: float
     ordered: bool = True
+    measure: DifferenceMeasure = DifferenceMeasure.LARGEST
 
     @property
     def holds(self) -> bool:
         return self.difference <= self.tolerance
 
 
-def agreement(inputs: Sequence[Arrays], float_type: str, reference: Run, module: Run) -> Agreement:
+def agreement(
+    inputs: Sequence[Arrays],
+    float_type: str,
+    reference: Run,
+    module: Run,
+    unoptimised: Run | None = None,
+) -> Agreement:
     """Compare a module with its source framework at example inputs, given for each signature.
 
     At some inputs a network may be chaotic: their last bits decide what comes out, in the source
     framework too. Other inputs of the same numbers are tried then. A detector that sorts hundreds
-    of boxes by nearly equal scores is so at all inputs: the order of what it finds is left out.
+    of boxes by nearly equal scores is so at all inputs: the order of what it finds is left out. A
+    deep network that rounds to 8 bits after sums of floats is so too: it is compared in the mean,
+    where the source framework differs from itself, `unoptimised`.
     """
+    found = _largest(inputs, float_type, reference, module)
+    if found.holds or unoptimised is None:
+        return found
+    mean, first = DifferenceMeasure.MEAN, tuple(inputs)
+    expected = tuple(reference(i, each) for i, each in enumerate(first))
+    own = difference_of(expected, unoptimised, first, measure=mean)
+    tolerance = min(_TIMES_MEAN * own, _MOST_MEAN)
+    difference = difference_of(expected, module, first, measure=mean)
+    in_mean = Agreement(first, expected, difference, tolerance, True, mean)
+    return in_mean if in_mean.holds else found
+
+
+def _largest(inputs: Sequence[Arrays], float_type: str, reference: Run, module: Run) -> Agreement:
+    """As `agreement`, by the largest difference."""
     from tunefleet.compiler.graph.sensitivity import nudged, shuffled
 
     tries: list[Agreement] = []
@@ -62,17 +92,17 @@ def agreement(inputs: Sequence[Arrays], float_type: str, reference: Run, module:
             break
         tried = tuple(shuffled(each, draw) if draw else each for each in inputs)
         expected = tuple(reference(i, each) for i, each in enumerate(tried))
-        difference = largest_difference(expected, module, tried, ordered=ordered)
+        difference = difference_of(expected, module, tried, ordered=ordered)
         outcome = Agreement(tried, expected, difference, TOLERANCE, ordered)
         if outcome.holds:
             return outcome
         once, often = ([nudged(each, float_type, n) for each in tried] for n in (1, _STEPS))
-        own = largest_difference(expected, reference, once, ordered=ordered)
+        own = difference_of(expected, reference, once, ordered=ordered)
         outcome = Agreement(tried, expected, difference, accepted_difference(own), ordered)
         if outcome.holds and outcome.tolerance <= _CLEAR:
             return outcome
         tries.append(outcome)
-        moved = largest_difference(expected, reference, often, ordered=ordered)
+        moved = difference_of(expected, reference, often, ordered=ordered)
         if not outcome.holds and max(_TIMES_OWN * own, moved) <= _MOST_TOLERANCE:
             return outcome
     return min(tries, key=lambda each: (not each.holds, each.tolerance))
@@ -84,18 +114,20 @@ def accepted_difference(own: float) -> float:
     return min(max(TOLERANCE, _TIMES_OWN * own), _MOST_TOLERANCE)
 
 
-def largest_difference(
+def difference_of(
     expected: Sequence[list[NDArray[Any]]],
     run: Run,
     inputs: Sequence[Arrays],
     *,
-    ordered: bool,
+    ordered: bool = True,
+    measure: DifferenceMeasure = DifferenceMeasure.LARGEST,
 ) -> float:
     """The worst difference of what `run` makes of inputs from what is expected, of all signatures;
     see `executable.worst_difference`."""
-    from tunefleet.compiler.code.executable import worst_difference
+    from tunefleet.compiler.code.executable import mean_difference, worst_difference
 
+    of = partial(worst_difference, ordered=ordered)
+    if measure is DifferenceMeasure.MEAN:
+        of = mean_difference
     both = zip(expected, inputs, strict=True)
-    return max(
-        worst_difference(each, run(i, of), ordered=ordered) for i, (each, of) in enumerate(both)
-    )
+    return max(of(each, run(i, given)) for i, (each, given) in enumerate(both))

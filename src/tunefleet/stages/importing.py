@@ -10,17 +10,20 @@ from typing import TYPE_CHECKING, Any
 from tunefleet.compiler.frontends import (
     ImportedNetwork,
     ImportRequest,
+    in_floats,
     load_network,
     load_networks,
     network_bytes,
     network_name,
     temporary_folder,
+    wanted_precision,
 )
 from tunefleet.compiler.graph.footprint import footprint
 from tunefleet.compiler.toolchain.quiet import quiet
 from tunefleet.core.ids import digest
 from tunefleet.core.importing import DEFAULT_IMPORT, ImportOptions
 from tunefleet.core.network import SEGMENT_PREFIX, Footprint, NetworkInfo, Signature
+from tunefleet.core.precision import BF16, FLOAT32, INT8
 from tunefleet.core.shapes import ShapeRequest
 from tunefleet.core.step import Imported, Remark, SegmentInfo, Split
 from tunefleet.core.target import CudaTarget, Target
@@ -61,6 +64,7 @@ class TaskedNetwork:
     tasks: list[WeightedTask]
     footprint: Footprint
     float_type: str
+    precision: str = FLOAT32
 
     @property
     def flops(self) -> float:
@@ -109,17 +113,19 @@ def import_network(
     from tunefleet.compiler.graph.tasks import extract_tasks
     from tunefleet.compiler.graph.variants import merged
     from tunefleet.compiler.graph.weights import SharedConstants
+    from tunefleet.compiler.toolchain.bfloat16 import BFLOAT16
     from tunefleet.compiler.toolchain.host import to_tvm
 
     place = folder or temporary_folder()
+    precision = wanted_precision(spec, options.precision)
     check_fits(network_name(spec), Footprint(network_bytes(spec)), machine_memory())
     variants: list[ImportedNetwork] = []
     modules: list[Any] = []
     several, constants = len(options.shapes.variants()) > 1, SharedConstants()
-    for each in load_networks(spec, place, options):
-        float_type = coarsest_type(each.mod)
+    for each in load_networks(in_floats(spec) if precision == BF16 else spec, place, options):
+        float_type = BFLOAT16 if precision == BF16 else coarsest_type(each.mod)
         with quiet():
-            module = prepare(each.mod, to_tvm(target))
+            module = prepare(each.mod, to_tvm(target), precision)
         modules.append(constants.shared(module) if several else module)
         # What it was made of, its constants above all, is not needed any more.
         variants.append(replace(each, mod=None))
@@ -129,7 +135,10 @@ def import_network(
         tasks = extract_tasks(module, target)
     give_back()
     info = _info(variants)
-    return TaskedNetwork(info, tuple(variants), module, tasks, footprint(module), float_type)
+    if precision == BF16:
+        info = replace(info, name=f"{info.name}-{BF16}")
+    size = footprint(module)
+    return TaskedNetwork(info, tuple(variants), module, tasks, size, float_type, precision)
 
 
 def _info(variants: Sequence[ImportedNetwork]) -> NetworkInfo:
@@ -194,19 +203,22 @@ def import_and_prepare(spec: str, target: Target, folder: Path, options: ImportO
         tasked.segments,
         untuned,
         tuple(dict.fromkeys(note for v in tasked.variants for note in v.notes))
-        + _on_bytes(tasked, target),
+        + _on_precision(tasked, target),
     )
 
 
-def _on_bytes(tasked: TaskedNetwork, target: Target) -> tuple[str, ...]:
-    """What whoever tunes a network of 8-bit integers should know before it takes their time."""
+def _on_precision(tasked: TaskedNetwork, target: Target) -> tuple[str, ...]:
+    """What whoever tunes a network in other numbers than float32 should know before it takes their
+    time."""
     from tunefleet.compiler.graph.tasks import multiplies_bytes
-    from tunefleet.compiler.space.intrinsics import remark_on_bytes
+    from tunefleet.compiler.space.intrinsics import remark_on
 
+    if tasked.precision == BF16:
+        made = ("products by weights are computed in bfloat16 and summed in float32",)
+        return made + remark_on(target.cpu, BF16)
     if isinstance(target, CudaTarget) or not any(map(multiplies_bytes, tasked.tasks)):
         return ()
-    remark = remark_on_bytes(target.cpu)
-    return (remark,) if remark else ()
+    return remark_on(target.cpu, INT8)
 
 
 def run(place: Workplace, request: StepRequest) -> tuple[Imported, tuple[Remark, ...]]:

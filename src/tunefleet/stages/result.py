@@ -91,6 +91,7 @@ def build_result(place: Workplace, delivery: Delivery) -> dict[str, Any]:
             "tuned": verified.difference if verified else None,
         },
         "tolerance": checked.tolerance,
+        "difference_measure": checked.measure,
         "peak_gflops": peak,
         "kernels_ms": sum(kernels.values()) * 1e3 if kernels else None,
         "tuned_ms": None,

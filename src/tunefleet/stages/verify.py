@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from tunefleet.core.step import Remark, Verified
 from tunefleet.errors import JobError
-from tunefleet.stages.agreement import largest_difference
+from tunefleet.stages.agreement import difference_of
 from tunefleet.stages.check import running
 from tunefleet.stages.delivered import tuned_module
 from tunefleet.stages.measure import Contender, compare
@@ -24,9 +24,10 @@ def run(place: Workplace, request: StepRequest) -> tuple[Verified, tuple[Remark,
     checked = expectation.checked
     module = running(prepared.info.name, tuned, place)
     place.grant(prepared.imported.footprint)
-    difference = largest_difference(
-        expectation.expected, module, expectation.inputs, ordered=checked.ordered
-    )
+    difference = difference_of(
+        expectation.expected, module, expectation.inputs, ordered=checked.ordered,
+        measure=checked.measure,
+    )  # fmt: skip
     if not difference <= checked.tolerance:
         why = f"the tuned module differs from the source framework by {difference:.1e}"
         return Verified(difference, why), (_told(why),)

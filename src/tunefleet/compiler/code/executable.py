@@ -178,21 +178,53 @@ def worst_difference(
     return max((_difference(e, a) for e, a in both), default=0.0)
 
 
+def mean_difference(expected: Sequence[Array], actual: Sequence[Array]) -> float:
+    """The worst of two networks' outputs: the root of the mean square of the differences, relative
+    to that of the output; of integers the share that differs. infinity as `worst_difference`."""
+    if len(expected) != len(actual):
+        return math.inf
+    return max((_mean(e, a) for e, a in zip(expected, actual, strict=True)), default=0.0)
+
+
+def _mean(expected: Array, actual: Array) -> float:
+    finite = _finite(expected, actual)
+    if finite is None:
+        return math.inf
+    e, a = finite
+    if not e.size:
+        return 0.0
+    if e.dtype.kind not in "fc":
+        return float(np.mean(e != a))
+    size = max(float(np.sqrt(np.mean(np.abs(e) ** 2))), LEAST_SCALE)
+    return float(np.sqrt(np.mean(np.abs(e - a) ** 2))) / size
+
+
 def _sorted(array: Array) -> Array:
     return np.sort(array, axis=None)
 
 
 def _difference(expected: Array, actual: Array) -> float:
-    if expected.shape != actual.shape:
+    finite = _finite(expected, actual)
+    if finite is None:
         return math.inf
-    finite = np.isfinite(expected)
-    others = expected[~finite]
-    if not np.array_equal(others, actual[~finite], equal_nan=others.dtype.kind in "fc"):
-        return math.inf
-    e, a = expected[finite], actual[finite]
-    if not np.isfinite(a).all():
-        return math.inf
+    e, a = finite
     if not e.size:
         return 0.0
     scale = max(float(np.abs(e).max()), LEAST_SCALE)
-    return float(np.abs(e.astype(np.float64) - a).max()) / scale
+    return float(np.abs(e - a).max()) / scale
+
+
+def _finite(expected: Array, actual: Array) -> tuple[Array, Array] | None:
+    """The finite numbers of both, floats in double precision; None where shapes differ, or what is
+    not finite does."""
+    if expected.shape != actual.shape:
+        return None
+    finite = np.isfinite(expected)
+    others = expected[~finite]
+    if not np.array_equal(others, actual[~finite], equal_nan=others.dtype.kind in "fc"):
+        return None
+    e, a = expected[finite], actual[finite]
+    if not np.isfinite(a).all():
+        return None
+    wide = {"f": np.float64, "c": np.complex128}.get(e.dtype.kind, e.dtype)
+    return e.astype(wide), a

@@ -23,10 +23,12 @@ from tunefleet.compiler.frontends.imported import (
 from tunefleet.compiler.frontends.keras_ import KerasFrontend
 from tunefleet.compiler.frontends.onnx_ import OnnxFrontend
 from tunefleet.compiler.frontends.spec import (
+    in_floats,
     network_bytes,
     network_digest,
     network_name,
     source_path,
+    wanted_precision,
 )
 from tunefleet.compiler.frontends.tensorflow_ import SavedModelFrontend
 from tunefleet.compiler.frontends.tflite_ import TFLiteFrontend
@@ -45,12 +47,14 @@ __all__ = [
     "ImportedNetwork",
     "Reference",
     "Segment",
+    "in_floats",
     "load_network",
     "load_networks",
     "network_bytes",
     "network_digest",
     "network_name",
     "temporary_folder",
+    "wanted_precision",
 ]
 
 FRONTENDS: tuple[Frontend, ...] = (

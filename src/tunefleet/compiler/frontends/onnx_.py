@@ -63,6 +63,7 @@ class OnnxReference:
 
     `zeros`: extents of inputs that are zero in the file are not meant. `restamped`: the file says
     that it is of versions that ONNX Runtime does not read. `constants` are fed beside the `inputs`.
+    `unoptimised`: operator by operator, as they are in the file.
     """
 
     framework = "ONNX Runtime"
@@ -75,8 +76,10 @@ class OnnxReference:
         *,
         zeros: bool = False,
         restamped: bool = False,
+        unoptimised: bool = False,
     ) -> None:
         self._path = path
+        self._unoptimised = unoptimised
         self._zeros = zeros
         self._restamped = restamped
         self._constants = dict(constants)
@@ -94,6 +97,7 @@ class OnnxReference:
             },
             "zeros": self._zeros,
             "restamped": self._restamped,
+            "unoptimised": self._unoptimised,
         }
 
     @classmethod
@@ -105,7 +109,7 @@ class OnnxReference:
         inputs = [TensorSpec(name, tuple(shape), dtype) for name, shape, dtype in value["inputs"]]
         return cls(
             Path(value["path"]), inputs, constants, zeros=value["zeros"],
-            restamped=value["restamped"],
+            restamped=value["restamped"], unoptimised=value.get("unoptimised", False),
         )  # fmt: skip
 
     def __getstate__(self) -> dict[str, Any]:
@@ -169,6 +173,8 @@ class OnnxReference:
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         options.log_severity_level = 4
+        if self._unoptimised:
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         try:
             session = onnxruntime.InferenceSession(
                 self._source(options), options, providers=["CPUExecutionProvider"]

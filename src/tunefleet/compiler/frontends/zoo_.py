@@ -9,7 +9,7 @@ from tunefleet.compiler.frontends.onnx_ import OnnxFrontend
 from tunefleet.compiler.frontends.spec import is_zoo, network_digest
 from tunefleet.compiler.frontends.torch_ import TorchReference, TorchSource, import_program
 from tunefleet.compiler.toolchain.quiet import quiet
-from tunefleet.core.precision import FLOAT32
+from tunefleet.core.precision import INT8
 from tunefleet.errors import InputError
 from tunefleet.zoo import ZooNetwork, ZooSpec, build, parse
 
@@ -32,7 +32,7 @@ class ZooFrontend:
                 f"{spec}: the shapes of a zoo network are parameters of its name",
                 cure=f"such as zoo:{zoo_spec.name}?batch=2; see `tunefleet networks`",
             )
-        if zoo_spec.precision != FLOAT32:
+        if zoo_spec.precision == INT8:
             return _quantized(spec, request)
         with quiet():
             network, program = _exported(zoo_spec)

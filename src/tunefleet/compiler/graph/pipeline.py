@@ -7,11 +7,13 @@ from typing import Any
 
 from tunefleet.compiler.graph import winograd
 from tunefleet.compiler.graph.attention import pad_attention
+from tunefleet.compiler.graph.bfloat16 import in_bfloat16
 from tunefleet.compiler.graph.forms import with_forms
 from tunefleet.compiler.graph.legalize import legalize
 from tunefleet.compiler.graph.quantized import integer_programs, prefers_unsigned, with_programs
 from tunefleet.compiler.graph.simplify import simplify
 from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.core.precision import BF16, FLOAT32
 
 tvm = load_tvm()
 relax = tvm.relax
@@ -25,10 +27,11 @@ _LAYOUT = {
 }
 
 
-def prepare(mod: Any, target: Any) -> Any:
+def prepare(mod: Any, target: Any, precision: str = FLOAT32) -> Any:
     """Relax with weights as constants -> Relax calling fused PrimFuncs, ready for extraction.
 
-    `target` is a TVM target. Weights that a schedule may repack are marked layout-free.
+    `target` is a TVM target. `precision` is that of products of floats, float32 or bf16. Weights
+    that a schedule may repack are marked layout-free.
     """
     transform = relax.transform
     with target, tvm.transform.PassContext(opt_level=3):
@@ -39,6 +42,8 @@ def prepare(mod: Any, target: Any) -> Any:
         mod = transform.ConvertLayout(_LAYOUT)(mod)
         mod = transform.CanonicalizeBindings()(mod)
         mod = with_programs(pad_attention(simplify(mod)))
+        if precision == BF16:
+            mod = in_bfloat16(mod)
         prepared = _fused(mod, legalize())
         if any(winograd.pays(call) for call in _convolutions(mod)):
             prepared = with_forms(prepared, _fused(mod, legalize(fewer_products=True)))

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tunefleet.compiler.space.intrinsics import BFLOAT16
 from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.compiler.toolchain.bfloat16 import BFLOAT16
 
 tvm = load_tvm()
 tirx = tvm.tirx

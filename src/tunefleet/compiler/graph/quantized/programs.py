@@ -6,8 +6,8 @@ from typing import Any
 
 from tunefleet.compiler.graph.constants import constant, value_of
 from tunefleet.compiler.graph.folding import ints
+from tunefleet.compiler.graph.padded_products import convolution, matmul, padded_weight
 from tunefleet.compiler.graph.quantized.affine import EIGHT_BITS, relax, tvm
-from tunefleet.compiler.graph.quantized.padding import convolution, matmul, padded_weight
 
 te = tvm.te
 

@@ -8,19 +8,16 @@ from typing import Any
 
 from tunefleet.compiler.space.intrinsics import arm, x86
 from tunefleet.compiler.space.intrinsics._base import (
-    BFLOAT16,
     Intrinsic,
     description,
-    stored,
-    widened,
 )
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.host import llvm_features, machine_of, native_target
+from tunefleet.core.precision import BF16, INT8
 from tunefleet.core.target import CpuTarget
 from tunefleet.errors import internal
 
 __all__ = [
-    "BFLOAT16",
     "INTRINSICS",
     "Intrinsic",
     "intrinsic_named",
@@ -28,10 +25,8 @@ __all__ = [
     "least_target",
     "make_all_known",
     "make_known",
-    "remark_on_bytes",
+    "remark_on",
     "runs_on",
-    "stored",
-    "widened",
 ]
 
 tvm = load_tvm()
@@ -63,20 +58,26 @@ def runs_on(intrinsic: Intrinsic, target: CpuTarget) -> bool:
     return intrinsic.machine == machine_of(target) and intrinsic.features <= llvm_features(target)
 
 
-def remark_on_bytes(target: CpuTarget) -> str:
-    """What to expect of products of 8-bit integers on a target; empty where they are fast."""
-    of_bytes = [each for each in intrinsics_of(target) if each.accumulator == "int32"]
-    if not of_bytes:
+#: What tells the intrinsics of a precision, and what they multiply.
+_ACCUMULATORS = {INT8: "int32", BF16: "float32"}
+_MULTIPLIED = {INT8: "8-bit integers", BF16: "bfloat16"}
+
+
+def remark_on(target: CpuTarget, precision: str) -> tuple[str, ...]:
+    """What to expect of products in a precision on a target; nothing where they are fast."""
+    sums, numbers = _ACCUMULATORS[precision], _MULTIPLIED[precision]
+    fitting = [each for each in intrinsics_of(target) if each.accumulator == sums]
+    if not fitting:
         return (
-            "the processor has no instruction for products of 8-bit integers that is known: they "
-            "take as long as in float32, or longer"
+            f"the processor has no instruction for products of {numbers} that is known: they take "
+            "as long as in float32, or longer",
         )
-    if all(each.widens for each in of_bytes):
+    if all(each.widens for each in fitting):
         return (
-            "the processor multiplies 8-bit integers as 16-bit ones: expect products little "
-            "faster than in float32"
+            f"the processor multiplies {numbers} as wider ones: expect products little faster than "
+            "in float32",
         )
-    return ""
+    return ()
 
 
 def intrinsic_named(trace_name: str) -> Intrinsic:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tunefleet.compiler.toolchain.bfloat16 import stored, widened
 from tunefleet.core.forms import INTRINSIC_PREFIX
 
 
@@ -38,25 +39,6 @@ class Intrinsic:
     @property
     def trace_name(self) -> str:
         return INTRINSIC_PREFIX + self.name
-
-
-#: TVM computes with no bfloat16 of its own: numbers of this type are stored as their bits.
-BFLOAT16 = "bfloat16"
-_STORED = {BFLOAT16: "uint16"}
-
-
-def stored(dtype: str) -> str:
-    """The type of a buffer of such numbers."""
-    return _STORED.get(dtype, dtype)
-
-
-def widened(value: Any, dtype: str, accumulator: str) -> Any:
-    """A stored number as one that sums are made of. bfloat16 is the upper half of float32."""
-    from tvm.script import tirx as T
-
-    if dtype != BFLOAT16:
-        return T.cast(value, accumulator)
-    return T.reinterpret(accumulator, T.shift_left(T.cast(value, "uint32"), T.uint32(16)))
 
 
 def description(intrinsic: Intrinsic) -> Any:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 from tunefleet.compiler.space.intrinsics._base import (
-    BFLOAT16,
     Intrinsic,
     called,
     coded,
     everywhere,
 )
 from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.compiler.toolchain.bfloat16 import BFLOAT16
 
 tvm = load_tvm()
 tirx = tvm.tirx

@@ -1,30 +1,50 @@
-"""Products of integers as programs that pad what they read: the borders of convolutions by a zero
-point, and channels to what tensor instructions take at once."""
+"""Products as programs that pad what they read: the borders of convolutions, by a zero point where
+there is one, and channels to what tensor instructions take at once."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tunefleet.compiler.graph.folding import ints
-from tunefleet.compiler.graph.quantized.affine import Array, tvm
+from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.compiler.toolchain.bfloat16 import BFLOAT16, widened
 
+tvm = load_tvm()
 te, topi = tvm.te, tvm.topi
 
-
-#: Terms that tensor instructions of 8-bit integers sum at once, and the least of their results.
-_DEPTH, _LANES = 4, 4
+#: Results of tensor instructions at once, the least of any.
+_LANES = 4
 #: Results below which a product is not worth such an instruction.
-_LEAST_COLUMNS = 8
+LEAST_COLUMNS = 8
 
 
-def padded_weight(values: Array) -> Array:
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a product sums: numbers of both sides (as they are where `dtype` is empty) made those of
+    the sums. Tensor instructions take so many terms at once."""
+
+    dtype: str
+    sums: str
+    at_once: int
+
+    def product(self, left: Any, right: Any) -> Any:
+        left, right = (widened(each, self.dtype, self.sums) for each in (left, right))
+        return left * right
+
+
+OF_BYTES, OF_BFLOAT16 = Terms("", "int32", 4), Terms(BFLOAT16, "float32", 2)
+
+
+def padded_weight(values: NDArray[Any], terms: Terms = OF_BYTES) -> NDArray[Any]:
     """[..., depth, columns] with zeros where instructions want more of them."""
     depth, columns = values.shape[-2:]
-    if columns < _LEAST_COLUMNS:
+    if columns < LEAST_COLUMNS:
         return values
-    more = [(0, -depth % _DEPTH), (0, -columns % _LANES)]
+    more = [(0, -depth % terms.at_once), (0, -columns % _LANES)]
     return np.pad(values, [(0, 0)] * (values.ndim - 2) + more)
 
 
@@ -36,7 +56,7 @@ def _cropped(sums: Any, columns: int) -> Any:
     return te.compute((*shape[:-1], columns), lambda *i: sums[i], name="columns")
 
 
-def matmul(data: Any, weight: Any, columns: int) -> Any:
+def matmul(data: Any, weight: Any, columns: int, terms: Terms = OF_BYTES) -> Any:
     *outer, own = ints(data.shape)
     depth, lanes = ints(weight.shape)
     if depth != own:
@@ -46,14 +66,19 @@ def matmul(data: Any, weight: Any, columns: int) -> Any:
 
     def cell(*index: Any) -> Any:
         *rows, column = index
-        product = data[(*rows, k)].astype("int32") * weight[k, column].astype("int32")
-        return te.sum(product, axis=k)
+        return te.sum(terms.product(data[(*rows, k)], weight[k, column]), axis=k)
 
     return _cropped(te.compute((*outer, lanes), cell, name="matmul"), columns)
 
 
 def convolution(
-    data: Any, weight: Any, widths: list[int], value: int, columns: int, attrs: Any
+    data: Any,
+    weight: Any,
+    widths: list[int],
+    value: int,
+    columns: int,
+    attrs: Any,
+    terms: Terms = OF_BYTES,
 ) -> Any:
     """As TVM defines it, whose own would add a block that copies what is padded already."""
     groups, strides, dilation = int(attrs.groups), ints(attrs.strides), ints(attrs.dilation)
@@ -76,9 +101,7 @@ def convolution(
         row = y * strides[0] + ry * dilation[0]
         column = x * strides[1] + rx * dilation[1]
         channel = rc if groups == 1 else o // (outputs // groups) * inputs + rc
-        product = padded[n, row, column, channel].astype("int32") * weight[ry, rx, rc, o].astype(
-            "int32"
-        )
+        product = terms.product(padded[n, row, column, channel], weight[ry, rx, rc, o])
         return te.sum(product, axis=[ry, rx, rc])
 
     name = "conv2d_nhwc" if groups == 1 else "group_conv2d_nhwc"

@@ -1,0 +1,133 @@
+"""Products in bfloat16: rounded to the nearest number, summed in float32, asked for by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.tvm
+
+torch = pytest.importorskip("torch")
+
+from tests.fleet.jobs import SETTINGS  # noqa: E402
+
+from tunefleet import BenchmarkContext, Session  # noqa: E402
+from tunefleet.compiler.graph.bfloat16 import in_bfloat16  # noqa: E402
+from tunefleet.compiler.toolchain import load_tvm  # noqa: E402
+from tunefleet.compiler.toolchain.bfloat16 import rounded, rounded_array  # noqa: E402
+from tunefleet.core.importing import ImportOptions  # noqa: E402
+from tunefleet.core.precision import BF16, FLOAT32  # noqa: E402
+from tunefleet.errors import InputError  # noqa: E402
+from tunefleet.runs.driver import source_of  # noqa: E402
+
+tvm = load_tvm()
+relax, te = tvm.relax, tvm.te
+
+
+def _numbers() -> np.ndarray:
+    generator = np.random.default_rng(0)
+    bits = generator.integers(0, 2**32, 4096, dtype=np.uint64).astype(np.uint32)
+    halves = (np.arange(4096, dtype=np.uint32) << 16) + 0x8000  # between two numbers
+    special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 3.4e38, 1e-45], np.float32)
+    return np.concatenate([bits.view(np.float32), halves.view(np.float32), special])
+
+
+def test_numbers_are_rounded_as_pytorch_does() -> None:
+    values = _numbers()
+    expected = torch.from_numpy(values).bfloat16().view(torch.uint16).numpy()
+    none = np.isnan(values)
+    assert np.array_equal(rounded_array(values)[~none], expected[~none])
+    assert np.isnan((rounded_array(values)[none].astype(np.uint32) << 16).view(np.float32)).all()
+
+
+def test_programs_round_as_arrays_are() -> None:
+    values = _numbers()
+    x = te.placeholder(values.shape, "float32", "x")
+    program = te.create_prim_func([x, te.compute(values.shape, lambda i: rounded(x[i]))])
+    built = tvm.compile(tvm.IRModule({"main": program}), target="llvm")
+    found = tvm.runtime.tensor(np.zeros(values.shape, np.uint16))
+    built["main"](tvm.runtime.tensor(values), found)
+    assert np.array_equal(found.numpy(), rounded_array(values))
+
+
+def _network(weight: np.ndarray, groups: int = 1) -> object:
+    """A convolution (NHWC) whose input a product of matrices reads too."""
+    builder = relax.BlockBuilder()
+    data = relax.Var("x", relax.TensorType((1, 6, 6, 5 * groups), "float32"))
+    with builder.function("main", [data]):
+        with builder.dataflow():
+            made = builder.emit(
+                relax.op.nn.conv2d(
+                    data, relax.const(weight), padding=1, groups=groups,
+                    data_layout="NHWC", kernel_layout="HWIO",
+                )
+            )  # fmt: skip
+            result = builder.emit_output(made)
+        builder.emit_func_output(result)
+    return builder.get()
+
+
+def _run(mod: object, x: np.ndarray) -> np.ndarray:
+    built = relax.build(relax.transform.LegalizeOps()(mod), "llvm")
+    machine = relax.VirtualMachine(built, tvm.cpu())
+    return machine["main"](tvm.runtime.tensor(x)).numpy()
+
+
+def test_a_convolution_sums_products_of_what_was_rounded() -> None:
+    generator = np.random.default_rng(0)
+    weight = generator.standard_normal((3, 3, 5, 9)).astype("float32")
+    x = generator.standard_normal((1, 6, 6, 5)).astype("float32")
+    made = in_bfloat16(_network(weight))
+    near = [
+        (rounded_array(a).astype(np.uint32) << 16).view(np.float32).reshape(a.shape)
+        for a in (weight, x)
+    ]
+    expected = _run(_network(near[0]), near[1])
+    np.testing.assert_allclose(_run(made, x), expected, rtol=1e-5, atol=1e-5)
+    assert not np.allclose(_run(made, x), _run(_network(weight), x), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("columns", [4, 8])
+def test_few_columns_stay_in_float32(columns: int) -> None:
+    weight = np.ones((3, 3, 5, columns), "float32")
+    assert ("uint16" in str(in_bfloat16(_network(weight)))) == (columns >= 8)
+
+
+def test_grouped_convolutions_stay_in_float32() -> None:
+    weight = np.ones((3, 3, 5, 16), "float32")
+    assert "uint16" not in str(in_bfloat16(_network(weight, groups=2)))
+
+
+def test_the_same_network_in_another_precision_is_another(tmp_path: Path) -> None:
+    context = BenchmarkContext(home=tmp_path, threads=1)
+    plain, made, named = (
+        source_of(spec, ImportOptions(), context, precision)
+        for spec, precision in (
+            ("zoo:tiny_cnn", FLOAT32),
+            ("zoo:tiny_cnn", BF16),
+            ("zoo:tiny_cnn?precision=bf16", FLOAT32),
+        )
+    )  # fmt: skip
+    assert (plain.name, made.name) == ("tiny_cnn", "tiny_cnn-bf16")
+    assert made == named
+    assert made.identity != plain.identity
+
+
+def test_there_is_nothing_to_calibrate(tmp_path: Path) -> None:
+    context = BenchmarkContext(home=tmp_path, threads=1)
+    with pytest.raises(InputError, match="calibrate"):
+        source_of("zoo:tiny_cnn", ImportOptions(), context, BF16, tmp_path)
+
+
+@pytest.mark.slow
+def test_a_network_is_tuned_and_verified(tmp_path: Path) -> None:
+    context = BenchmarkContext(home=tmp_path, threads=1)
+    with Session(context) as session:
+        session.from_network("zoo:tiny_cnn", precision=BF16).autotune(trials=12, settings=SETTINGS)
+        result = session.build().save().evaluate(rounds=3).result()
+    assert result["network"]["name"] == "tiny_cnn-bf16"
+    assert result["verified"]
+    assert any("bfloat16" in note for note in result["notes"])
+    assert 1e-6 < result["difference"]["tuned"] <= result["tolerance"]
