@@ -126,8 +126,7 @@ def difference_of(
     see `executable.worst_difference`."""
     from tunefleet.compiler.code.executable import mean_difference, worst_difference
 
-    of = partial(worst_difference, ordered=ordered)
-    if measure is DifferenceMeasure.MEAN:
-        of = mean_difference
+    in_mean = measure is DifferenceMeasure.MEAN
+    of = mean_difference if in_mean else partial(worst_difference, ordered=ordered)
     both = zip(expected, inputs, strict=True)
     return max(of(each, run(i, given)) for i, (each, given) in enumerate(both))
