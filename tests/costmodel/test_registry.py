@@ -9,7 +9,7 @@ import pytest
 from tests.costmodel.cards import MEMBERS, a_card
 
 from tunefleet.costmodel import RandomModel
-from tunefleet.costmodel.registry import CARD, Entry, Registry, open_entry
+from tunefleet.costmodel.registry import CARD, Entry, Registry, open_entry, registry_of
 from tunefleet.errors import InputError, SetupError
 
 
@@ -69,6 +69,12 @@ def test_models_of_the_package_are_found_beside_the_users(registry: Registry, en
     shipped = Registry(registry.shipped).add(a_card(name="shipped", created=1.0), MEMBERS)
     assert registry.get("shipped") == shipped
     assert registry.list()[0] == [entry, shipped]
+
+
+def test_models_of_the_package_alone_are_listed_once() -> None:
+    entries, damaged = registry_of(None).list()
+    assert not damaged
+    assert len({entry.card.id for entry in entries}) == len(entries) > 0
 
 
 def test_a_registry_that_is_not_there_is_empty(registry: Registry) -> None:

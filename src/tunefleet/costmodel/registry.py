@@ -190,7 +190,7 @@ class Registry:
         )
 
     def _paths(self) -> Iterator[Path]:
-        for directory in (self.directory, self.shipped):
+        for directory in dict.fromkeys((self.directory, self.shipped)):
             if directory.is_dir():
                 # What starts with a dot is a draft, of a process that works or was killed.
                 yield from sorted(p for p in directory.glob("[!._]*") if p.is_dir())
