@@ -49,6 +49,10 @@ class RetryElsewhereError(TunefleetError):
     exit_code = 4
 
 
+class StoreBusyError(RetryElsewhereError):
+    """Another process holds the store: no other device helps, only waiting."""
+
+
 class DeviceError(TunefleetError):
     """Quarantine the device: its measurements cannot be trusted."""
 

@@ -14,6 +14,7 @@ from tunefleet.core.events import LaneUpdated, StageCommitted
 from tunefleet.core.identity import Tier
 from tunefleet.core.stage import BuildResult, SelectResult, StageKey, StageKind
 from tunefleet.core.trial import Failure, FailureKind, Measurement
+from tunefleet.errors import StoreBusyError
 from tunefleet.stages import profile, work
 from tunefleet.stages.place import JobTask
 from tunefleet.stages.result import tuning_curve
@@ -253,6 +254,21 @@ def test_libraries_that_are_gone_are_built_again_and_nothing_is_measured_twice(
     assert runs[builds[0]].attempt == 2
     profiled = runs[replace(builds[0], kind=StageKind.PROFILE)]
     assert profiled.attempt == 2
+
+
+def test_a_store_that_another_process_holds_ends_the_search(
+    tiny: Any, machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is no fault of the resource, and each commit waits half a minute."""
+    store = MemoryStore()
+    job = open_job(store, tiny, 10)
+
+    def locked(*_: Any, **__: Any) -> Any:
+        raise StoreBusyError("the store is locked by another process", cure="try again")
+
+    monkeypatch.setattr(store, "commit", locked)
+    with pytest.raises(StoreBusyError):
+        drive(store, machine, job)
 
 
 def test_no_record_holds_a_path_of_this_machine(done: Any) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 from tunefleet.core.events import Event
 from tunefleet.core.stage import StageKey, StageRun
 from tunefleet.core.step import StepRun
-from tunefleet.errors import DeviceError, RetryElsewhereError
+from tunefleet.errors import DeviceError, RetryElsewhereError, StoreBusyError
 from tunefleet.scheduler.values import End, Resource
 from tunefleet.stages.place import JobTask, LostInputError, StepRequest
 from tunefleet.stages.runner import StageRunner
@@ -146,6 +146,8 @@ class LocalExecutor:
             report = Report(assignment, End.ABANDONED)
         except LostInputError as error:
             report = Report(assignment, End.LOST, time.perf_counter() - clock, lost=error)
+        except StoreBusyError as error:
+            report = Report(assignment, End.FAILED, error=error)
         except (RetryElsewhereError, DeviceError) as error:
             report = Report(assignment, End.AWAY, time.perf_counter() - clock, error=error)
         except Exception as error:

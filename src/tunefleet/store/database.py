@@ -27,8 +27,8 @@ from tunefleet.errors import (
     DiskFullError,
     InputError,
     InternalError,
-    RetryElsewhereError,
     SetupError,
+    StoreBusyError,
     TunefleetError,
 )
 
@@ -209,7 +209,7 @@ def explained(name: str, error: BaseException) -> TunefleetError:
     """The error of a database, as one that says what to do next."""
     code = error_code(error)
     if code in ("BUSY", "LOCKED"):
-        return RetryElsewhereError(
+        return StoreBusyError(
             f"{name} is locked by another process", cure="try again when it has finished"
         )
     if code == "FULL":
