@@ -125,3 +125,46 @@ def test_a_source_framework_that_agrees_with_itself_excuses_nothing() -> None:
         lambda _, x: [np.exp(x[0])],
     )
     assert not found.holds
+
+
+def test_integers_that_agree_are_held_to_what_floats_are() -> None:
+    found = agreement([[X]], "float32", lambda _, x: [x[0]], lambda _, x: [x[0]], quantised=True)
+    assert (found.difference, found.tolerance) == (0.0, TOLERANCE)
+
+
+def test_a_sum_may_fall_to_the_other_side_of_a_step() -> None:
+    def tipped(x: Any) -> Any:
+        result = x.copy()
+        result[0, 0] += 3e-3 * np.abs(x).max()
+        return result
+
+    def compared(quantised: bool) -> Any:
+        runs = lambda _, x: [x[0]], lambda _, x: [tipped(x[0])]
+        return agreement([[X]], "float32", *runs, quantised=quantised)
+
+    assert not compared(False).holds
+    assert compared(True).holds
+    assert compared(True).tolerance == pytest.approx(1 / 255)
+
+
+def test_what_some_of_the_last_bits_tip_over_is_accepted_of_integers() -> None:
+    """The very last bit moves nothing here, 64 steps of it do."""
+    near = ((np.arange(64) + 0.5) / 64 * (1 - 20 * 2.0**-23)).astype("float32").reshape(8, 8)
+
+    def reference(x: Any) -> Any:
+        return np.round(x * 64) / 64
+
+    def module(x: Any) -> Any:
+        tipped = reference(x)
+        tipped[3, 3] += 1 / 64
+        return tipped
+
+    def compared(quantised: bool) -> Any:
+        runs = lambda _, x: [reference(x[0])], lambda _, x: [module(x[0])]
+        return agreement([[near]], "float32", *runs, quantised=quantised)
+
+    assert not compared(False).holds
+    found = compared(True)
+    assert found.holds
+    assert found.difference == pytest.approx(1 / 64, rel=0.05)
+    assert found.tolerance == pytest.approx(4 / 64, rel=0.05)

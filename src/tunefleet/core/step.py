@@ -106,7 +106,7 @@ class Imported:
     `module` names the folder with its plain module, the untuned one where running that can be
     waited for, and what compiling reads again; `examples` the file of the example inputs of each
     signature. `references` say how its source framework is opened at each. `float_type` is the
-    coarsest type that it computes in.
+    coarsest type that it computes in. `quantised`: it multiplies 8-bit integers.
     """
 
     info: NetworkInfo
@@ -119,6 +119,7 @@ class Imported:
     module: str
     untuned: bool
     examples: str
+    quantised: bool = False
 
     @property
     def flops(self) -> float:

@@ -14,6 +14,11 @@ from tunefleet.core.step import DifferenceMeasure
 #: Largest accepted difference from the source framework, relative to the largest output: float32
 #: sums in another order through hundreds of layers.
 TOLERANCE = 1e-3
+#: Below this two implementations round alike, and no sum fell to the other side.
+_ALIKE = 1e-5
+#: What is accepted at least where sums are rounded to 8 bits: one of them, near the middle between
+#: two steps, may fall to the other side.
+_STEP = 1 / 255
 #: Where the source framework's own outputs move by more than that when the last bit of its inputs
 #: does, so many times that movement is accepted,
 _TIMES_OWN = 4.0
@@ -61,6 +66,8 @@ def agreement(
     reference: Run,
     module: Run,
     unoptimised: Run | None = None,
+    *,
+    quantised: bool = False,
 ) -> Agreement:
     """Compare a module with its source framework at example inputs, given for each signature.
 
@@ -68,9 +75,10 @@ def agreement(
     framework too. Other inputs of the same numbers are tried then. A detector that sorts hundreds
     of boxes by nearly equal scores is so at all inputs: the order of what it finds is left out. A
     deep network that rounds to 8 bits after sums of floats is so too: it is compared in the mean,
-    where the source framework differs from itself, `unoptimised`.
+    where the source framework differs from itself, `unoptimised`. `quantised`: the network
+    multiplies 8-bit integers.
     """
-    found = _largest(inputs, float_type, reference, module)
+    found = _largest(inputs, float_type, reference, module, quantised)
     if found.holds or unoptimised is None:
         return found
     mean, first = DifferenceMeasure.MEAN, tuple(inputs)
@@ -82,10 +90,13 @@ def agreement(
     return in_mean if in_mean.holds else found
 
 
-def _largest(inputs: Sequence[Arrays], float_type: str, reference: Run, module: Run) -> Agreement:
+def _largest(
+    inputs: Sequence[Arrays], float_type: str, reference: Run, module: Run, quantised: bool
+) -> Agreement:
     """As `agreement`, by the largest difference."""
     from tunefleet.compiler.graph.sensitivity import nudged, shuffled
 
+    enough, least = (_ALIKE, _STEP) if quantised else (TOLERANCE, TOLERANCE)
     tries: list[Agreement] = []
     for draw, ordered in (*((draw, True) for draw in range(_DRAWS)), (0, False)):
         if not ordered and any(each.holds for each in tries):
@@ -93,25 +104,27 @@ def _largest(inputs: Sequence[Arrays], float_type: str, reference: Run, module: 
         tried = tuple(shuffled(each, draw) if draw else each for each in inputs)
         expected = tuple(reference(i, each) for i, each in enumerate(tried))
         difference = difference_of(expected, module, tried, ordered=ordered)
-        outcome = Agreement(tried, expected, difference, TOLERANCE, ordered)
-        if outcome.holds:
-            return outcome
+        if difference <= enough:
+            return Agreement(tried, expected, difference, TOLERANCE, ordered)
         once, often = ([nudged(each, float_type, n) for each in tried] for n in (1, _STEPS))
-        own = difference_of(expected, reference, once, ordered=ordered)
-        outcome = Agreement(tried, expected, difference, accepted_difference(own), ordered)
-        if outcome.holds and outcome.tolerance <= _CLEAR:
+        own, moved = (
+            difference_of(expected, reference, each, ordered=ordered) for each in (once, often)
+        )
+        # What a last bit tips over is left to luck where sums are rounded to few bits.
+        accepted = accepted_difference(max(own, moved) if quantised else own, least)
+        outcome = Agreement(tried, expected, difference, accepted, ordered)
+        if outcome.holds and (quantised or outcome.tolerance <= _CLEAR):
             return outcome
         tries.append(outcome)
-        moved = difference_of(expected, reference, often, ordered=ordered)
         if not outcome.holds and max(_TIMES_OWN * own, moved) <= _MOST_TOLERANCE:
             return outcome
     return min(tries, key=lambda each: (not each.holds, each.tolerance))
 
 
-def accepted_difference(own: float) -> float:
+def accepted_difference(own: float, least: float = TOLERANCE) -> float:
     """What may lie between two right implementations, by how far the outputs of one move when the
     last bit of its inputs does."""
-    return min(max(TOLERANCE, _TIMES_OWN * own), _MOST_TOLERANCE)
+    return min(max(least, _TIMES_OWN * own), _MOST_TOLERANCE)
 
 
 def difference_of(

@@ -77,7 +77,10 @@ def compared(prepared: PreparedNetwork, examples: Sequence[Arrays], place: Workp
     module = running(name, prepared.plain, place)
     onnx = prepared.references[0]["kind"] == "onnx"
     unoptimised = partial(reference, unoptimised=True) if onnx else None
-    outcome = agreement(examples, imported.float_type, reference, module, unoptimised)
+    outcome = agreement(
+        examples, imported.float_type, reference, module, unoptimised,
+        quantised=imported.quantised,
+    )  # fmt: skip
     if not outcome.holds:
         raise JobError(
             f"{name}: the imported network differs from its source framework by "

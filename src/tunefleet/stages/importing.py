@@ -163,6 +163,7 @@ class _Outcome:
     segments: tuple[SegmentInfo, ...]
     untuned: bool
     notes: tuple[str, ...]
+    quantised: bool
 
 
 def prepare_network(tasked: TaskedNetwork, target: Target, folder: Path) -> bool:
@@ -187,6 +188,7 @@ def import_and_prepare(spec: str, target: Target, folder: Path, options: ImportO
     """Import a network, compile its plain module into `folder / MODULE`, write its example inputs
     to `folder / EXAMPLES`."""
     from tunefleet.artifacts.arrays import save_arrays
+    from tunefleet.compiler.graph.tasks import multiplies_bytes
 
     module = folder / MODULE
     module.mkdir()
@@ -204,6 +206,7 @@ def import_and_prepare(spec: str, target: Target, folder: Path, options: ImportO
         untuned,
         tuple(dict.fromkeys(note for v in tasked.variants for note in v.notes))
         + _on_precision(tasked, target),
+        any(map(multiplies_bytes, tasked.tasks)),
     )
 
 
@@ -251,6 +254,7 @@ def run(place: Workplace, request: StepRequest) -> tuple[Imported, tuple[Remark,
         module,
         outcome.untuned,
         examples,
+        outcome.quantised,
     )
     return imported, tuple(Remark(note) for note in outcome.notes)
 
