@@ -17,7 +17,7 @@ from tunefleet.core.task import Task, WeightedTask, rank
 tvm = load_tvm()
 relax = tvm.relax
 
-_PRODUCTS = ("conv2d", "matmul")
+_PRODUCTS, _BYTES = {"conv2d", "matmul"}, {"int8", "uint8"}
 
 
 def extract_tasks(mod: Any, target: Target) -> list[WeightedTask]:
@@ -36,10 +36,11 @@ def extract_tasks(mod: Any, target: Target) -> list[WeightedTask]:
 
 
 def multiplies_bytes(weighted: WeightedTask) -> bool:
-    """Whether a task is a product of 8-bit integers."""
-    task = weighted.task
-    types = [str(info.dtype) for info in _argument_infos(load_program(task.program))[:2]]
-    return task.operator in _PRODUCTS and all(each in ("int8", "uint8") for each in types)
+    """Whether a task has a product of 8-bit integers in it: other steps may come first."""
+    if _PRODUCTS.isdisjoint(weighted.task.name.split("+")):
+        return False
+    *read, _ = _argument_infos(load_program(weighted.task.program))
+    return sum(str(info.dtype) in _BYTES for info in read) >= 2
 
 
 def call_counts(mod: Any) -> dict[str, int]:
