@@ -44,6 +44,9 @@ def _schedule(schedule: Any, block: Any) -> None:
     reductions = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == _REDUCTION]
     iterations = math.prod(int(schedule.get(loop).extent) for loop in loops)
     if not spatial:
+        # LLVM takes seconds over a first step that is asked for inside of several loops.
+        if reductions:
+            schedule.decompose_reduction(block, reductions[0])
         return
     *outer, last = spatial
     if reductions:
