@@ -17,13 +17,17 @@ from tunefleet import BenchmarkContext, Session  # noqa: E402
 from tunefleet.compiler.graph.bfloat16 import in_bfloat16  # noqa: E402
 from tunefleet.compiler.toolchain import load_tvm  # noqa: E402
 from tunefleet.compiler.toolchain.bfloat16 import rounded, rounded_array  # noqa: E402
+from tunefleet.compiler.toolchain.host import native_target  # noqa: E402
 from tunefleet.core.importing import ImportOptions  # noqa: E402
 from tunefleet.core.precision import BF16, FLOAT32  # noqa: E402
+from tunefleet.devices.runners import random_array  # noqa: E402
 from tunefleet.errors import InputError  # noqa: E402
 from tunefleet.runs.driver import source_of  # noqa: E402
+from tunefleet.stages.importing import import_network  # noqa: E402
 
 tvm = load_tvm()
 relax, te = tvm.relax, tvm.te
+ArgInfo = tvm.s_tir.meta_schedule.arg_info.ArgInfo
 
 
 def _numbers() -> np.ndarray:
@@ -131,3 +135,20 @@ def test_a_network_is_tuned_and_verified(tmp_path: Path) -> None:
     assert result["verified"]
     assert any("bfloat16" in note for note in result["notes"])
     assert 1e-6 < result["difference"]["tuned"] <= result["tolerance"]
+
+
+def test_programs_are_checked_and_measured_on_numbers_that_products_keep() -> None:
+    bits = random_array((256,), "uint16", 0)
+    values = (bits.astype(np.uint32) << 16).view(np.float32)
+    assert np.isfinite(values).all()
+    assert np.median(np.abs(values)) > 0.1
+
+
+def test_sums_are_checked_before_they_are_rounded() -> None:
+    """Bits of sums in another order may differ."""
+    tasks = import_network("zoo:tiny_cnn?precision=bf16", native_target(1)).tasks
+    products = [w.task for w in tasks if w.task.operator in ("conv2d", "matmul")]
+    assert products
+    for task in products:
+        *_, result = ArgInfo.from_prim_func(tvm.ir.load_json(task.program)["main"])
+        assert str(result.dtype) == "float32"

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tunefleet.artifacts.tensors import aligned
 from tunefleet.artifacts.weights import ALIGNMENT
 from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.compiler.toolchain.bfloat16 import BFLOAT16, rounded_array, stored
 from tunefleet.compiler.toolchain.programs import nbytes
 from tunefleet.core.task import TaskWeights
 from tunefleet.core.trial import Built
@@ -126,10 +127,14 @@ def _part(memory: NDArray[np.uint8], begin: int, shape: tuple[int, ...], dtype: 
 
 
 def random_array(shape: tuple[int, ...], dtype: str, seed: int) -> Any:
-    """Numbers of a normal distribution, and integers that may be indices."""
+    """Numbers of a normal distribution (of bfloat16 their bits), and integers that may be
+    indices."""
     generator = np.random.default_rng(seed)
     if dtype.startswith("float") or dtype == "bfloat16":
         return generator.standard_normal(shape, dtype=np.float32).astype(dtype, copy=False)
+    if dtype == stored(BFLOAT16):
+        # Bits 0 and 1 would be denormals, of which nothing is left in any product.
+        return rounded_array(generator.standard_normal(shape, dtype=np.float32))
     if dtype == "bool":
         return generator.random(shape) < 0.5
     # Indices must stay inside any table that they look up.

@@ -1,8 +1,9 @@
 """Products of float32 as products of bfloat16 with sums in float32, once layouts are chosen.
 
-The data of a product are rounded by a program of one step, which what computed them takes in; its
-weights are rounded here. What has no constant weights (the scores of attention, say), what is
-grouped, and all that is no product stays in float32.
+The data of a product are rounded by a program of its own, its weights here. Taken into what
+computed them, sums in another order would give other bits, and no program could be checked. What
+has no constant weights (the scores of attention, say), what is grouped, and all that is no product
+stays in float32.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ tvm = load_tvm()
 relax = tvm.relax
 te = tvm.te
 
-#: TVM's number for programs that take elementwise ones after them.
-_FUSABLE = 4
+#: TVM's numbers for programs that take elementwise ones after them, and that are fused with none.
+_FUSABLE, _OPAQUE = 4, 8
 _CONVOLUTION = tvm.ir.Op.get("relax.nn.conv2d")
 _MATMUL = tvm.ir.Op.get("relax.matmul")
 
@@ -88,7 +89,9 @@ class _Rounded(relax.PyExprMutator):  # type: ignore[misc, name-defined]
 
     def _rounded(self, data: Any) -> Any:
         if data not in self._bits:
-            self._bits[data] = self.builder_.emit_te(_bits_of, data, primfunc_name_hint="cast")
+            self._bits[data] = self.builder_.emit_te(
+                _bits_of, data, primfunc_name_hint="cast", primfunc_attrs={"op_pattern": _OPAQUE}
+            )
         return self._bits[data]
 
 
