@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import IO, Any
 
@@ -74,25 +74,26 @@ def in_turn(commands: Mapping[str, Sequence[str]], rounds: int) -> Turns:
         sides: dict[str, _Side] = {}
         for name, command in commands.items():
             side = _Side(command, stack)
-            said = side.answer(_READY)
-            if said is None:
+            try:
+                found.told[name] = side.answer(_READY)
+            except EOFError:
                 found.failed[name] = side.error()
             else:
-                sides[name] = side
-                found.told[name], found.rounds[name] = said, []
+                sides[name], found.rounds[name] = side, []
         for index in range(rounds):
             for name, side in list(sides.items()):
                 times = found.rounds[name]
                 if index >= _SLOW_ROUNDS and times[-1] > ROUND_S:
                     continue
                 time.sleep(_PAUSE_S)
-                said = side.answer(_ROUND, "go")
-                if said is None:
+                try:
+                    seconds, share = side.answer(_ROUND, "go")
+                except EOFError:
                     found.failed[name] = side.error()
                     del sides[name], found.rounds[name]
                 else:
-                    times.append(said[0])
-                    found.disturbed.append(said[1])
+                    times.append(seconds)
+                    found.disturbed.append(share)
     return found
 
 
@@ -109,20 +110,20 @@ class _Side:
         )  # fmt: skip
 
     def answer(self, word: str, ask: str = "") -> Any:
-        """The JSON behind the next line's `word`; None where the process ends before. Other
-        libraries print, too."""
+        """The JSON behind the next line's `word`. Other libraries print, too.
+
+        Raises EOFError where the process ends before.
+        """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         if ask:
-            try:
+            with suppress(BrokenPipeError):
                 self._process.stdin.write(f"{ask}\n")
                 self._process.stdin.flush()
-            except BrokenPipeError:
-                return None
         for line in self._process.stdout:
             if line.startswith(word):
                 return json.loads(line[len(word) :])
-        return None
+        raise EOFError
 
     def error(self) -> str:
         """The end of what it said before it died."""
