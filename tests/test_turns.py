@@ -9,8 +9,8 @@ _DRIVER = """
 import sys
 from turns import in_turn
 sides = {
-    "silent": "from turns import serve; serve(lambda: None)",
-    "telling": "from turns import serve; serve(lambda: None, {'error': 0.5})",
+    "silent": "import time; from turns import serve; serve(lambda: time.sleep(0.01))",
+    "telling": "from turns import serve; serve(lambda: sum(range(99)), {'error': 0.5})",
     "dying": "raise SystemExit('no such engine')",
 }
 found = in_turn({name: [sys.executable, "-c", code] for name, code in sides.items()}, 1)
