@@ -31,6 +31,7 @@ _GIB = 2**30
 _BESIDE_BYTES = 2 * _GIB
 _TIMES_WEIGHTS = 3.0
 _TOLERANCE = 1e-3
+_QUICK_MINUTES = 0.5
 #: What the script `tunefleet` does.
 _COMMAND = "from tunefleet.cli import main; main()"
 
@@ -275,6 +276,7 @@ def main(options: argparse.Namespace) -> int:
         return 0
     options.cache.mkdir(parents=True, exist_ok=True)
     names = ["60m"] if options.quick else options.networks.split(",")
+    minutes = _QUICK_MINUTES if options.quick else options.minutes
     figures: list[dict[str, Any]] = []
     checks: list[common.Check] = []
     for name in names:
@@ -282,7 +284,7 @@ def main(options: argparse.Namespace) -> int:
             path = written(name, form, options.cache)
             weights = weight_bytes(path)
             with tempfile.TemporaryDirectory(dir=options.cache, prefix="home-") as home:
-                run = tune(path, Path(home), options.minutes, options.keep_free)
+                run = tune(path, Path(home), minutes, options.keep_free)
             figures.append({"network": name, "form": form, "weights": weights, **run})
             checks += report(name, form, weights, run)
     return common.finish("large_networks", started, {"runs": figures}, checks, options.json)
