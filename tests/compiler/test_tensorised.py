@@ -11,6 +11,8 @@ import pytest
 pytestmark = pytest.mark.tvm
 
 from tunefleet.compiler.code.build import build_candidate, build_checked  # noqa: E402
+from tunefleet.compiler.code.lowered import statements_of  # noqa: E402
+from tunefleet.compiler.code.replay import replay  # noqa: E402
 from tunefleet.compiler.graph.padded_products import convolution, matmul, padded_weight  # noqa: E402
 from tunefleet.compiler.space import intrinsics  # noqa: E402
 from tunefleet.compiler.space.intrinsics import (  # noqa: E402
@@ -26,6 +28,7 @@ from tunefleet.compiler.space.tensorised import CpuTensorised  # noqa: E402
 from tunefleet.compiler.toolchain import load_tvm  # noqa: E402
 from tunefleet.compiler.toolchain.bfloat16 import BFLOAT16, stored, widened  # noqa: E402
 from tunefleet.compiler.toolchain.host import native_target, parse_target  # noqa: E402
+from tunefleet.compiler.toolchain.programs import load_program  # noqa: E402
 from tunefleet.core.precision import INT8  # noqa: E402
 from tunefleet.core.trial import Built  # noqa: E402
 from tunefleet.errors import InternalError  # noqa: E402
@@ -114,6 +117,19 @@ def test_every_intrinsic_compiles_wherever_it_is_built(intrinsic, tmp_path):
     assert isinstance(built, Built)
     lanes, depth = intrinsic.lanes, intrinsic.depth
     assert built.args[1] == ((1, 8 // depth, lanes, depth), stored(intrinsic.weight))
+
+
+@pytest.mark.parametrize("intrinsic", INTRINSICS, ids=lambda i: i.name)
+def test_features_tell_every_instruction_from_plain_products(intrinsic):
+    target = least_target(intrinsic)
+    program = _product(4, intrinsic.lanes, 8, intrinsic)
+    (trace,) = _tensorised(task_space(program, target), 1)
+    found = statements_of(replay(load_program(program), target, trace).mod)
+    (of_it,) = [s for s in found if s.compute.instruction]
+    assert of_it.compute.instruction_lanes >= intrinsic.lanes
+    # A data vector, and the weights of all lanes.
+    depth, lanes = intrinsic.depth, intrinsic.lanes
+    assert {depth, lanes * depth} <= {load.lanes for load in of_it.loads}
 
 
 def test_code_that_tvm_does_not_take_is_our_bug(tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ from tunefleet.dataset import codecs
 from tunefleet.dataset.division import Division
 from tunefleet.dataset.splits import divide
 from tunefleet.errors import InputError
-from tunefleet.features import sequences, tilings
+from tunefleet.features import behaviours, sequences, tilings
 from tunefleet.learning.inputs import SCHEMAS, Inputs, all_rows, extractor
 
 from .made import made_records, silent
@@ -77,21 +77,27 @@ def test_parts_are_those_of_the_split() -> None:
             np.testing.assert_array_equal(expected, program)
 
 
-def test_per_store_refuses_records_of_another_tuner() -> None:
+@pytest.mark.parametrize("schema", ["per-store/1", "behaviours/1"])
+def test_lowered_schemas_refuse_records_of_another_tuner(schema: str) -> None:
     with pytest.raises(InputError, match="there are records of auto_scheduler"):
-        Inputs.of(RECORDS, np.arange(3), "per-store/1", silent)
+        Inputs.of(RECORDS, np.arange(3), schema, silent)
 
 
 @pytest.mark.tvm
-def test_per_store_takes_records_of_metaschedule_with_their_module(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("schema", "shape"), [("per-store/1", (1, 172)), ("behaviours/1", (8, behaviours.WIDTH))]
+)
+def test_lowered_schemas_take_records_of_metaschedule_with_their_module(
+    schema: str, shape: tuple[int, int], tmp_path: Path
+) -> None:
     for size in (32, 64):
         commit_matmul(database(tmp_path / "a"), size, [1e-6])
     log = tmp_path / "a" / "database_tuning_record.json"
     records = made_records(pa.Table.from_batches(list(codecs.read(log))))
-    found = Inputs.of(records, np.arange(2), "per-store/1", silent)
+    found = Inputs.of(records, np.arange(2), schema, silent)
     for kind in ("xgb", "mlp"):
-        assert [p.shape for p in found.examples(kind).programs] == [(1, 172)] * 2
+        assert [p.shape for p in found.examples(kind).programs] == [shape] * 2
     log.with_name("database_workload.json").unlink()
     without = made_records(pa.Table.from_batches(list(codecs.read(log))))
     with pytest.raises(InputError, match="line 1 has no module; give such records"):
-        Inputs.of(without, np.arange(2), "per-store/1", silent)
+        Inputs.of(without, np.arange(2), schema, silent)

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tunefleet.costmodel import MODELS, InputForm, Measured, Program
 from tunefleet.dataset.formats import METASCHEDULE
 from tunefleet.dataset.rows import Codes, Vector, Words
 from tunefleet.dataset.splits import SplitRows
 from tunefleet.errors import InputError
-from tunefleet.features import per_store, sequences, tilings
+from tunefleet.features import behaviours, per_store, sequences, tilings
 from tunefleet.features.sequences import Sequences
 from tunefleet.features.tilings import Tilings
 from tunefleet.learning.contexts import contexts
@@ -93,15 +94,14 @@ class _Rows:
         return self.found
 
 
-class PerStoreExtractor:
-    """`per-store/1`: records of MetaSchedule with their module; needs the compiler."""
+class _Lowered:
+    """Records of MetaSchedule with their module, lowered by the compiler."""
 
-    name = per_store.SCHEMA
+    name = ""
 
     def extract(self, records: Records, numbers: Codes, progress: Progress) -> Extracted:
         self._check(records)
-        from tunefleet.compiler.code.recorded import per_store_features
-
+        told = contexts(records, numbers)
         programs = []
         tell = paced(progress)
         # A row at a time: as Python objects all of them would not fit.
@@ -110,15 +110,15 @@ class PerStoreExtractor:
             if not row["definition"]:
                 raise self._unfit(f"{row['source']}, line {row['line']} has no module")
             try:
-                programs.append(
-                    per_store_features(
-                        row["workload"], row["definition"], row["target"], row["steps"]
-                    )
-                )
+                programs.append(self.of_row(row, told[done]))
             except ValueError as error:
                 raise self._unfit(f"{row['source']}, line {row['line']}: {error}") from error
             tell(f"{self.name}: {done + 1:,} of {len(numbers):,} programs")
         return _Rows(tuple(programs))
+
+    def of_row(self, row: Mapping[str, Any], told: NDArray[np.float32]) -> Program:
+        """The program of a record; `told` (32,) is its context."""
+        raise NotImplementedError
 
     def _check(self, records: Records) -> None:
         others = set(records.formats) - {METASCHEDULE}
@@ -132,9 +132,36 @@ class PerStoreExtractor:
         )
 
 
+class PerStoreExtractor(_Lowered):
+    """`per-store/1`: needs the compiler."""
+
+    name = per_store.SCHEMA
+
+    def of_row(self, row: Mapping[str, Any], told: NDArray[np.float32]) -> Program:
+        from tunefleet.compiler.code.recorded import per_store_features
+
+        return per_store_features(row["workload"], row["definition"], row["target"], row["steps"])
+
+
+class BehaviourExtractor(_Lowered):
+    """`behaviours/1`: needs the compiler."""
+
+    name = behaviours.SCHEMA
+
+    def of_row(self, row: Mapping[str, Any], told: NDArray[np.float32]) -> Program:
+        from tunefleet.compiler.code.recorded import statements
+
+        return behaviours.encode(statements(row["workload"], row["definition"], row["steps"]), told)
+
+
 SCHEMAS: Mapping[str, Extractor] = {
     extractor.name: extractor
-    for extractor in (TilingExtractor(), SequenceExtractor(), PerStoreExtractor())
+    for extractor in (
+        TilingExtractor(),
+        SequenceExtractor(),
+        PerStoreExtractor(),
+        BehaviourExtractor(),
+    )
 }
 
 

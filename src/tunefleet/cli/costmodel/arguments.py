@@ -92,7 +92,8 @@ Features = Annotated[
     str | None,
     typer.Option(
         metavar="SCHEMA",
-        help="The features of a program: tilings/1 (the default), sequences/1, per-store/1.",
+        help="The features of a program: tilings/1 (the default), sequences/1, per-store/1, "
+        "behaviours/1.",
         show_default=False,
     ),
 ]

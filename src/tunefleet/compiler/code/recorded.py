@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tunefleet.compiler.code.lowered import statements_of
 from tunefleet.compiler.space.intrinsics import make_all_known
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.errors import raise_mistake
+from tunefleet.features.behaviours import Statement
 from tunefleet.features.per_store import extract
 
 tvm = load_tvm()
@@ -52,22 +55,38 @@ def schedule_of(workload: str, definition: str, steps: Sequence[str]) -> Any:
     return schedule
 
 
+def statements(workload: str, definition: str, steps: Sequence[str]) -> list[Statement]:
+    """What the loops of a record's program do (schema `behaviours/1`); some 20 ms each.
+
+    Raises ValueError, with TVM's last line, for a record that cannot be built again.
+    """
+    with _fitting():
+        return statements_of(schedule_of(workload, definition, steps).mod)
+
+
 def per_store_features(
     workload: str, definition: str, target: str, steps: Sequence[str]
 ) -> NDArray[np.float32]:
     """Schema `per-store/1` of a record, (stores, columns); some 10 ms each.
 
-    Raises ValueError, with TVM's first line, for a record that cannot be built again.
+    Raises ValueError, with TVM's last line, for a record that cannot be built again.
     """
-    try:
+    with _fitting():
         schedule = schedule_of(workload, definition, steps)
         context = ms.TuneContext(
             _module(workload, definition), target=_target(target), num_threads=1
         )
         candidate = ms.search_strategy.MeasureCandidate(schedule, [])
         (features,) = extract(context, [candidate])
-    except Exception as error:  # TVM raises errors of many kinds for text that does not fit
+    return features
+
+
+@contextmanager
+def _fitting() -> Iterator[None]:
+    """TVM raises errors of many kinds for text that does not fit."""
+    try:
+        yield
+    except Exception as error:
         raise_mistake(error)
         lines = str(error).strip().splitlines()
         raise ValueError(lines[-1] if lines else type(error).__name__) from error
-    return features

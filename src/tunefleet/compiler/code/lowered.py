@@ -1,0 +1,242 @@
+"""What the loop nests of a scheduled program do: statements of schema `behaviours/1`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.features.behaviours import Access, Compute, Loop, Move, Run, Statement
+
+tvm = load_tvm()
+tirx = tvm.tirx
+
+_PASSES = (
+    "LowerInitBlock", "PlanAndUpdateBufferAllocationLocation", "ConvertBlocksToOpaque",
+    "CompactBufferAllocation", "LowerMatchBuffer", "LowerOpaqueBlock",
+)  # fmt: skip
+
+#: Of tirx.For.
+_RUNS = {1: Run.PARALLEL, 2: Run.VECTORIZED, 3: Run.UNROLLED, 4: Run.BOUND}
+
+#: Iterations of a loop in which an index is looked at; the rest are taken to go on alike.
+_LOOKED_AT = 256
+
+#: Storage scopes of memory on a chip of a GPU begin so.
+_CHIP = ("shared", "local", "wmma", "m16n8k8")
+
+
+def statements_of(module: Any) -> list[Statement]:
+    """Of a scheduled module whose only function is `main`, in their order; some milliseconds.
+
+    Weights that a schedule packs are taken as packed: that is done when a network is compiled.
+    """
+    transform = tvm.s_tir.transform
+    module = transform.RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module)
+    for name in _PASSES:
+        module = getattr(transform, name)()(module)
+    module = transform.StmtSimplify()(tirx.transform.FlattenBuffer()(module))
+    walk = _Walk()
+    walk.visit(module["main"].body)
+    return walk.found
+
+
+@dataclass(frozen=True)
+class _Around:
+    """The loops around a statement, outermost first, with their variables."""
+
+    loops: tuple[Loop, ...] = ()
+    variables: tuple[Any, ...] = ()
+
+    def inside(self, loop: Loop, variable: Any) -> _Around:
+        return replace(self, loops=(*self.loops, loop), variables=(*self.variables, variable))
+
+
+@dataclass
+class _Walk:
+    found: list[Statement] = field(default_factory=list)
+    #: Buffers of the program's own; all others are its arguments.
+    own: set[Any] = field(default_factory=set)
+
+    def visit(self, node: Any, around: _Around = _Around()) -> None:
+        if isinstance(node, tirx.For):
+            extent = _number(node.extent)
+            loop = Loop(extent, _RUNS.get(int(node.kind), Run.SERIAL))
+            self.visit(node.body, around.inside(loop, node.loop_var) if extent > 1 else around)
+        elif isinstance(node, tirx.SeqStmt):
+            for each in node.seq:
+                self.visit(each, around)
+        elif isinstance(node, tirx.AllocBuffer):
+            self.own.add(node.buffer)
+        elif isinstance(node, tirx.BufferStore):
+            self.found.append(self._statement(node, around))
+        elif isinstance(node, tirx.Evaluate):
+            self.found += self._called(node, around)
+        elif isinstance(node, tirx.AttrStmt) and node.attr_key == "thread_extent":
+            loop = Loop(_number(node.value), Run.BOUND)
+            self.visit(node.body, around.inside(loop, node.node.var))
+        elif isinstance(node, tirx.IfThenElse):
+            self.visit(node.then_case, around)
+            if node.else_case is not None:
+                self.visit(node.else_case, around)
+        elif hasattr(node, "body"):
+            self.visit(node.body, around)
+
+    def _statement(self, node: Any, around: _Around) -> Statement:
+        loads: list[Access] = []
+        compute = _Counting(self, around, loads)
+        compute.visit(node.value)
+        store = self.access(node.buffer, node.indices, around)
+        return Statement(around.loops, tuple(loads), compute.counted(), store)
+
+    def _called(self, node: Any, around: _Around) -> list[Statement]:
+        """An instruction that writes by itself, such as those of tensor cores."""
+        loads: list[Access] = []
+        compute = _Counting(self, around, loads)
+        compute.visit(node.value)
+        if not loads:
+            return []
+        store, *rest = loads
+        return [Statement(around.loops, tuple(rest), compute.counted(), store)]
+
+    def access(self, buffer: Any, indices: Sequence[Any], around: _Around) -> Access:
+        index = indices[-1]
+        lanes = 1
+        if isinstance(index, tirx.Ramp):
+            lanes, index = _number(index.lanes), index.base
+        type_ = buffer.ty
+        return Access(
+            moves=_moves(index, around),
+            element_bytes=_bits(str(type_.dtype)) / 8,
+            buffer_elements=_elements(type_.shape),
+            lanes=lanes,
+            argument=buffer not in self.own,
+            on_chip=str(type_.storage_scope).startswith(_CHIP),
+        )
+
+
+@dataclass
+class _Counting:
+    """The operations of an expression, and its loads."""
+
+    walk: _Walk
+    around: _Around
+    loads: list[Access]
+    counts: dict[str, int] = field(default_factory=dict)
+    instruction: str = ""
+    lanes: int = 0
+
+    def visit(self, node: Any) -> None:
+        if isinstance(node, tvm.ir.expr.TensorLoad):
+            self.loads.append(self.walk.access(node.source, node.indices, self.around))
+            return
+        if isinstance(node, tvm.ir.expr.Call):
+            self._call(node)
+            return
+        for kinds, name in _COUNTED:
+            if isinstance(node, kinds):
+                self.counts[name] = self.counts.get(name, 0) + 1
+        for child in ("a", "b", "value", "condition", "true_value", "false_value"):
+            below = getattr(node, child, None)
+            if isinstance(below, tirx.Expr):
+                self.visit(below)
+
+    def _call(self, node: Any) -> None:
+        name = str(getattr(node.op, "name", "")).rpartition(".")[2]
+        arguments = list(node.args)
+        if name in _NAMED:
+            self.instruction, arguments = _instruction(name, arguments), arguments[1:]
+            self.lanes = _lanes(str(node.ty.dtype))
+        elif name not in _FREE:
+            self.counts["functions"] = self.counts.get("functions", 0) + 1
+        for argument in arguments:
+            self.visit(argument)
+
+    def counted(self) -> Compute:
+        return Compute(**self.counts, instruction=self.instruction, instruction_lanes=self.lanes)
+
+
+_COUNTED = (
+    ((tirx.Add, tirx.Sub), "additions"),
+    ((tirx.Mul,), "products"),
+    ((tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod), "divisions"),
+    ((tirx.Min, tirx.Max, tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.Select),
+     "comparisons"),
+    ((tirx.Cast,), "casts"),
+)  # fmt: skip
+#: Calls whose first argument says what is called.
+_NAMED = ("call_llvm_pure_intrin", "call_llvm_intrin", "call_extern", "call_pure_extern")
+#: Calls that cost nothing by themselves.
+_FREE = ("reinterpret", "if_then_else", "likely", "tvm_access_ptr")
+
+
+def _instruction(name: str, arguments: Sequence[Any]) -> str:
+    first = arguments[0]
+    if name.endswith("extern"):
+        return str(first.value)
+    return str(tvm.target.codegen.llvm_get_intrinsic_name(int(first)))
+
+
+def _moves(index: Any, around: _Around) -> tuple[Move, ...]:
+    """What an index does in each loop, from where all others begin."""
+    extents = [min(loop.extent, _LOOKED_AT) for loop in around.loops]
+    starts = np.cumsum([0, *extents])
+    places: dict[Any, NDArray[np.int64]] = {}
+    for variable, start, extent in zip(around.variables, starts[:-1], extents, strict=True):
+        place = np.zeros(starts[-1], np.int64)
+        place[start : start + extent] = np.arange(extent)
+        places[variable] = place
+    values = np.broadcast_to(_evaluated(index, places), (int(starts[-1]),))
+    found = []
+    for loop, start, extent in zip(around.loops, starts[:-1], extents, strict=True):
+        own = values[start : start + extent]
+        elements = len(np.unique(own)) * loop.extent // extent
+        found.append(Move(int(own[1] - own[0]) if extent > 1 else 0, elements))
+    return tuple(found)
+
+
+_OPERATIONS = (
+    (tirx.Add, np.add), (tirx.Mul, np.multiply), (tirx.Sub, np.subtract),
+    (tirx.FloorDiv, np.floor_divide), (tirx.FloorMod, np.mod), (tirx.Min, np.minimum),
+    (tirx.Max, np.maximum), (tirx.Div, np.floor_divide), (tirx.Mod, np.mod),
+)  # fmt: skip
+
+
+def _evaluated(node: Any, places: dict[Any, NDArray[np.int64]]) -> NDArray[np.int64]:
+    """An index where the variables are so; what follows data is taken to stand still."""
+    if isinstance(node, tirx.IntImm):
+        return np.array(int(node))
+    if isinstance(node, tirx.Var):
+        return places.get(node, np.array(0))
+    if isinstance(node, tirx.Cast):
+        return _evaluated(node.value, places)
+    if isinstance(node, tirx.Broadcast):
+        return _evaluated(node.value, places)
+    for kind, operation in _OPERATIONS:
+        if isinstance(node, kind):
+            found: NDArray[np.int64] = operation(
+                _evaluated(node.a, places), _evaluated(node.b, places)
+            )
+            return found
+    return np.array(0)
+
+
+def _number(node: Any) -> int:
+    return int(node) if isinstance(node, int | tirx.IntImm) else 1
+
+
+def _elements(shape: Sequence[Any]) -> int:
+    return math.prod(map(_number, shape))
+
+
+def _bits(dtype: str) -> int:
+    return int(tvm.DataType(dtype).bits)
+
+
+def _lanes(dtype: str) -> int:
+    return int(tvm.DataType(dtype).lanes)

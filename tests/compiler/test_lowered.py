@@ -1,0 +1,56 @@
+"""What the loops of scheduled programs do, as their lowered form tells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tunefleet.features.behaviours import Compute, Loop, Run
+
+pytestmark = pytest.mark.tvm
+
+
+def _matmul(rows: int, columns: int, steps: int) -> Any:
+    from tunefleet.compiler.toolchain import load_tvm
+
+    tvm = load_tvm()
+    te = tvm.te
+    a, b = te.placeholder((rows, steps), name="a"), te.placeholder((steps, columns), name="b")
+    k = te.reduce_axis((0, steps), "k")
+    c = te.compute((rows, columns), lambda i, j: te.sum(a[i, k] * b[k, j], k), "c")
+    return tvm.s_tir.Schedule(tvm.IRModule({"main": te.create_prim_func([a, b, c])}))
+
+
+def test_a_product_is_its_first_step_and_the_others() -> None:
+    from tunefleet.compiler.code.lowered import statements_of
+
+    schedule = _matmul(8, 16, 4)
+    block = schedule.get_sblock("c", func_name="main")
+    i, j, k = schedule.get_loops(block)
+    schedule.reorder(i, k, j)
+    schedule.parallel(i)
+    schedule.vectorize(j)
+    schedule.decompose_reduction(block, k)
+    zero, update = statements_of(schedule.mod)
+    assert zero.loops == (Loop(8, Run.PARALLEL), Loop(16, Run.VECTORIZED))
+    assert (zero.loads, zero.compute) == ((), Compute())
+    assert update.loops == (Loop(8, Run.PARALLEL), Loop(4), Loop(16, Run.VECTORIZED))
+    assert update.compute == Compute(additions=1, products=1)
+    strides = [[move.stride for move in load.moves] for load in update.loads]
+    assert strides == [[16, 0, 1], [4, 1, 0], [0, 16, 1]]
+    assert all(access.argument for access in (*update.loads, update.store))
+    assert update.store.buffer_elements == 128
+
+
+def test_a_fused_loop_sees_the_places_that_it_sees() -> None:
+    from tunefleet.compiler.code.lowered import statements_of
+
+    schedule = _matmul(8, 16, 4)
+    block = schedule.get_sblock("c", func_name="main")
+    i, j, _ = schedule.get_loops(block)
+    schedule.fuse(i, j)
+    (*_, update) = statements_of(schedule.mod)
+    data = next(load for load in update.loads if load.buffer_elements == 32)
+    # A row for 16 of its steps, then the next one.
+    assert [(move.stride, move.places) for move in data.moves] == [(0, 8), (1, 4)]
