@@ -78,11 +78,12 @@ def in_turn(rounds: int, lanes: list[LaneState], busy: Collection[str] = ()) -> 
 
 def search(network: str, seed: str, rounds: str) -> dict[str, Any]:
     from tunefleet.core.budget import Budget
+    from tunefleet.core.settings import SHIPPED_MODEL
     from tunefleet.scheduler import tuning_plan
 
     plan: Any = tuning_plan
     plan.next_lane = partial(in_turn, int(rounds))
-    found = ours(network, int(seed), Budget(trials=10**6), pretrained=True, transfer=True)
+    found = ours(network, int(seed), Budget(trials=10**6), pretrained=SHIPPED_MODEL, transfer=True)
     return {name: found[name] for name in ("wall_s", "trials", "rounds")}
 
 

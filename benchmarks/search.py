@@ -138,19 +138,21 @@ class _Watch:
 def search(network: str, seed: str, side: str, trials: str, *homes: str) -> dict[str, Any]:
     """`homes` of the side with transfer: the one that it leaves, and of the network before."""
     from tunefleet.core.budget import Budget
+    from tunefleet.core.settings import SHIPPED_MODEL
 
     if side == "stock":
         return stock(network, int(seed), int(trials))
     budget = Budget(trials=int(trials))
     if side != "transfer":
-        return ours(network, int(seed), budget, pretrained=side == "pretrained", transfer=False)
+        model = SHIPPED_MODEL if side == "pretrained" else ""
+        return ours(network, int(seed), budget, pretrained=model, transfer=False)
     after, *before = map(Path, homes)
     with tempfile.TemporaryDirectory() as folder:
         # A copy: of a search that is killed half-way the same command finds no records.
         home = Path(folder, "home")
         if before:
             shutil.copytree(before[0], home)
-        found = ours(network, int(seed), budget, pretrained=True, transfer=True, home=home)
+        found = ours(network, int(seed), budget, pretrained=SHIPPED_MODEL, transfer=True, home=home)
         shutil.copytree(home, after, dirs_exist_ok=True)
     return found
 

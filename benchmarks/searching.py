@@ -113,24 +113,26 @@ def ours(
     seed: int,
     budget: Budget,
     *,
-    pretrained: bool,
+    pretrained: str,
     transfer: bool,
     home: Path | None = None,
 ) -> dict[str, Any]:
     """A search of a network, with when it measured what; what the home knew comes first.
+    `pretrained` is the cost model that steers from the first trial, shipped or the home's; "" is
+    none.
 
     "rounds" of a task: seconds of each one's stages, and what it found that was better than all
     before, as [seconds, latency, trace] or [seconds].
     """
     from tunefleet.core.identity import Tier
-    from tunefleet.core.settings import SHIPPED_MODEL, SearchSettings, TuneSettings
+    from tunefleet.core.settings import SearchSettings, TuneSettings
     from tunefleet.core.stage import StageKind
     from tunefleet.costmodel.registry import registry_of
     from tunefleet.stages.place import JobTask
     from tunefleet.stages.records import known_records
 
     tasks = tasks_of(network)
-    model = registry_of(None).get(SHIPPED_MODEL).card.id if pretrained else ""
+    model = registry_of(home).get(pretrained).card.id if pretrained else ""
     search = replace(SearchSettings(), seed=seed, pretrained=model)
     settings = TuneSettings(search=search, transfer=transfer)
     with searched(network, tasks, budget, settings, home) as done:

@@ -88,7 +88,7 @@ def _gradient(lane: LaneState) -> float:
 
 def search(network: str, seed: str, side: str, per_task: str, seconds: str) -> dict[str, Any]:
     from tunefleet.core.budget import Budget
-    from tunefleet.core.settings import SearchSettings
+    from tunefleet.core.settings import SHIPPED_MODEL, SearchSettings
     from tunefleet.scheduler import tuning_plan
 
     settings = SearchSettings()
@@ -102,7 +102,8 @@ def search(network: str, seed: str, side: str, per_task: str, seconds: str) -> d
     # Where the order ends the search, no more trials than it asks for are made.
     budget = Budget(seconds=float(seconds)) if float(seconds) else Budget(trials=10**6)
     known = side != "random"
-    return ours(network, int(seed), budget, pretrained=known, transfer=known)
+    model = SHIPPED_MODEL if known else ""
+    return ours(network, int(seed), budget, pretrained=model, transfer=known)
 
 
 def main(options: argparse.Namespace) -> int:
