@@ -16,9 +16,10 @@ from tunefleet.features.behaviours import Access, Compute, Loop, Move, Run, Stat
 tvm = load_tvm()
 tirx = tvm.tirx
 
+#: In the order of TVM's own pipeline: indices that were not simplified may end in an error.
 _PASSES = (
     "LowerInitBlock", "PlanAndUpdateBufferAllocationLocation", "ConvertBlocksToOpaque",
-    "CompactBufferAllocation", "LowerMatchBuffer", "LowerOpaqueBlock",
+    "CompactBufferAllocation", "LowerMatchBuffer", "StmtSimplify", "LowerOpaqueBlock",
 )  # fmt: skip
 
 #: Of tirx.For.
