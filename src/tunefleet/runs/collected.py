@@ -58,7 +58,9 @@ def batches_of(store: Store, jobs: Iterable[Job]) -> Iterator[pa.RecordBatch]:
                 for row in _rows(store, job, index, w.task, w.weight)]  # fmt: skip
         if rows:
             device = job.spec.device.key or job.spec.device.name
-            yield batch_of(rows, "metaschedule", job.spec.network.source, device)
+            # Where a file lies on this machine tells others nothing.
+            source = Path(job.spec.network.source).name
+            yield batch_of(rows, "metaschedule", source, device)
 
 
 def _rows(store: Store, job: Job, index: int, task: Task, weight: int) -> Iterator[Any]:
