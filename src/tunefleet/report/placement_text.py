@@ -31,7 +31,8 @@ def placement_table(report: Report) -> Table:
         table.add_column(f"{name}, predicted", justify="right", no_wrap=True)
         table.add_column(name, justify="right", no_wrap=True)
     for task in report["tasks"]:
-        cells: list[str | Text] = [Text(task["name"]), Text(task["shapes"]), str(task["calls"]), _places(task)]
+        cells: list[str | Text] = [Text(task["name"]), Text(task["shapes"])]
+        cells += [str(task["calls"]), _places(task)]
         for name in names:
             timing = task["seconds"][name]
             plain = f" {_PLAIN}" if timing["program"] == _PLAIN else ""

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from tunefleet.stages.division import DivisibleNetwork
 
 SCHEMA = "tunefleet-placement/1"
-#: Inferences of each plan that is run, and what they may take.
-_ROUNDS, _RUN_S = 20, 900.0
+#: Turns of each plan that is run, and what all may take.
+_ROUNDS, _RUN_S = 8, 900.0
 
 
 def _unheard(text: str) -> None:
@@ -137,11 +137,13 @@ class Placing:
         from tunefleet.stages.division import divisible_network
 
         networks: list[DivisibleNetwork] = []
-        for name, context in zip(self.names, self.contexts, strict=True):
+        # All are looked up before anything takes time.
+        targets = [context.target for context in self.contexts]
+        for name, target in zip(self.names, targets, strict=True):
             self._tell(f"importing it for {name}")
             folder = Path(self._scratch.name, str(len(networks)))
             folder.mkdir()
-            networks.append(divisible_network(spec, context.target, folder, options))
+            networks.append(divisible_network(spec, target, folder, options))
             if networks[-1].flow != networks[0].flow:
                 raise JobError(
                     f"on {self.names[0]} and {name} the network is not made of the same programs: "
