@@ -14,6 +14,7 @@ from tunefleet.compiler.code.executable import compile_network, save_network
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.core.placement import Connection, Link
 from tunefleet.core.target import Target
+from tunefleet.core.trial import ranking_latency
 from tunefleet.devices._base import Device
 from tunefleet.devices.rpc import RpcDevice
 from tunefleet.devices.rpc_session import RpcSession
@@ -23,7 +24,7 @@ relax = tvm.relax
 
 #: Bytes that are sent and fetched, the fewest first.
 _SIZES = (64, 2**12, 2**15, 2**18, 2**20, 2**22)
-_REPEATS = 7
+_REPEATS = 15
 #: A size that takes longer than this is the last: a slow line tells its rate sooner.
 _LONG_S = 0.5
 #: What a call is measured with: so few numbers that neither they nor the kernel take time.
@@ -53,7 +54,7 @@ def connection_of(device: Device, probe: str) -> Connection:
         up, down = device.of_network(_links)
     network = device.network(probe, "main")
     numbers = np.zeros(_NUMBERS, np.float32)
-    call_s = _typical_s(lambda: network.run([numbers]))
+    call_s = _seconds_of(lambda: network.run([numbers]))
     there_and_back = up.seconds(numbers.nbytes) + down.seconds(numbers.nbytes)
     return Connection(up, down, max(0.0, call_s - there_and_back))
 
@@ -63,8 +64,8 @@ def _links(session: RpcSession) -> tuple[Link, Link]:
     for size in _SIZES:
         sent = np.zeros(size, np.uint8)
         tensor = session.send(sent)
-        up_s = _typical_s(lambda: session.send(sent))  # noqa: B023
-        down_s = _typical_s(lambda: session.fetch(tensor, size))  # noqa: B023
+        up_s = _seconds_of(lambda: session.send(sent))  # noqa: B023
+        down_s = _seconds_of(lambda: session.fetch(tensor, size))  # noqa: B023
         times.append((size, up_s, down_s))
         if max(up_s, down_s) > _LONG_S:
             break
@@ -85,11 +86,12 @@ def fitted_link(times: Sequence[tuple[int, float]]) -> Link:
     return Link(latency_s, statistics.median(rates[-3:])) if rates else Link(latency_s)
 
 
-def _typical_s(call: Callable[[], Any]) -> float:
+def _seconds_of(call: Callable[[], Any]) -> float:
+    """Of a call that was made before, as kernels are timed: what others do only adds to it."""
     call()
     seconds = []
     for _ in range(_REPEATS):
         started = time.perf_counter()
         call()
         seconds.append(time.perf_counter() - started)
-    return statistics.median(seconds)
+    return ranking_latency(tuple(seconds))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from tunefleet.core.placement import (
     best_placement,
     parts_of,
 )
+from tunefleet.core.trial import ranking_latency
 from tunefleet.errors import InputError, JobError
 from tunefleet.runs.context import BenchmarkContext
 from tunefleet.runs.timing import DeviceTimings, TaskTiming, device_worker, time_tasks
@@ -39,8 +39,9 @@ def _unheard(text: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """A placement as it ran: seconds of an inference, the median of several in turn with the
-    others, and by how much its outputs differ from those of the first (relative to the largest)."""
+    """A placement as it ran: seconds of an inference, of several in turn with the others the low
+    quantile that kernels are ranked by, and by how much its outputs differ from those of the first
+    (relative to the largest)."""
 
     seconds: float
     difference: float
@@ -125,7 +126,7 @@ class Placing:
         if isinstance(runs, CallFailure):
             raise JobError(f"the parts cannot be run: {runs.text}", cure="tunefleet devices")
         return [
-            Ran(statistics.median(run.seconds), _difference(runs[0].outputs, run.outputs))
+            Ran(ranking_latency(run.seconds), _difference(runs[0].outputs, run.outputs))
             for run in runs
         ]
 
