@@ -122,6 +122,7 @@ def _row(placing: Placing, name: str, plan: Assignment, ran: Ran) -> dict[str, A
         "calculated, ms": cost.total_s * 1e3,
         "ran, ms": ran.seconds * 1e3,
         "ran / calculated": ran.seconds / cost.total_s,
+        "differs by": ran.difference,
     }
 
 
