@@ -43,7 +43,7 @@ _LIMIT_S = 120.0
 _LOCAL = DeviceSpec()
 
 
-class _Server:
+class Server:
     """A stock server on one core."""
 
     def __init__(self, core: int) -> None:
@@ -111,7 +111,7 @@ def main(options: argparse.Namespace) -> int:
         built = [reference.reference_kernel(target, folder) for _ in range(size)]
         here = stack.enter_context(_pool(folder, first))
         there = [stack.enter_context(_pool(folder, core)) for core in (second, first)]
-        servers = [_Server(core) for core in (first, second)]
+        servers = [Server(core) for core in (first, second)]
         for server in servers:
             stack.callback(server.kill)
         for pool, spec in ((here, _LOCAL), *zip(there, (s.spec for s in servers), strict=True)):
@@ -149,7 +149,7 @@ def main(options: argparse.Namespace) -> int:
     return common.finish("rpc_devices", began, figures, checks, options.json)
 
 
-def _both(pools: list[WorkerPool], servers: list[_Server], built: list[Built]) -> float:
+def _both(pools: list[WorkerPool], servers: list[Server], built: list[Built]) -> float:
     """Programs per second that two servers measure at once."""
     started = time.perf_counter()
     threads = [
@@ -163,7 +163,7 @@ def _both(pools: list[WorkerPool], servers: list[_Server], built: list[Built]) -
     return len(threads) * len(built) / (time.perf_counter() - started)
 
 
-def _disturbed(pool: WorkerPool, server: _Server, built: list[Built], how: str) -> int:
+def _disturbed(pool: WorkerPool, server: Server, built: list[Built], how: str) -> int:
     """Programs without a latency when the server is killed in the middle and started again, or
     stopped, as one that hangs or whose cable is cut, until somebody starts it again."""
 
@@ -211,10 +211,10 @@ def _networks(
     ):  # fmt: skip
         home = Path(folder, name.replace(" ", "-"))
         with contextlib.ExitStack() as stack:
-            servers = [_Server(core) for core in cores[:count]]
+            servers = [Server(core) for core in cores[:count]]
             for index, server in enumerate(servers):
                 stack.callback(server.kill)
-                _register(home, f"server-{index}", server.spec)
+                register(home, f"server-{index}", server.spec)
             killed: list[threading.Thread] = []
 
             def observe(event: Any, servers=servers, killed=killed, kill=kill) -> None:  # type: ignore[no-untyped-def]
@@ -257,14 +257,14 @@ def _networks(
     return rows, checks
 
 
-def _restart(server: _Server) -> None:
+def _restart(server: Server) -> None:
     time.sleep(0.3)
     server.kill()
     time.sleep(1)
     server.start()
 
 
-def _register(home: Path, name: str, spec: DeviceSpec) -> None:
+def register(home: Path, name: str, spec: DeviceSpec) -> None:
     device = open_device(spec, 1)
     description = device.describe()
     device.close()

@@ -17,6 +17,7 @@ from tunefleet.cli import (
     dataset,
     devices,
     inspect,
+    place,
     simulate,
     store,
     timeline,
@@ -38,6 +39,7 @@ app = typer.Typer(
 for command in (
     tune.tune,
     inspect.tasks,
+    place.place,
     artifacts.run,
     artifacts.evaluate,
     artifacts.report,

@@ -14,12 +14,13 @@ from tunefleet.compiler.frontends.references import reference_of
 from tunefleet.compiler.space.opening import task_space
 from tunefleet.compiler.toolchain import programs
 from tunefleet.core.device import DeviceDescription, DeviceSpec
+from tunefleet.core.placement import Connection
 from tunefleet.core.settings import MeasureSettings
 from tunefleet.core.stage import SelectResult
 from tunefleet.core.target import Target
 from tunefleet.core.task import TaskWeights
 from tunefleet.core.trial import Built, Failure, Measurement
-from tunefleet.devices import NO_WEIGHTS, Check, Device, held_device
+from tunefleet.devices import NO_WEIGHTS, Check, Device, held_device, links, sequence
 from tunefleet.features import unpack
 from tunefleet.search.guide import Guide, Pretrained
 from tunefleet.search.selection import SelectRequest, select
@@ -53,6 +54,8 @@ build_candidate = build.build_candidate
 build_default = build.build_default
 build_checked = build.build_checked
 weights = programs.weights
+compile_probe = links.compile_probe
+run_sequences = sequence.run_sequences
 
 #: Where the functions below run: this machine's processor unless `on_device` says otherwise.
 _place: ContextVar[tuple[DeviceSpec, int | None]] = ContextVar(
@@ -116,6 +119,11 @@ def peak_gflops(target: Target, directory: str) -> float:
 def measure_reference(target: Target, directory: str) -> float:
     """`Device.reference`: seconds of the reference kernel now."""
     return _device().reference(target, directory)
+
+
+def connection(probe: str) -> Connection:
+    """How the device is reached, by a call of the network that `compile_probe` wrote."""
+    return links.connection_of(_device(), probe)
 
 
 def time_networks(

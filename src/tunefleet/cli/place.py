@@ -1,0 +1,88 @@
+"""`tunefleet place`: which device should run which task of a network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tunefleet.cli import options, output
+from tunefleet.errors import InputError
+
+if TYPE_CHECKING:
+    from tunefleet.runs.context import BenchmarkContext
+
+
+def place(
+    network: options.Network,
+    device: Annotated[
+        list[str],
+        typer.Option(
+            "--device",
+            metavar="NAME[=TARGET]",
+            help="A device of `tunefleet devices`, or local for this machine, and the target that "
+            "it was tuned for if that is not its own; two or more.",
+            show_default=False,
+        ),
+    ],
+    threads: options.Threads = None,
+    shape: options.Shape = None,
+    dim: options.Dim = None,
+    constant: options.Constant = None,
+    trust: options.Trust = False,
+    device_key: options.DeviceKey = "",
+    quiet: options.Quiet = False,
+    home: options.Home = None,
+    json: options.Json = None,
+    traceback: options.Traceback = False,
+) -> None:
+    """Place each task of a network on the device where it is fastest, transfers included."""
+    from tunefleet.compiler.frontends.spec import network_name
+
+    network_name(network)
+    from tunefleet.core.importing import ImportOptions
+    from tunefleet.runs.placement import place as placed
+    from tunefleet.runs.request import shape_request
+
+    shapes = shape_request(
+        options.by_input(shape), options.by_dimension(dim), options.by_constant(constant)
+    )
+    contexts = _contexts(device, threads, device_key, home)
+    notes = output.console(stderr=True)
+
+    def tell(text: str) -> None:
+        if not quiet:
+            notes.print(text, soft_wrap=True, markup=False)
+
+    report = placed(network, contexts, ImportOptions(shapes, whole=True, trust=trust), tell)
+    output.tell(json, report, lambda: _show(report))
+
+
+def _contexts(
+    devices: list[str], threads: int | None, key: str, home: Path | None
+) -> dict[str, BenchmarkContext]:
+    from tunefleet.core.device import LOCAL
+    from tunefleet.runs.context import BenchmarkContext
+
+    contexts: dict[str, BenchmarkContext] = {}
+    for text in devices:
+        name, _, target = text.partition("=")
+        if name in contexts:
+            raise InputError(f"{name} is given twice", cure="name each device once")
+        contexts[name] = BenchmarkContext(
+            target or "cpu",
+            device=() if name == LOCAL else name,
+            device_key=key,
+            threads=threads,
+            home=home,
+        )
+    return contexts
+
+
+def _show(report: dict[str, Any]) -> None:
+    from tunefleet.report.placement_text import placement_table, totals_table
+
+    console = output.console()
+    console.print(placement_table(report))
+    console.print(totals_table(report))

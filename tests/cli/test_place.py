@@ -1,0 +1,48 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tunefleet.cli.app import run
+
+pytestmark = pytest.mark.tvm
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What `runs.placement.place` is called with, which then refuses."""
+    from tunefleet.errors import JobError
+    from tunefleet.runs import placement
+
+    calls: list[Any] = []
+
+    def place(*args: Any) -> Any:
+        calls.append(args)
+        raise JobError("not here")
+
+    monkeypatch.setattr(placement, "place", place)
+    return calls
+
+
+def test_devices_are_named_with_their_targets(asked: list[Any], tmp_path: Path) -> None:
+    given = ["--device", "local", "--device", "board=llvm -mcpu=haswell", "--threads", "1"]
+    assert run(["place", "zoo:tiny_cnn", *given, "--home", str(tmp_path)]) == 6
+    (_, contexts, options, _), = asked  # fmt: skip
+    assert options.whole
+    assert [(c.device_names, c.target_text) for c in contexts.values()] == [
+        ((), "cpu"),
+        (("board",), "llvm -mcpu=haswell"),
+    ]
+
+
+def test_a_device_that_is_given_twice_is_refused(
+    asked: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["place", "zoo:tiny_cnn", "--device", "a", "--device", "a=haswell"]) == 2
+    assert "a is given twice" in capsys.readouterr().err
+    assert not asked
+
+
+def test_a_device_that_nobody_named_is_refused(tmp_path: Path) -> None:
+    given = ["--device", "local", "--device", "board", "--home", str(tmp_path), "--json", "-"]
+    assert run(["place", "zoo:tiny_cnn", *given, "--quiet"]) == 2
