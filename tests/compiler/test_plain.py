@@ -22,7 +22,7 @@ def target() -> CpuTarget:
 
 
 def _module(build: Any, *shapes: tuple[int, ...]) -> Any:
-    """A computation of float32 inputs, `build(te, tirx, *inputs)`, as a module with one function."""
+    """A computation of float32 inputs, `build(te, tirx, *inputs)`, as a module."""
     from tunefleet.compiler.toolchain import load_tvm
 
     tvm = load_tvm()
