@@ -31,7 +31,7 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import product
@@ -63,7 +63,10 @@ _SHARES = (0.05, 0.1, 0.2, 0.5)
 _STOCKS = {SHIPPED: "shipped", "stock": "alike"}
 
 
-def stock(network: str, seed: int, trials: int) -> dict[str, Any]:
+def stock(
+    network: str, seed: int, trials: int, space: Callable[[], Any] = lambda: "post-order-apply"
+) -> dict[str, Any]:
+    """MetaSchedule's search; `space` makes the space generator of a task."""
     import importlib
 
     from tvm.s_tir import meta_schedule as ms
@@ -77,7 +80,7 @@ def stock(network: str, seed: int, trials: int) -> dict[str, Any]:
     tasks, target = tasks_of(network), to_tvm(native_target())
     contexts = [
         ms.TuneContext(
-            load_program(w.task.program), target=target, space_generator="post-order-apply",
+            load_program(w.task.program), target=target, space_generator=space(),
             search_strategy="evolutionary", task_name=w.task.task_id, rand_state=seed * 1000 + i,
             num_threads=os.cpu_count(),
         )
