@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.export.pt2_archive import _package
 
+from tunefleet.artifacts.torch_libraries import import_libraries
 from tunefleet.artifacts.torch_safety import check_archive, without_pickle
 from tunefleet.errors import InputError
 
@@ -32,9 +33,10 @@ def open_program(path: Path, *, trust: bool = False) -> ExportedProgram:
     Raises InputError where opening it would run code of the file, unless that is to be trusted:
     torch reads it then, as it is.
     """
+    reader: Any = torch._C.PyTorchFileReader(str(path))
+    import_libraries(reader, path)
     if trust:
         return torch.export.load(path)
-    reader: Any = torch._C.PyTorchFileReader(str(path))
     check_archive(reader, path)
     _check_weights(reader, path)
     _register_types(reader)
