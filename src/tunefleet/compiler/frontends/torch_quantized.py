@@ -1,0 +1,187 @@
+"""Operators of networks that PyTorch quantised (`torch.ops.quantized_decomposed`), as `quantize` and
+`dequantize` around operators on floats: the graph pipeline makes integer programs of these
+(`tunefleet.compiler.graph.quantized`).
+
+torch multiplies by the inverse of a scale, in float32, where ONNX Runtime divides by the scale. So
+a quantisation is written as that product, followed by `quantize` with the scale 1, which rounds,
+adds the zero point and keeps to the limits.
+
+Each conversion takes the translator, which knows the Relax of every operand, and the node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from torch.fx import Node
+
+from tunefleet.compiler.frontends.torch_nodes import argument, dtype_of
+from tunefleet.compiler.graph.constants import constant, value_of
+from tunefleet.compiler.toolchain import load_tvm
+
+relax = load_tvm().relax
+op = relax.op
+
+_NAMESPACE = "quantized_decomposed"
+#: How the limits of the integers are called.
+_LIMITS = ("quant_min", "quant_max")
+
+
+def is_dequantization(node: Node) -> bool:
+    """Whether a node makes floats of integers. Of constants too that is left to the graph pipeline:
+    no product of integers would come of weights that are floats already."""
+    return str(node.target) in QUANTIZED and "dequantize" in str(node.target)
+
+
+def decomposition(target: Any) -> Callable[..., Any] | None:
+    """How torch itself computes one of these operators, where it has no conversion here."""
+    if target.namespace != _NAMESPACE or str(target) in QUANTIZED:
+        return None
+    from torch.ao.quantization.fx import _decomposed
+
+    function: Callable[..., Any] | None = getattr(_decomposed, target.overloadpacket.__name__, None)
+    return function
+
+
+def _quantized(t: Any, node: Node) -> Any:
+    axis, rest = _axis(node)
+    scale, zero = _parameters(t, node)
+    x, emit = t.env[node.args[0]], t.block_builder.emit
+    if str(x.ty.dtype) != "float32":
+        x = emit(op.astype(x, "float32"))
+    if isinstance(scale, np.ndarray):
+        inverse = constant(_along((1.0 / scale).astype("float32"), x.ty.ndim, axis))
+    else:
+        inverse = emit(op.divide(relax.const(1.0, "float64"), scale))
+        inverse = emit(op.astype(inverse, "float32"))
+    x = _limited(t, node, rest, emit(op.multiply(x, inverse)), zero, axis)
+    zero = constant(zero) if isinstance(zero, np.ndarray) else zero
+    one = constant(np.asarray(1, "float32"))
+    return emit(op.quantize(x, one, zero, axis=axis, out_dtype=dtype_of(node)))
+
+
+def _limited(t: Any, node: Node, place: int, x: Any, zero: Any, axis: int) -> Any:
+    """Floats that are to be rounded to integers within limits of their own; `place` is that of the
+    limits among the arguments."""
+    of_type, emit = np.iinfo(dtype_of(node)), t.block_builder.emit
+    least, most = (_number(t, argument(node, place + i, name)) for i, name in enumerate(_LIMITS))
+    ends = ((least, of_type.min, op.maximum), (most, of_type.max, op.minimum))
+    for limit, of_all, within in ends:
+        if limit == of_all:
+            continue
+        if isinstance(zero, np.ndarray):
+            bound = constant(_along((limit - zero).astype("float32"), x.ty.ndim, axis))
+        else:
+            bound = emit(op.subtract(relax.const(limit, "float32"), op.astype(zero, "float32")))
+        x = emit(within(x, bound))
+    return x
+
+
+def _dequantized(t: Any, node: Node) -> Any:
+    axis, _ = _axis(node)
+    scale, zero = _parameters(t, node)
+    if isinstance(scale, np.ndarray):
+        scale = constant(scale.astype("float32"))
+    else:
+        scale = t.block_builder.emit(op.astype(scale, "float32"))
+    zero = constant(zero) if isinstance(zero, np.ndarray) else zero
+    x, dtype = t.env[node.args[0]], dtype_of(node)
+    if dtype != "float32":
+        raise NotImplementedError(f"dequantization to {dtype}")
+    return t.block_builder.emit(op.dequantize(x, scale, zero, axis=axis, out_dtype=dtype))
+
+
+def _axis(node: Node) -> tuple[int, int]:
+    """The axis of the scales, and the place of the arguments that follow."""
+    if "per_channel" not in str(node.target):
+        return 0, 3
+    data: Any = node.args[0]
+    return int(argument(node, 3, "axis")) % data.meta["val"].dim(), 4
+
+
+def _parameters(t: Any, node: Node) -> tuple[Any, Any]:
+    """Scale (float64) and zero point (int32): arrays where they are known, with one axis or none,
+    else expressions without axes."""
+    scale, zero = (_parameter(t, argument(node, i, "")) for i in (1, 2))
+    if isinstance(zero, np.ndarray) and not np.array_equal(zero, np.rint(zero)):
+        raise NotImplementedError("a zero point between two integers")
+    return _of_type(t, scale, "float64"), _of_type(t, zero, "int32")
+
+
+def _parameter(t: Any, given: Any) -> Any:
+    if not isinstance(given, Node):
+        return np.asarray(0 if given is None else given)
+    expr = t.env[given]
+    values = value_of(expr)
+    if values is None:
+        return t.block_builder.emit(op.reshape(expr, []))
+    return values.reshape(()) if values.size == 1 else values
+
+
+def _of_type(t: Any, given: Any, dtype: str) -> Any:
+    if isinstance(given, np.ndarray):
+        return given.astype(dtype)
+    return t.block_builder.emit(op.astype(given, dtype))
+
+
+def _number(t: Any, given: Any) -> int:
+    """A limit, which some overloads take as a tensor."""
+    if not isinstance(given, Node):
+        return int(given)
+    value = value_of(t.env[given])
+    if value is None:
+        raise NotImplementedError("limits that depend on the data")
+    return int(value.item())
+
+
+def _along(values: Any, rank: int, axis: int) -> Any:
+    """One number for each place of an axis, as they broadcast to a tensor."""
+    return values.reshape([-1 if i == axis else 1 for i in range(rank)]) if values.ndim else values
+
+
+def _chosen_parameters(t: Any, node: Node) -> Any:
+    """The scale and the zero point of a tensor by its least and its largest number, 0 among them;
+    torch has them as float64 and int64, with one axis."""
+    emit = t.block_builder.emit
+    x = emit(op.astype(t.env[node.args[0]], "float32"))
+    least, most = (int(argument(node, i, "")) for i in (1, 2))
+    eps, zero = relax.const(float(argument(node, 3, "eps")), "float32"), relax.const(0, "float32")
+    low, high = emit(op.minimum(op.min(x), zero)), emit(op.maximum(op.max(x), zero))
+    if "symmetric" in str(node.target):
+        width = emit(op.maximum(op.negative(low), high))
+        scale = emit(op.divide(width, relax.const((most - least) / 2, "float32")))
+        scale = emit(op.maximum(scale, eps))
+        unsigned = str(argument(node, 4, "dtype")) == "torch.uint8"
+        point = relax.const(128 if unsigned else 0, "int64")
+    else:
+        width = emit(op.subtract(high, low))
+        scale = emit(op.divide(width, relax.const(most - least, "float32")))
+        scale = emit(op.maximum(scale, eps))
+        steps = emit(op.astype(op.round(op.divide(low, scale)), "int64"))
+        point = emit(op.subtract(relax.const(least, "int64"), steps))
+        point = emit(op.minimum(op.maximum(point, relax.const(least, "int64")),
+                                relax.const(most, "int64")))  # fmt: skip
+    scale = emit(op.astype(scale, "float64"))
+    return [emit(op.reshape(each, [1])) for each in (scale, point)]
+
+
+def integer_product(t: Any, node: Node) -> Any:
+    """The product of 8-bit integers as int32, in the form that the graph pipeline looks for."""
+    left, right = (t.block_builder.emit(op.astype(t.env[a], "int32")) for a in node.args[:2])
+    return t.block_builder.emit(op.matmul(left, right))
+
+
+#: By the name of the operator with its namespace: ATen has others of these names.
+QUANTIZED: dict[str, Callable[[Any, Node], Any]] = {
+    **{
+        f"{_NAMESPACE}.{name}_per_tensor.{overload}": convert
+        for name, convert in (("quantize", _quantized), ("dequantize", _dequantized))
+        for overload in ("default", "tensor", "tensor2")
+    },
+    f"{_NAMESPACE}.quantize_per_channel.default": _quantized,
+    f"{_NAMESPACE}.dequantize_per_channel.default": _dequantized,
+    f"{_NAMESPACE}.choose_qparams.tensor": _chosen_parameters,
+    f"{_NAMESPACE}.choose_qparams_symmetric.tensor": _chosen_parameters,
+}
