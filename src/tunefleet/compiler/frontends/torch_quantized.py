@@ -27,6 +27,8 @@ op = relax.op
 _NAMESPACE = "quantized_decomposed"
 #: How the limits of the integers are called.
 _LIMITS = ("quant_min", "quant_max")
+#: What a type can be made of and be turned back into without loss.
+_WIDENED = frozenset({("float32", "float64"), ("int32", "int64")})
 
 
 def is_dequantization(node: Node) -> bool:
@@ -49,13 +51,12 @@ def _quantized(t: Any, node: Node) -> Any:
     axis, rest = _axis(node)
     scale, zero = _parameters(t, node)
     x, emit = t.env[node.args[0]], t.block_builder.emit
-    if str(x.ty.dtype) != "float32":
-        x = emit(op.astype(x, "float32"))
+    x = _emitted_as(t, x, "float32")
     if isinstance(scale, np.ndarray):
         inverse = constant(_along((1.0 / scale).astype("float32"), x.ty.ndim, axis))
     else:
-        inverse = emit(op.divide(relax.const(1.0, "float64"), scale))
-        inverse = emit(op.astype(inverse, "float32"))
+        inverse = emit(op.divide(relax.const(1, str(scale.ty.dtype)), scale))
+        inverse = _emitted_as(t, inverse, "float32")
     x = _limited(t, node, rest, emit(op.multiply(x, inverse)), zero, axis)
     zero = constant(zero) if isinstance(zero, np.ndarray) else zero
     one = constant(np.asarray(1, "float32"))
@@ -85,7 +86,7 @@ def _dequantized(t: Any, node: Node) -> Any:
     if isinstance(scale, np.ndarray):
         scale = constant(scale.astype("float32"))
     else:
-        scale = t.block_builder.emit(op.astype(scale, "float32"))
+        scale = _emitted_as(t, scale, "float32")
     zero = constant(zero) if isinstance(zero, np.ndarray) else zero
     x, dtype = t.env[node.args[0]], dtype_of(node)
     if dtype != "float32":
@@ -102,12 +103,16 @@ def _axis(node: Node) -> tuple[int, int]:
 
 
 def _parameters(t: Any, node: Node) -> tuple[Any, Any]:
-    """Scale (float64) and zero point (int32): arrays where they are known, with one axis or none,
-    else expressions without axes."""
+    """Scale and zero point: arrays of float64 and int32 where they are known, with one axis or
+    none, else expressions without axes."""
     scale, zero = (_parameter(t, argument(node, i, "")) for i in (1, 2))
-    if isinstance(zero, np.ndarray) and not np.array_equal(zero, np.rint(zero)):
-        raise NotImplementedError("a zero point between two integers")
-    return _of_type(t, scale, "float64"), _of_type(t, zero, "int32")
+    if isinstance(scale, np.ndarray):
+        scale = scale.astype("float64")
+    if isinstance(zero, np.ndarray):
+        if not np.array_equal(zero, np.rint(zero)):
+            raise NotImplementedError("a zero point between two integers")
+        return scale, zero.astype("int32")
+    return scale, _emitted_as(t, zero, "int32")
 
 
 def _parameter(t: Any, given: Any) -> Any:
@@ -116,14 +121,24 @@ def _parameter(t: Any, given: Any) -> Any:
     expr = t.env[given]
     values = value_of(expr)
     if values is None:
-        return t.block_builder.emit(op.reshape(expr, []))
+        return _number_before(t, expr)
     return values.reshape(()) if values.size == 1 else values
 
 
-def _of_type(t: Any, given: Any, dtype: str) -> Any:
-    if isinstance(given, np.ndarray):
-        return given.astype(dtype)
-    return t.block_builder.emit(op.astype(given, dtype))
+def _number_before(t: Any, expr: Any) -> Any:
+    """One number without axes, before torch made float64 or int64 and an axis of it: programs of
+    products take it as it is then."""
+    call = t.block_builder.lookup_binding(expr) if isinstance(expr, relax.Var) else None
+    name = getattr(getattr(call, "op", None), "name", "")
+    if name == "relax.reshape":
+        return _number_before(t, call.args[0])
+    if name == "relax.astype" and (str(call.args[0].ty.dtype), str(call.ty.dtype)) in _WIDENED:
+        return _number_before(t, call.args[0])
+    return t.block_builder.emit(op.reshape(expr, [])) if expr.ty.ndim else expr
+
+
+def _emitted_as(t: Any, expr: Any, dtype: str) -> Any:
+    return expr if str(expr.ty.dtype) == dtype else t.block_builder.emit(op.astype(expr, dtype))
 
 
 def _number(t: Any, given: Any) -> int:
@@ -145,7 +160,7 @@ def _chosen_parameters(t: Any, node: Node) -> Any:
     """The scale and the zero point of a tensor by its least and its largest number, 0 among them;
     torch has them as float64 and int64, with one axis."""
     emit = t.block_builder.emit
-    x = emit(op.astype(t.env[node.args[0]], "float32"))
+    x = _emitted_as(t, t.env[node.args[0]], "float32")
     least, most = (int(argument(node, i, "")) for i in (1, 2))
     eps, zero = relax.const(float(argument(node, 3, "eps")), "float32"), relax.const(0, "float32")
     low, high = emit(op.minimum(op.min(x), zero)), emit(op.maximum(op.max(x), zero))
@@ -154,17 +169,18 @@ def _chosen_parameters(t: Any, node: Node) -> Any:
         scale = emit(op.divide(width, relax.const((most - least) / 2, "float32")))
         scale = emit(op.maximum(scale, eps))
         unsigned = str(argument(node, 4, "dtype")) == "torch.uint8"
-        point = relax.const(128 if unsigned else 0, "int64")
+        point = relax.const(128 if unsigned else 0, "int32")
     else:
         width = emit(op.subtract(high, low))
         scale = emit(op.divide(width, relax.const(most - least, "float32")))
         scale = emit(op.maximum(scale, eps))
-        steps = emit(op.astype(op.round(op.divide(low, scale)), "int64"))
-        point = emit(op.subtract(relax.const(least, "int64"), steps))
-        point = emit(op.minimum(op.maximum(point, relax.const(least, "int64")),
-                                relax.const(most, "int64")))  # fmt: skip
-    scale = emit(op.astype(scale, "float64"))
-    return [emit(op.reshape(each, [1])) for each in (scale, point)]
+        steps = emit(op.astype(op.round(op.divide(low, scale)), "int32"))
+        ends = (relax.const(end, "int32") for end in (least, most))
+        point = emit(op.subtract(relax.const(least, "int32"), steps))
+        for within, end in zip((op.maximum, op.minimum), ends, strict=True):
+            point = emit(within(point, end))
+    wide = ((scale, "float64"), (point, "int64"))
+    return [emit(op.reshape(emit(op.astype(each, dtype)), [1])) for each, dtype in wide]
 
 
 def integer_product(t: Any, node: Node) -> Any:
