@@ -6,7 +6,7 @@ import importlib
 import json
 import posixpath
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,10 +33,12 @@ def open_program(path: Path, *, trust: bool = False) -> ExportedProgram:
     Raises InputError where opening it would run code of the file, unless that is to be trusted:
     torch reads it then, as it is.
     """
+    if trust:
+        with suppress(RuntimeError):  # older formats are no archives of torch's
+            import_libraries(torch._C.PyTorchFileReader(str(path)), path)
+        return torch.export.load(path)
     reader: Any = torch._C.PyTorchFileReader(str(path))
     import_libraries(reader, path)
-    if trust:
-        return torch.export.load(path)
     check_archive(reader, path)
     _check_weights(reader, path)
     _register_types(reader)
