@@ -126,7 +126,7 @@ def _nudge(program: ExportedProgram) -> None:
         if type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.dtype is torch.float32:
             (moved,) = nudged([tensor.detach().numpy()], "float32")
             with torch.no_grad():
-                tensor.copy_(torch.from_numpy(moved))
+                tensor.copy_(torch.from_numpy(np.asarray(moved)))
 
 
 def program_of(source: TorchSource) -> ExportedProgram:

@@ -1,6 +1,6 @@
-"""Operators of networks that PyTorch quantised (`torch.ops.quantized_decomposed`), as `quantize` and
-`dequantize` around operators on floats: the graph pipeline makes integer programs of these
-(`tunefleet.compiler.graph.quantized`).
+"""Operators of networks that were quantised in PyTorch (`torch.ops.quantized_decomposed`), as
+`quantize` and `dequantize` around operators on floats: the graph pipeline makes integer programs of
+these (`tunefleet.compiler.graph.quantized`).
 
 torch multiplies by the inverse of a scale, in float32, where ONNX Runtime divides by the scale. So
 a quantisation is written as that product, followed by `quantize` with the scale 1, which rounds,

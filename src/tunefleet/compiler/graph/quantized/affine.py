@@ -56,7 +56,8 @@ class Affine:
     @property
     def by_tensor(self) -> bool:
         """Whether one scale and one zero point hold for all of it."""
-        return self.scale.ndim == 0 and (not isinstance(self.zero, np.ndarray) or not self.zero.ndim)
+        one_zero = not isinstance(self.zero, np.ndarray) or self.zero.ndim == 0
+        return self.scale.ndim == 0 and one_zero
 
     @property
     def known(self) -> bool:

@@ -24,7 +24,13 @@ from tunefleet.compiler.graph.quantized.affine import (
 )
 from tunefleet.compiler.graph.quantized.movement import moved, scales_moved
 from tunefleet.compiler.graph.quantized.products import convolution, matmul
-from tunefleet.compiler.graph.quantized.rounding import KERNELS, Result, quantized, requantized
+from tunefleet.compiler.graph.quantized.rounding import (
+    KERNELS,
+    KERNELS_IN_FLOATS,
+    Result,
+    quantized,
+    requantized,
+)
 
 op = relax.op
 
@@ -177,7 +183,7 @@ def _array(expr: Any) -> Array | None:
 
 
 def _dequantize(rewrite: _Rewrite, call: Any) -> Any:
-    x, writer = rewrite.known(call.args[0]), rewrite.writer
+    x = rewrite.known(call.args[0])
     scale, zero = (_array(rewrite.plain(arg)) for arg in call.args[1:3])
     if str(call.ty.dtype) != "float32" or isinstance(x, Affine):
         return None
@@ -228,7 +234,8 @@ def _quantize(rewrite: _Rewrite, call: Any) -> Any:
     if known_scale is None or known_zero is None:
         if not _is_one(scale):
             return None
-        to = Result(scale if known_scale is None else known_scale, writer.as_type(zero, "int32"), dtype)
+        by = scale if known_scale is None else known_scale
+        to = Result(by, writer.as_type(zero, "int32"), dtype)
         return quantized(writer, rewrite.plain(call.args[0]), to)
     rank, axis = call.ty.ndim, int(call.attrs.axis)
     points: Array = spread(known_zero.astype("int32"), rank, axis)
@@ -266,7 +273,7 @@ def _integers(rewrite: _Rewrite, real: Any, to: Result) -> Any:
         if x.dtype == "int32" and is_zero(x.zero) and not scale.ndim:
             return requantized(writer, x, to)
     inner = rewrite.call_of(real)
-    kernel = KERNELS.get(_op_name(inner)) if to.inverse is None else None
+    kernel = (KERNELS if to.inverse is None else KERNELS_IN_FLOATS).get(_op_name(inner))
     if kernel is not None and not scale.ndim:
         of = list(inner.args) if _op_name(inner) != "relax.mean" else [inner.args[0]]
         parts = [rewrite.affine(arg) for arg in of]

@@ -68,7 +68,7 @@ def requantized(writer: Writer, value: Affine, to: Result) -> Any:
 
 def _apart(writer: Writer, product: Any) -> Any:
     """A product that is rounded before it is added to: LLVM makes one instruction with one rounding
-    of a product and a sum where it sees both, which ONNX Runtime does not do here."""
+    of a product and a sum where it sees both, which neither framework does here."""
     return writer.emit(op.maximum(product, number(_BELOW_ALL, "float32")))
 
 
@@ -145,10 +145,20 @@ def _mean(writer: Writer, call: Any, parts: Sequence[Affine], to: Result) -> Any
     return rounded(writer, x, to.zero, to.dtype)
 
 
+def _sum(writer: Writer, call: Any, parts: Sequence[Affine], to: Result) -> Any:
+    """The sum of real numbers that were rounded to float32 each."""
+    left, right = (_apart(writer, writer.real(part)) for part in parts)
+    return quantized(writer, writer.emit(op.add(left, right)), to)
+
+
 #: Operators between quantised tensors that ONNX Runtime has kernels for; None for a form that it
 #: has not.
 KERNELS: dict[str, Callable[[Writer, Any, Sequence[Affine], Result], Any]] = {
     "relax.add": _add,
     "relax.mean": _mean,
     "relax.multiply": _multiply,
+}
+#: Those of PyTorch, which computes in floats, where that needs more than the operators themselves.
+KERNELS_IN_FLOATS: dict[str, Callable[[Writer, Any, Sequence[Affine], Result], Any]] = {
+    "relax.add": _sum,
 }
