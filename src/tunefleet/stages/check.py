@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -75,10 +75,9 @@ def compared(prepared: PreparedNetwork, examples: Sequence[Arrays], place: Workp
         return beside_device(place, what, work.run_reference, source, list(inputs), threads)
 
     module = running(name, prepared.plain, place)
-    how = _otherwise(prepared)
     outcome = agreement(
-        examples, imported.float_type, reference, module,
-        partial(reference, **{how: True}) if how else None, quantised=imported.quantised,
+        examples, imported.float_type, reference, module, _otherwise(prepared, reference),
+        quantised=imported.quantised,
     )  # fmt: skip
     if not outcome.holds:
         raise JobError(
@@ -89,14 +88,14 @@ def compared(prepared: PreparedNetwork, examples: Sequence[Arrays], place: Workp
     return outcome
 
 
-def _otherwise(prepared: PreparedNetwork) -> str:
-    """What a reference is told to run as right in another way; "" where it has none. ONNX Runtime
-    does without its optimisations; PyTorch, which has no other order of sums, takes weights moved
-    by their last bit, where sums are rounded to 8 bits."""
+def _otherwise(prepared: PreparedNetwork, reference: Callable[..., Any]) -> Run | None:
+    """The reference, run as right in another way; None where it has none. ONNX Runtime does without
+    its optimisations; PyTorch, which has no other order of sums, takes weights moved by their last
+    bit, where sums are rounded to 8 bits."""
     kind = prepared.references[0]["kind"]
     if kind == "torch" and prepared.imported.quantised:
-        return "nudged"
-    return "unoptimised" if kind == "onnx" else ""
+        return partial(reference, nudged=True)
+    return partial(reference, unoptimised=True) if kind == "onnx" else None
 
 
 def running(name: str, path: Path, place: Workplace) -> Run:

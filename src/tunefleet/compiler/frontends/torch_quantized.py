@@ -128,7 +128,7 @@ def _parameter(t: Any, given: Any) -> Any:
 def _number_before(t: Any, expr: Any) -> Any:
     """One number without axes, before torch made float64 or int64 and an axis of it: programs of
     products take it as it is then."""
-    call = t.block_builder.lookup_binding(expr) if isinstance(expr, relax.Var) else None
+    call: Any = t.block_builder.lookup_binding(expr) if isinstance(expr, relax.Var) else None
     name = getattr(getattr(call, "op", None), "name", "")
     if name == "relax.reshape":
         return _number_before(t, call.args[0])
