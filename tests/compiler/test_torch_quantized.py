@@ -250,6 +250,31 @@ def test_every_sum_of_two_integers_is_that_of_torch(tmp_path: Any, target: Any) 
     _check_equal(_imported(tmp_path, forward, left.contiguous(), right.contiguous()), target)
 
 
+def test_integers_become_the_numbers_of_torch_in_half_precision(
+    tmp_path: Any, target: Any
+) -> None:
+    def forward(m: Any, x: Any) -> Any:
+        return ops.dequantize_per_tensor(x, 0.0317, 9, *UINT8, out_dtype=torch.float16)
+
+    every = torch.arange(256, dtype=torch.uint8)
+    _check_equal(_imported(tmp_path, forward, every), target)
+
+
+def test_what_is_not_converted_runs_in_torch(tmp_path: Any, target: Any) -> None:
+    from tunefleet.artifacts.network import LoadedNetwork
+    from tunefleet.compiler.code.executable import compile_network, save_network
+
+    limits = (-(2**31), 2**31 - 1, torch.int32)
+    module = _Of(lambda m, x: ops.quantize_per_tensor(x * 2, 1e-4, 5, *limits))
+    torch.export.save(torch.export.export(module, (_tensor(3, 4),)), tmp_path / "network.pt2")
+    network = load_network(tmp_path / "network.pt2", ImportRequest(tmp_path))
+    assert [len(segment.nodes) for segment in network.segments] == [1]
+    compiled = compile_network(_prepared(network, target), target, {})
+    save_network(compiled, tmp_path / "module.so")
+    (ours,) = LoadedNetwork(str(tmp_path / "module.so")).run(network.example_inputs)
+    np.testing.assert_array_equal(network.reference(network.example_inputs)[0], ours)
+
+
 def test_weights_moved_by_their_last_bit_give_nearly_the_same(tmp_path: Any) -> None:
     from tunefleet.compiler.frontends.references import reference_of
 

@@ -127,9 +127,9 @@ def caveats_of(outcome: Agreement) -> tuple[str, ...]:
         )
     if outcome.measure is DifferenceMeasure.MEAN:
         told.append(
-            "rounding to few bits decides the outputs: those of the source framework differ from "
-            "its own without optimisations, and in the mean of squares a difference of "
-            f"{outcome.tolerance:.1%} is accepted"
+            "rounding to few bits decides the outputs: the source framework's own ones move as far "
+            "with the order of its sums, or the last bit of its weights, and in the mean of "
+            f"squares a difference of {outcome.tolerance:.1%} is accepted"
         )
     elif outcome.tolerance > TOLERANCE:
         told.append(

@@ -88,10 +88,9 @@ def _dequantized(t: Any, node: Node) -> Any:
     else:
         scale = _emitted_as(t, scale, "float32")
     zero = constant(zero) if isinstance(zero, np.ndarray) else zero
-    x, dtype = t.env[node.args[0]], dtype_of(node)
-    if dtype != "float32":
-        raise NotImplementedError(f"dequantization to {dtype}")
-    return t.block_builder.emit(op.dequantize(x, scale, zero, axis=axis, out_dtype=dtype))
+    numbers = op.dequantize(t.env[node.args[0]], scale, zero, axis=axis, out_dtype="float32")
+    # In another type torch multiplies in float32 too, and rounds once.
+    return _emitted_as(t, t.block_builder.emit(numbers), dtype_of(node))
 
 
 def _axis(node: Node) -> tuple[int, int]:
