@@ -154,10 +154,16 @@ def test_scale_and_zero_point_follow_from_values(
     _check_equal(_imported(tmp_path, chosen, _tensor(3, 50) + shift), target)
 
 
-def test_a_static_convolution_multiplies_integers(tmp_path: Any, target: Any) -> None:
+@pytest.mark.parametrize("unsigned", [True, False])
+def test_a_static_convolution_multiplies_integers(
+    unsigned: bool, tmp_path: Any, target: Any, monkeypatch: Any
+) -> None:
+    """`unsigned` as x86 has it, where ARM does not."""
+    monkeypatch.setattr("tunefleet.compiler.graph.pipeline.prefers_unsigned", lambda _: unsigned)
     weight = _weight(16, 8, 3, 3)
     network = _imported(tmp_path, _static, _tensor(1, 8, 12, 12), **weight, bias=_tensor(16))
-    assert [{"uint8", "int8", "int32", "float32"}] == _products(network, target)
+    data = {"uint8"} if unsigned else set()
+    assert [{"int8", "int32", "float32"} | data] == _products(network, target)
     ((theirs, ours),) = _both(network, target)
     # Sums of floats and of integers round to neighbouring steps where they lie between two.
     np.testing.assert_allclose(theirs, ours, atol=0.0301)
@@ -258,6 +264,20 @@ def test_integers_become_the_numbers_of_torch_in_half_precision(
 
     every = torch.arange(256, dtype=torch.uint8)
     _check_equal(_imported(tmp_path, forward, every), target)
+
+
+def test_a_free_dimension_takes_the_value_asked_for(tmp_path: Any, target: Any) -> None:
+    from tunefleet.core.shapes import ShapeRequest
+
+    module = _Of(_static, **_weight(16, 8, 3, 3), bias=_tensor(16)).eval()
+    batch = torch.export.Dim("batch", max=8)
+    shapes = {"inputs": ({0: batch},)}
+    program = torch.export.export(module, (_tensor(2, 8, 12, 12),), dynamic_shapes=shapes)
+    torch.export.save(program, tmp_path / "network.pt2")
+    asked = ImportRequest(tmp_path, ShapeRequest.of(dims=[("inputs_0.0", [3])]), whole=True)
+    network = load_network(tmp_path / "network.pt2", asked)
+    assert network.info.outputs[0].shape == (3, 16, 12, 12)
+    assert {"int8", "int32"} <= _products(network, target)[0]
 
 
 def test_what_is_not_converted_runs_in_torch(tmp_path: Any, target: Any) -> None:
