@@ -21,11 +21,12 @@ _OPEN = """
 import sys
 from pathlib import Path
 from tunefleet.artifacts.torch_file import open_program
-print([type(t).__name__ for t in open_program(Path(sys.argv[1]), trust=bool(sys.argv[2])).state_dict.values()])
+program = open_program(Path(sys.argv[1]), trust=bool(sys.argv[2]))
+print([type(tensor).__name__ for tensor in program.state_dict.values()])
 """
 
 
-class _Scaled(torch.nn.Module):
+class _Scaled(torch.nn.Module):  # type: ignore[name-defined]  # torch may be missing
     def forward(self, x: Any) -> Any:
         return torch.ops.quantized_decomposed.dequantize_per_tensor(x, 0.5, 3, 0, 255, torch.uint8)
 
@@ -62,7 +63,7 @@ def test_a_package_that_is_missing_is_named(
 ) -> None:
     from tunefleet.artifacts.torch_file import open_program
 
-    monkeypatch.setitem(sys.modules, "torchao", None)
+    monkeypatch.setitem(sys.modules, "torchao.quantization", None)
     changed = _calling(quantised, "torch.ops.torchao.dequantize_affine.default")
     with pytest.raises(InputError, match="needs torchao, which is not installed") as raised:
         open_program(changed)
@@ -74,7 +75,7 @@ def test_weights_of_a_missing_package_name_it(
 ) -> None:
     from tunefleet.artifacts.torch_file import open_program
 
-    monkeypatch.setitem(sys.modules, "torchao", None)
+    monkeypatch.setitem(sys.modules, "torchao.quantization", None)
     changed = quantised.with_name("changed.pt2")
     weight = io.BytesIO()
     with zipfile.ZipFile(weight, "w") as pickled:
@@ -99,4 +100,4 @@ def test_weights_of_torchao_are_opened_without_trust(tmp_path: Path) -> None:
     torch.export.save(program, tmp_path / "network.pt2")
     command = [sys.executable, "-W", "ignore", "-c", _OPEN, str(tmp_path / "network.pt2"), ""]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    assert "['Int8Tensor', 'Parameter']\n" == done.stdout
+    assert done.stdout == "['Int8Tensor', 'Parameter']\n"

@@ -18,7 +18,7 @@ ops = torch.ops.quantized_decomposed
 UINT8, INT8 = (0, 255, torch.uint8), (-128, 127, torch.int8)
 
 
-class _Of(torch.nn.Module):
+class _Of(torch.nn.Module):  # type: ignore[name-defined]  # torch may be missing
     """What a function computes, with tensors that it keeps."""
 
     def __init__(self, function: Any, **kept: Any) -> None:
@@ -126,6 +126,18 @@ def test_integers_become_the_numbers_of_torch(limits: Any, tmp_path: Any, target
     x = torch.arange(limits[0], limits[1] + 1).to(limits[2])
     network = _imported(tmp_path, lambda m, x: ops.dequantize_per_tensor(x, 0.0317, 9, *limits), x)
     _check_equal(network, target)
+
+
+def test_arguments_may_be_named(tmp_path: Any, target: Any) -> None:
+    def forward(m: Any, x: Any) -> Any:
+        limits = {"quant_min": -100, "quant_max": 100, "dtype": torch.int8}
+        q = ops.quantize_per_channel(
+            input=x, scales=m.scales, zero_points=m.zeros, axis=-1, **limits
+        )
+        return q, ops.dequantize_per_tensor(q, scale=0.3, zero_point=4, **limits)
+
+    kept = {"scales": torch.tensor([0.02, 0.3]), "zeros": torch.tensor([0, -5])}
+    _check_equal(_imported(tmp_path, forward, _tensor(3, 2), **kept), target)
 
 
 def test_quantisation_by_channels_rounds_as_torch_does(tmp_path: Any, target: Any) -> None:
@@ -256,9 +268,7 @@ def test_every_sum_of_two_integers_is_that_of_torch(tmp_path: Any, target: Any) 
     _check_equal(_imported(tmp_path, forward, left.contiguous(), right.contiguous()), target)
 
 
-def test_integers_become_the_numbers_of_torch_in_half_precision(
-    tmp_path: Any, target: Any
-) -> None:
+def test_integers_become_the_numbers_of_torch_in_half_precision(tmp_path: Any, target: Any) -> None:
     def forward(m: Any, x: Any) -> Any:
         return ops.dequantize_per_tensor(x, 0.0317, 9, *UINT8, out_dtype=torch.float16)
 

@@ -15,9 +15,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 from torch.fx import Node
 
-from tunefleet.compiler.frontends.torch_nodes import argument, dtype_of
+from tunefleet.compiler.frontends.torch_nodes import dtype_of
 from tunefleet.compiler.graph.constants import constant, value_of
 from tunefleet.compiler.toolchain import load_tvm
 
@@ -25,8 +26,8 @@ relax = load_tvm().relax
 op = relax.op
 
 _NAMESPACE = "quantized_decomposed"
-#: How the limits of the integers are called.
-_LIMITS = ("quant_min", "quant_max")
+#: By channels they are several.
+_SINGULAR = {"scales": "scale", "zero_points": "zero_point"}
 #: What a type can be made of and be turned back into without loss.
 _WIDENED = frozenset({("float32", "float64"), ("int32", "int64")})
 
@@ -47,29 +48,41 @@ def decomposition(target: Any) -> Callable[..., Any] | None:
     return function
 
 
+def _arguments(node: Node) -> dict[str, Any]:
+    """All arguments by their names, however they were given; there is an axis in any case."""
+    target: Any = node.target
+    named: dict[str, Any] = {"axis": 0}
+    for place, declared in enumerate(target._schema.arguments):
+        name = _SINGULAR.get(declared.name, declared.name)
+        is_placed = place < len(node.args)
+        default = node.kwargs.get(declared.name, declared.default_value)
+        named[name] = node.args[place] if is_placed else default
+    if named["axis"] < 0:
+        named["axis"] += named["input"].meta["val"].dim()
+    return named
+
+
 def _quantized(t: Any, node: Node) -> Any:
-    axis, rest = _axis(node)
-    scale, zero = _parameters(t, node)
-    x, emit = t.env[node.args[0]], t.block_builder.emit
-    x = _emitted_as(t, x, "float32")
+    given, emit = _arguments(node), t.block_builder.emit
+    axis, (scale, zero) = given["axis"], _parameters(t, given)
+    x = _emitted_as(t, t.env[given["input"]], "float32")
     if isinstance(scale, np.ndarray):
         inverse = constant(_along((1.0 / scale).astype("float32"), x.ty.ndim, axis))
     else:
         inverse = emit(op.divide(relax.const(1, str(scale.ty.dtype)), scale))
         inverse = _emitted_as(t, inverse, "float32")
-    x = _limited(t, node, rest, emit(op.multiply(x, inverse)), zero, axis)
+    x = _limited(t, given, emit(op.multiply(x, inverse)), zero, dtype_of(node))
     zero = constant(zero) if isinstance(zero, np.ndarray) else zero
     one = constant(np.asarray(1, "float32"))
     return emit(op.quantize(x, one, zero, axis=axis, out_dtype=dtype_of(node)))
 
 
-def _limited(t: Any, node: Node, place: int, x: Any, zero: Any, axis: int) -> Any:
-    """Floats that are to be rounded to integers within limits of their own; `place` is that of the
-    limits among the arguments."""
-    of_type, emit = np.iinfo(dtype_of(node)), t.block_builder.emit
-    least, most = (_number(t, argument(node, place + i, name)) for i, name in enumerate(_LIMITS))
-    ends = ((least, of_type.min, op.maximum), (most, of_type.max, op.minimum))
-    for limit, of_all, within in ends:
+def _limited(t: Any, given: dict[str, Any], x: Any, zero: Any, dtype: str) -> Any:
+    """Floats that are to be rounded to integers within limits of their own."""
+    of_type, emit, axis = np.iinfo(dtype), t.block_builder.emit, given["axis"]
+    ends = (("quant_min", of_type.min, op.maximum), ("quant_max", of_type.max, op.minimum))
+    for name, of_all, within in ends:
+        limit = _number(t, given[name])
         if limit == of_all:
             continue
         if isinstance(zero, np.ndarray):
@@ -81,30 +94,22 @@ def _limited(t: Any, node: Node, place: int, x: Any, zero: Any, axis: int) -> An
 
 
 def _dequantized(t: Any, node: Node) -> Any:
-    axis, _ = _axis(node)
-    scale, zero = _parameters(t, node)
+    given = _arguments(node)
+    axis, (scale, zero) = given["axis"], _parameters(t, given)
     if isinstance(scale, np.ndarray):
         scale = constant(scale.astype("float32"))
     else:
         scale = _emitted_as(t, scale, "float32")
     zero = constant(zero) if isinstance(zero, np.ndarray) else zero
-    numbers = op.dequantize(t.env[node.args[0]], scale, zero, axis=axis, out_dtype="float32")
+    numbers = op.dequantize(t.env[given["input"]], scale, zero, axis=axis, out_dtype="float32")
     # In another type torch multiplies in float32 too, and rounds once.
     return _emitted_as(t, t.block_builder.emit(numbers), dtype_of(node))
 
 
-def _axis(node: Node) -> tuple[int, int]:
-    """The axis of the scales, and the place of the arguments that follow."""
-    if "per_channel" not in str(node.target):
-        return 0, 3
-    data: Any = node.args[0]
-    return int(argument(node, 3, "axis")) % data.meta["val"].dim(), 4
-
-
-def _parameters(t: Any, node: Node) -> tuple[Any, Any]:
+def _parameters(t: Any, given: dict[str, Any]) -> tuple[Any, Any]:
     """Scale and zero point: arrays of float64 and int32 where they are known, with one axis or
     none, else expressions without axes."""
-    scale, zero = (_parameter(t, argument(node, i, "")) for i in (1, 2))
+    scale, zero = (_parameter(t, given[name]) for name in ("scale", "zero_point"))
     if isinstance(scale, np.ndarray):
         scale = scale.astype("float64")
     if isinstance(zero, np.ndarray):
@@ -158,17 +163,16 @@ def _along(values: Any, rank: int, axis: int) -> Any:
 def _chosen_parameters(t: Any, node: Node) -> Any:
     """The scale and the zero point of a tensor by its least and its largest number, 0 among them;
     torch has them as float64 and int64, with one axis."""
-    emit = t.block_builder.emit
-    x = _emitted_as(t, t.env[node.args[0]], "float32")
-    least, most = (int(argument(node, i, "")) for i in (1, 2))
-    eps, zero = relax.const(float(argument(node, 3, "eps")), "float32"), relax.const(0, "float32")
+    given, emit = _arguments(node), t.block_builder.emit
+    x = _emitted_as(t, t.env[given["input"]], "float32")
+    least, most = given["quant_min"], given["quant_max"]
+    eps, zero = relax.const(given["eps"], "float32"), relax.const(0, "float32")
     low, high = emit(op.minimum(op.min(x), zero)), emit(op.maximum(op.max(x), zero))
     if "symmetric" in str(node.target):
         width = emit(op.maximum(op.negative(low), high))
         scale = emit(op.divide(width, relax.const((most - least) / 2, "float32")))
         scale = emit(op.maximum(scale, eps))
-        unsigned = str(argument(node, 4, "dtype")) == "torch.uint8"
-        point = relax.const(128 if unsigned else 0, "int32")
+        point = relax.const(128 if given["dtype"] is torch.uint8 else 0, "int32")
     else:
         width = emit(op.subtract(high, low))
         scale = emit(op.divide(width, relax.const(most - least, "float32")))

@@ -19,7 +19,7 @@ op = relax.op
 Array = NDArray[Any]
 EIGHT_BITS = frozenset({"int8", "uint8"})
 #: Scales that differ by so little give the same integers: less than half a step of any 16 bits.
-_SAME_SCALE = 1e-6
+_EQUAL_SCALES = 1e-6
 
 
 @dataclass(frozen=True)
@@ -168,6 +168,6 @@ def same_form(a: Affine, b: Affine) -> bool:
         and b.known
         and a.dtype == b.dtype
         and a.scale.shape == b.scale.shape
-        and np.allclose(a.scale, b.scale, rtol=_SAME_SCALE, atol=0)
+        and np.allclose(a.scale, b.scale, rtol=_EQUAL_SCALES, atol=0)
         and np.array_equal(a.zero, b.zero)
     )

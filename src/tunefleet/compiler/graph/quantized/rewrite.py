@@ -207,11 +207,11 @@ def _dequantize_by_values(rewrite: _Rewrite, call: Any, x: Any, offset: int) -> 
     writer = rewrite.writer
     scale, zero = (rewrite.plain(arg) for arg in call.args[1:3])
     if _is_one(scale) and _is_one(zero) and str(x.ty.dtype) in EIGHT_BITS:
-        scale, zero = (_without_axes(writer, each) for each in (scale, zero))
-        zero = writer.as_type(zero, "int32")
+        zero = writer.as_type(_without_axes(writer, zero), "int32")
         if offset:
             zero = writer.emit(op.add(zero, number(offset, "int32")))
-        return Affine(x, _ONE, zero, -offset, factor=scale)
+        factor = writer.as_type(_without_axes(writer, scale), "float32")
+        return Affine(x, _ONE, zero, -offset, factor=factor)
     wide = writer.as_type(rewrite.plain(call.args[0]), "float32")
     difference = writer.emit(op.subtract(wide, writer.as_type(zero, "float32")))
     return writer.emit(op.multiply(difference, scale))
@@ -256,7 +256,7 @@ def _by_inverse(rewrite: _Rewrite, expr: Any, to: Result) -> tuple[Any, Result]:
     product = rewrite.call_of(expr)
     if _op_name(product) != "relax.multiply" or not np.all(to.scale == 1):
         return expr, to
-    inverse = _array(rewrite.plain(product.args[1]))
+    inverse = value_of(product.args[1])
     if inverse is None or inverse.ndim not in (0, expr.ty.ndim) or not np.all(inverse > 0):
         return expr, to
     return product.args[0], replace(to, scale=1 / inverse, inverse=inverse)
