@@ -79,7 +79,7 @@ def test_weights_of_a_missing_package_name_it(
     changed = quantised.with_name("changed.pt2")
     weight = io.BytesIO()
     with zipfile.ZipFile(weight, "w") as pickled:
-        pickled.writestr("weight/data.pkl", b"\x80\x02ctorchao.quantization\nInt8Tensor\n.")
+        pickled.writestr("weight/data.pkl", b"\x80\x02ctorchao.quantization\nUnknown\n.")
         pickled.writestr("weight/version", b"3\n")
     listed = {"config": {"w": {"path_name": "weight_0", "use_pickle": True, "tensor_meta": None}}}
     with zipfile.ZipFile(quantised) as old, zipfile.ZipFile(changed, "w") as new:
