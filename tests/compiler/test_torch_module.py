@@ -122,3 +122,10 @@ def test_what_cannot_be_exported_is_refused(
     with pytest.raises(InputError, match=said) as error:
         saved_module(module, inputs, dynamic, tmp_path)
     assert "\n" not in str(error.value)
+
+
+def test_what_was_traced_is_taken_in_whatever_mode_it_says_it_is(tmp_path: Path) -> None:
+    module = torch.export.export(torch.nn.Linear(4, 3).eval(), (torch.ones(2, 4),)).module()
+    assert module.training
+    path = saved_module(module, (torch.ones(2, 4),), None, tmp_path)
+    assert load_network(path).info.outputs[0].shape == (2, 3)

@@ -6,13 +6,14 @@ import importlib
 import json
 import posixpath
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.export.pt2_archive import _package
 
+from tunefleet.artifacts.torch_libraries import import_libraries
 from tunefleet.artifacts.torch_safety import check_archive, without_pickle
 from tunefleet.errors import InputError
 
@@ -33,8 +34,11 @@ def open_program(path: Path, *, trust: bool = False) -> ExportedProgram:
     torch reads it then, as it is.
     """
     if trust:
+        with suppress(RuntimeError):  # older formats are no archives of torch's
+            import_libraries(torch._C.PyTorchFileReader(str(path)), path)
         return torch.export.load(path)
     reader: Any = torch._C.PyTorchFileReader(str(path))
+    import_libraries(reader, path)
     check_archive(reader, path)
     _check_weights(reader, path)
     _register_types(reader)

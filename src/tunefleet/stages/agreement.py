@@ -31,7 +31,7 @@ _CLEAR = 0.01
 #: Example inputs that are tried where those before did not determine the outputs.
 _DRAWS = 5
 #: Where rounding to 8 bits decides the outputs: so many times the mean difference between the
-#: source framework's outputs and its own without optimisations is accepted, and no more than this.
+#: source framework's outputs and those that it has otherwise is accepted, and no more than this.
 _TIMES_MEAN, _MOST_MEAN = 1.5, 0.3
 
 Arrays = Sequence[NDArray[Any]]
@@ -63,7 +63,7 @@ def agreement(
     float_type: str,
     reference: Run,
     module: Run,
-    unoptimised: Run | None = None,
+    otherwise: Run | None = None,
     *,
     quantised: bool = False,
 ) -> Agreement:
@@ -73,15 +73,15 @@ def agreement(
     framework too. Other inputs of the same numbers are tried then. A detector that sorts hundreds
     of boxes by nearly equal scores is so at all inputs: the order of what it finds is left out. A
     deep network that rounds to 8 bits after sums of floats is so too: it is compared in the mean,
-    where the source framework differs from itself, `unoptimised`. `quantised`: the network
-    multiplies 8-bit integers.
+    with how the source framework differs from itself where it runs `otherwise`: as right, in
+    another order of sums. `quantised`: the network multiplies 8-bit integers.
     """
     found = _largest(inputs, float_type, reference, module, quantised)
-    if found.holds or unoptimised is None:
+    if found.holds or otherwise is None:
         return found
     mean, first = DifferenceMeasure.MEAN, tuple(inputs)
     expected = tuple(reference(i, each) for i, each in enumerate(first))
-    own = difference_of(expected, unoptimised, first, measure=mean)
+    own = difference_of(expected, otherwise, first, measure=mean)
     tolerance = min(_TIMES_MEAN * own, _MOST_MEAN)
     difference = difference_of(expected, module, first, measure=mean)
     in_mean = Agreement(first, expected, difference, tolerance, True, mean)

@@ -73,6 +73,7 @@ def torch_operators() -> Iterator[Operator]:
     from torch._decomp import decomposition_table
 
     from tunefleet.compiler.frontends.torch_operators import OPERATORS
+    from tunefleet.compiler.frontends.torch_quantized import QUANTIZED
     from tunefleet.compiler.frontends.torch_translate import Translator
     from tunefleet.compiler.toolchain import load_tvm
 
@@ -102,6 +103,8 @@ def torch_operators() -> Iterator[Operator]:
             yield Operator(name, How.WRITTEN_OUT)
         else:
             yield Operator(name, How.STAYS, "TVM has no conversion for it")
+    for name in sorted(QUANTIZED):
+        yield Operator(name, How.OURS)
 
 
 def _overload(namespace: Any, name: str) -> Any:

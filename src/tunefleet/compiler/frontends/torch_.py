@@ -89,27 +89,44 @@ def _read(path: Path, what: str, *, trust: bool) -> ExportedProgram:
 @dataclass(frozen=True, slots=True)
 class TorchSource:
     """Where an exported program comes from: `program_of` of a module of this package opens `spec`,
-    for `inputs` where it is exported again."""
+    for `inputs` where it is exported again. `nudged`: with weights that are moved by their last
+    bit, to see how far that moves the outputs."""
 
     module: str
     spec: str
     inputs: tuple[TensorSpec, ...] = ()
     trust: bool = False
+    nudged: bool = False
 
     def __call__(self) -> ExportedProgram:
         opener = importlib.import_module(f"tunefleet.compiler.frontends.{self.module}")
         program: ExportedProgram = opener.program_of(self)
+        if self.nudged:
+            _nudge(program)
         return program
 
     def describe(self) -> dict[str, Any]:
         inputs = [[t.name, list(t.shape), t.dtype] for t in self.inputs]
         return {"kind": "torch", "module": self.module, "spec": self.spec, "inputs": inputs,
-                "trust": self.trust}  # fmt: skip
+                "trust": self.trust, "nudged": self.nudged}  # fmt: skip
 
     @classmethod
     def of(cls, value: Mapping[str, Any]) -> TorchSource:
         inputs = tuple(TensorSpec(n, tuple(shape), dtype) for n, shape, dtype in value["inputs"])
-        return cls(value["module"], value["spec"], inputs, value["trust"])
+        nudged = value.get("nudged", False)
+        return cls(value["module"], value["spec"], inputs, value["trust"], nudged)
+
+
+def _nudge(program: ExportedProgram) -> None:
+    import torch
+
+    from tunefleet.compiler.graph.sensitivity import nudged
+
+    for tensor in program.state_dict.values():
+        if type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.dtype is torch.float32:
+            (moved,) = nudged([tensor.detach().numpy()], "float32")
+            with torch.no_grad():
+                tensor.copy_(torch.from_numpy(np.asarray(moved)))
 
 
 def program_of(source: TorchSource) -> ExportedProgram:

@@ -16,6 +16,8 @@ from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
+from tunefleet.compiler.frontends.torch_quantized import is_dequantization
+
 aten = torch.ops.aten
 
 #: A folded constant may have this many elements, or as many as the largest of its operands.
@@ -116,7 +118,8 @@ def _value(node: Node, values: dict[Node, Any]) -> Any:
     operands = node.all_input_nodes
     if not all(operand in values for operand in operands):
         return _masked_scores(node, values)
-    if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+    seeded = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+    if seeded or is_dequantization(node):
         return None
     args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
     # A folded operand may have other strides than torch assumed when it chose `view`.

@@ -10,6 +10,7 @@ from torch.fx import Node
 
 from tunefleet.compiler.frontends.torch_graph import allow_any_strides, simplify
 from tunefleet.compiler.frontends.torch_nodes import PACKED, RECURRENT
+from tunefleet.compiler.frontends.torch_quantized import decomposition
 from tunefleet.compiler.frontends.torch_translate import Trial
 from tunefleet.errors import raise_mistake
 
@@ -97,4 +98,4 @@ def _rows(node: Node) -> int:
 def _decomposition(target: Any) -> Any:
     """How torch decomposes an operator; a view would become as_strided, which says less."""
     is_view = any(a.alias_info is not None for a in target._schema.arguments)
-    return None if is_view else decomposition_table.get(target)
+    return None if is_view else decomposition_table.get(target) or decomposition(target)

@@ -119,13 +119,23 @@ def _check_module(module: Any, what: str) -> None:
             cure="give a torch.nn.Module with example_inputs",
         )
     training = [name or what for name, part in module.named_modules() if part.training]
-    if training:
+    if training and not _is_traced(module):
         raise InputError(
             f"{what} is in training mode: {listed(training, 3)}", cure="call its eval() first"
         )
     places = {str(t.device) for t in (*module.parameters(), *module.buffers())} - {"cpu"}
     if places:
         raise InputError(f"{what} lies on {listed(sorted(places))}", cure="call its cpu() first")
+
+
+def _is_traced(module: Any) -> bool:
+    """Whether a module computes what was written down of it once, in whatever mode it is: those
+    that torchao quantises say that they are training, and have no eval()."""
+    from torch.fx import GraphModule
+
+    if not isinstance(module, GraphModule):
+        return False
+    return all(n.target == "_guards_fn" for n in module.graph.find_nodes(op="call_module"))
 
 
 def _arguments(
@@ -257,7 +267,15 @@ def _digest(program: ExportedProgram, names: Mapping[str, str]) -> str:
     content.update(str(program.range_constraints).encode())
     for name, value in sorted({**program.state_dict, **program.constants}.items()):
         content.update(name.encode())
-        if isinstance(value, torch.Tensor):
-            flat = value.detach().contiguous().reshape(-1)
+        for tensor in _parts(value) if isinstance(value, torch.Tensor) else ():
+            flat = tensor.detach().contiguous().reshape(-1)
             content.update(flat.view(torch.uint8).numpy().data)
     return content.hexdigest()
+
+
+def _parts(tensor: Any) -> list[Any]:
+    """The plain tensors of one: itself, or what a class of quantised weights keeps."""
+    if not hasattr(tensor, "__tensor_flatten__"):
+        return [tensor]
+    names, _ = tensor.__tensor_flatten__()
+    return [part for name in names for part in _parts(getattr(tensor, name))]

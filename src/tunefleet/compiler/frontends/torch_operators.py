@@ -12,6 +12,7 @@ import torch
 from torch.fx import Node
 
 from tunefleet.compiler.frontends.torch_nodes import argument, dtype_of, shape_of
+from tunefleet.compiler.frontends.torch_quantized import QUANTIZED, integer_product
 from tunefleet.compiler.frontends.torch_recurrent import RECURRENT_RULES
 from tunefleet.compiler.frontends.torch_selecting import SELECTING
 from tunefleet.compiler.frontends.torch_sorting import SORTING
@@ -256,6 +257,7 @@ OPERATORS: dict[str, Operator] = {
         for overload in ("Tensor", "Scalar", "default")
     },
     **RECURRENT_RULES,
+    "_int_mm.default": integer_product,
     "mm.default": _matmul,
     "bmm.default": _matmul,
     "matmul.default": _matmul,
@@ -294,3 +296,8 @@ OPERATORS: dict[str, Operator] = {
         lambda x: op.exp(op.multiply(x, relax.const(0.6931471805599453, str(x.ty.dtype))))
     ),
 }
+
+
+def conversion(target: Any) -> Operator | None:
+    """The conversion here of what a node calls, None where there is none."""
+    return QUANTIZED.get(str(target)) or OPERATORS.get(getattr(target, "__name__", str(target)))

@@ -15,7 +15,7 @@ from tunefleet.artifacts.weights import ALIGNMENT
 from tunefleet.compiler.frontends.blame import gist
 from tunefleet.compiler.frontends.examples import NUMPY_DTYPES
 from tunefleet.compiler.frontends.torch_nodes import argument
-from tunefleet.compiler.frontends.torch_operators import OPERATORS
+from tunefleet.compiler.frontends.torch_operators import conversion
 from tunefleet.compiler.graph.constants import constant
 from tunefleet.compiler.graph.legalize import legalize
 from tunefleet.compiler.toolchain import load_tvm
@@ -67,9 +67,8 @@ class Translator(ExportedProgramImporter):  # type: ignore[misc]  # TVM has no t
         if node.target is operator.getitem:
             source, index = node.args
             return self.env[source][index]
-        name = getattr(node.target, "__name__", str(node.target))
-        ours = OPERATORS.get(name)
-        result = ours(self, node) if ours is not None else self.convert_map[name](node)
+        ours = conversion(node.target)
+        result = self.convert_map[_name(node)](node) if ours is None else ours(self, node)
         return self._listed(result, node)
 
     def _listed(self, result: Any, node: Node) -> Any:
@@ -88,6 +87,11 @@ class Translator(ExportedProgramImporter):  # type: ignore[misc]  # TVM has no t
                 self.block_builder.emit(relax.TupleGetItem(result, i)) for i in range(len(fields))
             ]
         return list(result)
+
+
+def _name(node: Node) -> str:
+    """The operator of a node as TVM names it."""
+    return getattr(node.target, "__name__", str(node.target))
 
 
 class Trial:
@@ -124,10 +128,9 @@ class Trial:
         return self._known[key]
 
     def _try(self, node: Node, constants: dict[Node, torch.Tensor]) -> str | None:
-        name = getattr(node.target, "__name__", "")
         builder = relax.BlockBuilder()
         translator = Translator(builder)
-        if name not in OPERATORS and name not in translator.convert_map:
+        if conversion(node.target) is None and _name(node) not in translator.convert_map:
             return "TVM has no conversion for it"
         params = []
         for operand in node.all_input_nodes:

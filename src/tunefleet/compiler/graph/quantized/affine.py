@@ -18,22 +18,26 @@ op = relax.op
 
 Array = NDArray[Any]
 EIGHT_BITS = frozenset({"int8", "uint8"})
+#: Scales that differ by so little give the same integers: less than half a step of any 16 bits.
+_EQUAL_SCALES = 1e-6
 
 
 @dataclass(frozen=True)
 class Affine:
-    """The real numbers `scale * (q - zero)`.
+    """The real numbers `scale * (q - zero)`, times `factor` where there is one.
 
     `q` is a Relax expression of integers. `scale` is float32, `zero` int32, each either a number
     (no axes) or an array of the rank of `q` that broadcasts to it. Where a zero point is known at
-    run time only, `zero` is a Relax expression of one int32. The network itself has `q + offset`
-    for these numbers: 8-bit integers of the other sign.
+    run time only, `zero` is a Relax expression of one int32; a scale that is comes as `factor`, an
+    expression of one float32. The network itself has `q + offset` for these numbers: 8-bit integers
+    of the other sign.
     """
 
     q: Any
     scale: Array
     zero: Any
     offset: int = 0
+    factor: Any = None
 
     def __post_init__(self) -> None:
         # NumPy makes numbers of sums and products of arrays without axes.
@@ -52,7 +56,13 @@ class Affine:
     @property
     def by_tensor(self) -> bool:
         """Whether one scale and one zero point hold for all of it."""
-        return self.scale.ndim == 0 and isinstance(self.zero, np.ndarray) and self.zero.ndim == 0
+        one_zero = not isinstance(self.zero, np.ndarray) or self.zero.ndim == 0
+        return self.scale.ndim == 0 and one_zero
+
+    @property
+    def known(self) -> bool:
+        """Whether scale and zero point are known before the network runs."""
+        return isinstance(self.zero, np.ndarray) and self.factor is None
 
     def with_q(self, q: Any) -> Affine:
         """Other integers by the same scale and zero point."""
@@ -107,9 +117,16 @@ class Writer:
                 known = isinstance(value.zero, np.ndarray)
                 zero = parameter(value.zero, x) if known else self.as_type(value.zero, "float32")
                 x = self.emit(op.subtract(x, zero))
-        if np.all(value.scale == 1):
-            return x
-        return self.emit(op.multiply(x, parameter(value.scale, x)))
+        if not np.all(value.scale == 1):
+            x = self.emit(op.multiply(x, parameter(value.scale, x)))
+        return x if value.factor is None else self.emit(op.multiply(x, value.factor))
+
+    def factor(self, left: Affine, right: Affine) -> Any:
+        """What a product of two is multiplied by, apart from the scales that are known."""
+        factors = [side.factor for side in (left, right) if side.factor is not None]
+        if len(factors) == 2:
+            return self.emit(op.multiply(*factors))
+        return factors[0] if factors else None
 
     def zero(self, zero: Any) -> Any:
         """A zero point as an expression of int32."""
@@ -127,7 +144,7 @@ class Writer:
             zero = zero + np.int32(offset)
         else:
             zero = self.emit(op.add(zero, number(offset, "int32")))
-        return Affine(self.as_type(wide, dtype), value.scale, zero)
+        return replace(value, q=self.as_type(wide, dtype), zero=zero, offset=0)
 
 
 def is_zero(zero: Any) -> bool:
@@ -145,11 +162,12 @@ def spread(values: Array, rank: int, axis: int) -> Array:
 
 
 def same_form(a: Affine, b: Affine) -> bool:
-    """Whether equal integers of both are equal numbers."""
-    known = isinstance(a.zero, np.ndarray) and isinstance(b.zero, np.ndarray)
+    """Whether equal integers of both are equal numbers, up to how the scales were rounded."""
     return (
-        known
+        a.known
+        and b.known
         and a.dtype == b.dtype
-        and np.array_equal(a.scale, b.scale)
+        and a.scale.shape == b.scale.shape
+        and np.allclose(a.scale, b.scale, rtol=_EQUAL_SCALES, atol=0)
         and np.array_equal(a.zero, b.zero)
     )

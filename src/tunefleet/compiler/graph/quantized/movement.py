@@ -39,11 +39,11 @@ def moved(name: str, call: Any, value: Affine, others: list[Any]) -> Any:
     return relax.Call(call.op, [value.q, *others], call.attrs, call.ty_args)
 
 
-def scales_moved(name: str, call: Any, value: Affine) -> tuple[Array, Array] | None:
+def scales_moved(name: str, call: Any, value: Affine) -> tuple[Array, Any] | None:
     """The scale and the zero point of what `moved` gives; None where they have no such form."""
     if value.by_tensor:
         return value.scale, value.zero
-    if not isinstance(value.zero, np.ndarray):
+    if not value.known:
         return None
     scale, zero = (_SCALES[name](call, each) for each in (value.scale, value.zero))
     return None if scale is None or zero is None else (scale, zero)

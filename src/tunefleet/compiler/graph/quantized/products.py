@@ -8,6 +8,7 @@ is 0, and b can be made 0 for nearly all weights. It is exact for less than 2^16
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -53,7 +54,8 @@ def matmul(writer: Writer, left: Affine, right: Affine, *, unsigned: bool) -> Af
     if not is_zero(left.zero) and not is_zero(right.zero):
         sums = _with_both(writer, sums, left.zero, right.zero, left.shape[-1])
     scale = left.scale * right.scale
-    return Affine(sums, scale.reshape(scale.shape[-1:]), np.zeros((), "int32"))
+    factor = writer.factor(left, right)
+    return Affine(sums, scale.reshape(scale.shape[-1:]), np.zeros((), "int32"), factor=factor)
 
 
 def _signed_weight(writer: Writer, weight: Affine, *, wide: bool = False) -> Affine:
@@ -63,16 +65,17 @@ def _signed_weight(writer: Writer, weight: Affine, *, wide: bool = False) -> Aff
     if values is None or not isinstance(weight.zero, np.ndarray):
         return writer.with_sign(weight, "int8")
     centered = values.astype("int32") - weight.zero
+    no_zero = np.zeros((), "int32")
     if centered.min() >= -128 and centered.max() <= 127:
         q = writer.builder.normalize(constant(centered.astype("int8")))
-        return Affine(q, weight.scale, np.zeros((), "int32"))
+        return replace(weight, q=q, zero=no_zero, offset=0)
     if wide:
         q = writer.builder.normalize(constant(centered.astype("int16")))
-        return Affine(q, weight.scale, np.zeros((), "int32"))
+        return replace(weight, q=q, zero=no_zero, offset=0)
     if weight.dtype == "int8":
         return weight
     q = writer.builder.normalize(constant((values.astype("int32") - 128).astype("int8")))
-    return Affine(q, weight.scale, weight.zero - np.int32(128))
+    return replace(weight, q=q, zero=weight.zero - np.int32(128), offset=0)
 
 
 def _summed(writer: Writer, q: Any, axis: int) -> Any:
@@ -131,8 +134,8 @@ def convolution(
         if not is_zero(data.zero):
             terms = _met(call, ones, data.shape, padding)
             sums = _with_both(writer, sums, data.zero, zero, terms)
-    scale = by_channels(data.scale * weight.scale)
-    return Affine(sums, scale, np.zeros((), "int32"))
+    scale, factor = by_channels(data.scale * weight.scale), writer.factor(data, weight)
+    return Affine(sums, scale, np.zeros((), "int32"), factor=factor)
 
 
 def _is_depthwise(call: Any, weight: Affine) -> bool:

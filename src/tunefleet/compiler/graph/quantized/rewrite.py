@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,13 @@ from tunefleet.compiler.graph.quantized.affine import (
 )
 from tunefleet.compiler.graph.quantized.movement import moved, scales_moved
 from tunefleet.compiler.graph.quantized.products import convolution, matmul
-from tunefleet.compiler.graph.quantized.rounding import KERNELS, Result, quantized, requantized
+from tunefleet.compiler.graph.quantized.rounding import (
+    KERNELS,
+    KERNELS_IN_FLOATS,
+    Result,
+    quantized,
+    requantized,
+)
 
 op = relax.op
 
@@ -166,7 +173,8 @@ class _Rewrite:
         scales = None if result is None else scales_moved(name, call, known)
         if scales is None:
             return None
-        return Affine(self.writer.emit(result), *scales, known.offset)
+        scale, zero = scales
+        return replace(known, q=self.writer.emit(result), scale=scale, zero=zero)
 
 
 def _array(expr: Any) -> Array | None:
@@ -175,7 +183,7 @@ def _array(expr: Any) -> Array | None:
 
 
 def _dequantize(rewrite: _Rewrite, call: Any) -> Any:
-    x, writer = rewrite.known(call.args[0]), rewrite.writer
+    x = rewrite.known(call.args[0])
     scale, zero = (_array(rewrite.plain(arg)) for arg in call.args[1:3])
     if str(call.ty.dtype) != "float32" or isinstance(x, Affine):
         return None
@@ -183,11 +191,7 @@ def _dequantize(rewrite: _Rewrite, call: Any) -> Any:
     if isinstance(x, Shifted):
         x, offset = x.q, -x.offset
     if scale is None or zero is None or scale.dtype != "float32":
-        wide = writer.as_type(rewrite.plain(call.args[0]), "float32")
-        zero_expr = writer.as_type(rewrite.plain(call.args[2]), "float32")
-        return writer.emit(
-            op.multiply(writer.emit(op.subtract(wide, zero_expr)), rewrite.plain(call.args[1]))
-        )
+        return _dequantize_by_values(rewrite, call, x, offset)
     rank, axis = call.ty.ndim, int(call.attrs.axis)
     return Affine(
         x,
@@ -197,18 +201,42 @@ def _dequantize(rewrite: _Rewrite, call: Any) -> Any:
     )
 
 
+def _dequantize_by_values(rewrite: _Rewrite, call: Any, x: Any, offset: int) -> Any:
+    """Integers `x` less `offset` whose scale and zero point follow from the data: one of each, or
+    real numbers at once."""
+    writer = rewrite.writer
+    scale, zero = (rewrite.plain(arg) for arg in call.args[1:3])
+    if _is_one(scale) and _is_one(zero) and str(x.ty.dtype) in EIGHT_BITS:
+        zero = writer.as_type(_without_axes(writer, zero), "int32")
+        if offset:
+            zero = writer.emit(op.add(zero, number(offset, "int32")))
+        factor = writer.as_type(_without_axes(writer, scale), "float32")
+        return Affine(x, _ONE, zero, -offset, factor=factor)
+    wide = writer.as_type(rewrite.plain(call.args[0]), "float32")
+    difference = writer.emit(op.subtract(wide, writer.as_type(zero, "float32")))
+    return writer.emit(op.multiply(difference, scale))
+
+
+def _without_axes(writer: Writer, expr: Any) -> Any:
+    return writer.emit(op.reshape(expr, [])) if expr.ty.ndim else expr
+
+
+def _is_one(expr: Any) -> bool:
+    return all(int(extent) == 1 for extent in expr.ty.shape.values)
+
+
 def _quantize(rewrite: _Rewrite, call: Any) -> Any:
     writer, dtype = rewrite.writer, str(call.ty.dtype)
     scale, zero = (rewrite.plain(arg) for arg in call.args[1:3])
     known_scale, known_zero = _array(scale), _array(zero)
-    x = rewrite.affine(call.args[0])
     if dtype not in EIGHT_BITS and dtype not in ("int16", "uint16"):
         return None
     if known_scale is None or known_zero is None:
-        if np.prod([int(e) for e in scale.ty.shape.values] or [1]) != 1:
+        if not _is_one(scale):
             return None
-        at = writer.as_type(zero, "int32")
-        return quantized(writer, rewrite.plain(call.args[0]), scale, at, dtype)
+        by = scale if known_scale is None else known_scale
+        to = Result(by, writer.as_type(zero, "int32"), dtype)
+        return quantized(writer, rewrite.plain(call.args[0]), to)
     rank, axis = call.ty.ndim, int(call.attrs.axis)
     points: Array = spread(known_zero.astype("int32"), rank, axis)
     scales = spread(known_scale.astype("float32"), rank, axis)
@@ -217,24 +245,39 @@ def _quantize(rewrite: _Rewrite, call: Any) -> Any:
         offset = -128 if rewrite.unsigned else 128
         kept = "uint8" if rewrite.unsigned else "int8"
         points = np.asarray(points - np.int32(offset))
-    q = _integers(rewrite, call, x, Result(scales, points, kept, offset))
+    real, to = _by_inverse(rewrite, call.args[0], Result(scales, points, kept, offset))
+    q = _integers(rewrite, real, to)
     return Shifted(q, offset) if offset else q
 
 
-def _integers(rewrite: _Rewrite, call: Any, x: Affine | None, to: Result) -> Any:
-    """The integers of a quantisation, by the shortest way that gives those of ONNX Runtime."""
+def _by_inverse(rewrite: _Rewrite, expr: Any, to: Result) -> tuple[Any, Result]:
+    """What is quantised, and how. PyTorch's way comes as a product by the inverse of the scale that
+    is quantised with the scale 1."""
+    product = rewrite.call_of(expr)
+    if _op_name(product) != "relax.multiply" or not np.all(to.scale == 1):
+        return expr, to
+    inverse = value_of(product.args[1])
+    if inverse is None or inverse.ndim not in (0, expr.ty.ndim) or not np.all(inverse > 0):
+        return expr, to
+    return product.args[0], replace(to, scale=1 / inverse, inverse=inverse)
+
+
+def _integers(rewrite: _Rewrite, real: Any, to: Result) -> Any:
+    """The integers of a quantisation of `real`, by the shortest way that gives those of the
+    network's framework."""
     writer, scale, zero, dtype = rewrite.writer, to.scale, to.zero, to.dtype
-    if x is not None:
+    x = rewrite.affine(real)
+    if x is not None and x.known:
         if x.dtype == dtype and same_form(x, Affine(x.q, scale, zero)):
             return x.q
         if x.dtype == "int32" and is_zero(x.zero) and not scale.ndim:
-            return requantized(writer, x, scale, zero, dtype)
-    inner = rewrite.call_of(call.args[0])
-    kernel = KERNELS.get(_op_name(inner))
+            return requantized(writer, x, to)
+    inner = rewrite.call_of(real)
+    kernel = (KERNELS if to.inverse is None else KERNELS_IN_FLOATS).get(_op_name(inner))
     if kernel is not None and not scale.ndim:
         of = list(inner.args) if _op_name(inner) != "relax.mean" else [inner.args[0]]
         parts = [rewrite.affine(arg) for arg in of]
-        if all(p is not None and p.by_tensor and p.dtype in EIGHT_BITS for p in parts):
+        if all(p is not None and p.by_tensor and p.known and p.dtype in EIGHT_BITS for p in parts):
             q = kernel(writer, inner, [p for p in parts if p is not None], to)
             if q is not None:
                 return q
@@ -244,12 +287,12 @@ def _integers(rewrite: _Rewrite, call: Any, x: Affine | None, to: Result) -> Any
             pieces = [
                 part.q
                 if part.dtype == dtype and same_form(part, Affine(part.q, scale, zero))
-                else quantized(writer, writer.real(part), scale, zero, dtype)
+                else quantized(writer, writer.real(part), to)
                 for part in parts
                 if part is not None
             ]
             return writer.emit(op.concat(pieces, int(inner.attrs.axis)))
-    return quantized(writer, rewrite.plain(call.args[0]), scale, zero, dtype)
+    return quantized(writer, rewrite.plain(real), to)
 
 
 def _product(rewrite: _Rewrite, call: Any) -> Any:
@@ -308,7 +351,7 @@ def _add(rewrite: _Rewrite, call: Any) -> Any:
     left, right = (rewrite.affine(arg) for arg in call.args)
     if left is None or right is None or {left.dtype, right.dtype} != {"int32"}:
         return None
-    if not (is_zero(left.zero) and is_zero(right.zero)):
+    if not (left.known and right.known and is_zero(left.zero) and is_zero(right.zero)):
         return None
     if value_of(left.q) is not None:
         left, right = right, left

@@ -1,5 +1,6 @@
-"""From sums and real numbers to 8-bit integers, with the rounding of ONNX Runtime: in float32, to
-the nearest integer, of two equally near ones the even one.
+"""From sums and real numbers to 8-bit integers, with the rounding of ONNX Runtime and PyTorch: in
+float32, to the nearest integer, of two equally near ones the even one. ONNX Runtime divides by the
+scale before, PyTorch multiplies by its inverse.
 
 Where ONNX Runtime has a kernel for an operator between quantised tensors, its own order of
 operations is kept, since another order decides some of the numbers that lie between two integers
@@ -47,34 +48,42 @@ def rounded(writer: Writer, x: Any, zero: Any, dtype: str) -> Any:
     return writer.as_type(x, dtype)
 
 
-def quantized(writer: Writer, x: Any, scale: Any, zero: Any, dtype: str) -> Any:
-    """Real numbers as integers: divided by the scale, as ONNX Runtime does, and rounded."""
-    divisor = parameter(scale, x) if isinstance(scale, np.ndarray) else scale
-    return rounded(writer, writer.emit(op.divide(x, divisor)), zero, dtype)
+def quantized(writer: Writer, x: Any, to: Result) -> Any:
+    """Real numbers as integers: divided by the scale, or multiplied by its inverse, and rounded."""
+    if to.inverse is not None:
+        x = writer.emit(op.multiply(x, parameter(to.inverse, x)))
+    elif not isinstance(to.scale, np.ndarray):
+        x = writer.emit(op.divide(x, to.scale))
+    elif not np.all(to.scale == 1):
+        x = writer.emit(op.divide(x, parameter(to.scale, x)))
+    return rounded(writer, x, to.zero, to.dtype)
 
 
-def requantized(writer: Writer, value: Affine, scale: Array, zero: Array, dtype: str) -> Any:
+def requantized(writer: Writer, value: Affine, to: Result) -> Any:
     """Sums in int32 as 8-bit integers: multiplied by one float32, and rounded."""
     x = writer.as_type(value.q, "float32")
-    x = writer.emit(op.multiply(x, parameter(value.scale / scale, x)))
-    return rounded(writer, x, zero, dtype)
+    x = writer.emit(op.multiply(x, parameter(value.scale / to.scale, x)))
+    return rounded(writer, x, to.zero, to.dtype)
 
 
 def _apart(writer: Writer, product: Any) -> Any:
     """A product that is rounded before it is added to: LLVM makes one instruction with one rounding
-    of a product and a sum where it sees both, which ONNX Runtime does not do here."""
+    of a product and a sum where it sees both, which neither framework does here."""
     return writer.emit(op.maximum(product, number(_BELOW_ALL, "float32")))
 
 
 @dataclass(frozen=True)
 class Result:
     """The scale, the zero point and the type of 8-bit integers that an operator gives. The network
-    itself has `q + offset` for them."""
+    itself has `q + offset` for them. Scale and zero point are expressions of one number where they
+    are known at run time only. Numbers are multiplied by `inverse` where there is one, as in
+    PyTorch, else divided by the scale."""
 
-    scale: Array
-    zero: Array
+    scale: Any
+    zero: Any
     dtype: str
     offset: int = 0
+    inverse: Array | None = None
 
     @property
     def own_zero(self) -> np.float32:
@@ -136,10 +145,20 @@ def _mean(writer: Writer, call: Any, parts: Sequence[Affine], to: Result) -> Any
     return rounded(writer, x, to.zero, to.dtype)
 
 
+def _sum(writer: Writer, call: Any, parts: Sequence[Affine], to: Result) -> Any:
+    """The sum of real numbers that were rounded to float32 each."""
+    left, right = (_apart(writer, writer.real(part)) for part in parts)
+    return quantized(writer, writer.emit(op.add(left, right)), to)
+
+
 #: Operators between quantised tensors that ONNX Runtime has kernels for; None for a form that it
 #: has not.
 KERNELS: dict[str, Callable[[Writer, Any, Sequence[Affine], Result], Any]] = {
     "relax.add": _add,
     "relax.mean": _mean,
     "relax.multiply": _multiply,
+}
+#: Those of PyTorch, which computes in floats, where that needs more than the operators themselves.
+KERNELS_IN_FLOATS: dict[str, Callable[[Writer, Any, Sequence[Affine], Result], Any]] = {
+    "relax.add": _sum,
 }

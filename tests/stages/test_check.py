@@ -1,0 +1,29 @@
+"""How a source framework is run to see how far its own outputs move."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tunefleet.stages.check import _otherwise
+
+
+def _prepared(kind: str, *, quantised: bool) -> Any:
+    return SimpleNamespace(
+        references=[{"kind": kind}], imported=SimpleNamespace(quantised=quantised)
+    )
+
+
+@pytest.mark.parametrize("quantised", [True, False])
+def test_onnx_runtime_does_without_its_optimisations(quantised: bool) -> None:
+    otherwise: Any = _otherwise(_prepared("onnx", quantised=quantised), dict)
+    assert otherwise() == {"unoptimised": True}
+
+
+def test_pytorch_takes_weights_moved_by_their_last_bit_where_sums_are_rounded() -> None:
+    otherwise: Any = _otherwise(_prepared("torch", quantised=True), dict)
+    assert otherwise() == {"nudged": True}
+    assert _otherwise(_prepared("torch", quantised=False), dict) is None
+    assert _otherwise(_prepared("tflite", quantised=True), dict) is None
