@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from tunefleet.stages.check import _otherwise
+pytestmark = pytest.mark.tvm
+
+
+def _otherwise(prepared: Any) -> Any:
+    from tunefleet.stages import check
+
+    return check._otherwise(prepared, dict)
 
 
 def _prepared(kind: str, *, quantised: bool) -> Any:
@@ -18,12 +24,12 @@ def _prepared(kind: str, *, quantised: bool) -> Any:
 
 @pytest.mark.parametrize("quantised", [True, False])
 def test_onnx_runtime_does_without_its_optimisations(quantised: bool) -> None:
-    otherwise: Any = _otherwise(_prepared("onnx", quantised=quantised), dict)
+    otherwise = _otherwise(_prepared("onnx", quantised=quantised))
     assert otherwise() == {"unoptimised": True}
 
 
 def test_pytorch_takes_weights_moved_by_their_last_bit_where_sums_are_rounded() -> None:
-    otherwise: Any = _otherwise(_prepared("torch", quantised=True), dict)
+    otherwise = _otherwise(_prepared("torch", quantised=True))
     assert otherwise() == {"nudged": True}
-    assert _otherwise(_prepared("torch", quantised=False), dict) is None
-    assert _otherwise(_prepared("tflite", quantised=True), dict) is None
+    assert _otherwise(_prepared("torch", quantised=False)) is None
+    assert _otherwise(_prepared("tflite", quantised=True)) is None
