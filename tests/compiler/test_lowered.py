@@ -54,3 +54,36 @@ def test_a_fused_loop_sees_the_places_that_it_sees() -> None:
     data = next(load for load in update.loads if load.buffer_elements == 32)
     # A row for 16 of its steps, then the next one.
     assert [(move.stride, move.places) for move in data.moves] == [(0, 8), (1, 4)]
+
+
+def test_a_program_of_a_gpu_has_bound_loops_and_memory_on_the_chip() -> None:
+    from tunefleet.compiler.code.lowered import statements_of
+
+    schedule = _matmul(8, 16, 4)
+    block = schedule.get_sblock("c", func_name="main")
+    i, j, _ = schedule.get_loops(block)
+    schedule.bind(i, "blockIdx.x")
+    schedule.bind(j, "threadIdx.x")
+    fetched = schedule.cache_read(block, 0, "shared")
+    schedule.compute_at(fetched, i)
+    fetch, *_, update = statements_of(schedule.mod)
+    assert fetch.store.on_chip
+    assert not fetch.loads[0].on_chip
+    assert update.loops[:2] == (Loop(8, Run.BOUND), Loop(16, Run.BOUND))
+    assert [load.on_chip for load in update.loads].count(True) == 1
+
+
+def test_operations_are_counted_by_kind() -> None:
+    from tunefleet.compiler.code.lowered import statements_of
+    from tunefleet.compiler.toolchain import load_tvm
+
+    tvm = load_tvm()
+    te, tirx = tvm.te, tvm.tirx
+    x = te.placeholder((8,), "float32", "x")
+    y = te.compute(
+        (8,), lambda i: tirx.if_then_else(i < 4, tirx.exp(x[i]) / 3.0, 0.0).astype("int32")
+    )
+    module = tvm.IRModule({"main": te.create_prim_func([x, y])})
+    (statement,) = statements_of(module)
+    assert statement.compute == Compute(divisions=1, comparisons=1, functions=1, casts=1)
+    assert [move.stride for move in statement.loads[0].moves] == [1]
