@@ -31,7 +31,7 @@ _GIB = 2**30
 _BESIDE_BYTES = 2 * _GIB
 _TIMES_WEIGHTS = 3.0
 _TOLERANCE = 1e-3
-_QUICK_MINUTES = 0.5
+_QUICK_MINUTES = 0.2
 #: What the script `tunefleet` does.
 _COMMAND = "from tunefleet.cli import main; main()"
 
