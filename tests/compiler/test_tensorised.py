@@ -11,7 +11,7 @@ import pytest
 pytestmark = pytest.mark.tvm
 
 from tunefleet.compiler.code.build import build_candidate, build_checked  # noqa: E402
-from tunefleet.compiler.code.lowered import statements_of  # noqa: E402
+from tunefleet.compiler.code.loop_nests import statements_of  # noqa: E402
 from tunefleet.compiler.code.replay import replay  # noqa: E402
 from tunefleet.compiler.graph.padded_products import convolution, matmul, padded_weight  # noqa: E402
 from tunefleet.compiler.space import intrinsics  # noqa: E402

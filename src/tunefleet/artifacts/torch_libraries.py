@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from tunefleet.artifacts.torch_safety import dictionaries
 from tunefleet.errors import InputError, raise_mistake
 
 _OPERATOR = "torch.ops."
@@ -52,16 +53,10 @@ def _records(reader: Any, prefix: str, suffix: str) -> Iterator[tuple[str, Any]]
 
 def _namespaces(reader: Any) -> Iterator[str]:
     """The namespaces of all operators that nodes call, those of graphs within graphs too."""
-    waiting = [program for _, program in _records(reader, "models/", "")]
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, list):
-            waiting += each
-        elif isinstance(each, dict):
-            waiting += each.values()
-            target = each.get("target")
-            if isinstance(target, str) and target.startswith(_OPERATOR):
-                yield target.removeprefix(_OPERATOR).partition(".")[0]
+    for each in dictionaries([program for _, program in _records(reader, "models/", "")]):
+        target = each.get("target")
+        if isinstance(target, str) and target.startswith(_OPERATOR):
+            yield target.removeprefix(_OPERATOR).partition(".")[0]
 
 
 def _packages(reader: Any) -> Iterator[str]:

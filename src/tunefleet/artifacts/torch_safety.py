@@ -85,6 +85,20 @@ def check_archive(reader: Any, path: Path) -> None:
 
 def _dangerous(program: Any) -> str:
     """What in a program as JSON is no operator and no arithmetic; "" where there is nothing."""
+    for each in dictionaries(program):
+        nodes = each.get("nodes")
+        called = [n.get("target") for n in nodes or () if isinstance(n, dict)]
+        for target in (*called, each.get("as_operator")):
+            if isinstance(target, str) and not _is_operator(target):
+                return f"a node calls {target[:80]!r}"
+        extent = each.get("expr_str")
+        if isinstance(extent, str) and not _is_arithmetic(extent):
+            return f"an extent is {extent[:80]!r}"
+    return ""
+
+
+def dictionaries(program: Any) -> Iterator[dict[str, Any]]:
+    """All of them in a program as JSON, however deep."""
     waiting = [program]
     while waiting:
         each = waiting.pop()
@@ -92,15 +106,7 @@ def _dangerous(program: Any) -> str:
             waiting += each
         elif isinstance(each, dict):
             waiting += each.values()
-            nodes = each.get("nodes")
-            called = [n.get("target") for n in nodes or () if isinstance(n, dict)]
-            for target in (*called, each.get("as_operator")):
-                if isinstance(target, str) and not _is_operator(target):
-                    return f"a node calls {target[:80]!r}"
-            extent = each.get("expr_str")
-            if isinstance(extent, str) and not _is_arithmetic(extent):
-                return f"an extent is {extent[:80]!r}"
-    return ""
+            yield each
 
 
 def _is_operator(target: str) -> bool:

@@ -6,6 +6,7 @@ extracts once serves every kind of model.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -94,7 +95,7 @@ class _Rows:
         return self.found
 
 
-class _Lowered:
+class _Lowered(ABC):
     """Records of MetaSchedule with their module, lowered by the compiler."""
 
     name = ""
@@ -116,9 +117,9 @@ class _Lowered:
             tell(f"{self.name}: {done + 1:,} of {len(numbers):,} programs")
         return _Rows(tuple(programs))
 
+    @abstractmethod
     def of_row(self, row: Mapping[str, Any], told: NDArray[np.float32]) -> Program:
         """The program of a record; `told` (32,) is its context."""
-        raise NotImplementedError
 
     def _check(self, records: Records) -> None:
         others = set(records.formats) - {METASCHEDULE}

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefleet.compiler.code.lowered import statements_of
+from tunefleet.compiler.code.loop_nests import statements_of
 from tunefleet.compiler.space.intrinsics import make_all_known
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.errors import raise_mistake

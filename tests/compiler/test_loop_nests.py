@@ -23,7 +23,7 @@ def _matmul(rows: int, columns: int, steps: int) -> Any:
 
 
 def test_a_product_is_its_first_step_and_the_others() -> None:
-    from tunefleet.compiler.code.lowered import statements_of
+    from tunefleet.compiler.code.loop_nests import statements_of
 
     schedule = _matmul(8, 16, 4)
     block = schedule.get_sblock("c", func_name="main")
@@ -44,7 +44,7 @@ def test_a_product_is_its_first_step_and_the_others() -> None:
 
 
 def test_a_fused_loop_sees_the_places_that_it_sees() -> None:
-    from tunefleet.compiler.code.lowered import statements_of
+    from tunefleet.compiler.code.loop_nests import statements_of
 
     schedule = _matmul(8, 16, 4)
     block = schedule.get_sblock("c", func_name="main")
@@ -57,7 +57,7 @@ def test_a_fused_loop_sees_the_places_that_it_sees() -> None:
 
 
 def test_a_program_of_a_gpu_has_bound_loops_and_memory_on_the_chip() -> None:
-    from tunefleet.compiler.code.lowered import statements_of
+    from tunefleet.compiler.code.loop_nests import statements_of
 
     schedule = _matmul(8, 16, 4)
     block = schedule.get_sblock("c", func_name="main")
@@ -74,7 +74,7 @@ def test_a_program_of_a_gpu_has_bound_loops_and_memory_on_the_chip() -> None:
 
 
 def test_operations_are_counted_by_kind() -> None:
-    from tunefleet.compiler.code.lowered import statements_of
+    from tunefleet.compiler.code.loop_nests import statements_of
     from tunefleet.compiler.toolchain import load_tvm
 
     tvm = load_tvm()
