@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from tests.runs.test_devices import registered
 from tunefleet import BenchmarkContext
+from tunefleet.core.placement import Connection
 from tunefleet.core.predicting import Workload
 from tunefleet.core.task import Task
 from tunefleet.errors import InputError
@@ -65,6 +67,50 @@ def test_divided_it_computes_the_same(placing: Any) -> None:
     assert alone.difference == 0.0
     assert divided.difference < 1e-5
     assert divided.seconds > alone.seconds
+
+
+def _believing(placing: Any, monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
+    """Seconds of each call on both devices, changed, over links that cost nothing."""
+    rows = tuple(change(call, row) for call, row in enumerate(placing.measured.seconds))
+    free = (Connection(), Connection())
+    monkeypatch.setattr(
+        placing, "measured", replace(placing.measured, seconds=rows, connections=free)
+    )
+
+
+def test_a_division_that_is_slower_than_was_thought_is_not_recommended(
+    placing: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tunefleet.report.placement_text import totals_table
+    from tunefleet.runs.placement import judged
+
+    # Every other call seems to take nothing on the board.
+    _believing(placing, monkeypatch, lambda call, row: (row[0], row[0] * 2 * (call % 2 == 0)))
+    report = judged(placing)
+    assert report["placement"]["parts"] > 2
+    assert not report["pays"]
+    assert report["ran"]["placement_s"] > report["ran"]["alone_s"] > 0
+    assert report["ran"]["difference"] < 1e-5
+    assert json.loads(json.dumps(report, allow_nan=False)) == report
+    assert totals_table(report).row_count > 0
+
+
+def test_a_network_that_no_device_runs_alone_is_divided(
+    placing: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tunefleet.report.placement_text import totals_table
+    from tunefleet.runs.placement import judged
+
+    last = len(placing.measured.seconds) - 1
+    nowhere = {0: (1e-6, math.inf), last: (math.inf, 1e-6)}
+    _believing(placing, monkeypatch, lambda call, row: nowhere.get(call, row))
+    report = judged(placing)
+    assert report["pays"]
+    assert report["ran"]["alone_s"] is None
+    assert report["placement"]["devices_of_calls"][0] == "local"
+    assert report["placement"]["devices_of_calls"][-1] == "board-0"
+    assert json.loads(json.dumps(report, allow_nan=False)) == report
+    assert totals_table(report).row_count > 0
 
 
 def test_one_device_is_not_two(tmp_path: Path) -> None:

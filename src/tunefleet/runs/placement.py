@@ -231,23 +231,28 @@ def place(
     `contexts` and what is raised are those of `Placing`.
     """
     with Placing(spec, contexts, options, tell) as placing:
-        measured = placing.measured
-        chosen, single = best_placement(measured), measured.best_single()
-        alone = measured.single(single)
-        possible = math.isfinite(measured.cost(alone).total_s)
-        ran: list[Ran] = []
-        if chosen != alone:
-            ran = placing.run([alone, chosen] if possible else [chosen])
-        report = told(placing, chosen)
-        report["ran"] = None
-        report["pays"] = bool(ran) and (not possible or ran[1].seconds < ran[0].seconds)
-        if ran:
-            report["ran"] = {
-                "placement_s": ran[-1].seconds,
-                "alone_s": ran[0].seconds if possible else None,
-                "difference": ran[-1].difference,
-            }
-        return report
+        return judged(placing)
+
+
+def judged(placing: Placing) -> dict[str, Any]:
+    """What `place` says of a network and devices."""
+    measured = placing.measured
+    chosen, single = best_placement(measured), measured.best_single()
+    alone = measured.single(single)
+    possible = math.isfinite(measured.cost(alone).total_s)
+    ran: list[Ran] = []
+    if chosen != alone:
+        ran = placing.run([alone, chosen] if possible else [chosen])
+    report = told(placing, chosen)
+    report["ran"] = None
+    report["pays"] = bool(ran) and (not possible or ran[1].seconds < ran[0].seconds)
+    if ran:
+        report["ran"] = {
+            "placement_s": ran[-1].seconds,
+            "alone_s": ran[0].seconds if possible else None,
+            "difference": ran[-1].difference,
+        }
+    return report
 
 
 def told(placing: Placing, chosen: Assignment) -> dict[str, Any]:
