@@ -16,8 +16,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     calls: list[Any] = []
 
-    def place(*args: Any) -> Any:
-        calls.append(args)
+    def place(*args: Any, **precision: Any) -> Any:
+        calls.append((*args, precision))
         raise JobError("not here")
 
     monkeypatch.setattr(placement, "place", place)
@@ -26,8 +26,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def test_devices_are_named_with_their_targets(asked: list[Any], tmp_path: Path) -> None:
     given = ["--device", "local", "--device", "board=llvm -mcpu=haswell", "--threads", "1"]
+    given += ["--precision", "bf16"]
     assert run(["place", "zoo:tiny_cnn", *given, "--home", str(tmp_path)]) == 6
-    (_, contexts, options, _), = asked  # fmt: skip
+    (_, contexts, options, _, precision), = asked  # fmt: skip
+    assert precision == {"precision": "bf16", "calibrate": None}
     assert options.whole
     assert [(c.device_names, c.target_text) for c in contexts.values()] == [
         ((), "cpu"),

@@ -31,6 +31,8 @@ def place(
     dim: options.Dim = None,
     constant: options.Constant = None,
     trust: options.Trust = False,
+    precision: options.Precision = "float32",
+    calibrate: options.Calibrate = None,
     device_key: options.DeviceKey = "",
     quiet: options.Quiet = False,
     home: options.Home = None,
@@ -55,7 +57,14 @@ def place(
         if not quiet:
             notes.print(text, soft_wrap=True, markup=False)
 
-    report = placed(network, contexts, ImportOptions(shapes, whole=True, trust=trust), tell)
+    report = placed(
+        network,
+        contexts,
+        ImportOptions(shapes, whole=True, trust=trust),
+        tell,
+        precision=precision,
+        calibrate=calibrate,
+    )
     output.tell(json, report, lambda: _show(report))
 
 

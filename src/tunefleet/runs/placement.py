@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from tunefleet.core.device import THIS_MACHINE
-from tunefleet.core.importing import DEFAULT_IMPORT, ImportOptions
+from tunefleet.core.importing import DEFAULT_IMPORT, ImportOptions, NetworkSource
 from tunefleet.core.placement import (
     Assignment,
     Cost,
@@ -19,9 +19,11 @@ from tunefleet.core.placement import (
     best_placement,
     parts_of,
 )
+from tunefleet.core.precision import FLOAT32
 from tunefleet.core.trial import ranking_latency
 from tunefleet.errors import InputError, JobError
 from tunefleet.runs.context import BenchmarkContext
+from tunefleet.runs.driver import source_of
 from tunefleet.runs.timing import DeviceTimings, TaskTiming, device_worker, time_tasks
 from tunefleet.system.scratch import scratch_folder
 
@@ -50,9 +52,10 @@ class Ran:
 class Placing:
     """A network and devices that it may be divided over; each by the context that it is tuned with.
 
-    Imports the network for each device, looks up and measures its tasks there, then answers. The
-    first shape counts where a network has several. A context names one device, or none for this
-    machine. `tell` hears what is done. To be closed, or used in a `with` block.
+    Imports the network for each device, in a precision as `tune` does, looks up and measures its
+    tasks there, then answers. The first shape counts where a network has several. A context names
+    one device, or none for this machine. `tell` hears what is done. To be closed, or used in a
+    `with` block.
 
     Raises InputError for fewer than two devices; JobError for a network that cannot be divided;
     RetryElsewhereError where a device does not answer.
@@ -64,6 +67,9 @@ class Placing:
         contexts: Mapping[str, BenchmarkContext],
         options: ImportOptions = DEFAULT_IMPORT,
         tell: Callable[[str], None] = _unheard,
+        *,
+        precision: str = FLOAT32,
+        calibrate: str | Path | None = None,
     ) -> None:
         if len(contexts) < 2:
             raise InputError(
@@ -72,16 +78,17 @@ class Placing:
         self.names = tuple(contexts)
         self.contexts = tuple(contexts.values())
         self._tell = tell
+        source = source_of(spec, options, self.contexts[0], precision, calibrate)
         self._scratch = scratch_folder("placement")
         try:
-            self.networks = self._imported(str(spec), options)
+            self.networks = self._imported(source)
             self.timings = self._timed()
+            #: What each device's tasks were measured to take, and what they were predicted to.
+            self.measured = self._problem(lambda timing: timing.measured_s)
+            self.predicted = self._predicted()
         except BaseException:
             self.close()
             raise
-        #: What each device's tasks were measured to take, and what they were predicted to.
-        self.measured = self._problem(lambda timing: timing.measured_s)
-        self.predicted = self._predicted()
 
     def __enter__(self) -> Self:
         return self
@@ -134,7 +141,7 @@ class Placing:
         """This machine's own device, whose threads the worker must have, or any other."""
         return next((c for c in self.contexts if not c.devices), self.contexts[0])
 
-    def _imported(self, spec: str, options: ImportOptions) -> tuple[DivisibleNetwork, ...]:
+    def _imported(self, source: NetworkSource) -> tuple[DivisibleNetwork, ...]:
         from tunefleet.stages.division import divisible_network
 
         networks: list[DivisibleNetwork] = []
@@ -144,7 +151,7 @@ class Placing:
             self._tell(f"importing it for {name}")
             folder = Path(self._scratch.name, str(len(networks)))
             folder.mkdir()
-            networks.append(divisible_network(spec, target, folder, options))
+            networks.append(divisible_network(source.spec, target, folder, source.options))
             if networks[-1].flow != networks[0].flow:
                 raise JobError(
                     f"on {self.names[0]} and {name} the network is not made of the same programs: "
@@ -223,6 +230,9 @@ def place(
     contexts: Mapping[str, BenchmarkContext],
     options: ImportOptions = DEFAULT_IMPORT,
     tell: Callable[[str], None] = _unheard,
+    *,
+    precision: str = FLOAT32,
+    calibrate: str | Path | None = None,
 ) -> dict[str, Any]:
     """Where each task of a network should run, as one JSON value (schema tunefleet-placement/1).
 
@@ -230,7 +240,9 @@ def place(
     beside it. It `pays` if it is faster then too; otherwise that device is to be used alone.
     `contexts` and what is raised are those of `Placing`.
     """
-    with Placing(spec, contexts, options, tell) as placing:
+    with Placing(
+        spec, contexts, options, tell, precision=precision, calibrate=calibrate
+    ) as placing:
         return judged(placing)
 
 
