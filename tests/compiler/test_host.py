@@ -34,6 +34,23 @@ def test_hidden_instructions_are_left_out(monkeypatch: pytest.MonkeyPatch) -> No
         host.check_runs_here(CpuTarget("haswell", 1))
 
 
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="x86 feature names")
+def test_what_llvm_does_not_know_of_this_processor_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hypervisor that gives a new processor the model of an old one."""
+    from dataclasses import replace
+
+    from tunefleet.compiler.toolchain import host
+    from tunefleet.hardware.processor import X86_FEATURES, cpu_info
+
+    real = cpu_info()
+    everything = frozenset(X86_FEATURES.values())
+    monkeypatch.setattr(host, "cpu_info", lambda: replace(real, flags=everything))
+    target = host.native_target()
+    assert "+amx-tile" in target.mattr or "amx-tile" in host.llvm_features(target)
+    assert host.codegen_features(target) == sorted(X86_FEATURES)
+    assert host.parse_target(str(target)) == target
+
+
 @pytest.mark.parametrize(
     ("text", "cause"),
     [

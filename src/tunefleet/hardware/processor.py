@@ -3,6 +3,7 @@ told of any that lets its kernel's files be read."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 from collections.abc import Callable, Collection, Iterable
@@ -29,6 +30,11 @@ X86_FEATURES = {
     "amx-int8": "amx_int8", "amx-bf16": "amx_bf16", "gfni": "gfni", "vaes": "vaes",
     "vpclmulqdq": "vpclmulqdq", "sha": "sha_ni",
 }  # fmt: skip
+
+#: What the kernel gives only to those that ask (ARCH_REQ_XCOMP_PERM), and how it is asked whether it
+#: would (ARCH_GET_XCOMP_SUPP).
+_TILES = frozenset({"amx_tile", "amx_int8", "amx_bf16"})
+_ARCH_PRCTL, _GET_SUPPORTED, _TILE_DATA = 158, 0x1021, 18
 
 #: Reads a text file of a machine's kernel; "" for one that cannot be read.
 ReadFile = Callable[[str], str]
@@ -75,16 +81,26 @@ def cpu_info() -> CpuInfo:
     """The processor of this machine."""
     machine = os.uname().machine
     facts = machine_facts(_read, machine)
+    refused = _TILES if facts.flags & _TILES and not _gives_tiles() else frozenset()
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     usable = os.sched_getaffinity(0)
     return CpuInfo(
         name=facts.name or machine,
-        flags=facts.flags,
+        flags=facts.flags - refused,
         siblings=tuple(physical_cores(usable).items()),
         caches=facts.caches,
         memory_gib=facts.memory_gib or round(pages / 2**30),
         machine_cores=facts.cores or len(usable),
     )
+
+
+def _gives_tiles() -> bool:
+    """Whether the kernel lets a process use AMX's tiles, which is asked for by each (Linux on
+    x86-64, arch_prctl): a sandbox may forbid to ask."""
+    supported = ctypes.c_uint64()
+    call = ctypes.CDLL(None).syscall
+    answer = call(_ARCH_PRCTL, _GET_SUPPORTED, ctypes.byref(supported))
+    return answer == 0 and bool(supported.value >> _TILE_DATA & 1)
 
 
 def machine_facts(read: ReadFile, machine: str, hwcaps: tuple[int, int] = (0, 0)) -> MachineFacts:

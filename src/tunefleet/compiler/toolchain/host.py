@@ -20,17 +20,19 @@ MACHINES = ("x86_64", "aarch64", "armv7l", "riscv64")
 
 
 def native_target(threads: int | None = None) -> CpuTarget:
-    """Code for this machine: LLVM's name of the processor less what it does not really have.
+    """Code for this machine: LLVM's name of the processor less what it does not really have, and
+    with what it has besides.
 
     LLVM names the processor by family and model. A hypervisor may hide instructions of it (a
-    Zen 4 without AVX-512, say): code for the bare name then dies with an illegal instruction.
+    Zen 4 without AVX-512, say): code for the bare name then dies with an illegal instruction. Or it
+    gives the model of an older one (Rocket Lake's, to one with AMX), whose name lacks the best.
     """
     tvm = load_tvm()
     mcpu = str(tvm.target.codegen.llvm_get_system_cpu())
-    hidden = _hidden_features(mcpu)
+    hidden, more = _hidden_features(mcpu), _more_features(mcpu)
     return CpuTarget(
         mcpu=mcpu,
-        mattr=tuple(f"-{feature}" for feature in hidden),
+        mattr=(*(f"-{feature}" for feature in hidden), *(f"+{feature}" for feature in more)),
         threads=threads or cpu_info().physical_cores,
     )
 
@@ -53,6 +55,14 @@ def _hidden_features(mcpu: str) -> list[str]:
     if "avx512f" in hidden:  # takes every other AVX-512 feature with it
         hidden = [f for f in hidden if f == "avx512f" or not f.startswith("avx512")]
     return hidden
+
+
+def _more_features(mcpu: str) -> list[str]:
+    """What the processor has and the one that LLVM takes it for does not."""
+    if os.uname().machine != "x86_64":
+        return []
+    own, flags = codegen_features(CpuTarget(mcpu, 1)), cpu_info().flags
+    return [name for name, flag in X86_FEATURES.items() if flag in flags and name not in own]
 
 
 def llvm_features(target: CpuTarget) -> frozenset[str]:
