@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -12,23 +14,29 @@ pytestmark = pytest.mark.tvm
 
 from tunefleet.compiler.code.build import build_candidate, build_checked  # noqa: E402
 from tunefleet.compiler.code.loop_nests import statements_of  # noqa: E402
-from tunefleet.compiler.code.replay import replay  # noqa: E402
+from tunefleet.compiler.code.replay import replay, scheduled  # noqa: E402
 from tunefleet.compiler.graph.padded_products import convolution, matmul, padded_weight  # noqa: E402
 from tunefleet.compiler.space import intrinsics  # noqa: E402
 from tunefleet.compiler.space.intrinsics import (  # noqa: E402
     INTRINSICS,
+    TileIntrinsic,
+    Tiles,
+    VectorIntrinsic,
     intrinsic_named,
     intrinsics_of,
     least_target,
     runs_on,
+    tiles_called,
+    tiles_named,
 )
 from tunefleet.compiler.space.opening import task_space  # noqa: E402
 from tunefleet.compiler.space.products import product_of  # noqa: E402
 from tunefleet.compiler.space.tensorised import CpuTensorised  # noqa: E402
 from tunefleet.compiler.toolchain import load_tvm  # noqa: E402
 from tunefleet.compiler.toolchain.bfloat16 import BFLOAT16, stored, widened  # noqa: E402
-from tunefleet.compiler.toolchain.host import native_target, parse_target  # noqa: E402
+from tunefleet.compiler.toolchain.host import is_foreign, native_target, parse_target  # noqa: E402
 from tunefleet.compiler.toolchain.programs import load_program  # noqa: E402
+from tunefleet.core.forms import intrinsic_of  # noqa: E402
 from tunefleet.core.precision import INT8  # noqa: E402
 from tunefleet.core.trial import Built  # noqa: E402
 from tunefleet.errors import InternalError  # noqa: E402
@@ -73,10 +81,14 @@ def _values(array, dtype):
     return array.astype("int64")
 
 
-def _tensorised(space, count, seed=0):
-    population = space.decisions.sample(4 * count, np.random.default_rng(seed))
+def _tensorised(space, count, seed=0, intrinsic=None):
+    """Random programs by tensor intrinsics, or by one: names of register tiles begin with it."""
+    population = space.decisions.sample(16 * count, np.random.default_rng(seed))
     family = CpuTensorised()
-    return [t for t in space.decisions.traces(population) if family.made(t)][:count]
+    named = [t for t in space.decisions.traces(population) if family.made(t)]
+    if intrinsic is not None:
+        named = [t for t in named if f"{intrinsic_of(t)}.".startswith(f"{intrinsic.name}.")]
+    return named[:count]
 
 
 def _run(program, target, trace, arrays, tmp_path):
@@ -98,9 +110,8 @@ def test_products_are_exact(intrinsic, tmp_path):
     target = least_target(intrinsic)
     columns = 3 * intrinsic.lanes
     program = _product(12, columns, 16, intrinsic)
-    traces = _tensorised(task_space(program, target), 3)
-    assert traces
-    assert all(intrinsic.trace_name in trace for trace in traces)
+    traces = _tensorised(task_space(program, target), 3, intrinsic=intrinsic)
+    assert len(traces) == 3
     a = _numbers((12, 16), intrinsic.data, 0)
     b = _numbers((16, columns), intrinsic.weight, 1)
     expected = _values(a, intrinsic.data) @ _values(b, intrinsic.weight) + 1
@@ -111,25 +122,32 @@ def test_products_are_exact(intrinsic, tmp_path):
 @pytest.mark.parametrize("intrinsic", INTRINSICS, ids=lambda i: i.name)
 def test_every_intrinsic_compiles_wherever_it_is_built(intrinsic, tmp_path):
     target = least_target(intrinsic)
+    if is_foreign(target) and shutil.which(f"{intrinsic.machine}-linux-gnu-gcc") is None:
+        pytest.skip(f"no gcc-{intrinsic.machine}-linux-gnu")
     program = _product(4, intrinsic.lanes, 8, intrinsic)
-    (trace,) = _tensorised(task_space(program, target), 1)
+    (trace,) = _tensorised(task_space(program, target), 1, intrinsic=intrinsic)
     built = build_candidate(program, target, "x", trace, str(tmp_path))
     assert isinstance(built, Built)
     lanes, depth = intrinsic.lanes, intrinsic.depth
-    assert built.args[1] == ((1, 8 // depth, lanes, depth), stored(intrinsic.weight))
+    packed: tuple[int, ...] = (1, 8 // depth, lanes, depth)
+    if isinstance(intrinsic, TileIntrinsic):  # one tile of all steps
+        packed = (1, 1, 1, 8 // intrinsic.word, lanes, intrinsic.word)
+    assert built.args[1] == (packed, stored(intrinsic.weight))
 
 
 @pytest.mark.parametrize("intrinsic", INTRINSICS, ids=lambda i: i.name)
 def test_features_tell_every_instruction_from_plain_products(intrinsic):
     target = least_target(intrinsic)
     program = _product(4, intrinsic.lanes, 8, intrinsic)
-    (trace,) = _tensorised(task_space(program, target), 1)
+    (trace,) = _tensorised(task_space(program, target), 1, intrinsic=intrinsic)
     found = statements_of(replay(load_program(program), target, trace).mod)
-    (of_it,) = [s for s in found if s.compute.instruction]
+    of_it, *stores = [s for s in found if s.compute.instruction]
     assert of_it.compute.instruction_lanes >= intrinsic.lanes
+    assert len(stores) == isinstance(intrinsic, TileIntrinsic)
     # A data vector, and the weights of all lanes.
     depth, lanes = intrinsic.depth, intrinsic.lanes
-    assert {depth, lanes * depth} <= {load.lanes for load in of_it.loads}
+    loaded = {4 * 8, lanes * 8} if stores else {depth, lanes * depth}
+    assert loaded <= {load.lanes for load in of_it.loads}
 
 
 def test_code_that_tvm_does_not_take_is_our_bug(tmp_path, monkeypatch):
@@ -148,7 +166,9 @@ def test_code_that_tvm_does_not_take_is_our_bug(tmp_path, monkeypatch):
 
 
 def _native(data="uint8"):
-    fitting = [i for i in intrinsics_of(native_target(1)) if i.data == data]
+    """The best one with a vector of data, of this processor."""
+    known = [i for i in intrinsics_of(native_target(1)) if isinstance(i, VectorIntrinsic)]
+    fitting = [i for i in known if i.data == data]
     if not fitting:
         pytest.skip("this processor has no intrinsic of such products")
     return fitting[0]
@@ -186,6 +206,99 @@ def test_convolutions_are_exact_and_pad_their_channels(inputs, outputs, stride, 
         np.testing.assert_array_equal(actual, expected)
 
 
+def _tiles(data="uint8"):
+    found = [i for i in intrinsics_of(native_target(1)) if isinstance(i, TileIntrinsic)]
+    fitting = [i for i in found if i.data == data]
+    if not fitting:
+        pytest.skip("this processor has no tiles, or its kernel does not give them")
+    return fitting[0]
+
+
+@pytest.mark.parametrize(
+    ("data", "extent", "stride", "inputs", "named"),
+    [
+        ("uint8", 30, 1, 64, r"28x\d+x64"),
+        ("int8", 16, 1, 96, r"\.apart1"),
+        ("uint8", 29, 2, 24, r"\.step2\.apart2"),
+        (BFLOAT16, 12, 1, 8, r"10x\d+x8"),
+    ],
+)
+def test_convolutions_by_tiles_are_exact(data, extent, stride, inputs, named, tmp_path):
+    """Rows of a picture and rows of several, stepped over or not, of fewer than a tile has."""
+    intrinsic, outputs = _tiles(data), 48
+    sums = intrinsic.accumulator
+    pixels = (extent - 3) // stride + 1
+    x = te.placeholder((1, extent, extent, inputs), stored(data), "data")
+    w = te.placeholder((3, 3, inputs, outputs), stored(intrinsic.weight), "weight")
+    ry, rx, rc = (te.reduce_axis((0, n)) for n in (3, 3, inputs))
+
+    def pixel(n, i, j, o):
+        left = x[n, i * stride + ry, j * stride + rx, rc]
+        product = widened(left, data, sums) * widened(w[ry, rx, rc, o], intrinsic.weight, sums)
+        return te.sum(product, axis=[ry, rx, rc])
+
+    convolved = te.compute((1, pixels, pixels, outputs), pixel, name="conv2d_nhwc")
+    done = te.compute(convolved.shape, lambda *i: convolved(*i) + tvm.tirx.const(1, sums), "done")
+    program, target = _program([x, w, done]), native_target(2)
+    picture = _numbers((1, extent, extent, inputs), data, 0)
+    weight = _numbers((3, 3, inputs, outputs), intrinsic.weight, 1)
+    windows: np.ndarray = np.lib.stride_tricks.sliding_window_view(
+        _values(picture, data),
+        (3, 3),
+        (1, 2),  # type: ignore[call-overload]
+    )
+    windows = windows[:, ::stride, ::stride]
+    expected = np.einsum("nyxcij,ijco->nyxo", windows, _values(weight, intrinsic.weight)) + 1
+    traces = _tensorised(task_space(program, target), 4, intrinsic=intrinsic)
+    assert len(traces) == 4
+    assert any(re.search(named, intrinsic_of(trace)) for trace in traces)
+    for trace in traces:
+        actual = _run(program, target, trace, [picture, weight], tmp_path)
+        np.testing.assert_array_equal(actual, expected)
+
+
+def test_products_of_few_rows_have_no_tiles():
+    intrinsic = _tiles()
+    for rows, has_tiles in ((3, False), (13, True), (48, True)):
+        space = task_space(_product(rows, 64, 64, intrinsic), native_target(1))
+        named = [json.dumps(sketch.instructions) for sketch in space.decisions.sketches]
+        assert any('"tunefleet.amx.' in text for text in named) == has_tiles
+        assert any('"tunefleet.vnni.' in text for text in named)
+
+
+@pytest.mark.parametrize(
+    "tiles",
+    [
+        Tiles("uint8", 2, 16, 2, 16, 64),
+        Tiles("int8", 2, 7, 2, 8, 24, step=2, apart=2),
+        Tiles(BFLOAT16, 1, 13, 6, 16, 32),
+    ],
+)
+def test_a_register_tile_is_known_by_its_name(tiles):
+    for part in ("", ".zero", ".store"):
+        assert tiles_named(tiles.name + part) == (tiles, part)
+    assert tiles_called(tiles.function("step")) == tiles
+    assert intrinsic_named(tiles.trace_name) == tiles
+    assert re.search(rf"@{re.escape(tiles.function('step'))}\(", tiles.llvm())
+
+
+@pytest.mark.parametrize(
+    "name", ["amx.uint8.32x32x64.0x2", "amx.uint8.48x48x64.3x3", "amx.uint8.33x32x64.2x2", "amx"]
+)
+def test_a_name_of_no_register_tile_is_none(name):
+    assert tiles_named(name) is None
+
+
+def test_registers_are_given_back_after_each_part_of_a_thread():
+    intrinsic = _tiles()
+    program, target = _product(64, 64, 64, intrinsic), native_target(2)
+    (trace,) = _tensorised(task_space(program, target), 1, intrinsic=intrinsic)
+    text = str(scheduled(load_program(program), target, trace)["main"])
+    loop = text[text.index("T.parallel") :]
+    called = [loop.index(f'.{part}"') for part in ("begin", "zero", "step", "store", "end")]
+    assert called == sorted(called)
+
+
 def test_a_product_pads_its_depth_and_columns(tmp_path):
     _native()
     weight = _numbers((30, 21), "int8", 1)
@@ -219,7 +332,9 @@ def test_weights_that_are_no_constants_are_packed_when_it_runs(tmp_path):
 def test_sums_stay_in_registers():
     intrinsic = _native()
     space = task_space(_product(64, 16 * intrinsic.lanes, 64, intrinsic), native_target(1))
-    for sketch in space.decisions.sketches[:2]:
+    for sketch in space.decisions.sketches:
+        if intrinsic.trace_name not in json.dumps(sketch.instructions):
+            continue
         picks = sketch.sample(64, np.random.default_rng(0))
         rows, columns, _ = sketch.values(picks)
         assert (rows[:, 2] * columns[:, 2] + columns[:, 2] < intrinsic.registers).all()

@@ -31,7 +31,7 @@ X86_FEATURES = {
     "vpclmulqdq": "vpclmulqdq", "sha": "sha_ni",
 }  # fmt: skip
 
-#: What the kernel gives only to those that ask (ARCH_REQ_XCOMP_PERM), and how it is asked whether it
+#: What the kernel gives only to those that ask (ARCH_REQ_XCOMP_PERM), and how to ask whether it
 #: would (ARCH_GET_XCOMP_SUPP).
 _TILES = frozenset({"amx_tile", "amx_int8", "amx_bf16"})
 _ARCH_PRCTL, _GET_SUPPORTED, _TILE_DATA = 158, 0x1021, 18

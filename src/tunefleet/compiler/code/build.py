@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tunefleet.compiler.code.device_code import packed_imports
-from tunefleet.compiler.code.replay import replay
+from tunefleet.compiler.code.replay import scheduled
 from tunefleet.compiler.graph.forms import forms
 from tunefleet.compiler.space.spaces import plainly_scheduled
 from tunefleet.compiler.toolchain import load_tvm
@@ -52,9 +52,8 @@ def build_candidate(
     Weights that the schedule packs are arguments in their packed shape.
     """
     try:
-        schedule = replay(load_program(program), target, trace)
         packed = tvm.s_tir.transform.RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)
-        module = packed(schedule.mod)
+        module = packed(scheduled(load_program(program), target, trace))
     except Exception as error:
         raise_mistake(error)
         return Failure(FailureKind.INSTANTIATE, one_line(error))
@@ -72,7 +71,7 @@ def build_checked(
 ) -> Built | Failure:
     """Compile a candidate with its weight packing inside, so that it takes the task's arguments."""
     try:
-        module = replay(load_program(program), target, trace).mod
+        module = scheduled(load_program(program), target, trace)
     except Exception as error:
         raise_mistake(error)
         return Failure(FailureKind.INSTANTIATE, one_line(error))

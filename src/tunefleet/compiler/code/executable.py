@@ -17,7 +17,7 @@ from tunefleet.artifacts.tensors import array_of, tensor_of
 from tunefleet.artifacts.weights import weights_path
 from tunefleet.compiler.code.build import lowering
 from tunefleet.compiler.code.device_code import packed_imports
-from tunefleet.compiler.code.replay import replay
+from tunefleet.compiler.code.replay import scheduled
 from tunefleet.compiler.graph.forms import direct, with_transformed_weights
 from tunefleet.compiler.graph.tasks import call_counts, normalized, task_id_of
 from tunefleet.compiler.graph.weights import Lifted, write_weights
@@ -61,14 +61,14 @@ def compile_network(
     """
     tvm_target = to_tvm(target)
     with tvm_target, lowering():
-        scheduled = _apply(mod, target, traces, plain=plain)
+        applied = _apply(mod, target, traces, plain=plain)
         folded = tvm.transform.Sequential(
             [
                 relax.transform.SplitLayoutRewritePreproc(),
                 relax.transform.FoldConstant(),
                 relax.transform.DeadCodeElimination(),
             ]
-        )(scheduled)
+        )(applied)
         pipeline = relax.backend.cpu_generic.pipeline
         lower = tvm.transform.Sequential(
             pipeline.dataflow_lower_passes(tvm_target) + pipeline.finalize_passes(tvm_target)
@@ -89,14 +89,14 @@ def _apply(mod: Any, target: Target, traces: Mapping[str, str], *, plain: bool) 
             continue
         trace = traces.get(task_id_of(function, target))
         if trace is not None:
-            module = replay(normalized(function), target, trace).mod
+            module = scheduled(normalized(function), target, trace)
         elif plain:
             module = plainly_scheduled(normalized(direct(function)), target)
         else:
             replaced.update_func(gvar, direct(function))
             continue
-        scheduled = module["main"].with_attr("global_symbol", name)
-        replaced.update_func(gvar, scheduled.with_attr("tirx.is_scheduled", True))
+        made = module["main"].with_attr("global_symbol", name)
+        replaced.update_func(gvar, made.with_attr("tirx.is_scheduled", True))
         programs[name] = function
     return with_transformed_weights(replaced, programs)
 

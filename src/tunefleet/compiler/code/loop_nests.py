@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tunefleet.compiler.space.intrinsics import Tiles, tiles_called
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.features.behaviours import Access, Compute, Loop, Move, Run, Statement
 
@@ -100,6 +101,9 @@ class _Walk:
         loads: list[Access] = []
         compute = _Counting(self, around, loads)
         compute.visit(node.value)
+        tiles = tiles_called(compute.instruction)
+        if tiles is not None:
+            loads, compute.lanes = _of_tiles(tiles, loads), tiles.sums
         if not loads:
             return []
         store, *rest = loads
@@ -119,6 +123,23 @@ class _Walk:
             argument=buffer not in self.own,
             on_chip=str(type_.storage_scope).startswith(_CHIP),
         )
+
+
+def _of_tiles(tiles: Tiles, addresses: Sequence[Access]) -> list[Access]:
+    """What is written and read: sums are in registers, which have no address."""
+    if not addresses:
+        return []
+    moves = tuple(Move(0, 1) for _ in addresses[0].moves)
+    registers = Access(moves, 4, tiles.sums, tiles.sums, argument=False, on_chip=True)
+    if len(addresses) == 1:
+        return [replace(addresses[0], lanes=tiles.sums), registers]
+    data, weights = addresses
+    rows, columns = tiles.outer * tiles.rows, tiles.columns * tiles.lanes
+    return [
+        registers,
+        replace(data, lanes=rows * tiles.depth),
+        replace(weights, lanes=columns * tiles.depth),
+    ]
 
 
 @dataclass

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from tunefleet.compiler.code.brackets import bracketed
 from tunefleet.compiler.graph.forms import form_of
 from tunefleet.compiler.space.intrinsics import make_all_known
 from tunefleet.compiler.space.spaces import postprocessors
@@ -44,6 +45,11 @@ def replay(module: Any, target: Target, trace: str) -> Any:
             if not postprocessor.apply(schedule):
                 raise ValueError("MetaSchedule's postprocessing rejects the program")
     return schedule
+
+
+def scheduled(module: Any, target: Target, trace: str) -> Any:
+    """`module` as the trace schedules it, ready to be compiled. Raises as `replay` does."""
+    return bracketed(replay(module, target, trace).mod)
 
 
 def completed(program: str, target: Target, trace: str) -> str:

@@ -19,12 +19,21 @@ _SPATIAL, _REDUCTION = 0, 2  # of tvm.tirx.IterVar
 
 
 @dataclass(frozen=True, slots=True)
+class DataAxis:
+    """Where an iterator stands in the indices of the data: how far it goes with each step."""
+
+    dimension: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
 class Product:
     """`C[..., column] += cast(A[..., depth]) * cast(B[...])`, the block `block` of a task.
 
     Iterators are numbers in the block's order. `sums` are the reductions besides the depth (the
     window of a convolution). `weight_axes` are the weights' indices by the iterator that each one
-    is.
+    is, `data_axes` what each iterator is to the data's (None for one that is in none of them, or in
+    more, or not linearly), `data_rank` how many these are.
     """
 
     block: str
@@ -34,6 +43,8 @@ class Product:
     sums: tuple[int, ...]
     depth: int
     weight_axes: tuple[int, ...]
+    data_axes: tuple[DataAxis | None, ...]
+    data_rank: int
     #: Which of the block's reads.
     data_read: int
     weight_read: int
@@ -114,6 +125,8 @@ def _product(function: Any, block: Any) -> Product | None:
         sums=tuple(i for i, k in enumerate(kinds) if k == _REDUCTION and i != depth),
         depth=depth,
         weight_axes=tuple(numbers),
+        data_axes=_data_axes(variables, data.indices),
+        data_rank=len(data.indices),
         data_read=at[0],
         weight_read=at[1],
         data=left_type,
@@ -137,6 +150,17 @@ def _stored(value: Any) -> tuple[Any, str]:
 def _used_by(variables: list[Any], index: Any) -> set[int]:
     inside = list(tirx.analysis.undefined_vars(index))
     return {i for i, v in enumerate(variables) if any(v.same_as(u) for u in inside)}
+
+
+def _data_axes(variables: list[Any], indices: Any) -> tuple[DataAxis | None, ...]:
+    found: list[list[DataAxis | None]] = [[] for _ in variables]
+    for dimension, index in enumerate(indices):
+        steps = list(tvm.sym.detect_linear_equation(index, variables))
+        for number in _used_by(variables, index):
+            step = steps[number] if steps else None
+            whole = int(step) if isinstance(step, tirx.IntImm) else None
+            found[number].append(DataAxis(dimension, whole) if whole is not None else None)
+    return tuple(axes[0] if len(axes) == 1 else None for axes in found)
 
 
 def _is_constant(function: Any, buffer: Any) -> bool:

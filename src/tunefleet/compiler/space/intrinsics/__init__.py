@@ -6,13 +6,16 @@ from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
-from tunefleet.compiler.space.intrinsics import arm, x86
+from tunefleet.compiler.space.intrinsics import amx, arm, x86
 from tunefleet.compiler.space.intrinsics._base import (
     Intrinsic,
+    VectorIntrinsic,
     description,
 )
+from tunefleet.compiler.space.intrinsics.amx import TileIntrinsic, Tiles, tiles_called, tiles_named
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.host import llvm_features, machine_of, native_target
+from tunefleet.core.forms import INTRINSIC_PREFIX
 from tunefleet.core.precision import BF16, INT8
 from tunefleet.core.target import CpuTarget
 from tunefleet.errors import internal
@@ -20,6 +23,9 @@ from tunefleet.errors import internal
 __all__ = [
     "INTRINSICS",
     "Intrinsic",
+    "TileIntrinsic",
+    "Tiles",
+    "VectorIntrinsic",
     "intrinsic_named",
     "intrinsics_of",
     "least_target",
@@ -27,13 +33,15 @@ __all__ = [
     "make_known",
     "remark_on",
     "runs_on",
+    "tiles_called",
+    "tiles_named",
 ]
 
 tvm = load_tvm()
 
-INTRINSICS: tuple[Intrinsic, ...] = (*x86.INTRINSICS, *arm.INTRINSICS)
+INTRINSICS: tuple[Intrinsic, ...] = (*amx.INTRINSICS, *x86.INTRINSICS, *arm.INTRINSICS)
 _PLAINEST = {"x86_64": "x86-64", "aarch64": "generic"}
-_BY_NAME = {intrinsic.trace_name: intrinsic for intrinsic in INTRINSICS}
+_BY_NAME = {i.trace_name: i for i in INTRINSICS if isinstance(i, VectorIntrinsic)}
 
 
 @lru_cache(maxsize=64)
@@ -72,7 +80,7 @@ def remark_on(target: CpuTarget, precision: str) -> tuple[str, ...]:
             f"the processor has no instruction for products of {numbers} that is known: they take "
             "as long as in float32, or longer",
         )
-    if all(each.widens for each in fitting):
+    if all(isinstance(each, VectorIntrinsic) and each.widens for each in fitting):
         return (
             f"the processor multiplies {numbers} as wider ones: expect products little faster than "
             "in float32",
@@ -80,9 +88,10 @@ def remark_on(target: CpuTarget, precision: str) -> tuple[str, ...]:
     return ()
 
 
-def intrinsic_named(trace_name: str) -> Intrinsic:
-    """The intrinsic that a trace calls so. Raises KeyError for another's."""
-    return _BY_NAME[trace_name]
+def intrinsic_named(trace_name: str) -> VectorIntrinsic | Tiles:
+    """The intrinsic that a trace calls so, or the register tile. Raises KeyError for another's."""
+    tiles = tiles_named(trace_name.removeprefix(INTRINSIC_PREFIX))
+    return _BY_NAME[trace_name] if tiles is None else tiles[0]
 
 
 @cache
@@ -90,10 +99,14 @@ def make_known(trace_name: str) -> None:
     """Register an intrinsic with TVM, once a process: schedules name those that they use. Names
     that are none of ours are another's to register. Raises InternalError."""
     intrinsic = _BY_NAME.get(trace_name)
-    if intrinsic is None:
+    tiles = tiles_named(trace_name.removeprefix(INTRINSIC_PREFIX))
+    if intrinsic is None and tiles is None:
         return
     try:
-        code = description(intrinsic), intrinsic.implementation(intrinsic)
+        if tiles is not None:
+            code = tiles[0].code(tiles[1])
+        elif intrinsic is not None:
+            code = description(intrinsic), intrinsic.implementation(intrinsic)
         tvm.s_tir.TensorIntrin.register(trace_name, *code, override=True)
     except Exception as error:  # no candidate is to blame that it was not taken
         raise internal(error) from error

@@ -12,11 +12,8 @@ from tunefleet.core.forms import INTRINSIC_PREFIX
 
 @dataclass(frozen=True, slots=True)
 class Intrinsic:
-    """C[lanes] += sum over k of A[k] * B[lanes, k], k below `depth`: one data vector, which every
-    lane reads, times packed weights.
-
-    `implementation` makes the code, a PrimFunc with the arguments of `description`.
-    """
+    """What all kinds have: sums of products of data and packed weights, `lanes` side by side, of
+    `depth` numbers of each."""
 
     name: str
     machine: str
@@ -24,24 +21,34 @@ class Intrinsic:
     features: frozenset[str]
     lanes: int
     depth: int
-    #: Types of A, B and C; those of their buffers are `stored`.
+    #: Types of data, weights and sums; those of their buffers are `stored`.
     data: str
     weight: str
     accumulator: str
-    #: Vector registers of the machine: sums, weights and a data vector are to stay in them.
-    registers: int
-    implementation: Callable[[Intrinsic], Any]
-    #: Functions that the implementation calls, as text of LLVM's; empty where it calls none.
-    llvm: str = ""
-    #: Whether numbers are made wider before they are multiplied, which takes most of the gain.
-    widens: bool = False
 
     @property
     def trace_name(self) -> str:
         return INTRINSIC_PREFIX + self.name
 
 
-def description(intrinsic: Intrinsic) -> Any:
+@dataclass(frozen=True, slots=True)
+class VectorIntrinsic(Intrinsic):
+    """C[lanes] += sum over k of A[k] * B[lanes, k], k below `depth`: one data vector, which every
+    lane reads, times packed weights.
+
+    `implementation` makes the code, a PrimFunc with the arguments of `description`.
+    """
+
+    #: Vector registers of the machine: sums, weights and a data vector are to stay in them.
+    registers: int
+    implementation: Callable[[VectorIntrinsic], Any]
+    #: Functions that the implementation calls, as text of LLVM's; empty where it calls none.
+    llvm: str = ""
+    #: Whether numbers are made wider before they are multiplied, which takes most of the gain.
+    widens: bool = False
+
+
+def description(intrinsic: VectorIntrinsic) -> Any:
     """What the intrinsic computes, as loops: the form that a block must have to be replaced by it.
 
     Reads in the order in which TVM's own operators have them.
@@ -71,7 +78,7 @@ def description(intrinsic: Intrinsic) -> Any:
     return of
 
 
-def coded(intrinsic: Intrinsic, update: Callable[[Any, Any, Any], Any]) -> Any:
+def coded(intrinsic: VectorIntrinsic, update: Callable[[Any, Any, Any], Any]) -> Any:
     """The code of an intrinsic from what its sums become: `update(a, b, c)` of the loaded data
     (depth), weights (lanes * depth) and sums (lanes)."""
     from tvm.script import tirx as T

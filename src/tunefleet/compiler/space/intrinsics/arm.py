@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tunefleet.compiler.space.intrinsics._base import Intrinsic, called, coded, everywhere
+from tunefleet.compiler.space.intrinsics._base import VectorIntrinsic, called, coded, everywhere
 from tunefleet.compiler.toolchain import load_tvm
 
 tvm = load_tvm()
@@ -19,7 +19,7 @@ _LANES, _DEPTH = 4, 4
 _SUMS, _BYTES = "int32x4", 16
 
 
-def _dot(intrinsic: Intrinsic) -> Any:
+def _dot(intrinsic: VectorIntrinsic) -> Any:
     """`sdot`: both sides signed."""
 
     def update(a: Any, b: Any, c: Any) -> Any:
@@ -29,7 +29,7 @@ def _dot(intrinsic: Intrinsic) -> Any:
     return coded(intrinsic, update)
 
 
-def _mixed_dot(intrinsic: Intrinsic) -> Any:
+def _mixed_dot(intrinsic: VectorIntrinsic) -> Any:
     """`usdot`: unsigned data times signed weights."""
 
     def update(a: Any, b: Any, c: Any) -> Any:
@@ -39,7 +39,7 @@ def _mixed_dot(intrinsic: Intrinsic) -> Any:
     return coded(intrinsic, update)
 
 
-def _widened(intrinsic: Intrinsic) -> Any:
+def _widened(intrinsic: VectorIntrinsic) -> Any:
     """Products in 16 bits, which hold any of two bytes, summed by pairs in 32."""
 
     def update(a: Any, b: Any, c: Any) -> Any:
@@ -80,8 +80,8 @@ def _code(data: str) -> str:
 
 def _intrinsic(
     name: str, feature: str, data: str, implementation: Any, llvm: str = ""
-) -> Intrinsic:
-    return Intrinsic(
+) -> VectorIntrinsic:
+    return VectorIntrinsic(
         name, _MACHINE, frozenset({feature}), _LANES, _DEPTH, data, "int8", "int32", _REGISTERS,
         implementation, llvm, widens=bool(llvm),
     )  # fmt: skip

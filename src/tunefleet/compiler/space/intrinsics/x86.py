@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tunefleet.compiler.space.intrinsics._base import (
-    Intrinsic,
+    VectorIntrinsic,
     called,
     coded,
     everywhere,
@@ -24,7 +24,7 @@ tirx = tvm.tirx
 _WIDE, _NARROW = 32, 16
 
 
-def _vnni(intrinsic: Intrinsic) -> Any:
+def _vnni(intrinsic: VectorIntrinsic) -> Any:
     """`vpdpbusd`: unsigned data times signed weights."""
     lanes = intrinsic.lanes
     name, sums = f"llvm.x86.avx512.vpdpbusd.{32 * lanes}", f"int32x{lanes}"
@@ -35,7 +35,7 @@ def _vnni(intrinsic: Intrinsic) -> Any:
     return coded(intrinsic, update)
 
 
-def _vnni_signed(intrinsic: Intrinsic) -> Any:
+def _vnni_signed(intrinsic: VectorIntrinsic) -> Any:
     """Signed data are made unsigned by 128 more, which is taken off the sums again.
 
     What is taken off is the same for all rows of data: the compiler works it out once for them.
@@ -54,7 +54,7 @@ def _vnni_signed(intrinsic: Intrinsic) -> Any:
     return coded(intrinsic, update)
 
 
-def _bf16(intrinsic: Intrinsic) -> Any:
+def _bf16(intrinsic: VectorIntrinsic) -> Any:
     """`vdpbf16ps`: pairs of bfloat16, summed in float32 (denormals are zero).
 
     TVM turns bfloat16 into float32 wherever it is computed with, the arguments of an instruction
@@ -91,7 +91,7 @@ def _bf16_code(lanes: int) -> str:
 _PAIRS = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd"}
 
 
-def _widened(intrinsic: Intrinsic) -> Any:
+def _widened(intrinsic: VectorIntrinsic) -> Any:
     """`vpmaddwd` of both sides as 16-bit numbers: exact for all 8-bit ones, signed or not.
 
     Of each four bytes the first and third become one pair, the second and fourth another: two
@@ -123,23 +123,23 @@ def _halves(words: Any, lanes: int, *, signed: bool) -> tuple[Any, Any]:
     )
 
 
-def _intrinsics() -> list[Intrinsic]:
+def _intrinsics() -> list[VectorIntrinsic]:
     vnni = frozenset({"avx512vnni", "avx512vl"})
     made = [
-        Intrinsic(
+        VectorIntrinsic(
             f"vnni.{lanes}x4", "x86_64", vnni, lanes, 4, "uint8", "int8", "int32", _WIDE, _vnni
         )
         for lanes in (16, 8, 4)
     ]
     made += [
-        Intrinsic(
+        VectorIntrinsic(
             f"vnni.signed.{lanes}x4", "x86_64", vnni, lanes, 4, "int8", "int8", "int32", _WIDE,
             _vnni_signed,
         )
         for lanes in (16, 8, 4)
     ]  # fmt: skip
     made += [
-        Intrinsic(
+        VectorIntrinsic(
             f"bf16.{lanes}x2", "x86_64", frozenset({"avx512bf16", "avx512vl"}), lanes, 2,
             BFLOAT16, BFLOAT16, "float32", _WIDE, _bf16, _bf16_code(lanes),
         )
@@ -147,13 +147,13 @@ def _intrinsics() -> list[Intrinsic]:
     ]  # fmt: skip
     for data in ("uint8", "int8"):
         made.append(
-            Intrinsic(
+            VectorIntrinsic(
                 f"avx512.{data}.16x4", "x86_64", frozenset({"avx512bw"}), 16, 4, data, "int8",
                 "int32", _WIDE, _widened, widens=True,
             )
         )  # fmt: skip
         made.append(
-            Intrinsic(
+            VectorIntrinsic(
                 f"avx2.{data}.8x4", "x86_64", frozenset({"avx2"}), 8, 4, data, "int8", "int32",
                 _NARROW, _widened, widens=True,
             )

@@ -1,0 +1,306 @@
+"""AMX: products of whole tiles, whose sums stay in tile registers from the first step to the last.
+
+A processor with AMX has eight tile registers of 16 rows of 64 bytes. One instruction adds a product
+of a tile of data (rows, depth) and one of packed weights (depth, lanes) to a tile of sums (rows,
+lanes). A register tile is several of them, `outer` by `columns`: what is loaded serves more than
+one product. Sums have no address while they are made: the buffer that a schedule keeps them in is
+never touched, and three intrinsics work on the registers: `ZERO`, a step of the depth, `STORE`.
+
+Registers are used only between two calls that each thread makes around its part (`Tiles.bracket`).
+The first sets their shapes, in 45 ns, the second gives them back, as the operating system wants it.
+The kernel is asked for the right to use them once, when a library with such code is loaded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tunefleet.compiler.space.intrinsics._base import Intrinsic
+from tunefleet.compiler.space.intrinsics.amx_code import REGISTERS, text_of
+from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.compiler.toolchain.bfloat16 import BFLOAT16, stored, widened
+from tunefleet.core.forms import INTRINSIC_PREFIX
+
+tvm = load_tvm()
+tirx = tvm.tirx
+
+MOST_ROWS = MOST_LANES = 16
+_ROW_BYTES = 64
+#: Cycles from a product's start to the next one for the same sums.
+_LATENCY = 52
+#: Numbers of the weights that lie side by side for each lane fill four bytes.
+_WORD = 4
+
+ZERO, STORE = ".zero", ".store"
+#: Of the names of functions in LLVM's language.
+_FUNCTION = "tunefleet."
+
+
+@dataclass(frozen=True, slots=True)
+class TileIntrinsic(Intrinsic):
+    """C[rows, lanes] += A[rows, depth] * B[depth, lanes], at most so many of each."""
+
+    instruction: str = ""
+
+    @property
+    def word(self) -> int:
+        """Numbers of the depth that lie side by side for each lane."""
+        return _WORD // _bytes(self.weight)
+
+
+def _bytes(dtype: str) -> int:
+    return 2 if dtype == BFLOAT16 else 1
+
+
+def _intrinsic(data: str, weight: str, sums: str, feature: str, instruction: str) -> TileIntrinsic:
+    return TileIntrinsic(
+        f"amx.{data}", "x86_64", frozenset({"amx-tile", feature, "avx512f"}),
+        MOST_LANES, _ROW_BYTES // _bytes(data), data, weight, sums, instruction=instruction,
+    )  # fmt: skip
+
+
+INTRINSICS = (
+    _intrinsic("uint8", "int8", "int32", "amx-int8", "tdpbusd"),
+    _intrinsic("int8", "int8", "int32", "amx-int8", "tdpbssd"),
+    _intrinsic(BFLOAT16, BFLOAT16, "float32", "amx-bf16", "tdpbf16ps"),
+)
+_OF_DATA = {intrinsic.data: intrinsic for intrinsic in INTRINSICS}
+_N = "([1-9][0-9]{0,3})"
+_NAME = re.compile(
+    rf"amx\.(uint8|int8|bfloat16)\.{_N}x{_N}x{_N}\.{_N}x{_N}"
+    rf"(?:\.step{_N})?(?:\.apart{_N})?({re.escape(ZERO)}|{re.escape(STORE)})?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """A register tile: `outer` by `columns` tiles of (rows, lanes) sums, `depth` numbers a step.
+
+    Rows are `step` apart in the data. Outer tiles are of the same axis; where `apart` is given they
+    are of the axis before, so far from one another. Raises ValueError for more than the registers
+    hold.
+    """
+
+    data: str
+    outer: int
+    rows: int
+    columns: int
+    lanes: int
+    depth: int
+    step: int = 1
+    apart: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.fit(self.outer, self.columns):
+            raise ValueError(f"{self} needs more than {REGISTERS} tile registers")
+
+    @staticmethod
+    def fit(outer: int, columns: int) -> bool:
+        """Whether registers suffice: all tiles of the side that has fewer are kept, while those of
+        the other come one by one."""
+        return outer * columns + min(outer, columns) + 1 <= REGISTERS
+
+    @property
+    def intrinsic(self) -> TileIntrinsic:
+        return _OF_DATA[self.data]
+
+    @property
+    def name(self) -> str:
+        """Such as `amx.uint8.28x32x64.2x2`: sums and depth of a step, then tiles of both sides."""
+        step = f".step{self.step}" if self.step > 1 else ""
+        apart = f".apart{self.apart}" if self.apart else ""
+        sizes = f"{self.outer * self.rows}x{self.columns * self.lanes}x{self.depth}"
+        return f"amx.{self.data}.{sizes}.{self.outer}x{self.columns}{step}{apart}"
+
+    @property
+    def trace_name(self) -> str:
+        return INTRINSIC_PREFIX + self.name
+
+    @property
+    def bracket(self) -> tuple[str, str]:
+        """Functions that a thread calls before and after its part."""
+        return self.function("begin"), self.function("end")
+
+    @property
+    def sums(self) -> int:
+        return self.outer * self.rows * self.columns * self.lanes
+
+    def rows_of(self, dimension: int) -> int:
+        """Rows that are of a dimension of the data, counted from its last (-1)."""
+        if dimension == -2:
+            return self.rows if self.apart else self.outer * self.rows
+        return self.outer if dimension == -3 and self.apart else 1
+
+    @property
+    def cycles(self) -> float:
+        """Of a step: a row of a product takes one, products of less than 8 rows no less than those,
+        and the next product for the same sums waits; a row is loaded in one, in less where it is
+        in the first cache."""
+        products = self.outer * self.columns * max(self.rows, MOST_ROWS // 2)
+        return max(products, self.outer * self.rows + self.columns * MOST_ROWS, _LATENCY)
+
+    def function(self, what: str) -> str:
+        return f"{_FUNCTION}{self.name}.{what}"
+
+    def code(self, part: str) -> tuple[Any, Any]:
+        """Description and implementation of a step (""), of `ZERO` or of `STORE`."""
+        return {"": self._of_step, ZERO: self._of_zero, STORE: self._of_store}[part]()
+
+    @property
+    def _row_shape(self) -> tuple[int, ...]:
+        return (self.outer, self.rows) if self.apart else (self.outer * self.rows,)
+
+    @property
+    def _steps(self) -> tuple[int, ...]:
+        return (self.apart, self.step) if self.apart else (self.step,)
+
+    def _of_step(self) -> tuple[Any, Any]:
+        data, weight, sums = self.data, self.intrinsic.weight, self.intrinsic.accumulator
+        word, lanes, wide = self.intrinsic.word, self.lanes, self.columns * self.lanes
+        spread = [(n - 1) * step + 1 for n, step in zip(self._row_shape, self._steps, strict=True)]
+        own = _Argument("A", (*spread, self.depth), stored(data))
+        packed = _Argument("B", (self.columns, self.depth // word, lanes, word), stored(weight))
+        result = _Argument("C", (*self._row_shape, wide), sums)
+
+        def summed(a: Any, b: Any, c: Any, index: Sequence[Any]) -> Any:
+            *rows, column, k = index
+            place = [row * step for row, step in zip(rows, self._steps, strict=True)]
+            left = widened(a[(*place, k)], data, sums)
+            right = b[column // lanes, k // word, column % lanes, k % word]
+            return c[(*rows, column)] + left * widened(right, weight, sums)
+
+        def called(a: Any, b: Any, c: Any) -> Any:
+            return _call(self.function("step"), _first(a), *self._strides(a), _first(b))
+
+        extents = (*self._row_shape, wide, self.depth)
+        arguments = (own, packed, result)
+        return (
+            _described(arguments, (2, 0, 1), extents, summed, reduces=True),
+            _coded(arguments, (2, 0, 1), called),
+        )
+
+    def _of_zero(self) -> tuple[Any, Any]:
+        sums = self.intrinsic.accumulator
+        result = _Argument("C", (*self._row_shape, self.columns * self.lanes), sums)
+        return (
+            _described((result,), (), result.shape, lambda c, index: tirx.const(0, sums)),
+            _coded((result,), (), lambda c: _call(self.function("zero"))),
+        )
+
+    def _of_store(self) -> tuple[Any, Any]:
+        shape = (*self._row_shape, self.columns * self.lanes)
+        sums = self.intrinsic.accumulator
+        arguments = (_Argument("C", shape, sums), _Argument("D", shape, sums))
+
+        def called(c: Any, d: Any) -> Any:
+            return _call(self.function("store"), _first(d), *self._strides(d, stepped=False))
+
+        return (
+            _described(arguments, (0,), shape, lambda c, d, index: c[tuple(index)]),
+            _coded(arguments, (0,), called),
+        )
+
+    def _strides(self, buffer: Any, *, stepped: bool = True) -> tuple[Any, Any]:
+        """Elements from a row to the next, and from an outer tile to the next."""
+        *outer, row, _ = buffer.strides
+        row *= self.step if stepped else 1
+        tile = outer[0] * (self.apart if stepped else 1) if outer else row * self.rows
+        return tirx.Cast("int64", row), tirx.Cast("int64", tile)
+
+    def llvm(self) -> str:
+        """The functions that the implementations and the bracket call, as text of LLVM's."""
+        return text_of(self)
+
+
+def tiles_named(name: str) -> tuple[Tiles, str] | None:
+    """The register tile of an intrinsic's name in a trace, without the prefix, and which part of
+    it; None for another's, and for one that no processor has."""
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return None
+    data, *numbers, part = match.groups()
+    rows, wide, depth, outer, columns, step, apart = (int(number or 0) for number in numbers)
+    if rows % outer or wide % columns or not Tiles.fit(outer, columns):
+        return None
+    sizes = (outer, rows // outer, columns, wide // columns, depth)
+    return Tiles(data, *sizes, max(step, 1), apart), part or ""
+
+
+def tiles_called(function: str) -> Tiles | None:
+    """The register tile of a function that its code calls."""
+    named = tiles_named(function.removeprefix(_FUNCTION).rpartition(".")[0])
+    return named[0] if named and function.startswith(_FUNCTION) else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Argument:
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    def buffer(self, *, strided: bool = False) -> Any:
+        from tvm.tirx.script.builder import ir as T
+
+        names = [f"{self.name}{axis}" for axis in range(len(self.shape) - 1)]
+        strides = [*(tirx.Var(name, "int32") for name in names), 1] if strided else None
+        return T.buffer(self.shape, self.dtype, offset_factor=1, strides=strides)
+
+
+def _described(
+    arguments: Sequence[_Argument],
+    reads: Sequence[int],
+    extents: Sequence[int],
+    value: Callable[..., Any],
+    *,
+    reduces: bool = False,
+) -> Any:
+    """A description: the last argument becomes `value(*buffers, index)` for each index."""
+    from tvm.tirx.script.builder import ir as T
+
+    kinds = "S" * (len(extents) - reduces) + "R" * reduces
+
+    def body(*buffers: Any) -> None:
+        with T.grid(*extents) as loops, T.sblock("update"):
+            index = list(T.axis.remap(kinds, list(loops)))
+            result = value(*buffers, index)
+            T.buffer_store(buffers[-1], result, index[:-1] if reduces else index)
+
+    return _function([a.buffer() for a in arguments], arguments, reads, body)
+
+
+def _coded(arguments: Sequence[_Argument], reads: Sequence[int], call: Callable[..., Any]) -> Any:
+    from tvm.tirx.script.builder import ir as T
+
+    buffers = [argument.buffer(strided=True) for argument in arguments]
+    return _function(buffers, arguments, reads, lambda *made: T.evaluate(call(*made)))
+
+
+def _function(
+    buffers: Sequence[Any],
+    arguments: Sequence[_Argument],
+    reads: Sequence[int],
+    body: Callable[..., None],
+) -> Any:
+    from tvm.script.ir_builder import IRBuilder
+    from tvm.tirx.script.builder import ir as T
+
+    with IRBuilder() as builder, T.prim_func(s_tir=True):
+        T.func_name("main")
+        made = [T.arg(a.name, b) for a, b in zip(arguments, buffers, strict=True)]
+        whole = [buffer[tuple(slice(0, int(n)) for n in buffer.shape)] for buffer in made]
+        with T.sblock("root"):
+            T.reads(*(whole[at] for at in reads))
+            T.writes(whole[-1])
+            body(*made)
+    return builder.get()
+
+
+def _call(function: str, *arguments: Any) -> Any:
+    return tirx.call_extern("int32", function, *arguments)
+
+
+def _first(buffer: Any) -> Any:
+    return tirx.address_of(buffer[tuple(0 for _ in buffer.shape)])

@@ -1,0 +1,177 @@
+"""Schedules of products by tiles in registers of their own (AMX).
+
+    parallel over tiles of rows and columns
+      registers get their shapes
+      tiles of these, whose results are finished by what follows the product
+        sums over the window and the depth
+          a register tile: one step of the intrinsic
+        sums are stored where what follows reads them
+      registers are given back
+
+How many rows and columns a register tile has is the intrinsic's, so that a sketch has one. The few
+that load least for what they multiply are taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from tunefleet.compiler.space.intrinsics import Intrinsic, TileIntrinsic, Tiles, make_known
+from tunefleet.compiler.space.intrinsics.amx import MOST_LANES, MOST_ROWS, STORE, ZERO
+from tunefleet.compiler.space.product_steps import (
+    UNROLLED_CALLS,
+    imported,
+    prepared,
+    sampled,
+    vectorised,
+)
+from tunefleet.compiler.space.products import Product
+from tunefleet.search.choices import Tile
+from tunefleet.search.limits import Amount, Limit, Steps
+from tunefleet.search.sketch import Sketch
+
+#: On a parallel loop: the functions that each of its iterations calls before and after, apart.
+BRACKET = "tunefleet.bracket"
+#: Register tiles that a task gets sketches of.
+_FORMS = 3
+#: Rows or lanes below which a tile is not worth its registers, and tiles of one side at most.
+_LEAST, _MOST_TILES = 4, 6
+
+
+def fitting(product: Product, intrinsics: Iterable[Intrinsic]) -> list[Tiles]:
+    """Register tiles of some intrinsics that divide a product, those that take least time for their
+    sums first; none where rows of the product are no rows of a matrix in memory."""
+    found = {
+        tiles.name: tiles
+        for intrinsic in intrinsics
+        if isinstance(intrinsic, TileIntrinsic)
+        for tiles in _forms(product, intrinsic)
+    }
+    return sorted(found.values(), key=lambda t: (t.cycles / t.sums, -t.sums, t.name))[:_FORMS]
+
+
+def _forms(product: Product, intrinsic: TileIntrinsic) -> Iterator[Tiles]:
+    """Rows are of the last axis of rows; those of another tile may be of the axis before it."""
+    rank = product.data_rank
+    axes = {
+        axis.dimension: (axis, product.extents[number])
+        for number in product.rows
+        if (axis := product.data_axes[number]) and number not in product.weight_axes
+    }
+    if rank - 2 not in axes or product.extents[product.depth] % intrinsic.word:
+        return
+    (row, extent), (before, more) = axes[rank - 2], axes.get(rank - 3, (None, 1))
+    wide, words = product.extents[product.column], product.extents[product.depth] // intrinsic.word
+    rows, lanes = _largest(extent, MOST_ROWS), _largest(wide, MOST_LANES)
+    if min(rows, lanes) < _LEAST:
+        return
+    depth = _largest(words, intrinsic.depth // intrinsic.word) * intrinsic.word
+    apart = before.step if before else 0
+    for columns in _few(wide // lanes):
+        placed = [(outer, 0) for outer in _few(extent // rows)]
+        placed += [(outer, apart) for outer in _few(more) if outer > 1]
+        for outer, from_one in placed:
+            if Tiles.fit(outer, columns):
+                yield Tiles(intrinsic.data, outer, rows, columns, lanes, depth, row.step, from_one)
+
+
+def _few(extent: int) -> list[int]:
+    return [n for n in range(1, _MOST_TILES + 1) if extent % n == 0]
+
+
+def _largest(extent: int, most: int) -> int:
+    """The largest divisor up to a limit."""
+    return next(n for n in range(min(extent, most), 0, -1) if extent % n == 0)
+
+
+@dataclass(slots=True)
+class _Loops:
+    """The loops of a product after they were split, from the outermost group in."""
+
+    threads: list[Any] = field(default_factory=list)
+    tiles: list[Any] = field(default_factory=list)
+    call: list[Any] = field(default_factory=list)
+
+
+def scheduled(schedule: Any, product: Product, tiles: Tiles, rows_first: bool) -> Any:
+    for part in ("", ZERO, STORE):
+        make_known(tiles.trace_name + part)
+    block = schedule.get_sblock(product.block)
+    wide, lanes = tiles.columns * tiles.lanes, tiles.lanes
+    deep, word = tiles.depth, tiles.intrinsic.word
+    finish = prepared(
+        schedule,
+        block,
+        product,
+        lambda column, depth: (
+            column // wide,
+            depth // deep,
+            column // lanes % tiles.columns,
+            depth // word % (deep // word),
+            column % lanes,
+            depth % word,
+        ),
+    )
+    stored = schedule.cache_write(block, 0, "global")
+    outer = _split(schedule, block, product, tiles, rows_first)
+    for each in (stored, *([finish] if finish is not None else [])):
+        schedule.reverse_compute_at(each, outer.tiles[-1], preserve_unit_loops=True)
+    threads = schedule.fuse(*outer.threads)
+    schedule.parallel(threads)
+    schedule.annotate(threads, BRACKET, " ".join(tiles.bracket))
+    imported(schedule, threads, tiles.llvm())
+    inside = 1 + len(outer.tiles)
+    if finish is not None:
+        vectorised(schedule, finish, lanes, inside)
+    sums = schedule.get_loops(block)[inside]
+    first = schedule.decompose_reduction(block, sums)
+    called = 2 + bool(tiles.apart)
+    schedule.tensorize(outer.call[0], tiles.trace_name)
+    schedule.tensorize(schedule.get_loops(first)[-called], tiles.trace_name + ZERO)
+    schedule.tensorize(schedule.get_loops(stored)[-called], tiles.trace_name + STORE)
+    return schedule
+
+
+def _split(schedule: Any, block: Any, product: Product, tiles: Tiles, rows_first: bool) -> _Loops:
+    loops = schedule.get_loops(block)
+    rows, columns = _Loops(), _Loops()
+    for number in product.rows:
+        axis = product.data_axes[number]
+        if product.extents[number] == 1 or number in product.weight_axes or axis is None:
+            rows.threads.append(loops[number])
+            continue
+        _tiled(schedule, loops[number], rows, tiles.rows_of(axis.dimension - product.data_rank))
+    _tiled(schedule, loops[product.column], columns, tiles.columns * tiles.lanes)
+    depth, step = schedule.split(loops[product.depth], [None, tiles.depth])
+    steps, unrolled = sampled(schedule, depth, 2)
+    order = (rows, columns) if rows_first else (columns, rows)
+    made = _Loops(
+        *(
+            [loop for part in order for loop in part.__getattribute__(n)]
+            for n in ("threads", "tiles")
+        )
+    )
+    sums = [loops[number] for number in product.sums]
+    made.call = [*rows.call, *columns.call, step]
+    schedule.reorder(*made.threads, *made.tiles, *sums, steps, unrolled, *made.call)
+    schedule.unroll(unrolled)
+    return made
+
+
+def _tiled(schedule: Any, loop: Any, into: _Loops, fixed: int) -> None:
+    """Parts of threads, of a thread, of a register tile where that has any."""
+    if fixed > 1:
+        loop, call = schedule.split(loop, [None, fixed])
+        into.call.append(call)
+    threads, tile = sampled(schedule, loop, 2)
+    into.threads.append(threads)
+    into.tiles.append(tile)
+
+
+def limits_of(sketch: Sketch, tiles: Tiles) -> tuple[Limit, ...]:
+    """Not too much is written out."""
+    *_, depth = (n for n, choice in enumerate(sketch.choices) if isinstance(choice, Tile))
+    products = tiles.outer * tiles.columns
+    return (Limit("unrolled", 0, UNROLLED_CALLS, (Amount(products, (Steps(depth, (1,)),)),)),)
