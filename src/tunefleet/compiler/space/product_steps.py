@@ -33,7 +33,12 @@ def prepared(
     finish = _finish(schedule, block)
     _pack(schedule, block, product, layout)
     for ancestor in _reached(schedule, block, schedule.get_producers):
-        if _PACKED not in schedule.get(ancestor).annotations:
+        statement = schedule.get(ancestor)
+        if _PACKED in statement.annotations:
+            continue
+        if _is_copy(statement):
+            schedule.compute_inline(ancestor)
+        else:
             _on_its_own(schedule, ancestor)
     return finish
 
@@ -129,6 +134,18 @@ def _pack(
     )
     if product.constant_weight:
         schedule.annotate(packed, _PACKED, True)
+
+
+def _is_copy(block: Any) -> bool:
+    """Whether a block writes what it reads, as the pad of a convolution without borders does."""
+    store = block.body
+    if not isinstance(store, tvm.tirx.BufferStore) or not isinstance(
+        store.value, tvm.ir.TensorLoad
+    ):
+        return False
+    pairs = zip(store.indices, store.value.indices, strict=False)
+    same_rank = len(store.indices) == len(store.value.indices)
+    return same_rank and all(one.same_as(other) for one, other in pairs)
 
 
 def _on_its_own(schedule: Any, block: Any) -> None:

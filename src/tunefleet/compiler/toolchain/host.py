@@ -18,6 +18,8 @@ from tunefleet.hardware.processor import X86_FEATURES, cpu_info
 #: Architectures that targets may be for: LLVM ends the process over one that it does not know.
 MACHINES = ("x86_64", "aarch64", "armv7l", "riscv64")
 
+_HALF_VECTORS = "prefer-256-bit"
+
 
 def native_target(threads: int | None = None) -> CpuTarget:
     """Code for this machine: LLVM's name of the processor less what it does not really have, and
@@ -30,11 +32,25 @@ def native_target(threads: int | None = None) -> CpuTarget:
     tvm = load_tvm()
     mcpu = str(tvm.target.codegen.llvm_get_system_cpu())
     hidden, more = _hidden_features(mcpu), _more_features(mcpu)
-    return CpuTarget(
-        mcpu=mcpu,
-        mattr=(*(f"-{feature}" for feature in hidden), *(f"+{feature}" for feature in more)),
-        threads=threads or cpu_info().physical_cores,
+    return with_whole_vectors(
+        CpuTarget(
+            mcpu=mcpu,
+            mattr=(*(f"-{feature}" for feature in hidden), *(f"+{feature}" for feature in more)),
+            threads=threads or cpu_info().physical_cores,
+        )
     )
+
+
+def with_whole_vectors(target: CpuTarget) -> CpuTarget:
+    """Code that may use all of AVX-512's registers.
+
+    For many of Intel's processors LLVM takes half of them, out of care for the clock of the first
+    that had them. What is computed in them takes up to 1.6 times as long (docs/benchmarks.md).
+    """
+    features = llvm_features(target)
+    if not {"avx512f", _HALF_VECTORS} <= features:
+        return target
+    return replace(target, mattr=(*target.mattr, f"-{_HALF_VECTORS}"))
 
 
 def machine_of(target: Target) -> str:

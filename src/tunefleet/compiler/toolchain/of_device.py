@@ -10,6 +10,7 @@ from tunefleet.compiler.toolchain.host import (
     native_target,
     parse_target,
     processors,
+    with_whole_vectors,
 )
 from tunefleet.core.device import DeviceDescription
 from tunefleet.core.target import CpuTarget, Target
@@ -56,7 +57,9 @@ def _own_target(description: DeviceDescription, threads: int) -> CpuTarget:
             if all(X86_FEATURES[feature] in isa for feature in has):
                 more = [f for f, said in X86_FEATURES.items() if said in isa and f not in has]
                 attributes = tuple(f"+{feature}" for feature in more)
-                return CpuTarget(level, threads, attributes, _triple(description))
+                return with_whole_vectors(
+                    CpuTarget(level, threads, attributes, _triple(description))
+                )
     if description.machine == "aarch64":
         named = identity.name.lower()
         triple = _triple(description)
