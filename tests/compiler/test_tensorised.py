@@ -220,7 +220,9 @@ def _tiles(data="uint8"):
         ("uint8", 30, 1, 64, r"28x\d+x64"),
         ("int8", 16, 1, 96, r"\.apart1"),
         ("uint8", 29, 2, 24, r"\.step2\.apart2"),
-        (BFLOAT16, 12, 1, 8, r"10x\d+x8"),
+        (BFLOAT16, 12, 1, 16, r"10x\d+x16"),
+        ("uint8", 33, 2, 4, r"\.step2.*\.window3"),
+        (BFLOAT16, 18, 1, 8, r"x8\..*window3"),
     ],
 )
 def test_convolutions_by_tiles_are_exact(data, extent, stride, inputs, named, tmp_path):
@@ -272,6 +274,7 @@ def test_products_of_few_rows_have_no_tiles():
         Tiles("uint8", 2, 16, 2, 16, 64),
         Tiles("int8", 2, 7, 2, 8, 24, step=2, apart=2),
         Tiles(BFLOAT16, 1, 13, 6, 16, 32),
+        Tiles("uint8", 4, 16, 1, 16, 4, step=2, window=7),
     ],
 )
 def test_a_register_tile_is_known_by_its_name(tiles):

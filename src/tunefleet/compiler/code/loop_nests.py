@@ -135,10 +135,11 @@ def _of_tiles(tiles: Tiles, addresses: Sequence[Access]) -> list[Access]:
         return [replace(addresses[0], lanes=tiles.sums), registers]
     data, weights = addresses
     rows, columns = tiles.outer * tiles.rows, tiles.columns * tiles.lanes
+    deep = tiles.words * tiles.intrinsic.word
     return [
         registers,
-        replace(data, lanes=rows * tiles.depth),
-        replace(weights, lanes=columns * tiles.depth),
+        replace(data, lanes=rows * deep),
+        replace(weights, lanes=columns * deep),
     ]
 
 

@@ -23,15 +23,20 @@ _IMPORTED = "pragma_import_llvm"
 
 
 def prepared(
-    schedule: Any, block: Any, product: Product, layout: Callable[[Any, Any], Sequence[Any]]
+    schedule: Any,
+    block: Any,
+    product: Product,
+    layout: Callable[..., Sequence[Any]],
+    inside: Sequence[int] = (),
 ) -> Any | None:
     """Pack weights, bring what is read before the product into blocks of their own. The block in
     which results are finished, None where they are the sums.
 
-    Weights lie as `layout(column, depth)` says: its first index, all their other axes, its others.
+    Weights lie as `layout(column, depth, *inside)` says, of the iterators `inside`: its first
+    index, all their other axes, its others.
     """
     finish = _finish(schedule, block)
-    _pack(schedule, block, product, layout)
+    _pack(schedule, block, product, layout, inside)
     for ancestor in _reached(schedule, block, schedule.get_producers):
         statement = schedule.get(ancestor)
         if _PACKED in statement.annotations:
@@ -114,14 +119,17 @@ def _reached(schedule: Any, block: Any, neighbours: Callable[[Any], Any]) -> lis
 
 
 def _pack(
-    schedule: Any, block: Any, product: Product, layout: Callable[[Any, Any], Sequence[Any]]
+    schedule: Any,
+    block: Any,
+    product: Product,
+    layout: Callable[..., Sequence[Any]],
+    inside: Sequence[int],
 ) -> None:
-    column = product.weight_axes.index(product.column)
-    depth = product.weight_axes.index(product.depth)
+    laid = [product.weight_axes.index(n) for n in (product.column, product.depth, *inside)]
 
     def placed(*index: Any) -> list[Any]:
-        first, *last = layout(index[column], index[depth])
-        others = [axis for number, axis in enumerate(index) if number not in (column, depth)]
+        first, *last = layout(*(index[number] for number in laid))
+        others = [axis for number, axis in enumerate(index) if number not in laid]
         return [first, *others, *last]
 
     packed = schedule.cache_read(block, product.weight_read, "global")

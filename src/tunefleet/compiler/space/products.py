@@ -33,7 +33,7 @@ class Product:
     Iterators are numbers in the block's order. `sums` are the reductions besides the depth (the
     window of a convolution). `weight_axes` are the weights' indices by the iterator that each one
     is, `data_axes` what each iterator is to the data's (None for one that is in none of them, or in
-    more, or not linearly), `data_rank` how many these are.
+    more, or not linearly), `data_shape` their extents.
     """
 
     block: str
@@ -44,7 +44,7 @@ class Product:
     depth: int
     weight_axes: tuple[int, ...]
     data_axes: tuple[DataAxis | None, ...]
-    data_rank: int
+    data_shape: tuple[int, ...]
     #: Which of the block's reads.
     data_read: int
     weight_read: int
@@ -126,7 +126,7 @@ def _product(function: Any, block: Any) -> Product | None:
         depth=depth,
         weight_axes=tuple(numbers),
         data_axes=_data_axes(variables, data.indices),
-        data_rank=len(data.indices),
+        data_shape=tuple(int(extent) for extent in data.source.shape),
         data_read=at[0],
         weight_read=at[1],
         data=left_type,

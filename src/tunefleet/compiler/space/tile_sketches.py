@@ -27,7 +27,7 @@ from tunefleet.compiler.space.product_steps import (
     sampled,
     vectorised,
 )
-from tunefleet.compiler.space.products import Product
+from tunefleet.compiler.space.products import DataAxis, Product
 from tunefleet.search.choices import Tile
 from tunefleet.search.limits import Amount, Limit, Steps
 from tunefleet.search.sketch import Sketch
@@ -54,7 +54,7 @@ def fitting(product: Product, intrinsics: Iterable[Intrinsic]) -> list[Tiles]:
 
 def _forms(product: Product, intrinsic: TileIntrinsic) -> Iterator[Tiles]:
     """Rows are of the last axis of rows; those of another tile may be of the axis before it."""
-    rank = product.data_rank
+    rank = len(product.data_shape)
     axes = {
         axis.dimension: (axis, product.extents[number])
         for number in product.rows
@@ -68,13 +68,31 @@ def _forms(product: Product, intrinsic: TileIntrinsic) -> Iterator[Tiles]:
     if min(rows, lanes) < _LEAST:
         return
     depth = _largest(words, intrinsic.depth // intrinsic.word) * intrinsic.word
+    taps = _window(product, intrinsic)
+    window = 1 if taps is None else product.extents[taps]
     apart = before.step if before else 0
     for columns in _few(wide // lanes):
         placed = [(outer, 0) for outer in _few(extent // rows)]
         placed += [(outer, apart) for outer in _few(more) if outer > 1]
         for outer, from_one in placed:
             if Tiles.fit(outer, columns):
-                yield Tiles(intrinsic.data, outer, rows, columns, lanes, depth, row.step, from_one)
+                sizes = (outer, rows, columns, lanes, depth)
+                yield Tiles(intrinsic.data, *sizes, row.step, from_one, window)
+
+
+def _window(product: Product, intrinsic: TileIntrinsic) -> int | None:
+    """The iterator of the window along a row, where all its channels fill one step at most: data
+    has all of them side by side."""
+    rank, channels = len(product.data_shape), product.data_shape[-1]
+    if product.extents[product.depth] != channels:
+        return None
+    fitting = [
+        number
+        for number in product.sums
+        if product.data_axes[number] == DataAxis(rank - 2, 1)
+        and 1 < product.extents[number] <= intrinsic.depth // channels
+    ]
+    return fitting[0] if fitting else None
 
 
 def _few(extent: int) -> list[int]:
@@ -101,21 +119,24 @@ def scheduled(schedule: Any, product: Product, tiles: Tiles, rows_first: bool) -
     block = schedule.get_sblock(product.block)
     wide, lanes = tiles.columns * tiles.lanes, tiles.lanes
     deep, word = tiles.depth, tiles.intrinsic.word
+    taps = _window(product, tiles.intrinsic) if tiles.window > 1 else None
     finish = prepared(
         schedule,
         block,
         product,
-        lambda column, depth: (
+        lambda column, depth, *tap: (
             column // wide,
             depth // deep,
             column // lanes % tiles.columns,
+            *tap,
             depth // word % (deep // word),
             column % lanes,
             depth % word,
         ),
+        () if taps is None else (taps,),
     )
     stored = schedule.cache_write(block, 0, "global")
-    outer = _split(schedule, block, product, tiles, rows_first)
+    outer = _split(schedule, block, product, tiles, taps, rows_first)
     for each in (stored, *([finish] if finish is not None else [])):
         schedule.reverse_compute_at(each, outer.tiles[-1], preserve_unit_loops=True)
     threads = schedule.fuse(*outer.threads)
@@ -134,7 +155,14 @@ def scheduled(schedule: Any, product: Product, tiles: Tiles, rows_first: bool) -
     return schedule
 
 
-def _split(schedule: Any, block: Any, product: Product, tiles: Tiles, rows_first: bool) -> _Loops:
+def _split(
+    schedule: Any,
+    block: Any,
+    product: Product,
+    tiles: Tiles,
+    taps: int | None,
+    rows_first: bool,
+) -> _Loops:
     loops = schedule.get_loops(block)
     rows, columns = _Loops(), _Loops()
     for number in product.rows:
@@ -142,19 +170,20 @@ def _split(schedule: Any, block: Any, product: Product, tiles: Tiles, rows_first
         if product.extents[number] == 1 or number in product.weight_axes or axis is None:
             rows.threads.append(loops[number])
             continue
-        _tiled(schedule, loops[number], rows, tiles.rows_of(axis.dimension - product.data_rank))
+        _tiled(
+            schedule, loops[number], rows, tiles.rows_of(axis.dimension - len(product.data_shape))
+        )
     _tiled(schedule, loops[product.column], columns, tiles.columns * tiles.lanes)
     depth, step = schedule.split(loops[product.depth], [None, tiles.depth])
     steps, unrolled = sampled(schedule, depth, 2)
     order = (rows, columns) if rows_first else (columns, rows)
+    within = [] if taps is None else [loops[taps]]
     made = _Loops(
-        *(
-            [loop for part in order for loop in part.__getattribute__(n)]
-            for n in ("threads", "tiles")
-        )
+        threads=[loop for part in order for loop in part.threads],
+        tiles=[loop for part in order for loop in part.tiles],
+        call=[*rows.call, *columns.call, *within, step],
     )
-    sums = [loops[number] for number in product.sums]
-    made.call = [*rows.call, *columns.call, step]
+    sums = [loops[number] for number in product.sums if number != taps]
     schedule.reorder(*made.threads, *made.tiles, *sums, steps, unrolled, *made.call)
     schedule.unroll(unrolled)
     return made

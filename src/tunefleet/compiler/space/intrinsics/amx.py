@@ -71,7 +71,7 @@ _OF_DATA = {intrinsic.data: intrinsic for intrinsic in INTRINSICS}
 _N = "([1-9][0-9]{0,3})"
 _NAME = re.compile(
     rf"amx\.(uint8|int8|bfloat16)\.{_N}x{_N}x{_N}\.{_N}x{_N}"
-    rf"(?:\.step{_N})?(?:\.apart{_N})?({re.escape(ZERO)}|{re.escape(STORE)})?"
+    rf"(?:\.step{_N})?(?:\.apart{_N})?(?:\.window{_N})?({re.escape(ZERO)}|{re.escape(STORE)})?"
 )
 
 
@@ -80,8 +80,8 @@ class Tiles:
     """A register tile: `outer` by `columns` tiles of (rows, lanes) sums, `depth` numbers a step.
 
     Rows are `step` apart in the data. Outer tiles are of the same axis; where `apart` is given they
-    are of the axis before, so far from one another. Raises ValueError for more than the registers
-    hold.
+    are of the axis before, so far from one another. Where channels are few, a step takes those of a
+    `window` of rows, which lie side by side. Raises ValueError for more than the registers hold.
     """
 
     data: str
@@ -92,6 +92,7 @@ class Tiles:
     depth: int
     step: int = 1
     apart: int = 0
+    window: int = 1
 
     def __post_init__(self) -> None:
         if not self.fit(self.outer, self.columns):
@@ -112,8 +113,9 @@ class Tiles:
         """Such as `amx.uint8.28x32x64.2x2`: sums and depth of a step, then tiles of both sides."""
         step = f".step{self.step}" if self.step > 1 else ""
         apart = f".apart{self.apart}" if self.apart else ""
+        window = f".window{self.window}" if self.window > 1 else ""
         sizes = f"{self.outer * self.rows}x{self.columns * self.lanes}x{self.depth}"
-        return f"amx.{self.data}.{sizes}.{self.outer}x{self.columns}{step}{apart}"
+        return f"amx.{self.data}.{sizes}.{self.outer}x{self.columns}{step}{apart}{window}"
 
     @property
     def trace_name(self) -> str:
@@ -127,6 +129,11 @@ class Tiles:
     @property
     def sums(self) -> int:
         return self.outer * self.rows * self.columns * self.lanes
+
+    @property
+    def words(self) -> int:
+        """Of four bytes, in a row of a tile of data."""
+        return self.window * self.depth // self.intrinsic.word
 
     def rows_of(self, dimension: int) -> int:
         """Rows that are of a dimension of the data, counted from its last (-1)."""
@@ -160,25 +167,34 @@ class Tiles:
     def _of_step(self) -> tuple[Any, Any]:
         data, weight, sums = self.data, self.intrinsic.weight, self.intrinsic.accumulator
         word, lanes, wide = self.intrinsic.word, self.lanes, self.columns * self.lanes
-        spread = [(n - 1) * step + 1 for n, step in zip(self._row_shape, self._steps, strict=True)]
-        own = _Argument("A", (*spread, self.depth), stored(data))
-        packed = _Argument("B", (self.columns, self.depth // word, lanes, word), stored(weight))
-        result = _Argument("C", (*self._row_shape, wide), sums)
+        taps = (self.window,) if self.window > 1 else ()
+        *outer, row = [
+            (n - 1) * step + 1 for n, step in zip(self._row_shape, self._steps, strict=True)
+        ]
+        own = _Argument("A", (*outer, row + self.window - 1, self.depth), stored(data))
+        packed = (self.columns, *taps, self.depth // word, lanes, word)
+        arguments = (
+            own,
+            _Argument("B", packed, stored(weight)),
+            _Argument("C", (*self._row_shape, wide), sums),
+        )
 
         def summed(a: Any, b: Any, c: Any, index: Sequence[Any]) -> Any:
-            *rows, column, k = index
-            place = [row * step for row, step in zip(rows, self._steps, strict=True)]
-            left = widened(a[(*place, k)], data, sums)
-            right = b[column // lanes, k // word, column % lanes, k % word]
-            return c[(*rows, column)] + left * widened(right, weight, sums)
+            *place, column = index[: len(self._row_shape) + 1]
+            *tap, k = index[len(place) + 1 :]
+            at = [number * step for number, step in zip(place, self._steps, strict=True)]
+            at[-1] = sum(tap, at[-1])
+            left = widened(a[(*at, k)], data, sums)
+            right = b[(column // lanes, *tap, k // word, column % lanes, k % word)]
+            return c[(*place, column)] + left * widened(right, weight, sums)
 
         def called(a: Any, b: Any, c: Any) -> Any:
             return _call(self.function("step"), _first(a), *self._strides(a), _first(b))
 
-        extents = (*self._row_shape, wide, self.depth)
-        arguments = (own, packed, result)
+        extents = (*self._row_shape, wide, *taps, self.depth)
+        reductions = 1 + len(taps)
         return (
-            _described(arguments, (2, 0, 1), extents, summed, reduces=True),
+            _described(arguments, (2, 0, 1), extents, summed, reductions),
             _coded(arguments, (2, 0, 1), called),
         )
 
@@ -222,11 +238,11 @@ def tiles_named(name: str) -> tuple[Tiles, str] | None:
     if match is None:
         return None
     data, *numbers, part = match.groups()
-    rows, wide, depth, outer, columns, step, apart = (int(number or 0) for number in numbers)
+    rows, wide, depth, outer, columns, step, apart, window = (int(n or 0) for n in numbers)
     if rows % outer or wide % columns or not Tiles.fit(outer, columns):
         return None
     sizes = (outer, rows // outer, columns, wide // columns, depth)
-    return Tiles(data, *sizes, max(step, 1), apart), part or ""
+    return Tiles(data, *sizes, max(step, 1), apart, max(window, 1)), part or ""
 
 
 def tiles_called(function: str) -> Tiles | None:
@@ -254,19 +270,20 @@ def _described(
     reads: Sequence[int],
     extents: Sequence[int],
     value: Callable[..., Any],
-    *,
-    reduces: bool = False,
+    reductions: int = 0,
 ) -> Any:
-    """A description: the last argument becomes `value(*buffers, index)` for each index."""
+    """A description: the last argument becomes `value(*buffers, index)` for each index, the last of
+    which are reductions."""
     from tvm.tirx.script.builder import ir as T
 
-    kinds = "S" * (len(extents) - reduces) + "R" * reduces
+    spatial = len(extents) - reductions
+    kinds = "S" * spatial + "R" * reductions
 
     def body(*buffers: Any) -> None:
         with T.grid(*extents) as loops, T.sblock("update"):
             index = list(T.axis.remap(kinds, list(loops)))
             result = value(*buffers, index)
-            T.buffer_store(buffers[-1], result, index[:-1] if reduces else index)
+            T.buffer_store(buffers[-1], result, index[:spatial])
 
     return _function([a.buffer() for a in arguments], arguments, reads, body)
 

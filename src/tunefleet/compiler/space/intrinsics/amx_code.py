@@ -75,10 +75,9 @@ def _shapes(tiles: Tiles) -> str:
     data, weights = _registers(tiles)
     row_bytes, rows = bytearray(2 * 16), bytearray(16)
     for at in range(REGISTERS):
-        width = tiles.depth // tiles.intrinsic.word * _WORD_BYTES
-        width = width if at in data else tiles.lanes * _SUM_BYTES
+        width = tiles.words * _WORD_BYTES if at in data else tiles.lanes * _SUM_BYTES
         row_bytes[2 * at : 2 * at + 2] = width.to_bytes(2, "little")
-        rows[at] = tiles.depth // tiles.intrinsic.word if at in weights else tiles.rows
+        rows[at] = tiles.words if at in weights else tiles.rows
     return "".join(f"\\{byte:02X}" for byte in bytes([1, *[0] * 15]) + row_bytes + rows)
 
 
@@ -102,7 +101,6 @@ def _step(tiles: Tiles) -> list[str]:
     """All tiles of the side with fewer are loaded, those of the other one by one, each for all its
     products."""
     data, weights = _registers(tiles)
-    words = tiles.depth // tiles.intrinsic.word
     row_bytes = tiles.lanes * _WORD_BYTES
 
     def of_data(outer: int) -> list[str]:
@@ -116,7 +114,7 @@ def _step(tiles: Tiles) -> list[str]:
     def of_weights(column: int) -> list[str]:
         at = weights[column % len(weights)]
         return [
-            f"%b{column} = getelementptr i8, ptr %b, i64 {column * words * row_bytes}",
+            f"%b{column} = getelementptr i8, ptr %b, i64 {column * tiles.words * row_bytes}",
             f"call void @llvm.x86.tileloadd64(i8 {at}, ptr %b{column}, i64 {row_bytes})",
         ]
 
