@@ -15,7 +15,12 @@ pytestmark = pytest.mark.tvm
 from tunefleet.compiler.code.build import build_candidate, build_checked  # noqa: E402
 from tunefleet.compiler.code.loop_nests import statements_of  # noqa: E402
 from tunefleet.compiler.code.replay import replay, scheduled  # noqa: E402
-from tunefleet.compiler.graph.padded_products import convolution, matmul, padded_weight  # noqa: E402
+from tunefleet.compiler.graph.padded_products import (  # noqa: E402
+    convolution,
+    matmul,
+    padded_rows,
+    padded_weight,
+)
 from tunefleet.compiler.space import intrinsics  # noqa: E402
 from tunefleet.compiler.space.intrinsics import (  # noqa: E402
     INTRINSICS,
@@ -314,6 +319,55 @@ def test_a_product_pads_its_depth_and_columns(tmp_path):
     for trace in _tensorised(task_space(program, target), 2):
         actual = _run(program, target, trace, [x, padded], tmp_path)
         np.testing.assert_array_equal(actual, x.astype("int64") @ weight.astype("int64"))
+
+
+@pytest.mark.parametrize(
+    ("rows", "padded"), [(1, 1), (13, 13), (17, 18), (64, 64), (77, 77), (197, 208), (577, 592)]
+)
+def test_rows_that_divide_into_no_tiles_become_a_few_more(rows, padded):
+    assert padded_rows(rows) == padded
+
+
+def test_products_of_a_prime_number_of_rows_fill_tiles(tmp_path):
+    intrinsic = _tiles()
+    data = te.placeholder((2, 37, 64), "uint8", "data")
+    kernel = te.placeholder((64, 32), "int8", "weight")
+    product = matmul(data, kernel, 32)
+    done = te.compute(product.shape, lambda *i: product(*i) * 3, name="done")
+    program, target = _program([data, kernel, done]), native_target(2)
+    x, w = _numbers((2, 37, 64), "uint8", 0), _numbers((64, 32), "int8", 1)
+    traces = _tensorised(task_space(program, target), 3, intrinsic=intrinsic)
+    assert len(traces) == 3
+    for trace in traces:
+        actual = _run(program, target, trace, [x, w], tmp_path)
+        np.testing.assert_array_equal(actual, x.astype("int64") @ w.astype("int64") * 3)
+
+
+def test_convolutions_of_a_prime_width_fill_tiles(tmp_path):
+    intrinsic = _tiles()
+
+    class Attributes:
+        groups, strides, dilation = 1, [2, 2], [1, 1]
+
+    weight = _numbers((3, 3, 32, 16), "int8", 1)
+    data = te.placeholder((1, 9, 37, 32), "uint8", "data")
+    kernel = te.placeholder(weight.shape, "int8", "weight")
+    sums = convolution(data, kernel, [0, 0, 1, 1, 1, 1, 0, 0], 5, 16, Attributes)
+    program, target = _program([data, kernel, sums]), native_target(1)
+    assert [int(n) for n in sums.shape] == [1, 5, 19, 16]
+    x = _numbers((1, 9, 37, 32), "uint8", 0)
+    bordered = np.pad(x.astype("int64"), [(0, 0), (1, 1), (1, 1), (0, 0)], constant_values=5)
+    windows: np.ndarray = np.lib.stride_tricks.sliding_window_view(
+        bordered,
+        (3, 3),
+        (1, 2),  # type: ignore[call-overload]
+    )
+    expected = np.einsum("nyxcij,ijco->nyxo", windows[:, ::2, ::2], weight.astype("int64"))
+    traces = _tensorised(task_space(program, target), 3, intrinsic=intrinsic)
+    assert len(traces) == 3
+    for trace in traces:
+        actual = _run(program, target, trace, [x, weight], tmp_path)
+        np.testing.assert_array_equal(actual, expected)
 
 
 def test_weights_that_are_no_constants_are_packed_when_it_runs(tmp_path):

@@ -1,8 +1,10 @@
 """Products as programs that pad what they read: the borders of convolutions, by a zero point where
-there is one, and channels to what tensor instructions take at once."""
+there is one, channels to what tensor instructions take at once, and rows of a number that divides
+into no tiles (the 197 of a vision transformer)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +20,15 @@ te, topi = tvm.te, tvm.topi
 
 #: Results of tensor instructions at once, the least of any.
 _LANES = 4
+#: Rows of the largest tile of a tensor instruction; those that a tile should have; what loading its
+#: weights costs, in rows.
+_MOST_ROWS, _ENOUGH_ROWS, _WEIGHT_ROWS = 16, 8, 6
 #: Results below which a product is not worth such an instruction.
 LEAST_COLUMNS = 8
+
+
+#: Of NHWC.
+_WIDTH = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +57,33 @@ def padded_weight(values: NDArray[Any], terms: Terms = OF_BYTES) -> NDArray[Any]
     return np.pad(values, [(0, 0)] * (values.ndim - 2) + more)
 
 
-def _cropped(sums: Any, columns: int) -> Any:
-    """The first `columns` of all, where there are more."""
-    shape = ints(sums.shape)
-    if shape[-1] == columns:
+def padded_rows(rows: int) -> int:
+    """So many rows, or a few more that divide into tiles."""
+
+    def tile(extent: int) -> int:
+        return next(n for n in range(_MOST_ROWS, 0, -1) if extent % n == 0)
+
+    if rows <= _MOST_ROWS or tile(rows) >= _ENOUGH_ROWS:
+        return rows
+    return min(
+        range(rows, rows + _MOST_ROWS),
+        key=lambda extent: extent // tile(extent) * (tile(extent) + _WEIGHT_ROWS),
+    )
+
+
+def _cropped(sums: Any, shape: Sequence[int]) -> Any:
+    """The first of all, where there are more."""
+    if ints(sums.shape) == list(shape):
         return sums
-    return te.compute((*shape[:-1], columns), lambda *i: sums[i], name="columns")
+    return te.compute(tuple(shape), lambda *i: sums[i], name="columns")
 
 
 def matmul(data: Any, weight: Any, columns: int, terms: Terms = OF_BYTES) -> Any:
-    *outer, own = ints(data.shape)
+    *asked, own = ints(data.shape)
     depth, lanes = ints(weight.shape)
-    if depth != own:
-        after = [0] * len(outer) + [depth - own]
+    outer = [*asked[:-1], *(padded_rows(rows) for rows in asked[-1:])]
+    after = [more - has for more, has in zip([*outer, depth], [*asked, own], strict=True)]
+    if any(after):
         data = topi.nn.pad(data, [0] * len(after), after, tvm.tirx.const(0, data.dtype), "pad_temp")
     k = te.reduce_axis((0, depth), "k")
 
@@ -68,7 +91,7 @@ def matmul(data: Any, weight: Any, columns: int, terms: Terms = OF_BYTES) -> Any
         *rows, column = index
         return te.sum(terms.product(data[(*rows, k)], weight[k, column]), axis=k)
 
-    return _cropped(te.compute((*outer, lanes), cell, name="matmul"), columns)
+    return _cropped(te.compute((*outer, lanes), cell, name="matmul"), (*asked, columns))
 
 
 def convolution(
@@ -83,10 +106,9 @@ def convolution(
     """As TVM defines it, whose own would add a block that copies what is padded already."""
     groups, strides, dilation = int(attrs.groups), ints(attrs.strides), ints(attrs.dilation)
     border = tvm.tirx.const(value, data.dtype)
-    padded = data
-    if any(widths):
-        padded = topi.nn.pad(data, widths[::2], widths[1::2], border, name="pad_temp")
-    batch, *extents, _ = ints(padded.shape)
+    batch, *extents, _ = (
+        n + sum(widths[2 * i : 2 * i + 2]) for i, n in enumerate(ints(data.shape))
+    )
     rows, across, inputs, outputs = ints(weight.shape)
     height, width = (
         (extent - (taps - 1) * step - 1) // stride + 1
@@ -94,6 +116,12 @@ def convolution(
             extents, (rows, across), dilation, strides, strict=True
         )
     )
+    computed = padded_rows(width) if groups == 1 else width
+    more = (computed - width) * strides[1]
+    padded = data
+    if any(widths) or more:
+        after = [w + more * (axis == _WIDTH) for axis, w in enumerate(widths[1::2])]
+        padded = topi.nn.pad(data, widths[::2], after, border, name="pad_temp")
     ry, rx = te.reduce_axis((0, rows), "ry"), te.reduce_axis((0, across), "rx")
     rc = te.reduce_axis((0, inputs), "rc")
 
@@ -105,5 +133,5 @@ def convolution(
         return te.sum(product, axis=[ry, rx, rc])
 
     name = "conv2d_nhwc" if groups == 1 else "group_conv2d_nhwc"
-    sums = te.compute((batch, height, width, outputs), pixel, name=name)
-    return _cropped(sums, columns)
+    sums = te.compute((batch, height, computed, outputs), pixel, name=name)
+    return _cropped(sums, (batch, height, width, columns))

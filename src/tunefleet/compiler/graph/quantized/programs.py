@@ -6,7 +6,12 @@ from typing import Any
 
 from tunefleet.compiler.graph.constants import constant, value_of
 from tunefleet.compiler.graph.folding import ints
-from tunefleet.compiler.graph.padded_products import convolution, matmul, padded_weight
+from tunefleet.compiler.graph.padded_products import (
+    convolution,
+    matmul,
+    padded_rows,
+    padded_weight,
+)
 from tunefleet.compiler.graph.quantized.affine import EIGHT_BITS, relax, tvm
 
 te = tvm.te
@@ -74,7 +79,9 @@ class _Written(relax.PyExprMutator):  # type: ignore[misc]
             values = padded_weight(values)
             widths[-1] += values.shape[-2] - int(weight.ty.shape.values[-2])
             weight = self.builder_.normalize(constant(values))
-        if not any(widths) and int(weight.ty.shape.values[-1]) == outputs:
+        width = ints(call.ty.shape)[-2]
+        fits = padded_rows(width) == width or int(attrs.groups) != 1
+        if not any(widths) and int(weight.ty.shape.values[-1]) == outputs and fits:
             return call
         return self._defined(convolution, call, data, weight, (widths, value, outputs, attrs))
 
@@ -84,7 +91,8 @@ class _Written(relax.PyExprMutator):  # type: ignore[misc]
         if values is None or values.ndim != 2 or str(data.ty.dtype) not in EIGHT_BITS:
             return call
         padded = padded_weight(values)
-        if padded.shape == values.shape:
+        rows = ints(data.ty.shape)[-2:-1]
+        if padded.shape == values.shape and [padded_rows(n) for n in rows] == rows:
             return call
         made = self.builder_.normalize(constant(padded))
         return self._defined(matmul, call, data, made, (values.shape[1],))
