@@ -27,7 +27,7 @@ _BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 #: What a benchmark cannot run without, and what `.[test]` does not install.
 _PACKAGES = {
     "engines": ("openvino", "torchvision", "timm", "litert_torch"),
-    "engines_int8": ("openvino", "nncf", "torchvision", "transformers"),
+    "engines_precision": ("openvino", "nncf", "torchvision", "transformers"),
 }
 #: Options that a benchmark asks for. It runs in an empty folder.
 _OPTIONS = {"import_corpus": ["--folder", "corpus"]}

@@ -18,8 +18,10 @@ from tunefleet.compiler.graph.bfloat16 import in_bfloat16  # noqa: E402
 from tunefleet.compiler.toolchain import load_tvm  # noqa: E402
 from tunefleet.compiler.toolchain.bfloat16 import rounded, rounded_array  # noqa: E402
 from tunefleet.compiler.toolchain.host import native_target  # noqa: E402
+from tunefleet.compiler.toolchain.programs import load_program  # noqa: E402
 from tunefleet.core.importing import ImportOptions  # noqa: E402
 from tunefleet.core.precision import BF16, FLOAT32  # noqa: E402
+from tunefleet.devices.measuring import difference  # noqa: E402
 from tunefleet.devices.runners import random_array  # noqa: E402
 from tunefleet.errors import InputError  # noqa: E402
 from tunefleet.runs.driver import source_of  # noqa: E402
@@ -144,11 +146,45 @@ def test_programs_are_checked_and_measured_on_numbers_that_products_keep() -> No
     assert np.median(np.abs(values)) > 0.1
 
 
-def test_sums_are_checked_before_they_are_rounded() -> None:
-    """Bits of sums in another order may differ."""
-    tasks = import_network("zoo:tiny_cnn?precision=bf16", native_target(1)).tasks
-    products = [w.task for w in tasks if w.task.operator in ("conv2d", "matmul")]
-    assert products
-    for task in products:
-        *_, result = ArgInfo.from_prim_func(tvm.ir.load_json(task.program)["main"])
-        assert str(result.dtype) == "float32"
+def _results(spec: str) -> dict[str, list[str]]:
+    """Types of arguments of products, the results last, by the shapes of the task."""
+    tasks = [weighted.task for weighted in import_network(spec, native_target(1)).tasks]
+    return {
+        task.shapes: [
+            str(info.dtype) for info in ArgInfo.from_prim_func(load_program(task.program)["main"])
+        ]
+        for task in tasks
+        if task.operator in ("conv2d", "matmul")
+    }
+
+
+def test_what_a_product_reads_is_written_rounded() -> None:
+    """And what is summed with it later (a residual) is read so; outputs are not rounded."""
+    types = _results("zoo:resnet18?precision=bf16&size=32")
+    residual = [found for found in types.values() if found.count("uint16") == 4]
+    assert residual  # data, weights, what is added and the result
+    last = [found for shapes, found in types.items() if shapes.endswith("-> 1x1000")]
+    assert [found[-1] for found in last] == ["float32"]
+    # All of these are read by products, but for the last, of which the mean is taken.
+    inner = {shapes: found[-1] for shapes, found in types.items() if " 3x3x" in shapes}
+    assert [shapes for shapes, result in inner.items() if result != "uint16"] == [
+        "1x1x1x512 1x1x1x512 3x3x512x512 1x1x1x512 -> 1x1x1x512"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("moved", "said"),
+    [(0, ""), (1, ""), (2, "of the largest")],
+)
+def test_results_in_bfloat16_may_fall_to_the_next_number(moved: int, said: str) -> None:
+    expected = rounded_array(np.array([1.0, -3.0, 0.5, 1e-3, 0.0], np.float32))
+    actual = expected + np.array([0, moved, 0, 0, 0], np.uint16)
+    found = difference(expected, actual)
+    assert (said in found) if said else not found
+
+
+def test_what_cancels_out_may_differ_by_more_steps_but_not_by_more() -> None:
+    expected = rounded_array(np.array([100.0, 1e-6], np.float32))
+    for value, is_near in ((3e-6, True), (-1e-6, True), (1.0, False)):
+        actual = rounded_array(np.array([100.0, value], np.float32))
+        assert (difference(expected, actual) == "") == is_near

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from tunefleet.compiler.toolchain.bfloat16 import BFLOAT16, floats_of, stored
 from tunefleet.core.device import DeviceDescription
 from tunefleet.core.settings import MeasureSettings
 from tunefleet.core.target import Target
@@ -216,7 +217,11 @@ class MeasuringDevice(ABC):
 
 
 def difference(expected: Array, actual: Array) -> str:
-    """What two outputs differ by, or ""."""
+    """What two outputs differ by, or "". Of bfloat16 they are bits: sums in another order may fall
+    to the next number."""
+    if expected.dtype == stored(BFLOAT16):
+        near = np.abs(_ordered(expected) - _ordered(actual)) <= 1
+        expected, actual = floats_of(expected), floats_of(np.where(near, expected, actual))
     if expected.dtype.kind != "f":
         return "" if np.array_equal(expected, actual) else "integer outputs differ"
     finite = np.isfinite(expected)
@@ -226,6 +231,13 @@ def difference(expected: Array, actual: Array) -> str:
     scale = float(np.abs(expected).max(initial=0.0)) or 1.0
     worst = float(np.abs(expected - actual).max(initial=0.0)) / scale
     return "" if worst <= _TOLERANCE else f"outputs differ by {worst:.1e} of the largest output"
+
+
+def _ordered(bits: Array) -> Array:
+    """Numbers of bfloat16 as integers in their order; 0 and -0 are one."""
+    sign, rest = bits >> 15, (bits & 0x7FFF).astype(np.int32)
+    ordered: Array = np.where(sign, -rest, rest)
+    return ordered
 
 
 def _given_up() -> Failure:

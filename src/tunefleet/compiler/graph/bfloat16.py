@@ -1,9 +1,9 @@
 """Products of float32 as products of bfloat16 with sums in float32, once layouts are chosen.
 
-The data of a product are rounded by a program of its own, its weights here. Taken into what
-computed them, sums in another order would give other bits, and no program could be checked. What
-has no constant weights (the scores of attention, say), what is grouped, and all that is no product
-stays in float32.
+What a product reads is kept in bfloat16 from where it is computed: whatever else reads it reads the
+rounded numbers, so that nobody writes float32, and rounding is the last step of the program
+before. Inputs of a network and its outputs stay float32. So does what has no constant weights (the
+scores of attention, say), what is grouped, and all that is no product.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from tunefleet.compiler.graph.padded_products import (
     padded_weight,
 )
 from tunefleet.compiler.toolchain import load_tvm
-from tunefleet.compiler.toolchain.bfloat16 import rounded, rounded_array
+from tunefleet.compiler.toolchain.bfloat16 import BFLOAT16, rounded, rounded_array, widened
 
 tvm = load_tvm()
 relax = tvm.relax
 te = tvm.te
 
-#: TVM's numbers for programs that take elementwise ones after them, and that are fused with none.
-_FUSABLE, _OPAQUE = 4, 8
+#: TVM's numbers for programs that take elementwise ones after them.
+_FUSABLE = 4
 _CONVOLUTION = tvm.ir.Op.get("relax.nn.conv2d")
 _MATMUL = tvm.ir.Op.get("relax.matmul")
 
@@ -42,39 +42,68 @@ def in_bfloat16(mod: Any) -> Any:
     return relax.transform.DeadCodeElimination()(made)
 
 
+def _is_made(call: Any) -> bool:
+    """Whether a call is a product that is computed in bfloat16."""
+    if call.op not in (_CONVOLUTION, _MATMUL) or str(call.ty.dtype) != "float32":
+        return False
+    data, weight = call.args
+    values = value_of(weight)
+    if values is None or values.shape[-1] < LEAST_COLUMNS or values.shape[-2] < 2:
+        return False
+    if call.op == _MATMUL:
+        return values.ndim == 2 and len(data.ty.shape.values) >= 2
+    layouts = (str(call.attrs.data_layout), str(call.attrs.kernel_layout))
+    return layouts == ("NHWC", "HWIO") and int(call.attrs.groups) == 1
+
+
+def _kept(function: Any) -> set[Any]:
+    """Variables that are kept in bfloat16: products read them, and they are no outputs."""
+    bound = {each.var: each.value for block in function.body.blocks for each in block.bindings}
+    calls = [value for value in bound.values() if isinstance(value, relax.Call)]
+    read = {call.args[0] for call in calls if _is_made(call)}
+    outputs, waiting = set(), [function.body.body]
+    while waiting:
+        each = waiting.pop()
+        value = bound.get(each, each)
+        if isinstance(value, relax.Tuple):
+            waiting += value.fields
+        elif isinstance(value, relax.Var) and value is not each:
+            waiting.append(value)
+        outputs.add(each)
+    return {each for each in read if each in bound and each not in outputs}
+
+
 @relax.expr_functor.mutator
 class _Rounded(relax.PyExprMutator):  # type: ignore[misc, name-defined]
     def __init__(self, mod: Any) -> None:
         super().__init__(mod)
-        #: Rounded once for all products that read it, by variable.
+        self._kept = _kept(mod["main"])
+        #: Rounded once for all that reads it, by variable.
         self._bits: dict[Any, Any] = {}
+
+    def visit_var_binding_(self, binding: Any) -> None:
+        super().visit_var_binding_(binding)
+        if binding.var not in self._kept:
+            return
+        bits = self._rounded(self.get_var_remap(binding.var) or binding.var)
+        widened = self.builder_.emit_te(_floats_of, bits, primfunc_name_hint="cast")
+        self._bits[widened] = bits
+        self.set_var_remap(binding.var, widened)
 
     def visit_call_(self, call: Any) -> Any:
         call = self.visit_expr_post_order(call)
-        if call.op not in (_CONVOLUTION, _MATMUL) or str(call.ty.dtype) != "float32":
+        values = value_of(call.args[1]) if _is_made(call) else None
+        if values is None:
             return call
-        data, weight = call.args
-        values = value_of(weight)
-        if values is None or values.shape[-1] < LEAST_COLUMNS or values.shape[-2] < 2:
-            return call
-        if call.op == _MATMUL:
-            return self._matmul(call, data, values)
-        attrs = call.attrs
-        layouts = (str(attrs.data_layout), str(attrs.kernel_layout))
-        if layouts != ("NHWC", "HWIO") or int(attrs.groups) != 1:
-            return call
-        top, left, bottom, right = ints(attrs.padding)
+        data, attrs = call.args[0], call.attrs
         made = padded_weight(rounded_array(values), OF_BFLOAT16)
+        if call.op == _MATMUL:
+            return self._defined(matmul, "matmul", data, made, (values.shape[1],))
+        top, left, bottom, right = ints(attrs.padding)
         more = made.shape[-2] - values.shape[-2]
         widths = [0, 0, top, bottom, left, right, 0, more]
         others = (widths, 0, values.shape[-1], attrs)
         return self._defined(convolution, "conv2d", data, made, others)
-
-    def _matmul(self, call: Any, data: Any, values: Any) -> Any:
-        if values.ndim != 2 or len(data.ty.shape.values) < 2:
-            return call
-        made = padded_weight(rounded_array(values), OF_BFLOAT16)
-        return self._defined(matmul, "matmul", data, made, (values.shape[1],))
 
     def _defined(self, define: Any, name: str, data: Any, values: Any, others: Any) -> Any:
         weight = self.builder_.normalize(constant(values))
@@ -89,11 +118,15 @@ class _Rounded(relax.PyExprMutator):  # type: ignore[misc, name-defined]
 
     def _rounded(self, data: Any) -> Any:
         if data not in self._bits:
-            self._bits[data] = self.builder_.emit_te(
-                _bits_of, data, primfunc_name_hint="cast", primfunc_attrs={"op_pattern": _OPAQUE}
-            )
+            self._bits[data] = self.builder_.emit_te(_bits_of, data, primfunc_name_hint="cast")
         return self._bits[data]
 
 
 def _bits_of(x: Any) -> Any:
     return te.compute(x.shape, lambda *place: rounded(x(*place)), name="to_bfloat16")
+
+
+def _floats_of(x: Any) -> Any:
+    return te.compute(
+        x.shape, lambda *place: widened(x(*place), BFLOAT16, "float32"), name="of_bfloat16"
+    )

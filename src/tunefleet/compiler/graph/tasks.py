@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import tvm_ffi
@@ -81,7 +82,7 @@ def _task(name: str, function: Any, target: Target) -> Task:
     return Task(
         task_id=task_id_of(function, target),
         name=_readable(name),
-        operator=_readable(name).split("+")[0],
+        operator=_operator(_readable(name).split("+")),
         shapes=f"{' '.join(shapes[:-1])} -> {shapes[-1]}",
         flops=float(tvm.s_tir.analysis.estimate_tir_flops(normalized(direct(function)))),
         program=str(tvm.ir.save_json(module)),
@@ -110,6 +111,14 @@ _COMPOUND = (
     "log_softmax",
     "strided_slice",
 )
+
+
+#: What a fused program is called after, whatever stands before it.
+_MAIN = frozenset({"conv2d", "conv3d", "deconv2d", "matmul"})
+
+
+def _operator(parts: Sequence[str]) -> str:
+    return next((part for part in parts if part in _MAIN), parts[0])
 
 
 def _readable(name: str) -> str:

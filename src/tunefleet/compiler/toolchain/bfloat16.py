@@ -45,3 +45,8 @@ def rounded_array(values: NDArray[np.float32]) -> NDArray[np.uint16]:
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
     nearest = (bits + (_HALF + ((bits >> 16) & 1)).astype(np.uint32)) >> 16
     return np.where(np.isnan(values), _NAN, nearest).astype(np.uint16)
+
+
+def floats_of(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
+    """The numbers that an array keeps as bits."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)

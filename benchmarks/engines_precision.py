@@ -1,18 +1,21 @@
-"""Networks in int8 beside the engines that people run them in, each with its own quantised file.
+"""Networks in int8 or bf16 beside the engines that people run them in.
 
-Networks of other packages with seeded random weights (`engines_networks.py`) are quantised with the
-same seeded inputs: for ONNX Runtime by its own tool (static, and for networks of attention dynamic
-too, as its guide advises), for OpenVINO by NNCF, and by `tunefleet tune --precision int8
---calibrate`. Then all are measured in one session: each in a process of its own, in turn, with the
-same number of threads. ONNX Runtime in float32 stands beside, for what int8 is worth here.
+Networks of other packages with seeded random weights (`engines_networks.py`). In int8 each engine
+has its own quantised file, made with the same seeded inputs: for ONNX Runtime by its own tool
+(static, and for networks of attention dynamic too, as its guide advises), for OpenVINO by NNCF, by
+`tunefleet tune --precision int8 --calibrate`. In bf16 engines round as they go: OpenVINO by its
+hint, PyTorch by autocast, eager and compiled. Then all are measured in one session: each in a
+process of its own, in turn, with the same number of threads. ONNX Runtime in float32 stands beside,
+for what the precision is worth here.
 
 What was lost is told on other seeded inputs than those of the calibration: the error of the first
 output relative to its size, and the share of its rows whose largest number is where it is in
 float32.
 
     pip install -e ".[test,engines]"
-    python benchmarks/engines_int8.py --folder engines-int8 --json engines_int8.json
-    python benchmarks/engines_int8.py --folder engines-int8 --network resnet50 --measure
+    python benchmarks/engines_precision.py --precision int8 --folder engines-int8 --json int8.json
+    python benchmarks/engines_precision.py --precision bf16 --folder engines-bf16 --json bf16.json
+    python benchmarks/engines_precision.py --folder engines-int8 --network resnet50 --measure
 """
 
 from __future__ import annotations
@@ -39,12 +42,15 @@ _ATTENTION = frozenset({"bert_base"})
 _CALIBRATED, _ASKED = 16, 32
 _SAMPLES, _QUESTIONS, _ANSWERS = "calibration.npz", "questions.npz", "answers.npz"
 
+INT8, BF16 = "int8", "bf16"
 #: Outputs of one inference, by inputs; and one inference of inputs in place.
 Engine = tuple[Callable[[list["np.ndarray"]], Sequence["np.ndarray"]], Callable[[], Any]]
+#: Of the network's name, the engine's file, the folder, threads and inputs.
+Make = Callable[[str, str, Path, int, list["np.ndarray"]], Engine]
 
 
-def make_files(name: str, folder: Path) -> dict[str, Any]:
-    """The network in float32, inputs, what PyTorch makes of them, and each engine's own file."""
+def make_files(name: str, folder: Path, precision: str) -> dict[str, Any]:
+    """The network in float32, inputs, what PyTorch makes of them; in int8 each engine's file."""
     import numpy as np
     import torch
 
@@ -60,6 +66,9 @@ def make_files(name: str, folder: Path) -> dict[str, Any]:
     np.savez(folder / "inputs.npz", *(t.numpy() for t in questions[0]))
     np.savez(folder / _QUESTIONS, *(t.numpy() for each in questions for t in each))
     np.savez(folder / _ANSWERS, *answers)
+    parameters = {"parameters": sum(p.numel() for p in example.module.parameters())}
+    if precision != INT8:
+        return parameters
     names = _inputs_of(folder / "network.onnx")
     # The first axis of calibration data counts samples.
     stacked = [np.concatenate([each[i].numpy() for each in samples]) for i in range(len(names))]
@@ -67,7 +76,7 @@ def make_files(name: str, folder: Path) -> dict[str, Any]:
     feeds = [{n: t.numpy() for n, t in zip(names, each, strict=True)} for each in samples]
     _quantise_onnxruntime(folder, feeds, name in _ATTENTION)
     _quantise_openvino(folder, feeds, name in _ATTENTION)
-    return {"parameters": sum(p.numel() for p in example.module.parameters())}
+    return parameters
 
 
 def _drawn(inputs: tuple[Any, ...], seed: int) -> list[Any]:
@@ -131,7 +140,9 @@ def _quantise_openvino(folder: Path, feeds: list[Any], attention: bool) -> None:
     openvino.save_model(quantised, folder / "openvino.xml", compress_to_fp16=False)
 
 
-def _tunefleet(file: str, folder: Path, threads: int, inputs: list[np.ndarray]) -> Engine:
+def _tunefleet(
+    name: str, file: str, folder: Path, threads: int, inputs: list[np.ndarray]
+) -> Engine:
     from tunefleet.artifacts.network import LoadedNetwork
     from tunefleet.artifacts.runtime import set_threads
 
@@ -141,7 +152,9 @@ def _tunefleet(file: str, folder: Path, threads: int, inputs: list[np.ndarray]) 
     return network.run, network.bound(inputs)
 
 
-def _onnxruntime(file: str, folder: Path, threads: int, inputs: list[np.ndarray]) -> Engine:
+def _onnxruntime(
+    name: str, file: str, folder: Path, threads: int, inputs: list[np.ndarray]
+) -> Engine:
     from tunefleet.compiler.frontends.onnx_ import OnnxReference
     from tunefleet.core.network import TensorSpec
 
@@ -150,10 +163,12 @@ def _onnxruntime(file: str, folder: Path, threads: int, inputs: list[np.ndarray]
     return lambda given: session(given, threads), session.bound(inputs, threads)
 
 
-def _openvino(file: str, folder: Path, threads: int, inputs: list[np.ndarray]) -> Engine:
+def _openvino(name: str, file: str, folder: Path, threads: int, inputs: list[np.ndarray]) -> Engine:
     import openvino
 
     settings = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads}
+    if file.endswith(".onnx"):
+        settings["INFERENCE_PRECISION_HINT"] = "bf16"
     core = openvino.Core()
     compiled = core.compile_model(core.read_model(folder / file), "CPU", settings)
     asked, request = compiled.create_infer_request(), compiled.create_infer_request()
@@ -166,24 +181,53 @@ def _openvino(file: str, folder: Path, threads: int, inputs: list[np.ndarray]) -
     return outputs, lambda: request.infer(share_outputs=True)
 
 
+def _autocast(compiled: bool) -> Make:
+    def make(name: str, file: str, folder: Path, threads: int, inputs: list[np.ndarray]) -> Engine:
+        import torch
+
+        from engines_networks import build
+
+        torch.set_num_threads(threads)
+        module = build(name).module
+        module = torch.compile(module) if compiled else module
+
+        def run(given: list[np.ndarray]) -> Any:
+            tensors = [torch.from_numpy(each) for each in given]
+            with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+                return module(*tensors)
+
+        return lambda given: [found.float().numpy() for found in run(given)], partial(run, inputs)
+
+    return make
+
+
 _FLOAT = "onnxruntime float32"
-#: Each engine and its file.
-_ENGINES: dict[str, tuple[Callable[[str, Path, int, list[Any]], Engine], str]] = {
-    TUNEFLEET: (_tunefleet, "network.onnx"),
-    "onnxruntime": (_onnxruntime, "ort-static.onnx"),
-    "onnxruntime dynamic": (_onnxruntime, "ort-dynamic.onnx"),
-    "openvino": (_openvino, "openvino.xml"),
-    _FLOAT: (_onnxruntime, "network.onnx"),
+#: Each engine and its file, by precision.
+_ENGINES: dict[str, dict[str, tuple[Make, str]]] = {
+    INT8: {
+        TUNEFLEET: (_tunefleet, "network.onnx"),
+        "onnxruntime": (_onnxruntime, "ort-static.onnx"),
+        "onnxruntime dynamic": (_onnxruntime, "ort-dynamic.onnx"),
+        "openvino": (_openvino, "openvino.xml"),
+        _FLOAT: (_onnxruntime, "network.onnx"),
+    },
+    BF16: {
+        TUNEFLEET: (_tunefleet, "network.onnx"),
+        "openvino": (_openvino, "network.onnx"),
+        "eager": (_autocast(False), "network.onnx"),
+        "compile": (_autocast(True), "network.onnx"),
+        _FLOAT: (_onnxruntime, "network.onnx"),
+    },
 }
 
 
-def engine_process(engine: str, folder: Path, threads: int) -> None:
+def engine_process(precision: str, engine: str, name: str, folder: Path, threads: int) -> None:
     """One engine: answers the questions, then measures when it is told to."""
     import numpy as np
 
     inputs = arrays_of(folder / "inputs.npz")
-    make, file = _ENGINES[engine]
-    outputs, run = make(file, folder, threads, inputs)
+    make, file = _ENGINES[precision][engine]
+    outputs, run = make(name, file, folder, threads, inputs)
     asked = arrays_of(folder / _QUESTIONS)
     lists = [asked[i : i + len(inputs)] for i in range(0, len(asked), len(inputs))]
     expected = np.stack(arrays_of(folder / _ANSWERS))
@@ -193,18 +237,19 @@ def engine_process(engine: str, folder: Path, threads: int) -> None:
     serve(run, {"error": float(error), "agreement": float(same)})
 
 
-def _in_process(name: str, folder: Path) -> dict[str, Any]:
+def _in_process(name: str, folder: Path, precision: str) -> dict[str, Any]:
     """Exporters and quantisers leave gigabytes behind in the process that calls them."""
-    command = [sys.executable, __file__, "--files", name, str(folder)]
+    command = [sys.executable, __file__, "--files", name, str(folder), precision]
     said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     found: dict[str, Any] = json.loads(said.splitlines()[-1])
     return found
 
 
-def measure(folder: Path, threads: int, rounds: int) -> dict[str, Any]:
+def measure(precision: str, name: str, folder: Path, threads: int, rounds: int) -> dict[str, Any]:
+    told = [name, str(folder), str(threads)]
     commands = {
-        engine: [sys.executable, __file__, "--engine", engine, str(folder), str(threads)]
-        for engine, (_, file) in _ENGINES.items()
+        engine: [sys.executable, __file__, "--engine", precision, engine, *told]
+        for engine, (_, file) in _ENGINES[precision].items()
         if (folder / file).exists()
     }
     turns = in_turn(commands, rounds)
@@ -249,12 +294,12 @@ def checks_of(figures: dict[str, Any]) -> list[common.Check]:
 
 def main(options: argparse.Namespace) -> int:
     if options.files:
-        name, folder = options.files
-        print("\n" + json.dumps(make_files(name, Path(folder))))
+        name, folder, precision = options.files
+        print("\n" + json.dumps(make_files(name, Path(folder), precision)))
         return 0
     if options.engine:
-        engine, folder, threads = options.engine
-        engine_process(engine, Path(folder), int(threads))
+        precision, engine, name, folder, threads = options.engine
+        engine_process(precision, engine, name, Path(folder), int(threads))
         return 0
     from tunefleet.core.statistics import median
 
@@ -264,14 +309,15 @@ def main(options: argparse.Namespace) -> int:
     for name in names:
         folder = (options.folder / name).resolve()
         folder.mkdir(parents=True, exist_ok=True)
-        files = step(folder / "files.json", False, partial(_in_process, name, folder))
+        making = partial(_in_process, name, folder, options.precision)
+        files = step(folder / "files.json", False, making)
         minutes = 0.5 if options.quick else options.minutes
-        int8 = ["--precision", "int8", "--calibrate", str(folder / _SAMPLES)]
-        file = folder / "network.onnx"
-        tuning = partial(tune, file, minutes, options.threads, int8)
+        asked = ["--precision", options.precision]
+        asked += ["--calibrate", str(folder / _SAMPLES)] if options.precision == INT8 else []
+        tuning = partial(tune, folder / "network.onnx", minutes, options.threads, asked)
         tuned = step(folder / "tuned.json", False, tuning)
         rounds = 3 if options.quick else options.rounds
-        measuring = partial(measure, folder, tuned["threads"], rounds)
+        measuring = partial(measure, options.precision, name, folder, tuned["threads"], rounds)
         measured = step(folder / "measured.json", options.measure, measuring)
         rows = rows_of(name, measured)
         figures[name] = {
@@ -286,17 +332,20 @@ def main(options: argparse.Namespace) -> int:
         for engine, reason in measured["failed"].items():
             print(f"{engine}: {reason}")
         print(f"tuned {tuned['wall_s'] / 60:.1f} min, {tuned['trials']} trials\n", flush=True)
-    return common.finish("engines_int8", started, figures, checks_of(figures), options.json)
+    return common.finish(
+        f"engines_{options.precision}", started, figures, checks_of(figures), options.json
+    )
 
 
 if __name__ == "__main__":
-    made = common.parser("Networks in int8 beside the engines that people run them in.")
+    made = common.parser("Networks in int8 or bf16 beside the engines that people run them in.")
+    made.add_argument("--precision", choices=list(_ENGINES), default=INT8)
     made.add_argument("--folder", type=Path, default=Path("engines-int8"), help="files, homes")
     made.add_argument("--network", action="append", help="by default all")
     made.add_argument("--minutes", type=float, default=12.0, help="budget of each search")
     made.add_argument("--threads", type=int, help="by default one for each physical core")
     made.add_argument("--rounds", type=int, default=12)
     made.add_argument("--measure", action="store_true", help="measure again what was measured")
-    made.add_argument("--files", nargs=2, help=argparse.SUPPRESS)
-    made.add_argument("--engine", nargs=3, help=argparse.SUPPRESS)
+    made.add_argument("--files", nargs=3, help=argparse.SUPPRESS)
+    made.add_argument("--engine", nargs=5, help=argparse.SUPPRESS)
     common.run(main, made)
