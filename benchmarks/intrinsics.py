@@ -8,8 +8,8 @@ What this processor cannot execute is run on an emulated board where `--board` n
 Fast, one thread: int8 and bfloat16 products of 512^3 and of BERT-base's shapes. The best of random
 tensorised programs and of random plain ones (the same number of each, chosen before), ONNX
 Runtime's MatMulInteger, PyTorch's quantised linear layer (its own engine for x86) and bfloat16
-product (oneDNN), in turn within one run; beside the peak of a loop of the instruction in C, with 16
-sums in registers.
+product (oneDNN), in turn within one run; beside the peak of a loop of the instruction in C, with
+sums in registers. A processor with AMX has rows for its tiles and for its vectors.
 
     .venv/bin/python benchmarks/intrinsics.py --json intrinsics.json [--board build/arm-board]
 """
@@ -26,6 +26,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -55,46 +56,101 @@ void loop(long n, int *out) {{
   *out = _mm512_reduce_add_epi32({total});
 }}
 """
-#: The instruction as an expression of a sum `s`, flags of the compiler, operations.
+#: Four tiles of sums, two of data, two of weights, all full.
+_TILE_PEAK = """
+#include <immintrin.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+void loop(long n, int *out) {{
+  __attribute__((aligned(64))) unsigned char shapes[64] = {{1}}, zeros[1024] = {{0}};
+  for (int i = 0; i < 8; i++) {{ shapes[16 + 2 * i] = 64; shapes[48 + i] = 16; }}
+  syscall(SYS_arch_prctl, 0x1023, 18);
+  _tile_loadconfig(shapes);
+  _tile_loadd(4, zeros, 64); _tile_loadd(5, zeros, 64);
+  _tile_loadd(6, zeros, 64); _tile_loadd(7, zeros, 64);
+  _tile_zero(0); _tile_zero(1); _tile_zero(2); _tile_zero(3);
+  for (long k = 0; k < n; k++) {{
+    {body}
+  }}
+  _tile_release();
+  *out = 0;
+}}
+"""
+_TILE_PAIRS = ((0, 4, 6), (1, 4, 7), (2, 5, 6), (3, 5, 7))
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop of an instruction: an expression of a sum `s`, or what is called of tiles; flags of
+    the compiler; operations of one."""
+
+    instruction: str
+    flags: tuple[str, ...]
+    operations: int
+    tiles: bool = False
+
+    def source(self) -> str:
+        if self.tiles:
+            return _TILE_PEAK.format(
+                body=" ".join(f"{self.instruction}({c}, {a}, {b});" for c, a, b in _TILE_PAIRS)
+            )
+        names = [f"s{i}" for i in range(_SUMS)]
+        total = names[0]
+        for name in names[1:]:
+            total = f"_mm512_add_epi32({total}, {name})"
+        return _PEAK.format(
+            sums=", ".join(f"{s} = _mm512_set1_epi32({i})" for i, s in enumerate(names)),
+            body=" ".join(f"{s} = {self.instruction.format(s=s)};" for s in names),
+            total=total,
+        )
+
+    @property
+    def at_once(self) -> int:
+        return len(_TILE_PAIRS) if self.tiles else _SUMS
+
+
+_WIDE = ("-mavx512f", "-mavx512bw")
+_TILES = ("-mamx-tile", "-mamx-int8", "-mamx-bf16")
+#: By the beginning of the names of intrinsics.
 _LOOPS = {
-    "int8": ("_mm512_dpbusd_epi32({s}, a, b)", "-mavx512vnni", 2 * 64),
-    "bfloat16": (
+    "amx.uint8": Loop("_tile_dpbusd", _TILES, 2 * 16 * 16 * 64, tiles=True),
+    "amx.bfloat16": Loop("_tile_dpbf16ps", _TILES, 2 * 16 * 16 * 32, tiles=True),
+    "vnni": Loop("_mm512_dpbusd_epi32({s}, a, b)", (*_WIDE, "-mavx512vnni"), 2 * 64),
+    "bf16": Loop(
         "(__m512i) _mm512_dpbf16_ps((__m512) {s}, (__m512bh) a, (__m512bh) b)",
-        "-mavx512bf16",
+        (*_WIDE, "-mavx512bf16"),
         2 * 32,
     ),
 }
+#: Types of data by precision.
+_DATA = {"int8": "uint8", "bfloat16": "bfloat16"}
 
 
 def program_of(shape: Sequence[int], intrinsic: Any) -> tuple[str, tuple[int, int]]:
     """A product with constant weights as a task, and the shape of its weights with padding."""
-    from tunefleet.compiler.graph.padded_products import matmul, padded_weight
+    from tunefleet.compiler.graph.padded_products import (
+        OF_BFLOAT16,
+        OF_BYTES,
+        matmul,
+        padded_weight,
+    )
     from tunefleet.compiler.toolchain import load_tvm
-    from tunefleet.compiler.toolchain.bfloat16 import stored, widened
+    from tunefleet.compiler.toolchain.bfloat16 import stored
 
     tvm = load_tvm()
     te = tvm.te
     rows, columns, depth = shape
-    sums = intrinsic.accumulator
-    padded: tuple[int, int] = (depth, columns)
-    if sums == "int32":
-        high, wide = padded_weight(np.zeros((depth, columns), "int8")).shape
-        padded = (int(high), int(wide))
+    terms = OF_BYTES if intrinsic.accumulator == "int32" else OF_BFLOAT16
+    weight = stored(intrinsic.weight)
+    high, wide = padded_weight(np.zeros((depth, columns), weight), terms).shape
     a = te.placeholder((rows, depth), stored(intrinsic.data), "A")
-    b = te.placeholder(padded, stored(intrinsic.weight), "B")
-    if sums == "int32":
-        result = matmul(a, b, columns)
-    else:
-        k = te.reduce_axis((0, depth), "k")
-
-        def cell(i: Any, j: Any) -> Any:
-            left = widened(a[i, k], intrinsic.data, sums)
-            return te.sum(left * widened(b[k, j], intrinsic.weight, sums), axis=k)
-
-        result = te.compute((rows, columns), cell, name="matmul")
-    function = te.create_prim_func([a, b, result]).with_attr("tirx.noalias", True)
-    function = function.with_attr("layout_free_buffers", [1]).with_attr("global_symbol", "main")
-    return str(tvm.ir.save_json(tvm.IRModule({"main": function}))), padded
+    b = te.placeholder((int(high), int(wide)), weight, "B")
+    function = te.create_prim_func([a, b, matmul(a, b, columns, terms)])
+    function = function.with_attr("tirx.noalias", True).with_attr("global_symbol", "main")
+    function = function.with_attr("layout_free_buffers", [1])
+    program = str(tvm.ir.save_json(tvm.IRModule({"main": function})))
+    return program, (int(high), int(wide))
 
 
 def numbers(shape: tuple[int, int], dtype: str, rng: np.random.Generator) -> Any:
@@ -111,15 +167,17 @@ def value(array: Any, dtype: str) -> Any:
     return array.astype("int64")
 
 
-def traces_of(program: str, target: Any, count: int, *, tensorised: bool) -> list[str]:
-    """Random programs of the search's space, of one of its families."""
+def traces_of(program: str, target: Any, count: int, intrinsic: str) -> list[str]:
+    """Random programs of the search's space by an intrinsic, or by none (""). Names of register
+    tiles begin with their intrinsic's."""
     from tunefleet.compiler.space.opening import task_space
-    from tunefleet.compiler.space.tensorised import CpuTensorised
+    from tunefleet.core.forms import intrinsic_of
 
-    family = CpuTensorised()
     space = task_space(program, target).decisions
-    drawn = space.traces(space.sample(8 * count, np.random.default_rng(0)))
-    return [trace for trace in drawn if family.made(trace) == tensorised][:count]
+    drawn = space.traces(space.sample(16 * count, np.random.default_rng(0)))
+    named = ((trace, intrinsic_of(trace)) for trace in drawn)
+    begins = f"{intrinsic}." if intrinsic else "."
+    return [trace for trace, name in named if f"{name}.".startswith(begins)][:count]
 
 
 def checked(
@@ -136,11 +194,7 @@ def checked(
     emulated = board is not None and board.describe().machine == intrinsic.machine
     target = least_target(intrinsic)
     program, padded = program_of(shape, intrinsic)
-    traces = [
-        trace
-        for trace in traces_of(program, target, count, tensorised=True)
-        if f'"{intrinsic.trace_name}"' in trace
-    ]
+    traces = traces_of(program, target, count, intrinsic.name)
     build = build_checked if runs or emulated else build_candidate
     built = [build(program, target, "x", trace, folder) for trace in traces]
     built = [each for each in built if hasattr(each, "path")]
@@ -181,23 +235,14 @@ def _alike(built: Sequence[Any], board: Any, program: str, target: Any, folder: 
     return sum(not board.verify(plain, each, 1).difference for each in built)
 
 
-def peak(kind: str, folder: str, seconds: float) -> float | None:
+def peak(name: str, folder: str, seconds: float) -> float | None:
     """10^9 operations in a second of a loop of the instruction; None where there is no compiler."""
-    expression, flags, operations = _LOOPS[kind]
-    source, library = Path(folder, f"{kind}.c"), Path(folder, f"{kind}.so")
-    names = [f"s{i}" for i in range(_SUMS)]
-    total = names[0]
-    for name in names[1:]:
-        total = f"_mm512_add_epi32({total}, {name})"
-    parts = {
-        "sums": ", ".join(f"{s} = _mm512_set1_epi32({i})" for i, s in enumerate(names)),
-        "body": " ".join(f"{s} = {expression.format(s=s)};" for s in names),
-        "total": total,
-    }
-    source.write_text(_PEAK.format(**parts))
-    command = ["cc", "-O2", "-mavx512f", "-mavx512bw", flags, "-shared", "-fPIC", "-o"]
+    found = _LOOPS[name]
+    source, library = Path(folder, f"{name}.c"), Path(folder, f"{name}.so")
+    source.write_text(found.source())
+    command = ["cc", "-O2", *found.flags, "-shared", "-fPIC", "-o", str(library), str(source)]
     try:
-        subprocess.run([*command, str(library), str(source)], check=True, capture_output=True)
+        subprocess.run(command, check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):
         return None
     loop = ctypes.CDLL(str(library)).loop
@@ -207,7 +252,8 @@ def peak(kind: str, folder: str, seconds: float) -> float | None:
     while time.perf_counter() < until:
         began = time.perf_counter()
         loop(count, ctypes.byref(out))
-        best = max(best, _SUMS * count * operations / (time.perf_counter() - began) / 1e9)
+        done = found.at_once * count * found.operations
+        best = max(best, done / (time.perf_counter() - began) / 1e9)
     return best
 
 
@@ -281,31 +327,33 @@ def _integer_session(rows: tuple[int, ...], weight: Any) -> Any:
     )
 
 
-def fast(kind: str, name: str, quick: bool, folder: str) -> dict[str, Any]:
-    """10^9 operations in a second of each way, in turn: the median of rounds."""
+def fast(kind: str, name: str, quick: bool, folder: str) -> list[dict[str, Any]]:
+    """10^9 operations in a second of each way, in turn: the median of rounds. A row for each kind
+    of intrinsic that this processor has."""
     from tunefleet.compiler.space.intrinsics import intrinsics_of
     from tunefleet.compiler.toolchain.host import native_target
 
     target, shape = native_target(1), PRODUCTS[name]
-    data = "uint8" if kind == "int8" else kind
-    intrinsic = next((i for i in intrinsics_of(target) if i.data == data), None)
-    if intrinsic is None:
-        return {"kind": kind, "product": name, "intrinsic": "none here"}
-    program, _ = program_of(shape, intrinsic)
+    known = [i for i in intrinsics_of(target) if i.data == _DATA[kind]]
+    firsts = {type(i): i for i in reversed(known)}
+    if not firsts:
+        return [{"kind": kind, "product": name, "intrinsic": "none here"}]
+    program, _ = program_of(shape, known[0])
     count = 8 if quick else 64
     ways = {
-        each: best_of(
-            program, target, traces_of(program, target, count, tensorised=tensorised), folder
-        )
-        for each, tensorised in (("tensorised", True), ("plain", False))
+        each: best_of(program, target, traces_of(program, target, count, each), folder)
+        for each in ("", *(i.name for i in firsts.values()))
     } | others(kind, shape)
     rounds: dict[str, list[float]] = {each: [] for each in ways}
     for _ in range(3 if quick else 15):
         for each, run in ways.items():
             run()
             rounds[each].append(2 * math.prod(shape) / seconds_of(run, 10) / 1e9)
-    row: dict[str, Any] = {"kind": kind, "product": name, "intrinsic": intrinsic.name}
-    return row | {each: statistics.median(values) for each, values in rounds.items()}
+    found = {each: statistics.median(values) for each, values in rounds.items()}
+    names = [i.name for i in firsts.values()]
+    row = {"kind": kind, "product": name, "plain": found[""]}
+    row |= {each: value for each, value in found.items() if each not in (*names, "")}
+    return [row | {"intrinsic": each, "tensorised": found[each]} for each in names]
 
 
 def main(options: argparse.Namespace) -> int:
@@ -325,13 +373,14 @@ def main(options: argparse.Namespace) -> int:
         print()
         products = list(PRODUCTS)[:1] if options.quick else list(PRODUCTS)
         speeds = []
-        for kind in () if options.name else _LOOPS:
+        for kind in () if options.name else _DATA:
             for name in products:
-                row = fast(kind, name, options.quick, folder)
-                if "tensorised" in row:
-                    row["peak"] = peak(kind, folder, 0.2 if options.quick else 2.0)
-                    row["share"] = row["tensorised"] / row["peak"] if row["peak"] else None
-                speeds.append(row)
+                for row in fast(kind, name, options.quick, folder):
+                    loop = next((n for n in _LOOPS if row["intrinsic"].startswith(n)), None)
+                    if loop is not None:
+                        row["peak"] = peak(loop, folder, 0.2 if options.quick else 2.0)
+                        row["share"] = row["tensorised"] / row["peak"] if row["peak"] else None
+                    speeds.append(row)
         columns = ["kind", "product", "intrinsic", "tensorised", "plain", "ONNX Runtime", "PyTorch"]
         if speeds:
             common.table(speeds, [*columns, "peak", "share"])
