@@ -16,7 +16,7 @@ tvm = load_tvm()
 UNROLLED_CALLS = 128
 #: Iterations of a block besides the product below which threads cost more than they bring.
 _LEAST_PARALLEL = 1 << 15
-_LONGEST_VECTOR = 64
+_LEAST_VECTOR, _LONGEST_VECTOR = 8, 64
 
 _PACKED = "meta_schedule.layout_rewrite_preproc"
 _IMPORTED = "pragma_import_llvm"
@@ -165,7 +165,11 @@ def _on_its_own(schedule: Any, block: Any) -> None:
     longest = _vector_extent(extents[-1])
     *outer, last = loops
     rest, vector = schedule.split(last, [None, longest])
-    schedule.vectorize(vector)
+    if longest < _LEAST_VECTOR:
+        # Of the channels of a picture each is a number or a border: written out, that is known.
+        schedule.unroll(vector)
+    else:
+        schedule.vectorize(vector)
     if math.prod(extents) >= _LEAST_PARALLEL:
         schedule.parallel(schedule.fuse(*outer, rest))
 
