@@ -3,6 +3,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tunefleet.hardware import processor
 from tunefleet.hardware.processor import (
     cpu_info,
     device_identity,
@@ -65,3 +66,18 @@ def test_a_pinned_process_runs_on_the_same_device(request: pytest.FixtureRequest
     request.getfixturevalue("_pinned")
     assert len(cpu_info().cores) == 1
     assert device_identity() == whole
+
+
+@pytest.mark.parametrize("gives", [True, False])
+def test_tiles_are_there_where_the_kernel_gives_them(
+    monkeypatch: pytest.MonkeyPatch, gives: bool
+) -> None:
+    flags = frozenset({"avx2", "amx_tile", "amx_int8", "amx_bf16"})
+    facts = processor.MachineFacts("Some Xeon", flags, 1, (), 1)
+    monkeypatch.setattr(processor, "machine_facts", lambda read, machine: facts)
+    monkeypatch.setattr(processor, "_gives_tiles", lambda: gives)
+    processor.cpu_info.cache_clear()
+    try:
+        assert processor.cpu_info().flags == (flags if gives else {"avx2"})
+    finally:
+        processor.cpu_info.cache_clear()
