@@ -172,6 +172,14 @@ def test_what_a_product_reads_is_written_rounded() -> None:
     ]
 
 
+def test_what_is_no_product_reads_rounded_numbers_too() -> None:
+    """Depthwise convolutions between products, which stay in float32 themselves."""
+    types = _results("zoo:mobilenet_v2?precision=bf16&size=32")
+    depthwise = [found for shapes, found in types.items() if " 3x3x1x" in shapes]
+    assert len(depthwise) > 5
+    assert all(found[-1] == "uint16" and found[1] == "float32" for found in depthwise)
+
+
 @pytest.mark.parametrize(
     ("moved", "said"),
     [(0, ""), (1, ""), (2, "of the largest")],

@@ -85,7 +85,8 @@ class _Rounded(relax.PyExprMutator):  # type: ignore[misc, name-defined]
         super().visit_var_binding_(binding)
         if binding.var not in self._kept:
             return
-        bits = self._rounded(self.get_var_remap(binding.var) or binding.var)
+        made = self.get_var_remap(binding.var)
+        bits = self._rounded(binding.var if made is None else made)
         widened = self.builder_.emit_te(_floats_of, bits, primfunc_name_hint="cast")
         self._bits[widened] = bits
         self.set_var_remap(binding.var, widened)
