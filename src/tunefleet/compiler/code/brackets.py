@@ -1,14 +1,16 @@
-"""What each iteration of a parallel loop calls before and after its own, as a schedule asks for.
+"""The code of register tiles: the functions that their intrinsics call, and the calls with which
+each iteration of a marked parallel loop sets registers up and gives them back.
 
-No step of a schedule puts a call into a loop. Registers that a thread has to set up and to give
-back, around all that it computes, need that.
+No step of a schedule puts a call into a loop.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from tunefleet.compiler.space.tile_sketches import BRACKET
+from tunefleet.compiler.space.intrinsics import tiles_named
+from tunefleet.compiler.space.product_steps import IMPORTED
+from tunefleet.compiler.space.tile_sketches import TILES
 from tunefleet.compiler.toolchain import load_tvm
 
 tvm = load_tvm()
@@ -31,8 +33,8 @@ def bracketed(module: Any) -> Any:
 
 
 def _inside(statement: Any) -> Any | None:
-    """The statement with its marked loops changed; None where there are none outside of blocks
-    other than the outermost."""
+    """The statement with its marked loops changed; None where there are none, but for those
+    inside of others."""
     if isinstance(statement, tvm.s_tir.SBlockRealize):
         block = statement.block
         body = _inside(block.body)
@@ -49,15 +51,22 @@ def _inside(statement: Any) -> Any | None:
             return None
         both = zip(parts, statement, strict=True)
         return tirx.SeqStmt([old if new is None else new for new, old in both])
-    if isinstance(statement, tirx.For) and BRACKET in statement.annotations:
-        before, after = str(statement.annotations[BRACKET]).split()
-        kept = {key: value for key, value in statement.annotations.items() if key != BRACKET}
-        body = tirx.SeqStmt([_call(before), statement.body, _call(after)])
-        return tirx.For(
-            statement.loop_var, statement.min, statement.extent, statement.kind, body,
-            statement.thread_binding, kept,
-        )  # fmt: skip
-    return None
+    named = statement.annotations.get(TILES) if isinstance(statement, tirx.For) else None
+    found = None if named is None else tiles_named(str(named))
+    if found is None:
+        return None
+    tiles, _ = found
+    before, after = tiles.bracket
+    kept = {key: value for key, value in statement.annotations.items() if key != TILES}
+    return tirx.For(
+        statement.loop_var,
+        statement.min,
+        statement.extent,
+        statement.kind,
+        tirx.SeqStmt([_call(before), statement.body, _call(after)]),
+        statement.thread_binding,
+        kept | {IMPORTED: tiles.llvm()},
+    )
 
 
 def _call(function: str) -> Any:

@@ -19,7 +19,8 @@ _LEAST_PARALLEL = 1 << 15
 _LEAST_VECTOR, _LONGEST_VECTOR = 8, 64
 
 _PACKED = "meta_schedule.layout_rewrite_preproc"
-_IMPORTED = "pragma_import_llvm"
+#: On a loop: functions that its code calls, as text of LLVM's.
+IMPORTED = "pragma_import_llvm"
 
 
 def prepared(
@@ -46,11 +47,6 @@ def prepared(
         else:
             _on_its_own(schedule, ancestor)
     return finish
-
-
-def imported(schedule: Any, loop: Any, llvm: str) -> None:
-    """Bring functions into the code of a loop, as text of LLVM's."""
-    schedule.annotate(loop, _IMPORTED, llvm)
 
 
 def sampled(schedule: Any, loop: Any, parts: int) -> list[Any]:

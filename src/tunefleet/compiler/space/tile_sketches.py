@@ -22,7 +22,6 @@ from tunefleet.compiler.space.intrinsics import Intrinsic, TileIntrinsic, Tiles,
 from tunefleet.compiler.space.intrinsics.amx import MOST_LANES, MOST_ROWS, STORE, ZERO
 from tunefleet.compiler.space.product_steps import (
     UNROLLED_CALLS,
-    imported,
     prepared,
     sampled,
     vectorised,
@@ -32,8 +31,9 @@ from tunefleet.search.choices import Tile
 from tunefleet.search.limits import Amount, Limit, Steps
 from tunefleet.search.sketch import Sketch
 
-#: On a parallel loop: the functions that each of its iterations calls before and after, apart.
-BRACKET = "tunefleet.bracket"
+#: On a parallel loop: the register tile whose registers each of its iterations sets up and gives
+#: back, by name. Its code is brought in where a program is built: it is no decision.
+TILES = "tunefleet.tiles"
 #: Register tiles that a task gets sketches of.
 _FORMS = 3
 #: Rows or lanes below which a tile is not worth its registers, and tiles of one side at most.
@@ -141,8 +141,7 @@ def scheduled(schedule: Any, product: Product, tiles: Tiles, rows_first: bool) -
         schedule.reverse_compute_at(each, outer.tiles[-1], preserve_unit_loops=True)
     threads = schedule.fuse(*outer.threads)
     schedule.parallel(threads)
-    schedule.annotate(threads, BRACKET, " ".join(tiles.bracket))
-    imported(schedule, threads, tiles.llvm())
+    schedule.annotate(threads, TILES, tiles.name)
     inside = 1 + len(outer.tiles)
     if finish is not None:
         vectorised(schedule, finish, lanes, inside)

@@ -14,8 +14,8 @@ from typing import Any
 
 from tunefleet.compiler.space.intrinsics import Intrinsic, VectorIntrinsic, make_known
 from tunefleet.compiler.space.product_steps import (
+    IMPORTED,
     UNROLLED_CALLS,
-    imported,
     prepared,
     sampled,
     vectorised,
@@ -70,7 +70,7 @@ def scheduled(schedule: Any, product: Product, intrinsic: VectorIntrinsic, rows_
     threads = schedule.fuse(*loops.threads)
     schedule.parallel(threads)
     if intrinsic.llvm:
-        imported(schedule, threads, intrinsic.llvm)
+        schedule.annotate(threads, IMPORTED, intrinsic.llvm)
     vectorised(schedule, finish, intrinsic.lanes, len(loops.tiles) + 1)
     first = schedule.decompose_reduction(block, loops.sums[0])
     vectorised(schedule, first, intrinsic.lanes, len(loops.tiles) + 1)
