@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tunefleet.compiler.toolchain.bfloat16 import floats_of, rounded_array
 from tunefleet.core.step import DifferenceMeasure
 from tunefleet.stages.agreement import TOLERANCE, accepted_difference, agreement
 
@@ -114,6 +115,40 @@ def test_what_rounding_decides_is_compared_in_the_mean(monkeypatch: pytest.Monke
         found = in_eight_bits(wrong)
         assert not found.holds
         assert found.measure is DifferenceMeasure.LARGEST
+
+
+def layers(x: np.ndarray, *, rounded: bool, factor: float = 1.0) -> np.ndarray:
+    """A deep network of seeded weights, with bfloat16 between its layers or not."""
+    generator = np.random.default_rng(0)
+    for _ in range(30):
+        x = np.maximum(x @ generator.standard_normal((64, 64)).astype("float32"), 0)
+        x = x / np.sqrt((x**2).mean())
+        x = floats_of(rounded_array(x)) if rounded else x
+    return x * factor
+
+
+def test_what_is_rounded_to_bfloat16_between_layers_is_compared_in_the_mean() -> None:
+    near = np.random.default_rng(1).standard_normal((4, 64)).astype("float32")
+
+    def found(factor: float) -> Any:
+        return agreement(
+            [[near]],
+            "bfloat16",
+            lambda _, x: [layers(x[0], rounded=False)],
+            lambda _, x: [layers(x[0], rounded=True, factor=factor)],
+        )
+
+    assert found(1.0).holds
+    assert found(1.0).difference < 0.1
+    assert not found(1.4).holds
+    wrong = np.random.default_rng(2).standard_normal((4, 64)).astype("float32")
+    other = agreement(
+        [[near]],
+        "bfloat16",
+        lambda _, x: [layers(x[0], rounded=False)],
+        lambda _, x: [layers(x[0] + wrong, rounded=True)],
+    )
+    assert not other.holds
 
 
 def test_a_source_framework_that_agrees_with_itself_excuses_nothing() -> None:

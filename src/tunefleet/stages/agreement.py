@@ -28,6 +28,8 @@ _MOST_TOLERANCE = 0.1
 _STEPS = 64
 #: A comparison that accepts more than that says little, and others are tried.
 _CLEAR = 0.01
+#: The float type of so few digits that rounding between layers may decide the outputs.
+_COARSE = "bfloat16"
 #: Example inputs that are tried where those before did not determine the outputs.
 _DRAWS = 5
 #: Where rounding to 8 bits decides the outputs: so many times the mean difference between the
@@ -74,15 +76,22 @@ def agreement(
     of boxes by nearly equal scores is so at all inputs: the order of what it finds is left out. A
     deep network that rounds to 8 bits after sums of floats is so too: it is compared in the mean,
     with how the source framework differs from itself where it runs `otherwise`: as right, in
-    another order of sums. `quantised`: the network multiplies 8-bit integers.
+    another order of sums. `quantised`: the network multiplies 8-bit integers. So is one that rounds
+    to bfloat16 at each of its layers: it is compared in the mean with how the source framework's
+    outputs move when the last such bit of its inputs does.
     """
+    from tunefleet.compiler.graph.sensitivity import nudged
+
     found = _largest(inputs, float_type, reference, module, quantised)
+    times = _TIMES_MEAN
+    if float_type == _COARSE:
+        otherwise, times = lambda i, given: reference(i, nudged(given, float_type)), _TIMES_OWN
     if found.holds or otherwise is None:
         return found
     mean, first = DifferenceMeasure.MEAN, tuple(inputs)
     expected = tuple(reference(i, each) for i, each in enumerate(first))
     own = difference_of(expected, otherwise, first, measure=mean)
-    tolerance = min(_TIMES_MEAN * own, _MOST_MEAN)
+    tolerance = min(times * own, _MOST_MEAN)
     difference = difference_of(expected, module, first, measure=mean)
     in_mean = Agreement(first, expected, difference, tolerance, True, mean)
     return in_mean if in_mean.holds else found

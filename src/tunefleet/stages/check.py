@@ -128,8 +128,8 @@ def caveats_of(outcome: Agreement) -> tuple[str, ...]:
     if outcome.measure is DifferenceMeasure.MEAN:
         told.append(
             "rounding to few bits decides the outputs: the source framework's own ones move as far "
-            "with the order of its sums, or the last bit of its weights, and in the mean of "
-            f"squares a difference of {outcome.tolerance:.1%} is accepted"
+            "with the order of its sums, or the last bit of its weights or inputs, and in the "
+            f"mean of squares a difference of {outcome.tolerance:.1%} is accepted"
         )
     elif outcome.tolerance > TOLERANCE:
         told.append(
