@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -135,3 +136,32 @@ def test_float32_code_does_not_call_libm(name: str, tmp_path: Path) -> None:
     compiled(function(name)).write_to_file(str(path))
     code = path.read_bytes()
     assert not [symbol for symbol in (b"expf", b"erff", b"tanhf") if symbol in code]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("nearbyint", r"@llvm\.nearbyint\.v16f32"),
+        ("rsqrt", r"@llvm\.sqrt\.v16f32"),
+        ("isnan", r"fcmp (uno|ord) <16 x float>"),
+    ],
+)
+def test_what_rounding_needs_is_done_in_vectors(name: str, said: str) -> None:
+    """LLVM finds vectors of 16 numbers again in some loops, and in others not."""
+    tvm = load_tvm()
+    from tvm import te
+
+    def computed(number: Any) -> Any:
+        made = getattr(tvm.tirx, name)(number)
+        zero = tvm.tirx.const(0, "float32")
+        return tvm.tirx.Select(made, zero, number) if name == "isnan" else made
+
+    x = te.placeholder((64, 48), "float32", "x")
+    y = te.compute((64, 48), lambda i, j: computed(x[i, j]), "y")
+    schedule = tvm.s_tir.Schedule(te.create_prim_func([x, y]))
+    _, last = schedule.get_loops(schedule.get_sblock("y"))
+    _, vector = schedule.split(last, [None, 16])
+    schedule.vectorize(vector)
+    target = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v4"})
+    text = tvm.tirx.build(schedule.mod, target=target).inspect_source("ll")
+    assert re.search(said, text)

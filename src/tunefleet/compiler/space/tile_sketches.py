@@ -144,7 +144,8 @@ def scheduled(schedule: Any, product: Product, tiles: Tiles, rows_first: bool) -
     schedule.annotate(threads, TILES, tiles.name)
     inside = 1 + len(outer.tiles)
     if finish is not None:
-        vectorised(schedule, finish, lanes, inside)
+        # Rows stay a loop: written out, they are most of what LLVM has to do.
+        vectorised(schedule, finish, lanes, len(schedule.get_loops(finish)) - 1)
     sums = schedule.get_loops(block)[inside]
     first = schedule.decompose_reduction(block, sums)
     called = 2 + bool(tiles.apart)

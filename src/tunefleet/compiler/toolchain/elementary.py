@@ -57,8 +57,10 @@ def use_vector_functions() -> None:
     }
     for name, rule in rules.items():
         tirx.op.register_intrin_lowering(f"tirx.{name}", target="llvm", f=rule, level=11)
-    # TVM would take a vector loop with erf apart.
-    register_op_attr("tirx.erf", "TVectorizable", True, 11)
+    # TVM would take a vector loop with one of these apart, and LLVM does not always find it again:
+    # rounding to 8 bits takes up to three times as long then, and to compile it four times.
+    for name in ("erf", "nearbyint", "rsqrt", "isnan"):
+        register_op_attr(f"tirx.{name}", "TVectorizable", True, 11)
 
 
 def _through_float32(name: str, make: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -18,7 +18,7 @@ from tunefleet.compiler.toolchain.elementary import use_vector_functions
 from tunefleet.core.identity import ToolchainIdentity
 
 #: Part of every record's identity: raise it when a change makes old latencies incomparable.
-MEASURE_VERSION = 4
+MEASURE_VERSION = 5
 
 _INTRINSICS = "tvm.s_tir.tensor_intrin"
 
