@@ -199,7 +199,7 @@ def test_a_search_is_steered_by_recorded_latencies(spaces: dict[str, Any], gpu: 
         "xgb",
         Guide.learn(
             None, "xgb", [unpack(c.features) for c in first], latencies.min() / latencies,
-            ["conv"] * len(first),
+            ["conv"] * len(first), (),
         ),
     )  # fmt: skip
     second = select(

@@ -16,6 +16,19 @@ def test_flops_of_a_convolution_are_exact(tiny: Any) -> None:
     assert conv.flops == outputs * (2 * 3 * 3 * 3) + 2 * outputs
 
 
+def test_tasks_tell_what_numbers_they_compute_in(tiny: Any, target: Any) -> None:
+    from tunefleet.stages.importing import import_network
+
+    assert {t.task.precision for t in tiny.tasks} == {"float32"}
+    tasks = [t.task for t in import_network("zoo:tiny_cnn?precision=bf16", target).tasks]
+    told = {t.name: t.precision for t in tasks}
+    assert (told["matmul+add"], told["conv2d+add+relu"], told["mean"]) == (
+        "bf16",
+        "bf16",
+        "float32",
+    )
+
+
 def test_tasks_are_ranked_by_total_flops(tiny: Any) -> None:
     totals = [t.total_flops for t in tiny.tasks]
     assert totals == sorted(totals, reverse=True)

@@ -7,7 +7,10 @@ import msgspec
 import pytest
 from tests.costmodel.cards import a_card
 
-from tunefleet.costmodel.card import SCHEMA, Card
+from tunefleet.costmodel.card import SCHEMA, Card, Learned
+from tunefleet.costmodel.registry import registry_of
+
+FLOATS, INTEGERS = Learned("x86", "float32", 90), Learned("arm", "int8", 10)
 
 
 def test_a_card_comes_back_from_its_bytes() -> None:
@@ -29,10 +32,40 @@ def test_what_taught_a_model_is_what_taught_its_parents_too() -> None:
 
 def test_the_id_depends_on_everything() -> None:
     changes: list[dict[str, Any]] = [
-        {}, {"inherited": ("ab",)}, {"name": "other"}, {"created": 1.0}, {"parent": "a"},
+        {}, {"inherited": ("ab",)}, {"learned": (FLOATS,)},
+        {"name": "other"}, {"created": 1.0}, {"parent": "a"},
         {"limits": "x"}, {"settings": {}}, {"seeds": (7, 8)}, {"files": ("0" * 64, "1" * 64)},
     ]  # fmt: skip
     assert len({a_card(**change).digest for change in changes}) == len(changes)
+
+
+def test_a_model_has_learned_what_its_records_compute_in_on_each_architecture() -> None:
+    card = a_card(learned=(FLOATS, INTEGERS)).with_id()
+    assert Card.from_bytes(card.to_bytes()) == card
+    assert card.architectures == ("x86", "arm")
+    asked = [("x86", "float32"), ("x86", "int8"), ("arm", "int8"), ("gpu", "float32")]
+    assert [card.has_learned(*kind) for kind in asked] == [True, False, True, False]
+
+
+def test_what_is_not_told_may_have_been_learned() -> None:
+    before = a_card()
+    assert before.has_learned("arm", "int8")
+    assert "learned" not in before.to_json()  # cards of before keep their ids
+    nowhere = a_card(learned=(Learned("", "int8", 5), FLOATS))
+    assert nowhere.architectures == ()
+    assert nowhere.has_learned("arm", "int8")
+    assert not nowhere.has_learned("arm", "float32")
+    assert nowhere.has_learned("", "float32")
+    assert not nowhere.has_learned("", "bf16")
+    assert nowhere.has_learned("arm", "")  # a task that an earlier version stored
+
+
+def test_the_shipped_model_says_that_it_learned_float32_on_x86_alone() -> None:
+    card = registry_of(None).get("x86").card
+    assert card.has_learned("x86", "float32")
+    asked = [("x86", "int8"), ("x86", "bf16"), ("arm", "float32"), ("gpu", "float32")]
+    assert not any(card.has_learned(*kind) for kind in asked)
+    assert sum(each.records for each in card.learned) == card.split.train
 
 
 def test_metrics_are_told_with_their_range() -> None:

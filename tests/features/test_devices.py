@@ -72,6 +72,31 @@ def test_a_record_and_a_job_are_told_alike(target: str) -> None:
     assert job.numbers() == record.numbers()
 
 
+@pytest.mark.parametrize(
+    ("expected", "device", "target"),
+    [
+        ("x86", "", '{"kind":"llvm","mcpu":"haswell"}'),
+        ("arm", "", "llvm -keys=arm_cpu,cpu -device=arm_cpu"),
+        ("arm", "", "llvm -mtriple=aarch64-linux-gnu -mcpu=generic"),
+        ("arm", "a72", "llvm"),  # as the device table says
+        ("gpu", "", "cuda -arch=sm_70"),
+        ("gpu", "v100", ""),
+        ("", "nobody's", "llvm"),
+    ],
+)
+def test_a_record_tells_its_architecture(expected: str, device: str, target: str) -> None:
+    assert Place.of_record(device, target, {}).architecture == expected
+
+
+def test_a_job_tells_the_architecture_of_its_device() -> None:
+    unknown = CpuTarget("unheard-of", 1)
+    assert Place.of_job(unknown, MACHINE).architecture == "x86"
+    assert Place.of_job(unknown, replace(MACHINE, isa=("asimd",))).architecture == "arm"
+    board = CpuTarget("generic", 1, mtriple="aarch64-linux-gnu")
+    assert Place.of_job(board, MACHINE).architecture == "arm"
+    assert Place.of_job(CudaTarget("sm_70", unknown), MACHINE).architecture == "gpu"
+
+
 @pytest.mark.parametrize("target", ["", "[]", "[" * 9999, '{"kind":[],"mattr":1}', "llvm -x -y="])
 @pytest.mark.parametrize("device", [{}, {"device": 1}, {"device": {"cores": 0}}])
 def test_nonsense_says_nothing(target: str, device: dict[str, object]) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tunefleet.costmodel.card import Card
+from tunefleet.costmodel.card import Card, Learned
 from tunefleet.costmodel.registry import Registry
 from tunefleet.dataset.division import Division
 from tunefleet.dataset.splits import divide
@@ -62,6 +62,7 @@ def test_a_version_tells_where_it_comes_from(tmp_path: Path) -> None:
     assert {"python", "xgboost", "numpy"} <= card.toolchain.keys()
     assert card.parent is None
     assert "one task only" in card.limits
+    assert card.learned == (Learned("gpu", "float32", card.split.train),)
 
 
 def test_a_version_predicts_as_what_was_trained(tmp_path: Path) -> None:
@@ -76,6 +77,7 @@ def test_a_version_names_its_parent(tmp_path: Path) -> None:
     second, *_ = published(tmp_path, made_records(), first.card)
     assert second.card.parent == first.card.id
     assert second.card.id != first.card.id
+    assert second.card.learned == first.card.learned  # trees learn anew
 
 
 def test_a_parent_of_other_features_is_refused() -> None:

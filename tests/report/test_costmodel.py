@@ -6,6 +6,7 @@ from typing import Any
 from rich.console import Console
 
 from tests.costmodel.cards import a_card
+from tunefleet.costmodel.card import Learned
 from tunefleet.report.costmodel_text import card_pairs, metrics_tables, models_table
 from tunefleet.report.units import UNKNOWN
 
@@ -55,6 +56,16 @@ def test_a_card_is_shown_whole() -> None:
     for part in ("ab" * 16, "a.parquet (10, sha256 abababababab)", "rounds 3", "python 3.11.7",
                  "8 to train, 1 to validate, 1 to test", "[red]none[/red]"):  # fmt: skip
         assert part in text
+
+
+def test_what_a_model_has_learned_is_shown() -> None:
+    kinds = (Learned("x86", "float32", 9000), Learned("", "int8", 1))
+    card = a_card(learned=kinds).with_id().to_json()
+    text = printed(card_pairs(card))
+    assert "float32 on x86 (9,000), int8 on devices that are not named (1)" in text
+    assert "float32, int8" in printed(models_table([card]))
+    before = a_card().with_id().to_json()
+    assert "not told: it steers searches of every kind" in printed(card_pairs(before))
 
 
 def test_many_files_are_summed_up() -> None:

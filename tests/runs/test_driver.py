@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from tests.fleet.jobs import SETTINGS
 from tunefleet import BenchmarkContext, Session
+from tunefleet.core.events import Note
 from tunefleet.core.step import StepKind
 from tunefleet.errors import InputError
 from tunefleet.stages import runner
@@ -82,6 +84,21 @@ def test_a_session_without_a_job_leaves_nothing(tmp_path: Path, ran: list[StepKi
     with session(tmp_path) as another:
         another.from_network("zoo:tiny_cnn")
     assert ran == [StepKind.IMPORT, StepKind.CHECK] * 2
+
+
+def test_the_user_is_told_which_tasks_the_shipped_model_does_not_steer(tmp_path: Path) -> None:
+    events: list[Any] = []
+    context = BenchmarkContext("cpu", threads=1, home=tmp_path)
+    with Session(context, observer=events.append) as one:
+        one.from_network("zoo:tiny_cnn?precision=bf16").autotune(trials=1, settings=SETTINGS)
+        notes = one.result()["notes"]
+    (remark,) = [text for text in notes if "pretrained" in text]
+    assert re.fullmatch(
+        "[1-9][0-9]* of [1-9][0-9]* tasks are searched without the pretrained model x86: "
+        "it has learned no programs on bfloat16",
+        remark,
+    )
+    assert Note(remark) in events
 
 
 def test_a_network_that_is_none_leaves_no_job(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_a_pretrained_model_scores_alone(given: Any) -> None:
 def test_what_is_learnt_is_added_to_what_was_known(given: Any) -> None:
     from tunefleet.search.guide import Guide
 
-    learnt = Guide.learn(given, "xgb", ROWS, LABELS, TASKS)
+    learnt = Guide.learn(given, "xgb", ROWS, LABELS, TASKS, {"t"})
     guide = Guide.load(given, "xgb", learnt)
     assert guide is not None
     known = given.load().predict(ROWS)
@@ -57,9 +57,29 @@ def test_what_is_learnt_is_added_to_what_was_known(given: Any) -> None:
     assert after < before / 4
 
 
+def test_a_task_that_is_not_steered_is_learnt_from_its_labels_alone(given: Any) -> None:
+    from tunefleet.search.guide import Guide
+
+    half = len(ROWS) // 2
+    tasks = ["floats"] * half + ["bytes"] * half
+    learnt = XGBModel.load(Guide.learn(given, "xgb", ROWS, LABELS, tasks, {"floats"}))
+    offset = given.load().predict(ROWS)
+    offset[half:] = 0
+    expected = XGBModel().fit_residual(flatten(ROWS), LABELS, tasks, offset)
+    scores = learnt.predict(flatten(ROWS))
+    np.testing.assert_allclose(expected.predict(flatten(ROWS)), scores, rtol=1e-4)
+
+
+def test_a_job_of_which_nothing_is_steered_learns_as_if_there_were_no_model(given: Any) -> None:
+    from tunefleet.search.guide import Guide
+
+    alone = Guide.learn(None, "xgb", ROWS, LABELS, TASKS, ())
+    assert alone == Guide.learn(given, "xgb", ROWS, LABELS, TASKS, ())
+
+
 def test_a_job_learns_without_a_pretrained_model() -> None:
     from tunefleet.search.guide import Guide
 
-    guide = Guide.load(None, "xgb", Guide.learn(None, "xgb", ROWS, LABELS, TASKS))
+    guide = Guide.load(None, "xgb", Guide.learn(None, "xgb", ROWS, LABELS, TASKS, ()))
     assert guide is not None
     assert np.corrcoef(guide.predict(PROGRAMS), LABELS)[0, 1] > 0.9

@@ -103,6 +103,23 @@ class Tasks:
         assert [first] == store.tasks("a")
         assert [second] == store.tasks("b")
 
+    def test_what_is_told_of_a_task_later_is_told_of_it_everywhere(self, store: Any) -> None:
+        for job_id in "ab":
+            store.open_job(v.make_spec(job_id), job_id=job_id, now=1.0)
+        untold = v.make_task()
+        told = replace(untold, task=replace(untold.task, precision="int8"))
+        store.put_tasks("a", [untold])
+        assert [untold] == store.tasks("a")
+        store.put_tasks("b", [told])
+        assert [told] == store.tasks("a") == store.tasks("b")
+
+    def test_what_was_told_of_a_task_stays(self, store: Any, job: str) -> None:
+        told = [replace(t, task=replace(t.task, precision="bf16")) for t in store.tasks(job)]
+        store.put_tasks(job, told)
+        untold = [replace(t, task=replace(t.task, precision="")) for t in told]
+        store.put_tasks(job, untold)
+        assert told == store.tasks(job)
+
     def test_a_task_stands_once_in_a_job(self, store: Any, job: str) -> None:
         with pytest.raises(InputError, match="twice"):
             store.put_tasks(job, [v.make_task("x"), v.make_task("x")])

@@ -29,8 +29,8 @@ NEXT = """
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0004"
-down_revision = "0003"
+revision = "0005"
+down_revision = "0004"
 
 
 def upgrade() -> None:
@@ -69,8 +69,8 @@ def next_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The tunefleet after this one: its revision is in the file that is returned."""
     scripts = Path(shutil.copytree(migrations.__path__[0], tmp_path / "scripts"))
     monkeypatch.setattr(revisions, "SCRIPTS", str(scripts))
-    monkeypatch.setattr(revisions, "HEAD", "0004")
-    added = scripts / "versions" / "r0004_owner.py"
+    monkeypatch.setattr(revisions, "HEAD", "0005")
+    added = scripts / "versions" / "r0005_owner.py"
     added.write_text(NEXT.format(more=""))
     return added
 
@@ -104,6 +104,15 @@ def test_the_stages_of_an_old_file_ran_somewhere_at_the_first_attempt(old: Path)
     ]
 
 
+def test_the_tasks_of_an_old_file_tell_no_precision_until_they_are_put_again(old: Path) -> None:
+    with closing(SqlStore.open(old)) as store:
+        [weighted] = store.tasks("a")
+        assert weighted.task.precision == ""
+        told = replace(weighted, task=replace(weighted.task, precision="float32"))
+        store.put_tasks("a", [told])
+        assert [told] == store.tasks("a")
+
+
 def test_the_first_upgrade_loses_nothing(old: Path) -> None:
     tables = [name for (name,) in query(old, "SELECT name FROM sqlite_master WHERE type = 'table'")]
     columns = {
@@ -134,7 +143,7 @@ def test_an_old_file_is_upgraded_with_all_it_holds(old: Path, next_version: Path
     with closing(SqlStore.open(old)) as store:
         assert [job.job_id for job in store.jobs()] == ["a"]
     assert query(old, "SELECT owner, version_num FROM jobs, alembic_version") == [
-        ("nobody", "0004")
+        ("nobody", "0005")
     ]
 
 

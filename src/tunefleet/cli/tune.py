@@ -74,7 +74,8 @@ def tune(
         typer.Option(
             metavar="MODEL",
             help="The cost model that steers from the first trial: a name or an id of "
-            "`tunefleet costmodel list`, or none. The default comes with tunefleet.",
+            "`tunefleet costmodel list`, or none. It steers the tasks of kinds that it has "
+            "learned. The default comes with tunefleet.",
         ),
     ] = SHIPPED_MODEL,
     policy: options.Policy = PREDICTIVE,

@@ -2,12 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-FLOAT32, BF16, INT8 = "float32", "bf16", "int8"
+FLOAT16, FLOAT32, FLOAT64, BF16, INT8 = "float16", "float32", "float64", "bf16", "int8"
 #: What a user may ask for: float32 is a network as it is. In bf16 its products by weights are those
 #: of bfloat16, with sums in float32.
 PRECISIONS = (FLOAT32, BF16, INT8)
+
+#: The numbers of each precision, in a sentence.
+NUMBERS = {INT8: "8-bit integers", BF16: "bfloat16"}
+
+#: By the types of tensors, as TVM names them. bfloat16 is kept as its bits, which are in uint16.
+_OF_TYPE = {
+    "int8": INT8,
+    "uint8": INT8,
+    "uint16": BF16,
+    "bfloat16": BF16,
+    **{name: name for name in (FLOAT16, FLOAT32, FLOAT64)},
+}
+#: Two tensors of one of these decide: scales, biases and sums are of wider types beside them.
+_NARROW = (INT8, BF16, FLOAT16)
+
+
+def precision_of(types: Sequence[str]) -> str:
+    """In what numbers a program computes, by the types of the tensors that it reads.
+
+    One narrow tensor beside others does not decide: weights in 8 bits beside data in float32 are
+    computed as floats. Where no type tells, it is float32, in which networks are unless someone
+    asks for another.
+    """
+    told = [_OF_TYPE[name] for name in types if name in _OF_TYPE]
+    if len(set(told)) == 1:
+        return told[0]
+    for narrow in _NARROW:
+        if told.count(narrow) > 1:
+            return narrow
+    return FLOAT64 if FLOAT64 in told else FLOAT32
 
 
 @dataclass(frozen=True, slots=True)

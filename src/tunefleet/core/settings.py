@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-#: The cost model that comes with the package, of x86 processors.
+#: The cost model that comes with the package: its card says what it steers.
 SHIPPED_MODEL = "x86"
 
 #: The relative change of a device's reference kernel beyond which a batch was disturbed.
@@ -24,7 +24,8 @@ class SearchSettings:
     every later one: small rounds cost a tenth of the trials per minute and find better programs
     with half as many (docs/benchmarks.md, search). `cost_model` learns from the job's own trials,
     beside `pretrained`, the id of a version in the registry of cost models ("" for none; the name
-    of the shipped one is made an id when a job is made).
+    of the shipped one is made an id when a job is made), which steers the tasks of kinds that it
+    has learned.
     """
 
     batch: int = 8

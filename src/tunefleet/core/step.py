@@ -51,6 +51,10 @@ class StepKey:
         return f"{self.kind} of {self.owner[:8]}"
 
 
+#: Raised where what an import leaves tells more than before: earlier ones are then not reused.
+_IMPORT_VERSION = 2
+
+
 @dataclass(frozen=True, slots=True)
 class Preparation:
     """What import and check depend on: jobs that agree in it share their results."""
@@ -69,7 +73,7 @@ class Preparation:
             self.toolchain.exact,
             self.toolchain.tunefleet,
         ]
-        return digest(["preparation", *parts], 32)
+        return digest(["preparation", _IMPORT_VERSION, *parts], 32)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,8 @@ class Task:
 
     `program` is the serialised program (TVM JSON); only the compiler room reads it. `flops` are
     those of one execution. `operator` is the anchor operator (conv2d, matmul, add, ...).
+    `precision` is what it computes in (`core.precision.precision_of`), "" where an earlier version
+    stored it.
     """
 
     task_id: str
@@ -19,6 +21,7 @@ class Task:
     shapes: str
     flops: float
     program: str
+    precision: str = ""
 
     def __post_init__(self) -> None:
         if self.flops < 0:

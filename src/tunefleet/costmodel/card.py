@@ -40,6 +40,17 @@ class RecordsUsed:
 
 
 @dataclass(frozen=True)
+class Learned:
+    """A kind of programs that trained a model: the architecture that they ran on
+    (`hardware.llvm_names`, "" where no record told), and what numbers they compute in
+    (`core.precision`)."""
+
+    architecture: str
+    precision: str
+    records: int
+
+
+@dataclass(frozen=True)
 class SplitUsed:
     """How the records were split; the counts are those of records after `max_records`.
 
@@ -90,7 +101,8 @@ class Card:
 
     `files` are the SHA-256 of its members' bytes, one member for each of `seeds`; `settings` are
     the other parameters of their constructor; `inherited` the SHA-256 of the files that the weights
-    it went on from had learnt. Raises ValueError for values that cannot be.
+    it went on from had learnt. `learned` is what these weights and its own records had in them, and
+    empty on a card that was written before cards told. Raises ValueError for values that cannot be.
     """
 
     name: str
@@ -109,6 +121,7 @@ class Card:
     schema: str = SCHEMA
     id: str = ""
     inherited: tuple[str, ...] = ()
+    learned: tuple[Learned, ...] = ()
 
     def __post_init__(self) -> None:
         if self.schema != SCHEMA:
@@ -133,6 +146,22 @@ class Card:
         """The SHA-256 of every file that it knows something of."""
         return (*self.inherited, *(used.sha256 for used in self.records))
 
+    def has_learned(self, architecture: str, precision: str) -> bool:
+        """Whether it may steer searches among such programs: of what is not told it may."""
+        if not self.learned or not precision:
+            return True
+        return any(
+            each.precision == precision
+            and ("" in (architecture, each.architecture) or each.architecture == architecture)
+            for each in self.learned
+        )
+
+    @property
+    def architectures(self) -> tuple[str, ...]:
+        """Those that it has learned; empty where it is not told of all that it has."""
+        told = tuple(dict.fromkeys(each.architecture for each in self.learned))
+        return () if "" in told else told
+
     def with_id(self) -> Card:
         return replace(self, id=self.digest)
 
@@ -140,8 +169,9 @@ class Card:
         """As it is stored."""
         stored: dict[str, Any] = msgspec.to_builtins(self)
         # A card of before these could be keeps its id.
-        if not self.inherited:
-            stored.pop("inherited", None)
+        for name in ("inherited", "learned"):
+            if not getattr(self, name):
+                stored.pop(name, None)
         if not self.split.networks:
             stored["split"].pop("networks", None)
         return stored

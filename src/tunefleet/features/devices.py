@@ -16,7 +16,7 @@ from tunefleet.core.identity import DeviceIdentity
 from tunefleet.core.target import CpuTarget, Target
 from tunefleet.features.context import device_numbers
 from tunefleet.hardware import Hardware, HardwareTable, Kind, shipped_table
-from tunefleet.hardware.vectors import vector_bits
+from tunefleet.hardware.llvm_names import GPU, architecture, vector_bits
 
 #: Of a CPU whose clock nobody told, for its peak only.
 _CLOCK_GHZ = 3.0
@@ -27,7 +27,8 @@ _GPUS = ("cuda", "rocm", "opencl", "metal", "vulkan", "webgpu")
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a program runs, as far as it is told: `names` of the device, the processor that code is
-    generated for (LLVM's `mcpu`) and its features, the threads, and what the machine says."""
+    generated for (LLVM's `mcpu`) and its features, the threads, what the machine says, and what it
+    calls itself (`uname -m`)."""
 
     names: tuple[str, ...] = ()
     gpu: bool = False
@@ -35,6 +36,7 @@ class Place:
     features: tuple[str, ...] = ()
     threads: int | None = None
     identity: DeviceIdentity | None = None
+    machine: str = ""
 
     @classmethod
     def of_job(cls, target: Target, device: DeviceIdentity) -> Place:
@@ -47,6 +49,7 @@ class Place:
             features=target.mattr,
             threads=target.threads,
             identity=device,
+            machine=target.machine,
         )
 
     @classmethod
@@ -66,14 +69,30 @@ class Place:
             features=tuple(map(str, features)) if isinstance(features, list) else (),
             threads=int(str(threads)) if str(threads).isdecimal() else None,
             identity=identity,
+            machine=_machine(told),
         )
+
+    @property
+    def architecture(self) -> str:
+        """One of `hardware.llvm_names`; "" where nothing tells."""
+        if self.gpu:
+            return GPU
+        isa = self.identity.isa if self.identity else ()
+        told = architecture((self.machine, self.processor, *self.features, *isa))
+        row = self._row(None)
+        if told or row is None:
+            return told
+        return GPU if row.kind is Kind.GPU else architecture(row.isa)
 
     def numbers(self, table: HardwareTable | None = None) -> tuple[float, ...]:
         """`context.device_numbers` of it; the device table that is shipped unless told."""
-        known = [
-            row for name in self.names if name and (row := (table or shipped_table()).get(name))
-        ]
-        return self._of_row(known[0]) if known else self._of_machine()
+        row = self._row(table)
+        return self._of_row(row) if row else self._of_machine()
+
+    def _row(self, table: HardwareTable | None) -> Hardware | None:
+        """What a device table says of it."""
+        rows = ((table or shipped_table()).get(name) for name in self.names if name)
+        return next((row for row in rows if row), None)
 
     def _of_row(self, row: Hardware) -> tuple[float, ...]:
         if row.kind is Kind.GPU:
@@ -137,6 +156,12 @@ def _target(text: str) -> dict[str, Any]:
         return {}
     kind = value.get("kind", "")
     return {**value, "kind": kind if isinstance(kind, str) else ""}
+
+
+def _machine(target: Mapping[str, Any]) -> str:
+    """The architecture of the triple, or the key by which TVM chooses ARM's schedules."""
+    triple = str(target.get("mtriple", "")).partition("-")[0]
+    return triple or next((key for key in ("arm_cpu",) if key in str(target.get("keys"))), "")
 
 
 def _identity(value: Any) -> DeviceIdentity | None:

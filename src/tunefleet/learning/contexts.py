@@ -14,7 +14,8 @@ Worked out once for what is distinct. FLOPs are those of `dataset.flops`.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -44,21 +45,43 @@ def contexts(
 ) -> NDArray[np.float32]:
     """(rows, 32) numbers of the task and the device of each of these rows."""
     flops = flops_by_workload(records.table.to_batches())
-    distinct, inverse = _distinct(records, numbers)
+    distinct, inverse = described(records, numbers)
     values = np.zeros((len(distinct), context.COLUMNS), np.float32)
     devices: dict[Place, tuple[float, ...]] = {}
-    for row, (format, workload, target, device, extra) in zip(values, distinct, strict=True):
-        told = _told(extra)
-        place = Place.of_record(device, target, told)
+    for row, said in zip(values, distinct, strict=True):
+        place = said.place
         if place not in devices:
             devices[place] = place.numbers(table)
-        task = task_context(format, workload, flops.get((format, workload)), told)
+        of_workload = flops.get((said.format, said.workload))
+        task = task_context(said.format, said.workload, of_workload, said.extra)
         row[:] = context.numbers(task, devices[place])
     return values[inverse]
 
 
-def _distinct(records: Records, numbers: Codes) -> tuple[list[tuple[str, ...]], Codes]:
-    """What these rows say in `_COLUMNS`, each once, and which of it each row says."""
+@dataclass(frozen=True)
+class Description:
+    """What records say of their task and their device."""
+
+    format: str
+    workload: str
+    target: str
+    device: str
+    extra: Mapping[str, Any]
+
+    @property
+    def place(self) -> Place:
+        return Place.of_record(self.device, self.target, self.extra)
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """Of the tensors that are read, as TVM names them; empty where they are not told."""
+        if self.format == AUTOTVM:
+            return tuple(str(each[2]) for each in _tensors(_list(self.workload)))
+        return tuple(str(each[1]) for each in _tensors(self.extra.get("args_info"))[:-1])
+
+
+def described(records: Records, numbers: Codes) -> tuple[list[Description], Codes]:
+    """What these rows say, each once, and which of it each row says."""
     joined = np.zeros(len(numbers), np.int64)
     said: list[tuple[list[str], Codes]] = []
     for name in _COLUMNS:
@@ -76,7 +99,11 @@ def _distinct(records: Records, numbers: Codes) -> tuple[list[tuple[str, ...]], 
         joined = np.unique(joined * len(places) + codes, return_inverse=True)[1]
         said.append((list(places), codes))
     first = np.unique(joined, return_index=True)[1].tolist()
-    return [tuple(texts[codes[row]] for texts, codes in said) for row in first], joined
+    descriptions = []
+    for row in first:
+        format, workload, target, device, extra = (texts[codes[row]] for texts, codes in said)
+        descriptions.append(Description(format, workload, target, device, _told(extra)))
+    return descriptions, joined
 
 
 def _told(extra: str) -> Mapping[str, Any]:
@@ -103,7 +130,7 @@ def task_context(
 
 def _of_autotvm(workload: str) -> tuple[tuple[Shape, ...], str]:
     value = _list(workload)
-    told = [_shape(each[1]) for each in value if _is_tensor(each)]
+    told = [_shape(each[1]) for each in _tensors(value)]
     shapes = tuple(shape for shape in told if shape is not None)
     # Outputs are last, and this format does not tell its.
     return (*shapes, ()) if shapes else (), str(value[0]) if value else ""
@@ -132,15 +159,19 @@ def _list(text: str) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _is_tensor(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 3 and value[0] == "TENSOR"
+def _tensors(value: Any) -> list[list[Any]]:
+    """The tensors of a list of arguments: `["TENSOR", ...]` of three each."""
+    arguments = value if isinstance(value, list) else []
+    return [
+        each
+        for each in arguments
+        if isinstance(each, list) and len(each) == 3 and each[0] == "TENSOR"
+    ]
 
 
 def _arguments(value: Any) -> tuple[Shape, ...]:
     """Of `["TENSOR", dtype, shape]` each."""
-    if not isinstance(value, Sequence) or isinstance(value, str):
-        return ()
-    shapes = [_shape(each[2]) for each in value if _is_tensor(each)]
+    shapes = [_shape(each[2]) for each in _tensors(value)]
     return tuple(shape for shape in shapes if shape is not None)
 
 

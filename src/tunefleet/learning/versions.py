@@ -15,6 +15,7 @@ from tunefleet.dataset.division import Division
 from tunefleet.dataset.splits import SplitRows
 from tunefleet.errors import InputError
 from tunefleet.learning.inputs import all_rows
+from tunefleet.learning.learned import learned
 from tunefleet.learning.lineage import split_used
 from tunefleet.learning.records import Records
 from tunefleet.learning.training import Trained, settings_of
@@ -72,6 +73,7 @@ def publish(
     """Add a version; `created` is in seconds since the epoch. Raises SetupError."""
     members = [member.save() for member in trained.members]
     used = origin.records.used(all_rows(origin.split))
+    ancestor = origin.parent if trained.went_on else None
     card = Card(
         name=origin.name,
         kind=trained.kind,
@@ -85,8 +87,9 @@ def publish(
         settings=settings_of(trained.members[0]),
         toolchain=toolchain(),
         parent=origin.parent.id if origin.parent else None,
-        inherited=origin.parent.taught_by if origin.parent and trained.went_on else (),
+        inherited=ancestor.taught_by if ancestor else (),
         limits=origin.limits or _limits(origin, tested),
+        learned=learned(origin.records, origin.split.train, ancestor),
     )
     return registry.add(card, members)
 

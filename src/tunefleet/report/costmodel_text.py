@@ -87,6 +87,7 @@ def models_table(cards: Sequence[Mapping[str, Any]]) -> Table:
     table = Grid()
     for heading in ("id", "name", "kind", "features"):
         table.add_column(heading, no_wrap=True)
+    table.add_column("learned", overflow="fold")
     table.add_column("tested on", overflow="fold")
     for heading in ("records", "members", "PCA"):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -97,6 +98,7 @@ def models_table(cards: Sequence[Mapping[str, Any]]) -> Table:
             Text(card["name"]),
             Text(card["kind"]),
             Text(card["features"]),
+            Text(", ".join(dict.fromkeys(each["precision"] for each in _learned(card))) or UNKNOWN),
             Text(", ".join(device["device"] for device in card["metrics"])),
             format_count(card["split"]["train"]),
             str(len(card["seeds"])),
@@ -114,6 +116,21 @@ def _pca(card: Mapping[str, Any]) -> str:
     if not total:
         return UNKNOWN
     return f"{sum(w * pca for w, pca in zip(weights, means, strict=True)) / total:.3f}"
+
+
+def _learned(card: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """What kinds of programs trained it; nothing on a card of before cards told."""
+    learned: Sequence[Mapping[str, Any]] = card.get("learned", ())
+    return learned
+
+
+def _kinds(card: Mapping[str, Any]) -> str:
+    kinds = [
+        f"{each['precision']} on {each['architecture'] or 'devices that are not named'} "
+        f"({format_count(each['records'])})"
+        for each in _learned(card)
+    ]
+    return ", ".join(kinds) or "not told: it steers searches of every kind"
 
 
 def _parent(card: Mapping[str, Any]) -> str:
@@ -141,6 +158,7 @@ def card_pairs(card: Mapping[str, Any]) -> Table:
                 f"{format_count(split['train'])} to train, {format_count(split['validation'])} to "
                 f"validate, {format_count(split['test'])} to test",
             ),
+            ("learned", _kinds(card)),
             ("files", _files(card["records"])),
             ("formats", _distinct(card["records"], "formats")),
             ("devices", _distinct(card["records"], "devices")),

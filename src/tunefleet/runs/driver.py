@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tunefleet.core.events import JobOpened, Observer
+from tunefleet.core.events import JobOpened, Note, Observer
 from tunefleet.core.home import Home
 from tunefleet.core.importing import ImportOptions, NetworkSource
 from tunefleet.core.job import Job, JobSpec, JobState
@@ -212,8 +212,14 @@ class Course:
 
     def searching(self, wanted: Wanted, then: Then) -> Sequence[Live]:
         """The trials of the job's tasks."""
+        from tunefleet.stages.steering import remarks
+
         assert self.job is not None
-        self._fleet.store.put_tasks(self.job.job_id, self.imported.tasks)
+        tasks = self.imported.tasks
+        self._fleet.store.put_tasks(self.job.job_id, tasks)
+        models = self._fleet.place.models
+        for text in remarks(models, self.job.spec, [weighted.task for weighted in tasks]):
+            self._observer(Note(text))
 
         def searched(ending: Ending) -> Sequence[Live]:
             self._stopped = ending.reason

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tunefleet.core.budget import Budget
-from tunefleet.core.identity import DeviceIdentity
 from tunefleet.core.importing import NetworkSource
 from tunefleet.core.job import JobSpec
 from tunefleet.core.network import NetworkInfo
-from tunefleet.core.settings import SHIPPED_MODEL, SearchSettings, TuneSettings
+from tunefleet.core.settings import SearchSettings, TuneSettings
 from tunefleet.core.shapes import ShapeRequest
 from tunefleet.errors import InputError
 from tunefleet.runs.context import BenchmarkContext
@@ -74,34 +73,29 @@ def job_spec(
     """
     from tunefleet.compiler.toolchain.host import toolchain_of
 
-    device = context.device
     return JobSpec(
         network=NetworkInfo(source.name, source.spec, source.identity, (), ()),
         target=context.target,
-        device=device,
+        device=context.device,
         toolchain=toolchain_of(context.target),
         budget=budget,
-        settings=replace(settings, search=_steered(settings.search, context, device)),
+        settings=replace(settings, search=_steered(settings.search, context.home)),
         source=source,
     )
 
 
-def _steered(
-    search: SearchSettings, context: BenchmarkContext, device: DeviceIdentity
-) -> SearchSettings:
+def _steered(search: SearchSettings, home: Path) -> SearchSettings:
     """With the id of the pretrained model in place of its name: a new version is another job.
 
-    The shipped one steers searches for x86 only, and none a search that is to be random.
+    None steers a search that is to be random. Which tasks it steers is the card's to say
+    (`stages.steering`).
     """
     from tunefleet.costmodel.registry import registry_of
 
-    name = search.pretrained
-    is_x86 = any(feature.startswith(("sse", "avx")) for feature in device.isa)
-    is_random = search.cost_model == "random"
-    if not name or is_random or (name == SHIPPED_MODEL and not is_x86):
+    if not search.pretrained or search.cost_model == "random":
         return replace(search, pretrained="")
-    model = pretrained_model(name, context.home)
-    return replace(search, pretrained=registry_of(context.home).keep(model).card.id)
+    model = pretrained_model(search.pretrained, home)
+    return replace(search, pretrained=registry_of(home).keep(model).card.id)
 
 
 def pretrained_model(name: str, home: Path) -> Entry:

@@ -2,12 +2,14 @@
 
 `score = pretrained(program) + residual(program)`: the weights of the pretrained model are never
 changed, so nothing is forgotten; boosted trees learn from the job's own trials what is left of
-their labels (TenSet's online local residual). Both see a program as schema `tilings/1`.
+their labels (TenSet's online local residual). Both see a program as schema `tilings/1`. A task of a
+kind that the pretrained model has not learned is scored by the trees alone, which learn its whole
+labels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,13 +61,17 @@ class Guide:
         programs: Sequence[Array],
         labels: NDArray[np.float64],
         tasks: Sequence[str],
+        steered: Collection[str],
     ) -> bytes:
-        """What the job's own trials say beside the pretrained model: a model of `kind`."""
+        """What the job's own trials say, beside the pretrained model of the tasks that it steers: a
+        model of `kind`."""
         model = MODELS[kind]()
         inputs = _as_taken(model, programs)
-        if pretrained and model.learns_residual:
+        rows = [row for row, task in enumerate(tasks) if task in steered]
+        if pretrained and rows and model.learns_residual:
             base = pretrained.load()
-            offset = base.predict(_as_taken(base, programs))
+            offset = np.zeros(len(programs))
+            offset[rows] = base.predict(_as_taken(base, [programs[row] for row in rows]))
             return model.fit_residual(inputs, labels, tasks, offset).save()
         return model.fit(inputs, labels, tasks).save()
 

@@ -9,8 +9,10 @@ from typing import TypeVar
 from tunefleet.core.identity import Tier
 from tunefleet.core.stage import StageKey, StageKind
 from tunefleet.core.task import Task, TaskWeights
+from tunefleet.costmodel.card import Card
 from tunefleet.errors import InternalError
 from tunefleet.search.guide import Pretrained
+from tunefleet.stages import steering
 from tunefleet.stages.place import JobTask, Workplace
 from tunefleet.stages.weights import weights_of
 from tunefleet.store import Record, Store
@@ -41,7 +43,7 @@ class Knowledge:
         self._place = place
         self.tasks = lru_cache(maxsize=16)(self._tasks_of)
         self.weights = lru_cache(maxsize=16)(self._weights_of)
-        self.pretrained = lru_cache(maxsize=4)(self._loaded)
+        self._model = lru_cache(maxsize=4)(self._model_of)
         self._records: dict[tuple[str, str, Tier, int], tuple[float, list[Record]]] = {}
 
     def known(self, lane: JobTask, tier: Tier, limit: int = _KNOWN_RECORDS) -> list[Record]:
@@ -54,6 +56,14 @@ class Knowledge:
             looked_up = (now, known_records(self._place.store, lane, tier, limit))
             self._records[key] = looked_up
         return looked_up[1]
+
+    def pretrained(self, lane: JobTask) -> Pretrained | None:
+        """The job's pretrained model, where it steers the search of the task."""
+        model_id = lane.job.spec.settings.search.pretrained
+        if not model_id:
+            return None
+        card, model = self._model(model_id)
+        return model if steering.steers(card, lane.job.spec, lane.task) else None
 
     def best_latency(self, lane: JobTask) -> float | None:
         """The best known latency of a task in this job or, exactly, in earlier ones."""
@@ -69,11 +79,9 @@ class Knowledge:
         # In the device's worker, which is idle: the host's may be building another task's batch.
         return weights_of(self._place.store.tasks(job_id), self._place.device.pool, timeout_s)
 
-    def _loaded(self, model_id: str) -> Pretrained | None:
-        if not model_id:
-            return None
+    def _model_of(self, model_id: str) -> tuple[Card, Pretrained]:
         entry = self._place.models.get(model_id)
-        return Pretrained(entry.card.kind, str(entry.member(0)))
+        return entry.card, Pretrained(entry.card.kind, str(entry.member(0)))
 
 
 def committed(store: Store, key: StageKey, kind: StageKind, expected: type[R]) -> R:

@@ -27,6 +27,7 @@ from tunefleet.errors import InternalError
 from tunefleet.stages.importing import outside
 from tunefleet.stages.measure import told
 from tunefleet.stages.place import Delivery, Workplace
+from tunefleet.stages.steering import remarks
 from tunefleet.store import Store
 
 R = TypeVar("R", bound=StepResult)
@@ -115,6 +116,7 @@ def build_result(place: Workplace, delivery: Delivery) -> dict[str, Any]:
             value["shapes"] = shapes
     if job:
         tasks = list(imported.tasks)
+        value["notes"] += remarks(place.models, job.spec, [weighted.task for weighted in tasks])
         value["warnings"] += _troubles(tasks, store, job)
         rows = _task_rows(tasks, store, job, peak)
         value["tasks"] = rows

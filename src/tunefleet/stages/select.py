@@ -57,7 +57,7 @@ def select(
     outcome = place.machine.lead.call(
         work.run_select,
         request,
-        knowledge.pretrained(settings.pretrained),
+        knowledge.pretrained(lane),
         settings.cost_model,
         place.store.model(key.job_id).model,
     )

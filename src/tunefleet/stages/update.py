@@ -31,13 +31,19 @@ def update(
     if not samples:  # all of them of another feature schema
         return UpdateResult(), ""
     features, labels, tasks = (list(column) for column in zip(*samples, strict=True))
+    models = {
+        task.task_id: model
+        for task in knowledge.tasks(key.job_id)
+        if (model := knowledge.pretrained(replace(lane, task=task))) is not None
+    }
     outcome = place.machine.lead.call(
         work.run_update,
-        knowledge.pretrained(settings.pretrained),
+        next(iter(models.values()), None),
         settings.cost_model,
         features,
         labels,
         tasks,
+        frozenset(models),
     )
     if isinstance(outcome, CallFailure):
         return UpdateResult(), f"the cost model stays as it was: {outcome.text}"

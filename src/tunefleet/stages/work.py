@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any
@@ -44,10 +44,11 @@ def run_update(
     features: list[bytes],
     labels: list[float],
     tasks: list[str],
+    steered: Collection[str],
 ) -> bytes:
-    """Learn from packed features beside a pretrained model."""
+    """Learn from packed features beside a pretrained model, which steers the tasks `steered`."""
     programs = [unpack(f) for f in features]
-    return Guide.learn(pretrained, model_kind, programs, np.array(labels), tasks)
+    return Guide.learn(pretrained, model_kind, programs, np.array(labels), tasks, steered)
 
 
 build_candidate = build.build_candidate

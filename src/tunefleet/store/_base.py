@@ -56,7 +56,8 @@ class Store(Protocol):
         """Every job, newest first."""
 
     def put_tasks(self, job_id: str, tasks: Sequence[WeightedTask]) -> None:
-        """Set the tasks of a job, in their order. A task known from other jobs is shared."""
+        """Set the tasks of a job, in their order. A task known from other jobs is shared; its
+        precision is entered where it was not told before."""
 
     def tasks(self, job_id: str) -> list[WeightedTask]:
         """The tasks of a job in the order they were put; empty before `put_tasks`."""

@@ -143,13 +143,14 @@ def task_row(task: Task) -> dict[str, Any]:
         "shapes": task.shapes,
         "flops": task.flops,
         "program": task.program,
+        "precision": task.precision,
     }
 
 
 @_reading
 def task_of(row: Row[Any]) -> WeightedTask:
-    task = Task(row.task_id, row.name, row.operator, row.shapes, row.flops, row.program)
-    return WeightedTask(task, row.weight)
+    of_task = (row.task_id, row.name, row.operator, row.shapes, row.flops, row.program)
+    return WeightedTask(Task(*of_task, row.precision), row.weight)
 
 
 def job_task_row(job_id: str, position: int, weighted: WeightedTask) -> dict[str, Any]:

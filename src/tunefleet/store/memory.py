@@ -93,12 +93,15 @@ class MemoryStore:
             entry.tasks = []
             for weighted in tasks:
                 shared = self._tasks.setdefault(weighted.task.task_id, weighted.task)
+                if not shared.precision:
+                    shared = replace(shared, precision=weighted.task.precision)
+                    self._tasks[shared.task_id] = shared
                 task = replace(shared, name=weighted.task.name)
                 entry.tasks.append(WeightedTask(task, weighted.weight))
 
     def tasks(self, job_id: str) -> list[WeightedTask]:
         with self._verb():
-            return list(self._entry(job_id).tasks)
+            return [self._shared(weighted) for weighted in self._entry(job_id).tasks]
 
     def commit(self, run: StageRun, *, elapsed_s: float = 0.0, again: bool = False) -> bool:
         rules.check_result(run)
@@ -294,6 +297,11 @@ class MemoryStore:
         if task_id is not None and all(t.task.task_id != task_id for t in entry.tasks):
             raise rules.unknown_task(task_id, job_id)
         return entry
+
+    def _shared(self, weighted: WeightedTask) -> WeightedTask:
+        """With what another job has told of the task since."""
+        precision = self._tasks[weighted.task.task_id].precision
+        return replace(weighted, task=replace(weighted.task, precision=precision))
 
     def _wrong(
         self, task_id: str, device: DeviceIdentity, toolchain: ToolchainIdentity

@@ -141,6 +141,7 @@ tasks = Table(
     Column("shapes", Words, nullable=False),
     Column("flops", Number, nullable=False),
     Column("program", PackedText, nullable=False),
+    Column("precision", Words, nullable=False, server_default=""),
 )
 
 #: The name of a task is the job's: each network numbers its operators by itself.

@@ -21,7 +21,7 @@ from tunefleet.core.identity import DeviceIdentity, Tier, ToolchainIdentity
 from tunefleet.core.job import Job, JobSpec, JobState
 from tunefleet.core.stage import StageKey, StageRun, StageSpan, UpdateResult
 from tunefleet.core.step import StepKey, StepRun
-from tunefleet.core.task import WeightedTask
+from tunefleet.core.task import Task, WeightedTask
 from tunefleet.core.trial import Failure, Trial
 from tunefleet.errors import SetupError
 from tunefleet.store import codec, commits, reuse, rules
@@ -108,15 +108,7 @@ class SqlStore:
         rules.check_distinct(tasks)
         with self._database.writing() as connection:
             _require_job(connection, job_id)
-            ids = [t.task.task_id for t in tasks]
-            known = set(
-                connection.scalars(
-                    select(task_table.c.task_id).where(task_table.c.task_id.in_(ids))
-                )
-            )
-            new = [codec.task_row(t.task) for t in tasks if t.task.task_id not in known]
-            if new:
-                connection.execute(insert(task_table), new)
+            _share_tasks(connection, [t.task for t in tasks])
             connection.execute(delete(job_tasks).where(job_tasks.c.job_id == job_id))
             rows = [codec.job_task_row(job_id, i, t) for i, t in enumerate(tasks)]
             if rows:
@@ -335,6 +327,21 @@ class SqlStore:
 
 def _has_job(connection: Connection, job_id: str) -> bool:
     return connection.scalar(select(jobs.c.seq).where(jobs.c.job_id == job_id)) is not None
+
+
+def _share_tasks(connection: Connection, wanted: Sequence[Task]) -> None:
+    """Enter the tasks that are new, and what is told now of those that an earlier version left."""
+    columns = (task_table.c.task_id, task_table.c.precision)
+    ids = [task.task_id for task in wanted]
+    rows = connection.execute(select(*columns).where(task_table.c.task_id.in_(ids)))
+    known = {task_id: precision for task_id, precision in rows}
+    new = [codec.task_row(task) for task in wanted if task.task_id not in known]
+    if new:
+        connection.execute(insert(task_table), new)
+    for task in wanted:
+        if known.get(task.task_id) == "" and task.precision:
+            of_task = update(task_table).where(task_table.c.task_id == task.task_id)
+            connection.execute(of_task.values(precision=task.precision))
 
 
 def _require_job(connection: Connection, job_id: str) -> None:

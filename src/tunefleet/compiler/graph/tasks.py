@@ -10,15 +10,15 @@ import tvm_ffi
 
 from tunefleet.compiler.graph.forms import direct
 from tunefleet.compiler.toolchain import load_tvm
-from tunefleet.compiler.toolchain.programs import load_program
 from tunefleet.core.ids import digest
+from tunefleet.core.precision import INT8, precision_of
 from tunefleet.core.target import Target
 from tunefleet.core.task import Task, WeightedTask, rank
 
 tvm = load_tvm()
 relax = tvm.relax
 
-_PRODUCTS, _BYTES = {"conv2d", "matmul"}, {"int8", "uint8"}
+_PRODUCTS = {"conv2d", "matmul"}
 
 
 def extract_tasks(mod: Any, target: Target) -> list[WeightedTask]:
@@ -38,10 +38,8 @@ def extract_tasks(mod: Any, target: Target) -> list[WeightedTask]:
 
 def multiplies_bytes(weighted: WeightedTask) -> bool:
     """Whether a task has a product of 8-bit integers in it: other steps may come first."""
-    if _PRODUCTS.isdisjoint(weighted.task.name.split("+")):
-        return False
-    *read, _ = _argument_infos(load_program(weighted.task.program))
-    return sum(str(info.dtype) in _BYTES for info in read) >= 2
+    task = weighted.task
+    return task.precision == INT8 and not _PRODUCTS.isdisjoint(task.name.split("+"))
 
 
 def call_counts(mod: Any) -> dict[str, int]:
@@ -78,7 +76,8 @@ def task_id_of(function: Any, target: Target) -> str:
 
 def _task(name: str, function: Any, target: Target) -> Task:
     module = normalized(function)
-    shapes = [_shape_text(info) for info in _argument_infos(module)]
+    infos = list(tvm.s_tir.meta_schedule.arg_info.ArgInfo.from_prim_func(module["main"]))
+    shapes = [_shape_text(info) for info in infos]
     return Task(
         task_id=task_id_of(function, target),
         name=_readable(name),
@@ -86,11 +85,8 @@ def _task(name: str, function: Any, target: Target) -> Task:
         shapes=f"{' '.join(shapes[:-1])} -> {shapes[-1]}",
         flops=float(tvm.s_tir.analysis.estimate_tir_flops(normalized(direct(function)))),
         program=str(tvm.ir.save_json(module)),
+        precision=precision_of([str(info.dtype) for info in infos[:-1]]),
     )
-
-
-def _argument_infos(module: Any) -> list[Any]:
-    return list(tvm.s_tir.meta_schedule.arg_info.ArgInfo.from_prim_func(module["main"]))
 
 
 def _shape_text(info: Any) -> str:

@@ -1,0 +1,60 @@
+"""Which tasks of a job its pretrained cost model steers: those of a kind that it has learned.
+
+A model that has seen float32 alone misleads searches of products of 8-bit integers: they end at
+slower programs than without it (docs/benchmarks.md, searches of products in 8 bits).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tunefleet.core.job import JobSpec
+from tunefleet.core.precision import NUMBERS
+from tunefleet.core.task import Task
+from tunefleet.costmodel.card import Card
+from tunefleet.costmodel.registry import Registry
+from tunefleet.errors import InputError
+from tunefleet.features.devices import Place
+from tunefleet.hardware.llvm_names import ARM, GPU, X86
+
+_CALLED = {X86: "x86 processors", ARM: "ARM processors", GPU: "GPUs"}
+
+
+def steers(card: Card, spec: JobSpec, task: Task) -> bool:
+    """Follows from what the job and the task are: whoever asks, and whenever, is told the same."""
+    return card.has_learned(_architecture(spec), task.precision)
+
+
+def remarks(models: Registry, spec: JobSpec, tasks: Sequence[Task]) -> tuple[str, ...]:
+    """What the user should know of what the pretrained model of a job does not steer."""
+    wanted = spec.settings.search.pretrained
+    try:
+        card = models.get(wanted).card if wanted else None
+    except InputError:  # the search needs it and says so; a result is told without
+        card = None
+    if card is None:
+        return ()
+    if not card.learned:
+        return (
+            f"the pretrained model {card.name} steers every task: its card is of before cards told "
+            "what a model has learned; train it again to have it steer what it knows",
+        )
+    without = [task for task in tasks if not steers(card, spec, task)]
+    if not without:
+        return ()
+    return (
+        f"{len(without)} of {len(tasks)} tasks are searched without the pretrained model "
+        f"{card.name}: it has learned no programs {_unlearned(card, spec, without)}",
+    )
+
+
+def _unlearned(card: Card, spec: JobSpec, tasks: Sequence[Task]) -> str:
+    here = _architecture(spec)
+    if card.architectures and here not in card.architectures:
+        return f"for {_CALLED.get(here, here)}"
+    precisions = dict.fromkeys(task.precision for task in tasks)
+    return f"on {' or '.join(NUMBERS.get(name, name) for name in precisions)}"
+
+
+def _architecture(spec: JobSpec) -> str:
+    return Place.of_job(spec.target, spec.device).architecture
