@@ -52,6 +52,26 @@ def test_what_llvm_does_not_know_of_this_processor_is_used(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
+    ("mcpu", "mattr", "added"),
+    [
+        ("icelake-server", (), ("-prefer-256-bit",)),
+        ("icelake-server", ("-avx512f",), ()),
+        ("znver4", (), ()),
+        ("haswell", (), ()),
+    ],
+)
+def test_all_of_a_vector_register_is_used(
+    mcpu: str, mattr: tuple[str, ...], added: tuple[str, ...]
+) -> None:
+    from tunefleet.compiler.toolchain import host
+    from tunefleet.core.target import CpuTarget
+
+    target = host.with_whole_vectors(CpuTarget(mcpu, 1, mattr))
+    assert set(target.mattr) == {*mattr, *added}
+    assert "prefer-256-bit" not in host.llvm_features(target) or not added
+
+
+@pytest.mark.parametrize(
     ("text", "cause"),
     [
         ("llvm -mcpu=pentium99", "no processor 'pentium99'"),
