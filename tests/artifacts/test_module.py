@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -235,3 +236,23 @@ def test_memory_stays_flat_when_it_is_called_and_when_it_is_loaded_again(
     assert resident_mb() - before < 8
     maps = Path("/proc/self/maps").read_text()
     assert str(artifact) not in maps  # neither code nor weights
+
+
+@pytest.mark.parametrize("gives", [True, False])
+def test_registers_that_the_kernel_does_not_give_are_said(
+    monkeypatch: pytest.MonkeyPatch, gives: bool
+) -> None:
+    """Before anything runs, which would end the process."""
+    from tunefleet.artifacts import module
+    from tunefleet.artifacts.runtime import installed_versions
+
+    cpu = SimpleNamespace(flags=frozenset({"avx2", "amx_tile"}))
+    monkeypatch.setattr(module, "cpu_info", lambda: cpu)
+    monkeypatch.setattr(module, "takes_tiles", lambda: gives)
+    toolchain = SimpleNamespace(tvm=installed_versions()["apache-tvm"])
+    artifact: Any = SimpleNamespace(path="x", toolchain=toolchain, instructions=("amx_tile",))
+    if gives:
+        module.check_runs_here(artifact)
+    else:
+        with pytest.raises(SetupError, match="AMX"):
+            module.check_runs_here(artifact)

@@ -19,7 +19,7 @@ from tunefleet.artifacts.tensors import aligned, array_of, is_native, numpy_type
 from tunefleet.artifacts.weights import ALIGNMENT, Weights, weights_path
 from tunefleet.core.network import Signature
 from tunefleet.errors import InputError, SetupError
-from tunefleet.hardware.processor import cpu_info
+from tunefleet.hardware.processor import TILES, cpu_info, takes_tiles
 
 
 class TunedModule:
@@ -223,4 +223,9 @@ def check_runs_here(artifact: Artifact) -> None:
         raise InputError(
             f"{artifact.path} uses {shown}, which this processor does not have",
             cure="tune on a machine of this kind",
+        )
+    if TILES in artifact.instructions and not takes_tiles():
+        raise SetupError(
+            f"{artifact.path} may use AMX, and the kernel does not give this process its registers",
+            cure="load it before libraries whose threads have small signal stacks",
         )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from tunefleet.core.identity import DeviceIdentity
 from tunefleet.core.layout import LayoutChoice, choose_layout, parse_cores
@@ -31,10 +32,11 @@ X86_FEATURES = {
     "vpclmulqdq": "vpclmulqdq", "sha": "sha_ni",
 }  # fmt: skip
 
-#: What the kernel gives only to those that ask (ARCH_REQ_XCOMP_PERM), and how to ask whether it
-#: would (ARCH_GET_XCOMP_SUPP).
-_TILES = frozenset({"amx_tile", "amx_int8", "amx_bf16"})
-_ARCH_PRCTL, _GET_SUPPORTED, _TILE_DATA = 158, 0x1021, 18
+#: What the kernel gives only to those that ask (ARCH_REQ_XCOMP_PERM of XFEATURE_XTILEDATA), and how
+#: to ask whether it would (ARCH_GET_XCOMP_SUPP).
+TILES = "amx_tile"
+_OF_TILES = frozenset({TILES, "amx_int8", "amx_bf16"})
+_ARCH_PRCTL, _GET_SUPPORTED, _REQUEST, _TILE_DATA = 158, 0x1021, 0x1023, 18
 
 #: Reads a text file of a machine's kernel; "" for one that cannot be read.
 ReadFile = Callable[[str], str]
@@ -81,7 +83,7 @@ def cpu_info() -> CpuInfo:
     """The processor of this machine."""
     machine = os.uname().machine
     facts = machine_facts(_read, machine)
-    refused = _TILES if facts.flags & _TILES and not _gives_tiles() else frozenset()
+    refused = _OF_TILES if facts.flags & _OF_TILES and not _gives_tiles() else frozenset()
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     usable = os.sched_getaffinity(0)
     return CpuInfo(
@@ -98,9 +100,18 @@ def _gives_tiles() -> bool:
     """Whether the kernel lets a process use AMX's tiles, which is asked for by each (Linux on
     x86-64, arch_prctl): a sandbox may forbid to ask."""
     supported = ctypes.c_uint64()
-    call = ctypes.CDLL(None).syscall
-    answer = call(_ARCH_PRCTL, _GET_SUPPORTED, ctypes.byref(supported))
+    answer = _arch_prctl(_GET_SUPPORTED, ctypes.byref(supported))
     return answer == 0 and bool(supported.value >> _TILE_DATA & 1)
+
+
+def takes_tiles() -> bool:
+    """Ask the kernel for AMX's tiles, for all threads of this process. It refuses where a thread
+    has a signal stack too small for them."""
+    return _arch_prctl(_REQUEST, ctypes.c_uint64(_TILE_DATA)) == 0
+
+
+def _arch_prctl(what: int, argument: Any) -> int:
+    return int(ctypes.CDLL(None).syscall(_ARCH_PRCTL, what, argument))
 
 
 def machine_facts(read: ReadFile, machine: str, hwcaps: tuple[int, int] = (0, 0)) -> MachineFacts:
