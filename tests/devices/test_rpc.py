@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,10 +19,10 @@ from tests.devices import programs
 from tests.devices.conformance import SETTINGS, DeviceConformance
 from tunefleet.core.device import DeviceSpec, RpcAddress
 from tunefleet.core.settings import MeasureSettings
-from tunefleet.core.trial import Measurement
-from tunefleet.devices import call_limit_s
-from tunefleet.devices.health import DeviceState, health_of
-from tunefleet.errors import RetryElsewhereError
+from tunefleet.core.trial import Failure, FailureKind, Measurement
+from tunefleet.devices import asking, call_limit_s
+from tunefleet.devices.health import DeviceState, health_of, servers_of
+from tunefleet.errors import InputError, RetryElsewhereError
 from tunefleet.stages import work
 
 pytestmark = pytest.mark.tvm
@@ -104,19 +108,111 @@ def test_a_server_that_stops_answering_is_not_the_programs_fault(
             device.measure(built, SETTINGS, None)
 
 
-def test_a_tracker_lends_its_servers(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def lab() -> Iterator[DeviceSpec]:
+    """Two servers of one key behind a tracker."""
+    with contextlib.ExitStack() as stack:
+        tracker = stack.enter_context(programs.served(what="rpc_tracker"))
+        spec = DeviceSpec(rpc=RpcAddress("127.0.0.1", tracker.port, "board", tracker=True))
+        for _ in range(2):
+            place = f"127.0.0.1:{tracker.port}"
+            stack.enter_context(programs.served("--tracker", place, "--key", "board"))
+        programs.until(lambda: health_of(spec).free == 2, 20)
+        yield spec
+
+
+@pytest.fixture
+def opened(lab: DeviceSpec) -> Iterator[Callable[..., Any]]:
+    """Opens devices behind the tracker, which are closed when the test ends."""
     from tunefleet.devices.rpc import RpcDevice
 
-    with programs.served(what="rpc_tracker") as tracker:
-        address = RpcAddress("127.0.0.1", tracker.port, "board", tracker=True)
-        spec = DeviceSpec(rpc=address)
-        assert "no server of the key board" in health_of(spec).detail
-        place = f"127.0.0.1:{tracker.port}"
-        with programs.served("--tracker", place, "--key", "board"):
-            programs.until(lambda: health_of(spec).state is DeviceState.FREE, 20)
-            device = RpcDevice(address, 1)
-            outcome = device.measure(programs.matmul(tmp_path), SETTINGS, None)
-            assert isinstance(outcome, Measurement)
-            assert health_of(spec).state is DeviceState.BUSY
-            device.close()
-            programs.until(lambda: health_of(spec).state is DeviceState.FREE, 20)
+    with contextlib.ExitStack() as stack:
+
+        def open_one(**given: Any) -> Any:
+            assert lab.rpc is not None
+            device = RpcDevice(lab.rpc, 1, **given)
+            stack.callback(device.close)
+            return device
+
+        yield open_one
+    programs.until(lambda: health_of(lab).free == 2, 20)
+
+
+def test_a_program_that_crashes_is_told_by_the_server_that_ran_it(
+    opened: Callable[..., Any], tmp_path: Path
+) -> None:
+    device = opened()
+    before = device._open().server
+    # The tracker would lend the other one: it has been free for longer.
+    outcome = device.measure(programs.crashing(tmp_path), SETTINGS, None)
+    assert isinstance(outcome, Failure)
+    assert (outcome.kind, outcome.text) == (FailureKind.RUN_CRASH, "session died: SIGSEGV")
+    after = device._open().server
+    assert (before.host, before.port) == (after.host, after.port)
+    assert isinstance(device.measure(programs.matmul(tmp_path), SETTINGS, None), Measurement)
+
+
+def test_sessions_of_a_tracker_are_on_different_servers_until_none_is_free(
+    opened: Callable[..., Any],
+) -> None:
+    first, second = opened(), opened()
+    assert first._open().server.port != second._open().server.port
+    third = opened(patience_s=0.3)
+    with pytest.raises(RetryElsewhereError, match="lends no server: none is free"):
+        third.describe()
+    # What was asked in vain takes nothing: the next server that is free is the next one's who asks.
+    second.close()
+    assert third.describe().identity == first.describe().identity
+
+
+def test_a_server_of_another_kind_than_was_named_is_not_used(
+    lab: DeviceSpec, opened: Callable[..., Any], tmp_path: Path
+) -> None:
+    identity = opened().describe().identity
+    alike = opened(identity=identity)
+    assert isinstance(alike.measure(programs.matmul(tmp_path), SETTINGS, None), Measurement)
+    alike.close()
+    other = opened(identity=replace(identity, memory_gib=1 + identity.memory_gib))
+    with pytest.raises(RetryElsewhereError, match="is another device than was named"):
+        other.measure(programs.matmul(tmp_path), SETTINGS, None)
+    # It holds nothing that others could use.
+    programs.until(lambda: health_of(lab).free == 1, 20)
+
+
+def test_all_servers_of_a_tracker_are_asked_what_they_are(
+    lab: DeviceSpec, opened: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = asking.ask(lab)
+    assert (found.servers, found.asked) == (2, 2)
+    programs.until(lambda: health_of(lab).free == 2, 20)
+    held = opened()
+    assert held.describe() == found.description
+    assert asking.ask(lab) == replace(found, asked=1)
+    held.close()
+    programs.until(lambda: health_of(lab).free == 2, 20)
+    kinds = itertools.count()
+
+    def unlike(*given: Any, **named: Any) -> Any:
+        identity = replace(found.description.identity, memory_gib=next(kinds))
+        description = replace(found.description, identity=identity)
+        return SimpleNamespace(describe=lambda: description, close=lambda: None)
+
+    monkeypatch.setattr(asking, "open_device", unlike)
+    with pytest.raises(InputError, match="lends servers that are not alike: "):
+        asking.ask(lab)
+
+
+def test_the_health_of_a_tracker_is_that_of_its_servers(
+    lab: DeviceSpec, opened: Callable[..., Any]
+) -> None:
+    assert lab.rpc is not None
+    nobody = DeviceSpec(rpc=replace(lab.rpc, key="nobody"))
+    assert "no server of the key nobody" in health_of(nobody).detail
+    assert (servers_of(lab), servers_of(nobody)) == (2, 1)
+    devices = [opened(), opened()]
+    for device, free in zip(devices, (1, 0), strict=True):
+        device.describe()
+        programs.until(lambda: health_of(lab).free == free, 5)  # noqa: B023
+    assert health_of(lab).state is DeviceState.BUSY
+    devices[0].close()
+    programs.until(lambda: health_of(lab).state is DeviceState.FREE, 20)

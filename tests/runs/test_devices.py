@@ -13,10 +13,12 @@ import pytest
 from tests.devices import programs
 from tests.fleet.jobs import SETTINGS
 from tunefleet import BenchmarkContext, Session, tune
+from tunefleet.cli.app import run
 from tunefleet.core.device import DeviceSpec, RegisteredDevice, RpcAddress
 from tunefleet.core.events import StageCommitted, StageStarted
 from tunefleet.core.home import Home
 from tunefleet.core.stage import StageKind
+from tunefleet.devices.health import health_of
 from tunefleet.errors import InputError, RetryElsewhereError
 from tunefleet.store import open_store
 
@@ -71,6 +73,28 @@ def test_two_devices_take_the_batches_of_one_job(tmp_path: Path) -> None:
     assert job.spec.device.exact == BenchmarkContext().device.exact
     with Session.load(context.run_id, tmp_path) as session:
         assert session.run(*_inputs(session))[0].shape
+
+
+def test_the_servers_of_a_tracker_take_the_batches_of_one_job(tmp_path: Path) -> None:
+    events: list[Any] = []
+    with contextlib.ExitStack() as stack:
+        tracker = stack.enter_context(programs.served(what="rpc_tracker"))
+        place = f"127.0.0.1:{tracker.port}"
+        for _ in range(2):
+            stack.enter_context(programs.served("--tracker", place, "--key", "lab"))
+        spec = DeviceSpec(rpc=RpcAddress("127.0.0.1", tracker.port, "lab", tracker=True))
+        programs.until(lambda: health_of(spec).free == 2, 20)
+        assert run(["device", "add", spec.url, "--home", str(tmp_path)]) == 0
+        programs.until(lambda: health_of(spec).free == 2, 20)
+        with Session(
+            BenchmarkContext(home=tmp_path, device="lab", threads=1), observer=events.append
+        ) as session:
+            session.from_network("zoo:tiny_cnn").autotune(trials=TRIALS, settings=SETTINGS)
+            assert session.result()["trials"] == TRIALS
+            assert session.result()["failures"] == {}
+    started = [e for e in events if isinstance(e, StageStarted)]
+    measured = {e.resource_id for e in started if e.key.kind is StageKind.PROFILE}
+    assert measured == {"lab/1", "lab/2"}
 
 
 def _inputs(session: Session) -> list[Any]:

@@ -43,23 +43,23 @@ def add(
     json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """Ask a device what it is, and name it."""
+    """Ask a device what it is, and name it. A tracker's key names all of its servers."""
     from tunefleet.core.device import DeviceSpec, RegisteredDevice
-    from tunefleet.devices import open_device
+    from tunefleet.devices.asking import ask
     from tunefleet.devices.registry import check_name
 
     address = _address(url)
     chosen = check_name(name or _default_name(address))
     spec = DeviceSpec(rpc=address)
-    device = open_device(spec, 1, name=name or "", patience_s=_PATIENCE_S)
-    try:
-        description = device.describe()
-    finally:
-        device.close()
+    found = ask(spec, name=name or "", patience_s=_PATIENCE_S)
+    description = found.description
     added = RegisteredDevice(chosen, spec, description, time.time())
     _registry(home).add(added)
     text = f"{chosen} is {description.identity} ({description.machine}) at {spec.url}"
-    output.tell(json, added.to_json(), lambda: typer.echo(text))
+    if address.tracker:
+        text += f": {found.asked} of {found.servers} servers were free and asked"
+    value = {**added.to_json(), "servers": found.servers, "asked": found.asked}
+    output.tell(json, value, lambda: typer.echo(text))
 
 
 @app.command("remove")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -65,16 +65,21 @@ class RpcAddress:
 
 @dataclass(frozen=True, slots=True)
 class DeviceSpec:
-    """How a device is opened: what it is, and through which server (None: on this machine)."""
+    """How a device is opened: what it is, and through which server (None: on this machine).
+
+    `identity` is what the server has to be; without one whatever answers is taken.
+    """
 
     kind: DeviceKind = DeviceKind.CPU
     rpc: RpcAddress | None = None
+    identity: DeviceIdentity | None = None
 
     @property
     def url(self) -> str:
         return self.rpc.url if self.rpc else LOCAL
 
     def to_json(self) -> dict[str, Any]:
+        """As it is registered: what it has to be is in its description."""
         return {"kind": self.kind.value, "rpc": asdict(self.rpc) if self.rpc else None}
 
     @classmethod
@@ -116,6 +121,15 @@ class DeviceDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceSlot:
+    """One server at a time behind a device that the user has named: what takes one batch. Which of
+    a tracker's servers that is may differ from session to session."""
+
+    name: str
+    spec: DeviceSpec
+
+
+@dataclass(frozen=True, slots=True)
 class RegisteredDevice:
     """A device that the user has named. `added_at` is seconds since the epoch."""
 
@@ -127,6 +141,14 @@ class RegisteredDevice:
     def __post_init__(self) -> None:
         if not is_device_name(self.name):
             raise ValueError(f"{self.name!r} is no name of a device")
+
+    def slots(self, count: int) -> tuple[DeviceSlot, ...]:
+        """For as many servers as stand behind it."""
+        spec = replace(self.spec, identity=self.description.identity)
+        if count == 1:
+            return (DeviceSlot(self.name, spec),)
+        # A name of a device has no slash: none is called like a slot of another.
+        return tuple(DeviceSlot(f"{self.name}/{number}", spec) for number in range(1, count + 1))
 
     def to_json(self) -> dict[str, Any]:
         return {

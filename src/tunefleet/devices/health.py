@@ -3,7 +3,6 @@ in the words of TVM's RPC servers and trackers."""
 
 from __future__ import annotations
 
-import json
 import socket
 import struct
 import time
@@ -12,13 +11,12 @@ from enum import StrEnum
 from typing import Any
 
 from tunefleet.core.device import DeviceSpec, RpcAddress
+from tunefleet.devices import tracker
+from tunefleet.devices.tracker import knock, received
 
-#: The first word of each conversation, by whom it is with (tvm/rpc/base.py).
-_SERVER, _TRACKER = 0xFF271, 0x2F271
-_SUMMARY, _SUCCESS = 6, 0
-_KNOCK_S = 3.0
+#: The first word of a conversation with a server (tvm/rpc/base.py).
+_SERVER = 0xFF271
 _ANSWER_S = 2.0
-_MOST_BYTES = 1 << 20
 
 
 class DeviceState(StrEnum):
@@ -76,9 +74,12 @@ def health_of(spec: DeviceSpec) -> Health:
             return Health(DeviceState.UNREACHABLE, ping_ms, detail)
 
 
-def knock(address: RpcAddress) -> socket.socket:
-    """A connection to whoever listens there. Raises OSError."""
-    return socket.create_connection((address.host, address.port), timeout=_KNOCK_S)
+def servers_of(spec: DeviceSpec) -> int:
+    """How many devices stand behind an address: as many as a tracker has servers of its key; one
+    where it does not answer, which whoever uses it is told."""
+    if spec.rpc is None or not spec.rpc.tracker:
+        return 1
+    return max(1, health_of(spec).servers)
 
 
 def cause_of(error: Exception) -> str:
@@ -94,9 +95,9 @@ def _ask_server(connection: socket.socket, address: RpcAddress, ping_ms: float) 
     """Begin a session and end it: only a server that is free answers."""
     key = f"client:{address.key}".encode()
     connection.sendall(struct.pack("<ii", _SERVER, len(key)) + key)
-    (answer,) = struct.unpack("<i", _received(connection, 4))
+    (answer,) = struct.unpack("<i", received(connection, 4))
     if answer == _SERVER:
-        _received(connection, *struct.unpack("<i", _received(connection, 4)))
+        received(connection, *struct.unpack("<i", received(connection, 4)))
         return Health(DeviceState.FREE, ping_ms, free=1)
     if answer == _SERVER + 2:
         return Health(DeviceState.UNREACHABLE, ping_ms, "the server has another key")
@@ -104,35 +105,9 @@ def _ask_server(connection: socket.socket, address: RpcAddress, ping_ms: float) 
 
 
 def _ask_tracker(connection: socket.socket, address: RpcAddress, ping_ms: float) -> Health:
-    connection.sendall(struct.pack("<i", _TRACKER))
-    (answer,) = struct.unpack("<i", _received(connection, 4))
-    if answer != _TRACKER:
-        raise ValueError(f"it says {answer:#x}")
-    question = json.dumps([_SUMMARY]).encode()
-    connection.sendall(struct.pack("<i", len(question)) + question)
-    code, summary = json.loads(
-        _received(connection, *struct.unpack("<i", _received(connection, 4)))
-    )
-    if code != _SUCCESS:
-        raise ValueError(f"it says {code}")
-    own = f"server:{address.key}"
-    servers = sum(server["key"] == own for server in summary["server_info"])
-    line = summary["queue_info"].get(address.key, {"free": 0, "pending": 0})
-    free, waiting = int(line["free"]), int(line["pending"])
-    if not servers:
+    found = tracker.servers(connection, address.key)
+    if not found.count:
         detail = f"the tracker has no server of the key {address.key}"
-        return Health(DeviceState.UNREACHABLE, ping_ms, detail, 0, 0, waiting)
-    state = DeviceState.FREE if free else DeviceState.BUSY
-    return Health(state, ping_ms, "", servers, free, waiting)
-
-
-def _received(connection: socket.socket, size: int) -> bytes:
-    if not 0 <= size <= _MOST_BYTES:
-        raise ValueError(f"it announces {size} bytes")
-    data = b""
-    while len(data) < size:
-        part = connection.recv(size - len(data))
-        if not part:
-            raise ValueError("it ends the connection")
-        data += part
-    return data
+        return Health(DeviceState.UNREACHABLE, ping_ms, detail, 0, 0, found.waiting)
+    state = DeviceState.FREE if found.free else DeviceState.BUSY
+    return Health(state, ping_ms, "", found.count, found.free, found.waiting)

@@ -33,7 +33,7 @@ def open_device(
     from tunefleet.devices.rpc import PATIENCE_S, RpcDevice
 
     patience_s = PATIENCE_S if patience_s is None else patience_s
-    return RpcDevice(spec.rpc, threads, name=name, patience_s=patience_s)
+    return RpcDevice(spec.rpc, threads, name=name, patience_s=patience_s, identity=spec.identity)
 
 
 def held_device(spec: DeviceSpec, threads: int | None = None, *, name: str = "") -> Device:

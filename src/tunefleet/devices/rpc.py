@@ -17,6 +17,7 @@ from tunefleet.compiler.graph.winograd import fitting
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.programs import nbytes
 from tunefleet.core.device import DeviceDescription, RpcAddress
+from tunefleet.core.identity import DeviceIdentity
 from tunefleet.core.task import TaskWeights
 from tunefleet.core.trial import Built, Failure, FailureKind, Timer
 from tunefleet.devices._base import Array, Network, Program, Runs
@@ -48,13 +49,21 @@ class RpcDevice(MeasuringDevice):
     """
 
     def __init__(
-        self, address: RpcAddress, threads: int, *, name: str = "", patience_s: float = PATIENCE_S
+        self,
+        address: RpcAddress,
+        threads: int,
+        *,
+        name: str = "",
+        patience_s: float = PATIENCE_S,
+        identity: DeviceIdentity | None = None,
     ) -> None:
-        """`name` is the user's, for a machine that does not tell its own."""
+        """`name` is the user's, for a machine that does not tell its own; `identity` what every
+        server has to be that answers, anything without."""
         super().__init__()
+        self._identity = identity
         self._address = address
         self._threads = threads
-        self._name = name
+        self._name = name or (identity.name if identity else "")
         self._patience_s = patience_s
         self._session: RpcSession | None = None
 
@@ -103,12 +112,31 @@ class RpcDevice(MeasuringDevice):
             self._session.close()
             self._session = None
 
-    def _open(self) -> RpcSession:
+    def _open(self, after: RpcSession | None = None) -> RpcSession:
+        """The session; a new one rather on the server of the session that it comes `after`."""
         if self._session is None:
-            self._session = RpcSession(
-                self._address, self._threads, self._patience_s, self.transfers
+            session = RpcSession(
+                self._address, self._threads, self._patience_s, self.transfers, after
             )
+            self._check(session)
+            self._session = session
         return self._session
+
+    def _check(self, session: RpcSession) -> None:
+        """Another machine may answer than was named: a tracker lends whichever is free."""
+        if self._identity is None:
+            return
+        try:
+            found = self._described(session).identity
+        except NoAnswerError:
+            raise self._silent() from None
+        if found != self._identity:
+            session.close()
+            raise RetryElsewhereError(
+                f"{self._address.url} is another device than was named: {found}, not "
+                f"{self._identity}",
+                cure="name it again, and give servers that are not alike keys of their own",
+            )
 
     def _runs(
         self, built: Built, weights: TaskWeights, limit_s: float, arguments: Sequence[Any] = ()
@@ -151,7 +179,7 @@ class RpcDevice(MeasuringDevice):
             raise self._silent() from error
         session.close()
         try:
-            reason = self._open().reason(reason_path)
+            reason = self._open(after=session).reason(reason_path)
         except NoAnswerError:
             self._session = None
             raise self._silent() from error

@@ -20,9 +20,10 @@ import numpy as np
 from tunefleet.compiler.code.build import one_line
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.programs import nbytes
-from tunefleet.core.device import RpcAddress
+from tunefleet.core.device import DeviceSpec, RpcAddress
+from tunefleet.devices import tracker
 from tunefleet.devices._base import Transfers
-from tunefleet.devices.health import cause_of, knock
+from tunefleet.devices.health import cause_of, health_of
 from tunefleet.devices.probing import machine_of, probe_library
 from tunefleet.devices.runners import RANDOM_BYTES, random_array
 from tunefleet.errors import DeviceError, InternalError, RetryElsewhereError
@@ -38,6 +39,8 @@ _ANSWER_S, _SLOWEST_BYTES_PER_S = 20.0, 100e3
 #: How long after the end of its time a program that hangs must have been ended.
 _GRACE_S = 10.0
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 2.0
+#: For which a server that a tracker lent before is waited for. It is free when its session ended.
+_SAME_S = 10.0
 _FILE_BYTES = 1 << 18
 #: Any Linux has it: its header tells the machine where its server has no compiler to ask.
 _PROGRAM = "/proc/self/exe"
@@ -85,17 +88,26 @@ class _Line:
 class RpcSession:
     """A session of one server, whose process there runs programs on `threads` threads.
 
-    Raises RetryElsewhereError where no server answers in `patience_s`.
+    `server` is where it runs: one that a tracker lends where `address` is that of a tracker, and
+    rather that of the session `after`. Raises RetryElsewhereError where no server answers in
+    `patience_s`.
     """
 
+    server: RpcAddress
     _numbers = itertools.count()
 
     def __init__(
-        self, address: RpcAddress, threads: int, patience_s: float, transfers: Transfers
+        self,
+        address: RpcAddress,
+        threads: int,
+        patience_s: float,
+        transfers: Transfers,
+        after: RpcSession | None = None,
     ) -> None:
         self._transfers = transfers
         self._line = _Line()
-        self._session = _connected(address, patience_s, self._line)
+        wanted = after.server if after else None
+        self._session, self.server = _connected(address, patience_s, self._line, wanted)
         self._patterns: dict[str, Any] = {}
         self.device = self._session.cpu()
         self.machine = self._machine_of_server()
@@ -268,14 +280,21 @@ _TRIPLE = "target.llvm_get_system_triple"
 _WORK_PATH = "tvm.rpc.server.workpath"
 
 
-def _connected(address: RpcAddress, patience_s: float, line: _Line) -> Any:
-    """A session of TVM's; tried again, at growing intervals, until the patience ends."""
+def _connected(
+    address: RpcAddress, patience_s: float, line: _Line, wanted: RpcAddress | None
+) -> tuple[Any, RpcAddress]:
+    """A session of TVM's and its server; tried again, at growing intervals, until the patience
+    ends."""
     ends = time.monotonic() + patience_s
     wait_s = _FIRST_WAIT_S
     while True:
+        left_s = max(ends - time.monotonic(), _FIRST_WAIT_S)
         try:
-            left_s = max(ends - time.monotonic(), _FIRST_WAIT_S)
-            return line.call(lambda: _connect(address), left_s)
+            server = _lent(address, left_s, wanted) if address.tracker else address
+            place = (server.host, server.port, server.key)
+            return line.call(lambda: tvm.rpc.connect(*place), left_s), server  # noqa: B023
+        except RetryElsewhereError:
+            raise
         except NoAnswerError:
             raise RetryElsewhereError(
                 f"{address.url} takes connections and answers none: another session has it, or it "
@@ -289,16 +308,30 @@ def _connected(address: RpcAddress, patience_s: float, line: _Line) -> Any:
         wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
 
-def _connect(address: RpcAddress) -> Any:
-    if not address.tracker:
-        return tvm.rpc.connect(address.host, address.port, address.key)
-    # TVM would try it again for a minute by itself.
-    knock(address).close()
-    tracker = tvm.rpc.connect_tracker(address.host, address.port)
+def _lent(address: RpcAddress, wait_s: float, wanted: RpcAddress | None) -> RpcAddress:
+    """A server of a tracker, if possible the wanted one: others that it lends meanwhile are given
+    back. Raises RetryElsewhereError where none is free, and OSError or what no tracker says."""
+    others: list[RpcAddress] = []
     try:
-        return tracker.request(address.key, max_retry=1)
+        ends = time.monotonic() + min(wait_s, _SAME_S)
+        while wanted is not None:
+            try:
+                server = tracker.lent(address, max(ends - time.monotonic(), _FIRST_WAIT_S))
+            except tracker.NoneFreeError:
+                break
+            if (server.host, server.port) == (wanted.host, wanted.port):
+                return server
+            others.append(server)
+        return others.pop() if others else tracker.lent(address, wait_s)
+    except tracker.NoneFreeError:
+        raise RetryElsewhereError(
+            f"{address.url} lends no server: none is free",
+            cure="wait for who has them, or start another server",
+        ) from None
     finally:
-        tracker.close()
+        for other in others:
+            # It begins a session and ends it, after which the server offers itself anew.
+            health_of(DeviceSpec(rpc=other))
 
 
 def _cause(address: RpcAddress, error: Exception) -> str:
@@ -306,7 +339,7 @@ def _cause(address: RpcAddress, error: Exception) -> str:
     if isinstance(error, OSError):
         return cause_of(error)
     try:
-        knock(address).close()
+        tracker.knock(address).close()
     except OSError as refused:
         return cause_of(refused)
     return one_line(error)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tunefleet.core.device import RegisteredDevice
+from tunefleet.core.device import DeviceSlot, RegisteredDevice
 from tunefleet.core.events import Observer
 from tunefleet.core.home import Home
 from tunefleet.core.identity import Tier
@@ -14,6 +14,7 @@ from tunefleet.core.job import Job, JobState
 from tunefleet.core.layout import MachineLayout
 from tunefleet.core.settings import TuneSettings
 from tunefleet.core.target import Target
+from tunefleet.devices.health import servers_of
 from tunefleet.fleet.controls import ControlRequest, Controls, controls_of
 from tunefleet.fleet.executor import LocalExecutor
 from tunefleet.fleet.live import Ending, Live, Search
@@ -53,9 +54,11 @@ class LocalFleet:
         home: Path,
         devices: Sequence[RegisteredDevice] = (),
     ) -> None:
-        """`devices`, all of one kind, are measured on instead of this machine."""
+        """`devices`, all of one kind, are measured on instead of this machine: all servers of each
+        that there are when the first work begins."""
         self._target = target
         self._devices = tuple(devices)
+        self._slots: tuple[DeviceSlot, ...] | None = None
         self._settings = settings
         self._layout = layout
         self._home = Home(home)
@@ -63,9 +66,17 @@ class LocalFleet:
         self._store: Store | None = None
 
     @property
+    def slots(self) -> tuple[DeviceSlot, ...]:
+        """What takes batches at the same time; none where that is this machine."""
+        if self._slots is None:
+            counted = [(device, servers_of(device.spec)) for device in self._devices]
+            self._slots = tuple(slot for device, n in counted for slot in device.slots(n))
+        return self._slots
+
+    @property
     def machine(self) -> Machine:
         if self._machine is None:
-            remotes = len(self._devices)
+            remotes = len(self.slots)
             self._machine = Machine(self._target, self._settings, self._layout, remotes)
             self._machine.warm_up()
         return self._machine
@@ -92,7 +103,7 @@ class LocalFleet:
         """A shell with this machine's host and the devices, to submit to and to run."""
         requested = self.controls.of
         return shell_on(
-            self.machine, self.store, self._home, policy, lease_s, requested, self._devices
+            self.machine, self.store, self._home, policy, lease_s, requested, self.slots
         )
 
     def search(
@@ -132,16 +143,16 @@ def shell_on(
     policy: str,
     lease_s: float = LEASE_S,
     requested: Callable[[str], ControlRequest] = lambda job_id: ControlRequest.RUN,
-    devices: Sequence[RegisteredDevice] = (),
+    slots: Sequence[DeviceSlot] = (),
 ) -> Shell:
-    """A shell with this machine's host joined, and with its device, or with `devices`, for each of
+    """A shell with this machine's host joined, and with its device, or with `slots`, for each of
     which the machine has a worker. Stages wait while the disk of `home`, or of the scratch folder,
     is full."""
     layout = machine.layout
     # Enough open rounds that nobody waits for another; one where stages take turns anyway, since a
     # round decides on older results when others are open.
-    in_turn = policy == Sequential.name or (layout.time_shared and not devices)
-    in_flight = 1 if in_turn else 1 + 2 * max(1, len(devices))
+    in_turn = policy == Sequential.name or (layout.time_shared and not slots)
+    in_flight = 1 if in_turn else 1 + 2 * max(1, len(slots))
     shell = Shell(Scheduler(POLICIES[policy](), in_flight), lease_s, requested)
     folders = [machine.scratch, home.root]
     at = Workplace(store, machine, home, shell.progressed, shell.tell)
@@ -152,13 +163,13 @@ def shell_on(
     runner = StageRunner(at)
     host = Resource("host", Role.HOST, "host", layout.host_units)
     join(host, (machine.lead, machine.host), runner)
-    if not devices:
+    if not slots:
         device = Resource("device", Role.DEVICE, "device", layout.device_units)
         join(device, (machine.device,), runner)
-    for registered, pool in zip(devices, machine.remotes, strict=True):
-        units = frozenset({f"device {registered.name}"})
-        device = Resource(registered.name, Role.DEVICE, "device", units)
-        remote = DeviceWorker(pool, machine.target.threads, registered.spec)
+    for slot, pool in zip(slots, machine.remotes, strict=True):
+        units = frozenset({f"device {slot.name}"})
+        device = Resource(slot.name, Role.DEVICE, "device", units)
+        remote = DeviceWorker(pool, machine.target.threads, slot.spec)
         join(device, (pool,), StageRunner(replace(at, remote=remote)))
     return shell
 
