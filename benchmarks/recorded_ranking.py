@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -27,7 +27,7 @@ FEW = (50, 100, 200)
 _ENOUGH_AGAIN = 1_000
 
 
-def _models(kind: str, options: argparse.Namespace) -> list[Any]:
+def _models(kind: str, options: argparse.Namespace, seeds: Iterable[int]) -> list[Any]:
     """One for each seed of what knows chance."""
     if kind == "xgb":
         return [XGBModel(rounds=300)]
@@ -44,7 +44,7 @@ def _models(kind: str, options: argparse.Namespace) -> list[Any]:
             options.hidden, options.epochs, seed=seed, device=options.device
         ),
     }
-    return [make[kind](seed) for seed in range(options.seeds)]
+    return [make[kind](seed) for seed in seeds]
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,10 @@ class Bench:
     fleet: Fleet
     name: str
     options: argparse.Namespace
+
+    @property
+    def seeds(self) -> Iterable[int]:
+        return range(self.options.seeds)
 
     @property
     def test(self) -> Codes:
@@ -132,7 +136,7 @@ class Bench:
     def train(self, kind: str, train: Codes, held: Codes) -> tuple[list[Any], float]:
         """Models of each seed and the CPU seconds of one."""
         given, validation = (self.fleet.measured(kind, n) for n in (train, held))
-        models = _models(kind, self.options)
+        models = _models(kind, self.options, self.seeds)
         started = time.process_time()
         for model in models:
             model.learn(given, validation)

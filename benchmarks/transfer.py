@@ -77,16 +77,20 @@ def devices(options: argparse.Namespace) -> tuple[dict[str, Any], list[common.Ch
 
 
 def unseen(options: argparse.Namespace) -> tuple[dict[str, Any], list[common.Check]]:
-    """Every device by what is known of all others of its kind."""
-    fleet = Fleet.of(list(DEVICES), max(options.records, options.sources), options.test)
-    print(f"read {len(fleet.records.rows):,} records of {', '.join(fleet.parts)}")
+    """Every device by what is known of all others of its kind, on draws as many as seeds."""
     rows: list[dict[str, Any]] = []
-    for name in options.devices:
-        new = list(recorded_unseen.Unseen(fleet, name, options).rows())
-        common.table(new, COLUMNS)
-        sys.stdout.flush()
-        rows += new
-        _write(options, {"rows": rows})
+    for draw in range(options.seeds):
+        fleet = Fleet.of(
+            list(DEVICES), max(options.records, options.sources), options.test, seed=draw
+        )
+        print(f"read {len(fleet.records.rows):,} records of {', '.join(fleet.parts)}")
+        for name in options.devices:
+            new = list(recorded_unseen.Unseen(fleet, name, options, draw).rows())
+            common.table(new, COLUMNS)
+            sys.stdout.flush()
+            rows += new
+            _write(options, {"rows": rows})
+    common.table(recorded_unseen.over_draws(rows), COLUMNS)
     return {"rows": rows}, recorded_unseen.checks(rows)
 
 
@@ -240,6 +244,8 @@ if __name__ == "__main__":
     usual = [name for name, device in DEVICES.items() if device.family == ANSOR]
     made.add_argument("--devices", nargs="+", choices=DEVICES, default=usual)
     made.add_argument("--native", action="store_true", help="models of the device itself only")
+    made.add_argument("--zero-shot", action="store_true", help="unseen: XGB and unified without "
+                      "records of the device, and nothing else")  # fmt: skip
     made.add_argument(
         "--records", type=int, default=20_000, help="of a device to train on, at most"
     )

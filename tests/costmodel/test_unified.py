@@ -23,12 +23,12 @@ DEVICE, TASK, GOOD = 0, 1, 3
 
 
 def programs_of(device: int, count: int, seed: int = 0, tasks: int = 3) -> list[np.ndarray]:
-    """The first row tells of device and task, the others of the program."""
+    """The first row tells of device and task, the others of the program. They repeat."""
     generator = np.random.default_rng(seed)
     found = []
     for number in range(count):
-        rows = generator.integers(0, 5, (3, COLUMNS)).astype(np.float32)
-        rows[0] = 0.0
+        rows = np.zeros((3, COLUMNS), np.float32)
+        rows[1:, GOOD : GOOD + 2] = generator.integers(0, 5, (2, 2))
         rows[0, DEVICE], rows[0, TASK] = device, number % tasks
         found.append(rows)
     return found
@@ -92,7 +92,7 @@ class TestModel:
         assert kept[0].programs[0][0, DEVICE] == 1
 
     def test_what_is_saved_has_replay_and_importances(self) -> None:
-        arrays, _ = loads(of_two(), "tunefleet-unified/1")
+        arrays, _ = loads(of_two(), "tunefleet-unified/2")
         assert len(arrays["replay/labels"]) == 40
         assert any(name.startswith("kept/importance.") for name in arrays)
 
@@ -113,6 +113,17 @@ class TestModel:
         model = small().learn(alike, measured(1, 40, seed=9))
         assert ordered(model, measured(7, seed=10)) > 0.8
 
+    def test_programs_of_another_tuner_are_not_ranked_by_the_contrary_of_what_is_true(self) -> None:
+        alike = together(*(measured(device, seed=device) for device in range(1, 5)))
+        model = small().learn(alike, measured(1, 40, seed=9))
+        found = []
+        for seed in range(10, 14):
+            others = measured(7, sign=-1.0, seed=seed)
+            for program in others.programs:
+                program[1:, COLUMNS - 1] = 1.0
+            found.append(ordered(model, others))
+        assert np.mean(found) > 0.4
+
     @pytest.mark.parametrize(
         "settings", [{"plasticity": "none"}, {"strength": -1.0}, {"replay": -1}, {"hidden": 12}]
     )
@@ -124,9 +135,9 @@ class TestModel:
     def test_a_file_that_lacks_a_part_is_refused(self, damage: str) -> None:
         from tunefleet.costmodel._tensors import FORMAT, dumps
 
-        arrays, header = loads(of_two(), "tunefleet-unified/1")
+        arrays, header = loads(of_two(), "tunefleet-unified/2")
         del arrays[damage]
-        data = dumps(arrays, {FORMAT: "tunefleet-unified/1", "settings": header["settings"]})
+        data = dumps(arrays, {FORMAT: "tunefleet-unified/2", "settings": header["settings"]})
         with pytest.raises(ValueError, match="not a unified cost model"):
             UnifiedModel.load(data)
 

@@ -22,7 +22,7 @@ Array = NDArray[np.float32]
 Codes = NDArray[np.int64]
 
 #: Places of a number that are compared: features are logarithms, worked out in more than one way.
-_PLACES = 4
+PLACES = 4
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Domains:
     def distance(self, programs: Sequence[Program]) -> NDArray[np.float64]:
         """(programs,): the share of the nearest device's numbers that are others; 0 where a device
         is known."""
-        first = np.round(first_rows(programs), _PLACES)
+        first = np.round(first_rows(programs), PLACES)
         nearest = np.ones(len(first))
         for signature in self.signatures:
             told = ~np.isnan(signature)
@@ -63,13 +63,13 @@ class Domains:
 
     def lists(self, programs: Sequence[Program]) -> list[Codes]:
         """Numbers of the programs of each task."""
-        first = np.round(first_rows(programs)[:, self.of_task], _PLACES)
+        first = np.round(first_rows(programs)[:, self.of_task], PLACES)
         return groups_of([row.tobytes().hex() for row in np.ascontiguousarray(first)])
 
     def devices(self, programs: Sequence[Program]) -> list[Codes]:
         """Numbers of the programs of each device, as far as it can be told from others."""
         told = np.flatnonzero(~np.isnan(self.signatures).any(axis=0))
-        first = np.round(first_rows(programs)[:, np.intersect1d(told, self.of_task)], _PLACES)
+        first = np.round(first_rows(programs)[:, np.intersect1d(told, self.of_task)], PLACES)
         return groups_of([row.tobytes().hex() for row in np.ascontiguousarray(first)])
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -95,6 +95,6 @@ def first_rows(programs: Sequence[Program]) -> Array:
 
 def _equal(rows: Array) -> Array:
     """(columns,): what all rows say, NaN where they differ."""
-    rounded = np.round(rows, _PLACES)
+    rounded = np.round(rows, PLACES)
     said: Array = np.where((rounded == rounded[0]).all(axis=0), rounded[0], np.nan)
     return said.astype(np.float32)

@@ -10,8 +10,9 @@ boosted trees on whole programs. What is learned at a time is a chapter:
   validation records decides that, again after each chapter: the less the network still knows, the
   less it says. Which chapter a program belongs to is told by its device (`_domains.py`).
 - On a device that no chapter has seen, the committees of `_forest.py` say how far knowledge of some
-  devices holds on others. Where its members differ by more than a part of what they see within a
-  task, the score becomes a random one: a wrong belief is worse than none.
+  devices holds on others. The less of its programs was ever learned, and the more the members of a
+  committee differ, the more the score becomes what holds on every device (`_reach.py`): a wrong
+  belief is worse than none.
 
 Sources: Zhai et al., TLP, ASPLOS 2023; Wang et al., UniCoMo, ICCD 2024; `_plasticity.py` for the
 rest.
@@ -22,7 +23,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from typing import Any, Self
 
 import numpy as np
@@ -34,13 +34,14 @@ from tunefleet.costmodel._domains import Domains
 from tunefleet.costmodel._forest import Forest, parts_of
 from tunefleet.costmodel._lists import groups_of, numbers_of, pairs_ordered, set_aside
 from tunefleet.costmodel._plasticity import METHODS, Plasticity, after
+from tunefleet.costmodel._reach import Reach
 from tunefleet.costmodel._rows import DistinctRows
 from tunefleet.costmodel._sample import Sample
 from tunefleet.costmodel._tensors import FORMAT, dumps, loads
 from tunefleet.costmodel._torch import one_thread
 from tunefleet.costmodel.attention import LIST, AttentionModel
 
-_FORMAT = "tunefleet-unified/1"
+_FORMAT = "tunefleet-unified/2"
 
 #: Lists by which it is judged what a weight matters, at most.
 _JUDGED = 128
@@ -56,25 +57,22 @@ _NEARNESS = 20.0
 _UNSEEN_SHARE = 0.25
 #: Of the network's share of the score.
 _SHARES = (0.5, 0.25, 0.75, 0.0, 1.0)
-#: A committee is trusted that sees twice what its members differ by; how fast trust falls below.
-_TRUSTED, _FALL = 1.7, 8
-#: Noise beyond so many times the score is all there is of it.
-_MOST_NOISE = 100.0
 
 
 @dataclass(frozen=True)
 class _Chapter:
-    """What was learned at a time: trees, devices and tasks, the network's share of a score, and
-    programs by which it is tested later whether they are still known."""
+    """What was learned at a time: trees, devices and tasks, how far that reaches, the network's
+    share of a score, and programs by which it is tested later whether they are still known."""
 
     forest: Forest
     domains: Domains
+    reach: Reach
     share: float
     known: Sample
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         arrays = {"share": np.array([self.share])} | _in("known", self.known.arrays())
-        return arrays | self.forest.arrays() | self.domains.arrays()
+        return arrays | self.forest.arrays() | self.domains.arrays() | self.reach.arrays()
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, NDArray[Any]], columns: int) -> Self:
@@ -82,7 +80,8 @@ class _Chapter:
         forest, known = Forest.of_arrays(arrays), Sample.of_arrays(_below(arrays, "known"))
         if forest.table.columns != columns or not 0 <= share <= 1:
             raise ValueError("a chapter of other columns")
-        return cls(forest, Domains.of_arrays(arrays, columns), share, known)
+        reach = Reach.of_arrays(arrays)
+        return cls(forest, Domains.of_arrays(arrays, columns), reach, share, known)
 
 
 class UnifiedModel(CostModel):
@@ -185,10 +184,13 @@ class UnifiedModel(CostModel):
         groups = groups_of(train.devices or [""] * len(train.tasks))
         parts = parts_of(groups if len(groups) > 2 else groups_of(train.tasks))
         forest = Forest.fit(train.programs, train.labels, parts, self.seed)
-        share = _best_share(held, self._net.predict(held.programs), forest.predict(held.programs))
+        of_trees = forest.predict(held.programs)
+        share = _best_share(held, self._net.predict(held.programs), of_trees)
         known = Sample.of(held, _KNOWN, LIST, self.seed)
+        told = forest.told_apart(train.programs)
+        reach = Reach.of(train, parts, told, held, of_trees)
         self._chapters = tuple(self._shared_anew(chapter) for chapter in self._chapters)
-        self._chapters += (_Chapter(forest, Domains.of(train), share, known),)
+        self._chapters += (_Chapter(forest, Domains.of(train), reach, share, known),)
         if self.strength > 0:
             self._kept = self._judged(train)
         if self.replay:
@@ -246,7 +248,8 @@ class UnifiedModel(CostModel):
         say: NDArray[np.float64],
         of_trees: Scores,
     ) -> None:
-        """Scores of a device that none has learned: the committee has a say, and so has chance."""
+        """Scores of a device that none has learned: the committee has a say, and so has what holds
+        on any device."""
         chapter = self._chapters[int(say[:, numbers].sum(axis=1).argmax())]
         programs = [programs[i] for i in numbers]
         told = chapter.forest.told_apart(programs)
@@ -256,13 +259,11 @@ class UnifiedModel(CostModel):
         for device in chapter.domains.devices(programs):
             of_device = [programs[i] for i in device]
             lists = [device[own] for own in chapter.domains.lists(of_device)]
-            noise = _doubt_of(told, lists)
+            agreed = _agreed(told, lists)
             for own in lists:
                 rows = numbers[own]
-                middle, spread = scores[rows].mean(), scores[rows].std()
-                drawn = np.array([_drawn(programs[i], self.seed) for i in own])
-                mixed = scores[rows] - middle + noise * spread * drawn
-                scores[rows] = middle + mixed / np.hypot(1.0, noise)
+                of_task = [programs[i] for i in own]
+                scores[rows] = chapter.reach.mixed(scores[rows], of_task, agreed)
 
     def save(self) -> bytes:
         if not self._chapters:
@@ -327,23 +328,14 @@ def _best_share(held: Measured, of_net: Scores, of_trees: Scores) -> float:
     return _SHARES[int(np.argmax(ordered))]
 
 
-def _doubt_of(told: NDArray[np.float64], lists: Sequence[NDArray[np.int64]]) -> float:
-    """How many times its spread the noise in a score has to be: of labels by members (members,
-    programs) and the programs of each task of a device. What the members see is how programs of a
-    task differ in the mean of all members."""
-    seen = differing = 0.0
+def _agreed(told: NDArray[np.float64], lists: Sequence[NDArray[np.int64]]) -> float:
+    """The share of what is seen in the programs of each task of a device that is not noise, of
+    labels by members (members, programs). What is seen is how programs differ in the mean of all
+    members; its noise is the jackknife's estimate of the variance of that mean (Efron and Stein,
+    1981)."""
+    seen = noise = 0.0
     for own in lists:
         within = told[:, own] - told[:, own].mean(axis=1, keepdims=True)
         seen += float((within.mean(axis=0) ** 2).sum())
-        differing += float(within.var(axis=0).sum())
-    if differing <= 0.0:
-        return 0.0
-    if seen <= 0.0:
-        return _MOST_NOISE
-    return min(_MOST_NOISE, float(_TRUSTED * np.sqrt(differing / seen)) ** _FALL)
-
-
-def _drawn(program: Program, seed: int) -> float:
-    """A normal number of a program, the same whenever it is asked for."""
-    key = blake2b(np.ascontiguousarray(program).tobytes(), digest_size=8, salt=bytes([seed % 256]))
-    return float(np.random.default_rng(int.from_bytes(key.digest(), "little")).normal())
+        noise += (len(told) - 1) * float(within.var(axis=0).sum())
+    return seen / (seen + noise) if seen > 0 else 0.0
