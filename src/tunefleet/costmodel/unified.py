@@ -9,10 +9,10 @@ boosted trees on whole programs. What is learned at a time is a chapter:
 - Each chapter has trees of its own, and how much of its score is the network's. A part of its
   validation records decides that, again after each chapter: the less the network still knows, the
   less it says. Which chapter a program belongs to is told by its device (`_domains.py`).
-- On a device that no chapter has seen, the committees of `_forest.py` say how far knowledge of some
-  devices holds on others. The less of its programs was ever learned, and the more the members of a
-  committee differ, the more the score becomes what holds on every device (`_reach.py`): a wrong
-  belief is worse than none.
+- On a device that no chapter has seen the network, which has no committee, says nothing; those of
+  `_forest.py` say how far knowledge of some devices holds on others. The less of its programs was
+  ever learned, and the more the members of a committee differ, the more the score becomes what
+  holds on every device (`_reach.py`): a wrong belief is worse than none.
 
 Sources: Zhai et al., TLP, ASPLOS 2023; Wang et al., UniCoMo, ICCD 2024; `_plasticity.py` for the
 rest.
@@ -53,8 +53,6 @@ _REPLAYED = 16
 _NEW_EPOCHS, _NEW_RATE = 30, 1e-3
 #: How fast a chapter's say falls with the share of its device's numbers that are others.
 _NEARNESS = 20.0
-#: The network's share of the score of a device that it has not seen.
-_UNSEEN_SHARE = 0.25
 #: Of the network's share of the score.
 _SHARES = (0.5, 0.25, 0.75, 0.0, 1.0)
 
@@ -229,8 +227,8 @@ class UnifiedModel(CostModel):
         say /= say.sum(axis=0)
         unseen = away.min(axis=0) > 0
         share = say.T @ np.array([chapter.share for chapter in self._chapters])
-        # Which of the two is better on a device says nothing of others.
-        share[unseen] = _UNSEEN_SHARE
+        # It has no committee by which to judge what it knows of other devices.
+        share[unseen] = 0.0
         of_trees = sum(
             of_chapter * chapter.forest.predict(programs)
             for of_chapter, chapter in zip(say, self._chapters, strict=True)
@@ -255,7 +253,7 @@ class UnifiedModel(CostModel):
         told = chapter.forest.told_apart(programs)
         if not len(told):
             return
-        scores[numbers] += (1.0 - _UNSEEN_SHARE) / 2 * (told.mean(axis=0) - of_trees[numbers])
+        scores[numbers] += (told.mean(axis=0) - of_trees[numbers]) / 2
         for device in chapter.domains.devices(programs):
             of_device = [programs[i] for i in device]
             lists = [device[own] for own in chapter.domains.lists(of_device)]
