@@ -95,6 +95,27 @@ def test_a_convolution_sums_products_of_what_was_rounded() -> None:
     assert not np.allclose(_run(made, x), _run(_network(weight), x), rtol=1e-5, atol=1e-5)
 
 
+def test_outputs_that_products_read_too_are_not_rounded() -> None:
+    """Several of them, as transformers have."""
+    builder = relax.BlockBuilder()
+    data = relax.Var("x", relax.TensorType((4, 16), "float32"))
+    weights = [relax.const(np.ones((16, 16), "float32")) for _ in range(2)]
+    with builder.function("main", [data]):
+        with builder.dataflow():
+            first = builder.emit(relax.op.matmul(data, weights[0]))
+            second = builder.emit(relax.op.matmul(first, weights[1]))
+            result = builder.emit_output(relax.Tuple([first, second]))
+        builder.emit_func_output(result)
+    x = np.random.default_rng(0).standard_normal((4, 16)).astype("float32")
+    built = relax.build(relax.transform.LegalizeOps()(in_bfloat16(builder.get())), "llvm")
+    found = relax.VirtualMachine(built, tvm.cpu())["main"](tvm.runtime.tensor(x))
+    near = (rounded_array(x).astype(np.uint32) << 16).view(np.float32)
+    expected = near @ np.ones((16, 16), "float32")
+    np.testing.assert_allclose(found[0].numpy(), expected, rtol=1e-5, atol=1e-5)
+    rounding = (rounded_array(expected).astype(np.uint32) << 16).view(np.float32)
+    assert not np.allclose(found[0].numpy(), rounding, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("columns", [4, 8])
 def test_few_columns_stay_in_float32(columns: int) -> None:
     weight = np.ones((3, 3, 5, columns), "float32")

@@ -66,7 +66,7 @@ def _kept(function: Any) -> set[Any]:
         each = waiting.pop()
         value = bound.get(each, each)
         if isinstance(value, relax.Tuple):
-            waiting += value.fields
+            waiting.extend(list(value.fields))
         elif isinstance(value, relax.Var) and value is not each:
             waiting.append(value)
         outputs.add(each)
