@@ -151,6 +151,18 @@ def test_what_is_rounded_to_bfloat16_between_layers_is_compared_in_the_mean() ->
     assert not other.holds
 
 
+@pytest.mark.parametrize(("factor", "holds"), [(1.01, True), (1.1, False)])
+def test_words_have_no_last_bit_that_says_what_rounding_does(factor: float, holds: bool) -> None:
+    words = np.arange(64).reshape(4, 16)
+    found = agreement(
+        [[words]],
+        "bfloat16",
+        lambda _, x: [np.sin(x[0]).astype("float32")],
+        lambda _, x: [np.sin(x[0]).astype("float32") * np.float32(factor)],
+    )
+    assert found.holds == holds
+
+
 def test_a_source_framework_that_agrees_with_itself_excuses_nothing() -> None:
     found = agreement(
         [[X]],

@@ -30,6 +30,9 @@ _STEPS = 64
 _CLEAR = 0.01
 #: The float type of so few digits that rounding between layers may decide the outputs.
 _COARSE = "bfloat16"
+#: What rounding to it at some dozens of layers adds up to, in the mean: 8 of its steps. Where
+#: inputs are words, which have no last bit, nothing else tells.
+_LEAST_COARSE = 8 * 2.0**-8
 #: Example inputs that are tried where those before did not determine the outputs.
 _DRAWS = 5
 #: Where rounding to 8 bits decides the outputs: so many times the mean difference between the
@@ -91,7 +94,8 @@ def agreement(
     mean, first = DifferenceMeasure.MEAN, tuple(inputs)
     expected = tuple(reference(i, each) for i, each in enumerate(first))
     own = difference_of(expected, otherwise, first, measure=mean)
-    tolerance = min(times * own, _MOST_MEAN)
+    least = _LEAST_COARSE if float_type == _COARSE else 0.0
+    tolerance = min(max(times * own, least), _MOST_MEAN)
     difference = difference_of(expected, module, first, measure=mean)
     in_mean = Agreement(first, expected, difference, tolerance, True, mean)
     return in_mean if in_mean.holds else found
