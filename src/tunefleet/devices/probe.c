@@ -191,9 +191,10 @@ static int run_once(Function *function, const Any *arguments, int count, Rotatio
     return function(NULL, own, count, &ignored);
 }
 
-/* address(path): of the function `main` of a library that the session has loaded. */
+/* address(path): of the function `main` of a library that the session has loaded. Its file goes. */
 int __tvm_ffi_address(void *self, const Any *arguments, int32_t count, Any *result) {
     void *library = dlopen(arguments[0].value.pointer, RTLD_NOW | RTLD_NOLOAD);
+    unlink(arguments[0].value.pointer);
     void *function = library ? dlsym(library, "__tvm_ffi_main") : NULL;
     if (library) dlclose(library);
     return give(result, function ? (int64_t)(intptr_t)function : -ENOENT);

@@ -267,9 +267,16 @@ class _RemoteRuns:
         self._limit_s = limit_s
         self._module, self._address = session.load(built.path)
         copies = copies_of(built, weights)
-        self._rotation = _rotation(session, built, weights.arguments if copies else (), copies)
-        # Also a weight has a tensor of its own: one small memory more, and one way for all.
-        self._arguments = list(arguments) or [session.random(*types) for types in built.args]
+        cold = weights.arguments if copies else ()
+        key = (tuple(built.args), tuple(cold), copies, bool(arguments))
+
+        def made() -> tuple[Any, list[Any]]:
+            # Also a weight has a tensor of its own: one small memory more, and one way for all.
+            own = [] if arguments else [session.random(*types) for types in built.args]
+            return _rotation(session, built, cold, copies), own
+
+        self._rotation, own = session.kept(key, made)
+        self._arguments = list(arguments) or own
 
     def __call__(self, *, number: int, repeat: int, preprocess: str) -> list[float]:
         if preprocess:

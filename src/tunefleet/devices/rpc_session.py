@@ -11,7 +11,7 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -42,6 +42,8 @@ _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 2.0
 #: For which a server that a tracker lent before is waited for. It is free when its session ended.
 _SAME_S = 10.0
 _FILE_BYTES = 1 << 18
+#: Repeats that there is memory for from the beginning.
+_SECONDS = 64
 #: Any Linux has it: its header tells the machine where its server has no compiler to ask.
 _PROGRAM = "/proc/self/exe"
 
@@ -109,12 +111,15 @@ class RpcSession:
         wanted = after.server if after else None
         self._session, self.server = _connected(address, patience_s, self._line, wanted)
         self._patterns: dict[str, Any] = {}
+        self._kept: tuple[Hashable, Any] = (None, None)
+        self._seconds: Any = None
         self.device = self._session.cpu()
+        place = self.call(lambda: self._session.get_function(_WORK_PATH)("session"))
+        self._folder = posixpath.dirname(str(place))
         self.machine = self._machine_of_server()
         self.probe, _ = self._loaded(str(probe_library(self.machine)))
-        folder = posixpath.dirname(self._path("session"))
         # Beside the session's own folder, which goes with it.
-        self.reason_path = f"{posixpath.dirname(folder)}/tunefleet-{secrets.token_hex(8)}"
+        self.reason_path = f"{posixpath.dirname(self._folder)}/tunefleet-{secrets.token_hex(8)}"
         self._ask("guard", self.reason_path)
         self._ask("watch", IDLE_S, 1)
         self._set_threads(threads)
@@ -134,7 +139,8 @@ class RpcSession:
 
     def close(self) -> None:
         """Let go of the server, which serves nobody else while anything holds the session."""
-        self.probe = self.device = self._session = None
+        self.probe = self.device = self._session = self._seconds = None
+        self._kept = (None, None)
         self._patterns.clear()
         gc.collect()  # programs that an error's traceback holds
 
@@ -142,9 +148,10 @@ class RpcSession:
         """Upload a library and load it there: the module, and where its function `main` is, 0
         without `entry`. The file goes, the program stays as long as the module."""
         module, name = self._loaded(path)
-        address = self._ask("address", self._path(name)) if entry else 0
+        if entry:
+            return module, self._ask("address", f"{self._folder}/{name}")
         self.call(self._session.remove, name)
-        return module, address
+        return module, 0
 
     def _loaded(self, path: str) -> tuple[Any, str]:
         content = bytearray(Path(path).read_bytes())
@@ -156,6 +163,15 @@ class RpcSession:
 
         limit_s = _ANSWER_S + len(content) / _SLOWEST_BYTES_PER_S
         return self._moved(loaded, len(content), limit_s), name
+
+    def kept(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What was made for the key, where it is that of the call before: programs of a task come
+        one after the other, and memory for each would take longer than many of them run."""
+        if self._kept[0] != key:
+            self._kept = (None, None)  # it goes before the next is made
+            self._kept = (key, make())
+        value: T = self._kept[1]
+        return value
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> Any:
         return self.call(lambda: tvm.runtime.empty(shape, dtype, self.device))
@@ -184,10 +200,12 @@ class RpcSession:
         self, address: int, number: int, repeat: int, limit_s: float, rotation: Any, args: Any
     ) -> list[float]:
         """Seconds per run of each repeat. `rotation`: memory, begins, step, copies of weights."""
-        seconds = self.empty((repeat,), "float64")
-        ask = ("time", address, number, repeat, float(limit_s), IDLE_S, seconds, *rotation, *args)
+        if self._seconds is None or repeat > self._seconds.shape[0]:
+            self._seconds = self.empty((max(repeat, _SECONDS),), "float64")
+        own = self._seconds
+        ask = ("time", address, number, repeat, float(limit_s), IDLE_S, own, *rotation, *args)
         self._ask(*ask, limit_s=limit_s + _GRACE_S)
-        return [float(s) for s in self.call(seconds.numpy)]
+        return [float(s) for s in self.call(own.numpy)[:repeat]]
 
     def watched(self, function: Callable[[], T], limit_s: float) -> T:
         """A call that runs a program by other means than `time`."""
@@ -254,9 +272,6 @@ class RpcSession:
 
     def _machine_of_program(self) -> str:
         return machine_of(bytes(self.call(self._session.download, _PROGRAM)[:64]))
-
-    def _path(self, name: str) -> str:
-        return str(self.call(lambda: self._session.get_function(_WORK_PATH)(name)))
 
     def _asked(self, name: str, *args: Any, limit_s: float = _ANSWER_S) -> int:
         return int(self.call(lambda: self.probe[name](*args), limit_s=limit_s))
