@@ -182,7 +182,7 @@ def test_a_server_of_another_kind_than_was_named_is_not_used(
 def test_all_servers_of_a_tracker_are_asked_what_they_are(
     lab: DeviceSpec, opened: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A server that lost its tracker for a moment is away for as long: those that are free are asked.
+    # A server that lost its tracker for a moment is away: those that are free are asked.
     asked: list[asking.Asked] = []
 
     def both() -> bool:
