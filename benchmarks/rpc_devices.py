@@ -2,7 +2,7 @@
 once, and servers that are killed, that hang and that are cut off meanwhile; then a network tuned
 here, through one server and through two.
 
-    python benchmarks/rpc_devices.py [--quick] [--json FILE]
+    python benchmarks/rpc_devices.py [--quick] [--no-networks] [--json FILE]
 
 Servers are TVM's own, in processes of this machine, each on a core of its own; the worker that
 measures locally has the same core. All figures of a row are taken in turn, within one run.
@@ -22,6 +22,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -82,8 +83,10 @@ def _pool(folder: str, core: int) -> Iterator[WorkerPool]:
         yield made
 
 
-def _measure(pool: WorkerPool, spec: DeviceSpec, built: Built) -> Measurement:
-    args = (built, MeasureSettings(), None)
+def _measure(
+    pool: WorkerPool, spec: DeviceSpec, built: Built, settings: MeasureSettings
+) -> Measurement:
+    args = (built, settings, None)
     call = (spec, 1, work.profile_candidate, args)
     outcome = pool.call(work.on_device, *call, timeout_s=_LIMIT_S)
     if not isinstance(outcome, Measurement):
@@ -91,10 +94,12 @@ def _measure(pool: WorkerPool, spec: DeviceSpec, built: Built) -> Measurement:
     return outcome
 
 
-def _rate(pool: WorkerPool, spec: DeviceSpec, built: list[Built]) -> tuple[float, list[float]]:
+def _rate(
+    pool: WorkerPool, spec: DeviceSpec, built: list[Built], settings: MeasureSettings
+) -> tuple[float, list[float]]:
     """Programs per second, and their latencies."""
     started = time.perf_counter()
-    latencies = [_measure(pool, spec, each).latency_s for each in built]
+    latencies = [_measure(pool, spec, each, settings).latency_s for each in built]
     return len(built) / (time.perf_counter() - started), latencies
 
 
@@ -114,12 +119,15 @@ def main(options: argparse.Namespace) -> int:
         servers = [Server(core) for core in (first, second)]
         for server in servers:
             stack.callback(server.kill)
+        settings = MeasureSettings()
         for pool, spec in ((here, _LOCAL), *zip(there, (s.spec for s in servers), strict=True)):
-            _measure(pool, spec, built[0])
+            found = _measure(pool, spec, built[0], settings)
+        # Two runs a repeat: a program of just a millisecond would have one or two by its noise.
+        settings = replace(settings, min_repeat_ms=1.5e3 * found.latency_s)
         for _ in range(rounds):
-            local, local_s = _rate(here, _LOCAL, built)
-            remote, remote_s = _rate(there[0], servers[0].spec, built)
-            both = _both(there, servers, built)
+            local, local_s = _rate(here, _LOCAL, built, settings)
+            remote, remote_s = _rate(there[0], servers[0].spec, built, settings)
+            both = _both(there, servers, built, settings)
             rows.append(
                 {
                     "local/s": local,
@@ -139,21 +147,25 @@ def main(options: argparse.Namespace) -> int:
         if len(cores) < 2:
             checks.pop(1)  # two servers on one core take turns
         for how in ("killed", "stopped"):
-            lost = _disturbed(there[0], servers[0], built, how)
+            lost = _disturbed(there[0], servers[0], built, settings, how)
             name = f"programs lost while the server was {how}"
             checks.append(at_most(name, lost, 0, "condition"))
-    networks, more = _networks(folder, (first, second), quick=options.quick)
-    table(networks, list(networks[0]))
-    checks += more
+    networks: list[dict[str, Any]] = []
+    if not options.no_networks:
+        networks, more = _networks(folder, (first, second), quick=options.quick)
+        table(networks, list(networks[0]))
+        checks += more
     figures = {"rounds": rows, "medians": medians, "networks": networks}
     return common.finish("rpc_devices", began, figures, checks, options.json)
 
 
-def _both(pools: list[WorkerPool], servers: list[Server], built: list[Built]) -> float:
+def _both(
+    pools: list[WorkerPool], servers: list[Server], built: list[Built], settings: MeasureSettings
+) -> float:
     """Programs per second that two servers measure at once."""
     started = time.perf_counter()
     threads = [
-        threading.Thread(target=_rate, args=(pool, server.spec, built))
+        threading.Thread(target=_rate, args=(pool, server.spec, built, settings))
         for pool, server in zip(pools, servers, strict=True)
     ]
     for thread in threads:
@@ -163,7 +175,9 @@ def _both(pools: list[WorkerPool], servers: list[Server], built: list[Built]) ->
     return len(threads) * len(built) / (time.perf_counter() - started)
 
 
-def _disturbed(pool: WorkerPool, server: Server, built: list[Built], how: str) -> int:
+def _disturbed(
+    pool: WorkerPool, server: Server, built: list[Built], settings: MeasureSettings, how: str
+) -> int:
     """Programs without a latency when the server is killed in the middle and started again, or
     stopped, as one that hangs or whose cable is cut, until somebody starts it again."""
 
@@ -181,7 +195,7 @@ def _disturbed(pool: WorkerPool, server: Server, built: list[Built], how: str) -
     for each in built:
         for _ in range(3):  # as the scheduler does it: the device was away, the work is fine
             try:
-                _measure(pool, server.spec, each)
+                _measure(pool, server.spec, each, settings)
             except RetryElsewhereError:
                 pool.restart()
                 continue
@@ -273,4 +287,6 @@ def register(home: Path, name: str, spec: DeviceSpec) -> None:
 
 
 if __name__ == "__main__":
-    common.run(main, common.parser("Measuring through TVM's RPC beside measuring here."))
+    made = common.parser("Measuring through TVM's RPC beside measuring here.")
+    made.add_argument("--no-networks", action="store_true", help="programs alone")
+    common.run(main, made)
