@@ -33,7 +33,7 @@ from tunefleet.dataset.splits import SplitRows
 from tunefleet.learning.inputs import Inputs
 from tunefleet.learning.records import Records, read_records
 
-RECORDS = Path(__file__).resolve().parents[1] / "datasets" / "int8-epyc.parquet"
+RECORDS = [Path(__file__).resolve().parents[1] / "datasets" / "int8-epyc.parquet"]
 MODELS = {
     "xgb, per-store": ("xgb", "per-store/1"),
     "attention, sequences": ("attention", "sequences/1"),
@@ -110,7 +110,7 @@ class Bench:
         if schema not in self.features:
             started = time.time()
             every = np.arange(len(self.records.rows))
-            self.features[schema] = Inputs.of(self.records, every, schema, _told)
+            self.features[schema] = Inputs.of(self.records, every, schema, told)
             print(f"{schema}: {len(every):,} programs in {time.time() - started:.0f} s", flush=True)
         return self.features[schema]
 
@@ -141,11 +141,11 @@ class Bench:
         return row
 
 
-def _told(text: str) -> None:
+def told(text: str) -> None:
     print(text, flush=True)
 
 
-def _refused(line: BadLine) -> None:
+def refused(line: BadLine) -> None:
     raise SystemExit(str(line))
 
 
@@ -180,14 +180,13 @@ def checks(rows: list[dict[str, Any]]) -> list[common.Check]:
 
 def main(options: argparse.Namespace) -> int:
     started = time.time()
-    if not options.records.is_file():
-        raise common.Skip(f"no records: {options.records} is missing")
+    missing = [path for path in options.records if not path.is_file()]
+    if missing:
+        raise common.Skip(f"no records: {missing[0]} is missing")
     if options.quick:
         options.most, options.epochs, options.seeds, options.hidden = 300, 1, 1, 16
         options.models = ["xgb, tilings", "unified, tilings"]
-    bench = Bench(
-        read_records([options.records], device="", on_bad=_refused, progress=_told), options
-    )
+    bench = Bench(read_records(options.records, device="", on_bad=refused, progress=told), options)
     rows: list[dict[str, Any]] = []
     for name, numbers in bench.sets().items():
         new = list(bench.rows(name, numbers))
@@ -199,7 +198,7 @@ def main(options: argparse.Namespace) -> int:
 
 if __name__ == "__main__":
     made = common.parser(__doc__ or "")
-    made.add_argument("--records", type=Path, default=RECORDS)
+    made.add_argument("--records", type=Path, nargs="+", default=RECORDS)
     made.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     made.add_argument("--most", type=int, default=3_000, help="records to learn from, at most")
     made.add_argument("--epochs", type=int, default=30)

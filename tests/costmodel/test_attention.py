@@ -249,6 +249,17 @@ class TestModel:
             model = small(loss=loss, epochs=40, learning_rate=3e-3)
             assert pca(fit(model, train), test) > 0.7
 
+    def test_attention_adds_up_and_rows_that_are_alike_are_seen_alike(self) -> None:
+        model = AttentionModel.load(fitted())
+        program = programs(1)[0]
+        seen = model.attention(program)
+        assert seen.shape == (model.heads, len(program), len(program))
+        np.testing.assert_allclose(seen.sum(axis=2), 1.0, rtol=1e-5)
+        seen = model.attention(np.concatenate([program, program]))
+        np.testing.assert_allclose(
+            seen[:, :, : len(program)], seen[:, :, len(program) :], rtol=1e-4
+        )
+
 
 class TestStopping:
     def test_the_best_epoch_of_validation_is_kept(self) -> None:

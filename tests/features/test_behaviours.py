@@ -7,13 +7,16 @@ import numpy as np
 from tunefleet.features.behaviours import (
     LONGEST,
     LOOPS,
+    PARTS,
     WIDTH,
     Access,
+    Behaviour,
     Compute,
     Loop,
     Move,
     Run,
     Statement,
+    behaviours_of,
     encode,
 )
 
@@ -84,3 +87,21 @@ def test_what_does_not_fit_is_cropped() -> None:
     rows = encode([deep] * LONGEST, TOLD)
     assert rows.shape == (LONGEST, WIDTH)
     np.testing.assert_allclose(rows[1, 120], np.log2(1 + 2.0 ** (LOOPS + 3)), rtol=1e-6)
+
+
+def test_rows_tell_what_they_are_of() -> None:
+    instruction = Statement(
+        LOOPS_OF_IT, STATEMENT.loads, Compute(instruction="vnni.16x4"), STATEMENT.loads[1]
+    )
+    clearing = Statement(LOOPS_OF_IT, (), Compute(), STATEMENT.store)
+    assert behaviours_of(encode([STATEMENT, instruction, clearing], TOLD)) == [
+        Behaviour.PROGRAM,
+        *(Behaviour.LOAD_ARGUMENT, Behaviour.LOAD, Behaviour.PRODUCTS, Behaviour.STORE_OUTPUT),
+        *(Behaviour.LOAD_ARGUMENT, Behaviour.LOAD, Behaviour.INSTRUCTION, Behaviour.STORE),
+        *(Behaviour.COMPUTE, Behaviour.STORE_OUTPUT),
+    ]
+
+
+def test_each_number_of_a_behaviour_is_of_one_part() -> None:
+    columns = sorted(column for part in PARTS.values() for column in part)
+    assert columns == list(range(36, WIDTH))

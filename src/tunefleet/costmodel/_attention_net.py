@@ -150,8 +150,24 @@ def forward(
     return _dense(weights, "score", x)[:, 0]
 
 
+def attention(xp: Any, heads: int, embedded: Any) -> Any:
+    """Of a program's rows as `embed` gives them, how much of what each row sees of the first layer
+    each other row is: (heads, length, length), whose rows add up to 1."""
+    hidden = embedded.shape[1] // 4
+    weight, total, _ = _weighed(xp, heads, embedded[None, :, hidden:], None)
+    return (weight / total)[0]
+
+
 def _attention(xp: Any, heads: int, projected: Any, inside: Any) -> Any:
     """What each row sees: (programs, length, hidden) of (programs, length, 3 hidden)."""
+    weight, total, value = _weighed(xp, heads, projected, inside)
+    seen = (weight @ value) / total
+    return seen.swapaxes(1, 2).reshape(*projected.shape[:2], -1)
+
+
+def _weighed(xp: Any, heads: int, projected: Any, inside: Any) -> tuple[Any, Any, Any]:
+    """The weight of each row for each row (programs, heads, length, length), the sums over the
+    last, and the values (programs, heads, length, hidden / heads)."""
     programs, length, columns = projected.shape
     hidden = columns // 3
     query, key, value = (
@@ -168,8 +184,7 @@ def _attention(xp: Any, heads: int, projected: Any, inside: Any) -> Any:
         weight = weight * inside[:, None, None, :]
     # One product for all sums of rows: NumPy's own are ten times as slow on rows this short.
     total = weight.reshape(-1, length) @ xp.ones_like(weight[0, 0, 0])
-    seen = (weight @ value) / total.reshape(programs, heads, length, 1)
-    return seen.swapaxes(1, 2).reshape(programs, length, hidden)
+    return weight, total.reshape(programs, heads, length, 1), value
 
 
 def _encoded(xp: Any, weights: Weights, rows: Any) -> Any:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from tunefleet.costmodel import metrics
 from tunefleet.costmodel._attention_net import (
     are_weights,
+    attention,
     embed,
     forward,
     initial,
@@ -256,6 +257,15 @@ class AttentionModel(CostModel):
             return np.zeros(0)
         embedded = [self._table(rows) for rows in distinct if len(rows)]
         return self._scores(np.concatenate(embedded), local)
+
+    def attention(self, program: Program) -> NDArray[np.float32]:
+        """Of a program of `rows` rows, how much of what each of them sees in the first layer each
+        other is: (heads, rows, rows), whose last axis adds up to 1."""
+        if not self.weights:
+            raise ValueError("attention before fit")
+        self._refuse_others([program])
+        seen: NDArray[np.float32] = attention(np, self.heads, embed(np, self.weights, program))
+        return seen
 
     def _table(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
         """`_embedded`, kept while there are `rows`: a search asks with one table again and again,

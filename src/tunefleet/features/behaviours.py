@@ -49,6 +49,23 @@ _ACCESS_AT = _ITERATIONS_AT + 1
 _COMPUTE_AT = _ACCESS_AT + 10
 WIDTH = _COMPUTE_AT + 8
 
+#: Columns that say one thing.
+PARTS: dict[str, list[int]] = {
+    "extents of loops": [*range(_LOOPS_AT, _ITERATIONS_AT, _PER_LOOP), _ITERATIONS_AT],
+    "how loops run": [
+        at + kind for at in range(_LOOPS_AT, _ITERATIONS_AT, _PER_LOOP) for kind in (1, 2, 3, 4)
+    ],
+    "strides": [
+        at + kind for at in range(_LOOPS_AT, _ITERATIONS_AT, _PER_LOOP) for kind in (5, 6)
+    ],
+    "bytes touched, and how often": [*range(_ACCESS_AT + 3, _ACCESS_AT + 8)],
+    "elements, vectors and buffers": [
+        *range(_ACCESS_AT, _ACCESS_AT + 3), _ACCESS_AT + 8, _ACCESS_AT + 9,
+    ],
+    "arithmetic": [*range(_COMPUTE_AT, _COMPUTE_AT + 6)],
+    "tensor instruction": [_COMPUTE_AT + 6, _COMPUTE_AT + 7],
+}  # fmt: skip
+
 _DEPTHS = (2, 4, 6)
 _NAMES = 64
 
@@ -130,6 +147,37 @@ def encode(statements: Sequence[Statement], told: Array) -> Array:
     for row, behaviour in zip(rows[1:], behaviours, strict=False):
         _write(row, *behaviour)
     return rows
+
+
+class Behaviour(StrEnum):
+    """What a row is of."""
+
+    PROGRAM = "the program and its device"
+    LOAD_ARGUMENT = "load of an argument"
+    LOAD = "load of what is between"
+    INSTRUCTION = "computation by a tensor instruction"
+    PRODUCTS = "computation with products"
+    COMPUTE = "other computation"
+    STORE_OUTPUT = "store of an argument"
+    STORE = "store of what is between"
+
+
+def behaviours_of(rows: Array) -> list[Behaviour]:
+    """What each row of an encoded program is of."""
+    return [_behaviour(row) for row in rows]
+
+
+def _behaviour(row: Array) -> Behaviour:
+    argument = row[_ACCESS_AT + 8] > 0
+    if row[0]:
+        return Behaviour.PROGRAM
+    if row[1]:
+        return Behaviour.LOAD_ARGUMENT if argument else Behaviour.LOAD
+    if row[3]:
+        return Behaviour.STORE_OUTPUT if argument else Behaviour.STORE
+    if row[_COMPUTE_AT + 6] > 0:
+        return Behaviour.INSTRUCTION
+    return Behaviour.PRODUCTS if row[_COMPUTE_AT + 1] > 0 else Behaviour.COMPUTE
 
 
 def _behaviours(
