@@ -71,6 +71,17 @@ def of_two() -> bytes:
 
 
 class TestModel:
+    @pytest.mark.parametrize("device", [1, 2, 7])  # the last is unseen
+    def test_rows_of_a_table_are_programs(self, device: int) -> None:
+        model = UnifiedModel.load(of_two())
+        programs = programs_of(device, 20, seed=3)
+        table = np.concatenate(programs)
+        local = np.arange(len(table)).reshape(len(programs), -1)
+        expected = model.predict(programs)
+        assert np.ptp(expected) > 0
+        found = model.predict_distinct([table[:7], table[7:]], local)
+        np.testing.assert_allclose(found, expected, rtol=1e-4)
+
     @pytest.mark.parametrize("method", METHODS)
     def test_it_is_held_by_any_method_from_the_first_device_on(self, method: str) -> None:
         first = small(plasticity=method).learn(measured(1, 30), measured(1, 30, seed=1))

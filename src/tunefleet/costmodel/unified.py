@@ -21,7 +21,7 @@ rest.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -218,6 +218,13 @@ class UnifiedModel(CostModel):
     def predict(self, programs: Sequence[Program]) -> Scores:
         """Expected labels. Of devices that it has not seen they depend on the programs given
         beside, of the same task, by which it judges what it knows of them."""
+        return self._scored(programs, lambda: self._net.predict(programs))
+
+    def predict_distinct(self, distinct: Sequence[Program], local: NDArray[np.int64]) -> Scores:
+        programs = list(np.concatenate(distinct)[local])
+        return self._scored(programs, lambda: self._net.predict_distinct(distinct, local))
+
+    def _scored(self, programs: Sequence[Program], of_net: Callable[[], Scores]) -> Scores:
         if not self._chapters:
             raise ValueError("predict before fit")
         if len(programs) == 0:
@@ -233,7 +240,9 @@ class UnifiedModel(CostModel):
             of_chapter * chapter.forest.predict(programs)
             for of_chapter, chapter in zip(say, self._chapters, strict=True)
         )
-        scores: Scores = share * self._net.predict(programs) + (1.0 - share) * of_trees
+        scores: Scores = np.array(of_trees)
+        if share.any():
+            scores = share * of_net() + (1.0 - share) * of_trees
         if unseen.any():
             self._doubt(scores, programs, np.flatnonzero(unseen), say, of_trees)
         return scores

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +30,14 @@ class Pretrained:
     path: str
 
     def load(self) -> CostModel:
-        return MODELS[self.kind].load(Path(self.path).read_bytes())
+        """One object for all selections of a process: no prediction changes it."""
+        return _loaded(self.kind, self.path)
+
+
+@lru_cache(maxsize=2)
+def _loaded(kind: str, path: str) -> CostModel:
+    # Files of the registry are named by their content.
+    return MODELS[kind].load(Path(path).read_bytes())
 
 
 @dataclass(frozen=True)
