@@ -183,3 +183,48 @@ def test_convolutions_of_a_prime_width_fill_tiles(tmp_path):
     for trace in traces:
         actual = result_of(program, target, trace, [x, weight], tmp_path)
         np.testing.assert_array_equal(actual, expected)
+
+
+@pytest.mark.parametrize(
+    ("shape", "window", "stride", "border"),
+    [
+        ((1, 7, 7, 64), 3, 1, 1),
+        ((2, 7, 5, 32), 3, 1, 1),
+        ((1, 7, 7, 62), 1, 1, 0),
+        ((1, 14, 14, 64), 1, 2, 0),
+        ((1, 8, 8, 64), 3, 1, 0),
+    ],
+)
+def test_tiles_of_narrow_pictures_are_of_several_rows(shape, window, stride, border, tmp_path):
+    """With borders between the rows of the picture, without, and with channels that are padded."""
+    intrinsic = _tiles()
+
+    class Attributes:
+        groups, strides, dilation = 1, [stride, stride], [1, 1]
+
+    batch, high, wide, channels = shape
+    weight = drawn((window, window, channels + -channels % 4, 32), "int8", 1)
+    weight[:, :, channels:] = 0
+    data = te.placeholder(shape, "uint8", "data")
+    kernel = te.placeholder(weight.shape, "int8", "weight")
+    widths = [0, 0, border, border, border, border, 0, -channels % 4]
+    sums = convolution(data, kernel, widths, 5, 30, Attributes, tiles=True)
+    done = te.compute(sums.shape, lambda *i: sums(*i) * 3, name="done")
+    program, target = saved_program([data, kernel, done]), native_target(2)
+    x = drawn(shape, "uint8", 0)
+    edges = [(0, 0), (border, border), (border, border), (0, 0)]
+    bordered = np.pad(x.astype("int64"), edges, constant_values=5)
+    windows: np.ndarray = np.lib.stride_tricks.sliding_window_view(
+        bordered,
+        (window, window),
+        (1, 2),  # type: ignore[call-overload]
+    )
+    windows = windows[:, ::stride, ::stride]
+    whole = np.einsum("nyxcij,ijco->nyxo", windows, weight[:, :, :channels].astype("int64"))
+    traces = tensorised_traces(task_space(program, target), 4, intrinsic=intrinsic)
+    assert len(traces) == 4
+    for trace in traces:
+        rows = int(intrinsic_of(trace).split(".")[2].split("x")[0])
+        assert rows > whole.shape[2]
+        actual = result_of(program, target, trace, [x, weight], tmp_path)
+        np.testing.assert_array_equal(actual, 3 * whole[..., :30])

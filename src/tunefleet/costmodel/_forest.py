@@ -45,12 +45,14 @@ class Table:
     def of(cls, programs: Sequence[Program]) -> Table:
         """What differs among these programs."""
         columns = programs[0].shape[1]
-        low = np.full(_LONGEST * columns, np.inf, np.float32)
+        longest = min(_LONGEST, max(map(len, programs)))
+        low = np.full(longest * columns, np.inf, np.float32)
         high = -low
         for _, rows in _by_length(programs):
-            whole = np.zeros((len(rows), _LONGEST * columns), np.float32)
-            whole[:, : rows.shape[1]] = rows
-            low, high = np.minimum(low, whole.min(0)), np.maximum(high, whole.max(0))
+            # Shorter programs are zero beyond their end.
+            least, most = np.zeros_like(low), np.zeros_like(low)
+            least[: rows.shape[1]], most[: rows.shape[1]] = rows.min(0), rows.max(0)
+            low, high = np.minimum(low, least), np.maximum(high, most)
         return cls(columns, np.flatnonzero(low < high))
 
     def rows(self, programs: Sequence[Program]) -> Array:
@@ -99,16 +101,19 @@ class Forest:
 
     def predict(self, programs: Sequence[Program]) -> Scores:
         """Labels (programs,) by the trees that saw everything."""
-        return _predicted(self.whole, self._rows(programs))
+        return self.of_rows(self.rows(programs))
 
-    def told_apart(self, programs: Sequence[Program]) -> Scores:
-        """Labels (members, programs)."""
-        rows = self._rows(programs)
-        return np.array([_predicted(member, rows) for member in self.members])
-
-    def _rows(self, programs: Sequence[Program]) -> Array:
+    def rows(self, programs: Sequence[Program]) -> Array:
+        """Programs as the trees see them, a row each."""
         rows = self.table.rows(programs)
         return rows if rows.shape[1] else np.zeros((len(programs), 1), np.float32)
+
+    def of_rows(self, rows: Array) -> Scores:
+        return _predicted(self.whole, rows)
+
+    def told_apart(self, rows: Array) -> Scores:
+        """Labels (members, programs)."""
+        return np.array([_predicted(member, rows) for member in self.members])
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """As they are saved."""

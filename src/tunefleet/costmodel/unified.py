@@ -185,7 +185,7 @@ class UnifiedModel(CostModel):
         of_trees = forest.predict(held.programs)
         share = _best_share(held, self._net.predict(held.programs), of_trees)
         known = Sample.of(held, _KNOWN, LIST, self.seed)
-        told = forest.told_apart(train.programs)
+        told = forest.told_apart(forest.rows(train.programs))
         reach = Reach.of(train, parts, told, held, of_trees)
         self._chapters = tuple(self._shared_anew(chapter) for chapter in self._chapters)
         self._chapters += (_Chapter(forest, Domains.of(train), reach, share, known),)
@@ -236,30 +236,33 @@ class UnifiedModel(CostModel):
         share = say.T @ np.array([chapter.share for chapter in self._chapters])
         # It has no committee by which to judge what it knows of other devices.
         share[unseen] = 0.0
+        tables = [chapter.forest.rows(programs) for chapter in self._chapters]
         of_trees = sum(
-            of_chapter * chapter.forest.predict(programs)
-            for of_chapter, chapter in zip(say, self._chapters, strict=True)
+            of_chapter * chapter.forest.of_rows(rows)
+            for of_chapter, chapter, rows in zip(say, self._chapters, tables, strict=True)
         )
         scores: Scores = np.array(of_trees)
         if share.any():
             scores = share * of_net() + (1.0 - share) * of_trees
         if unseen.any():
-            self._doubt(scores, programs, np.flatnonzero(unseen), say, of_trees)
+            self._doubt(scores, programs, tables, np.flatnonzero(unseen), say, of_trees)
         return scores
 
     def _doubt(
         self,
         scores: Scores,
         programs: Sequence[Program],
+        tables: Sequence[NDArray[np.float32]],
         numbers: NDArray[np.int64],
         say: NDArray[np.float64],
         of_trees: Scores,
     ) -> None:
         """Scores of a device that none has learned: the committee has a say, and so has what holds
         on any device."""
-        chapter = self._chapters[int(say[:, numbers].sum(axis=1).argmax())]
+        most = int(say[:, numbers].sum(axis=1).argmax())
+        chapter = self._chapters[most]
         programs = [programs[i] for i in numbers]
-        told = chapter.forest.told_apart(programs)
+        told = chapter.forest.told_apart(tables[most][numbers])
         if not len(told):
             return
         scores[numbers] += (told.mean(axis=0) - of_trees[numbers]) / 2

@@ -33,9 +33,10 @@ _CONVOLUTION = tvm.ir.Op.get("relax.nn.conv2d")
 _MATMUL = tvm.ir.Op.get("relax.matmul")
 
 
-def in_bfloat16(mod: Any) -> Any:
-    """`mod` (Relax; NHWC, HWIO) with products by constant float32 weights in bfloat16."""
-    mutator = _Rounded(mod)
+def in_bfloat16(mod: Any, *, tiles: bool) -> Any:
+    """`mod` (Relax; NHWC, HWIO) with products by constant float32 weights in bfloat16. `tiles`: for
+    a processor with registers for tiles."""
+    mutator = _Rounded(mod, tiles)
     function = mutator.visit_expr(mod["main"])
     made = mutator.builder_.get()
     made.update_func(made.get_global_var("main"), function)
@@ -75,8 +76,9 @@ def _kept(function: Any) -> set[Any]:
 
 @relax.expr_functor.mutator
 class _Rounded(relax.PyExprMutator):  # type: ignore[misc, name-defined]
-    def __init__(self, mod: Any) -> None:
+    def __init__(self, mod: Any, tiles: bool) -> None:
         super().__init__(mod)
+        self._tiles = tiles
         self._kept = _kept(mod["main"])
         #: Rounded once for all that reads it, by variable.
         self._bits: dict[Any, Any] = {}
@@ -104,7 +106,8 @@ class _Rounded(relax.PyExprMutator):  # type: ignore[misc, name-defined]
         more = made.shape[-2] - values.shape[-2]
         widths = [0, 0, top, bottom, left, right, 0, more]
         others = (widths, 0, values.shape[-1], attrs)
-        return self._defined(convolution, "conv2d", data, made, others)
+        define = partial(convolution, tiles=self._tiles)
+        return self._defined(define, "conv2d", data, made, others)
 
     def _defined(self, define: Any, name: str, data: Any, values: Any, others: Any) -> Any:
         weight = self.builder_.normalize(constant(values))

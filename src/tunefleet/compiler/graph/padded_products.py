@@ -1,6 +1,10 @@
 """Products as programs that pad what they read: the borders of convolutions, by a zero point where
 there is one, channels to what tensor instructions take at once, and rows of a number that divides
-into no tiles (the 197 of a vision transformer)."""
+into no tiles (the 197 of a vision transformer).
+
+The rows of a tile are equally far apart in the data. A narrow picture has few such pixels side by
+side, so its rows are laid one after the other, with one border between two of them: then tiles are
+of several."""
 
 from __future__ import annotations
 
@@ -29,6 +33,10 @@ LEAST_COLUMNS = 8
 
 #: Of NHWC.
 _WIDTH = 2
+#: A product that costs less than this share is worth a picture in another order.
+_CHEAPER = 0.9
+#: Rows of a picture that are added so that all divide into tiles, at most.
+_MORE_ROWS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +67,24 @@ def padded_weight(values: NDArray[Any], terms: Terms = OF_BYTES) -> NDArray[Any]
 
 def padded_rows(rows: int) -> int:
     """So many rows, or a few more that divide into tiles."""
-
-    def tile(extent: int) -> int:
-        return next(n for n in range(_MOST_ROWS, 0, -1) if extent % n == 0)
-
-    if rows <= _MOST_ROWS or tile(rows) >= _ENOUGH_ROWS:
+    if rows <= _MOST_ROWS or _tile(rows) >= _ENOUGH_ROWS:
         return rows
-    return min(
-        range(rows, rows + _MOST_ROWS),
-        key=lambda extent: extent // tile(extent) * (tile(extent) + _WEIGHT_ROWS),
-    )
+    return _best_rows(rows)
+
+
+def _tile(extent: int) -> int:
+    """The largest number of rows of a tile that divides an extent."""
+    return next(n for n in range(_MOST_ROWS, 0, -1) if extent % n == 0)
+
+
+def _cost(rows: int) -> int:
+    """Of a product by tiles of rows that lie side by side: rows, and weights loaded for them."""
+    tile = _tile(rows)
+    return rows // tile * (max(tile, _ENOUGH_ROWS) + _WEIGHT_ROWS)
+
+
+def _best_rows(rows: int) -> int:
+    return min(range(rows, rows + _MOST_ROWS), key=_cost)
 
 
 def _cropped(sums: Any, shape: Sequence[int]) -> Any:
@@ -102,8 +118,11 @@ def convolution(
     columns: int,
     attrs: Any,
     terms: Terms = OF_BYTES,
+    *,
+    tiles: bool = False,
 ) -> Any:
-    """As TVM defines it, whose own would add a block that copies what is padded already."""
+    """As TVM defines it, whose own would add a block that copies what is padded already. `tiles`:
+    for a processor with registers for tiles."""
     groups, strides, dilation = int(attrs.groups), ints(attrs.strides), ints(attrs.dilation)
     border = tvm.tirx.const(value, data.dtype)
     batch, *extents, _ = (
@@ -116,6 +135,10 @@ def convolution(
             extents, (rows, across), dilation, strides, strict=True
         )
     )
+    shapes = ints(data.shape), ints(weight.shape)
+    if tiles and (pixels := pixels_of(shapes, (height, width), widths, attrs)):
+        sums = _of_pixels(pixels, data, weight, border, terms)
+        return _cropped(sums, (batch, height, width, columns))
     computed = padded_rows(width) if groups == 1 else width
     more = (computed - width) * strides[1]
     padded = data
@@ -135,3 +158,75 @@ def convolution(
     name = "conv2d_nhwc" if groups == 1 else "group_conv2d_nhwc"
     sums = te.compute((batch, height, computed, outputs), pixel, name=name)
     return _cropped(sums, (batch, height, width, columns))
+
+
+@dataclass(frozen=True, slots=True)
+class Pixels:
+    """A picture (batch, `reach` and more pixels, channels) whose rows follow each other, `across`
+    pixels each: a border to its right is the one to the left of the next. A product has `rows` of
+    them; its window looks `reach` pixels ahead."""
+
+    rows: int
+    across: int
+    before: tuple[int, int]
+    strides: tuple[int, int]
+    dilation: tuple[int, int]
+    reach: int
+    channels: int
+
+
+def pixels_of(
+    shapes: tuple[Sequence[int], Sequence[int]],
+    result: tuple[int, int],
+    widths: Sequence[int],
+    attrs: Any,
+) -> Pixels | None:
+    """How a convolution's picture is laid out for tiles of several rows, None where such tiles cost
+    no less. That needs steps of one, or a window of one, of which others are left out. `shapes` are
+    those of data and weights (NHWC, HWIO), `result` height and width."""
+    data, (rows, across, *_) = shapes
+    strides, dilation = tuple(ints(attrs.strides)), tuple(ints(attrs.dilation))
+    top, left, right, more = widths[2], widths[4], widths[5], widths[7]
+    alone = (rows, across) == (1, 1) and not any(widths[2:6])
+    if int(attrs.groups) != 1 or not (strides == (1, 1) or alone):
+        return None
+    high, wide = result
+    width = wide if alone else max(wide, data[2] + max(left, right))
+    computed = min(range(high, high + _MORE_ROWS + 1), key=lambda n: _cost(n * width))
+    if _cost(computed * width) >= _CHEAPER * high * _cost(padded_rows(wide)):
+        return None
+    reach = (rows - 1) * dilation[0] * width + (across - 1) * dilation[1]
+    return Pixels(
+        computed, width, (top, left), (strides[0], strides[1]), (dilation[0], dilation[1]), reach,
+        data[3] + more,
+    )  # fmt: skip
+
+
+def _of_pixels(pixels: Pixels, data: Any, weight: Any, border: Any, terms: Terms) -> Any:
+    """The convolution (batch, rows, across, columns)."""
+    batch, high, wide, channels = ints(data.shape)
+    window, depth, outputs = ints(weight.shape)[:2], *ints(weight.shape)[2:]
+    (top, left), across = pixels.before, pixels.across
+
+    def pixel(n: Any, place: Any, c: Any) -> Any:
+        # A row more, so that nothing is negative.
+        at = place + (across - left if left else 0)
+        y = at // across * pixels.strides[0] - top - (1 if left else 0)
+        x = at % across * pixels.strides[1]
+        inside = [y < high]
+        inside += [y >= 0] if top or left else []
+        inside += [x < wide] if across > wide else []
+        inside += [c < channels] if pixels.channels > channels else []
+        return tvm.tirx.if_then_else(tvm.tirx.all(*inside), data[n, y, x, c], border)
+
+    shape = (batch, pixels.rows * across + pixels.reach, pixels.channels)
+    laid = te.compute(shape, pixel, name="pad_temp")
+    ry, rx = (te.reduce_axis((0, n), name) for n, name in zip(window, ("ry", "rx"), strict=True))
+    rc = te.reduce_axis((0, depth), "rc")
+
+    def cell(n: Any, y: Any, x: Any, o: Any) -> Any:
+        tap = ry * (pixels.dilation[0] * across) + rx * pixels.dilation[1]
+        product = terms.product(laid[n, y * across + x + tap, rc], weight[ry, rx, rc, o])
+        return te.sum(product, axis=[ry, rx, rc])
+
+    return te.compute((batch, pixels.rows, across, outputs), cell, name="conv2d_nhwc")

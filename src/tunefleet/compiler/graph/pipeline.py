@@ -26,6 +26,9 @@ _LAYOUT = {
     "relax.nn.conv3d": ["NDHWC", "DHWIO"],
 }
 
+#: LLVM's name of registers for tiles.
+_TILES = "amx-tile"
+
 
 def prepare(mod: Any, target: Any, precision: str = FLOAT32) -> Any:
     """Relax with weights as constants -> Relax calling fused PrimFuncs, ready for extraction.
@@ -41,13 +44,19 @@ def prepare(mod: Any, target: Any, precision: str = FLOAT32) -> Any:
         mod = transform.DecomposeOpsForInference()(mod)
         mod = transform.ConvertLayout(_LAYOUT)(mod)
         mod = transform.CanonicalizeBindings()(mod)
-        mod = with_programs(pad_attention(simplify(mod)))
+        tiles = _has_tiles(target)
+        mod = with_programs(pad_attention(simplify(mod)), tiles=tiles)
         if precision == BF16:
-            mod = in_bfloat16(mod)
+            mod = in_bfloat16(mod, tiles=tiles)
         prepared = _fused(mod, legalize())
         if any(winograd.pays(call) for call in _convolutions(mod)):
             prepared = with_forms(prepared, _fused(mod, legalize(fewer_products=True)))
         return prepared
+
+
+def _has_tiles(target: Any) -> bool:
+    is_cpu = str(target.kind.name) == "llvm"
+    return is_cpu and bool(tvm.target.codegen.target_has_features(_TILES, target))
 
 
 def _fused(mod: Any, legalized: Any) -> Any:

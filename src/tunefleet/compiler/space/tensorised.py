@@ -67,7 +67,7 @@ def sketches(schedule: Any, target: Target) -> list[Any]:
             # What follows the product may have a form that no tile of it can be computed in.
             with contextlib.suppress(tvm.s_tir.ScheduleError):
                 made.append(scheduled.scheduled(schedule.copy(), product, intrinsic, rows_first))
-    return made
+    return [each for each in made if each is not None]
 
 
 def _fitting(product: Product, target: Target) -> list[Tiles | VectorIntrinsic]:

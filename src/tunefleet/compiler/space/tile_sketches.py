@@ -8,6 +8,10 @@
         sums are stored where what follows reads them
       registers are given back
 
+Rows of a picture that follow each other in the data, borders between them included, are one axis
+(`graph/padded_products.py`). What follows the product takes them apart again, so it runs once all
+rows of some columns are there.
+
 How many rows and columns a register tile has is the intrinsic's, so that a sketch has one. The few
 that load least for what they multiply are taken.
 """
@@ -15,7 +19,8 @@ that load least for what they multiply are taken.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 from tunefleet.compiler.space.intrinsics import Intrinsic, TileIntrinsic, Tiles, make_known
@@ -27,9 +32,12 @@ from tunefleet.compiler.space.product_steps import (
     vectorised,
 )
 from tunefleet.compiler.space.products import DataAxis, Product
+from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.search.choices import Tile
 from tunefleet.search.limits import Amount, Limit, Steps
 from tunefleet.search.sketch import Sketch
+
+tvm = load_tvm()
 
 #: On a parallel loop: the register tile whose registers each of its iterations sets up and gives
 #: back, by name. Its code is brought in where a program is built: it is no decision.
@@ -43,11 +51,13 @@ _LEAST, _MOST_TILES = 4, 6
 def fitting(product: Product, intrinsics: Iterable[Intrinsic]) -> list[Tiles]:
     """Register tiles of some intrinsics that divide a product, those that take least time for their
     sums first; none where rows of the product are no rows of a matrix in memory."""
+    pair = _following(product)
+    whole = product if pair is None else _joined(product, pair)
     found = {
         tiles.name: tiles
         for intrinsic in intrinsics
         if isinstance(intrinsic, TileIntrinsic)
-        for tiles in _forms(product, intrinsic)
+        for tiles in _forms(whole, intrinsic)
     }
     return sorted(found.values(), key=lambda t: (t.cycles / t.sums, -t.sums, t.name))[:_FORMS]
 
@@ -114,9 +124,16 @@ class _Loops:
 
 
 def scheduled(schedule: Any, product: Product, tiles: Tiles, rows_first: bool) -> Any:
+    """A schedule; None where it would be the other order's."""
     for part in ("", ZERO, STORE):
         make_known(tiles.trace_name + part)
     block = schedule.get_sblock(product.block)
+    own, pair = product, _following(product)
+    if pair is not None:
+        if rows_first:
+            return None
+        product = _joined(own, pair)
+        schedule.transform_block_layout(block, _one_axis(own, pair, len(own.extents)))
     wide, lanes = tiles.columns * tiles.lanes, tiles.lanes
     deep, word = tiles.depth, tiles.intrinsic.word
     taps = _window(product, tiles.intrinsic) if tiles.window > 1 else None
@@ -135,10 +152,19 @@ def scheduled(schedule: Any, product: Product, tiles: Tiles, rows_first: bool) -
         ),
         () if taps is None else (taps,),
     )
-    stored = schedule.cache_write(block, 0, "global")
-    outer = _split(schedule, block, product, tiles, taps, rows_first)
-    for each in (stored, *([finish] if finish is not None else [])):
-        schedule.reverse_compute_at(each, outer.tiles[-1], preserve_unit_loops=True)
+    if pair is None:
+        stored = schedule.cache_write(block, 0, "global")
+        outer = _split(schedule, block, product, tiles, taps, rows_first, whole=False)
+        for each in (stored, *([finish] if finish is not None else [])):
+            schedule.reverse_compute_at(each, outer.tiles[-1], preserve_unit_loops=True)
+    else:
+        outer = _split(schedule, block, product, tiles, taps, rows_first, whole=True)
+        if finish is not None:
+            # The innermost loop goes through the rows.
+            schedule.reverse_compute_at(finish, outer.tiles[-2], preserve_unit_loops=True)
+        schedule.transform_layout(block, ("write", 0), _one_axis(own, pair, len(own.rows) + 1))
+        stored = schedule.cache_write(block, 0, "global")
+        schedule.reverse_compute_at(stored, outer.tiles[-1], preserve_unit_loops=True)
     threads = schedule.fuse(*outer.threads)
     schedule.parallel(threads)
     schedule.annotate(threads, TILES, tiles.name)
@@ -155,6 +181,51 @@ def scheduled(schedule: Any, product: Product, tiles: Tiles, rows_first: bool) -
     return schedule
 
 
+def _following(product: Product) -> tuple[int, int] | None:
+    """Two axes of rows of which the second goes on where the first ends, in the data as in the
+    result; None where there are none."""
+    for outer, inner in pairwise(product.rows):
+        first, second = product.data_axes[outer], product.data_axes[inner]
+        if first is None or second is None or first.dimension != second.dimension:
+            continue
+        if inner == outer + 1 and first.step == second.step * product.extents[inner]:
+            return outer, inner
+    return None
+
+
+def _joined(product: Product, pair: tuple[int, int]) -> Product:
+    """The product with two axes of rows as one."""
+    outer, inner = pair
+
+    def number(old: int) -> int:
+        return old - (old >= inner)
+
+    extents, axes = list(product.extents), list(product.data_axes)
+    extents[outer : inner + 1] = [extents[outer] * extents[inner]]
+    del axes[outer]
+    return replace(
+        product,
+        extents=tuple(extents),
+        rows=tuple(number(row) for row in product.rows if row != inner),
+        column=number(product.column),
+        sums=tuple(map(number, product.sums)),
+        depth=number(product.depth),
+        weight_axes=tuple(map(number, product.weight_axes)),
+        data_axes=tuple(axes),
+    )
+
+
+def _one_axis(product: Product, pair: tuple[int, int], rank: int) -> Any:
+    """The index map that makes one axis of the two of `pair`, which are of `rank` axes."""
+    outer, inner = pair
+    extent = product.extents[inner]
+
+    def joined(*index: Any) -> list[Any]:
+        return [*index[:outer], index[outer] * extent + index[inner], *index[inner + 1 :]]
+
+    return tvm.tirx.IndexMap.from_func(joined, ndim=rank, index_dtype=product.index_type)
+
+
 def _split(
     schedule: Any,
     block: Any,
@@ -162,6 +233,8 @@ def _split(
     tiles: Tiles,
     taps: int | None,
     rows_first: bool,
+    *,
+    whole: bool,
 ) -> _Loops:
     loops = schedule.get_loops(block)
     rows, columns = _Loops(), _Loops()
@@ -170,9 +243,8 @@ def _split(
         if product.extents[number] == 1 or number in product.weight_axes or axis is None:
             rows.threads.append(loops[number])
             continue
-        _tiled(
-            schedule, loops[number], rows, tiles.rows_of(axis.dimension - len(product.data_shape))
-        )
+        dimension = axis.dimension - len(product.data_shape)
+        _tiled(schedule, loops[number], rows, tiles.rows_of(dimension), whole=whole)
     _tiled(schedule, loops[product.column], columns, tiles.columns * tiles.lanes)
     depth, step = schedule.split(loops[product.depth], [None, tiles.depth])
     steps, unrolled = sampled(schedule, depth, 2)
@@ -189,11 +261,15 @@ def _split(
     return made
 
 
-def _tiled(schedule: Any, loop: Any, into: _Loops, fixed: int) -> None:
-    """Parts of threads, of a thread, of a register tile where that has any."""
+def _tiled(schedule: Any, loop: Any, into: _Loops, fixed: int, *, whole: bool = False) -> None:
+    """Parts of threads, of a thread, of a register tile where that has any. `whole`: a thread has
+    all of it."""
     if fixed > 1:
         loop, call = schedule.split(loop, [None, fixed])
         into.call.append(call)
+    if whole and fixed > 1:
+        into.tiles.append(loop)
+        return
     threads, tile = sampled(schedule, loop, 2)
     into.threads.append(threads)
     into.tiles.append(tile)

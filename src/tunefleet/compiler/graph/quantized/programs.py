@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from tunefleet.compiler.graph.constants import constant, value_of
@@ -11,6 +12,7 @@ from tunefleet.compiler.graph.padded_products import (
     matmul,
     padded_rows,
     padded_weight,
+    pixels_of,
 )
 from tunefleet.compiler.graph.quantized.affine import EIGHT_BITS, relax, tvm
 
@@ -24,15 +26,16 @@ _PAD = tvm.ir.Op.get("relax.nn.pad")
 _ADD, _MULTIPLY = (tvm.ir.Op.get(f"relax.{name}") for name in ("add", "multiply"))
 
 
-def with_programs(mod: Any) -> Any:
-    """`mod` (NHWC, HWIO) with compute definitions for steps of quantised networks.
+def with_programs(mod: Any, *, tiles: bool) -> Any:
+    """`mod` (NHWC, HWIO) with compute definitions for steps of quantised networks. `tiles`: for a
+    processor with registers for tiles.
 
     A convolution of integers pads its borders, which were an operator before it, and its channels
     in a block of its own: a pad that is an operator would be a program of its own, and write a copy
     of the tensor. So does a product of matrices with constant weights. A product by a scale and a
     sum are one instruction with one rounding, whichever schedule they get.
     """
-    mutator = _Written(mod)
+    mutator = _Written(mod, tiles)
     function = mutator.visit_expr(mod["main"])
     written = mutator.builder_.get()
     written.update_func(written.get_global_var("main"), function)
@@ -41,6 +44,10 @@ def with_programs(mod: Any) -> Any:
 
 @relax.expr_functor.mutator
 class _Written(relax.PyExprMutator):  # type: ignore[misc]
+    def __init__(self, mod: Any, tiles: bool) -> None:
+        super().__init__(mod)
+        self._tiles = tiles
+
     def visit_call_(self, call: Any) -> Any:
         call = self.visit_expr_post_order(call)
         if call.op == _CONVOLUTION and str(call.ty.dtype) == "int32":
@@ -79,11 +86,14 @@ class _Written(relax.PyExprMutator):  # type: ignore[misc]
             values = padded_weight(values)
             widths[-1] += values.shape[-2] - int(weight.ty.shape.values[-2])
             weight = self.builder_.normalize(constant(values))
-        width = ints(call.ty.shape)[-2]
+        _, height, width, _ = ints(call.ty.shape)
+        shapes = ints(data.ty.shape), ints(weight.ty.shape)
+        narrow = self._tiles and pixels_of(shapes, (height, width), widths, attrs)
         fits = padded_rows(width) == width or int(attrs.groups) != 1
-        if not any(widths) and int(weight.ty.shape.values[-1]) == outputs and fits:
+        if not any(widths) and ints(weight.ty.shape)[-1] == outputs and fits and not narrow:
             return call
-        return self._defined(convolution, call, data, weight, (widths, value, outputs, attrs))
+        define = partial(convolution, tiles=self._tiles)
+        return self._defined(define, call, data, weight, (widths, value, outputs, attrs))
 
     def _matmul(self, call: Any) -> Any:
         data, weight = call.args
