@@ -202,7 +202,7 @@ def test_tiles_of_narrow_pictures_are_of_several_rows(shape, window, stride, bor
     class Attributes:
         groups, strides, dilation = 1, [stride, stride], [1, 1]
 
-    batch, high, wide, channels = shape
+    channels = shape[-1]
     weight = drawn((window, window, channels + -channels % 4, 32), "int8", 1)
     weight[:, :, channels:] = 0
     data = te.placeholder(shape, "uint8", "data")
