@@ -3,8 +3,9 @@
 Recorded programs of both, measured on one processor with one thread: some of each task train the
 trees as a search would, the rest of it is ranked.
 
-    every task   the shipped model steers all of them: the trees learn what it leaves of each label
-    by card      it steers the tasks in float32, which it has learned; of the others the trees learn
+    every task   a model that has learned float32 alone steers all of them: the trees learn what it
+                 leaves of each label
+    by card      it steers the tasks in float32, which its card tells; of the others the trees learn
                  whole labels, in the same fit
     none         no task is steered
 
@@ -50,6 +51,15 @@ def examples(name: str) -> Any:
     return Inputs.of(records, numbers, "tilings/1", quiet).examples("attention")
 
 
+def floats(given: Any, epochs: int) -> Any:
+    """A model of the programs in float32: those that are ranked later are among them, for all sides
+    alike."""
+    from tunefleet.costmodel import AttentionModel
+
+    measured = given.measured()
+    return AttentionModel(64, epochs=epochs).fit(measured.programs, measured.labels, measured.tasks)
+
+
 def drawn(given: Any, tasks: int, train: int, seed: int) -> tuple[Any, Any]:
     """Rows of some tasks: those that train, and those that are ranked."""
     generator = np.random.default_rng(seed)
@@ -66,7 +76,7 @@ def drawn(given: Any, tasks: int, train: int, seed: int) -> tuple[Any, Any]:
 
 def ranked(train: int, seed: int, of: dict[str, Any], base: dict[str, Any]) -> list[dict[str, Any]]:
     """A row for each side and precision: how well its unseen programs are ranked. `base` are the
-    scores of the shipped model."""
+    scores of the model that steers."""
     from tunefleet.costmodel import MODELS, metrics
     from tunefleet.costmodel._lists import numbers_of
     from tunefleet.features.tilings import flatten
@@ -95,12 +105,9 @@ def ranked(train: int, seed: int, of: dict[str, Any], base: dict[str, Any]) -> l
 
 
 def main(options: argparse.Namespace) -> int:
-    from tunefleet.core.settings import SHIPPED_MODEL
-    from tunefleet.costmodel.registry import registry_of
-
     started = time.time()
-    (model,) = registry_of(None).get(SHIPPED_MODEL).load()
     of = {name: examples(name) for name in FILES}
+    model = floats(of["float32"], 2 if options.quick else options.epochs)
     base = {name: model.predict(each.programs) for name, each in of.items()}
     seeds = range(1 if options.quick else options.seeds)
     runs = [row for train in TRAIN for seed in seeds for row in ranked(train, seed, of, base)]
@@ -131,4 +138,5 @@ def checks(rows: list[dict[str, Any]]) -> list[common.Check]:
 if __name__ == "__main__":
     made = common.parser("Rankings of an online model beside a pretrained one.")
     made.add_argument("--seeds", type=int, default=12)
+    made.add_argument("--epochs", type=int, default=30, help="of the model in float32")
     common.run(main, made)
