@@ -1,4 +1,4 @@
-"""A product of any kind as a product of matrices, which tensor cores multiply: rows, columns, depth.
+"""A product of any kind as a product of matrices, which is what tensor cores multiply.
 
 Rows of a convolution are all its pixels, the depth is its window and channels. What is read and
 what is written becomes a matrix by its indices alone, in the steps that fetch and finish it. Of
@@ -23,6 +23,8 @@ tirx = tvm.tirx
 #: Fragments of an axis are some more where their number has a larger prime, if it is an eighth of
 #: it at most.
 _MOST_PRIME, _SURPLUS = 7, 8
+#: So much is multiplied at most for what has to be.
+_MOST_ZEROS = 4
 #: Bytes that a thread moves at once.
 _MOST_BYTES = 16
 #: TVM's code for CUDA has no more 8-bit numbers at once than these, but where it copies them.
@@ -61,7 +63,9 @@ def _bytes(node: Any) -> Iterator[int]:
         dtype = str(node.buffer.dtype)
     if dtype:
         yield nbytes((), dtype)
-    children = [getattr(node, name, None) for name in ("a", "b", "value", "true_value", "false_value")]
+    children = [
+        getattr(node, name, None) for name in ("a", "b", "value", "true_value", "false_value")
+    ]
     children += list(node.args)[-2:] if isinstance(node, tvm.ir.Call) else []
     for child in children:
         if isinstance(child, tirx.Expr):
@@ -76,15 +80,24 @@ def is_transposed(product: Product) -> bool:
 
 def fitting(product: Product, intrinsics: Iterable[WarpProduct]) -> list[WarpProduct]:
     """Those of some intrinsics that read weights as they are stored and that multiply few zeros
-    more than the best of them."""
-    rows, columns, _ = _extents(product)
+    more than the best of them; none where most of what is multiplied would be zeros."""
+    own = _extents(product)
     alike = [each for each in intrinsics if each.transposed == is_transposed(product)]
+    computed = {each: math.prod(_padded(own, each)) for each in alike}
+    least = min(computed.values(), default=0)
+    if least > _MOST_ZEROS * math.prod(own) or min(own[:2]) == 1:
+        return []
+    return [each for each in alike if computed[each] * _SURPLUS <= least * (_SURPLUS + 1)]
 
-    def computed(each: WarpProduct) -> int:
-        return padded(rows, each.rows) * padded(columns, each.columns)
 
-    least = min(map(computed, alike), default=0)
-    return [each for each in alike if computed(each) * _SURPLUS <= least * (_SURPLUS + 1)]
+def _padded(extents: tuple[int, int, int], intrinsic: WarpProduct) -> tuple[int, int, int]:
+    """Rows, columns and depth of whole fragments."""
+    rows, columns, depth = extents
+    return (
+        padded(rows, intrinsic.rows),
+        padded(columns, intrinsic.columns),
+        -(-depth // intrinsic.depth) * intrinsic.depth,
+    )
 
 
 def padded(extent: int, tile: int) -> int:
@@ -139,7 +152,9 @@ def prepared(
         if schedule.get(each).name_hint != schedule.get(finish).name_hint:
             schedule.compute_inline(each)
     for read in (product.data_read, product.weight_read):
-        for ancestor in reached(schedule, written_by(schedule, block, read), schedule.get_producers):
+        for ancestor in reached(
+            schedule, written_by(schedule, block, read), schedule.get_producers
+        ):
             schedule.compute_inline(ancestor)
     return finish
 
@@ -212,15 +227,11 @@ def _along_results(schedule: Any, finish: Any, block: Any) -> None:
 
 
 def _pad(schedule: Any, block: Any, product: Product, intrinsic: WarpProduct) -> None:
-    rows, columns, depth = _extents(product)
-    wanted = [
-        padded(rows, intrinsic.rows),
-        padded(columns, intrinsic.columns),
-        -(-depth // intrinsic.depth) * intrinsic.depth,
-    ]
-    if wanted != [rows, columns, depth]:
+    own = _extents(product)
+    wanted = _padded(own, intrinsic)
+    if wanted != own:
         lead = len(schedule.get_loops(block)) - len(wanted)
-        schedule.pad_einsum(block, [1] * lead + wanted)
+        schedule.pad_einsum(block, [1] * lead + list(wanted))
 
 
 def on_its_own(schedule: Any, block: Any) -> None:

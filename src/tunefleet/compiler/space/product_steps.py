@@ -54,9 +54,7 @@ def sampled(schedule: Any, loop: Any, parts: int) -> list[Any]:
     return list(schedule.split(loop, factors))
 
 
-def finished(
-    schedule: Any, block: Any, on_its_own: Callable[[Any, Any], None]
-) -> Any | None:
+def finished(schedule: Any, block: Any, on_its_own: Callable[[Any, Any], None]) -> Any | None:
     """What makes no more results of the product than it has, as one block; None where nothing does.
 
     What makes more of them (a product of one row, say, that scales a picture) is another block,

@@ -99,7 +99,10 @@ def scheduled(schedule: Any, product: Product, intrinsic: WarpProduct, *, fused:
     shape = (intrinsic.depth, intrinsic.columns)
     shape = shape[::-1] if intrinsic.transposed else shape
     schedule.tensorize(_fragments(schedule, of_weight, shape), intrinsic.load_weight)
-    schedule.tensorize(schedule.get_loops(store)[-2], intrinsic.store)
+    # A block of its own first: what is said of the one inside, an instruction takes the place of.
+    fragment = schedule.blockize(schedule.get_loops(store)[-2])
+    _apart(schedule, fragment)
+    schedule.tensorize(fragment, intrinsic.store)
     return schedule
 
 
@@ -172,7 +175,6 @@ def _stored(schedule: Any, store: Any, nest: _Nest, intrinsic: WarpProduct) -> A
     schedule.bind(schedule.fuse(warp_row, warp_column), "threadIdx.y")
     for loop in (rows, columns):
         schedule.unroll(loop)
-    _apart(schedule, store)
     return rows
 
 
@@ -190,7 +192,9 @@ def _fragments(schedule: Any, block: Any, shape: tuple[int, int]) -> Any:
 def limits_of(sketch: Sketch, intrinsic: WarpProduct, target: CudaTarget) -> tuple[Limit, ...]:
     """What a block of threads has: threads, shared memory for what is fetched and for sums on their
     way, registers for fragments. And what is written out."""
-    rows, columns, depth = (n for n, choice in enumerate(sketch.choices) if isinstance(choice, Tile))
+    rows, columns, depth = (
+        n for n, choice in enumerate(sketch.choices) if isinstance(choice, Tile)
+    )
     row_warps, column_warps = Steps(rows, (_ROW_WARPS,)), Steps(columns, (_COLUMN_WARPS,))
     row_fragments, column_fragments = Steps(rows, (_ROW_PARTS,)), Steps(columns, (_COLUMN_PARTS,))
     loads = Steps(depth, (1,))

@@ -18,7 +18,7 @@ from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.host import llvm_features, machine_of, native_target
 from tunefleet.core.forms import INTRINSIC_PREFIX
 from tunefleet.core.precision import BF16, INT8
-from tunefleet.core.target import CpuTarget, CudaTarget
+from tunefleet.core.target import CpuTarget, CudaTarget, Target
 from tunefleet.errors import internal
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "Tiles",
     "VectorIntrinsic",
     "WarpProduct",
+    "has_intrinsics",
     "intrinsic_named",
     "intrinsics_of",
     "least_target",
@@ -62,6 +63,13 @@ def intrinsics_of(target: CpuTarget) -> tuple[Intrinsic, ...]:
 def warp_products_of(target: CudaTarget) -> tuple[WarpProduct, ...]:
     """What code for a GPU may use of its tensor cores."""
     return tuple(each for each in WARP_PRODUCTS if each.capability <= target.capability)
+
+
+def has_intrinsics(target: Target) -> bool:
+    """Whether any is known that code for a target may use where it computes."""
+    if isinstance(target, CudaTarget):
+        return bool(warp_products_of(target))
+    return bool(intrinsics_of(target.cpu))
 
 
 def least_target(intrinsic: Intrinsic) -> CpuTarget:

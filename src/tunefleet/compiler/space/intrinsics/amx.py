@@ -14,7 +14,7 @@ The kernel is asked for the right to use them once, when a library with such cod
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,0 +1,392 @@
+"""Products by tensor cores: compiled to machine code that has their instructions, and the code of
+each thread executed on the CPU (`emulated_cuda.py` says what that shows)."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.tvm
+
+from tests.compiler.emulated_cuda import (  # noqa: E402
+    need_compiler,
+    results_of,
+    source_of,
+)
+from tests.compiler.products import product_and_sum, saved_program, small  # noqa: E402
+
+from tunefleet.compiler.code.build import build_candidate, build_default  # noqa: E402
+from tunefleet.compiler.code.replay import completed, replay  # noqa: E402
+from tunefleet.compiler.space.intrinsics import (  # noqa: E402
+    WARP_PRODUCTS,
+    has_intrinsics,
+    warp_product_named,
+    warp_products_of,
+)
+from tunefleet.compiler.space.opening import has_tensorised, task_space  # noqa: E402
+from tunefleet.compiler.space.tensor_cores import CudaTensorCores  # noqa: E402
+from tunefleet.compiler.toolchain import load_tvm  # noqa: E402
+from tunefleet.compiler.toolchain.host import native_target, parse_target  # noqa: E402
+from tunefleet.compiler.toolchain.nvcc import compile_cubin, find_nvcc, need_nvcc  # noqa: E402
+from tunefleet.compiler.toolchain.programs import load_program  # noqa: E402
+from tunefleet.core.forms import intrinsic_of  # noqa: E402
+from tunefleet.core.trial import Built  # noqa: E402
+from tunefleet.features.words import compressed, parse, skeleton  # noqa: E402
+
+tvm = load_tvm()
+te, topi = tvm.te, tvm.topi
+
+GPU = parse_target("cuda/sm_80")
+ALL = pytest.mark.parametrize("intrinsic", WARP_PRODUCTS, ids=lambda i: i.name)
+HALF = next(i for i in WARP_PRODUCTS if i.name == "wmma_sync_16x16x16_f16f16f32")
+
+
+def traces_by(program, name, count, seed=0):
+    """Random programs of a task by an intrinsic, or by any where it is empty."""
+    space = task_space(program, GPU).decisions
+    traces = []
+    for number in tensor_sketches(space):
+        picks = space.sketches[number].sample(count, np.random.default_rng(seed))
+        traces += space.traces(space._population(number, picks))
+    return [trace for trace in traces if name in ("", intrinsic_of(trace))]
+
+
+def tensor_sketches(space):
+    return [
+        number
+        for number, sketch in enumerate(space.sketches)
+        if any(instruction[0] == "Tensorize" for instruction in sketch.instructions)
+    ]
+
+
+def instructions_in(source, folder):
+    """What a GPU's machine code multiplies by; where nothing takes that apart, what PTX says."""
+    nvdisasm = _nvdisasm()
+    if nvdisasm is not None:
+        code = folder / "code.cubin"
+        code.write_bytes(compile_cubin(source, GPU.arch))
+        return set(re.findall(r"\b([A-Z]MMA)\.", _told(nvdisasm, "-c", str(code))))
+    code = folder / "code.cu"
+    code.write_text(source)
+    text = _told(need_nvcc(), "--ptx", f"-arch={GPU.arch}", "-o", "/dev/stdout", str(code))
+    return {"IMMA" if ".s8" in each else "HMMA" for each in re.findall(r"wmma\.mma\.sync\S+", text)}
+
+
+def _nvdisasm():
+    """Of a toolkit, or of the Python package `nvidia-cuda-nvdisasm`."""
+    package = importlib.util.find_spec("nvidia")
+    folders = [f"{f}/cu13/bin" for f in (package.submodule_search_locations if package else ())]
+    return shutil.which("nvdisasm") or shutil.which("nvdisasm", path=os.pathsep.join(folders))
+
+
+def _told(*command):
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def given_for(intrinsic, rows, columns, depth):
+    weights = (columns, depth) if intrinsic.transposed else (depth, columns)
+    return [
+        small((rows, depth), intrinsic.data, 0),
+        small(weights, intrinsic.data, 1),
+        small((columns,), intrinsic.accumulator, 2),
+    ]
+
+
+def plain_result(program, arrays, folder):
+    """Of the task's own loops, on this processor."""
+    built = build_default(program, native_target(1), "plain", str(folder))
+    assert isinstance(built, Built)
+    shape, dtype = built.args[-1]
+    result = tvm.runtime.tensor(np.zeros(shape, dtype))
+    tvm.runtime.load_module(built.path)["main"](*map(tvm.runtime.tensor, arrays), result)
+    return result.numpy()
+
+
+def assert_computed(program, arrays, folder, count=1, name=""):
+    """Programs by tensor cores give the very results of the task's own loops."""
+    expected = plain_result(program, arrays, folder)
+    traces = traces_by(program, name, count)
+    assert traces
+    for trace in traces:
+        for result in results_of(program, GPU, trace, arrays, folder):
+            np.testing.assert_array_equal(expected, result)
+
+
+@ALL
+def test_products_become_tensor_core_code(intrinsic, tmp_path):
+    if find_nvcc() is None:
+        pytest.skip("no nvcc")
+    expected = {"IMMA" if intrinsic.data == "int8" else "HMMA"}
+    # The second divides into no fragments.
+    for rows, columns, depth in ((64, 64, 64), (31, 30, 40)):
+        program = product_and_sum(rows, columns, depth, intrinsic)
+        (trace,) = traces_by(program, intrinsic.name, 1)
+        assert expected == instructions_in(source_of(program, GPU, trace), tmp_path)
+
+
+@ALL
+def test_threads_compute_the_product(intrinsic, tmp_path):
+    need_compiler()
+    for rows, columns, depth in ((64, 64, 48), (31, 30, 40)):
+        program = product_and_sum(rows, columns, depth, intrinsic)
+        arrays = given_for(intrinsic, rows, columns, depth)
+        assert_computed(program, arrays, tmp_path, name=intrinsic.name)
+
+
+def test_a_barrier_that_is_missing_shows(tmp_path):
+    """What runs the code can find it wrong."""
+    need_compiler()
+    program = product_and_sum(64, 64, 64, HALF)
+    arrays = given_for(HALF, 64, 64, 64)
+    expected = plain_result(program, arrays, tmp_path)
+    trace = next(t for t in traces_by(program, HALF.name, 32) if _has_warps(program, t))
+    source = source_of(program, GPU, trace).replace("__syncthreads();", "")
+    results = results_of(program, GPU, trace, arrays, tmp_path, source)
+    assert not all(np.array_equal(expected, result) for result in results)
+
+
+def _has_warps(program, trace):
+    """Several in a block, each of which reads what others fetched."""
+    return "threadIdx.y" in source_of(program, GPU, trace)
+
+
+@pytest.mark.parametrize(
+    ("size", "inputs", "outputs", "window", "stride"),
+    [(14, 24, 40, 3, 1), (15, 16, 32, 3, 2), (8, 32, 24, 1, 1), (9, 3, 16, 3, 1)],
+)
+@pytest.mark.parametrize("data", ["float16", "int8"])
+def test_convolutions_are_products_of_matrices(
+    data, size, inputs, outputs, window, stride, tmp_path
+):
+    need_compiler()
+    sums = "int32" if data == "int8" else "float32"
+    x = te.placeholder((2, size, size, inputs), data, "x")
+    w = te.placeholder((window, window, inputs, outputs), data, "w")
+    bias = te.placeholder((outputs,), sums, "bias")
+    border = window // 2
+    # A zero point, of quantised data.
+    widths = [0, border, border, 0]
+    padded = topi.nn.pad(x, widths, widths, tvm.tirx.const(2, data), name="pad_temp")
+    ry, rx = te.reduce_axis((0, window), "ry"), te.reduce_axis((0, window), "rx")
+    rc = te.reduce_axis((0, inputs), "rc")
+    across = (size + 2 * border - window) // stride + 1
+
+    def pixel(n, i, j, o):
+        one = padded[n, i * stride + ry, j * stride + rx, rc].astype(sums)
+        return te.sum(one * w[ry, rx, rc, o].astype(sums), axis=[ry, rx, rc])
+
+    product = te.compute((2, across, across, outputs), pixel, name="conv2d")
+    most = tvm.tirx.const(0, sums)
+    done = te.compute(
+        product.shape, lambda *i: tvm.tirx.max(product(*i) + bias[i[-1]], most), name="relu"
+    )
+    program = saved_program([x, w, bias, done])
+    arrays = [
+        small([int(d) for d in a.shape], dtype, seed)
+        for seed, (a, dtype) in enumerate(((x, data), (w, data), (bias, sums)))
+    ]
+    assert_computed(program, arrays, tmp_path)
+
+
+def batched(rows, columns, depth, transposed, after=None):
+    """A product of each of three pairs of matrices, and what `after` makes of all of them."""
+    a = te.placeholder((3, rows, depth), "float16", "A")
+    b = te.placeholder((3, columns, depth) if transposed else (3, depth, columns), "float16", "B")
+    k = te.reduce_axis((0, depth), "k")
+
+    def cell(n, i, j):
+        other = b[n, j, k] if transposed else b[n, k, j]
+        return te.sum(a[n, i, k].astype("float32") * other.astype("float32"), axis=k)
+
+    product = te.compute((3, rows, columns), cell, name="product")
+    result = product if after is None else after(product)
+    return saved_program([a, b, result]), [
+        small([int(d) for d in each.shape], "float16", seed) for seed, each in enumerate((a, b))
+    ]
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_each_of_a_batch_has_weights_of_its_own(transposed, tmp_path):
+    need_compiler()
+    program, arrays = batched(30, 48, 40, transposed)
+    assert_computed(program, arrays, tmp_path)
+
+
+def test_results_may_be_written_in_another_order(tmp_path):
+    """As the heads of attention are: [batch, rows, columns] become [rows, batch * columns]."""
+    need_compiler()
+
+    def heads(product):
+        return te.compute((30, 144), lambda i, c: product[c // 48, i, c % 48] * 2.0, name="heads")
+
+    program, arrays = batched(30, 48, 40, False, heads)
+    assert_computed(program, arrays, tmp_path)
+    (trace, *_) = traces_by(program, "", 1)
+    assert source_of(program, GPU, trace).count("__launch_bounds__") == 2  # declared and defined
+
+
+def test_what_tiles_cannot_finish_is_a_kernel_of_its_own(tmp_path):
+    """Rows of all pictures are those of one matrix, of which some are not wanted."""
+    need_compiler()
+    x, w = te.placeholder((2, 32, 32), "float16", "x"), te.placeholder((32, 32), "float16", "w")
+    k = te.reduce_axis((0, 32), "k")
+
+    def cell(n, i, j):
+        return te.sum(x[n, i, k].astype("float32") * w[k, j].astype("float32"), axis=k)
+
+    product = te.compute((2, 32, 32), cell, name="product")
+    done = te.compute((2, 29, 32), lambda *i: product(*i) + 1.0, name="done")
+    program = saved_program([x, w, done])
+    (trace, *_) = traces_by(program, "", 1)
+    assert source_of(program, GPU, trace).count("__launch_bounds__") == 4
+    assert_computed(program, [small((2, 32, 32), "float16", 0), small((32, 32), "float16", 1)],
+                    tmp_path)  # fmt: skip
+
+
+def test_a_residual_is_added_and_bytes_are_made_where_sums_are(tmp_path):
+    need_compiler()
+    a, b = te.placeholder((48, 64), "int8", "A"), te.placeholder((64, 32), "int8", "B")
+    c, scale = te.placeholder((48, 32), "int8", "C"), te.placeholder((32,), "float32", "scale")
+    k = te.reduce_axis((0, 64), "k")
+
+    def cell(i, j):
+        return te.sum(a[i, k].astype("int32") * b[k, j].astype("int32"), axis=k)
+
+    product = te.compute((48, 32), cell, name="product")
+    wide = te.compute((48, 32), lambda i, j: c[i, j].astype("int32"), name="wide")
+    total = te.compute((48, 32), lambda i, j: product[i, j] + wide[i, j], name="total")
+    real = te.compute((48, 32), lambda i, j: total[i, j].astype("float32") * scale[j], name="real")
+    most = te.compute((48, 32), lambda i, j: tvm.tirx.min(real[i, j], 127.0), name="most")
+    least = te.compute((48, 32), lambda i, j: tvm.tirx.max(most[i, j], -128.0), name="least")
+    done = te.compute((48, 32), lambda i, j: least[i, j].astype("int8"), name="done")
+    arrays = [small((48, 64), "int8", 0), small((64, 32), "int8", 1), small((48, 32), "int8", 2)]
+    arrays.append(np.full(32, 0.5, "float32"))
+    assert_computed(saved_program([a, b, c, scale, done]), arrays, tmp_path, count=2)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_limits_say_which_programs_a_gpu_takes(transposed):
+    program, _ = batched(512, 512, 512, transposed)
+    space = task_space(program, GPU).decisions
+    rng = np.random.default_rng(3)
+    for number in tensor_sketches(space):
+        sketch = space.sketches[number]
+        hard = [x for x in sketch.limits if x.name in ("threads", "shared memory")]
+        assert len(hard) == 2
+        picks = replace(sketch, limits=()).sample(512, rng)
+        takes = replace(sketch, limits=tuple(hard)).keeps(picks)
+        assert 0 < takes.sum() < len(takes)
+        some = np.concatenate([np.flatnonzero(takes)[:6], np.flatnonzero(~takes)[:6]])
+        traces = space.traces(space._population(number, picks[some]))
+        assert [_taken(program, trace) for trace in traces] == takes[some].tolist()
+
+
+def _taken(program, trace, target=GPU):
+    try:
+        replay(load_program(program), target, trace)
+    except ValueError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    "intrinsic", [i for i in WARP_PRODUCTS if i.rows == 16], ids=lambda i: i.name
+)
+def test_shared_memory_is_what_the_limit_says(intrinsic):
+    """To the byte, as TVM counts what it has lowered."""
+    program = product_and_sum(96, 96, 96, intrinsic)
+    space = task_space(program, GPU).decisions
+    for trace in traces_by(program, intrinsic.name, 3):
+        read = space.read(trace)
+        number = int(read.sketch[0])
+        (limit,) = (x for x in space.sketches[number].limits if x.name == "shared memory")
+        needed = sum(int(a.of(space.values(read, number))[0]) for a in limit.amounts)
+        assert _taken(program, trace, replace(GPU, shared_memory_bytes=needed))
+        assert not _taken(program, trace, replace(GPU, shared_memory_bytes=needed - 1))
+
+
+def test_a_program_reads_as_itself():
+    program = product_and_sum(96, 96, 96, HALF)
+    space = task_space(program, GPU).decisions
+    for trace in traces_by(program, HALF.name, 4):
+        (own,) = space.traces(space.read(trace))
+        assert trace == own
+        assert space.read(completed(program, GPU, trace)).keys() == space.read(trace).keys()
+
+
+def test_what_is_sampled_and_bred_keeps_the_limits():
+    space = task_space(product_and_sum(512, 512, 512, HALF), GPU).decisions
+    rng = np.random.default_rng(1)
+    parents = space.sample(256, rng)
+    bred = space.mutate(space.cross(parents, space.sample(256, rng), rng), rng)
+    for number in tensor_sketches(space):
+        sketch = space.sketches[number]
+        rows = bred.rows(number)
+        assert len(rows)
+        assert sketch.keeps(bred.picks[rows, : len(sketch.choices)].astype(np.int64)).all()
+
+
+def test_both_kinds_of_programs_stand_side_by_side():
+    program = product_and_sum(64, 64, 64, HALF)
+    space = task_space(program, GPU).decisions
+    assert 0 < len(tensor_sketches(space)) < len(space.sketches)
+    assert has_tensorised(program, GPU)
+    named = {intrinsic_of(json.dumps(s.instructions)) for s in space.sketches} - {""}
+    assert {i.name for i in WARP_PRODUCTS if i.name.startswith("wmma_sync") and
+            not i.transposed and i.accumulator == "float32"} == named  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arch", "data"),
+    [("sm_61", set()), ("sm_70", {"float16"}), ("sm_75", {"float16", "int8"}),
+     ("sm_120", {"float16", "int8"})],
+)  # fmt: skip
+def test_a_gpu_has_what_its_architecture_has(arch, data):
+    target = parse_target(f"cuda/{arch}")
+    assert data == {i.data for i in warp_products_of(target)}
+    assert bool(data) == has_intrinsics(target)
+    assert bool(data) == has_tensorised(product_and_sum(64, 64, 64, HALF), target)
+
+
+def test_products_of_one_row_or_of_floats_have_no_such_program():
+    floats = replace(HALF, data="float32")
+    for program in (product_and_sum(1, 64, 64, HALF), product_and_sum(64, 64, 64, floats)):
+        assert not has_tensorised(program, GPU)
+
+
+@ALL
+def test_features_see_the_shape_of_an_instruction(intrinsic):
+    key, _ = parse(json.dumps(["Tensorize", ["l1"], [intrinsic.trace_name, True], []]))
+    (word,) = skeleton((key,))[0].words
+    shape = (intrinsic.rows, intrinsic.columns, intrinsic.depth)
+    assert tuple(compressed(float(n)) for n in shape) == word.numbers[-3:]
+
+
+def test_names_of_parts_are_no_products():
+    assert warp_product_named(HALF.trace_name) is HALF
+    with pytest.raises(KeyError):
+        warp_product_named(HALF.store)
+
+
+def test_bytes_of_an_imported_network_are_multiplied_by_tensor_cores(tmp_path):
+    from tunefleet.stages.importing import import_network
+
+    if find_nvcc() is None:
+        pytest.skip("no nvcc")
+    network = import_network("zoo:tiny_cnn?precision=int8", GPU)
+    fitting = [w.task.program for w in network.tasks if has_tensorised(w.task.program, GPU)]
+    assert len(fitting) == 3
+    for program in fitting:
+        (trace, *_) = traces_by(program, "", 1)
+        built = build_candidate(program, GPU, "x", trace, str(tmp_path))
+        assert isinstance(built, Built)
+        assert CudaTensorCores().made(trace)
+        assert {"IMMA"} == instructions_in(source_of(program, GPU, trace), tmp_path)
