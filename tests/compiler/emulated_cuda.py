@@ -2,8 +2,8 @@
 
 What it shows: that the code which each thread runs computes the product, with the barriers that it
 has, in two orders of the threads; that all threads of a warp ask for the same fragments, and that
-these begin where they may. What it does not: how a GPU spreads a fragment over a warp's threads and rounds its
-sums, what a barrier is needed for that neither order misses, and how long anything takes.
+these begin where they may. What it does not: how a GPU spreads a fragment over a warp's threads and
+rounds its sums, what a barrier is needed for that neither order misses, how long anything takes.
 """
 
 from __future__ import annotations

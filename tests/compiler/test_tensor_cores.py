@@ -38,13 +38,21 @@ from tunefleet.compiler.toolchain.host import native_target, parse_target  # noq
 from tunefleet.compiler.toolchain.nvcc import compile_cubin, find_nvcc, need_nvcc  # noqa: E402
 from tunefleet.compiler.toolchain.programs import load_program  # noqa: E402
 from tunefleet.core.forms import intrinsic_of  # noqa: E402
+from tunefleet.core.target import CudaTarget  # noqa: E402
 from tunefleet.core.trial import Built  # noqa: E402
 from tunefleet.features.words import compressed, parse, skeleton  # noqa: E402
 
 tvm = load_tvm()
 te, topi = tvm.te, tvm.topi
 
-GPU = parse_target("cuda/sm_80")
+
+def gpu(arch):
+    target = parse_target(f"cuda/{arch}")
+    assert isinstance(target, CudaTarget)
+    return target
+
+
+GPU = gpu("sm_80")
 ALL = pytest.mark.parametrize("intrinsic", WARP_PRODUCTS, ids=lambda i: i.name)
 HALF = next(i for i in WARP_PRODUCTS if i.name == "wmma_sync_16x16x16_f16f16f32")
 
@@ -83,7 +91,8 @@ def instructions_in(source, folder):
 def _nvdisasm():
     """Of a toolkit, or of the Python package `nvidia-cuda-nvdisasm`."""
     package = importlib.util.find_spec("nvidia")
-    folders = [f"{f}/cu13/bin" for f in (package.submodule_search_locations if package else ())]
+    inside = (package.submodule_search_locations if package else None) or ()
+    folders = [f"{folder}/cu13/bin" for folder in inside]
     return shutil.which("nvdisasm") or shutil.which("nvdisasm", path=os.pathsep.join(folders))
 
 
@@ -196,8 +205,8 @@ def test_convolutions_are_products_of_matrices(
     assert_computed(program, arrays, tmp_path)
 
 
-def batched(rows, columns, depth, transposed, after=None):
-    """A product of each of three pairs of matrices, and what `after` makes of all of them."""
+def batched(rows, columns, depth, transposed):
+    """A product of each of three pairs of matrices."""
     a = te.placeholder((3, rows, depth), "float16", "A")
     b = te.placeholder((3, columns, depth) if transposed else (3, depth, columns), "float16", "B")
     k = te.reduce_axis((0, depth), "k")
@@ -207,8 +216,7 @@ def batched(rows, columns, depth, transposed, after=None):
         return te.sum(a[n, i, k].astype("float32") * other.astype("float32"), axis=k)
 
     product = te.compute((3, rows, columns), cell, name="product")
-    result = product if after is None else after(product)
-    return saved_program([a, b, result]), [
+    return saved_program([a, b, product]), [
         small([int(d) for d in each.shape], "float16", seed) for seed, each in enumerate((a, b))
     ]
 
@@ -220,35 +228,51 @@ def test_each_of_a_batch_has_weights_of_its_own(transposed, tmp_path):
     assert_computed(program, arrays, tmp_path)
 
 
+def kernels_of(program, trace):
+    # Each is declared and defined.
+    return source_of(program, GPU, trace).count("__launch_bounds__") // 2
+
+
 def test_results_may_be_written_in_another_order(tmp_path):
-    """As the heads of attention are: [batch, rows, columns] become [rows, batch * columns]."""
+    """As the heads of attention are: [rows, heads * width] become [heads, rows, width]."""
     need_compiler()
+    a, b = te.placeholder((30, 40), "float16", "A"), te.placeholder((40, 64), "float16", "B")
+    k = te.reduce_axis((0, 40), "k")
 
-    def heads(product):
-        return te.compute((30, 144), lambda i, c: product[c // 48, i, c % 48] * 2.0, name="heads")
+    def cell(i, j):
+        return te.sum(a[i, k].astype("float32") * b[k, j].astype("float32"), axis=k)
 
-    program, arrays = batched(30, 48, 40, False, heads)
+    product = te.compute((30, 64), cell, name="product")
+    heads = te.compute((4, 30, 16), lambda h, i, d: product[i, h * 16 + d] * 2.0, name="heads")
+    program = saved_program([a, b, heads])
+    arrays = [small((30, 40), "float16", 0), small((40, 64), "float16", 1)]
+    assert {1} == {kernels_of(program, trace) for trace in traces_by(program, "", 1)}
     assert_computed(program, arrays, tmp_path)
-    (trace, *_) = traces_by(program, "", 1)
-    assert source_of(program, GPU, trace).count("__launch_bounds__") == 2  # declared and defined
 
 
-def test_what_tiles_cannot_finish_is_a_kernel_of_its_own(tmp_path):
-    """Rows of all pictures are those of one matrix, of which some are not wanted."""
+def _some_rows(product):
+    """Of all pictures' rows, which are those of one matrix, some are not wanted."""
+    return te.compute((3, 29, 48), lambda *i: product(*i) + 1.0, name="some")
+
+
+def _side_by_side(product):
+    return te.compute((32, 144), lambda i, c: product[c // 48, i, c % 48] * 2.0, name="heads")
+
+
+@pytest.mark.parametrize("after", [_some_rows, _side_by_side])
+def test_what_tiles_cannot_finish_is_a_kernel_of_its_own(after, tmp_path):
     need_compiler()
-    x, w = te.placeholder((2, 32, 32), "float16", "x"), te.placeholder((32, 32), "float16", "w")
-    k = te.reduce_axis((0, 32), "k")
+    a, b = te.placeholder((3, 32, 40), "float16", "A"), te.placeholder((40, 48), "float16", "B")
+    k = te.reduce_axis((0, 40), "k")
 
     def cell(n, i, j):
-        return te.sum(x[n, i, k].astype("float32") * w[k, j].astype("float32"), axis=k)
+        return te.sum(a[n, i, k].astype("float32") * b[k, j].astype("float32"), axis=k)
 
-    product = te.compute((2, 32, 32), cell, name="product")
-    done = te.compute((2, 29, 32), lambda *i: product(*i) + 1.0, name="done")
-    program = saved_program([x, w, done])
-    (trace, *_) = traces_by(program, "", 1)
-    assert source_of(program, GPU, trace).count("__launch_bounds__") == 4
-    assert_computed(program, [small((2, 32, 32), "float16", 0), small((32, 32), "float16", 1)],
-                    tmp_path)  # fmt: skip
+    product = te.compute((3, 32, 48), cell, name="product")
+    program = saved_program([a, b, after(product)])
+    arrays = [small((3, 32, 40), "float16", 0), small((40, 48), "float16", 1)]
+    assert {2} == {kernels_of(program, trace) for trace in traces_by(program, "", 1)}
+    assert_computed(program, arrays, tmp_path)
 
 
 def test_a_residual_is_added_and_bytes_are_made_where_sums_are(tmp_path):
@@ -306,9 +330,11 @@ def test_shared_memory_is_what_the_limit_says(intrinsic):
     space = task_space(program, GPU).decisions
     for trace in traces_by(program, intrinsic.name, 3):
         read = space.read(trace)
+        assert read is not None
         number = int(read.sketch[0])
         (limit,) = (x for x in space.sketches[number].limits if x.name == "shared memory")
-        needed = sum(int(a.of(space.values(read, number))[0]) for a in limit.amounts)
+        values = space.values(read, number)
+        needed = int(np.sum([amount.of(values)[0] for amount in limit.amounts]))
         assert _taken(program, trace, replace(GPU, shared_memory_bytes=needed))
         assert not _taken(program, trace, replace(GPU, shared_memory_bytes=needed - 1))
 
@@ -317,9 +343,11 @@ def test_a_program_reads_as_itself():
     program = product_and_sum(96, 96, 96, HALF)
     space = task_space(program, GPU).decisions
     for trace in traces_by(program, HALF.name, 4):
-        (own,) = space.traces(space.read(trace))
-        assert trace == own
-        assert space.read(completed(program, GPU, trace)).keys() == space.read(trace).keys()
+        read, whole = space.read(trace), space.read(completed(program, GPU, trace))
+        assert read is not None
+        assert whole is not None
+        assert [trace] == space.traces(read)
+        assert read.keys() == whole.keys()
 
 
 def test_what_is_sampled_and_bred_keeps_the_limits():
@@ -350,7 +378,7 @@ def test_both_kinds_of_programs_stand_side_by_side():
      ("sm_120", {"float16", "int8"})],
 )  # fmt: skip
 def test_a_gpu_has_what_its_architecture_has(arch, data):
-    target = parse_target(f"cuda/{arch}")
+    target = gpu(arch)
     assert data == {i.data for i in warp_products_of(target)}
     assert bool(data) == has_intrinsics(target)
     assert bool(data) == has_tensorised(product_and_sum(64, 64, 64, HALF), target)
@@ -360,6 +388,19 @@ def test_products_of_one_row_or_of_floats_have_no_such_program():
     floats = replace(HALF, data="float32")
     for program in (product_and_sum(1, 64, 64, HALF), product_and_sum(64, 64, 64, floats)):
         assert not has_tensorised(program, GPU)
+
+
+def test_one_matrix_that_a_batch_shares_is_left_to_plain_programs():
+    a, b = te.placeholder((32, 32), "float16", "A"), te.placeholder((3, 32, 32), "float16", "B")
+    k = te.reduce_axis((0, 32), "k")
+
+    def cell(n, i, j):
+        return te.sum(a[i, k].astype("float32") * b[n, k, j].astype("float32"), axis=k)
+
+    program = saved_program([a, b, te.compute((3, 32, 32), cell, name="product")])
+    space = task_space(program, GPU).decisions
+    assert space.sketches
+    assert not tensor_sketches(space)
 
 
 @ALL

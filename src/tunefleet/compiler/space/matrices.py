@@ -33,6 +33,10 @@ _MOST_COMPUTED_BYTES = 4
 _PLAIN_THREADS = 256
 
 
+class NoFormError(Exception):
+    """A product is none of matrices, or what follows it cannot be computed in its tiles."""
+
+
 def data_width(product: Product) -> int:
     """Numbers of the data that lie side by side, as do those of the following."""
     return product.extents[product.depth]
@@ -136,7 +140,8 @@ def prepared(
     block finishes, which this returns; its loops are [batch,] rows, columns.
 
     Each read is brought by one block. `fused`: what follows the product is the block that finishes
-    results, else it is on its own. Raises tvm.s_tir.ScheduleError where that has no such form.
+    results, else it is on its own. Raises tvm.s_tir.ScheduleError or NoFormError where that has no
+    such form.
     """
     after = finished(schedule, block, on_its_own)
     if after is not None and not fused:
@@ -211,12 +216,18 @@ def _fused(product: Product, group: Sequence[int], index: dict[int, Any]) -> Any
     whole = tirx.const(0, product.index_type)
     for number in group:
         if product.extents[number] > 1:
+            if number not in index:
+                raise NoFormError("data or weights that several of a batch share")
             whole = whole * product.extents[number] + index[number]
     return whole
 
 
 def _along_results(schedule: Any, finish: Any, block: Any) -> None:
-    """The iterators of a block become the indices of the results that it reads."""
+    """The iterators of a block become the indices of the results that it reads.
+
+    Raises NoFormError where TVM does not see that they are: what a tile reads is then more to it
+    than the tile.
+    """
     results = schedule.get(block).writes[0].source
     statement = schedule.get(finish)
     read = next(region for region in statement.reads if region.source.same_as(results))
@@ -224,6 +235,11 @@ def _along_results(schedule: Any, finish: Any, block: Any) -> None:
     schedule.transform_block_layout(
         finish, tirx.IndexMap(variables, [each.min for each in read.region], None)
     )
+    statement = schedule.get(finish)
+    read = next(region for region in statement.reads if region.source.same_as(results))
+    pairs = zip(statement.iter_vars, read.region, strict=True)
+    if not all(each.min.same_as(variable.var) for variable, each in pairs):
+        raise NoFormError(str(read))
 
 
 def _pad(schedule: Any, block: Any, product: Product, intrinsic: WarpProduct) -> None:

@@ -16,7 +16,7 @@ from tunefleet.compiler.space.intrinsics import (
     warp_product_named,
     warp_products_of,
 )
-from tunefleet.compiler.space.matrices import fitting
+from tunefleet.compiler.space.matrices import NoFormError, fitting
 from tunefleet.compiler.space.products import Product, product_of
 from tunefleet.compiler.space.sketching import open_sketch
 from tunefleet.compiler.toolchain import load_tvm
@@ -72,6 +72,6 @@ def _sketch(schedule: Any, product: Product, intrinsic: WarpProduct) -> Any | No
     """With what follows the product in its tiles, if that has a form for it. None where the product
     has none: a row of it in several places of what is read, say."""
     for fused in (True, False):
-        with contextlib.suppress(tvm.s_tir.ScheduleError):
+        with contextlib.suppress(tvm.s_tir.ScheduleError, NoFormError):
             return warp_sketches.scheduled(schedule.copy(), product, intrinsic, fused=fused)
     return None

@@ -73,7 +73,7 @@ class _Nest:
 
 def scheduled(schedule: Any, product: Product, intrinsic: WarpProduct, *, fused: bool) -> Any:
     """`fused`: what follows the product is computed where its sums are, else in a block of its own.
-    Raises tvm.s_tir.ScheduleError for a form that no tile can be computed in."""
+    Raises tvm.s_tir.ScheduleError or NoFormError for a form that no tile can be computed in."""
     for name in intrinsic.trace_names:
         make_known(name)
     block = schedule.get_sblock(product.block)
