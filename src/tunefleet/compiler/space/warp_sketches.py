@@ -40,8 +40,8 @@ from tunefleet.search.sketch import Sketch
 
 #: Instructions that are written out in a step of the depth, at most.
 _WRITTEN_OUT = 64
-#: Bytes of shared memory that rows of a stage are no multiple of, so that rows which lie below each
-#: other are in different banks.
+#: Rows in shared memory are ALIGNED bytes longer than a multiple of so many: eight of them, which
+#: are loaded at once, begin in different banks.
 _BANKS = 32
 #: Parts of a tile of rows: of blocks, fragments, warps; of columns: of blocks, warps, fragments.
 _ROW_PARTS, _ROW_WARPS = 1, 2
@@ -99,7 +99,8 @@ def scheduled(schedule: Any, product: Product, intrinsic: WarpProduct, *, fused:
     shape = (intrinsic.depth, intrinsic.columns)
     shape = shape[::-1] if intrinsic.transposed else shape
     schedule.tensorize(_fragments(schedule, of_weight, shape), intrinsic.load_weight)
-    # A block of its own first: what is said of the one inside, an instruction takes the place of.
+    # What is said of a block is lost where an instruction takes its place, so it is said of one
+    # around it.
     fragment = schedule.blockize(schedule.get_loops(store)[-2])
     _apart(schedule, fragment)
     schedule.tensorize(fragment, intrinsic.store)
@@ -145,9 +146,11 @@ def _fetched(schedule: Any, block: Any, read: int, nest: _Nest, width: int) -> N
 def _by_all_threads(schedule: Any, block: Any, outside: Any, nest: _Nest, width: int) -> None:
     """The loops of a block inside a loop, shared out to all threads, so many numbers to each at a
     time as lie side by side."""
-    names = [str(schedule.get(loop).loop_var) for loop in schedule.get_loops(block)]
-    inside = len(names) - 1 - names.index(str(schedule.get(outside).loop_var))
-    together = schedule.fuse(*schedule.get_loops(block)[-inside:])
+    loops, variable = schedule.get_loops(block), schedule.get(outside).loop_var
+    around = next(
+        n for n, loop in enumerate(loops) if schedule.get(loop).loop_var.same_as(variable)
+    )
+    together = schedule.fuse(*loops[around + 1 :])
     numbers = matrices.vectors(schedule, block, width)
     vector = schedule.sample_categorical(numbers, [1 / len(numbers)] * len(numbers))
     factors = [None, *nest.warps, WARP, vector]

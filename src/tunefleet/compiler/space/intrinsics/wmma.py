@@ -99,8 +99,7 @@ class WarpProduct:
 
     @property
     def data_registers(self) -> int:
-        """Of a thread, for a fragment of data; where sums are floats each number is held twice on
-        the first architecture with tensor cores, which is what is reckoned with."""
+        """Of a thread, for a fragment of data, as PTX has them: it holds half floats twice."""
         return self._registers(self.rows)
 
     @property
