@@ -35,31 +35,6 @@ def matrix_product(rows, columns, depth, intrinsic):
     return saved_program([a, b, done])
 
 
-def product_and_sum(rows, columns, depth, intrinsic):
-    """A product by tensor cores, with weights as the intrinsic reads them, and one number added to
-    each of its columns."""
-    data, sums, transposed = intrinsic.data, intrinsic.accumulator, intrinsic.transposed
-    a = te.placeholder((rows, depth), data, "A")
-    b = te.placeholder((columns, depth) if transposed else (depth, columns), data, "B")
-    more = te.placeholder((columns,), sums, "more")
-    k = te.reduce_axis((0, depth), "k")
-
-    def wide(value):
-        return value if data == sums else value.astype(sums)
-
-    def cell(i, j):
-        return te.sum(wide(a[i, k]) * wide(b[j, k] if transposed else b[k, j]), axis=k)
-
-    product = te.compute((rows, columns), cell, name="product")
-    done = te.compute((rows, columns), lambda i, j: product[i, j] + more[j], name="done")
-    return saved_program([a, b, more, done])
-
-
-def small(shape, dtype, seed):
-    """Whole numbers whose sums half floats hold."""
-    return np.random.default_rng(seed).integers(-3, 4, shape).astype(dtype)
-
-
 def drawn(shape, dtype, seed):
     generator = np.random.default_rng(seed)
     if dtype == BFLOAT16:  # whole numbers, whose sums float32 holds
