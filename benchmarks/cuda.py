@@ -5,8 +5,10 @@
 For every task of the networks: which share of random tilings breaks a limit of a block of threads
 (seen from their decisions, and never built), and of the programs that a search samples, how many
 TVM or nvcc rejects all the same. Of every cubin the static shared memory and the threads of its
-kernels are read back and held against the target's limits. What was done stands in the file given
-as `--state`, task by task: the same command goes on there, and `--minutes` ends a run in good time.
+kernels are read back and held against the target's limits; what programs by tensor cores need for
+their sums is asked for at their launch, and no cubin says it. What was done stands in the file
+given as `--state`, task by task: the same command goes on there, and `--minutes` ends a run in good
+time.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 Right: each intrinsic, four shapes (one divides by nothing), random programs of the search's own
 space, compared with NumPy: integers exactly, bfloat16 with whole numbers whose sums float32 holds.
 What this processor cannot execute is run on an emulated board where `--board` names one
-(`arm_board.py`), there against the plain program, else compiled only, and said to be.
+(`arm_board.py`), there against the plain program, else compiled only, and said to be: so are those
+of tensor cores, by nvcc, where it is installed (`gpu_intrinsics.py`).
 
 Fast, one thread: int8 and bfloat16 products of 512^3 and of BERT-base's shapes. The best of random
 tensorised programs and of random plain ones (the same number of each, chosen before), ONNX
@@ -33,6 +34,7 @@ from typing import Any
 import numpy as np
 
 import common
+import gpu_intrinsics
 from arm_board import opened
 
 #: Rows, columns in lanes of the intrinsic, depth; and what is taken off the columns.
@@ -369,6 +371,8 @@ def main(options: argparse.Namespace) -> int:
         board = stack.enter_context(opened(options.board, 1)) if options.board else None
         named = [each for each in INTRINSICS if options.name in each.name]
         rows = [checked(i, form, count, folder, board) for i in named for form in SHAPES]
+        of_gpus = gpu_intrinsics.rows(options.name, options.quick)
+        rows += of_gpus
         common.table(rows, ["intrinsic", "shape", "programs", "good", "how"])
         print()
         products = list(PRODUCTS)[:1] if options.quick else list(PRODUCTS)
@@ -388,7 +392,10 @@ def main(options: argparse.Namespace) -> int:
     checks = [
         common.at_most("programs that are wrong or do not compile", wrong, 0, "condition"),
         common.at_least(
-            "programs in all", sum(row["programs"] for row in rows), len(named), "condition"
+            "programs in all",
+            sum(row["programs"] for row in rows),
+            len(named) + len({row["intrinsic"] for row in of_gpus}),
+            "condition",
         ),
     ]
     for row in speeds:

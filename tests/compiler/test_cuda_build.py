@@ -99,6 +99,24 @@ def test_a_network_is_compiled_for_another_device(text: str, tmp_path: Path) -> 
         assert machine_field(str(tmp_path / "net.so")) == AARCH64
 
 
+@pytest.mark.parametrize(("dtype", "name"), [("float32", "fmaf"), ("float64", "fma")])
+def test_a_product_and_sum_that_are_rounded_once_have_a_name_in_cuda(dtype: str, name: str) -> None:
+    """As 8-bit networks round."""
+    from tunefleet.compiler.code.build import lowered
+    from tunefleet.compiler.code.device_code import device_sources
+    from tunefleet.compiler.space.spaces import plainly_scheduled
+    from tunefleet.compiler.toolchain import load_tvm
+    from tunefleet.compiler.toolchain.host import parse_target
+
+    tvm, target = load_tvm(), parse_target("cuda/sm_80")
+    x = tvm.te.placeholder((64,), dtype, "x")
+    y = tvm.te.compute((64,), lambda i: tvm.tirx.op.fma(x[i], x[i], x[i]), name="y")
+    function = tvm.te.create_prim_func([x, y]).with_attr("global_symbol", "main")
+    module = plainly_scheduled(tvm.IRModule({"main": function}), target)
+    (source,) = device_sources(lowered(module, target))
+    assert f"{name}(" in source
+
+
 def test_nvcc_names_the_error_of_what_it_refuses() -> None:
     from tunefleet.compiler.toolchain.nvcc import CudaError, compile_cubin, nvcc_version
 

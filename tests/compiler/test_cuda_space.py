@@ -120,8 +120,10 @@ def test_programs_of_metaschedules_search_are_programs_of_the_space(
     found = 0
     for form in forms(load_program(programs_of[name])):
         for context in tune_contexts(form, gpu, "replay-trace", seed=3):
-            strategy = context.search_strategy
-            strategy.pre_tuning(12, 12, context.generate_design_space(), None, None)
+            strategy, designs = context.search_strategy, context.generate_design_space()
+            if not designs:  # these networks are of floats, which tensor cores do not multiply
+                continue
+            strategy.pre_tuning(12, 12, designs, None, None)
             for candidate in strategy.generate_measure_candidates() or ():
                 read = spaces[name].decisions.read(trace_text(candidate.sch.trace))
                 assert read is not None

@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 
 from tunefleet.search.choices import Tile
-from tunefleet.search.limits import Amount, AtMost, Extent, Fixed, Limit, Quotient, Steps, Sum
+from tunefleet.search.limits import (
+    Aligned,
+    Amount,
+    AtMost,
+    Extent,
+    Fixed,
+    Limit,
+    Quotient,
+    Steps,
+    Sum,
+)
 from tunefleet.search.sketch import Sketch
 
 #: Two programs; their first choice has three parts, their second two.
@@ -22,6 +32,8 @@ VALUES = [np.array([[2, 3, 4], [1, 1, 24]]), np.array([[5, 1], [1, 5]])]
         (Sum(((2, Steps(0, (2,))), (-1, Steps(1, (1,))))), [7, 51]),
         (Quotient(Steps(0, (0, 2)), 3), [3, 8]),
         (AtMost(Steps(0, (2,)), 10), [4, 10]),
+        (Aligned(Steps(0, (2,)), 16, 16, 8), [72, 392]),
+        (Aligned(Fixed(3), 8, 16, 8), [24]),
     ],
 )
 def test_indices_take_so_many_values(extent: Extent, expected: list[int]) -> None:

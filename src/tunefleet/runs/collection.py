@@ -98,9 +98,9 @@ def collect(
 
 
 def _check_intrinsics(target: Target) -> None:
-    from tunefleet.compiler.space.intrinsics import intrinsics_of
+    from tunefleet.compiler.space.intrinsics import has_intrinsics
 
-    if not intrinsics_of(target.cpu):
+    if not has_intrinsics(target):
         raise InputError(
             f"target '{target}' has no tensor instructions that are known",
             cure="leave out --tensorised, or name another target",

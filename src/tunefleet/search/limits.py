@@ -84,6 +84,21 @@ class AtMost:
 
 
 @dataclass(frozen=True, slots=True)
+class Aligned:
+    """Numbers in a row of `each` for every value, made more until they are `offset` beyond a
+    multiple of `factor`: rows of shared memory that begin in different banks."""
+
+    extent: Extent
+    each: int
+    factor: int
+    offset: int
+
+    def of(self, values: Values) -> Ints:
+        own = self.each * self.extent.of(values)
+        return own + (self.offset - own) % self.factor
+
+
+@dataclass(frozen=True, slots=True)
 class Amount:
     """`each`, of every combination of what the indices take: bytes of an element, say."""
 

@@ -1,5 +1,5 @@
-"""The search space of NVIDIA GPUs: MetaSchedule's tilings with shared memory, reductions across
-threads, and blocks bound to threads.
+"""The search space of NVIDIA GPUs: products by tensor cores, MetaSchedule's tilings with shared
+memory, reductions across threads, and blocks bound to threads.
 
 Sketches of a tiled block come with and, where the GPU copies to shared memory on its own (sm_80 and
 later), also with the fetches of the next steps under way. Everything that samples is a perfect tile
@@ -14,6 +14,7 @@ from typing import Any
 
 from tunefleet.compiler.space.blocks import limits_of
 from tunefleet.compiler.space.sketching import open_sketch
+from tunefleet.compiler.space.tensor_cores import CudaTensorCores
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.core.target import CudaTarget, Target
 from tunefleet.search.sketch import Sketch
@@ -54,7 +55,7 @@ class CudaTilings:
 
 
 class CudaSpace:
-    families = (CudaTilings(),)
+    families = (CudaTensorCores(), CudaTilings())
 
     def plainly_scheduled(self, module: Any) -> Any:
         """`module` with every block's results shared out to threads, its reduction inside.

@@ -36,9 +36,9 @@ def prepared(
     Weights lie as `layout(column, depth, *inside)` says, of the iterators `inside`: its first
     index, all their other axes, its others.
     """
-    finish = _finish(schedule, block)
+    finish = finished(schedule, block, _on_its_own)
     _pack(schedule, block, product, layout, inside)
-    for ancestor in _reached(schedule, block, schedule.get_producers):
+    for ancestor in reached(schedule, block, schedule.get_producers):
         statement = schedule.get(ancestor)
         if _PACKED in statement.annotations:
             continue
@@ -54,11 +54,11 @@ def sampled(schedule: Any, loop: Any, parts: int) -> list[Any]:
     return list(schedule.split(loop, factors))
 
 
-def _finish(schedule: Any, block: Any) -> Any | None:
+def finished(schedule: Any, block: Any, on_its_own: Callable[[Any, Any], None]) -> Any | None:
     """What makes no more results of the product than it has, as one block; None where nothing does.
 
     What makes more of them (a product of one row, say, that scales a picture) is another block,
-    which runs by itself.
+    which runs by itself: `on_its_own(schedule, block)` says how.
     """
     size = _size(schedule, block)
     near = [each for each in _descendants(schedule, block) if _size(schedule, each) <= size]
@@ -69,7 +69,7 @@ def _finish(schedule: Any, block: Any) -> Any | None:
     if after:
         _inlined(schedule, after[:-1])
         _inlined(schedule, _others(schedule, after[-1], last))
-        _on_its_own(schedule, after[-1])
+        on_its_own(schedule, after[-1])
     return last if near else None
 
 
@@ -90,7 +90,7 @@ def _descendants(schedule: Any, block: Any) -> list[Any]:
         for number, each in enumerate(schedule.get_child_blocks(schedule.get_sblock("root")))
     }
     return sorted(
-        _reached(schedule, block, schedule.get_consumers),
+        reached(schedule, block, schedule.get_consumers),
         key=lambda each: order[str(schedule.get(each).name_hint)],
     )
 
@@ -103,7 +103,7 @@ def _others(schedule: Any, block: Any, known: Any) -> Iterator[Any]:
         yield others[0]
 
 
-def _reached(schedule: Any, block: Any, neighbours: Callable[[Any], Any]) -> list[Any]:
+def reached(schedule: Any, block: Any, neighbours: Callable[[Any], Any]) -> list[Any]:
     """All that is reached from a block by going to neighbours, nearest first."""
     found: dict[str, Any] = {}
     waiting = list(neighbours(block))

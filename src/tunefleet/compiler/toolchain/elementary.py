@@ -57,10 +57,21 @@ def use_vector_functions() -> None:
     }
     for name, rule in rules.items():
         tirx.op.register_intrin_lowering(f"tirx.{name}", target="llvm", f=rule, level=11)
+    # TVM's code for CUDA knows no name for it.
+    tirx.op.register_intrin_lowering("tirx.fma", target="cuda", f=_fma_of_cuda, level=11)
     # TVM would take a vector loop with one of these apart, and LLVM does not always find it again:
     # rounding to 8 bits takes up to three times as long then, and to compile it four times.
     for name in ("erf", "nearbyint", "rsqrt", "isnan"):
         register_op_attr(f"tirx.{name}", "TVectorizable", True, 11)
+
+
+def _fma_of_cuda(call: Any) -> Any:
+    """x * y + z rounded once, by CUDA's own functions of float32 and float64."""
+    from tvm import tirx
+
+    kind, _ = _kind(call)
+    name = "fma" if kind == "float64" else "fmaf"
+    return tirx.call_pure_extern(str(call.ty), name, *call.args)
 
 
 def _through_float32(name: str, make: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -6,26 +6,30 @@ from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
-from tunefleet.compiler.space.intrinsics import amx, arm, x86
+from tunefleet.compiler.space.intrinsics import amx, arm, wmma, x86
 from tunefleet.compiler.space.intrinsics._base import (
     Intrinsic,
     VectorIntrinsic,
     description,
 )
 from tunefleet.compiler.space.intrinsics.amx import TileIntrinsic, Tiles, tiles_called, tiles_named
+from tunefleet.compiler.space.intrinsics.wmma import WarpProduct
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.host import llvm_features, machine_of, native_target
 from tunefleet.core.forms import INTRINSIC_PREFIX
 from tunefleet.core.precision import BF16, INT8
-from tunefleet.core.target import CpuTarget
+from tunefleet.core.target import CpuTarget, CudaTarget, Target
 from tunefleet.errors import internal
 
 __all__ = [
     "INTRINSICS",
+    "WARP_PRODUCTS",
     "Intrinsic",
     "TileIntrinsic",
     "Tiles",
     "VectorIntrinsic",
+    "WarpProduct",
+    "has_intrinsics",
     "intrinsic_named",
     "intrinsics_of",
     "least_target",
@@ -35,13 +39,18 @@ __all__ = [
     "runs_on",
     "tiles_called",
     "tiles_named",
+    "warp_product_named",
+    "warp_products_of",
 ]
 
 tvm = load_tvm()
 
 INTRINSICS: tuple[Intrinsic, ...] = (*amx.INTRINSICS, *x86.INTRINSICS, *arm.INTRINSICS)
+#: Of GPUs, all of them.
+WARP_PRODUCTS: tuple[WarpProduct, ...] = wmma.INTRINSICS
 _PLAINEST = {"x86_64": "x86-64", "aarch64": "generic"}
 _BY_NAME = {i.trace_name: i for i in INTRINSICS if isinstance(i, VectorIntrinsic)}
+_WARP_PRODUCT = {name: each for each in WARP_PRODUCTS for name in each.trace_names}
 
 
 @lru_cache(maxsize=64)
@@ -49,6 +58,18 @@ def intrinsics_of(target: CpuTarget) -> tuple[Intrinsic, ...]:
     """The intrinsics that code for a target may use, better ones first: by instruction, then wider
     ones."""
     return tuple(intrinsic for intrinsic in INTRINSICS if runs_on(intrinsic, target))
+
+
+def warp_products_of(target: CudaTarget) -> tuple[WarpProduct, ...]:
+    """What code for a GPU may use of its tensor cores."""
+    return tuple(each for each in WARP_PRODUCTS if each.capability <= target.capability)
+
+
+def has_intrinsics(target: Target) -> bool:
+    """Whether any is known that code for a target may use where it computes."""
+    if isinstance(target, CudaTarget):
+        return bool(warp_products_of(target))
+    return bool(intrinsics_of(target.cpu))
 
 
 def least_target(intrinsic: Intrinsic) -> CpuTarget:
@@ -94,16 +115,27 @@ def intrinsic_named(trace_name: str) -> VectorIntrinsic | Tiles:
     return _BY_NAME[trace_name] if tiles is None else tiles[0]
 
 
+def warp_product_named(trace_name: str) -> WarpProduct:
+    """The product by tensor cores that a trace calls so. Raises KeyError for another's."""
+    found = _WARP_PRODUCT[trace_name]
+    if found.trace_name != trace_name:
+        raise KeyError(trace_name)
+    return found
+
+
 @cache
 def make_known(trace_name: str) -> None:
     """Register an intrinsic with TVM, once a process: schedules name those that they use. Names
     that are none of ours are another's to register. Raises InternalError."""
     intrinsic = _BY_NAME.get(trace_name)
     tiles = tiles_named(trace_name.removeprefix(INTRINSIC_PREFIX))
-    if intrinsic is None and tiles is None:
+    warp = _WARP_PRODUCT.get(trace_name)
+    if intrinsic is None and tiles is None and warp is None:
         return
     try:
-        if tiles is not None:
+        if warp is not None:
+            code = warp.code(trace_name)
+        elif tiles is not None:
             code = tiles[0].code(tiles[1])
         elif intrinsic is not None:
             code = description(intrinsic), intrinsic.implementation(intrinsic)

@@ -14,11 +14,12 @@ The kernel is asked for the right to use them once, when a library with such cod
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tunefleet.compiler.space.intrinsics._base import Intrinsic
+from tunefleet.compiler.space.intrinsics._functions import Argument, coded, described, first
 from tunefleet.compiler.space.intrinsics.amx_code import REGISTERS, text_of
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.bfloat16 import BFLOAT16, stored, widened
@@ -171,12 +172,12 @@ class Tiles:
         *outer, row = [
             (n - 1) * step + 1 for n, step in zip(self._row_shape, self._steps, strict=True)
         ]
-        own = _Argument("A", (*outer, row + self.window - 1, self.depth), stored(data))
+        own = Argument("A", (*outer, row + self.window - 1, self.depth), stored(data))
         packed = (self.columns, *taps, self.depth // word, lanes, word)
         arguments = (
             own,
-            _Argument("B", packed, stored(weight)),
-            _Argument("C", (*self._row_shape, wide), sums),
+            Argument("B", packed, stored(weight)),
+            Argument("C", (*self._row_shape, wide), sums),
         )
 
         def summed(a: Any, b: Any, c: Any, index: Sequence[Any]) -> Any:
@@ -189,34 +190,34 @@ class Tiles:
             return c[(*place, column)] + left * widened(right, weight, sums)
 
         def called(a: Any, b: Any, c: Any) -> Any:
-            return _call(self.function("step"), _first(a), *self._strides(a), _first(b))
+            return _call(self.function("step"), first(a), *self._strides(a), first(b))
 
         extents = (*self._row_shape, wide, *taps, self.depth)
         reductions = 1 + len(taps)
         return (
-            _described(arguments, (2, 0, 1), extents, summed, reductions),
-            _coded(arguments, (2, 0, 1), called),
+            described(arguments, (2, 0, 1), extents, summed, reductions),
+            coded(arguments, (2, 0, 1), called),
         )
 
     def _of_zero(self) -> tuple[Any, Any]:
         sums = self.intrinsic.accumulator
-        result = _Argument("C", (*self._row_shape, self.columns * self.lanes), sums)
+        result = Argument("C", (*self._row_shape, self.columns * self.lanes), sums)
         return (
-            _described((result,), (), result.shape, lambda c, index: tirx.const(0, sums)),
-            _coded((result,), (), lambda c: _call(self.function("zero"))),
+            described((result,), (), result.shape, lambda c, index: tirx.const(0, sums)),
+            coded((result,), (), lambda c: _call(self.function("zero"))),
         )
 
     def _of_store(self) -> tuple[Any, Any]:
         shape = (*self._row_shape, self.columns * self.lanes)
         sums = self.intrinsic.accumulator
-        arguments = (_Argument("C", shape, sums), _Argument("D", shape, sums))
+        arguments = (Argument("C", shape, sums), Argument("D", shape, sums))
 
         def called(c: Any, d: Any) -> Any:
-            return _call(self.function("store"), _first(d), *self._strides(d, stepped=False))
+            return _call(self.function("store"), first(d), *self._strides(d, stepped=False))
 
         return (
-            _described(arguments, (0,), shape, lambda c, d, index: c[tuple(index)]),
-            _coded(arguments, (0,), called),
+            described(arguments, (0,), shape, lambda c, d, index: c[tuple(index)]),
+            coded(arguments, (0,), called),
         )
 
     def _strides(self, buffer: Any, *, stepped: bool = True) -> tuple[Any, Any]:
@@ -251,73 +252,5 @@ def tiles_called(function: str) -> Tiles | None:
     return named[0] if named and function.startswith(_FUNCTION) else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Argument:
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-
-    def buffer(self, *, strided: bool = False) -> Any:
-        from tvm.tirx.script.builder import ir as T
-
-        names = [f"{self.name}{axis}" for axis in range(len(self.shape) - 1)]
-        strides = [*(tirx.Var(name, "int32") for name in names), 1] if strided else None
-        return T.buffer(self.shape, self.dtype, offset_factor=1, strides=strides)
-
-
-def _described(
-    arguments: Sequence[_Argument],
-    reads: Sequence[int],
-    extents: Sequence[int],
-    value: Callable[..., Any],
-    reductions: int = 0,
-) -> Any:
-    """A description: the last argument becomes `value(*buffers, index)` for each index, the last of
-    which are reductions."""
-    from tvm.tirx.script.builder import ir as T
-
-    spatial = len(extents) - reductions
-    kinds = "S" * spatial + "R" * reductions
-
-    def body(*buffers: Any) -> None:
-        with T.grid(*extents) as loops, T.sblock("update"):
-            index = list(T.axis.remap(kinds, list(loops)))
-            result = value(*buffers, index)
-            T.buffer_store(buffers[-1], result, index[:spatial])
-
-    return _function([a.buffer() for a in arguments], arguments, reads, body)
-
-
-def _coded(arguments: Sequence[_Argument], reads: Sequence[int], call: Callable[..., Any]) -> Any:
-    from tvm.tirx.script.builder import ir as T
-
-    buffers = [argument.buffer(strided=True) for argument in arguments]
-    return _function(buffers, arguments, reads, lambda *made: T.evaluate(call(*made)))
-
-
-def _function(
-    buffers: Sequence[Any],
-    arguments: Sequence[_Argument],
-    reads: Sequence[int],
-    body: Callable[..., None],
-) -> Any:
-    from tvm.script.ir_builder import IRBuilder
-    from tvm.tirx.script.builder import ir as T
-
-    with IRBuilder() as builder, T.prim_func(s_tir=True):
-        T.func_name("main")
-        made = [T.arg(a.name, b) for a, b in zip(arguments, buffers, strict=True)]
-        whole = [buffer[tuple(slice(0, int(n)) for n in buffer.shape)] for buffer in made]
-        with T.sblock("root"):
-            T.reads(*(whole[at] for at in reads))
-            T.writes(whole[-1])
-            body(*made)
-    return builder.get()
-
-
 def _call(function: str, *arguments: Any) -> Any:
     return tirx.call_extern("int32", function, *arguments)
-
-
-def _first(buffer: Any) -> Any:
-    return tirx.address_of(buffer[tuple(0 for _ in buffer.shape)])

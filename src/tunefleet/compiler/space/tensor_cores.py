@@ -1,0 +1,77 @@
+"""Programs of GPUs whose products are tensor cores': a family beside the tilings.
+
+A product has a sketch for each shape of the instruction that fits it about as well as the best. The
+shapes differ in how many rows and columns of the results one instruction makes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from typing import Any
+
+from tunefleet.compiler.space import warp_sketches
+from tunefleet.compiler.space.intrinsics import (
+    WarpProduct,
+    warp_product_named,
+    warp_products_of,
+)
+from tunefleet.compiler.space.matrices import NoFormError, fitting
+from tunefleet.compiler.space.products import Product, product_of
+from tunefleet.compiler.space.sketching import open_sketch
+from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.core.forms import INTRINSIC_PREFIX, intrinsic_of
+from tunefleet.core.ids import canonical_json
+from tunefleet.core.target import CudaTarget, Target
+from tunefleet.search.sketch import Sketch
+
+tvm = load_tvm()
+ms = tvm.s_tir.meta_schedule
+
+
+class CudaTensorCores:
+    """Products by the GPU's tensor cores; tasks that are none have no program here."""
+
+    def generator(self, target: Target, module: Any) -> Any:
+        assert isinstance(target, CudaTarget)
+        return ms.space_generator.ScheduleFn(
+            lambda schedule: sketches(schedule, target),
+            sch_rules=[],
+            postprocs=[ms.postproc.VerifyGPUCode()],
+            mutator_probs={},
+        )
+
+    def made(self, trace: str) -> bool:
+        return bool(intrinsic_of(trace))
+
+    def opened(self, target: Target, module: Any, open_trace: Any) -> Sketch:
+        assert isinstance(target, CudaTarget)
+        sketch = open_sketch(module, open_trace)
+        name = INTRINSIC_PREFIX + intrinsic_of(canonical_json(sketch.instructions))
+        limits = warp_sketches.limits_of(sketch, warp_product_named(name), target)
+        return replace(sketch, limits=limits)
+
+
+def sketches(schedule: Any, target: CudaTarget) -> list[Any]:
+    """Schedules of a task with each intrinsic that fits it; `schedule` is the untouched task."""
+    function = schedule.mod.functions_items()[0][1] if schedule.mod.functions else None
+    product = product_of(function, schedule) if function is not None else None
+    if product is None or len(schedule.get_output_blocks("root")) != 1:
+        return []
+    made = (_sketch(schedule, product, each) for each in _fitting(product, target))
+    return [each for each in made if each is not None]
+
+
+def _fitting(product: Product, target: CudaTarget) -> list[WarpProduct]:
+    types = (product.data, product.weight, product.accumulator)
+    known = warp_products_of(target)
+    return fitting(product, [i for i in known if (i.data, i.weight, i.accumulator) == types])
+
+
+def _sketch(schedule: Any, product: Product, intrinsic: WarpProduct) -> Any | None:
+    """With what follows the product in its tiles, if that has a form for it. None where the product
+    has none: a row of it in several places of what is read, say."""
+    for fused in (True, False):
+        with contextlib.suppress(tvm.s_tir.ScheduleError, NoFormError):
+            return warp_sketches.scheduled(schedule.copy(), product, intrinsic, fused=fused)
+    return None

@@ -1,0 +1,232 @@
+"""Schedules of products by tensor cores, whose instructions a warp of 32 threads carries out.
+
+    blocks of threads over batches and tiles of rows and columns
+      warps: sums are zero, in fragments
+      steps of the depth: all threads fetch data and weights into shared memory
+        steps of the instruction: a warp loads its weights
+          fragments of rows: a warp loads its data
+            fragments of columns: the instruction, written out
+      fragments of rows: warps store sums into shared memory
+        all threads finish them by what follows the product, and write the results
+
+Convolutions become products of matrices by the indices that they fetch with: rows are all pixels,
+the depth is the window and its channels. What does not divide into fragments is fetched as zeros,
+and not written. Fragments of rows are further apart than warps are, so that all warps store rows
+that follow each other, and little shared memory is needed for them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tunefleet.compiler.space import matrices
+from tunefleet.compiler.space.intrinsics import WarpProduct, make_known
+from tunefleet.compiler.space.intrinsics.wmma import (
+    ALIGNED,
+    DATA_SCOPE,
+    FETCH_SCOPE,
+    RESULT_SCOPE,
+    SUMS_SCOPE,
+    WARP,
+    WEIGHT_SCOPE,
+)
+from tunefleet.compiler.space.products import Product
+from tunefleet.compiler.toolchain.programs import nbytes
+from tunefleet.core.target import CudaTarget
+from tunefleet.search.choices import Tile
+from tunefleet.search.limits import Aligned, Amount, Limit, Steps
+from tunefleet.search.sketch import Sketch
+
+#: Instructions that are written out in a step of the depth, at most.
+_WRITTEN_OUT = 64
+#: Rows in shared memory are ALIGNED bytes longer than a multiple of so many: eight of them, which
+#: are loaded at once, begin in different banks.
+_BANKS = 32
+#: Parts of a tile of rows: of blocks, fragments, warps; of columns: of blocks, warps, fragments.
+_ROW_PARTS, _ROW_WARPS = 1, 2
+_COLUMN_WARPS, _COLUMN_PARTS = 1, 2
+#: Warps or fragments of an axis, at most.
+_MOST_PARTS = 16
+#: Registers of a thread that addresses and numbers on their way take.
+_OTHER_REGISTERS, _MOST_REGISTERS = 40, 255
+
+
+@dataclass(slots=True)
+class _Nest:
+    """The loops of a product after they were split, and the factors that its warps are made of.
+
+    `block` of threads, `step` of the depth, `loads` of weights in it, fragments of `rows`."""
+
+    block: Any
+    step: Any
+    loads: Any
+    rows: Any
+    call: Any
+    row_parts: list[Any]
+    column_parts: list[Any]
+
+    @property
+    def warps(self) -> list[Any]:
+        return [self.row_parts[_ROW_WARPS], self.column_parts[_COLUMN_WARPS]]
+
+
+def scheduled(schedule: Any, product: Product, intrinsic: WarpProduct, *, fused: bool) -> Any:
+    """`fused`: what follows the product is computed where its sums are, else in a block of its own.
+    Raises tvm.s_tir.ScheduleError or NoFormError for a form that no tile can be computed in."""
+    for name in intrinsic.trace_names:
+        make_known(name)
+    block = schedule.get_sblock(product.block)
+    finish = matrices.prepared(schedule, block, product, intrinsic, fused=fused)
+    nest = _split(schedule, block, intrinsic)
+    data, weight = product.data_read, product.weight_read
+    _fetched(schedule, block, data, nest, matrices.data_width(product))
+    _fetched(schedule, block, weight, nest, matrices.weight_width(product))
+    of_data = schedule.cache_read(block, data, DATA_SCOPE)
+    schedule.compute_at(of_data, nest.rows, preserve_unit_loops=True)
+    of_weight = schedule.cache_read(block, weight, WEIGHT_SCOPE)
+    schedule.compute_at(of_weight, nest.loads, preserve_unit_loops=True)
+    schedule.set_scope(block, 0, RESULT_SCOPE)
+    store = schedule.cache_write(block, 0, SUMS_SCOPE)
+    stored = _stored(schedule, store, nest, intrinsic)
+    schedule.reverse_compute_at(finish, stored, preserve_unit_loops=True)
+    _by_all_threads(schedule, finish, stored, nest, matrices.result_width(schedule, finish))
+    first = schedule.decompose_reduction(block, nest.step)
+    # The product before all others: a trace is called by the first intrinsic that it names.
+    schedule.tensorize(nest.call, intrinsic.trace_name)
+    schedule.tensorize(schedule.get_loops(first)[-2], intrinsic.fill)
+    schedule.tensorize(schedule.get_loops(of_data)[-2], intrinsic.load_data)
+    shape = (intrinsic.depth, intrinsic.columns)
+    shape = shape[::-1] if intrinsic.transposed else shape
+    schedule.tensorize(_fragments(schedule, of_weight, shape), intrinsic.load_weight)
+    # What is said of a block is lost where an instruction takes its place, so it is said of one
+    # around it.
+    fragment = schedule.blockize(schedule.get_loops(store)[-2])
+    _apart(schedule, fragment)
+    schedule.tensorize(fragment, intrinsic.store)
+    return schedule
+
+
+def _split(schedule: Any, block: Any, intrinsic: WarpProduct) -> _Nest:
+    *batch, row, column, depth = schedule.get_loops(block)
+    row, call_row = schedule.split(row, [None, intrinsic.rows])
+    column, call_column = schedule.split(column, [None, intrinsic.columns])
+    depth, call_depth = schedule.split(depth, [None, intrinsic.depth])
+    row_parts = _sampled(schedule, row, 3)
+    column_parts = _sampled(schedule, column, 3)
+    depth_parts = _sampled(schedule, depth, 2)
+    block_row, rows, warp_row = schedule.split(row, row_parts)
+    block_column, warp_column, columns = schedule.split(column, column_parts)
+    step, loads = schedule.split(depth, depth_parts)
+    schedule.reorder(
+        *batch, block_row, block_column, warp_row, warp_column, step, loads, rows, columns,
+        call_row, call_column, call_depth,
+    )  # fmt: skip
+    blocks = schedule.fuse(*batch, block_row, block_column)
+    schedule.bind(blocks, "blockIdx.x")
+    schedule.bind(schedule.fuse(warp_row, warp_column), "threadIdx.y")
+    for loop in (loads, rows, columns):
+        schedule.unroll(loop)
+    return _Nest(blocks, step, loads, rows, call_row, row_parts, column_parts)
+
+
+def _sampled(schedule: Any, loop: Any, parts: int) -> list[Any]:
+    return list(schedule.sample_perfect_tile(loop, n=parts, max_innermost_factor=_MOST_PARTS))
+
+
+def _fetched(schedule: Any, block: Any, read: int, nest: _Nest, width: int) -> None:
+    """All threads bring what a step of the depth reads into shared memory."""
+    fetch = matrices.written_by(schedule, block, read)
+    schedule.set_scope(fetch, 0, FETCH_SCOPE)
+    schedule.compute_at(fetch, nest.step, preserve_unit_loops=True)
+    _by_all_threads(schedule, fetch, nest.step, nest, width)
+    _apart(schedule, fetch)
+
+
+def _by_all_threads(schedule: Any, block: Any, outside: Any, nest: _Nest, width: int) -> None:
+    """The loops of a block inside a loop, shared out to all threads, so many numbers to each at a
+    time as lie side by side."""
+    loops, variable = schedule.get_loops(block), schedule.get(outside).loop_var
+    around = next(
+        n for n, loop in enumerate(loops) if schedule.get(loop).loop_var.same_as(variable)
+    )
+    together = schedule.fuse(*loops[around + 1 :])
+    numbers = matrices.vectors(schedule, block, width)
+    vector = schedule.sample_categorical(numbers, [1 / len(numbers)] * len(numbers))
+    factors = [None, *nest.warps, WARP, vector]
+    _, warp_row, warp_column, lane, at_once = schedule.split(together, factors)
+    schedule.bind(schedule.fuse(warp_row, warp_column), "threadIdx.y")
+    schedule.bind(lane, "threadIdx.x")
+    schedule.vectorize(at_once)
+
+
+def _apart(schedule: Any, block: Any) -> None:
+    """Rows in shared memory begin in different banks."""
+    number = nbytes((), str(schedule.get(block).writes[0].source.dtype))
+    schedule.storage_align(block, 0, -2, _BANKS // number, ALIGNED // number)
+
+
+def _stored(schedule: Any, store: Any, nest: _Nest, intrinsic: WarpProduct) -> Any:
+    """Sums go to shared memory, fragments of rows after each other: their loop."""
+    schedule.reverse_compute_at(store, nest.block, preserve_unit_loops=True)
+    row, column = schedule.get_loops(store)[-2:]
+    _, *row_parts = nest.row_parts
+    _, *column_parts = nest.column_parts
+    rows, warp_row, call_row = schedule.split(row, [*row_parts, intrinsic.rows])
+    warp_column, columns, call_column = schedule.split(column, [*column_parts, intrinsic.columns])
+    schedule.reorder(rows, warp_row, warp_column, columns, call_row, call_column)
+    schedule.bind(schedule.fuse(warp_row, warp_column), "threadIdx.y")
+    for loop in (rows, columns):
+        schedule.unroll(loop)
+    return rows
+
+
+def _fragments(schedule: Any, block: Any, shape: tuple[int, int]) -> Any:
+    """The loop in which one fragment is loaded; those of fragments are written out."""
+    outer, inner = schedule.get_loops(block)[-2:]
+    upper, row = schedule.split(outer, [None, shape[0]])
+    left, column = schedule.split(inner, [None, shape[1]])
+    schedule.reorder(upper, left, row, column)
+    for loop in (upper, left):
+        schedule.unroll(loop)
+    return row
+
+
+def limits_of(sketch: Sketch, intrinsic: WarpProduct, target: CudaTarget) -> tuple[Limit, ...]:
+    """What a block of threads has: threads, shared memory for what is fetched and for sums on their
+    way, registers for fragments. And what is written out."""
+    rows, columns, depth = (
+        n for n, choice in enumerate(sketch.choices) if isinstance(choice, Tile)
+    )
+    row_warps, column_warps = Steps(rows, (_ROW_WARPS,)), Steps(columns, (_COLUMN_WARPS,))
+    row_fragments, column_fragments = Steps(rows, (_ROW_PARTS,)), Steps(columns, (_COLUMN_PARTS,))
+    loads = Steps(depth, (1,))
+    high, wide = Steps(rows, (1, 2)), Steps(columns, (1, 2))
+
+    def stage(dtype: str, high: Steps, each: int, wide: Steps, width: int) -> Amount:
+        number = nbytes((), dtype)
+        row = Aligned(wide, width, _BANKS // number, ALIGNED // number)
+        return Amount(number * each, (high, row))
+
+    data = stage(intrinsic.data, high, intrinsic.rows, loads, intrinsic.depth)
+    weights = (
+        stage(intrinsic.weight, wide, intrinsic.columns, loads, intrinsic.depth)
+        if intrinsic.transposed
+        else stage(intrinsic.weight, loads, intrinsic.depth, wide, intrinsic.columns)
+    )
+    sums = stage(intrinsic.accumulator, row_warps, intrinsic.rows, wide, intrinsic.columns)
+    held = (
+        Amount(intrinsic.sum_registers, (row_fragments, column_fragments)),
+        Amount(intrinsic.weight_registers, (column_fragments,)),
+        Amount(intrinsic.data_registers + _OTHER_REGISTERS, ()),
+    )
+    warps = (row_warps, column_warps)
+    of_block = tuple(Amount(WARP * a.each, (*warps, *a.extents)) for a in held)
+    calls = Amount(1, (row_fragments, column_fragments, loads))
+    return (
+        Limit("threads", WARP, target.threads_per_block, (Amount(WARP, warps),)),
+        Limit("shared memory", 0, target.shared_memory_bytes, (data, weights, sums)),
+        Limit("registers of a thread", 0, _MOST_REGISTERS, held),
+        Limit("registers", 0, target.registers_per_block, of_block),
+        Limit("unrolled", 0, _WRITTEN_OUT, (calls,)),
+    )
