@@ -122,12 +122,14 @@ def exchanged(
 def draw(path: Path, rows: list[dict[str, Any]], parts: list[dict[str, Any]]) -> None:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(11, 6.4), layout="constrained")
-    panels = figure.subplots(
-        2, 2, gridspec_kw={"width_ratios": (2, 1), "height_ratios": (len(rows), len(parts))}
+    figure = Figure(figsize=(10, 6), layout="constrained")
+    panels = figure.subplot_mosaic(
+        [["seen", "rows"], ["numbers", "numbers"]],
+        width_ratios=(2, 1),
+        height_ratios=(len(rows), len(parts)),
     )
     heads = np.array([row["attention"] for row in rows])
-    axes = panels[0, 0]
+    axes = panels["seen"]
     image = axes.imshow(np.log2(heads), cmap="RdBu_r", vmin=-3, vmax=3, aspect="auto")
     for (y, x), value in np.ndenumerate(heads):
         axes.text(x, y, f"{value:.1f}", ha="center", va="center", fontsize=7)
@@ -138,11 +140,10 @@ def draw(path: Path, rows: list[dict[str, Any]], parts: list[dict[str, Any]]) ->
         yticklabels=[row["rows"] for row in rows],
     )  # fmt: skip
     figure.colorbar(image, ax=axes, label="log2", pad=0.01)
-    _bars(panels[0, 1], [row["top1 lost"] for row in rows])
-    panels[0, 1].set(title="top-1 lost without", yticks=[])
-    _bars(panels[1, 1], [part["top1 lost"] for part in parts])
-    panels[1, 1].set(yticks=range(len(parts)), yticklabels=[part["numbers"] for part in parts])
-    panels[1, 0].axis("off")
+    _bars(panels["rows"], [row["top1 lost"] for row in rows])
+    panels["rows"].set(title="top-1 lost", yticks=[])
+    _bars(panels["numbers"], [part["top1 lost"] for part in parts])
+    panels["numbers"].set(yticks=range(len(parts)), yticklabels=[part["numbers"] for part in parts])
     figure.savefig(path, dpi=110)
 
 
