@@ -83,7 +83,7 @@ class _Attention(_Side):
 
     def __init__(self) -> None:
         super().__init__()
-        from tunefleet.costmodel import AttentionModel
+        from tunefleet.costmodel import AttentionModel, CostModel
         from tunefleet.features.context import TaskContext, device_numbers, numbers
         from tunefleet.features.tilings import Encoder
 
@@ -97,7 +97,8 @@ class _Attention(_Side):
         ]
         rng = np.random.default_rng(0)
         rows = self._rows(self.space.sample(512, rng))
-        self.model = AttentionModel(epochs=1).fit(rows, rng.random(len(rows)), ["t"] * len(rows))
+        labels, tasks = rng.random(len(rows)), ["t"] * len(rows)
+        self.model: CostModel = AttentionModel(epochs=1).fit(rows, labels, tasks)
         self.shape = f"rows of a program by sketch: {sorted({len(program) for program in rows})}"
 
     def _rows(self, population: Any) -> list[Any]:
@@ -143,11 +144,9 @@ class _Shipped(_Attention):
     def __init__(self) -> None:
         super().__init__()
         from tunefleet.core.settings import SHIPPED_MODEL
-        from tunefleet.costmodel import AttentionModel
         from tunefleet.costmodel.registry import registry_of
 
-        (member,) = registry_of(None).get(SHIPPED_MODEL).data()
-        self.model = AttentionModel.load(member)
+        (self.model,) = registry_of(None).get(SHIPPED_MODEL).load()
 
 
 class _WholeRows(_Attention):

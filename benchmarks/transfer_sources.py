@@ -73,14 +73,15 @@ class Orders:
 
     def __init__(self, transfer_sources: dict[str, list[Any]], target: Any) -> None:
         from tunefleet.core.settings import SHIPPED_MODEL
-        from tunefleet.costmodel import AttentionModel
+        from tunefleet.costmodel import UnifiedModel
         from tunefleet.costmodel.registry import registry_of
         from tunefleet.features.devices import Place
         from tunefleet.search.guide import Guide
 
-        entry = registry_of(None).get(SHIPPED_MODEL)
-        self._model = AttentionModel.load(entry.member(0).read_bytes())
-        self._guide = Guide(self._model, None)
+        (shipped,) = registry_of(None).get(SHIPPED_MODEL).load()
+        assert isinstance(shipped, UnifiedModel)
+        self._model = shipped.network
+        self._guide = Guide(shipped, None)
         self._target = target
         self._device = Place.of_job(target, _device()).numbers()
         self._transfer_sources = transfer_sources
