@@ -1,8 +1,8 @@
 """How well models rank programs by tensor instructions: Table IV of UniCoMo (ICCD 2024) in kind.
 
-Records of products of 8-bit integers, of code for processors with VNNI, with AVX-512 and with AVX2,
-of each apart and mixed. Workloads are left out of training on all processors: those that test are
-others. Beside each other:
+Records of products of 8-bit integers and of bfloat16, of code for processors with AMX, with VNNI,
+with AVX-512 and with AVX2, of each apart and mixed. Workloads are left out of training on all
+processors: those that test are others. Beside each other:
 
 xgb, per-store        boosted trees on MetaSchedule's features of lowered programs
 attention, sequences  TLP's attention on sequences of primitives
@@ -33,7 +33,8 @@ from tunefleet.dataset.splits import SplitRows
 from tunefleet.learning.inputs import Inputs
 from tunefleet.learning.records import Records, read_records
 
-RECORDS = [Path(__file__).resolve().parents[1] / "datasets" / "int8-epyc.parquet"]
+_DATASETS = Path(__file__).resolve().parents[1] / "datasets"
+RECORDS = [_DATASETS / "int8-epyc.parquet", _DATASETS / "tensor-xeon.parquet"]
 MODELS = {
     "xgb, per-store": ("xgb", "per-store/1"),
     "attention, sequences": ("attention", "sequences/1"),
@@ -188,7 +189,9 @@ def main(options: argparse.Namespace) -> int:
         options.models = ["xgb, tilings", "unified, tilings"]
     bench = Bench(read_records(options.records, device="", on_bad=refused, progress=told), options)
     rows: list[dict[str, Any]] = []
-    for name, numbers in bench.sets().items():
+    sets = bench.sets()
+    for name in options.sets or sets:
+        numbers = sets[name]
         new = list(bench.rows(name, numbers))
         common.table(new, COLUMNS)
         print(flush=True)
@@ -199,6 +202,7 @@ def main(options: argparse.Namespace) -> int:
 if __name__ == "__main__":
     made = common.parser(__doc__ or "")
     made.add_argument("--records", type=Path, nargs="+", default=RECORDS)
+    made.add_argument("--sets", nargs="+", help="of instructions, such as vnni and mixed; else all")
     made.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     made.add_argument("--most", type=int, default=3_000, help="records to learn from, at most")
     made.add_argument("--epochs", type=int, default=30)
