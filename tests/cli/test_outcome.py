@@ -193,12 +193,17 @@ def test_a_full_disk_is_not_our_bug() -> None:
     ("redirect", "code"),
     [(">&-", 0), (">/dev/full", 3), ("2>&-", 0), ("2>/dev/full", 0), ("| true", 0)],
 )
-def test_output_that_nobody_reads_ends_no_command(redirect: str, code: int) -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_that_nobody_reads_ends_no_command(
+    redirect: str, code: int, unbuffered: str
+) -> None:
     program = "import sys; from tunefleet.cli import main; sys.argv[1:] = ['networks']; main()"
     command = f"{shlex.quote(sys.executable)} -c {shlex.quote(program)} {redirect}"
-    told = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    told = subprocess.run(["sh", "-c", command], capture_output=True, text=True, env=environment)
     assert told.returncode == code
     assert "internal error" not in told.stderr
+    assert "Exception ignored" not in told.stderr
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ import pytest
 from tests.fleet.jobs import SETTINGS
 from tunefleet import BenchmarkContext, Session
 from tunefleet.core.events import Note
+from tunefleet.core.settings import SHIPPED_MODEL
 from tunefleet.core.step import StepKind
+from tunefleet.costmodel.registry import registry_of
 from tunefleet.errors import InputError
 from tunefleet.stages import runner
 
@@ -86,15 +89,27 @@ def test_a_session_without_a_job_leaves_nothing(tmp_path: Path, ran: list[StepKi
     assert ran == [StepKind.IMPORT, StepKind.CHECK] * 2
 
 
-def test_the_user_is_told_which_tasks_the_shipped_model_does_not_steer(tmp_path: Path) -> None:
+@pytest.mark.parametrize("precisions", [("float32", "bf16"), ("float32",)])
+def test_the_user_is_told_which_tasks_the_pretrained_model_does_not_steer(
+    precisions: tuple[str, ...], tmp_path: Path
+) -> None:
+    shipped = registry_of(None).get(SHIPPED_MODEL)
+    learned = tuple(each for each in shipped.card.learned if each.precision in precisions)
+    card = replace(shipped.card, name="own", learned=learned).with_id()
+    registry_of(tmp_path).add(card, shipped.data())
     events: list[Any] = []
     context = BenchmarkContext("cpu", threads=1, home=tmp_path)
+    settings = replace(SETTINGS, search=replace(SETTINGS.search, pretrained="own"))
     with Session(context, observer=events.append) as one:
-        one.from_network("zoo:tiny_cnn?precision=bf16").autotune(trials=1, settings=SETTINGS)
+        one.from_network("zoo:tiny_cnn?precision=bf16").autotune(trials=1, settings=settings)
         notes = one.result()["notes"]
-    (remark,) = [text for text in notes if "pretrained" in text]
+    remarks = [text for text in notes if "pretrained" in text]
+    if "bf16" in precisions:
+        assert remarks == []
+        return
+    (remark,) = remarks
     assert re.fullmatch(
-        "[1-9][0-9]* of [1-9][0-9]* tasks are searched without the pretrained model x86: "
+        "[1-9][0-9]* of [1-9][0-9]* tasks are searched without the pretrained model own: "
         "it has learned no programs on bfloat16",
         remark,
     )

@@ -232,14 +232,14 @@ def test_a_limit_of_files_is_told() -> None:
 
 def test_a_pool_that_is_interrupted_as_it_starts_leaves_nothing(tmp_path: Path) -> None:
     code = (
-        "import os, signal, threading\n"
+        "import os, signal, threading, time\n"
         "from tunefleet.workers.pool import WorkerConfig, WorkerPool\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # nohup ignores it
-        "stop = threading.Timer(0.7, os.kill, (os.getpid(), signal.SIGINT))\n"
+        "stop = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))\n"
         f"pool = WorkerPool(1, WorkerConfig(1, 2, {str(tmp_path / 'log')!r}))\n"
         "stop.start()\n"
         "try:\n"
-        "    pool.call(int)\n"
+        "    pool.call(time.sleep, 5)\n"
         "except KeyboardInterrupt:\n"
         "    pool.close()\n"
         "    print('stopped')\n"

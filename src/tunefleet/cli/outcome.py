@@ -119,6 +119,7 @@ def _line_and_code(error: BaseException) -> tuple[str, int]:
     if isinstance(error, TunefleetError) and not isinstance(error, InternalError):
         return f"error: {error}", error.exit_code
     if isinstance(error, OSError) and not is_mistake(error):
+        _silence_unwritten()
         return f"error: {machine_error(error)}", SetupError.exit_code
     text = str(error) or "no text"
     name = "" if isinstance(error, InternalError) else f"{type(error).__name__}: "
@@ -160,7 +161,16 @@ def one_line(text: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
 
 
+def _silence_unwritten() -> None:
+    """What cannot be written now could not either when the interpreter ends, which would say so with
+    a traceback and an exit code of its own."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        _silence_stdout()
+
+
 def _silence_stdout() -> None:
-    """The reader is gone: let the interpreter's last flush go nowhere."""
+    """Nobody takes it: let the interpreter's last flush go nowhere."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
