@@ -162,7 +162,7 @@ def one_line(text: str) -> str:
 
 
 def _silence_unwritten() -> None:
-    """What cannot be written now could not either when the interpreter ends, which would say so with
+    """What cannot be written now could not either when the interpreter ends, which would tell it by
     a traceback and an exit code of its own."""
     try:
         sys.stdout.flush()
