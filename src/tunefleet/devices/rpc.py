@@ -268,13 +268,14 @@ class _RemoteRuns:
         self._module, self._address = session.load(built.path)
         copies = copies_of(built, weights)
         cold = weights.arguments if copies else ()
-        key = (tuple(built.args), tuple(cold), copies, bool(arguments))
 
         def made() -> tuple[Any, list[Any]]:
             # Also a weight has a tensor of its own: one small memory more, and one way for all.
             own = [] if arguments else [session.random(*types) for types in built.args]
             return _rotation(session, built, cold, copies), own
 
+        # Weights that another program has just read would not be cold.
+        key = None if copies or arguments else tuple(built.args)
         self._rotation, own = session.kept(key, made)
         self._arguments = list(arguments) or own
 

@@ -164,13 +164,16 @@ class RpcSession:
         limit_s = _ANSWER_S + len(content) / _SLOWEST_BYTES_PER_S
         return self._moved(loaded, len(content), limit_s), name
 
-    def kept(self, key: Hashable, make: Callable[[], T]) -> T:
+    def kept(self, key: Hashable | None, make: Callable[[], T]) -> T:
         """What was made for the key, where it is that of the call before: programs of a task come
-        one after the other, and memory for each would take longer than many of them run."""
-        if self._kept[0] != key:
-            self._kept = (None, None)  # it goes before the next is made
+        one after the other, and memory for each would take longer than many of them run. None is
+        nobody's key. What was kept for another goes before anything is made."""
+        if key is None or self._kept[0] != key:
+            self._kept = (None, None)
             self._kept = (key, make())
         value: T = self._kept[1]
+        if key is None:
+            self._kept = (None, None)
         return value
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> Any:
