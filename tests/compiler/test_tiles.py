@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -186,40 +187,47 @@ def test_convolutions_of_a_prime_width_fill_tiles(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("shape", "window", "stride", "border"),
+    ("shape", "window", "stride", "borders", "dilation"),
     [
-        ((1, 7, 7, 64), 3, 1, 1),
-        ((2, 7, 5, 32), 3, 1, 1),
-        ((1, 7, 7, 62), 1, 1, 0),
-        ((1, 14, 14, 64), 1, 2, 0),
-        ((1, 8, 8, 64), 3, 1, 0),
+        ((1, 7, 7, 64), 3, 1, (1, 1, 1, 1), 1),
+        ((2, 7, 5, 32), 3, 1, (1, 1, 1, 1), 1),
+        ((1, 7, 7, 62), 1, 1, (0, 0, 0, 0), 1),
+        ((1, 14, 14, 64), 1, 2, (0, 0, 0, 0), 1),
+        ((1, 8, 8, 64), 3, 1, (0, 0, 0, 0), 1),
+        ((1, 6, 6, 32), 2, 1, (0, 1, 0, 1), 1),
+        ((1, 6, 6, 32), 2, 1, (1, 0, 1, 0), 1),
+        ((1, 6, 6, 32), 3, 1, (2, 2, 2, 2), 2),
     ],
 )
-def test_tiles_of_narrow_pictures_are_of_several_rows(shape, window, stride, border, tmp_path):
+def test_tiles_of_narrow_pictures_are_of_several_rows(
+    shape, window, stride, borders, dilation, tmp_path
+):
     """With borders between the rows of the picture, without, and with channels that are padded."""
     intrinsic = _tiles()
 
-    class Attributes:
-        groups, strides, dilation = 1, [stride, stride], [1, 1]
+    steps = {"strides": [stride, stride], "dilation": [dilation, dilation]}
+    attributes = SimpleNamespace(groups=1, **steps)
 
     channels = shape[-1]
     weight = drawn((window, window, channels + -channels % 4, 32), "int8", 1)
     weight[:, :, channels:] = 0
     data = te.placeholder(shape, "uint8", "data")
     kernel = te.placeholder(weight.shape, "int8", "weight")
-    widths = [0, 0, border, border, border, border, 0, -channels % 4]
-    sums = convolution(data, kernel, widths, 5, 30, Attributes, tiles=True)
+    top, bottom, left, right = borders
+    widths = [0, 0, *borders, 0, -channels % 4]
+    sums = convolution(data, kernel, widths, 5, 30, attributes, tiles=True)
     done = te.compute(sums.shape, lambda *i: sums(*i) * 3, name="done")
     program, target = saved_program([data, kernel, done]), native_target(2)
     x = drawn(shape, "uint8", 0)
-    edges = [(0, 0), (border, border), (border, border), (0, 0)]
+    edges = [(0, 0), (top, bottom), (left, right), (0, 0)]
     bordered = np.pad(x.astype("int64"), edges, constant_values=5)
+    far = (window - 1) * dilation + 1
     windows: np.ndarray = np.lib.stride_tricks.sliding_window_view(
         bordered,
-        (window, window),
+        (far, far),
         (1, 2),  # type: ignore[call-overload]
     )
-    windows = windows[:, ::stride, ::stride]
+    windows = windows[:, ::stride, ::stride, :, ::dilation, ::dilation]
     whole = np.einsum("nyxcij,ijco->nyxo", windows, weight[:, :, :channels].astype("int64"))
     traces = tensorised_traces(task_space(program, target), 4, intrinsic=intrinsic)
     assert len(traces) == 4
