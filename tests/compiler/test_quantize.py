@@ -18,7 +18,8 @@ from tunefleet.compiler.frontends.spec import wanted_precision  # noqa: E402
 from tunefleet.compiler.quantize import quantized_file, recipe  # noqa: E402
 from tunefleet.compiler.quantize.calibration import Input, samples_of  # noqa: E402
 from tunefleet.compiler.quantize.files import METADATA, precision_of  # noqa: E402
-from tunefleet.compiler.quantize.recipe import output_loss  # noqa: E402
+from tunefleet.compiler.quantize.recipe import output_loss, quantize  # noqa: E402
+from tunefleet.compiler.quantize.smoothing import smooth  # noqa: E402
 from tunefleet.core.precision import FLOAT32, INT8, OutputLoss, Precision  # noqa: E402
 from tunefleet.errors import InputError  # noqa: E402
 
@@ -191,3 +192,68 @@ def test_a_network_is_tuned_in_int8(tmp_path: Path) -> None:
     refused = CliRunner().invoke(app, [*command, "--calibrate", str(data)])
     assert isinstance(refused.exception, InputError)
     assert "nothing to calibrate" in str(refused.exception)
+
+
+def _layers(path: Path, transposed: bool, outlier: float) -> tuple[Path, list[dict[str, Any]]]:
+    """Two products of one activation, a channel of which is `outlier` times as large as the rest,
+    and one of another."""
+    rng = np.random.default_rng(0)
+    helper, tensor = onnx.helper, onnx.helper.make_tensor_value_info
+    large = np.ones(16, "float32")
+    large[3] = outlier
+    tables = {name: rng.standard_normal((16, 16)).astype("float32") for name in "abc"}
+    stored = {"a": tables["a"].T if transposed else tables["a"], "b": tables["b"]}
+    first = helper.make_node("Gemm", ["n", "a"], ["p"], transB=1) if transposed else None
+    nodes = [
+        helper.make_node("LayerNormalization", ["x", "large"], ["n"]),
+        first or helper.make_node("MatMul", ["n", "a"], ["p"]),
+        helper.make_node("MatMul", ["n", "b"], ["q"]),
+        helper.make_node("Add", ["p", "q"], ["s"]),
+        helper.make_node("MatMul", ["x", "c"], ["r"]),
+        helper.make_node("Add", ["s", "r"], ["y"]),
+    ]
+    weights = stored | {"c": tables["c"], "large": large, "unread": large}
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [tensor("x", onnx.TensorProto.FLOAT, [8, 16])],
+        [tensor("y", onnx.TensorProto.FLOAT, [8, 16])],
+        [onnx.numpy_helper.from_array(np.ascontiguousarray(w), n) for n, w in weights.items()],
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    samples = [{"x": rng.standard_normal((8, 16)).astype("float32")} for _ in range(4)]
+    return path, samples
+
+
+def _answers(path: Path, samples: list[dict[str, Any]]) -> np.ndarray:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return np.stack([session.run(None, sample)[0] for sample in samples])
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("apart", [False, True])
+def test_outliers_move_into_weights(tmp_path: Path, transposed: bool, apart: bool) -> None:
+    network, samples = _layers(tmp_path / "net.onnx", transposed, outlier=40.0)
+    exact = _answers(network, samples)
+    smoothed = tmp_path / "smoothed.onnx"
+    smooth(network, smoothed, samples, apart)
+    assert np.abs(_answers(smoothed, samples) - exact).max() < 1e-5 * np.abs(exact).max()
+    nodes = onnx.load(smoothed, load_external_data=False).graph.node
+    # One division for the two products of what has an outlier, none for the other.
+    assert [node.input[0] for node in nodes if node.op_type == "Mul"] == ["n"]
+    assert [node.input[0] for node in nodes if node.op_type == "MatMul"].count("x") == 1
+    losses = quantize(network, tmp_path / "q.onnx", samples, "it").losses
+    unsmoothed, _ = _layers(tmp_path / "flat.onnx", transposed, outlier=1.0)
+    least = quantize(unsmoothed, tmp_path / "flat-q.onnx", samples, "it").losses
+    assert losses[0].relative_error < 2 * least[0].relative_error
+
+
+def test_nothing_moves_where_nothing_is_gained(tmp_path: Path) -> None:
+    network, samples = _layers(tmp_path / "net.onnx", False, outlier=1.0)
+    smooth(network, tmp_path / "smoothed.onnx", samples, False)
+    graph = onnx.load(tmp_path / "smoothed.onnx").graph
+    assert [node.op_type for node in graph.node].count("Mul") == 0
+    assert {tensor.name for tensor in graph.initializer} == {"a", "b", "c", "large"}

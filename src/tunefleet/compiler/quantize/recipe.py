@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tunefleet.compiler.frontends.blame import gist
 from tunefleet.compiler.frontends.spec import network_bytes
 from tunefleet.compiler.quantize.calibration import Input, Sample
+from tunefleet.compiler.quantize.smoothing import smooth
 from tunefleet.core.precision import INT8, OutputLoss, Precision
 from tunefleet.errors import InputError, raise_mistake
 from tunefleet.system.scratch import scratch_folder
@@ -20,7 +21,7 @@ from tunefleet.system.scratch import scratch_folder
 Array = NDArray[Any]
 
 #: Raise it when what is made of a network changes: files of before are made again.
-RECIPE = 1
+RECIPE = 2
 #: Scales by channel came with this version.
 _OLDEST_OPSET = 13
 _PRODUCTS = ["Conv", "Gemm", "MatMul"]
@@ -67,7 +68,8 @@ def check_floats(model: onnx.ModelProto, what: str) -> None:
 def quantize(source: Path, target: Path, samples: Sequence[Sample], what: str) -> Precision:
     """Writes the network of `source` in 8-bit integers to `target`: activations in uint8, weights
     in int8 with a scale for each channel, products of which one side is a weight. Networks without
-    attention are quantised throughout, others in their products alone.
+    attention are quantised throughout, others in what their products read alone, from which
+    outliers are moved into weights before.
 
     Raises InputError, beginning with `what`, where ONNX Runtime cannot.
     """
@@ -84,18 +86,27 @@ def quantize(source: Path, target: Path, samples: Sequence[Sample], what: str) -
                 whole, plain, skip_symbolic_shape=True, save_as_external_data=large
             )
             model = onnx.load(plain, load_external_data=False)
-            operators = {node.op_type for node in model.graph.node}
+            attention = bool({node.op_type for node in model.graph.node} & _IN_FLOATS)
+            plain = _newer(plain, model)
+            if attention:
+                smoothed = Path(folder, "smoothed.onnx")
+                smooth(plain, smoothed, samples, large)
+                plain = smoothed
             ort.quantize_static(
-                _newer(plain, model),
+                plain,
                 target,
                 _Reader(samples),
                 quant_format=ort.QuantFormat.QDQ,
-                op_types_to_quantize=_PRODUCTS if operators & _IN_FLOATS else None,
+                op_types_to_quantize=_PRODUCTS if attention else None,
                 per_channel=True,
                 activation_type=ort.QuantType.QUInt8,
                 weight_type=ort.QuantType.QInt8,
                 use_external_data_format=large,
-                extra_options={"MatMulConstBOnly": True},
+                extra_options={
+                    "MatMulConstBOnly": True,
+                    # What follows is in floats.
+                    "OpTypesToExcludeOutputQuantization": _PRODUCTS if attention else [],
+                },
             )
             losses = _losses(source, target, samples)
         except Exception as exc:
