@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from tests.compiler.onnx_nodes import check, expected, feed, model, prepared, random
@@ -203,3 +205,44 @@ def test_weights_of_four_bits(zeros, width):
         block_size=32,
         atol=1e-3,
     )
+
+
+def _by_text(body: str, constants: dict[str, np.ndarray], result: str) -> Any:
+    """A network of `x` (2, 5, 8) and constants."""
+    import onnx
+
+    text = f'<ir_version: 8, opset_import: ["": 17]> net (float[2,5,8] x) => ({result}) {{ {body} }}'
+    network = onnx.parser.parse_model(text)
+    network.graph.initializer.extend(
+        onnx.numpy_helper.from_array(value, name) for name, value in constants.items()
+    )
+    return network
+
+
+@pytest.mark.parametrize(
+    ("moves", "result"),
+    [
+        ("y = Reshape(p, shape)", "float[10,4] y"),
+        ("y = Transpose <perm = [1, 2, 0]> (p)", "float[5,4,2] y"),
+        ("y = Unsqueeze(p, one)", "float[2,1,5,4] y"),
+        ("r = Reshape(p, heads) t = Transpose <perm = [0, 2, 1, 3]> (r) y = Softmax(t)",
+         "float[2,1,5,4] y"),
+    ],
+)  # fmt: skip
+def test_sums_of_a_product_by_columns_are_moved(moves, result):
+    """A product of three axes with weights of two, whose columns have scales of their own."""
+    body = f"""
+        q = QuantizeLinear(x, sx, zx)
+        d = DequantizeLinear(q, sx, zx)
+        w = DequantizeLinear <axis = 1> (qw, sw, zw)
+        p = MatMul(d, w)
+        {moves}
+    """
+    constants = {
+        "sx": _scale(0.03), "zx": _zero(117), "qw": _bytes(8, 4, dtype="int8"),
+        "sw": _scale(0.01, 0.02, 0.005, 0.03), "zw": np.zeros(4, "int8"),
+        "shape": np.array([10, 4]), "heads": np.array([2, 5, 1, 4]), "one": np.array([1]),
+    }  # fmt: skip
+    network, arrays = _by_text(body, constants, result), {"x": random(2, 5, 8)}
+    (ours,), (theirs,) = prepared(network, arrays), expected(network, arrays)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)

@@ -54,8 +54,11 @@ def matmul(writer: Writer, left: Affine, right: Affine, *, unsigned: bool) -> Af
     if not is_zero(left.zero) and not is_zero(right.zero):
         sums = _with_both(writer, sums, left.zero, right.zero, left.shape[-1])
     scale = left.scale * right.scale
+    if scale.ndim:
+        rank = max(len(left.shape), len(right.shape))
+        scale = scale.reshape((1,) * (rank - 1) + scale.shape[-1:])
     factor = writer.factor(left, right)
-    return Affine(sums, scale.reshape(scale.shape[-1:]), np.zeros((), "int32"), factor=factor)
+    return Affine(sums, scale, np.zeros((), "int32"), factor=factor)
 
 
 def _signed_weight(writer: Writer, weight: Affine, *, wide: bool = False) -> Affine:
