@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.compiler.onnx_nodes import check, expected, feed, model, prepared, random
+from tests.compiler.onnx_nodes import check, convert, expected, feed, model, prepared, random
 
 pytestmark = pytest.mark.tvm
 
@@ -211,7 +211,9 @@ def _by_text(body: str, constants: dict[str, np.ndarray], result: str) -> Any:
     """A network of `x` (2, 5, 8) and constants."""
     import onnx
 
-    text = f'<ir_version: 8, opset_import: ["": 17]> net (float[2,5,8] x) => ({result}) {{ {body} }}'
+    text = (
+        f'<ir_version: 8, opset_import: ["": 17]> net (float[2,5,8] x) => ({result}) {{ {body} }}'
+    )
     network = onnx.parser.parse_model(text)
     network.graph.initializer.extend(
         onnx.numpy_helper.from_array(value, name) for name, value in constants.items()
@@ -246,3 +248,33 @@ def test_sums_of_a_product_by_columns_are_moved(moves, result):
     network, arrays = _by_text(body, constants, result), {"x": random(2, 5, 8)}
     (ours,), (theirs,) = prepared(network, arrays), expected(network, arrays)
     np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_products_that_differ_by_zero_points_are_one_task():
+    """As those of an attention network's layers do: the same programs, found once."""
+    from tunefleet.compiler.frontends.relax_ import tidy
+    from tunefleet.compiler.graph.pipeline import prepare
+    from tunefleet.compiler.graph.tasks import extract_tasks
+    from tunefleet.compiler.toolchain.host import native_target, to_tvm
+
+    def layer(given: str, number: int) -> str:
+        a, b, y = (f"{name}{number}" for name in "aby")
+        return f"""
+            q{a} = QuantizeLinear({given}, s, z{a}) d{a} = DequantizeLinear(q{a}, s, z{a})
+            t{a} = Transpose <perm = [0, 2, 1]> ({given})
+            q{b} = QuantizeLinear(t{a}, s, z{b}) d{b} = DequantizeLinear(q{b}, s, z{b})
+            m{y} = MatMul(d{a}, d{b})
+            {y} = MatMul(m{y}, w)
+        """
+
+    constants = {"s": _scale(0.03), "w": random(5, 8, scale=0.3)}
+    for number, (a, b) in enumerate([(117, 126), (90, 131)]):
+        constants |= {f"za{number}": _zero(a), f"zb{number}": _zero(b)}
+    body = layer("x", 0) + layer("y0", 1)
+    network, arrays = _by_text(body, constants, "float[2,5,8] y1"), {"x": random(2, 5, 8)}
+    (ours,), (theirs,) = prepared(network, arrays), expected(network, arrays)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
+    target = native_target(1)
+    tasks = extract_tasks(prepare(tidy(convert(network)), to_tvm(target)), target)
+    in_bytes = [t for t in tasks if t.task.precision == "int8" and "matmul" in t.task.name]
+    assert [t.weight for t in in_bytes] == [2]

@@ -67,9 +67,8 @@ def check_floats(model: onnx.ModelProto, what: str) -> None:
 
 def quantize(source: Path, target: Path, samples: Sequence[Sample], what: str) -> Precision:
     """Writes the network of `source` in 8-bit integers to `target`: activations in uint8, weights
-    in int8 with a scale for each channel, products of which one side is a weight. Networks without
-    attention are quantised throughout, others in what their products read alone, from which
-    outliers are moved into weights before.
+    in int8 with a scale for each channel. Networks without attention are quantised throughout,
+    others in what their products read alone, from which outliers are moved into weights before.
 
     Raises InputError, beginning with `what`, where ONNX Runtime cannot.
     """
@@ -102,11 +101,10 @@ def quantize(source: Path, target: Path, samples: Sequence[Sample], what: str) -
                 activation_type=ort.QuantType.QUInt8,
                 weight_type=ort.QuantType.QInt8,
                 use_external_data_format=large,
-                extra_options={
-                    "MatMulConstBOnly": True,
-                    # What follows is in floats.
-                    "OpTypesToExcludeOutputQuantization": _PRODUCTS if attention else [],
-                },
+                # What follows the products of attention is in floats.
+                extra_options={"OpTypesToExcludeOutputQuantization": _PRODUCTS}
+                if attention
+                else {},
             )
             losses = _losses(source, target, samples)
         except Exception as exc:

@@ -21,6 +21,7 @@ from tunefleet.compiler.graph.quantized.affine import (
     Array,
     Writer,
     is_zero,
+    parameter,
     relax,
 )
 
@@ -93,10 +94,12 @@ def _summed(writer: Writer, q: Any, axis: int) -> Any:
 
 def _less(writer: Writer, sums: Any, zero: Any, others: Any) -> Any:
     """`sums` less a zero point times the sums of the other side."""
-    product = writer.emit(op.multiply(others, writer.zero(zero)))
-    known = value_of(product)
-    if known is not None:
-        return writer.emit(op.add(sums, constant(-known)))
+    inline = value_of(others) is not None or not isinstance(zero, np.ndarray)
+    by = writer.zero(zero) if inline else parameter(zero, others, "int32")
+    product = writer.emit(op.multiply(others, by))
+    values = value_of(product)
+    if values is not None:
+        return writer.emit(op.add(sums, constant(-values)))
     return writer.emit(op.subtract(sums, product))
 
 
@@ -105,7 +108,8 @@ def _with_both(writer: Writer, sums: Any, left: Any, right: Any, terms: Any) -> 
     broadcast)."""
     both = writer.emit(op.multiply(writer.zero(left), writer.zero(right)))
     both = writer.emit(op.multiply(both, constant(np.asarray(terms, "int32"))))
-    return writer.emit(op.add(sums, both))
+    values = value_of(both)
+    return writer.emit(op.add(sums, both if values is None else parameter(values, sums, "int32")))
 
 
 def convolution(
