@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tunefleet.compiler.code.indices import evaluated
 from tunefleet.compiler.space.intrinsics import Tiles, tiles_called
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.features.behaviours import Access, Compute, Loop, Move, Run, Statement
@@ -214,39 +215,13 @@ def _moves(index: Any, around: _Around) -> tuple[Move, ...]:
         place = np.zeros(starts[-1], np.int64)
         place[start : start + extent] = np.arange(extent)
         places[variable] = place
-    values = np.broadcast_to(_evaluated(index, places), (int(starts[-1]),))
+    values = np.broadcast_to(evaluated(index, places), (int(starts[-1]),))
     found = []
     for loop, start, extent in zip(around.loops, starts[:-1], extents, strict=True):
         own = values[start : start + extent]
         elements = len(np.unique(own)) * loop.extent // extent
         found.append(Move(int(own[1] - own[0]) if extent > 1 else 0, elements))
     return tuple(found)
-
-
-_OPERATIONS = (
-    (tirx.Add, np.add), (tirx.Mul, np.multiply), (tirx.Sub, np.subtract),
-    (tirx.FloorDiv, np.floor_divide), (tirx.FloorMod, np.mod), (tirx.Min, np.minimum),
-    (tirx.Max, np.maximum), (tirx.Div, np.floor_divide), (tirx.Mod, np.mod),
-)  # fmt: skip
-
-
-def _evaluated(node: Any, places: dict[Any, NDArray[np.int64]]) -> NDArray[np.int64]:
-    """An index where the variables are so; what follows data is taken to stand still."""
-    if isinstance(node, tirx.IntImm):
-        return np.array(int(node))
-    if isinstance(node, tirx.Var):
-        return places.get(node, np.array(0))
-    if isinstance(node, tirx.Cast):
-        return _evaluated(node.value, places)
-    if isinstance(node, tirx.Broadcast):
-        return _evaluated(node.value, places)
-    for kind, operation in _OPERATIONS:
-        if isinstance(node, kind):
-            found: NDArray[np.int64] = operation(
-                _evaluated(node.a, places), _evaluated(node.b, places)
-            )
-            return found
-    return np.array(0)
 
 
 def _number(node: Any) -> int:

@@ -12,6 +12,7 @@ import json
 from typing import Any
 
 from tunefleet.compiler.code.brackets import bracketed
+from tunefleet.compiler.code.unrolling import keep_rolled
 from tunefleet.compiler.graph.forms import form_of
 from tunefleet.compiler.space.intrinsics import make_all_known
 from tunefleet.compiler.space.spaces import postprocessors
@@ -44,6 +45,7 @@ def replay(module: Any, target: Target, trace: str) -> Any:
         for postprocessor in postprocessors(target, trace):
             if not postprocessor.apply(schedule):
                 raise ValueError("MetaSchedule's postprocessing rejects the program")
+        keep_rolled(schedule)
     return schedule
 
 

@@ -1,0 +1,38 @@
+"""Values of index expressions at many places at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunefleet.compiler.toolchain import load_tvm
+
+tirx = load_tvm().tirx
+
+_OPERATIONS = (
+    (tirx.Add, np.add), (tirx.Mul, np.multiply), (tirx.Sub, np.subtract),
+    (tirx.FloorDiv, np.floor_divide), (tirx.FloorMod, np.mod), (tirx.Min, np.minimum),
+    (tirx.Max, np.maximum), (tirx.Div, np.floor_divide), (tirx.Mod, np.mod),
+)  # fmt: skip
+
+
+def evaluated(node: Any, places: Mapping[Any, NDArray[np.int64]]) -> NDArray[np.int64]:
+    """An index where the variables are so; what follows data is taken to stand still."""
+    if isinstance(node, tirx.IntImm):
+        return np.array(int(node))
+    if isinstance(node, tirx.Var):
+        return places.get(node, np.array(0))
+    if isinstance(node, tirx.Cast):
+        return evaluated(node.value, places)
+    if isinstance(node, tirx.Broadcast):
+        return evaluated(node.value, places)
+    for kind, operation in _OPERATIONS:
+        if isinstance(node, kind):
+            found: NDArray[np.int64] = operation(
+                evaluated(node.a, places), evaluated(node.b, places)
+            )
+            return found
+    return np.array(0)

@@ -1,0 +1,114 @@
+"""Loops that stay loops: where a vector is put together element by element in each of many copies
+of a loop's body, LLVM's time grows with the square of their number, to minutes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunefleet.compiler.code.indices import evaluated
+from tunefleet.compiler.toolchain import load_tvm
+
+tvm = load_tvm()
+tirx = tvm.tirx
+
+#: By these an outer loop says that the loops in it are unrolled, and to how many copies at most.
+_STEPS, _EXPLICIT = "pragma_auto_unroll_max_step", "pragma_unroll_explicit"
+#: Elements that are put into vectors one by one take LLVM 1 to 2 s for 512, 30 s for 2,048.
+_MOST = 512
+
+#: Of an expression, besides the arguments of a call.
+_PARTS = ("a", "b", "value", "condition", "true_value", "false_value", "body")
+#: Of tirx.For.
+_SERIAL, _VECTORIZED = 0, 2
+
+
+@dataclass(frozen=True)
+class _Around:
+    """What is around a statement: the copies that an outer loop asks for, the extents of the serial
+    loops inside of that one, the innermost vector loop and what variables are, along its lanes."""
+
+    copies: int = 0
+    serial: tuple[int, ...] = ()
+    lanes: int = 1
+    places: tuple[tuple[Any, NDArray[np.int64]], ...] = ()
+
+    @property
+    def unrolled(self) -> int:
+        """Copies of the statement: TVM unrolls from the inside out, as far as it may."""
+        count = 1
+        for extent in reversed(self.serial):
+            if count * extent > self.copies:
+                break
+            count *= extent
+        return count
+
+
+def keep_rolled(schedule: Any) -> None:
+    """Takes back that loops are unrolled where that would have too many elements gathered."""
+    for name in {name for name, around in _gathering(schedule.mod["main"].body, "", _Around())
+                 if around.lanes * around.unrolled > _MOST}:  # fmt: skip
+        for loop in schedule.get_loops(schedule.get_sblock(name)):
+            annotations = schedule.get(loop).annotations
+            for key in (_STEPS, _EXPLICIT):
+                if key in annotations:
+                    schedule.unannotate(loop, key)
+
+
+def _gathering(node: Any, block: str, around: _Around) -> Iterator[tuple[str, _Around]]:
+    """Blocks that read or write, along a vector, elements that lie apart, and what is around."""
+    if isinstance(node, tirx.For):
+        yield from _gathering(node.body, block, _inside(node, around))
+    elif isinstance(node, tirx.SeqStmt):
+        for each in node.seq:
+            yield from _gathering(each, block, around)
+    elif isinstance(node, tvm.s_tir.SBlockRealize):
+        own = dict(around.places)
+        pairs = zip(node.block.iter_vars, node.iter_values, strict=True)
+        told = tuple((each.var, evaluated(value, own)) for each, value in pairs)
+        inside = replace(around, places=(*around.places, *told))
+        yield from _gathering(node.block.body, str(node.block.name_hint), inside)
+    elif isinstance(node, tirx.BufferStore):
+        if around.lanes > 1 and around.copies and any(_apart(a, around) for a in _accesses(node)):
+            yield block, around
+    elif hasattr(node, "body"):
+        yield from _gathering(node.body, block, around)
+
+
+def _inside(loop: Any, around: _Around) -> _Around:
+    extent = int(loop.extent) if isinstance(loop.extent, tirx.IntImm) else 1
+    copies = loop.annotations.get(_STEPS)
+    if copies is not None:
+        around = replace(around, copies=int(copies), serial=())
+    elif int(loop.kind) == _SERIAL:
+        around = replace(around, serial=(*around.serial, extent))
+    if int(loop.kind) == _VECTORIZED:
+        lane = (loop.loop_var, np.arange(extent, dtype=np.int64))
+        around = replace(around, lanes=extent, places=(*around.places, lane))
+    return around
+
+
+def _accesses(store: Any) -> Iterator[tuple[Any, Sequence[Any]]]:
+    yield store.buffer, store.indices
+    waiting = [store.value]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, tvm.ir.expr.TensorLoad):
+            yield node.source, node.indices
+        waiting.extend(getattr(node, part) for part in _PARTS if hasattr(node, part))
+        waiting.extend(getattr(node, "args", ()))
+
+
+def _apart(access: tuple[Any, Sequence[Any]], around: _Around) -> bool:
+    buffer, indices = access
+    places = dict(around.places)
+    shape = [int(extent) if isinstance(extent, tirx.IntImm) else 1 for extent in buffer.ty.shape]
+    steps = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    elements = sum(evaluated(i, places) * step for i, step in zip(indices, steps, strict=True))
+    strides = np.diff(np.broadcast_to(elements, (around.lanes,)))
+    return not ((strides == 0).all() or (strides == 1).all())
