@@ -117,6 +117,23 @@ def test_outputs_that_products_read_too_are_not_rounded() -> None:
     assert not np.allclose(found[0].numpy(), rounding, rtol=1e-5, atol=1e-5)
 
 
+def test_normalised_sums_that_are_handed_on_are_not_rounded() -> None:
+    builder = relax.BlockBuilder()
+    data = relax.Var("x", relax.TensorType((4, 16), "float32"))
+    scale, shift = (relax.const(np.full(16, value, "float32")) for value in (1.0, 0.0))
+    weights = relax.const(np.zeros((16, 16), "float32"))
+    with builder.function("main", [data]):
+        with builder.dataflow():
+            normalised = builder.emit(relax.op.nn.layer_norm(data, scale, shift, [-1]))
+            product = builder.emit(relax.op.matmul(normalised, weights))
+            result = builder.emit_output(relax.op.add(product, normalised))
+        builder.emit_func_output(result)
+    x = np.random.default_rng(0).standard_normal((4, 16)).astype("float32")
+    made = in_bfloat16(builder.get(), tiles=False)
+    expected = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(_run(made, x), expected, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("columns", [4, 8])
 def test_few_columns_stay_in_float32(columns: int) -> None:
     weight = np.ones((3, 3, 5, columns), "float32")

@@ -3,7 +3,9 @@
 What a product reads is kept in bfloat16 from where it is computed: whatever else reads it reads the
 rounded numbers, so that nobody writes float32, and rounding is the last step of the program
 before. Inputs of a network and its outputs stay float32. So does what has no constant weights (the
-scores of attention, say), what is grouped, and all that is no product.
+scores of attention, say), what is grouped, and all that is no product. And so does a normalised
+tensor that more than products read: networks that normalise their sums (BERT) hand them from layer
+to layer, and what is rounded there adds up to as much as all their products lose.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ te = tvm.te
 _FUSABLE = 4
 _CONVOLUTION = tvm.ir.Op.get("relax.nn.conv2d")
 _MATMUL = tvm.ir.Op.get("relax.matmul")
+_NORMALISATION = tvm.ir.Op.get("relax.nn.layer_norm")
 
 
 def in_bfloat16(mod: Any, *, tiles: bool) -> Any:
@@ -58,7 +61,8 @@ def _is_made(call: Any) -> bool:
 
 
 def _kept(function: Any) -> set[Any]:
-    """Variables that are kept in bfloat16: products read them, and they are no outputs."""
+    """Variables that are kept in bfloat16: products read them, and they are neither outputs nor
+    sums that are handed on."""
     bound = {each.var: each.value for block in function.body.blocks for each in block.bindings}
     calls = [value for value in bound.values() if isinstance(value, relax.Call)]
     read = {call.args[0] for call in calls if _is_made(call)}
@@ -71,7 +75,13 @@ def _kept(function: Any) -> set[Any]:
         elif isinstance(value, relax.Var) and value is not each:
             waiting.append(value)
         outputs.add(each)
-    return {each for each in read if each in bound and each not in outputs}
+    others = {arg for call in calls if not _is_made(call) for arg in call.args}
+    handed_on = {each for each in read & others if _is_call(bound.get(each), _NORMALISATION)}
+    return {each for each in read - handed_on if each in bound and each not in outputs}
+
+
+def _is_call(value: Any, operator: Any) -> bool:
+    return isinstance(value, relax.Call) and value.op == operator
 
 
 @relax.expr_functor.mutator
