@@ -63,7 +63,8 @@ class OnnxReference:
 
     `zeros`: extents of inputs that are zero in the file are not meant. `restamped`: the file says
     that it is of versions that ONNX Runtime does not read. `constants` are fed beside the `inputs`.
-    `unoptimised`: operator by operator, as they are in the file.
+    `unoptimised`: operator by operator, as they are in the file, and without rounding that they
+    merely allow. `nudged`: with weights that are moved by their last bit.
     """
 
     framework = "ONNX Runtime"
@@ -77,8 +78,10 @@ class OnnxReference:
         zeros: bool = False,
         restamped: bool = False,
         unoptimised: bool = False,
+        nudged: bool = False,
     ) -> None:
         self._path = path
+        self._nudged = nudged
         self._unoptimised = unoptimised
         self._zeros = zeros
         self._restamped = restamped
@@ -98,6 +101,7 @@ class OnnxReference:
             "zeros": self._zeros,
             "restamped": self._restamped,
             "unoptimised": self._unoptimised,
+            "nudged": self._nudged,
         }
 
     @classmethod
@@ -110,6 +114,7 @@ class OnnxReference:
         return cls(
             Path(value["path"]), inputs, constants, zeros=value["zeros"],
             restamped=value["restamped"], unoptimised=value.get("unoptimised", False),
+            nudged=value.get("nudged", False),
         )  # fmt: skip
 
     def __getstate__(self) -> dict[str, Any]:
@@ -190,18 +195,24 @@ class OnnxReference:
 
     def _source(self, options: Any) -> str | bytes:
         """What a session opens: the file, unless ONNX Runtime would take an extent of zero, which
-        an exporter writes where it knows none, by its word, or would not read the version."""
-        if not self._zeros and not self._restamped:
+        an exporter writes where it knows none, by its word, or would not read the version, or is to
+        compute something else."""
+        if not (self._zeros or self._restamped or self._unoptimised or self._nudged):
             return str(self._path)
         import onnx
 
         from tunefleet.compiler.frontends.onnx_file import free_zeros
+        from tunefleet.compiler.frontends.onnx_otherwise import nudge, without_rounding
         from tunefleet.compiler.frontends.onnx_versions import restamp
 
         model = onnx.load(self._path, load_external_data=False)
         restamp(model)
         if self._zeros:
             free_zeros(model.graph, self._inputs)
+        if self._unoptimised:
+            without_rounding(model)
+        if self._nudged:
+            nudge(model)
         folder = "session.model_external_initializers_file_folder_path"
         options.add_session_config_entry(folder, str(self._path.parent.absolute()))
         return bytes(model.SerializeToString())
