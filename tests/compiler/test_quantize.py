@@ -191,3 +191,19 @@ def test_a_network_is_tuned_in_int8(tmp_path: Path) -> None:
     refused = CliRunner().invoke(app, [*command, "--calibrate", str(data)])
     assert isinstance(refused.exception, InputError)
     assert "nothing to calibrate" in str(refused.exception)
+
+
+def test_stacked_matrices_get_one_scale(tmp_path: Path) -> None:
+    helper, floats = onnx.helper, onnx.TensorProto.FLOAT
+    weight = np.random.default_rng(0).standard_normal((3, 8, 4)).astype("float32")
+    x, y = (helper.make_tensor_value_info(n, floats, [3, 5, e]) for n, e in (("x", 8), ("y", 4)))
+    tensors = [onnx.numpy_helper.from_array(weight, "w")]
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [x], [y], tensors
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "net.onnx")
+    np.savez(tmp_path / "data.npz", x=np.ones((2, 3, 5, 8), "float32"))
+    file = quantized_file(str(tmp_path / "net.onnx"), tmp_path / "data.npz", tmp_path / "made")
+    kinds = {tensor.data_type for tensor in onnx.load(file).graph.initializer}
+    assert onnx.TensorProto.INT8 in kinds

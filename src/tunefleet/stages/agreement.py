@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -94,6 +95,8 @@ def agreement(
     mean, first = DifferenceMeasure.MEAN, tuple(inputs)
     expected = tuple(reference(i, each) for i, each in enumerate(first))
     own = difference_of(expected, otherwise, first, measure=mean)
+    if not math.isfinite(own):  # what was moved by its last bit was no weight
+        return found
     least = _LEAST_COARSE if float_type == _COARSE else 0.0
     tolerance = min(max(times * own, least), _MOST_MEAN)
     difference = difference_of(expected, module, first, measure=mean)

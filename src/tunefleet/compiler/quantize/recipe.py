@@ -95,7 +95,10 @@ def quantize(source: Path, target: Path, samples: Sequence[Sample], what: str) -
                 activation_type=ort.QuantType.QUInt8,
                 weight_type=ort.QuantType.QInt8,
                 use_external_data_format=large,
-                extra_options={"MatMulConstBOnly": True},
+                extra_options={
+                    "MatMulConstBOnly": True,
+                    "TensorQuantOverrides": {name: [{}] for name in _stacked(model)},
+                },
             )
             losses = _losses(source, target, samples)
         except Exception as exc:
@@ -111,6 +114,14 @@ def quantize(source: Path, target: Path, samples: Sequence[Sample], what: str) -
 def _in_one_file(source: Path, path: Path) -> Path:
     onnx.save(onnx.load(source), path)
     return path
+
+
+def _stacked(model: onnx.ModelProto) -> list[str]:
+    """Weights that are several matrices, which get one scale: ONNX Runtime's quantiser takes the
+    rows of each for its channels, and its products take no scales of stacked matrices."""
+    ranks = {tensor.name: len(tensor.dims) for tensor in model.graph.initializer}
+    products = (node for node in model.graph.node if node.op_type == "MatMul")
+    return sorted({node.input[1] for node in products if ranks.get(node.input[1], 0) > 2})
 
 
 def _newer(path: Path, model: onnx.ModelProto) -> Path:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tunefleet.compiler.frontends.onnx_operators.activations import leaky_relu
 from tunefleet.compiler.frontends.onnx_operators.delegate import by_tvm
@@ -36,6 +37,23 @@ def quantized(node: Node, x: Any, index: int, dtype: str = "uint8") -> Any:
     zero = _zero(node, index + 1, dtype)
     x = node.emit(x)
     return op.quantize(x, node.inputs[index], zero, axis=0, out_dtype=str(zero.ty.dtype))
+
+
+def _of_blocks(node: Node) -> Any:
+    """Weights of which each block along an axis has its scale, as real numbers; TVM's own
+    conversion is right where there are no blocks."""
+    size = int(node.attrs.get("block_size", 0))
+    if not size:
+        return NotImplemented
+    axis = int(node.attrs.get("axis", 1))
+    numbers, points = node.known(0).astype("float32"), node.constant(2)
+
+    def along(values: NDArray[Any]) -> NDArray[Any]:
+        each = np.repeat(values.astype("float32"), size, axis)
+        return each.take(np.arange(numbers.shape[axis]), axis)
+
+    difference = numbers if points is None else numbers - along(points)
+    return constant(difference * along(node.known(1)), node.dtype(1))
 
 
 def _bias(node: Node, index: int, scale: Any) -> Any:
@@ -127,6 +145,7 @@ def _same(node: Node) -> Any:
 
 
 RULES: dict[tuple[str, str], Rule] = {
+    ("", "DequantizeLinear"): _of_blocks,
     ("", "QLinearConv"): _conv,
     ("", "QLinearMatMul"): _matmul,
     ("com.microsoft", "DequantizeLinear"): _same,
