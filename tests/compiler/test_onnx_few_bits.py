@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from tests.compiler.onnx_nodes import check, random
 
 onnx = pytest.importorskip("onnx")

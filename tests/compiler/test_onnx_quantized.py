@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from tests.compiler.onnx_nodes import check, expected, feed, model, prepared, random
@@ -203,3 +205,43 @@ def test_weights_of_four_bits(zeros, width):
         block_size=32,
         atol=1e-3,
     )
+
+
+def _exact_network(nodes, shape, tensors):
+    """A network from x, 2 x 3 bytes, to y, and constants by name."""
+    import onnx
+    from onnx import helper, numpy_helper
+
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.UINT8, [2, 3])
+    y = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, shape)
+    constants = [numpy_helper.from_array(array, name) for name, array in tensors.items()]
+    made = [helper.make_node(*node, **attrs) for node, attrs in nodes]
+    graph = helper.make_graph(made, "graph", [x], [y], constants)
+    opsets = [helper.make_opsetid("", 21)]
+    network = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    arrays = {"x": _bytes(2, 3)}
+    np.testing.assert_array_equal(expected(network, arrays), prepared(network, arrays))
+
+
+def test_a_border_of_a_number_that_was_quantised():
+    nodes: list[Any] = [
+        (("DequantizeLinear", ["x", "scale", "zero"], ["real"]), {}),
+        (("DequantizeLinear", ["number", "scale", "zero"], ["border"]), {}),
+        (("Pad", ["real", "pads", "border"], ["y"]), {}),
+    ]
+    tensors = {"scale": _scale(0.5), "zero": _zero(1), "number": _zero(4)}
+    _exact_network(nodes, [2, 6], tensors | {"pads": np.array([0, 1, 0, 2])})
+
+
+def test_a_product_with_a_scale_for_each_column_is_turned_and_reshaped():
+    nodes: list[Any] = [
+        (("DequantizeLinear", ["x", "scale", "zero"], ["real"]), {}),
+        (("DequantizeLinear", ["q", "scales"], ["w"]), {"axis": 1}),
+        (("Unsqueeze", ["real", "axes"], ["three"]), {}),
+        (("MatMul", ["three", "w"], ["product"]), {}),
+        (("Reshape", ["product", "shape"], ["reshaped"]), {}),
+        (("Transpose", ["reshaped"], ["y"]), {"perm": [2, 0, 1]}),
+    ]
+    tensors = {"scale": _scale(0.5), "zero": _zero(1), "q": _bytes(3, 4, dtype="int8")}
+    tensors |= {"scales": _scale(0.5, 0.25, 1, 2), "axes": np.array([0])}
+    _exact_network(nodes, [4, 2, 1], tensors | {"shape": np.array([2, 1, 4])})

@@ -26,8 +26,8 @@ def without_rounding(model: onnx.ModelProto) -> None:
 
 
 def nudge(model: onnx.ModelProto) -> None:
-    """Moves the weights in float32 that the file itself holds by their last bits, in place. A single
-    number stays: it may be an exponent, or what others are compared with."""
+    """Moves the weights in float32 that the file itself holds by their last bits, in place. A
+    single number stays: it may be an exponent, or what others are compared with."""
     from tunefleet.compiler.graph.sensitivity import nudged
 
     for tensor in model.graph.initializer:

@@ -12,9 +12,17 @@ from numpy.typing import NDArray
 
 from tunefleet.compiler.frontends.onnx_operators.activations import leaky_relu
 from tunefleet.compiler.frontends.onnx_operators.delegate import by_tvm
-from tunefleet.compiler.frontends.onnx_operators.node import Node, Rule, constant, relax
+from tunefleet.compiler.frontends.onnx_operators.node import (
+    Node,
+    Rule,
+    constant,
+    constant_value,
+    relax,
+    tvm,
+)
 
 op = relax.op
+_DEQUANTIZE = tvm.ir.Op.get("relax.dequantize")
 
 
 def _zero(node: Node, index: int, dtype: str) -> Any:
@@ -140,12 +148,26 @@ def _of_two(function: Callable[[Any, Any], Any]) -> Rule:
     return lambda node: quantized(node, function(dequantized(node, 0), dequantized(node, 3)), 6)
 
 
+def _pad(node: Node) -> Any:
+    """A border of a number that was quantised: TVM needs to know it."""
+    value = node.input(2)
+    if not isinstance(value, relax.Call) or value.op != _DEQUANTIZE:
+        return NotImplemented
+    number, scale, zero = (constant_value(arg) for arg in value.args)
+    if number is None or scale is None or zero is None:
+        return NotImplemented
+    real = (number.astype("float32") - zero.astype("float32")) * scale
+    inputs = [*node.inputs[:2], constant(real, str(value.ty.dtype)), *node.inputs[3:]]
+    return by_tvm(node, "Pad", inputs, node.attrs)
+
+
 def _same(node: Node) -> Any:
     return by_tvm(node, node.operator, node.inputs, node.attrs)
 
 
 RULES: dict[tuple[str, str], Rule] = {
     ("", "DequantizeLinear"): _of_blocks,
+    ("", "Pad"): _pad,
     ("", "QLinearConv"): _conv,
     ("", "QLinearMatMul"): _matmul,
     ("com.microsoft", "DequantizeLinear"): _same,

@@ -22,6 +22,7 @@ from tunefleet.compiler.graph.quantized.affine import (
     Writer,
     is_zero,
     relax,
+    spread,
 )
 
 op = relax.op
@@ -53,9 +54,9 @@ def matmul(writer: Writer, left: Affine, right: Affine, *, unsigned: bool) -> Af
         sums = _less(writer, sums, right.zero, of_rows)
     if not is_zero(left.zero) and not is_zero(right.zero):
         sums = _with_both(writer, sums, left.zero, right.zero, left.shape[-1])
-    scale = left.scale * right.scale
-    factor = writer.factor(left, right)
-    return Affine(sums, scale.reshape(scale.shape[-1:]), np.zeros((), "int32"), factor=factor)
+    scale, factor = left.scale * right.scale, writer.factor(left, right)
+    scale = spread(scale, int(sums.ty.ndim), -1)
+    return Affine(sums, scale, np.zeros((), "int32"), factor=factor)
 
 
 def _signed_weight(writer: Writer, weight: Affine, *, wide: bool = False) -> Affine:
