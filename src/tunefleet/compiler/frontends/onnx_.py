@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tunefleet.compiler.frontends.blame import said_by_runtime
 from tunefleet.compiler.frontends.examples import seeded_inputs
 from tunefleet.compiler.frontends.imported import ImportedNetwork, ImportRequest, check_operators
 from tunefleet.compiler.frontends.spec import (
@@ -154,7 +154,7 @@ class OnnxReference:
             shapes = ", ".join(str(spec) for spec in self._inputs)
             raise InputError(
                 f"{shown(self._path)}: ONNX Runtime cannot run it with {shapes}: "
-                f"{_said(exc, self._path)}",
+                f"{said_by_runtime(exc, self._path)}",
                 cure="give shapes that it was exported for: --shape, --dim, and values that "
                 "it knows to inputs that choose: --constant",
             ) from exc
@@ -187,7 +187,8 @@ class OnnxReference:
         except Exception as exc:
             raise_mistake(exc)
             raise InputError(
-                f"{shown(self._path)}: ONNX Runtime cannot run it: {_said(exc, self._path)}",
+                f"{shown(self._path)}: ONNX Runtime cannot run it: "
+                f"{said_by_runtime(exc, self._path)}",
                 cure="correct the file, or export it again with a lower opset",
             ) from exc
         self._sessions[threads] = session
@@ -216,18 +217,6 @@ class OnnxReference:
         folder = "session.model_external_initializers_file_folder_path"
         options.add_session_config_entry(folder, str(self._path.parent.absolute()))
         return bytes(model.SerializeToString())
-
-
-def _said(exc: Exception, path: Path) -> str:
-    """What ONNX Runtime says, without what it puts before each of its messages."""
-    text = " ".join(str(exc).split())
-    text = text.removeprefix("[ONNXRuntimeError] : ")
-    text = re.sub(r"^\d+ : [A-Z_]+ : ", "", text)
-    text = text.removeprefix(f"Load model from {path} failed:").strip()
-    text = text.removeprefix("Non-zero status code returned while running ")
-    # The place in its own source, with the signature of a function.
-    text = re.sub(r"(Status Message: )?/\S+:\d+ .*\) (?=\S)", "", text)
-    return text if len(text) <= 120 else text[:117] + "..."
 
 
 def _require(what: str) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from tunefleet.compiler.frontends.blame import gist
+from tunefleet.compiler.frontends.blame import gist, said_by_runtime
 from tunefleet.compiler.frontends.spec import network_bytes
 from tunefleet.compiler.quantize.calibration import Input, Sample
 from tunefleet.core.precision import INT8, OutputLoss, Precision
@@ -26,6 +26,7 @@ _OLDEST_OPSET = 13
 _PRODUCTS = ["Conv", "Gemm", "MatMul"]
 #: What makes a network one of those whose other operators lose much in 8 bits and take no time.
 _IN_FLOATS = frozenset({"LayerNormalization", "SkipLayerNormalization", "Softmax", "Erf"})
+_USED_WITH = "calibrate with inputs that the network is used with"
 #: protobuf holds less than this.
 _MOST_BYTES = 1 << 30
 
@@ -69,11 +70,13 @@ def quantize(source: Path, target: Path, samples: Sequence[Sample], what: str) -
     in int8 with a scale for each channel, products of which one side is a weight. Networks without
     attention are quantised throughout, others in their products alone.
 
-    Raises InputError, beginning with `what`, where ONNX Runtime cannot.
+    Raises InputError, beginning with `what`, where ONNX Runtime cannot, or cannot run the network
+    with the samples at all.
     """
     import onnxruntime
     from onnxruntime import quantization as ort
 
+    before = _outputs_in_floats(source, samples, what)
     large = network_bytes(source) > _MOST_BYTES
     with scratch_folder("quantize") as folder:
         plain = Path(folder, "plain.onnx")
@@ -100,11 +103,14 @@ def quantize(source: Path, target: Path, samples: Sequence[Sample], what: str) -
                     "TensorQuantOverrides": {name: [{}] for name in _stacked(model)},
                 },
             )
-            losses = _losses(source, target, samples)
+            losses = _losses(before, _outputs(target, samples))
         except Exception as exc:
             raise_mistake(exc)
+            if any(map(_has_nan, before)):
+                reason = "it makes NaN of the calibration data"
+                raise InputError(f"{what}: {reason}", cure=_USED_WITH) from exc
             raise InputError(
-                f"{what}: ONNX Runtime cannot quantise it: {gist(exc)}",
+                f"{what}: ONNX Runtime cannot quantise it: {_reason(exc, target)}",
                 cure="quantise it with the tool that made it, and give the result",
             ) from exc
     quantizer = f"ONNX Runtime {onnxruntime.__version__}"
@@ -149,21 +155,45 @@ class _Reader:
         return next(self._samples)
 
 
-def _losses(source: Path, target: Path, samples: Sequence[Sample]) -> tuple[OutputLoss, ...]:
+#: The outputs of each sample by name.
+_Outputs = list[dict[str, Array]]
+
+
+def _outputs_in_floats(source: Path, samples: Sequence[Sample], what: str) -> _Outputs:
+    try:
+        return _outputs(source, samples)
+    except Exception as exc:
+        raise_mistake(exc)
+        raise InputError(
+            f"{what}: ONNX Runtime cannot run it with the calibration data: {_reason(exc, source)}",
+            cure=_USED_WITH,
+        ) from exc
+
+
+def _reason(exc: Exception, path: Path) -> str:
+    """ONNX Runtime's quantiser, which is Python, raises whatever errors."""
+    return said_by_runtime(exc, path) if "[ONNXRuntimeError]" in str(exc) else gist(exc)
+
+
+def _has_nan(outputs: dict[str, Array]) -> bool:
+    return any(a.dtype.kind == "f" and np.isnan(a).any() for a in outputs.values())
+
+
+def _outputs(path: Path, samples: Sequence[Sample]) -> _Outputs:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    before, after = (
-        onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        for path in (source, target)
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    return [dict(zip(names, session.run(names, dict(s)), strict=True)) for s in samples]
+
+
+def _losses(before: _Outputs, after: _Outputs) -> tuple[OutputLoss, ...]:
+    return tuple(
+        output_loss(name, [(a[name], b[name]) for a, b in zip(before, after, strict=True)])
+        for name in before[0]
     )
-    names = [output.name for output in before.get_outputs()]
-    pairs = [
-        list(zip(before.run(names, dict(s)), after.run(names, dict(s)), strict=True))
-        for s in samples
-    ]
-    return tuple(output_loss(name, [of[place] for of in pairs]) for place, name in enumerate(names))
 
 
 def output_loss(name: str, pairs: Sequence[tuple[Array, Array]]) -> OutputLoss:
