@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,7 @@ def test_a_condition_that_is_constant_chooses(truth: bool, operator: str) -> Non
 
 def test_a_condition_at_the_end_of_a_deep_network_stays() -> None:
     names = ["x", *(f"x{i}" for i in range(3000))]
-    deep = [helper.make_node("Relu", [a], [b]) for a, b in zip(names[:-1], names[1:], strict=True)]
+    deep = [helper.make_node("Relu", [a], [b]) for a, b in pairwise(names)]
     deep += [
         helper.make_node("ReduceMax", [names[-1]], ["m"], keepdims=0),
         helper.make_node("Cast", ["m"], ["c"], to=kinds.BOOL),

@@ -33,3 +33,12 @@ def test_pytorch_takes_weights_moved_by_their_last_bit_where_sums_are_rounded() 
     assert otherwise() == {"nudged": True}
     assert _otherwise(_prepared("torch", quantised=False)) is None
     assert _otherwise(_prepared("tflite", quantised=True)) is None
+
+
+@pytest.mark.parametrize(
+    ("float_type", "cure"), [("bfloat16", "--precision"), ("float32", "report")]
+)
+def test_a_network_that_needs_more_digits_is_no_wrong_import(float_type: str, cure: str) -> None:
+    from tunefleet.stages import check
+
+    assert cure in check._disagreement("net", 0.5, float_type).cure

@@ -14,7 +14,7 @@ from tunefleet.artifacts.network import entry_name
 from tunefleet.core.step import Checked, DifferenceMeasure, Remark, StepKind
 from tunefleet.errors import JobError
 from tunefleet.stages import work
-from tunefleet.stages.agreement import TOLERANCE, Agreement, Arrays, Run, agreement
+from tunefleet.stages.agreement import COARSE, TOLERANCE, Agreement, Arrays, Run, agreement
 from tunefleet.stages.place import StepRequest, Workplace
 from tunefleet.stages.prepared import (
     PreparedNetwork,
@@ -80,12 +80,22 @@ def compared(prepared: PreparedNetwork, examples: Sequence[Arrays], place: Workp
         quantised=imported.quantised,
     )  # fmt: skip
     if not outcome.holds:
-        raise JobError(
-            f"{name}: the imported network differs from its source framework by "
-            f"{outcome.difference:.1e} of the largest output",
-            cure="report the network; its import is wrong and tuning it would be too",
-        )
+        raise _disagreement(name, outcome.difference, imported.float_type)
     return outcome
+
+
+def _disagreement(name: str, difference: float, float_type: str) -> JobError:
+    if float_type == COARSE:
+        return JobError(
+            f"{name}: with its products in bfloat16 the network differs from its source framework "
+            f"by {difference:.1e} of the largest output",
+            cure="leave out --precision: it needs more digits",
+        )
+    return JobError(
+        f"{name}: the imported network differs from its source framework by "
+        f"{difference:.1e} of the largest output",
+        cure="report the network; its import is wrong and tuning it would be too",
+    )
 
 
 def _otherwise(prepared: PreparedNetwork, reference: Callable[..., Any]) -> Run | None:
