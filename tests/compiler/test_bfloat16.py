@@ -134,15 +134,16 @@ def test_normalised_sums_that_are_handed_on_are_not_rounded() -> None:
     np.testing.assert_allclose(_run(made, x), expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("columns", [4, 8])
-def test_few_columns_stay_in_float32(columns: int) -> None:
+def test_enough_columns_are_in_bfloat16() -> None:
+    weight = np.ones((3, 3, 5, 8), "float32")
+    assert "uint16" in str(in_bfloat16(_network(weight), tiles=False))
+
+
+@pytest.mark.parametrize(("columns", "groups"), [(4, 1), (16, 2)])
+def test_few_columns_and_groups_stay_in_float32(columns: int, groups: int) -> None:
     weight = np.ones((3, 3, 5, columns), "float32")
-    assert ("uint16" in str(in_bfloat16(_network(weight), tiles=False))) == (columns >= 8)
-
-
-def test_grouped_convolutions_stay_in_float32() -> None:
-    weight = np.ones((3, 3, 5, 16), "float32")
-    assert "uint16" not in str(in_bfloat16(_network(weight, groups=2), tiles=False))
+    with pytest.raises(InputError, match="nothing of this network would be in bf16"):
+        in_bfloat16(_network(weight, groups=groups), tiles=False)
 
 
 def test_the_same_network_in_another_precision_is_another(tmp_path: Path) -> None:

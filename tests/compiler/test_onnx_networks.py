@@ -408,3 +408,15 @@ def test_a_network_with_segments_and_trials_loads_in_silence(case, tmp_path, cap
     capfd.readouterr()
     _load(path, tmp_path)
     assert tuple(capfd.readouterr()) == ("", "")
+
+
+def test_a_recurrent_layer_that_stays_outside_is_counted() -> None:
+    from tunefleet.compiler.frontends.onnx_segments import flops
+    from tunefleet.compiler.frontends.onnx_types import ValueType
+
+    node = onnx.helper.make_node(
+        "DynamicQuantizeLSTM", ["x", "w", "r"], ["y"], domain="com.microsoft"
+    )
+    shapes = {"x": (7, 1, 8), "w": (1, 8, 24), "r": (1, 6, 24), "y": (7, 1, 1, 6)}
+    types = {name: ValueType("float32", shape) for name, shape in shapes.items()}
+    assert flops(node, types) == 2 * 7 * (8 * 24 + 6 * 24)

@@ -278,3 +278,29 @@ def test_products_that_differ_by_zero_points_are_one_task():
     tasks = extract_tasks(prepare(tidy(convert(network)), to_tvm(target)), target)
     in_bytes = [t for t in tasks if t.task.precision == "int8" and "matmul" in t.task.name]
     assert [t.weight for t in in_bytes] == [2]
+
+
+def _exact_network(nodes, shape, tensors):
+    """A network from x, 2 x 3 bytes, to y, and constants by name."""
+    import onnx
+    from onnx import helper, numpy_helper
+
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.UINT8, [2, 3])
+    y = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, shape)
+    constants = [numpy_helper.from_array(array, name) for name, array in tensors.items()]
+    made = [helper.make_node(*node, **attrs) for node, attrs in nodes]
+    graph = helper.make_graph(made, "graph", [x], [y], constants)
+    opsets = [helper.make_opsetid("", 21)]
+    network = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    arrays = {"x": _bytes(2, 3)}
+    np.testing.assert_array_equal(expected(network, arrays), prepared(network, arrays))
+
+
+def test_a_border_of_a_number_that_was_quantised():
+    nodes: list[Any] = [
+        (("DequantizeLinear", ["x", "scale", "zero"], ["real"]), {}),
+        (("DequantizeLinear", ["number", "scale", "zero"], ["border"]), {}),
+        (("Pad", ["real", "pads", "border"], ["y"]), {}),
+    ]
+    tensors = {"scale": _scale(0.5), "zero": _zero(1), "number": _zero(4)}
+    _exact_network(nodes, [2, 6], tensors | {"pads": np.array([0, 1, 0, 2])})

@@ -257,3 +257,44 @@ def test_nothing_moves_where_nothing_is_gained(tmp_path: Path) -> None:
     graph = onnx.load(tmp_path / "smoothed.onnx").graph
     assert [node.op_type for node in graph.node].count("Mul") == 0
     assert {tensor.name for tensor in graph.initializer} == {"a", "b", "c", "large"}
+
+
+def test_stacked_matrices_get_one_scale(tmp_path: Path) -> None:
+    helper, floats = onnx.helper, onnx.TensorProto.FLOAT
+    weight = np.random.default_rng(0).standard_normal((3, 8, 4)).astype("float32")
+    x, y = (helper.make_tensor_value_info(n, floats, [3, 5, e]) for n, e in (("x", 8), ("y", 4)))
+    tensors = [onnx.numpy_helper.from_array(weight, "w")]
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [x], [y], tensors
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "net.onnx")
+    np.savez(tmp_path / "data.npz", x=np.ones((2, 3, 5, 8), "float32"))
+    file = quantized_file(str(tmp_path / "net.onnx"), tmp_path / "data.npz", tmp_path / "made")
+    kinds = {tensor.data_type for tensor in onnx.load(file).graph.initializer}
+    assert onnx.TensorProto.INT8 in kinds
+
+
+def test_calibration_data_that_a_network_cannot_be_run_with_is_told(tmp_path: Path) -> None:
+    helper, kinds = onnx.helper, onnx.TensorProto
+    table = np.random.default_rng(0).standard_normal((5, 8)).astype("float32")
+    tensors = [onnx.numpy_helper.from_array(a, n) for a, n in ((table, "t"), (table.T, "w"))]
+    nodes = [
+        helper.make_node("Gather", ["t", "x"], ["words"]),
+        helper.make_node("MatMul", ["words", "w"], ["y"]),
+    ]
+    x = helper.make_tensor_value_info("x", kinds.INT64, [1, 3])
+    y = helper.make_tensor_value_info("y", kinds.FLOAT, [1, 3, 5])
+    graph = helper.make_graph(nodes, "g", [x], [y], tensors)
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "net.onnx")
+    np.savez(tmp_path / "data.npz", x=np.array([[[0, 1, 7]]]))
+    with pytest.raises(InputError, match=r"with the calibration data: .*out of data bounds"):
+        quantized_file(str(tmp_path / "net.onnx"), tmp_path / "data.npz", tmp_path / "made")
+
+
+def test_calibration_data_of_which_a_network_makes_nan_is_told(tmp_path: Path) -> None:
+    network = _network(tmp_path / "net.onnx")
+    np.savez(tmp_path / "data.npz", x=np.full((2, 1, 3, 8, 8), np.nan, "float32"))
+    with pytest.raises(InputError, match="it makes NaN of the calibration data"):
+        quantized_file(str(network), tmp_path / "data.npz", tmp_path / "made")

@@ -51,3 +51,19 @@ def test_an_infinity_that_both_have_is_no_difference():
     x = np.array([1.0, -np.inf, np.nan], "float32")
     assert worst_difference([x], [x.copy()]) == 0.0
     assert worst_difference([x], [np.array([1.0, 5.0, np.nan], "float32")]) == np.inf
+
+
+@pytest.mark.parametrize(
+    ("expected", "actual", "difference"),
+    [
+        (np.array([True, False]), np.array([True, False]), 0.0),
+        (np.array([True, False]), np.array([True, True]), 1.0),
+        (np.array([0, 200], "uint8"), np.array([200, 200], "uint8"), 1.0),
+        (np.array([-100, 100], "int8"), np.array([100, 100], "int8"), 2.0),
+    ],
+)
+def test_truth_values_and_small_integers_have_a_difference(expected, actual, difference):
+    from tunefleet.compiler.code.executable import mean_difference, worst_difference
+
+    assert worst_difference([expected], [actual]) == difference
+    assert mean_difference([expected], [actual]) == np.mean(expected != actual)

@@ -215,3 +215,11 @@ def test_what_some_of_the_last_bits_tip_over_is_accepted_of_integers() -> None:
     assert found.holds
     assert found.difference == pytest.approx(1 / 64, rel=0.05)
     assert found.tolerance == pytest.approx(4 / 64, rel=0.05)
+
+
+def test_a_source_framework_that_fails_otherwise_excuses_nothing() -> None:
+    def otherwise(_: int, given: Any) -> Any:
+        return [np.full_like(given[0], np.nan)]
+
+    reference, module = lambda _, x: [x[0]], lambda _, x: [x[0] * np.float32(1.1)]
+    assert not agreement([[X]], "float32", reference, module, otherwise).holds

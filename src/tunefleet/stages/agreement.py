@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -29,7 +30,7 @@ _STEPS = 64
 #: A comparison that accepts more than that says little, and others are tried.
 _CLEAR = 0.01
 #: The float type of so few digits that rounding between layers may decide the outputs.
-_COARSE = "bfloat16"
+COARSE = "bfloat16"
 #: What rounding to it at some dozens of layers adds up to, in the mean: 8 of its steps. Where
 #: inputs are words, which have no last bit, nothing else tells.
 _LEAST_COARSE = 8 * 2.0**-8
@@ -87,14 +88,16 @@ def agreement(
 
     found = _largest(inputs, float_type, reference, module, quantised)
     times = _TIMES_MEAN
-    if float_type == _COARSE:
+    if float_type == COARSE:
         otherwise, times = lambda i, given: reference(i, nudged(given, float_type)), _TIMES_OWN
     if found.holds or otherwise is None:
         return found
     mean, first = DifferenceMeasure.MEAN, tuple(inputs)
     expected = tuple(reference(i, each) for i, each in enumerate(first))
     own = difference_of(expected, otherwise, first, measure=mean)
-    least = _LEAST_COARSE if float_type == _COARSE else 0.0
+    if not math.isfinite(own):  # what was moved by its last bit was no weight
+        return found
+    least = _LEAST_COARSE if float_type == COARSE else 0.0
     tolerance = min(max(times * own, least), _MOST_MEAN)
     difference = difference_of(expected, module, first, measure=mean)
     in_mean = Agreement(first, expected, difference, tolerance, True, mean)

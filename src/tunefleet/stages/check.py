@@ -14,7 +14,7 @@ from tunefleet.artifacts.network import entry_name
 from tunefleet.core.step import Checked, DifferenceMeasure, Remark, StepKind
 from tunefleet.errors import JobError
 from tunefleet.stages import work
-from tunefleet.stages.agreement import TOLERANCE, Agreement, Arrays, Run, agreement
+from tunefleet.stages.agreement import COARSE, TOLERANCE, Agreement, Arrays, Run, agreement
 from tunefleet.stages.place import StepRequest, Workplace
 from tunefleet.stages.prepared import (
     PreparedNetwork,
@@ -80,22 +80,32 @@ def compared(prepared: PreparedNetwork, examples: Sequence[Arrays], place: Workp
         quantised=imported.quantised,
     )  # fmt: skip
     if not outcome.holds:
-        raise JobError(
-            f"{name}: the imported network differs from its source framework by "
-            f"{outcome.difference:.1e} of the largest output",
-            cure="report the network; its import is wrong and tuning it would be too",
-        )
+        raise _disagreement(name, outcome.difference, imported.float_type)
     return outcome
+
+
+def _disagreement(name: str, difference: float, float_type: str) -> JobError:
+    if float_type == COARSE:
+        return JobError(
+            f"{name}: with its products in bfloat16 the network differs from its source framework "
+            f"by {difference:.1e} of the largest output",
+            cure="leave out --precision: it needs more digits",
+        )
+    return JobError(
+        f"{name}: the imported network differs from its source framework by "
+        f"{difference:.1e} of the largest output",
+        cure="report the network; its import is wrong and tuning it would be too",
+    )
 
 
 def _otherwise(prepared: PreparedNetwork, reference: Callable[..., Any]) -> Run | None:
     """The reference, run as right in another way; None where it has none. ONNX Runtime does without
-    its optimisations; PyTorch, which has no other order of sums, takes weights moved by their last
-    bit, where sums are rounded to 8 bits."""
-    kind = prepared.references[0]["kind"]
-    if kind == "torch" and prepared.imported.quantised:
-        return partial(reference, nudged=True)
-    return partial(reference, unoptimised=True) if kind == "onnx" else None
+    its optimisations. Where sums are rounded to 8 bits, both it and PyTorch take weights moved by
+    their last bit: the order of sums may be the same without optimisations."""
+    kind, quantised = prepared.references[0]["kind"], prepared.imported.quantised
+    if kind == "onnx":
+        return partial(reference, unoptimised=True, nudged=quantised)
+    return partial(reference, nudged=True) if kind == "torch" and quantised else None
 
 
 def running(name: str, path: Path, place: Workplace) -> Run:

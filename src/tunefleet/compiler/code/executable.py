@@ -193,7 +193,7 @@ def _mean(expected: Array, actual: Array) -> float:
     e, a = finite
     if not e.size:
         return 0.0
-    if e.dtype.kind not in "fc":
+    if expected.dtype.kind not in "fc":
         return float(np.mean(e != a))
     size = max(float(np.sqrt(np.mean(np.abs(e) ** 2))), LEAST_SCALE)
     return float(np.sqrt(np.mean(np.abs(e - a) ** 2))) / size
@@ -215,8 +215,8 @@ def _difference(expected: Array, actual: Array) -> float:
 
 
 def _finite(expected: Array, actual: Array) -> tuple[Array, Array] | None:
-    """The finite numbers of both, floats in double precision; None where shapes differ, or what is
-    not finite does."""
+    """The finite numbers of both in double precision, in which small integers do not wrap around
+    and truth values have a difference; None where shapes differ, or what is not finite does."""
     if expected.shape != actual.shape:
         return None
     finite = np.isfinite(expected)
@@ -226,5 +226,5 @@ def _finite(expected: Array, actual: Array) -> tuple[Array, Array] | None:
     e, a = expected[finite], actual[finite]
     if not np.isfinite(a).all():
         return None
-    wide = {"f": np.float64, "c": np.complex128}.get(e.dtype.kind, e.dtype)
-    return e.astype(wide), a
+    wide = np.complex128 if "c" in (e.dtype.kind, a.dtype.kind) else np.float64
+    return e.astype(wide), a.astype(wide)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 
 def gist(exc: BaseException, most: int = 120) -> str:
     """The kind of an exception and the first line that says something."""
@@ -9,3 +12,15 @@ def gist(exc: BaseException, most: int = 120) -> str:
     line = next((line for line in lines if not line.startswith(("Traceback", "File "))), "")
     line = line if len(line) <= most else line[: most - 3] + "..."
     return f"{type(exc).__name__}: {line}" if line else type(exc).__name__
+
+
+def said_by_runtime(exc: Exception, path: Path) -> str:
+    """What ONNX Runtime says of a file, without what it puts before each of its messages."""
+    text = " ".join(str(exc).split())
+    text = text.removeprefix("[ONNXRuntimeError] : ")
+    text = re.sub(r"^\d+ : [A-Z_]+ : ", "", text)
+    text = text.removeprefix(f"Load model from {path} failed:").strip()
+    text = text.removeprefix("Non-zero status code returned while running ")
+    # The place in its own source, with the signature of a function.
+    text = re.sub(r"(Status Message: )?/\S+:\d+ .*\) (?=\S)", "", text)
+    return text if len(text) <= 120 else text[:117] + "..."

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tunefleet.compiler.frontends.blame import said_by_runtime
 from tunefleet.compiler.frontends.examples import seeded_inputs
 from tunefleet.compiler.frontends.imported import ImportedNetwork, ImportRequest, check_operators
 from tunefleet.compiler.frontends.spec import (
@@ -63,7 +63,8 @@ class OnnxReference:
 
     `zeros`: extents of inputs that are zero in the file are not meant. `restamped`: the file says
     that it is of versions that ONNX Runtime does not read. `constants` are fed beside the `inputs`.
-    `unoptimised`: operator by operator, as they are in the file.
+    `unoptimised`: operator by operator, as they are in the file, and without rounding that they
+    merely allow. `nudged`: with weights that are moved by their last bit.
     """
 
     framework = "ONNX Runtime"
@@ -77,8 +78,10 @@ class OnnxReference:
         zeros: bool = False,
         restamped: bool = False,
         unoptimised: bool = False,
+        nudged: bool = False,
     ) -> None:
         self._path = path
+        self._nudged = nudged
         self._unoptimised = unoptimised
         self._zeros = zeros
         self._restamped = restamped
@@ -98,6 +101,7 @@ class OnnxReference:
             "zeros": self._zeros,
             "restamped": self._restamped,
             "unoptimised": self._unoptimised,
+            "nudged": self._nudged,
         }
 
     @classmethod
@@ -110,6 +114,7 @@ class OnnxReference:
         return cls(
             Path(value["path"]), inputs, constants, zeros=value["zeros"],
             restamped=value["restamped"], unoptimised=value.get("unoptimised", False),
+            nudged=value.get("nudged", False),
         )  # fmt: skip
 
     def __getstate__(self) -> dict[str, Any]:
@@ -149,7 +154,7 @@ class OnnxReference:
             shapes = ", ".join(str(spec) for spec in self._inputs)
             raise InputError(
                 f"{shown(self._path)}: ONNX Runtime cannot run it with {shapes}: "
-                f"{_said(exc, self._path)}",
+                f"{said_by_runtime(exc, self._path)}",
                 cure="give shapes that it was exported for: --shape, --dim, and values that "
                 "it knows to inputs that choose: --constant",
             ) from exc
@@ -182,7 +187,8 @@ class OnnxReference:
         except Exception as exc:
             raise_mistake(exc)
             raise InputError(
-                f"{shown(self._path)}: ONNX Runtime cannot run it: {_said(exc, self._path)}",
+                f"{shown(self._path)}: ONNX Runtime cannot run it: "
+                f"{said_by_runtime(exc, self._path)}",
                 cure="correct the file, or export it again with a lower opset",
             ) from exc
         self._sessions[threads] = session
@@ -190,33 +196,27 @@ class OnnxReference:
 
     def _source(self, options: Any) -> str | bytes:
         """What a session opens: the file, unless ONNX Runtime would take an extent of zero, which
-        an exporter writes where it knows none, by its word, or would not read the version."""
-        if not self._zeros and not self._restamped:
+        an exporter writes where it knows none, by its word, or would not read the version, or is to
+        compute something else."""
+        if not (self._zeros or self._restamped or self._unoptimised or self._nudged):
             return str(self._path)
         import onnx
 
         from tunefleet.compiler.frontends.onnx_file import free_zeros
+        from tunefleet.compiler.frontends.onnx_otherwise import nudge, without_rounding
         from tunefleet.compiler.frontends.onnx_versions import restamp
 
         model = onnx.load(self._path, load_external_data=False)
         restamp(model)
         if self._zeros:
             free_zeros(model.graph, self._inputs)
+        if self._unoptimised:
+            without_rounding(model)
+        if self._nudged:
+            nudge(model)
         folder = "session.model_external_initializers_file_folder_path"
         options.add_session_config_entry(folder, str(self._path.parent.absolute()))
         return bytes(model.SerializeToString())
-
-
-def _said(exc: Exception, path: Path) -> str:
-    """What ONNX Runtime says, without what it puts before each of its messages."""
-    text = " ".join(str(exc).split())
-    text = text.removeprefix("[ONNXRuntimeError] : ")
-    text = re.sub(r"^\d+ : [A-Z_]+ : ", "", text)
-    text = text.removeprefix(f"Load model from {path} failed:").strip()
-    text = text.removeprefix("Non-zero status code returned while running ")
-    # The place in its own source, with the signature of a function.
-    text = re.sub(r"(Status Message: )?/\S+:\d+ .*\) (?=\S)", "", text)
-    return text if len(text) <= 120 else text[:117] + "..."
 
 
 def _require(what: str) -> None:

@@ -98,21 +98,33 @@ class _Values:
         self, name: str, nodes: list[onnx.NodeProto], known: dict[str, onnx.TensorProto]
     ) -> bool:
         """Collects what computes a value, in order; whether all of it is constant."""
-        if name in known or any(name in node.output for node in nodes):
-            return True
-        if name in self._tensors:
-            known[name] = self._tensors[name]
-            return True
-        node = self._producer.get(name)
-        if node is None or len(nodes) >= _MOST_NODES or domain_of(node):
-            return False
-        shape = self._of_shape(node)
-        if shape is not None:
-            known[name] = numpy_helper.from_array(shape, name)
-            return True
-        if not all(self._gather(source, nodes, known) for source in node.input if source):
-            return False
-        nodes.append(node)
+        begun: set[str] = set()
+        made: set[str] = set()
+        stack = [(name, False)]
+        while stack:
+            value, ready = stack.pop()
+            node = self._producer.get(value)
+            if value in known or value in made:
+                continue
+            if value in self._tensors:
+                known[value] = self._tensors[value]
+                continue
+            if node is None or domain_of(node):
+                return False
+            if ready:
+                nodes.append(node)
+                made.update(node.output)
+                continue
+            # What is begun and not made waits for itself.
+            if value in begun or len(begun) >= _MOST_NODES:
+                return False
+            shape = self._of_shape(node)
+            if shape is not None:
+                known[value] = numpy_helper.from_array(shape, value)
+                continue
+            begun.add(value)
+            stack.append((value, True))
+            stack += [(source, False) for source in reversed(node.input) if source]
         return True
 
     def _of_shape(self, node: onnx.NodeProto) -> np.ndarray | None:

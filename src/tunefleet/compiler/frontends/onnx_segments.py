@@ -176,7 +176,7 @@ def flops(node: onnx.NodeProto, types: Mapping[str, ValueType]) -> float:
         case "Gemm" if len(first.shape) == 2:
             transposed = any(a.name == "transA" and a.i for a in node.attribute)
             return 2.0 * outputs[0].size * first.shape[0 if transposed else 1]
-        case "LSTM" | "GRU" | "RNN" if len(inputs) > 2 and inputs[2].size:
+        case "LSTM" | "GRU" | "RNN" | "DynamicQuantizeLSTM" if len(inputs) > 2 and inputs[2].size:
             return 2.0 * prod(first.shape[:2]) * (second.size + inputs[2].size)
         case _:
             return 0.0

@@ -24,6 +24,8 @@ from tunefleet.compiler.graph.padded_products import (
 )
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.bfloat16 import BFLOAT16, rounded, rounded_array, widened
+from tunefleet.core.precision import BF16, FLOAT32
+from tunefleet.errors import InputError
 
 tvm = load_tvm()
 relax = tvm.relax
@@ -38,7 +40,13 @@ _NORMALISATION = tvm.ir.Op.get("relax.nn.layer_norm")
 
 def in_bfloat16(mod: Any, *, tiles: bool) -> Any:
     """`mod` (Relax; NHWC, HWIO) with products by constant float32 weights in bfloat16. `tiles`: for
-    a processor with registers for tiles."""
+    a processor with registers for tiles. Raises InputError where there are none."""
+    if not any(map(_is_made, _calls(mod["main"]))):
+        raise InputError(
+            f"nothing of this network would be in {BF16}: no product is by weights in {FLOAT32}, "
+            f"of {LEAST_COLUMNS} columns or more and without groups",
+            cure="leave out --precision",
+        )
     mutator = _Rounded(mod, tiles)
     function = mutator.visit_expr(mod["main"])
     made = mutator.builder_.get()
@@ -60,11 +68,16 @@ def _is_made(call: Any) -> bool:
     return layouts == ("NHWC", "HWIO") and int(call.attrs.groups) == 1
 
 
+def _calls(function: Any) -> list[Any]:
+    values = (each.value for block in function.body.blocks for each in block.bindings)
+    return [value for value in values if isinstance(value, relax.Call)]
+
+
 def _kept(function: Any) -> set[Any]:
     """Variables that are kept in bfloat16: products read them, and they are neither outputs nor
     sums that are handed on."""
     bound = {each.var: each.value for block in function.body.blocks for each in block.bindings}
-    calls = [value for value in bound.values() if isinstance(value, relax.Call)]
+    calls = _calls(function)
     read = {call.args[0] for call in calls if _is_made(call)}
     outputs, waiting = set(), [function.body.body]
     while waiting:

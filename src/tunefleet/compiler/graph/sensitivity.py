@@ -38,7 +38,7 @@ def coarsest_type(mod: Any) -> str:
 
 def nudged(inputs: Sequence[NDArray[Any]], float_type: str, steps: int = 1) -> list[NDArray[Any]]:
     """Each float moved by so many steps of the last bit that `float_type` has, up or down; integers
-    as they are."""
+    as they are, and the largest floats, which masks are made of."""
     generator = np.random.default_rng(0)
     moved = []
     for array in inputs:
@@ -47,7 +47,9 @@ def nudged(inputs: Sequence[NDArray[Any]], float_type: str, steps: int = 1) -> l
             continue
         epsilon = steps * max(_EPSILON[float_type], float(np.finfo(array.dtype).eps))
         signs = generator.choice((-epsilon, epsilon), size=array.shape)
-        moved.append((array * (1.0 + signs)).astype(array.dtype))
+        with np.errstate(over="ignore"):
+            other = (array * (1.0 + signs)).astype(array.dtype)
+        moved.append(np.where(np.isfinite(other), other, array))
     return moved
 
 

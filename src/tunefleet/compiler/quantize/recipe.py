@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from tunefleet.compiler.frontends.blame import gist
+from tunefleet.compiler.frontends.blame import gist, said_by_runtime
 from tunefleet.compiler.frontends.spec import network_bytes
 from tunefleet.compiler.quantize.calibration import Input, Sample
 from tunefleet.compiler.quantize.smoothing import smooth
@@ -27,6 +27,7 @@ _OLDEST_OPSET = 13
 _PRODUCTS = ["Conv", "Gemm", "MatMul"]
 #: What makes a network one of those whose other operators lose much in 8 bits and take no time.
 _IN_FLOATS = frozenset({"LayerNormalization", "SkipLayerNormalization", "Softmax", "Erf"})
+_USED_WITH = "calibrate with inputs that the network is used with"
 #: protobuf holds less than this.
 _MOST_BYTES = 1 << 30
 
@@ -70,11 +71,13 @@ def quantize(source: Path, target: Path, samples: Sequence[Sample], what: str) -
     in int8 with a scale for each channel. Networks without attention are quantised throughout,
     others in what their products read alone, from which outliers are moved into weights before.
 
-    Raises InputError, beginning with `what`, where ONNX Runtime cannot.
+    Raises InputError, beginning with `what`, where ONNX Runtime cannot, or cannot run the network
+    with the samples at all.
     """
     import onnxruntime
     from onnxruntime import quantization as ort
 
+    before = _outputs_in_floats(source, samples, what)
     large = network_bytes(source) > _MOST_BYTES
     with scratch_folder("quantize") as folder:
         plain = Path(folder, "plain.onnx")
@@ -101,16 +104,20 @@ def quantize(source: Path, target: Path, samples: Sequence[Sample], what: str) -
                 activation_type=ort.QuantType.QUInt8,
                 weight_type=ort.QuantType.QInt8,
                 use_external_data_format=large,
-                # What follows the products of attention is in floats.
-                extra_options={"OpTypesToExcludeOutputQuantization": _PRODUCTS}
-                if attention
-                else {},
+                extra_options={
+                    # What follows the products of attention is in floats.
+                    "OpTypesToExcludeOutputQuantization": _PRODUCTS if attention else [],
+                    "TensorQuantOverrides": {name: [{}] for name in _stacked(model)},
+                },
             )
-            losses = _losses(source, target, samples)
+            losses = _losses(before, _outputs(target, samples))
         except Exception as exc:
             raise_mistake(exc)
+            if any(map(_has_nan, before)):
+                reason = "it makes NaN of the calibration data"
+                raise InputError(f"{what}: {reason}", cure=_USED_WITH) from exc
             raise InputError(
-                f"{what}: ONNX Runtime cannot quantise it: {gist(exc)}",
+                f"{what}: ONNX Runtime cannot quantise it: {_reason(exc, target)}",
                 cure="quantise it with the tool that made it, and give the result",
             ) from exc
     quantizer = f"ONNX Runtime {onnxruntime.__version__}"
@@ -120,6 +127,14 @@ def quantize(source: Path, target: Path, samples: Sequence[Sample], what: str) -
 def _in_one_file(source: Path, path: Path) -> Path:
     onnx.save(onnx.load(source), path)
     return path
+
+
+def _stacked(model: onnx.ModelProto) -> list[str]:
+    """Weights that are several matrices, which get one scale: ONNX Runtime's quantiser takes the
+    rows of each for its channels, and its products take no scales of stacked matrices."""
+    ranks = {tensor.name: len(tensor.dims) for tensor in model.graph.initializer}
+    products = (node for node in model.graph.node if node.op_type == "MatMul")
+    return sorted({node.input[1] for node in products if ranks.get(node.input[1], 0) > 2})
 
 
 def _newer(path: Path, model: onnx.ModelProto) -> Path:
@@ -147,21 +162,45 @@ class _Reader:
         return next(self._samples)
 
 
-def _losses(source: Path, target: Path, samples: Sequence[Sample]) -> tuple[OutputLoss, ...]:
+#: The outputs of each sample by name.
+_Outputs = list[dict[str, Array]]
+
+
+def _outputs_in_floats(source: Path, samples: Sequence[Sample], what: str) -> _Outputs:
+    try:
+        return _outputs(source, samples)
+    except Exception as exc:
+        raise_mistake(exc)
+        raise InputError(
+            f"{what}: ONNX Runtime cannot run it with the calibration data: {_reason(exc, source)}",
+            cure=_USED_WITH,
+        ) from exc
+
+
+def _reason(exc: Exception, path: Path) -> str:
+    """ONNX Runtime's quantiser, which is Python, raises whatever errors."""
+    return said_by_runtime(exc, path) if "[ONNXRuntimeError]" in str(exc) else gist(exc)
+
+
+def _has_nan(outputs: dict[str, Array]) -> bool:
+    return any(a.dtype.kind == "f" and np.isnan(a).any() for a in outputs.values())
+
+
+def _outputs(path: Path, samples: Sequence[Sample]) -> _Outputs:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    before, after = (
-        onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        for path in (source, target)
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    return [dict(zip(names, session.run(names, dict(s)), strict=True)) for s in samples]
+
+
+def _losses(before: _Outputs, after: _Outputs) -> tuple[OutputLoss, ...]:
+    return tuple(
+        output_loss(name, [(a[name], b[name]) for a, b in zip(before, after, strict=True)])
+        for name in before[0]
     )
-    names = [output.name for output in before.get_outputs()]
-    pairs = [
-        list(zip(before.run(names, dict(s)), after.run(names, dict(s)), strict=True))
-        for s in samples
-    ]
-    return tuple(output_loss(name, [of[place] for of in pairs]) for place, name in enumerate(names))
 
 
 def output_loss(name: str, pairs: Sequence[tuple[Array, Array]]) -> OutputLoss:

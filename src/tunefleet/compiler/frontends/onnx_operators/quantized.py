@@ -8,12 +8,21 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tunefleet.compiler.frontends.onnx_operators.activations import leaky_relu
 from tunefleet.compiler.frontends.onnx_operators.delegate import by_tvm
-from tunefleet.compiler.frontends.onnx_operators.node import Node, Rule, constant, relax
+from tunefleet.compiler.frontends.onnx_operators.node import (
+    Node,
+    Rule,
+    constant,
+    constant_value,
+    relax,
+    tvm,
+)
 
 op = relax.op
+_DEQUANTIZE = tvm.ir.Op.get("relax.dequantize")
 
 
 def _zero(node: Node, index: int, dtype: str) -> Any:
@@ -36,6 +45,23 @@ def quantized(node: Node, x: Any, index: int, dtype: str = "uint8") -> Any:
     zero = _zero(node, index + 1, dtype)
     x = node.emit(x)
     return op.quantize(x, node.inputs[index], zero, axis=0, out_dtype=str(zero.ty.dtype))
+
+
+def _of_blocks(node: Node) -> Any:
+    """Weights of which each block along an axis has its scale, as real numbers; TVM's own
+    conversion is right where there are no blocks."""
+    size = int(node.attrs.get("block_size", 0))
+    if not size:
+        return NotImplemented
+    axis = int(node.attrs.get("axis", 1))
+    numbers, points = node.known(0).astype("float32"), node.constant(2)
+
+    def along(values: NDArray[Any]) -> NDArray[Any]:
+        each = np.repeat(values.astype("float32"), size, axis)
+        return each.take(np.arange(numbers.shape[axis]), axis)
+
+    difference = numbers if points is None else numbers - along(points)
+    return constant(difference * along(node.known(1)), node.dtype(1))
 
 
 def _bias(node: Node, index: int, scale: Any) -> Any:
@@ -122,11 +148,26 @@ def _of_two(function: Callable[[Any, Any], Any]) -> Rule:
     return lambda node: quantized(node, function(dequantized(node, 0), dequantized(node, 3)), 6)
 
 
+def _pad(node: Node) -> Any:
+    """A border of a number that was quantised: TVM needs to know it."""
+    value = node.input(2)
+    if not isinstance(value, relax.Call) or value.op != _DEQUANTIZE:
+        return NotImplemented
+    number, scale, zero = (constant_value(arg) for arg in value.args)
+    if number is None or scale is None or zero is None:
+        return NotImplemented
+    real = (number.astype("float32") - zero.astype("float32")) * scale
+    inputs = [*node.inputs[:2], constant(real, str(value.ty.dtype)), *node.inputs[3:]]
+    return by_tvm(node, "Pad", inputs, node.attrs)
+
+
 def _same(node: Node) -> Any:
     return by_tvm(node, node.operator, node.inputs, node.attrs)
 
 
 RULES: dict[tuple[str, str], Rule] = {
+    ("", "DequantizeLinear"): _of_blocks,
+    ("", "Pad"): _pad,
     ("", "QLinearConv"): _conv,
     ("", "QLinearMatMul"): _matmul,
     ("com.microsoft", "DequantizeLinear"): _same,

@@ -23,6 +23,7 @@ from tunefleet.compiler.graph.quantized.affine import (
     is_zero,
     parameter,
     relax,
+    spread,
 )
 
 op = relax.op
@@ -54,11 +55,8 @@ def matmul(writer: Writer, left: Affine, right: Affine, *, unsigned: bool) -> Af
         sums = _less(writer, sums, right.zero, of_rows)
     if not is_zero(left.zero) and not is_zero(right.zero):
         sums = _with_both(writer, sums, left.zero, right.zero, left.shape[-1])
-    scale = left.scale * right.scale
-    if scale.ndim:
-        rank = max(len(left.shape), len(right.shape))
-        scale = scale.reshape((1,) * (rank - 1) + scale.shape[-1:])
-    factor = writer.factor(left, right)
+    scale, factor = left.scale * right.scale, writer.factor(left, right)
+    scale = spread(scale, int(sums.ty.ndim), -1)
     return Affine(sums, scale, np.zeros((), "int32"), factor=factor)
 
 
