@@ -8,9 +8,9 @@ of tensor cores, by nvcc, where it is installed (`gpu_intrinsics.py`).
 
 Fast, one thread: int8 and bfloat16 products of 512^3 and of BERT-base's shapes. The best of random
 tensorised programs and of random plain ones (the same number of each, chosen before), ONNX
-Runtime's MatMulInteger, PyTorch's quantised linear layer (its own engine for x86) and bfloat16
-product (oneDNN), in turn within one run; beside the peak of a loop of the instruction in C, with
-sums in registers. A processor with AMX has rows for its tiles and for its vectors.
+Runtime, PyTorch (oneDNN for bfloat16) and OpenVINO (`product_engines.py`), in turn within one run;
+beside the peak of a loop of the instruction in C, with sums in registers. A processor with AMX has
+rows for its tiles and for its vectors.
 
     .venv/bin/python benchmarks/intrinsics.py --json intrinsics.json [--board build/arm-board]
 """
@@ -36,6 +36,7 @@ import numpy as np
 import common
 import gpu_intrinsics
 from arm_board import opened
+from product_engines import engines
 
 #: Rows, columns in lanes of the intrinsic, depth; and what is taken off the columns.
 SHAPES = ((64, 5, 64, 0), (49, 3, 192, 0), (1, 7, 512, 0), (37, 3, 30, 3))
@@ -286,49 +287,6 @@ def best_of(program: str, target: Any, traces: Sequence[str], folder: str) -> Ca
     return min(runs, key=lambda run: seconds_of(run, 5))
 
 
-def others(kind: str, shape: Sequence[int]) -> dict[str, Callable[[], Any]]:
-    """The same product by what the user has today."""
-    import torch
-
-    torch.set_num_threads(1)
-    rows, columns, depth = shape
-    if kind == "bfloat16":
-        left = torch.randn(rows, depth).bfloat16()
-        right = torch.randn(depth, columns).bfloat16()
-        return {"PyTorch": lambda: left @ right}
-    rng = np.random.default_rng(0)
-    a, b = numbers((rows, depth), "uint8", rng), numbers((depth, columns), "int8", rng)
-    session = _integer_session(a.shape, b)
-    make: Any = torch.ao.nn.quantized.Linear
-    layer = make(depth, columns, bias_=False)
-    quantised = torch.quantize_per_tensor(torch.randn(rows, depth), 0.05, 128, torch.quint8)
-    return {
-        "ONNX Runtime": lambda: session.run(None, {"a": a}),
-        "PyTorch": lambda: layer(quantised),
-    }
-
-
-def _integer_session(rows: tuple[int, ...], weight: Any) -> Any:
-    import onnx
-    import onnxruntime
-
-    helper = onnx.helper
-    graph = helper.make_graph(
-        [helper.make_node("MatMulInteger", ["a", "w"], ["y"])],
-        "product",
-        [helper.make_tensor_value_info("a", onnx.TensorProto.UINT8, rows)],
-        [helper.make_tensor_value_info("y", onnx.TensorProto.INT32, None)],
-        [onnx.numpy_helper.from_array(weight, "w")],
-    )
-    opsets = [helper.make_opsetid("", 17)]
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    return onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-
-
 def fast(kind: str, name: str, quick: bool, folder: str) -> list[dict[str, Any]]:
     """10^9 operations in a second of each way, in turn: the median of rounds. A row for each kind
     of intrinsic that this processor has."""
@@ -345,7 +303,7 @@ def fast(kind: str, name: str, quick: bool, folder: str) -> list[dict[str, Any]]
     ways = {
         each: best_of(program, target, traces_of(program, target, count, each), folder)
         for each in ("", *(i.name for i in firsts.values()))
-    } | others(kind, shape)
+    } | engines(kind, shape)
     rounds: dict[str, list[float]] = {each: [] for each in ways}
     for _ in range(3 if quick else 15):
         for each, run in ways.items():
@@ -385,9 +343,10 @@ def main(options: argparse.Namespace) -> int:
                         row["peak"] = peak(loop, folder, 0.2 if options.quick else 2.0)
                         row["share"] = row["tensorised"] / row["peak"] if row["peak"] else None
                     speeds.append(row)
-        columns = ["kind", "product", "intrinsic", "tensorised", "plain", "ONNX Runtime", "PyTorch"]
+        ours = ["kind", "product", "intrinsic", "tensorised", "plain"]
         if speeds:
-            common.table(speeds, [*columns, "peak", "share"])
+            engines_here = ["ONNX Runtime", "PyTorch", "OpenVINO"]
+            common.table(speeds, [*ours, *engines_here, "peak", "share"])
     wrong = sum(row["programs"] - row["good"] for row in rows)
     checks = [
         common.at_most("programs that are wrong or do not compile", wrong, 0, "condition"),
