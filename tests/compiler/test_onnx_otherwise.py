@@ -85,3 +85,14 @@ def test_a_single_number_of_a_file_stays_as_it_is() -> None:
     network = model("Pow", [random(2, 3), np.array(2.0, "float32")], constants={1})
     nudge(network)
     assert onnx.numpy_helper.to_array(network.graph.initializer[0]) == 2.0
+
+
+def test_a_scale_moves_as_weights_do() -> None:
+    from tunefleet.compiler.frontends.onnx_otherwise import nudge
+
+    scale = np.array(0.1, "float32")
+    network = model("QuantizeLinear", [random(2, 3), scale], constants={1})
+    nudge(network)
+    moved = onnx.numpy_helper.to_array(network.graph.initializer[0])
+    assert moved != scale
+    assert moved == pytest.approx(scale, rel=3e-6)

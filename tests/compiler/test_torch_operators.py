@@ -16,6 +16,7 @@ aten = torch.ops.aten
 _TIES = torch.tensor([[3.0, 1.0, 3.0, -2.0, 1.0], [0.0, 0.0, 5.0, 4.0, 0.0]])
 _LONG = torch.arange(600.0).remainder(7).reshape(2, 300)
 _LARGE = torch.linspace(-1, 1, 3 << 20).reshape(3, 1 << 20)
+_HALF = torch.randn(4, 3, 3).half()
 _WHOLE_NUMBERS = torch.tensor([[-7, -1, 0], [1, 5, 8]])
 
 
@@ -85,6 +86,10 @@ _CASES = {
         lambda x: x - torch.nn.functional.batch_norm(_LARGE, None, None, training=True)[:2, :5],
         _TIES,
     ),
+    "a convolution in half precision": (
+        lambda x: aten.convolution(x, _HALF, _HALF[:, 0, 0], [1], [1], [1], False, [0], 1),
+        torch.randn(2, 3, 5).half(),
+    ),
     "an empty part": (lambda x: torch.cat([x[:, 2:], x[:, :0]], 1), _TIES),
 }
 
@@ -107,4 +112,5 @@ def test_an_operator_computes_what_torch_computes(name: str, tmp_path: Any) -> N
     expected = network.reference(network.example_inputs)
     outputs = [found] if len(expected) == 1 else list(found)
     for actual, wanted in zip(outputs, expected, strict=True):
-        np.testing.assert_allclose(actual.numpy(), wanted, rtol=1e-6, atol=1e-6)
+        digits = 1e-3 if x.dtype is torch.float16 else 1e-6
+        np.testing.assert_allclose(actual.numpy(), wanted, rtol=digits, atol=digits)

@@ -352,3 +352,16 @@ def test_layers_that_torchao_quantised_are_imported_whole(
     assert all(("int8" in types) == ("Dynamic" in how) for types in _products(network, target))
     ((theirs, ours),) = _both(network, target)
     np.testing.assert_allclose(theirs, ours, rtol=1e-4, atol=0.01 * np.abs(theirs).max())
+
+
+def test_weights_around_numbers_between_two_integers(tmp_path: Any, target: Any) -> None:
+    """As torchao has those of embeddings."""
+
+    def found(m: Any, x: Any) -> Any:
+        w = ops.dequantize_per_channel(m.w, m.scales, m.zeros, 0, 0, 255, torch.uint8)
+        return torch.nn.functional.embedding(x, w)
+
+    w = torch.arange(24, dtype=torch.uint8).reshape(4, 6)
+    kept = {"w": w, "scales": torch.tensor([0.1, 0.2, 0.3, 0.4])}
+    kept["zeros"] = torch.tensor([1.5, 2.25, 3.0, -4.75])
+    _check_equal(_imported(tmp_path, found, torch.tensor([[3, 0, 1]]), **kept), target)

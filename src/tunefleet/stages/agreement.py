@@ -16,8 +16,8 @@ from tunefleet.core.step import DifferenceMeasure
 #: sums in another order through hundreds of layers.
 TOLERANCE = 1e-3
 #: What is accepted at least where sums are rounded to 8 bits: one of them, near the middle between
-#: two steps, may fall to the other side.
-_STEP = 1 / 255
+#: two steps, may fall to the other side. 255 steps may reach from below zero to as far above it.
+_STEP = 2 / 255
 #: Where the source framework's own outputs move by more than that when the last bit of its inputs
 #: does, so many times that movement is accepted,
 _TIMES_OWN = 4.0
@@ -31,9 +31,9 @@ _STEPS = 64
 _CLEAR = 0.01
 #: The float type of so few digits that rounding between layers may decide the outputs.
 COARSE = "bfloat16"
-#: What rounding to it at some dozens of layers adds up to, in the mean: 8 of its steps. Where
-#: inputs are words, which have no last bit, nothing else tells.
-_LEAST_COARSE = 8 * 2.0**-8
+#: What rounding to few digits at some dozens of layers adds up to, in the mean: 8 steps of the
+#: type. Where inputs are words, which have no last bit, nothing else tells.
+_LEAST_IN_MEAN = {COARSE: 8 * 2.0**-8, "float16": 8 * 2.0**-11}
 #: Example inputs that are tried where those before did not determine the outputs.
 _DRAWS = 5
 #: Where rounding to 8 bits decides the outputs: so many times the mean difference between the
@@ -81,14 +81,14 @@ def agreement(
     deep network that rounds to 8 bits after sums of floats is so too: it is compared in the mean,
     with how the source framework differs from itself where it runs `otherwise`: as right, in
     another order of sums. `quantised`: the network multiplies 8-bit integers. So is one that rounds
-    to bfloat16 at each of its layers: it is compared in the mean with how the source framework's
-    outputs move when the last such bit of its inputs does.
+    to bfloat16 or float16 at each of its layers: it is compared in the mean with how the source
+    framework's outputs move when the last such bit of its inputs does.
     """
     from tunefleet.compiler.graph.sensitivity import nudged
 
     found = _largest(inputs, float_type, reference, module, quantised)
     times = _TIMES_MEAN
-    if float_type == COARSE:
+    if float_type == COARSE or (otherwise is None and float_type in _LEAST_IN_MEAN):
         otherwise, times = lambda i, given: reference(i, nudged(given, float_type)), _TIMES_OWN
     if found.holds or otherwise is None:
         return found
@@ -97,7 +97,7 @@ def agreement(
     own = difference_of(expected, otherwise, first, measure=mean)
     if not math.isfinite(own):  # what was moved by its last bit was no weight
         return found
-    least = _LEAST_COARSE if float_type == COARSE else 0.0
+    least = _LEAST_IN_MEAN.get(float_type, 0.0)
     tolerance = min(max(times * own, least), _MOST_MEAN)
     difference = difference_of(expected, module, first, measure=mean)
     in_mean = Agreement(first, expected, difference, tolerance, True, mean)

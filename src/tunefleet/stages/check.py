@@ -100,12 +100,12 @@ def _disagreement(name: str, difference: float, float_type: str) -> JobError:
 
 def _otherwise(prepared: PreparedNetwork, reference: Callable[..., Any]) -> Run | None:
     """The reference, run as right in another way; None where it has none. ONNX Runtime does without
-    its optimisations. Where sums are rounded to 8 bits, both it and PyTorch take weights moved by
-    their last bit: the order of sums may be the same without optimisations."""
-    kind, quantised = prepared.references[0]["kind"], prepared.imported.quantised
-    if kind == "onnx":
-        return partial(reference, unoptimised=True, nudged=quantised)
-    return partial(reference, nudged=True) if kind == "torch" and quantised else None
+    its optimisations and takes weights moved by their last bits, since the order of sums may be the
+    same without the former. PyTorch takes such weights where sums are rounded to 8 bits."""
+    kind = prepared.references[0]["kind"]
+    if kind == "torch" and prepared.imported.quantised:
+        return partial(reference, nudged=True)
+    return partial(reference, unoptimised=True, nudged=True) if kind == "onnx" else None
 
 
 def running(name: str, path: Path, place: Workplace) -> Run:

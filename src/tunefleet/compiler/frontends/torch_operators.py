@@ -29,6 +29,20 @@ def _matmul(t: Any, node: Node) -> Any:
     return t.block_builder.emit(op.matmul(left, right))
 
 
+def _convolution(t: Any, node: Node) -> Any:
+    """TVM's own, which sums in float32 whatever the operands are: torch rounds such sums once."""
+    convert, dtype = t.convert_map["convolution.default"], dtype_of(node)
+    if dtype != "float16":
+        return convert(node)
+    own = {operand: t.env[operand] for operand in node.all_input_nodes}
+    t.env.update({o: t.block_builder.emit(op.astype(x, "float32")) for o, x in own.items()})
+    try:
+        made = convert(node)
+    finally:
+        t.env.update(own)
+    return t.block_builder.emit(op.astype(made, dtype))
+
+
 def _added_matmul(t: Any, node: Node) -> Any:
     """addmm and baddbmm: beta * input + alpha * (left @ right)."""
     bias, left, right = t.retrieve_args(node)[:3]
@@ -258,6 +272,7 @@ OPERATORS: dict[str, Operator] = {
     },
     **RECURRENT_RULES,
     "_int_mm.default": integer_product,
+    "convolution.default": _convolution,
     "mm.default": _matmul,
     "bmm.default": _matmul,
     "matmul.default": _matmul,

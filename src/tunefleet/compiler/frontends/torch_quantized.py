@@ -65,6 +65,8 @@ def _arguments(node: Node) -> dict[str, Any]:
 def _quantized(t: Any, node: Node) -> Any:
     given, emit = _arguments(node), t.block_builder.emit
     axis, (scale, zero) = given["axis"], _parameters(t, given)
+    if _is_between(zero):
+        raise NotImplementedError("a zero point between two integers")
     x = _emitted_as(t, t.env[given["input"]], "float32")
     if isinstance(scale, np.ndarray):
         inverse = constant(_along((1.0 / scale).astype("float32"), x.ty.ndim, axis))
@@ -96,6 +98,8 @@ def _limited(t: Any, given: dict[str, Any], x: Any, zero: Any, dtype: str) -> An
 def _dequantized(t: Any, node: Node) -> Any:
     given = _arguments(node)
     axis, (scale, zero) = given["axis"], _parameters(t, given)
+    if _is_between(zero):
+        return _dequantized_between(t, node, scale, zero)
     if isinstance(scale, np.ndarray):
         scale = constant(scale.astype("float32"))
     else:
@@ -106,16 +110,33 @@ def _dequantized(t: Any, node: Node) -> Any:
     return _emitted_as(t, t.block_builder.emit(numbers), dtype_of(node))
 
 
+def _is_between(zero: Any) -> bool:
+    return isinstance(zero, np.ndarray) and zero.dtype.kind == "f"
+
+
+def _dequantized_between(t: Any, node: Node, scale: Any, zero: Any) -> Any:
+    """Integers around a number between two of them, as weights of embeddings are: in floats."""
+    given, emit = _arguments(node), t.block_builder.emit
+    x = _emitted_as(t, t.env[given["input"]], "float32")
+    if not isinstance(scale, np.ndarray):
+        raise NotImplementedError("a zero point between two integers and a scale that is computed")
+    point, factor = (
+        constant(_along(values.astype("float32"), x.ty.ndim, given["axis"]))
+        for values in (zero, scale)
+    )
+    numbers = emit(op.multiply(emit(op.subtract(x, point)), factor))
+    return _emitted_as(t, numbers, dtype_of(node))
+
+
 def _parameters(t: Any, given: dict[str, Any]) -> tuple[Any, Any]:
     """Scale and zero point: arrays of float64 and int32 where they are known, with one axis or
-    none, else expressions without axes."""
+    none, else expressions without axes. A zero point between two integers is one of float64."""
     scale, zero = (_parameter(t, given[name]) for name in ("scale", "zero_point"))
     if isinstance(scale, np.ndarray):
         scale = scale.astype("float64")
     if isinstance(zero, np.ndarray):
-        if not np.array_equal(zero, np.rint(zero)):
-            raise NotImplementedError("a zero point between two integers")
-        return scale, zero.astype("int32")
+        whole = np.array_equal(zero, np.rint(zero))
+        return scale, zero.astype("int32" if whole else "float64")
     return scale, _emitted_as(t, zero, "int32")
 
 
