@@ -30,7 +30,7 @@ _RUNS = {1: Run.PARALLEL, 2: Run.VECTORIZED, 3: Run.UNROLLED, 4: Run.BOUND}
 _LOOKED_AT = 256
 
 #: Storage scopes of memory on a chip of a GPU begin so.
-_CHIP = ("shared", "local", "wmma", "m16n8k8")
+CHIP = ("shared", "local", "wmma", "m16n8k8")
 
 
 def statements_of(module: Any) -> list[Statement]:
@@ -91,7 +91,7 @@ class _Walk:
 
     def _statement(self, node: Any, around: _Around) -> Statement:
         loads: list[Access] = []
-        compute = _Counting(self, around, loads)
+        compute = Counting(self, around, loads)
         compute.visit(node.value)
         store = self.access(node.buffer, node.indices, around)
         return Statement(around.loops, tuple(loads), compute.counted(), store)
@@ -99,7 +99,7 @@ class _Walk:
     def _called(self, node: Any, around: _Around) -> list[Statement]:
         """An instruction that writes by itself, such as those of tensor cores."""
         loads: list[Access] = []
-        compute = _Counting(self, around, loads)
+        compute = Counting(self, around, loads)
         compute.visit(node.value)
         tiles = tiles_called(compute.instruction)
         if tiles is not None:
@@ -117,12 +117,19 @@ class _Walk:
         type_ = buffer.ty
         return Access(
             moves=_moves(index, around),
-            element_bytes=_bits(str(type_.dtype)) / 8,
-            buffer_elements=_elements(type_.shape),
+            element_bytes=bits(str(type_.dtype)) / 8,
+            buffer_elements=elements(type_.shape),
             lanes=lanes,
             argument=buffer not in self.own,
-            on_chip=str(type_.storage_scope).startswith(_CHIP),
+            on_chip=str(type_.storage_scope).startswith(CHIP),
         )
+
+
+def operations_of(expression: Any) -> dict[str, int]:
+    """The operations of an expression that loads nothing, by their names in `Compute`."""
+    counting = Counting(_Walk(), _Around(), [])
+    counting.visit(expression)
+    return counting.counts
 
 
 def _of_tiles(tiles: Tiles, addresses: Sequence[Access]) -> list[Access]:
@@ -144,7 +151,7 @@ def _of_tiles(tiles: Tiles, addresses: Sequence[Access]) -> list[Access]:
 
 
 @dataclass
-class _Counting:
+class Counting:
     """The operations of an expression, and its loads."""
 
     walk: _Walk
@@ -253,11 +260,11 @@ def _number(node: Any) -> int:
     return int(node) if isinstance(node, int | tirx.IntImm) else 1
 
 
-def _elements(shape: Sequence[Any]) -> int:
+def elements(shape: Sequence[Any]) -> int:
     return math.prod(map(_number, shape))
 
 
-def _bits(dtype: str) -> int:
+def bits(dtype: str) -> int:
     return int(tvm.DataType(dtype).bits)
 
 

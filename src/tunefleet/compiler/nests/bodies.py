@@ -1,0 +1,117 @@
+"""What the blocks of a program store, load and compute, by their iterators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tunefleet.compiler.code.loop_nests import CHIP, Counting, bits
+from tunefleet.compiler.nests.template import Buffer, Index, Reference, Unanswered, Work
+from tunefleet.compiler.toolchain import load_tvm
+
+tvm = load_tvm()
+tirx = tvm.tirx
+
+
+class Buffers:
+    """The buffers of a program by number."""
+
+    def __init__(self, function: Any) -> None:
+        self.found: list[Buffer] = []
+        self._numbers: dict[Any, int] = {}
+        marked = function.attrs.get("layout_free_buffers", ()) if function.attrs else ()
+        self._arguments = list(function.params)
+        self._free = [self._arguments[int(number)] for number in marked]
+
+    def number(self, buffer: Any) -> int:
+        if buffer not in self._numbers:
+            self._numbers[buffer] = len(self.found)
+            shape = tuple(int(extent) for extent in buffer.ty.shape)
+            self.found.append(
+                Buffer(
+                    shape,
+                    bits(str(buffer.ty.dtype)) / 8,
+                    argument=any(buffer.same_as(each) for each in self._arguments),
+                    on_chip=str(buffer.ty.storage_scope).startswith(CHIP),
+                    packed=any(buffer.same_as(each) for each in self._free),
+                )
+            )
+        return self._numbers[buffer]
+
+    def region(self, region: Any, variables: Sequence[Any]) -> Reference:
+        indices = tuple(affine(each.min, variables) for each in region.region)
+        return Reference(self.number(region.source), indices)
+
+
+def affine(index: Any, variables: Sequence[Any]) -> Index:
+    """Raises Unanswered for an index that is no sum of iterators."""
+    *steps, base = tvm.sym.detect_linear_equation(index, list(variables)) or [None]
+    if not isinstance(base, tirx.IntImm) or not all(isinstance(s, tirx.IntImm) for s in steps):
+        raise Unanswered("an index that is no sum of iterators")
+    terms = ((dimension, int(step)) for dimension, step in enumerate(steps))
+    return Index(int(base), tuple((d, step) for d, step in terms if step))
+
+
+def work_of(store: Any, variables: Sequence[Any], buffers: Buffers) -> Work:
+    """Of a statement of a block; Unanswered for one that is no store."""
+    if not isinstance(store, tirx.BufferStore):
+        raise Unanswered("a block that is no store")
+    body = _Body(buffers, variables)
+    reading = _Reading(body, None, [])
+    reading.body = body
+    reading.visit(store.value)
+    return Work(
+        body.access(store.buffer, store.indices, None),
+        tuple(reading.loads),
+        reading.counted(),
+        tuple(body.conditions),
+    )
+
+
+@dataclass
+class _Body:
+    """Gives `Counting` references instead of accesses."""
+
+    buffers: Buffers
+    variables: Sequence[Any]
+    conditions: list[tuple[Any, tuple[int, ...]]] = field(default_factory=list)
+
+    def access(self, buffer: Any, indices: Sequence[Any], _: Any) -> Reference:
+        found = tuple(affine(index, self.variables) for index in indices)
+        return Reference(self.buffers.number(buffer), found)
+
+
+class _Reading(Counting):
+    body: _Body
+
+    def visit(self, node: Any) -> None:
+        if not isinstance(node, tirx.Expr) or isinstance(node, tvm.ir.expr.TensorLoad):
+            super().visit(node)
+            return
+        used = _dimensions(node, self.body.variables)
+        if not used or _loads(node):
+            super().visit(node)
+        elif isinstance(node, tirx.And):
+            self.visit(node.a)
+            self.visit(node.b)
+        elif str(node.ty.dtype) == "bool":
+            self.body.conditions.append((node, used))
+        else:
+            raise Unanswered("a value that is computed of iterators")
+
+
+def _dimensions(node: Any, variables: Sequence[Any]) -> tuple[int, ...]:
+    inside = list(tirx.analysis.undefined_vars(node))
+    return tuple(d for d, v in enumerate(variables) if any(v.same_as(u) for u in inside))
+
+
+def _loads(node: Any) -> bool:
+    counting = Counting(_Any(), None, [])
+    counting.visit(node)
+    return bool(counting.loads)
+
+
+class _Any:
+    def access(self, *_: Any) -> Any:
+        return None

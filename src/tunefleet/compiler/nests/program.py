@@ -1,0 +1,180 @@
+"""A program of a template: its decisions put in, and how far its loops and iterators go."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tunefleet.compiler.nests.template import (
+    Anchor,
+    Axis,
+    Block,
+    Fixed,
+    Part,
+    Rest,
+    Same,
+    Template,
+    Unanswered,
+    Work,
+)
+from tunefleet.features.behaviours import Run
+
+#: How far an iterator or an index goes with each step of a slot.
+Steps = dict[int, int]
+
+
+@dataclass(eq=False, slots=True)
+class Around:
+    """A loop of a program over slots that were fused, outermost first. Each of its iterations is
+    `step` steps of theirs; `extent` is how many it has."""
+
+    slots: tuple[int, ...]
+    extent: int
+    run: Run = Run.SERIAL
+    step: int = 1
+    annotated: bool = False
+
+
+@dataclass(slots=True)
+class Placed:
+    """A store of a block with the loops around it."""
+
+    block: int
+    work: Work
+    path: list[Around]
+
+
+@dataclass(slots=True)
+class Program:
+    """`values` are what each choice decides (tile parts, a category, a location)."""
+
+    template: Template
+    values: Sequence[Sequence[int]]
+    paths: list[list[Around]] = field(default_factory=list)
+    order: list[int] = field(default_factory=list)
+    _extents: dict[int, int] = field(default_factory=dict)
+    _steps: dict[int, list[Steps]] = field(default_factory=dict)
+    #: Of blocks in the loops of others: the anchor, and the slots of the loops that they share.
+    _anchors: dict[int, tuple[Anchor, frozenset[int]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        template = self.template
+        around: dict[int, Around] = {}
+        self.order = list(range(len(template.blocks)))
+        location = self.values[template.location][0] if template.location >= 0 else -1
+        if location < -1:
+            raise Unanswered("a block is inlined")
+        for block, anchor in template.anchors.items():
+            other = set(template.paths[anchor.block])
+            shared = [n for n in template.paths[block] if n in other]
+            slots = frozenset(s for n in shared for s in template.loops[n].slots)
+            self._anchors[block] = anchor, slots
+        if location >= 0:
+            anchor = template.located_anchor
+            assert anchor is not None
+            shared = list(template.paths[anchor.block][: location + 1])
+            slots = frozenset(s for n in shared for s in template.loops[n].slots)
+            self._anchors[template.located] = anchor, slots
+        for path in template.paths:
+            for number in path:
+                if number not in around:
+                    loop = template.loops[number]
+                    around[number] = Around(loop.slots, self._product(loop.slots), loop.run)
+        self.paths = [[around[number] for number in path] for path in template.paths]
+        if location >= 0:
+            located, consumer = template.located, template.located_anchor.block
+            self.paths[located] = self.paths[consumer][: location + 1] + self.paths[located]
+            self.order.remove(located)
+            self.order.insert(self.order.index(consumer), located)
+
+    def extent(self, slot: int) -> int:
+        """Steps of a slot."""
+        known = self._extents.get(slot)
+        if known is None:
+            known = self._extents[slot] = self._worked_out(slot)
+        return known
+
+    def _worked_out(self, slot: int) -> int:
+        match self.template.slots[slot]:
+            case Part(choice, part):
+                return int(self.values[choice][part])
+            case Fixed(extent):
+                return extent
+            case Same(other):
+                return self.extent(other)
+            case Rest(whole, others):
+                rest, left = divmod(self.extent(whole), self._product(others))
+                if left:
+                    raise Unanswered("a loop is split by what does not divide it")
+                return rest
+            case Axis(block, dimension):
+                return self._region(block, dimension)
+
+    def _product(self, slots: Sequence[int]) -> int:
+        return math.prod(self.extent(slot) for slot in slots)
+
+    def _region(self, block: int, dimension: int) -> int:
+        domain = self.template.blocks[block].extents[dimension]
+        if block not in self._anchors:
+            return domain
+        anchor, outside = self._anchors[block]
+        index = anchor.indices[dimension]
+        if index is None:
+            return domain
+        inside = {
+            slot: step
+            for slot, step in self.followed(anchor.block, index.terms).items()
+            if slot not in outside
+        }
+        return min(domain, self.span(inside))
+
+    def span(self, steps: Steps) -> int:
+        """From the first to the last value of what goes so far with each step, both included."""
+        return 1 + sum(abs(step) * (self.extent(slot) - 1) for slot, step in steps.items())
+
+    def steps(self, block: int) -> list[Steps]:
+        """Of each iterator of a block."""
+        if block not in self._steps:
+            self._steps[block] = [
+                self._iterator(block, d) for d in range(len(self.template.blocks[block].axes))
+            ]
+        return self._steps[block]
+
+    def followed(self, block: int, terms: Sequence[tuple[int, int]]) -> Steps:
+        """Of a sum of a block's iterators, each times its coefficient."""
+        found: Steps = {}
+        steps = self.steps(block)
+        for dimension, coefficient in terms:
+            for slot, step in steps[dimension].items():
+                found[slot] = found.get(slot, 0) + coefficient * step
+        return found
+
+    def _iterator(self, block: int, dimension: int) -> Steps:
+        found: Steps = {}
+        if block in self._anchors:
+            anchor, outside = self._anchors[block]
+            index = anchor.indices[dimension]
+            if index is not None:
+                followed = self.followed(anchor.block, index.terms)
+                found = {slot: step for slot, step in followed.items() if slot in outside}
+        self._expand(self.template.blocks[block].axes[dimension], 1, found)
+        return found
+
+    def _expand(self, slot: int, step: int, into: Steps) -> None:
+        inner = self.template.splits.get(slot)
+        if inner is None:
+            into[slot] = into.get(slot, 0) + step
+            return
+        for each in reversed(inner):
+            self._expand(each, step, into)
+            step *= self.extent(each)
+
+    def reducing(self, block: int) -> frozenset[int]:
+        """The slots of a block's reductions."""
+        of = self.template.blocks[block]
+        steps = self.steps(block)
+        return frozenset(s for d, red in enumerate(of.reduces) if red for s in steps[d])
+
+    def block(self, number: int) -> Block:
+        return self.template.blocks[number]

@@ -1,0 +1,163 @@
+"""The statements of a program whose loops are known: what `code/loop_nests.py` reads off its
+lowered form."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+
+from tunefleet.compiler.nests.conditions import left_of
+from tunefleet.compiler.nests.postprocessing import placed, postprocessed
+from tunefleet.compiler.nests.program import Around, Placed, Program, Steps
+from tunefleet.compiler.nests.template import Reference, Unanswered
+from tunefleet.features.behaviours import Access, Compute, Loop, Move, Statement
+
+#: Iterations of a loop in which an index is looked at, as where it is lowered.
+_LOOKED_AT = 256
+
+Strides = Sequence[int]
+#: Of the slots of a loop, outermost first: how many steps it has, how far each goes.
+Digits = tuple[tuple[int, int], ...]
+
+
+def statements(program: Program) -> list[Statement]:
+    """Raises Unanswered where they cannot be told."""
+    postprocessed(program)
+    stores = placed(program)
+    allocated = {
+        number: _allocated(program, number, stores)
+        for number, buffer in enumerate(program.template.buffers)
+        if not buffer.argument
+    }
+    return [_statement(program, store, allocated) for store in stores]
+
+
+def _statement(
+    program: Program, store: Placed, allocated: dict[int, tuple[int, tuple[int, ...]]]
+) -> Statement:
+    loops = [loop for loop in store.path if loop.extent > 1]
+
+    def access(reference: Reference) -> Access:
+        buffer = program.template.buffers[reference.buffer]
+        shape = buffer.shape
+        outside: frozenset[int] = frozenset()
+        if buffer.argument:
+            steps = _packed(program, store, reference) if buffer.packed else None
+        else:
+            depth, shape = allocated[reference.buffer]
+            outside = frozenset(s for loop in store.path[:depth] for s in loop.slots)
+            steps = None
+        if steps is None:
+            steps = _flat(program, store.block, reference, shape)
+        return Access(
+            moves=tuple(_move(program, loop, steps, outside) for loop in loops),
+            element_bytes=buffer.element_bytes,
+            buffer_elements=math.prod(shape),
+            lanes=reference.lanes,
+            argument=buffer.argument,
+            on_chip=buffer.on_chip,
+        )
+
+    work = store.work
+    return Statement(
+        tuple(Loop(loop.extent, loop.run) for loop in loops),
+        tuple(access(load) for load in work.loads),
+        _compute(program, store),
+        access(work.store),
+    )
+
+
+def _compute(program: Program, store: Placed) -> Compute:
+    compute = store.work.compute
+    for condition in store.work.conditions:
+        for name, count in left_of(condition, program, store).items():
+            compute = replace(compute, **{name: getattr(compute, name) + count})
+    return compute
+
+
+def _flat(program: Program, block: int, reference: Reference, shape: tuple[int, ...]) -> Steps:
+    found: Steps = {}
+    scale = 1
+    for index, extent in zip(reversed(reference.indices), reversed(shape), strict=True):
+        for slot, step in program.followed(block, index.terms).items():
+            found[slot] = found.get(slot, 0) + scale * step
+        scale *= extent
+    return found
+
+
+def _packed(program: Program, store: Placed, reference: Reference) -> Steps:
+    """Weights lie in the order of the loops that read them."""
+    read = {
+        slot
+        for index in reference.indices
+        for slot, step in program.followed(store.block, index.terms).items()
+        if step
+    }
+    found: Steps = {}
+    scale = 1
+    for loop in reversed(store.path):
+        for slot in reversed(loop.slots):
+            if slot in read:
+                found[slot] = scale
+                scale *= program.extent(slot)
+    if scale != math.prod(program.template.buffers[reference.buffer].shape):
+        raise Unanswered("a packed weight is not read as a whole")
+    return found
+
+
+def _allocated(
+    program: Program, buffer: int, stores: Sequence[Placed]
+) -> tuple[int, tuple[int, ...]]:
+    """How many loops are around a buffer, and its shape: what is used of it inside of them."""
+    uses = [
+        (store, reference)
+        for store in stores
+        for reference in (store.work.store, *store.work.loads)
+        if reference.buffer == buffer
+    ]
+    paths = [store.path for store, _ in uses]
+    depth = 0
+    for loops in zip(*paths, strict=False):
+        if any(loop is not loops[0] for loop in loops):
+            break
+        depth += 1
+    shape = list(program.template.buffers[buffer].shape)
+    spans = [[_span(program, store, index, depth) for index in ref.indices] for store, ref in uses]
+    return depth, tuple(
+        min(extent, max(each[d] for each in spans)) for d, extent in enumerate(shape)
+    )
+
+
+def _span(program: Program, store: Placed, index: object, depth: int) -> int:
+    if index.constant:
+        raise Unanswered("a buffer of its own is read beside where it is written")
+    outside = {s for loop in store.path[:depth] for s in loop.slots}
+    steps = program.followed(store.block, index.terms)
+    return program.span({s: step for s, step in steps.items() if s not in outside})
+
+
+def _move(program: Program, loop: Around, steps: Steps, outside: frozenset[int]) -> Move:
+    digits = tuple(
+        (program.extent(slot), 0 if slot in outside else steps.get(slot, 0))
+        for slot in loop.slots
+        if program.extent(slot) > 1
+    )
+    return _moved(digits, loop.extent, loop.step)
+
+
+@lru_cache(maxsize=1 << 16)
+def _moved(digits: Digits, extent: int, step: int) -> Move:
+    looked_at = min(extent, _LOOKED_AT)
+    if len(digits) == 1 and step == 1:
+        ((_, stride),) = digits
+        return Move(stride, (looked_at if stride else 1) * extent // looked_at)
+    left = np.arange(looked_at) * step
+    values = np.zeros(looked_at, np.int64)
+    for number, (steps, stride) in reversed(list(enumerate(digits))):
+        left, digit = np.divmod(left, steps) if number else (left, left)
+        values += stride * digit
+    return Move(int(values[1] - values[0]), len(np.unique(values)) * extent // looked_at)

@@ -1,0 +1,160 @@
+"""A sketch's programs before their decisions: blocks, the loops around them, where extents come from.
+
+A slot is a loop before it is fused with others. A block's axis starts as one slot; splits make it a
+sequence of slots inside each other. So where an iterator stands is a sum over the slots that its
+axis was split into, each times the extents of those after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tunefleet.features.behaviours import Compute, Run
+
+
+class Unanswered(Exception):
+    """What a program's loops do cannot be told from its decisions; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """As many steps as part `part` of the tile that is choice `choice`."""
+
+    choice: int
+    part: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    extent: int
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """All that iterator `dimension` of a block runs over: its domain or, of a block that was brought
+    into another's loops, what those need."""
+
+    block: int
+    dimension: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """What is left of a slot that is split by others."""
+
+    slot: int
+    others: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Same:
+    """As long as another slot."""
+
+    slot: int
+
+
+Slot = Part | Fixed | Axis | Rest | Same
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """`constant + sum(coefficient * iterator)`; `terms` are (dimension of the block, coefficient)."""
+
+    constant: int
+    terms: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """An element of a buffer, or where a region of it begins."""
+
+    buffer: int
+    indices: tuple[Index, ...]
+    lanes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """`packed`: a weight that lies in the order in which it is read."""
+
+    shape: tuple[int, ...]
+    element_bytes: float
+    argument: bool
+    on_chip: bool
+    packed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A store of a block. `conditions` are comparisons of its iterators (TVM's expressions), which
+    are not among the operations of `compute`: how many are left of them differs."""
+
+    store: Reference
+    loads: tuple[Reference, ...]
+    compute: Compute
+    conditions: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """`extents`, `reduces`, `axes` (slots) and `variables` are of its iterators. `first` is what it
+    does before the first step of its reduction. `regions` are what it reads and writes."""
+
+    name: str
+    extents: tuple[int, ...]
+    reduces: tuple[bool, ...]
+    axes: tuple[int, ...]
+    variables: tuple[Any, ...]
+    work: Work
+    first: Work | None
+    regions: tuple[Reference, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Nested:
+    """A loop over slots that were fused, outermost first."""
+
+    slots: tuple[int, ...]
+    run: Run = Run.SERIAL
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """A block's loops are inside some of another's, `block`; `indices` say for each iterator what
+    it follows of the other's (None: it runs over its whole domain)."""
+
+    block: int
+    indices: tuple[Index | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Annotated:
+    """What MetaSchedule's postprocessing is asked for: the longest parallel and vectorised loops.
+    `unroll` is the choice of the steps that are unrolled."""
+
+    parallel: int
+    vectorize: int
+    unroll: int
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """`paths[i]` are the loops around `blocks[i]`, as numbers of `loops`, outermost first.
+
+    `splits` are the slots that a slot was split into. `located` is the block whose place is choice
+    `location`: `paths` have it at the root.
+    """
+
+    slots: tuple[Slot, ...]
+    splits: Mapping[int, tuple[int, ...]]
+    loops: tuple[Nested, ...]
+    paths: tuple[tuple[int, ...], ...]
+    blocks: tuple[Block, ...]
+    buffers: tuple[Buffer, ...]
+    anchors: Mapping[int, Anchor]
+    annotated: Annotated | None
+    location: int = -1
+    located: int = -1
+    located_anchor: Anchor | None = None
