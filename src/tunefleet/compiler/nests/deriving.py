@@ -2,38 +2,54 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from tunefleet.compiler.nests.program import Program
 from tunefleet.compiler.nests.reading import template_of
 from tunefleet.compiler.nests.statements import statements
-from tunefleet.compiler.nests.template import Unanswered
+from tunefleet.compiler.nests.template import Template, Unanswered
 from tunefleet.features.behaviours import Statement
-from tunefleet.search.choices import Ints
+from tunefleet.search.choices import Ints, Location
 from tunefleet.search.sketch import Sketch
+
+#: Of a compute location.
+_INLINED = -2
 
 
 class Derived:
     """What the programs of a sketch do."""
 
     def __init__(self, module: Any, sketch: Sketch) -> None:
-        self.sketch = sketch
-        self.why = ""
-        try:
-            self.template = template_of(module, sketch)
-        except Unanswered as reason:
-            self.template, self.why = None, str(reason)
+        self._module = module
+        self._sketch = sketch
+        self._located = next(
+            (i for i, c in enumerate(sketch.choices) if isinstance(c, Location)), None
+        )
+        #: By whether a block with a location is inlined; why there is none, where there is none.
+        self._templates: dict[bool, Template | Unanswered] = {}
+        self.why: Counter[str] = Counter()
 
     def statements(self, picks: Ints) -> list[list[Statement] | None]:
         """Of programs (programs, choices); None where it cannot be told from the decisions."""
-        if self.template is None:
-            return [None] * len(picks)
-        values = [v.tolist() for v in self.sketch.values(self.sketch.settled(picks))]
+        values = [v.tolist() for v in self._sketch.values(self._sketch.settled(picks))]
         return [self._one([v[i] for v in values]) for i in range(len(picks))]
 
     def _one(self, values: Any) -> list[Statement] | None:
+        inlined = self._located is not None and values[self._located][0] == _INLINED
         try:
-            return statements(Program(self.template, values))
+            return statements(Program(self._template(inlined), values))
         except Unanswered as reason:
-            self.why = str(reason)
+            self.why[str(reason)] += 1
             return None
+
+    def _template(self, inlined: bool) -> Template:
+        if inlined not in self._templates:
+            try:
+                self._templates[inlined] = template_of(self._module, self._sketch, inlined=inlined)
+            except Unanswered as reason:
+                self._templates[inlined] = reason
+        template = self._templates[inlined]
+        if isinstance(template, Unanswered):
+            raise template
+        return template

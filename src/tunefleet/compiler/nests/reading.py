@@ -44,15 +44,17 @@ _ASKED = "meta_schedule."
 _RUNS = {0: Run.SERIAL, 1: Run.PARALLEL, 2: Run.VECTORIZED, 3: Run.UNROLLED}
 
 
-def template_of(module: Any, sketch: Sketch) -> Template:
-    """Of a form of a task. Raises Unanswered for a sketch of a kind that is not known here."""
+def template_of(module: Any, sketch: Sketch, *, inlined: bool = False) -> Template:
+    """Of a form of a task; `inlined`: of the programs in which the block that has a compute location
+    is inlined. Raises Unanswered for a sketch of a kind that is not known here."""
     kinds = {instruction[0] for instruction in sketch.instructions}
     if kinds - _KNOWN:
         raise Unanswered(f"instructions {sorted(kinds - _KNOWN)}")
     located = [i for i, c in enumerate(sketch.choices) if isinstance(c, Location)]
     if len(located) > 1:
         raise Unanswered("several compute locations")
-    return _Reader(module, sketch).read(located[0] if located else None)
+    reader = _Reader(module, sketch, -2 if inlined else -1)
+    return reader.read(located[0] if located and not inlined else None)
 
 
 @dataclass
@@ -67,6 +69,8 @@ class _Nest:
 class _Reader:
     module: Any
     sketch: Sketch
+    #: Where a block with a compute location is.
+    place: int
     slots: list[Slot] = field(default_factory=list)
     splits: dict[int, tuple[int, ...]] = field(default_factory=dict)
     #: By loop variable.
@@ -109,7 +113,7 @@ class _Reader:
     def _replay(self) -> None:
         instructions = [list(i) for i in self.sketch.instructions]
         decisions = [
-            [position, -1 if isinstance(choice, Location) else choice.decision(0)]
+            [position, self.place if isinstance(choice, Location) else choice.decision(0)]
             for choice, position in zip(self.sketch.choices, self.sketch.positions, strict=True)
         ]
         make_all_known(instructions)

@@ -46,12 +46,12 @@ def _statement(
         shape = buffer.shape
         outside: frozenset[int] = frozenset()
         if buffer.argument:
-            steps = _packed(program, store, reference) if buffer.packed else None
+            steps = _flat(program, store.block, reference, shape)
+            if buffer.packed:
+                steps = _packed(program, store, reference, steps)
         else:
             depth, shape = allocated[reference.buffer]
             outside = frozenset(s for loop in store.path[:depth] for s in loop.slots)
-            steps = None
-        if steps is None:
             steps = _flat(program, store.block, reference, shape)
         return Access(
             moves=tuple(_move(program, loop, steps, outside) for loop in loops),
@@ -89,23 +89,24 @@ def _flat(program: Program, block: int, reference: Reference, shape: tuple[int, 
     return found
 
 
-def _packed(program: Program, store: Placed, reference: Reference) -> Steps:
-    """Weights lie in the order of the loops that read them."""
-    read = {
-        slot
-        for index in reference.indices
-        for slot, step in program.followed(store.block, index.terms).items()
-        if step
-    }
+def _packed(program: Program, store: Placed, reference: Reference, flat: Steps) -> Steps:
+    """Weights lie in the order of the loops that read them. `flat` is how they lie otherwise."""
+    if any(sum(map(abs, (n for _, n in i.terms))) > 1 or i.constant for i in reference.indices):
+        raise Unanswered("a packed weight is not read by its axes")
+    split = any(loop.step > 1 for loop in store.path)
+    # A loop that was fused and split is there twice, with the same slots.
+    loops = [loop for loop in store.path if loop.step > 1] if split else store.path
     found: Steps = {}
     scale = 1
-    for loop in reversed(store.path):
+    for loop in reversed(loops):
         for slot in reversed(loop.slots):
-            if slot in read:
+            if flat.get(slot):
                 found[slot] = scale
                 scale *= program.extent(slot)
     if scale != math.prod(program.template.buffers[reference.buffer].shape):
         raise Unanswered("a packed weight is not read as a whole")
+    if split and any(flat[s] != step for s, step in found.items() if program.extent(s) > 1):
+        raise Unanswered("a weight is packed for a loop that was fused and split")
     return found
 
 
