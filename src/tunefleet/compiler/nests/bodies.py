@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tunefleet.compiler.code.loop_nests import CHIP, Counting, bits
@@ -17,12 +17,15 @@ tirx = tvm.tirx
 class Buffers:
     """The buffers of a program by number."""
 
-    def __init__(self, function: Any) -> None:
+    def __init__(self, function: Any, packing: Sequence[Any], packed: bool) -> None:
+        """`packing` are the blocks that pack weights: these are then arguments. `packed`: the
+        others that may be are packed by postprocessing."""
         self.found: list[Buffer] = []
         self._numbers: dict[Any, int] = {}
         marked = function.attrs.get("layout_free_buffers", ()) if function.attrs else ()
         self._arguments = list(function.params)
-        self._free = [self._arguments[int(number)] for number in marked]
+        self._free = [self._arguments[int(number)] for number in marked if packed]
+        self._arguments += [block.writes[0].source for block in packing]
 
     def number(self, buffer: Any) -> int:
         if buffer not in self._numbers:
@@ -40,8 +43,12 @@ class Buffers:
         return self._numbers[buffer]
 
     def region(self, region: Any, variables: Sequence[Any]) -> Reference:
-        indices = tuple(affine(each.min, variables) for each in region.region)
-        return Reference(self.number(region.source), indices)
+        indices = [_seen(each.min, variables) for each in region.region]
+        sizes = [int(each.extent) for each in region.region]
+        return Reference(
+            self.number(region.source),
+            tuple(replace(i, extent=size) for i, size in zip(indices, sizes, strict=True)),
+        )
 
 
 def affine(index: Any, variables: Sequence[Any]) -> Index:
@@ -53,11 +60,26 @@ def affine(index: Any, variables: Sequence[Any]) -> Index:
     return Index(int(base), tuple((d, step) for d, step in terms if step))
 
 
-def work_of(store: Any, variables: Sequence[Any], buffers: Buffers) -> Work:
-    """Of a statement of a block; Unanswered for one that is no store."""
+def _seen(index: Any, variables: Sequence[Any]) -> Index:
+    """As `affine`, with the quotient or the remainder of a sum besides."""
+    if isinstance(index, tirx.FloorDiv | tirx.FloorMod) and isinstance(index.b, tirx.IntImm):
+        remains = isinstance(index, tirx.FloorMod)
+        return replace(affine(index.a, variables), divisor=int(index.b), remains=remains)
+    return affine(index, variables)
+
+
+def work_of(
+    store: Any,
+    variables: Sequence[Any],
+    extents: Sequence[int],
+    buffers: Buffers,
+    regions: Mapping[Any, Reference] | None = None,
+) -> Work:
+    """Of a statement of a block; Unanswered for one that is no store. `regions` are what a tensor
+    instruction's own buffers stand for."""
     if not isinstance(store, tirx.BufferStore):
         raise Unanswered("a block that is no store")
-    body = _Body(buffers, variables)
+    body = _Body(buffers, variables, extents, regions or {})
     reading = _Reading(body, None, [])
     reading.body = body
     reading.visit(store.value)
@@ -75,11 +97,33 @@ class _Body:
 
     buffers: Buffers
     variables: Sequence[Any]
+    extents: Sequence[int]
+    regions: Mapping[Any, Reference]
     conditions: list[tuple[Any, tuple[int, ...]]] = field(default_factory=list)
 
     def access(self, buffer: Any, indices: Sequence[Any], _: Any) -> Reference:
-        found = tuple(affine(index, self.variables) for index in indices)
-        return Reference(self.buffers.number(buffer), found)
+        if buffer in self.regions:
+            # From where the region begins on, in the order of its memory.
+            last = indices[-1]
+            lanes = int(last.lanes) if isinstance(last, tirx.Ramp) else 1
+            return replace(self.regions[buffer], lanes=lanes)
+        number = self.buffers.number(buffer)
+        try:
+            return Reference(number, tuple(affine(index, self.variables) for index in indices))
+        except Unanswered:
+            if not self.buffers.found[number].argument or self.buffers.found[number].packed:
+                raise
+        return Reference(number, (), flat=self._flat(buffer, indices))
+
+    def _flat(self, buffer: Any, indices: Sequence[Any]) -> Index:
+        """Quotient and remainder of a number may come together again."""
+        analyzer = tvm.sym.Analyzer()
+        for variable, extent in zip(self.variables, self.extents, strict=True):
+            analyzer.bind(variable, tvm.ir.Range(0, extent))
+        total: Any = 0
+        for index, extent in zip(indices, buffer.ty.shape, strict=True):
+            total = total * extent + index
+        return affine(analyzer.simplify(total), self.variables)
 
 
 class _Reading(Counting):

@@ -9,6 +9,7 @@ from tunefleet.compiler.nests.program import Program
 from tunefleet.compiler.nests.reading import template_of
 from tunefleet.compiler.nests.statements import statements
 from tunefleet.compiler.nests.template import Template, Unanswered
+from tunefleet.core.target import Target
 from tunefleet.features.behaviours import Statement
 from tunefleet.search.choices import Ints, Location
 from tunefleet.search.sketch import Sketch
@@ -20,8 +21,9 @@ _INLINED = -2
 class Derived:
     """What the programs of a sketch do."""
 
-    def __init__(self, module: Any, sketch: Sketch) -> None:
+    def __init__(self, module: Any, target: Target, sketch: Sketch) -> None:
         self._module = module
+        self._target = target
         self._sketch = sketch
         self._located = next(
             (i for i, c in enumerate(sketch.choices) if isinstance(c, Location)), None
@@ -46,7 +48,9 @@ class Derived:
     def _template(self, inlined: bool) -> Template:
         if inlined not in self._templates:
             try:
-                self._templates[inlined] = template_of(self._module, self._sketch, inlined=inlined)
+                self._templates[inlined] = template_of(
+                    self._module, self._target, self._sketch, inlined=inlined
+                )
             except Unanswered as reason:
                 self._templates[inlined] = reason
         template = self._templates[inlined]

@@ -19,7 +19,7 @@ def postprocessed(program: Program) -> None:
         return
     unrolled = program.values[annotated.unroll][0] > 0 if annotated.unroll >= 0 else False
     for block in program.order:
-        if program.paths[block]:
+        if program.paths[block] and not program.block(block).given:
             _rewrite(program, block, annotated.parallel, annotated.vectorize)
             if unrolled and any(program.block(block).reduces):
                 program.paths[block][0].annotated = True
@@ -99,8 +99,11 @@ def _strides(program: Program, block: int, region: Reference, path: list[Around]
     shape = program.template.buffers[region.buffer].shape
     scale, strides = 1, [0] * len(path)
     for index, extent in zip(reversed(region.indices), reversed(shape), strict=True):
-        if index.constant >= 0:
+        if index.constant >= 0 and not index.remains:
             steps = program.followed(block, index.terms)
+            if index.divisor > 1:
+                whole = {s: n for s, n in steps.items() if n % index.divisor == 0}
+                steps = {slot: step // index.divisor for slot, step in whole.items()}
             for place, loop in enumerate(path):
                 if not strides[place] and len(loop.slots) == 1:
                     strides[place] = scale * steps.get(loop.slots[0], 0)

@@ -72,7 +72,8 @@ class Program:
             self._anchors[block] = anchor, slots
         if location >= 0:
             anchor = template.located_anchor
-            assert anchor is not None
+            if anchor is None:
+                raise Unanswered("a block of which not all is known is moved")
             shared = list(template.paths[anchor.block][: location + 1])
             slots = frozenset(s for n in shared for s in template.loops[n].slots)
             self._anchors[template.located] = anchor, slots
@@ -108,14 +109,13 @@ class Program:
                 if left:
                     raise Unanswered("a loop is split by what does not divide it")
                 return rest
-            case Axis(block, dimension):
-                return self._region(block, dimension)
+            case Axis(block, dimension, domain):
+                return self._region(block, dimension, domain)
 
     def _product(self, slots: Sequence[int]) -> int:
         return math.prod(self.extent(slot) for slot in slots)
 
-    def _region(self, block: int, dimension: int) -> int:
-        domain = self.template.blocks[block].extents[dimension]
+    def _region(self, block: int, dimension: int, domain: int) -> int:
         if block not in self._anchors:
             return domain
         anchor, outside = self._anchors[block]
@@ -127,7 +127,7 @@ class Program:
             for slot, step in self.followed(anchor.block, index.terms).items()
             if slot not in outside
         }
-        return min(domain, self.span(inside))
+        return min(domain, self.span(inside) + index.extent - 1)
 
     def span(self, steps: Steps) -> int:
         """From the first to the last value of what goes so far with each step, both included."""
@@ -137,7 +137,7 @@ class Program:
         """Of each iterator of a block."""
         if block not in self._steps:
             self._steps[block] = [
-                self._iterator(block, d) for d in range(len(self.template.blocks[block].axes))
+                self._iterator(block, d) for d in range(len(self.template.blocks[block].extents))
             ]
         return self._steps[block]
 
@@ -152,6 +152,18 @@ class Program:
 
     def _iterator(self, block: int, dimension: int) -> Steps:
         found: Steps = {}
+        copied = self.template.copies.get(block)
+        if copied is not None:
+            theirs = self._whole(copied.block, copied.dimensions[dimension])
+            for slot, step in theirs.items():
+                self._expand(copied.slots.get(slot, slot), step, found)
+            return found
+        found = self._whole(block, dimension)
+        inside = self.template.inside.get(block)
+        return found if inside is None else self._outside(found, inside)
+
+    def _whole(self, block: int, dimension: int) -> Steps:
+        found: Steps = {}
         if block in self._anchors:
             anchor, outside = self._anchors[block]
             index = anchor.indices[dimension]
@@ -160,6 +172,14 @@ class Program:
                 found = {slot: step for slot, step in followed.items() if slot in outside}
         self._expand(self.template.blocks[block].axes[dimension], 1, found)
         return found
+
+    def _outside(self, steps: Steps, inside: frozenset[int]) -> Steps:
+        """Of an iterator that counts what a tensor instruction goes through at once."""
+        at_once = self.span({slot: step for slot, step in steps.items() if slot in inside})
+        outside = {slot: step for slot, step in steps.items() if slot not in inside}
+        if any(step % at_once for step in outside.values()):
+            raise Unanswered("a tensor instruction does not divide a loop")
+        return {slot: step // at_once for slot, step in outside.items()}
 
     def _expand(self, slot: int, step: int, into: Steps) -> None:
         inner = self.template.splits.get(slot)

@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tunefleet.compiler.nests.bodies import Buffers, work_of
+from tunefleet.compiler.code.loop_nests import statements_of
+from tunefleet.compiler.code.replay import replay
+from tunefleet.compiler.nests.bodies import Buffers, affine, work_of
 from tunefleet.compiler.nests.template import (
     Anchor,
     Annotated,
     Axis,
     Block,
+    Copied,
     Fixed,
     Index,
     Nested,
     Part,
     Reference,
     Rest,
+    Same,
     Slot,
     Template,
     Unanswered,
+    Work,
 )
 from tunefleet.compiler.space.intrinsics import make_all_known
 from tunefleet.compiler.toolchain import load_tvm
-from tunefleet.features.behaviours import Run
+from tunefleet.compiler.toolchain.programs import trace_text
+from tunefleet.core.target import Target
+from tunefleet.features.behaviours import Compute, Run, Statement
 from tunefleet.search.choices import Location
 from tunefleet.search.sketch import Sketch
 
@@ -37,23 +44,28 @@ _KNOWN = {
     "GetSBlock", "GetLoops", "GetProducers", "GetConsumers", "GetChildBlocks", "GetOutputBlocks",
     "SamplePerfectTile", "SampleCategorical", "SampleComputeLocation", "ComputeAt", "Split",
     "ReverseComputeAt", "Reorder", "Fuse", "Annotate", "Unannotate", "ComputeInline",
-    "ReverseComputeInline", "CacheWrite", "CacheRead", "EnterPostproc",
+    "ReverseComputeInline", "CacheWrite", "CacheRead", "EnterPostproc", "TransformLayout",
+    "Vectorize", "Unroll", "Parallel", "DecomposeReduction", "Tensorize",
 }  # fmt: skip
+#: Of a block that packs weights: that is done when a network is compiled.
+_PACKS = "meta_schedule.layout_rewrite_preproc"
 _REDUCTION = 2  # of tirx.IterVar
 _ASKED = "meta_schedule."
 _RUNS = {0: Run.SERIAL, 1: Run.PARALLEL, 2: Run.VECTORIZED, 3: Run.UNROLLED}
 
 
-def template_of(module: Any, sketch: Sketch, *, inlined: bool = False) -> Template:
+def template_of(module: Any, target: Target, sketch: Sketch, *, inlined: bool = False) -> Template:
     """Of a form of a task; `inlined`: of the programs in which the block that has a compute location
     is inlined. Raises Unanswered for a sketch of a kind that is not known here."""
     kinds = {instruction[0] for instruction in sketch.instructions}
     if kinds - _KNOWN:
         raise Unanswered(f"instructions {sorted(kinds - _KNOWN)}")
+    if sum(instruction[0] == "Tensorize" for instruction in sketch.instructions) > 1:
+        raise Unanswered("tensor instructions whose sums have no address")
     located = [i for i, c in enumerate(sketch.choices) if isinstance(c, Location)]
     if len(located) > 1:
         raise Unanswered("several compute locations")
-    reader = _Reader(module, sketch, -2 if inlined else -1)
+    reader = _Reader(module, target, sketch, -2 if inlined else -1)
     return reader.read(located[0] if located and not inlined else None)
 
 
@@ -68,6 +80,7 @@ class _Nest:
 @dataclass
 class _Reader:
     module: Any
+    target: Target
     sketch: Sketch
     #: Where a block with a compute location is.
     place: int
@@ -80,19 +93,24 @@ class _Reader:
     factors: dict[Any, Part] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
     of_loop: dict[Any, tuple[int, ...]] = field(default_factory=dict)
+    #: By name of a first step: what it is of, which of its iterators, its slots in place of theirs.
+    copies: dict[str, tuple[str, tuple[int, ...], dict[int, int]]] = field(default_factory=dict)
+    #: By name of a block: the slots that its tensor instruction goes through.
+    inside: dict[str, frozenset[int]] = field(default_factory=dict)
 
     def read(self, location: int | None) -> Template:
         self._replay()
-        function = self.schedule.mod["main"]
-        nests: list[_Nest] = []
-        _walk(function.body.block.body, [], nests)
+        nests = [n for n in self._nests() if _PACKS not in n.realize.block.annotations]
+        packing = [n.realize.block for n in self._nests() if _PACKS in n.realize.block.annotations]
         for nest in nests:
             self._axes_of(nest.realize, nest.path)
-        buffers = Buffers(function)
+        tensor = any(kind == "Tensorize" for kind, *_ in self.sketch.instructions)
+        buffers = Buffers(self.schedule.mod["main"], packing, not tensor)
         order = [str(nest.realize.block.name_hint) for nest in nests]
+        self.given = self._given(nests)
         blocks = [self._block(nest, buffers) for nest in nests]
         slots = [
-            Axis(order.index(self.names[s.block]), s.dimension) if isinstance(s, Axis) else s
+            replace(s, block=order.index(self.names[s.block])) if isinstance(s, Axis) else s
             for s in self.slots
         ]
         loops, numbers = [], {}
@@ -105,6 +123,11 @@ class _Reader:
         template = Template(
             tuple(slots), self.splits, tuple(loops), paths, tuple(blocks),
             tuple(buffers.found), {}, self._annotated(),
+            {order.index(name): slots for name, slots in self.inside.items()},
+            {
+                order.index(name): Copied(order.index(of), dimensions, slots)
+                for name, (of, dimensions, slots) in self.copies.items()
+            },
         )  # fmt: skip
         anchors = _anchors(template)
         template = replace(template, anchors=anchors)
@@ -148,7 +171,13 @@ class _Reader:
         elif kind == "Split":
             self._split(instruction)
         elif kind == "Fuse":
-            raise Unanswered("loops that a sketch fuses")
+            slots = tuple(s for loop in instruction.inputs for s in self.of_loop[loop])
+            self.of_loop[instruction.outputs[0]] = slots
+            self.known[self.schedule.get(instruction.outputs[0]).loop_var] = slots
+        elif kind == "DecomposeReduction":
+            self._decomposed(*(self.schedule.get(b) for b in (*instruction.outputs, instruction.inputs[0])))
+        elif kind == "Tensorize":
+            self._tensorised()
 
     def _axes_of(self, realize: Any, path: Sequence[Any]) -> None:
         """Loops that were not seen before are the axes of a block."""
@@ -164,7 +193,60 @@ class _Reader:
         for dimension, loop in enumerate(new):
             self.axes[name].append(len(self.slots))
             self.known[loop.loop_var] = (len(self.slots),)
-            self.slots.append(Axis(len(self.names) - 1, dimension))
+            self.slots.append(Axis(len(self.names) - 1, dimension, int(loop.extent)))
+
+    def _decomposed(self, first: Any, update: Any) -> None:
+        """The loops of a reduction's first step are copies of those that it needs."""
+        nests = {str(nest.realize.block.name_hint): nest for nest in self._nests()}
+        one, other = nests[str(first.name_hint)], nests[str(update.name_hint)]
+        self._renamed(str(update.name_hint))
+        shared = len([loop for loop in one.path if loop.loop_var in self.known])
+        realize = other.realize
+        kinds = [int(each.iter_type) != _REDUCTION for each in update.iter_vars]
+        used = {
+            variable
+            for value, spatial in zip(realize.iter_values, kinds, strict=True)
+            if spatial
+            for variable in tirx.analysis.undefined_vars(value)
+        }
+        needed = [loop for loop in other.path[shared:] if loop.loop_var in used]
+        copies = one.path[shared:]
+        if [int(loop.extent) for loop in needed] != [int(loop.extent) for loop in copies]:
+            raise Unanswered("a first step with loops of its own")
+        slots: dict[int, int] = {}
+        for loop, copy in zip(needed, copies, strict=True):
+            made = []
+            for slot in self.known[loop.loop_var]:
+                slots[slot] = len(self.slots)
+                made.append(len(self.slots))
+                self.slots.append(Same(slot))
+            self.known[copy.loop_var] = tuple(made)
+        dimensions = tuple(d for d, spatial in enumerate(kinds) if spatial)
+        self.copies[str(first.name_hint)] = str(update.name_hint), dimensions, slots
+
+    def _tensorised(self) -> None:
+        """Its loops are gone from around the block."""
+        nests = {str(nest.realize.block.name_hint): nest for nest in self._nests()}
+        (gone,) = (name for name in self.axes if name not in nests)
+        self._renamed(f"{gone}_o")
+        for copy, (of, dimensions, slots) in list(self.copies.items()):
+            self.copies[copy] = f"{gone}_o" if of == gone else of, dimensions, slots
+        path = nests[f"{gone}_o"].path
+        left = {slot for loop in path for slot in self.known[loop.loop_var]}
+        axes = self.axes[f"{gone}_o"]
+        leaves = {leaf for axis in axes for leaf in leaves_of(self.splits, axis)}
+        self.inside[f"{gone}_o"] = frozenset(leaves - left)
+
+    def _renamed(self, name: str) -> None:
+        nests = {str(nest.realize.block.name_hint) for nest in self._nests()}
+        (old,) = (each for each in self.axes if each not in nests)
+        self.axes[name] = self.axes.pop(old)
+        self.names[self.names.index(old)] = name
+
+    def _nests(self) -> list[_Nest]:
+        nests: list[_Nest] = []
+        _walk(self.schedule.mod["main"].body.block.body, [], nests)
+        return nests
 
     def _split(self, instruction: Any) -> None:
         (whole,) = self.of_loop[instruction.inputs[0]]
@@ -185,21 +267,74 @@ class _Reader:
     def _block(self, nest: _Nest, buffers: Buffers) -> Block:
         realize, block = nest.realize, nest.realize.block
         variables = tuple(each.var for each in block.iter_vars)
-        always = isinstance(realize.predicate, tirx.IntImm) and int(realize.predicate) == 1
-        if not always or any(int(each.dom.min) for each in block.iter_vars):
-            raise Unanswered("a block with a predicate")
+        extents = tuple(int(each.dom.extent) for each in block.iter_vars)
         name = str(block.name_hint)
         regions = [*block.reads, *block.writes]
+        if name in self.given:
+            work = Work(
+                Reference(buffers.number(block.writes[0].source), ()),
+                tuple(Reference(buffers.number(each.source), ()) for each in block.reads),
+                Compute(),
+            )
+            return Block(name, (), (), (), (), work, None, (), self.given[name])
+        matched = {
+            each.buffer: buffers.region(each.source, variables) for each in block.match_buffers
+        }
+        if not _is_always(realize):
+            raise Unanswered("a block with a predicate")
         return Block(
             name=name,
-            extents=tuple(int(each.dom.extent) for each in block.iter_vars),
+            extents=extents,
             reduces=tuple(int(each.iter_type) == _REDUCTION for each in block.iter_vars),
             axes=tuple(self.axes.get(name, ())),
             variables=variables,
-            work=work_of(block.body, variables, buffers),
-            first=None if block.init is None else work_of(block.init, variables, buffers),
+            work=work_of(block.body, variables, extents, buffers, matched),
+            first=None if block.init is None else work_of(block.init, variables, extents, buffers),
             regions=tuple(buffers.region(each, variables) for each in regions),
         )
+
+    def _given(self, nests: Sequence[_Nest]) -> dict[str, tuple[Statement, ...]]:
+        """What blocks that stand for themselves, with loops that no decision changes, do."""
+        counts = [1 + (nest.realize.block.init is not None) for nest in nests]
+        lowered: list[Statement] = []
+        found: dict[str, tuple[Statement, ...]] = {}
+        for number, nest in enumerate(nests):
+            name = str(nest.realize.block.name_hint)
+            path = {loop.loop_var for loop in nest.path}
+            others = (n for n in nests if n is not nest)
+            alone = not any(loop.loop_var in path for n in others for loop in n.path)
+            fixed = not any(
+                isinstance(self.slots[slot], Part)
+                for loop in nest.path
+                for slot in self.known[loop.loop_var]
+            )
+            if not alone or not fixed or name in self.copies or self._is_affine(nest):
+                continue
+            lowered = lowered or statements_of(self._postprocessed())
+            if len(lowered) != sum(counts):
+                raise Unanswered("statements that are of no block")
+            first = sum(counts[:number])
+            found[name] = tuple(lowered[first : first + counts[number]])
+        return found
+
+    def _postprocessed(self) -> Any:
+        trace = trace_text(self.schedule.trace)
+        return replay(self.module, self.target, trace).mod
+
+    def _is_affine(self, nest: _Nest) -> bool:
+        block = nest.realize.block
+        variables = [each.var for each in block.iter_vars]
+        extents = [int(each.dom.extent) for each in block.iter_vars]
+        buffers = Buffers(self.schedule.mod["main"], (), False)
+        if not _is_always(nest.realize):
+            return False
+        try:
+            for each in (*block.reads, *block.writes):
+                buffers.region(each, variables)
+            work_of(block.body, variables, extents, buffers)
+        except Unanswered:
+            return False
+        return True
 
     def _annotated(self) -> Annotated | None:
         """What the root block is annotated with."""
@@ -238,7 +373,9 @@ class _Reader:
         ]
         if len(consumers) != 1 or located in template.anchors:
             raise Unanswered("a block with several readers, or inside of another, is moved")
-        anchor = _produced(template.blocks, located, consumers[0])
+        anchor = None
+        if not template.blocks[located].given:
+            anchor = _produced(template.blocks, located, consumers[0])
         return replace(template, location=location, located=located, located_anchor=anchor)
 
 
@@ -254,10 +391,15 @@ def _walk(node: Any, path: list[Any], into: list[_Nest]) -> None:
         raise Unanswered(f"a {type(node).__name__}")
 
 
+def _is_always(realize: Any) -> bool:
+    always = isinstance(realize.predicate, tirx.IntImm) and int(realize.predicate) == 1
+    return always and not any(int(each.dom.min) for each in realize.block.iter_vars)
+
+
 def _anchors(template: Template) -> dict[int, Anchor]:
     """Of blocks that instructions of the sketch brought into the loops of others."""
     own = [
-        {leaf for axis in block.axes for leaf in _leaves(template, axis)}
+        {leaf for axis in block.axes for leaf in leaves_of(template.splits, axis)}
         for block in template.blocks
     ]
     found = {}
@@ -265,7 +407,7 @@ def _anchors(template: Template) -> dict[int, Anchor]:
         foreign = {
             slot for loop in path for slot in template.loops[loop].slots if slot not in own[number]
         }
-        if not foreign:
+        if not foreign or number in template.copies or template.blocks[number].given:
             continue
         others = [i for i, slots in enumerate(own) if foreign <= slots]
         if len(others) != 1:
@@ -274,9 +416,10 @@ def _anchors(template: Template) -> dict[int, Anchor]:
     return found
 
 
-def _leaves(template: Template, slot: int) -> list[int]:
-    inner = template.splits.get(slot)
-    return [slot] if inner is None else [leaf for s in inner for leaf in _leaves(template, s)]
+def leaves_of(splits: Mapping[int, tuple[int, ...]], slot: int) -> list[int]:
+    """The slots that a slot was split into in the end, outermost first."""
+    inner = splits.get(slot)
+    return [slot] if inner is None else [leaf for s in inner for leaf in leaves_of(splits, s)]
 
 
 def _anchor(blocks: Sequence[Block], block: int, other: int) -> Anchor:

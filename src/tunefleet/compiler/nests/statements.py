@@ -13,7 +13,7 @@ import numpy as np
 from tunefleet.compiler.nests.conditions import left_of
 from tunefleet.compiler.nests.postprocessing import placed, postprocessed
 from tunefleet.compiler.nests.program import Around, Placed, Program, Steps
-from tunefleet.compiler.nests.template import Reference, Unanswered
+from tunefleet.compiler.nests.template import Index, Reference, Unanswered
 from tunefleet.features.behaviours import Access, Compute, Loop, Move, Statement
 
 #: Iterations of a loop in which an index is looked at, as where it is lowered.
@@ -33,7 +33,11 @@ def statements(program: Program) -> list[Statement]:
         for number, buffer in enumerate(program.template.buffers)
         if not buffer.argument
     }
-    return [_statement(program, store, allocated) for store in stores]
+    found: list[Statement] = []
+    for store in stores:
+        given = program.block(store.block).given
+        found += given or [_statement(program, store, allocated)]
+    return found
 
 
 def _statement(
@@ -80,6 +84,8 @@ def _compute(program: Program, store: Placed) -> Compute:
 
 
 def _flat(program: Program, block: int, reference: Reference, shape: tuple[int, ...]) -> Steps:
+    if reference.flat is not None:
+        return program.followed(block, reference.flat.terms)
     found: Steps = {}
     scale = 1
     for index, extent in zip(reversed(reference.indices), reversed(shape), strict=True):
@@ -120,6 +126,9 @@ def _allocated(
         for reference in (store.work.store, *store.work.loads)
         if reference.buffer == buffer
     ]
+    if any(program.block(store.block).given for store, _ in uses):
+        # Such a block stands for itself and writes, or is given, all of the buffer.
+        return 0, program.template.buffers[buffer].shape
     paths = [store.path for store, _ in uses]
     depth = 0
     for loops in zip(*paths, strict=False):
@@ -133,12 +142,13 @@ def _allocated(
     )
 
 
-def _span(program: Program, store: Placed, index: object, depth: int) -> int:
+def _span(program: Program, store: Placed, index: Index, depth: int) -> int:
     if index.constant:
         raise Unanswered("a buffer of its own is read beside where it is written")
     outside = {s for loop in store.path[:depth] for s in loop.slots}
     steps = program.followed(store.block, index.terms)
-    return program.span({s: step for s, step in steps.items() if s not in outside})
+    inside = {s: step for s, step in steps.items() if s not in outside}
+    return program.span(inside) + index.extent - 1
 
 
 def _move(program: Program, loop: Around, steps: Steps, outside: frozenset[int]) -> Move:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tunefleet.features.behaviours import Compute, Run
+from tunefleet.features.behaviours import Compute, Run, Statement
 
 
 class Unanswered(Exception):
@@ -33,11 +33,12 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """All that iterator `dimension` of a block runs over: its domain or, of a block that was brought
-    into another's loops, what those need."""
+    """All that iterator `dimension` of a block runs over: its `domain` or, of a block that was
+    brought into another's loops, what those need."""
 
     block: int
     dimension: int
+    domain: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,19 +61,25 @@ Slot = Part | Fixed | Axis | Rest | Same
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """`constant + sum(coefficient * iterator)`; `terms` are (dimension of the block, coefficient)."""
+    """`extent` elements from `constant + sum(coefficient * iterator)` on; `terms` are (dimension of
+    the block, coefficient). `divisor`: of that sum the quotient or, `remains`, the remainder."""
 
     constant: int
     terms: tuple[tuple[int, int], ...]
+    extent: int = 1
+    divisor: int = 1
+    remains: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """An element of a buffer, or where a region of it begins."""
+    """An element of a buffer, or where a region of it begins. `flat` is where that is in memory, of
+    an argument whose indices are no sums themselves."""
 
     buffer: int
     indices: tuple[Index, ...]
     lanes: int = 1
+    flat: Index | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +107,10 @@ class Work:
 @dataclass(frozen=True, slots=True)
 class Block:
     """`extents`, `reduces`, `axes` (slots) and `variables` are of its iterators. `first` is what it
-    does before the first step of its reduction. `regions` are what it reads and writes."""
+    does before the first step of its reduction. `regions` are what it reads and writes.
+
+    `given`: what it does is the same in all programs, and `work` tells its buffers alone.
+    """
 
     name: str
     extents: tuple[int, ...]
@@ -110,6 +120,17 @@ class Block:
     work: Work
     first: Work | None
     regions: tuple[Reference, ...]
+    given: tuple[Statement, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """The first step of a reduction that a sketch took out of its loops: `dimensions` are those of
+    the iterators of `block` that it has, `slots` its own in place of theirs."""
+
+    block: int
+    dimensions: tuple[int, ...]
+    slots: Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +176,9 @@ class Template:
     buffers: tuple[Buffer, ...]
     anchors: Mapping[int, Anchor]
     annotated: Annotated | None
+    #: Of blocks by number: the slots that a tensor instruction goes through.
+    inside: Mapping[int, frozenset[int]]
+    copies: Mapping[int, Copied]
     location: int = -1
     located: int = -1
     located_anchor: Anchor | None = None
