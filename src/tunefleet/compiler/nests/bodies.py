@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tunefleet.compiler.code.loop_nests import CHIP, Counting, bits
-from tunefleet.compiler.nests.template import Buffer, Index, Reference, Unanswered, Work
+from tunefleet.compiler.nests.template import Buffer, Condition, Index, Reference, Unanswered, Work
 from tunefleet.compiler.toolchain import load_tvm
 
 tvm = load_tvm()
@@ -99,7 +99,7 @@ class _Body:
     variables: Sequence[Any]
     extents: Sequence[int]
     regions: Mapping[Any, Reference]
-    conditions: list[tuple[Any, tuple[int, ...]]] = field(default_factory=list)
+    conditions: list[Condition] = field(default_factory=list)
 
     def access(self, buffer: Any, indices: Sequence[Any], _: Any) -> Reference:
         if buffer in self.regions:
@@ -140,7 +140,7 @@ class _Reading(Counting):
             self.visit(node.a)
             self.visit(node.b)
         elif str(node.ty.dtype) == "bool":
-            self.body.conditions.append((node, used))
+            self.body.conditions.append(Condition(node, used))
         else:
             raise Unanswered("a value that is computed of iterators")
 

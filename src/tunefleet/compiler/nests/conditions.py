@@ -12,35 +12,29 @@ from typing import Any
 
 from tunefleet.compiler.code.loop_nests import operations_of
 from tunefleet.compiler.nests.program import Placed, Program
-from tunefleet.compiler.nests.template import Unanswered
+from tunefleet.compiler.nests.template import Condition, Unanswered
 from tunefleet.compiler.toolchain import load_tvm
 
 tvm = load_tvm()
 
 #: A loop of an iterator's sum: its extent, its step, and (steps, how far each goes) of its slots.
-_Term = tuple[int, int, tuple[tuple[int, int], ...]]
-_Key = tuple[Any, ...]
-
-_left: dict[_Key, Mapping[str, int]] = {}
-
-
-def left_of(condition: Any, program: Program, store: Placed) -> Mapping[str, int]:
-    """The operations of a condition by their names in `Compute`.
-
-    Raises Unanswered where it is never true.
-    """
-    expression, dimensions = condition
-    sums = tuple(
-        (program.block(store.block).extents[d], _sum(program, store, d)) for d in dimensions
-    )
-    key = id(expression), sums
-    if key not in _left:
-        variables = program.block(store.block).variables
-        _left[key] = _counted(expression, {variables[d]: s for d, (_, s) in zip(dimensions, sums)})
-    return _left[key]
+Term = tuple[int, int, tuple[tuple[int, int], ...]]
+#: Of an iterator: its loops by their place around the block.
+Sum = tuple[tuple[int, Term], ...]
 
 
-def _sum(program: Program, store: Placed, dimension: int) -> tuple[tuple[int, _Term], ...]:
+def left_of(condition: Condition, program: Program, store: Placed) -> Mapping[str, int]:
+    """The operations that are left of a condition, by their names in `Compute`."""
+    extents = program.block(store.block).extents
+    sums = tuple((extents[d], _sum(program, store, d)) for d in condition.dimensions)
+    if sums not in condition.left:
+        variables = [program.block(store.block).variables[d] for d in condition.dimensions]
+        values = [each for _, each in sums]
+        condition.left[sums] = _counted(condition.expression, variables, values)
+    return condition.left[sums]
+
+
+def _sum(program: Program, store: Placed, dimension: int) -> Sum:
     steps = program.steps(store.block)[dimension]
     found = []
     for place, loop in enumerate(store.path):
@@ -54,10 +48,10 @@ def _sum(program: Program, store: Placed, dimension: int) -> tuple[tuple[int, _T
     return tuple(found)
 
 
-def _counted(expression: Any, sums: Mapping[Any, Any]) -> Mapping[str, int]:
+def _counted(expression: Any, variables: list[Any], sums: list[Sum]) -> Mapping[str, int]:
     analyzer = tvm.sym.Analyzer()
     loops: dict[int, Any] = {}
-    for variable, terms in sums.items():
+    for variable, terms in zip(variables, sums, strict=True):
         value: Any = tvm.tirx.const(0, str(variable.ty.dtype))
         for place, (extent, step, digits) in terms:
             if step != 1:
@@ -67,7 +61,10 @@ def _counted(expression: Any, sums: Mapping[Any, Any]) -> Mapping[str, int]:
                 analyzer.bind(loops[place], tvm.ir.Range(0, extent))
             value = value + _digits(loops[place], digits)
         analyzer.bind(variable, value)
-    return operations_of(analyzer.simplify(expression))
+    simplified = analyzer.simplify(expression)
+    if isinstance(simplified, tvm.tirx.IntImm) and not int(simplified):
+        raise Unanswered("a condition that is never true")
+    return operations_of(simplified)
 
 
 def _digits(loop: Any, digits: tuple[tuple[int, int], ...]) -> Any:

@@ -1,59 +1,82 @@
-"""The behaviours of a sketch's programs from their decisions."""
+"""What the programs of a sketch do, from their decisions alone, where that is exact."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from collections.abc import Callable, Sequence
+
+import numpy as np
 
 from tunefleet.compiler.nests.program import Program
-from tunefleet.compiler.nests.reading import template_of
 from tunefleet.compiler.nests.statements import statements
 from tunefleet.compiler.nests.template import Template, Unanswered
-from tunefleet.core.target import Target
 from tunefleet.features.behaviours import Statement
 from tunefleet.search.choices import Ints, Location
 from tunefleet.search.sketch import Sketch
 
-#: Of a compute location.
+#: Of a compute location: the block is inlined.
 _INLINED = -2
+#: Programs that are lowered before a template is believed.
+_CHECKED = 2
 
 
 class Derived:
-    """What the programs of a sketch do."""
+    """The statements of a sketch's programs (schema `behaviours/1`) from their decisions.
 
-    def __init__(self, module: Any, target: Target, sketch: Sketch) -> None:
-        self._module = module
-        self._target = target
+    A template says which blocks and loops the programs have and which part of which tile each loop
+    is; extents and strides follow (`program.py`). There is another one where a block is inlined.
+    `read(inlined)` makes a template; it raises Unanswered. `lowered(picks)` are the statements of
+    one program as they are lowered, None for one that TVM rejects: a template that says otherwise of
+    one of the first programs is given up. `why` counts the reasons of what was not answered.
+    """
+
+    def __init__(
+        self,
+        sketch: Sketch,
+        read: Callable[[bool], Template],
+        lowered: Callable[[Ints], list[Statement] | None],
+    ) -> None:
         self._sketch = sketch
-        self._located = next(
-            (i for i, c in enumerate(sketch.choices) if isinstance(c, Location)), None
-        )
-        #: By whether a block with a location is inlined; why there is none, where there is none.
+        self._read = read
+        self._lowered = lowered
+        places = (i for i, c in enumerate(sketch.choices) if isinstance(c, Location))
+        self._located = next(places, None)
         self._templates: dict[bool, Template | Unanswered] = {}
         self.why: Counter[str] = Counter()
 
     def statements(self, picks: Ints) -> list[list[Statement] | None]:
-        """Of programs (programs, choices); None where it cannot be told from the decisions."""
-        values = [v.tolist() for v in self._sketch.values(self._sketch.settled(picks))]
-        return [self._one([v[i] for v in values]) for i in range(len(picks))]
+        """Of settled picks (programs, choices); None where it does not follow from them."""
+        values = [each.tolist() for each in self._sketch.values(picks)]
+        return [self._told([each[i] for each in values]) for i in range(len(picks))]
 
-    def _one(self, values: Any) -> list[Statement] | None:
+    def _told(self, values: Sequence[Sequence[int]]) -> list[Statement] | None:
         inlined = self._located is not None and values[self._located][0] == _INLINED
+        if inlined not in self._templates:
+            self._templates[inlined] = self._believed(inlined)
+        template = self._templates[inlined]
         try:
-            return statements(Program(self._template(inlined), values))
+            if isinstance(template, Unanswered):
+                raise template
+            return statements(Program(template, values))
         except Unanswered as reason:
             self.why[str(reason)] += 1
             return None
 
-    def _template(self, inlined: bool) -> Template:
-        if inlined not in self._templates:
+    def _believed(self, inlined: bool) -> Template | Unanswered:
+        try:
+            template = self._read(inlined)
+        except Unanswered as reason:
+            return reason
+        drawn = self._sketch.settled(self._sketch.sample(64 * _CHECKED, np.random.default_rng(0)))
+        if self._located is not None:
+            places = self._sketch.values(drawn)[self._located][:, 0]
+            drawn = drawn[(places == _INLINED) == inlined]
+        for picks in drawn[:_CHECKED]:
+            values = [each[0].tolist() for each in self._sketch.values(picks[None])]
+            lowered = self._lowered(picks)
             try:
-                self._templates[inlined] = template_of(
-                    self._module, self._target, self._sketch, inlined=inlined
-                )
-            except Unanswered as reason:
-                self._templates[inlined] = reason
-        template = self._templates[inlined]
-        if isinstance(template, Unanswered):
-            raise template
+                if lowered is not None and statements(Program(template, values)) != lowered:
+                    return Unanswered("a program that was lowered does something else")
+            except Unanswered:
+                continue
         return template

@@ -122,12 +122,11 @@ class Program:
         index = anchor.indices[dimension]
         if index is None:
             return domain
-        inside = {
-            slot: step
-            for slot, step in self.followed(anchor.block, index.terms).items()
-            if slot not in outside
-        }
-        return min(domain, self.span(inside) + index.extent - 1)
+        followed = self.followed(anchor.block, index.terms)
+        if self.span(followed) + index.extent - 1 > domain:
+            raise Unanswered("loops go beyond what a block inside of them has")
+        inside = {slot: step for slot, step in followed.items() if slot not in outside}
+        return self.span(inside) + index.extent - 1
 
     def span(self, steps: Steps) -> int:
         """From the first to the last value of what goes so far with each step, both included."""

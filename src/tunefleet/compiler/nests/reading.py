@@ -54,7 +54,7 @@ _ASKED = "meta_schedule."
 _RUNS = {0: Run.SERIAL, 1: Run.PARALLEL, 2: Run.VECTORIZED, 3: Run.UNROLLED}
 
 
-def template_of(module: Any, target: Target, sketch: Sketch, *, inlined: bool = False) -> Template:
+def template_of(module: Any, target: Target, sketch: Sketch, inlined: bool) -> Template:
     """Of a form of a task; `inlined`: of the programs in which the block that has a compute location
     is inlined. Raises Unanswered for a sketch of a kind that is not known here."""
     kinds = {instruction[0] for instruction in sketch.instructions}

@@ -8,7 +8,7 @@ axis was split into, each times the extents of those after it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tunefleet.features.behaviours import Compute, Run, Statement
@@ -93,15 +93,25 @@ class Buffer:
     packed: bool
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Condition:
+    """A comparison of a block's iterators, TVM's `expression` of `dimensions`. `left` is how many
+    operations are left of it, by the sums that the iterators are; it grows."""
+
+    expression: Any
+    dimensions: tuple[int, ...]
+    left: dict[Any, Mapping[str, int]] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A store of a block. `conditions` are comparisons of its iterators (TVM's expressions), which
-    are not among the operations of `compute`: how many are left of them differs."""
+    """A store of a block. `conditions` are not among the operations of `compute`: how much is left
+    of them differs."""
 
     store: Reference
     loads: tuple[Reference, ...]
     compute: Compute
-    conditions: tuple[Any, ...] = ()
+    conditions: tuple[Condition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
