@@ -28,7 +28,7 @@ def postprocessed(program: Program) -> None:
 def _rewrite(program: Program, block: int, most_parallel: int, most_vector: int) -> None:
     path = program.paths[block]
     count = len(path)
-    spatial = [_is_spatial(program, loop) for loop in path]
+    spatial = [program.is_spatial(loop) for loop in path]
     single = [_has_one_child(program, loop) for loop in path]
     fusible = min(_contiguous(program, block, region) for region in program.block(block).regions)
     rewritable = sum(
@@ -111,15 +111,6 @@ def _strides(program: Program, block: int, region: Reference, path: list[Around]
     return strides
 
 
-def _is_spatial(program: Program, loop: Around) -> bool:
-    return not any(
-        slot in program.reducing(block)
-        for block, path in enumerate(program.paths)
-        if loop in path
-        for slot in loop.slots
-    )
-
-
 def _has_one_child(program: Program, loop: Around) -> bool:
     children = set()
     for block, path in enumerate(program.paths):
@@ -164,7 +155,7 @@ def placed(program: Program) -> list[Placed]:
         if first is None:
             continue
         path = program.paths[block]
-        at = next((i for i, loop in enumerate(path) if not _is_spatial(program, loop)), None)
+        at = next((i for i, loop in enumerate(path) if not program.is_spatial(loop)), None)
         if at is None:
             raise Unanswered("a reduction has no loop of its own")
         spatial = {

@@ -55,6 +55,7 @@ class Program:
     order: list[int] = field(default_factory=list)
     _extents: dict[int, int] = field(default_factory=dict)
     _steps: dict[int, list[Steps]] = field(default_factory=dict)
+    _reducing: set[int] | None = None
     #: Of blocks in the loops of others: the anchor, and the slots of the loops that they share.
     _anchors: dict[int, tuple[Anchor, frozenset[int]]] = field(default_factory=dict)
 
@@ -189,11 +190,17 @@ class Program:
             self._expand(each, step, into)
             step *= self.extent(each)
 
-    def reducing(self, block: int) -> frozenset[int]:
-        """The slots of a block's reductions."""
-        of = self.template.blocks[block]
-        steps = self.steps(block)
-        return frozenset(s for d, red in enumerate(of.reduces) if red for s in steps[d])
+    def is_spatial(self, loop: Around) -> bool:
+        """Whether no block reduces along a loop."""
+        if self._reducing is None:
+            self._reducing = {
+                slot
+                for number, block in enumerate(self.template.blocks)
+                for dimension, reduces in enumerate(block.reduces)
+                if reduces
+                for slot in self.steps(number)[dimension]
+            }
+        return self._reducing.isdisjoint(loop.slots)
 
     def block(self, number: int) -> Block:
         return self.template.blocks[number]
