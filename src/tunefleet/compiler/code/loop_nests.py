@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,8 @@ from tunefleet.features.behaviours import Access, Compute, Loop, Move, Run, Stat
 
 tvm = load_tvm()
 tirx = tvm.tirx
+
+Load = TypeVar("Load")
 
 #: In the order of TVM's own pipeline: indices that were not simplified may end in an error.
 _PASSES = (
@@ -90,17 +93,17 @@ class _Walk:
             self.visit(node.body, around)
 
     def _statement(self, node: Any, around: _Around) -> Statement:
-        loads: list[Access] = []
-        compute = Counting(self, around, loads)
+        compute = Counting(partial(self.access, around))
         compute.visit(node.value)
-        store = self.access(node.buffer, node.indices, around)
+        loads = compute.loads
+        store = self.access(around, node.buffer, node.indices)
         return Statement(around.loops, tuple(loads), compute.counted(), store)
 
     def _called(self, node: Any, around: _Around) -> list[Statement]:
         """An instruction that writes by itself, such as those of tensor cores."""
-        loads: list[Access] = []
-        compute = Counting(self, around, loads)
+        compute = Counting(partial(self.access, around))
         compute.visit(node.value)
+        loads = compute.loads
         tiles = tiles_called(compute.instruction)
         if tiles is not None:
             loads, compute.lanes = _of_tiles(tiles, loads), tiles.sums
@@ -109,7 +112,7 @@ class _Walk:
         store, *rest = loads
         return [Statement(around.loops, tuple(rest), compute.counted(), store)]
 
-    def access(self, buffer: Any, indices: Sequence[Any], around: _Around) -> Access:
+    def access(self, around: _Around, buffer: Any, indices: Sequence[Any]) -> Access:
         index = indices[-1]
         lanes = 1
         if isinstance(index, tirx.Ramp):
@@ -127,7 +130,7 @@ class _Walk:
 
 def operations_of(expression: Any) -> dict[str, int]:
     """The operations of an expression that loads nothing, by their names in `Compute`."""
-    counting = Counting(_Walk(), _Around(), [])
+    counting = Counting(lambda *_: None)
     counting.visit(expression)
     return counting.counts
 
@@ -151,19 +154,19 @@ def _of_tiles(tiles: Tiles, addresses: Sequence[Access]) -> list[Access]:
 
 
 @dataclass
-class Counting:
-    """The operations of an expression, and its loads."""
+class Counting(Generic[Load]):
+    """The operations of an expression, and its loads: what `access` makes of a buffer and its
+    indices."""
 
-    walk: _Walk
-    around: _Around
-    loads: list[Access]
+    access: Callable[[Any, Sequence[Any]], Load]
+    loads: list[Load] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     instruction: str = ""
     lanes: int = 0
 
     def visit(self, node: Any) -> None:
         if isinstance(node, tvm.ir.expr.TensorLoad):
-            self.loads.append(self.walk.access(node.source, node.indices, self.around))
+            self.loads.append(self.access(node.source, node.indices))
             return
         if isinstance(node, tvm.ir.expr.Call):
             self._call(node)

@@ -80,11 +80,10 @@ def work_of(
     if not isinstance(store, tirx.BufferStore):
         raise Unanswered("a block that is no store")
     body = _Body(buffers, variables, extents, regions or {})
-    reading = _Reading(body, None, [])
-    reading.body = body
+    reading = _Reading(body.access, body=body)
     reading.visit(store.value)
     return Work(
-        body.access(store.buffer, store.indices, None),
+        body.access(store.buffer, store.indices),
         tuple(reading.loads),
         reading.counted(),
         tuple(body.conditions),
@@ -93,7 +92,7 @@ def work_of(
 
 @dataclass
 class _Body:
-    """Gives `Counting` references instead of accesses."""
+    """Makes references of what is loaded and stored."""
 
     buffers: Buffers
     variables: Sequence[Any]
@@ -101,7 +100,7 @@ class _Body:
     regions: Mapping[Any, Reference]
     conditions: list[Condition] = field(default_factory=list)
 
-    def access(self, buffer: Any, indices: Sequence[Any], _: Any) -> Reference:
+    def access(self, buffer: Any, indices: Sequence[Any]) -> Reference:
         if buffer in self.regions:
             # From where the region begins on, in the order of its memory.
             last = indices[-1]
@@ -126,7 +125,10 @@ class _Body:
         return affine(analyzer.simplify(total), self.variables)
 
 
-class _Reading(Counting):
+@dataclass(kw_only=True)
+class _Reading(Counting[Reference]):
+    """Counts, but for conditions of the iterators, which it gives to `body`."""
+
     body: _Body
 
     def visit(self, node: Any) -> None:
@@ -151,11 +153,6 @@ def _dimensions(node: Any, variables: Sequence[Any]) -> tuple[int, ...]:
 
 
 def _loads(node: Any) -> bool:
-    counting = Counting(_Any(), None, [])
+    counting = Counting(lambda *_: None)
     counting.visit(node)
     return bool(counting.loads)
-
-
-class _Any:
-    def access(self, *_: Any) -> Any:
-        return None

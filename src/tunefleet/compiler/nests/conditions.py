@@ -51,7 +51,7 @@ def _sum(program: Program, store: Placed, dimension: int) -> Sum:
 
 
 def _digits(program: Program, loop: Around, steps: Steps) -> tuple[Digit, ...]:
-    """What an iterator takes of a fused loop, digits together that go on where the next one ends."""
+    """What an iterator takes of a fused loop: one digit of those that go on in each other."""
     joined: list[tuple[int, int]] = []
     for slot in loop.slots:
         extent, stride = program.extent(slot), steps.get(slot, 0)

@@ -26,8 +26,8 @@ class Derived:
     A template says which blocks and loops the programs have and which part of which tile each loop
     is; extents and strides follow (`program.py`). There is another one where a block is inlined.
     `read(inlined)` makes a template; it raises Unanswered. `lowered(picks)` are the statements of
-    one program as they are lowered, None for one that TVM rejects: a template that says otherwise of
-    one of the first programs is given up. `why` counts the reasons of what was not answered.
+    one program as they are lowered, None for one that TVM rejects: a template that says otherwise
+    of one of the first programs is given up. `why` counts the reasons of what was not answered.
     """
 
     def __init__(

@@ -32,8 +32,7 @@ def _rewrite(program: Program, block: int, most_parallel: int, most_vector: int)
     single = [_has_one_child(program, loop) for loop in path]
     fusible = min(_contiguous(program, block, region) for region in program.block(block).regions)
     rewritable = sum(
-        s and one and not loop.annotated
-        for s, one, loop in zip(spatial, single, path, strict=True)
+        s and one and not loop.annotated for s, one, loop in zip(spatial, single, path, strict=True)
     )
     parallel = _parallel(path, spatial, single, most_parallel)
     vector = _vector(path, spatial, single, most_vector, fusible)
@@ -149,7 +148,9 @@ def _replace(program: Program, loops: list[Around], by: list[Around]) -> None:
 
 def placed(program: Program) -> list[Placed]:
     """The stores of a program in their order, with the loops around each."""
-    found = [Placed(block, program.block(block).work, program.paths[block]) for block in program.order]
+    found = [
+        Placed(block, program.block(block).work, program.paths[block]) for block in program.order
+    ]
     for block in program.order:
         first = program.block(block).first
         if first is None:

@@ -71,21 +71,21 @@ class Program:
             shared = [n for n in template.paths[block] if n in other]
             slots = frozenset(s for n in shared for s in template.loops[n].slots)
             self._anchors[block] = anchor, slots
+        moved = template.located_anchor
         if location >= 0:
-            anchor = template.located_anchor
-            if anchor is None:
+            if moved is None:
                 raise Unanswered("a block of which not all is known is moved")
-            shared = list(template.paths[anchor.block][: location + 1])
+            shared = list(template.paths[moved.block][: location + 1])
             slots = frozenset(s for n in shared for s in template.loops[n].slots)
-            self._anchors[template.located] = anchor, slots
+            self._anchors[template.located] = moved, slots
         for path in template.paths:
             for number in path:
                 if number not in around:
                     loop = template.loops[number]
                     around[number] = Around(loop.slots, self._product(loop.slots), loop.run)
         self.paths = [[around[number] for number in path] for path in template.paths]
-        if location >= 0:
-            located, consumer = template.located, template.located_anchor.block
+        if location >= 0 and moved is not None:
+            located, consumer = template.located, moved.block
             self.paths[located] = self.paths[consumer][: location + 1] + self.paths[located]
             self.order.remove(located)
             self.order.insert(self.order.index(consumer), located)

@@ -1,4 +1,4 @@
-"""A sketch's programs before their decisions: blocks, the loops around them, where extents come from.
+"""A sketch's programs before their decisions: their blocks and the loops around these.
 
 A slot is a loop before it is fused with others. A block's axis starts as one slot; splits make it a
 sequence of slots inside each other. So where an iterator stands is a sum over the slots that its
