@@ -14,6 +14,9 @@ tvm = load_tvm()
 tirx = tvm.tirx
 
 
+_SUMS = (tirx.Add, tirx.Sub, tirx.Mul)
+
+
 class Buffers:
     """The buffers of a program by number."""
 
@@ -82,6 +85,15 @@ def work_of(
     body = _Body(buffers, variables, extents, regions or {})
     reading = _Reading(body.access, body=body)
     reading.visit(store.value)
+    if reading.of_integers:
+        # TVM puts sums of integers into an order of its own, and products of a common factor
+        # together. What stands still is the same for all programs where no two loads of a buffer
+        # may become one.
+        references = set(reading.loads)
+        if len({each.buffer for each in references}) != len(references) or body.conditions:
+            raise Unanswered("sums of integers of one buffer, or with conditions")
+        reading = _Reading(body.access, body=body)
+        reading.visit(tvm.sym.Analyzer().simplify(store.value))
     return Work(
         body.access(store.buffer, store.indices),
         tuple(reading.loads),
@@ -130,11 +142,14 @@ class _Reading(Counting[Reference]):
     """Counts, but for conditions of the iterators, which it gives to `body`."""
 
     body: _Body
+    of_integers: bool = False
 
     def visit(self, node: Any) -> None:
         if not isinstance(node, tirx.Expr) or isinstance(node, tvm.ir.expr.TensorLoad):
             super().visit(node)
             return
+        if isinstance(node, _SUMS) and str(node.ty.dtype).startswith(("int", "uint")):
+            self.of_integers = True
         used = _dimensions(node, self.body.variables)
         if not used or _loads(node):
             super().visit(node)
