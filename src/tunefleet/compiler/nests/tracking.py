@@ -134,10 +134,10 @@ class Tracked:
             raise Unanswered(f"loops of {name} that are not its axes")
         self.axes[name] = []
         self.names.append(name)
-        for dimension, loop in enumerate(new):
+        for dimension, (loop, iterator) in enumerate(zip(new, block.iter_vars, strict=True)):
             self.axes[name].append(len(self.slots))
             self.known[loop.loop_var] = (len(self.slots),)
-            self.slots.append(Axis(len(self.names) - 1, dimension, int(loop.extent)))
+            self.slots.append(Axis(len(self.names) - 1, dimension, int(iterator.dom.extent)))
 
     def _decomposed(self, first: Any, update: Any) -> None:
         """The loops of a reduction's first step are copies of those that it needs."""
