@@ -56,7 +56,8 @@ def test_programs_of_a_network_do_what_they_do_when_they_are_lowered(
     for weighted in tiny.tasks:
         told = compare(weighted.task.program, target, 3)
         for number, of in enumerate(kinds(weighted.task.program, target)):
-            assert told[number] == (0 if "RFactor" in of else 3), weighted.task.name
+            expected = {0} if "RFactor" in of else {3} if "Reorder" in of else {1, 2, 3}
+            assert told[number] in expected, weighted.task.name
 
 
 def test_so_do_those_of_a_quantized_one(target: Any) -> None:

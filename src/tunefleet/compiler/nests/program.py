@@ -76,6 +76,8 @@ class Program:
             if moved is None:
                 raise Unanswered("a block of which not all is known is moved")
             shared = list(template.paths[moved.block][: location + 1])
+            if len(shared) <= location or self._product(template.loops[shared[-1]].slots) == 1:
+                raise Unanswered("a location that TVM does not take")
             slots = frozenset(s for n in shared for s in template.loops[n].slots)
             self._anchors[template.located] = moved, slots
         for path in template.paths:

@@ -222,7 +222,10 @@ class _Reader:
         if len(consumers) != 1 or located in template.anchors:
             raise Unanswered("a block with several readers, or inside of another, is moved")
         anchor = None
-        if not template.blocks[located].given:
+        choice = self.tracked.sketch.choices[location]
+        # Where no tile says which locations are valid, TVM may take another one.
+        ruled = isinstance(choice, Location) and bool((choice.tile >= 0).any())
+        if ruled and not template.blocks[located].given:
             with contextlib.suppress(Unanswered):  # it is told where it is not moved
                 anchor = produced(template.blocks, located, consumers[0])
         return replace(template, location=location, located=located, located_anchor=anchor)
