@@ -48,6 +48,8 @@ def _rewrite(program: Program, block: int, most_parallel: int, most_vector: int)
 
 
 def _parallel(path: list[Around], spatial: list[bool], single: list[bool], most: int) -> int:
+    if most == -1:
+        return -1
     count, steps = 0, 1
     for loop, is_spatial, one in zip(path, spatial, single, strict=True):
         if not is_spatial or loop.annotated:
@@ -62,6 +64,8 @@ def _parallel(path: list[Around], spatial: list[bool], single: list[bool], most:
 def _vector(
     path: list[Around], spatial: list[bool], single: list[bool], most: int, fusible: int
 ) -> int:
+    if most == -1:
+        return -1
     count, steps = 0, 1
     for loop, is_spatial, one in zip(path[::-1], spatial[::-1], single[::-1], strict=True):
         if not is_spatial or count >= fusible or loop.annotated or not one:

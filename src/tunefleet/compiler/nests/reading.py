@@ -24,7 +24,7 @@ from tunefleet.compiler.nests.template import (
     Unanswered,
     Work,
 )
-from tunefleet.compiler.nests.tracking import REDUCTION, Nest, Tracked
+from tunefleet.compiler.nests.tracking import REDUCTION, SPATIAL, Nest, Tracked
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.programs import trace_text
 from tunefleet.core.target import Target
@@ -108,6 +108,7 @@ class _Reader:
                 for name, (of, dimensions, slots) in self.tracked.copies.items()
             },
         )  # fmt: skip
+        _check_packed(template)
         anchors = anchors_of(template)
         template = replace(template, anchors=anchors)
         return template if location is None else self._located(template, location)
@@ -130,6 +131,8 @@ class _Reader:
         }
         if not _is_always(realize):
             raise Unanswered("a block with a predicate")
+        if any(int(each.iter_type) not in (SPATIAL, REDUCTION) for each in block.iter_vars):
+            raise Unanswered("iterators that neither run in parallel nor reduce")
         return Block(
             name=name,
             extents=extents,
@@ -229,6 +232,24 @@ class _Reader:
             with contextlib.suppress(Unanswered):  # it is told where it is not moved
                 anchor = produced(template.blocks, located, consumers[0])
         return replace(template, location=location, located=located, located_anchor=anchor)
+
+
+def _check_packed(template: Template) -> None:
+    """How weights are packed is known where one block reads each, and is no copy of it."""
+    for number, buffer in enumerate(template.buffers):
+        if not buffer.packed:
+            continue
+        readers = [
+            block for block in template.blocks for load in block.work.loads if load.buffer == number
+        ]
+        copies = (
+            len(block.work.loads) == 1
+            and block.first is None
+            and not template.buffers[block.work.store.buffer].argument
+            for block in readers
+        )
+        if len(readers) > 1 or any(copies):
+            raise Unanswered("a weight that several blocks read, or that is copied")
 
 
 def _is_always(realize: Any) -> bool:

@@ -25,7 +25,7 @@ from tunefleet.search.sketch import Sketch
 tvm = load_tvm()
 tirx = tvm.tirx
 
-REDUCTION = 2  # of tirx.IterVar
+SPATIAL, REDUCTION = 0, 2  # of tirx.IterVar
 
 
 @dataclass
