@@ -38,14 +38,14 @@ COLUMNS = [
 def main(options: argparse.Namespace) -> int:
     started = time.time()
     rows, why = [], Counter[str]()
-    cases = [(n, "cpu") for n in options.networks or NETWORKS[: 2 if options.quick else None]]
-    cases += [] if options.networks or options.quick else [(n, "cuda") for n in CUDA]
+    named = {"cpu": NETWORKS[: 2 if options.quick else None], "cuda": CUDA}
+    cases = [(n, t) for t in options.targets for n in options.networks or named[t]]
     for network, target in cases:
         rows += _network(network, target, options, why)
         common.table(rows, COLUMNS)
     for reason, count in why.most_common():
         print(f"{count:6} {reason}")
-    cpu = [row for row in rows if row["target"] == "cpu"]
+    cpu = [row for row in rows if row["target"] == "cpu"] or rows
     compared, same = (sum(r[c] for r in rows) for c in ("compared", "same"))
     told = sum(r["derived"] + r["remembered"] for r in cpu) / sum(r["programs"] for r in cpu)
     derived = sum(r["derived"] for r in cpu) / sum(r["programs"] for r in cpu)
@@ -173,5 +173,6 @@ if __name__ == "__main__":
     options = common.parser(__doc__ or "")
     options.add_argument("--programs", type=int, default=300, help="of a sketch")
     options.add_argument("--compared", type=int, default=10, help="of a sketch")
-    options.add_argument("--networks", nargs="*", help="instead of those above, for CPUs")
+    options.add_argument("--networks", nargs="*", help="instead of those above")
+    options.add_argument("--targets", nargs="*", default=["cpu", "cuda"], choices=["cpu", "cuda"])
     common.run(main, options)

@@ -84,6 +84,14 @@ def test_a_product_by_vectors_of_a_tensor_instruction_is_told() -> None:
             assert told[number] == 4
 
 
+def test_products_of_a_gpu_are_told_with_what_their_threads_fetch(tiny: Any, target: Any) -> None:
+    from tunefleet.core.target import CudaTarget
+
+    named = (w.task for w in tiny.tasks if w.task.name.startswith("matmul"))
+    told = compare(next(named).program, CudaTarget("sm_80", target), 6)
+    assert min(told.values()) >= 3
+
+
 def convolution(stride: int, dilation: int, *, finished: int = 0) -> str:
     """Of a picture of 10 x 10; its results are `finished` columns fewer."""
     from tunefleet.compiler.toolchain import load_tvm

@@ -77,4 +77,4 @@ def _following(block: Block, other: int, own: Reference, theirs: Reference) -> A
         if indices[dimension] is not None:
             raise Unanswered("an iterator follows several indices")
         indices[dimension] = their
-    return Anchor(other, tuple(indices))
+    return Anchor(other, tuple(indices), own.buffer)

@@ -41,6 +41,7 @@ class Buffers:
                     argument=any(buffer.same_as(each) for each in self._arguments),
                     on_chip=str(buffer.ty.storage_scope).startswith(CHIP),
                     packed=any(buffer.same_as(each) for each in self._free),
+                    scope=str(buffer.ty.storage_scope) or "global",
                 )
             )
         return self._numbers[buffer]

@@ -8,12 +8,14 @@ Follows TVM 0.27's src/s_tir/meta_schedule/postproc, whose rules look at extents
 from __future__ import annotations
 
 from tunefleet.compiler.nests.program import Around, Placed, Program
-from tunefleet.compiler.nests.template import Reference, Unanswered
+from tunefleet.compiler.nests.template import Fetched, Reference, Unanswered
 from tunefleet.features.behaviours import Run
 
 
 def postprocessed(program: Program) -> None:
     """Changes the loops of a program; nothing to do where a sketch asks for nothing."""
+    for block, fetched in program.template.fetches.items():
+        _fetch(program, block, fetched)
     annotated = program.template.annotated
     if annotated is None:
         return
@@ -23,6 +25,28 @@ def postprocessed(program: Program) -> None:
             _rewrite(program, block, annotated.parallel, annotated.vectorize)
             if unrolled and any(program.block(block).reduces):
                 program.paths[block][0].annotated = True
+
+
+def _fetch(program: Program, block: int, fetched: Fetched) -> None:
+    """As `RewriteCooperativeFetch`: what vectors do not divide has none, nor have elements of more
+    than four bytes."""
+    whole = program.paths[block][-1]
+    work = program.block(block).work
+    buffers = [program.template.buffers[each.buffer] for each in (work.store, *work.loads)]
+    vector = int(program.values[fetched.vector][0])
+    if whole.extent % vector or max(buffer.element_bytes for buffer in buffers) > 4:
+        vector = 1
+    threads = program.product(fetched.threads)
+    steps = threads * vector
+    if whole.extent <= vector and threads > 1:
+        # TVM then sees that only the first step of the threads' loop does anything.
+        raise Unanswered("one thread that fetches all")
+    outer = Around(whole.slots, -(-whole.extent // steps), step=steps)
+    inner = Around(whole.slots, threads, Run.BOUND, step=vector, axis="threadIdx.x")
+    made = [outer, inner]
+    if vector > 1:
+        made.append(Around(whole.slots, vector, Run.VECTORIZED))
+    _replace(program, [whole], made)
 
 
 def _rewrite(program: Program, block: int, most_parallel: int, most_vector: int) -> None:
@@ -172,7 +196,7 @@ def placed(program: Program) -> list[Placed]:
             for slot in steps
         }
         copies = [
-            Around(loop.slots, loop.extent, loop.run, loop.step)
+            Around(loop.slots, loop.extent, loop.run, loop.step, axis=loop.axis)
             for loop in path[at:]
             if spatial & set(loop.slots)
         ]

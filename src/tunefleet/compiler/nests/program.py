@@ -34,6 +34,18 @@ class Around:
     run: Run = Run.SERIAL
     step: int = 1
     annotated: bool = False
+    axis: str = ""
+
+    def is_shared_by(self, scope: str) -> bool:
+        """Whether the iterations of this loop, threads of a GPU, share what is in a scope."""
+        if scope.startswith("shared"):
+            return bool(self.axis) and not self.axis.startswith("blockIdx")
+        return bool(self.axis) and scope == "global"
+
+
+def outside(loops: Sequence[Around], scope: str) -> frozenset[int]:
+    """The slots of loops in each of whose iterations what is in a scope is another one."""
+    return frozenset(s for loop in loops if not loop.is_shared_by(scope) for s in loop.slots)
 
 
 @dataclass(slots=True)
@@ -61,30 +73,29 @@ class Program:
 
     def __post_init__(self) -> None:
         template = self.template
-        around: dict[int, Around] = {}
+        around = {
+            number: Around(loop.slots, 0, loop.run, axis=loop.axis)
+            for number, loop in enumerate(template.loops)
+        }
         self.order = list(range(len(template.blocks)))
         location = self.values[template.location][0] if template.location >= 0 else -1
         if location < -1:
             raise Unanswered("a block is inlined")
         for block, anchor in template.anchors.items():
             other = set(template.paths[anchor.block])
-            shared = [n for n in template.paths[block] if n in other]
-            slots = frozenset(s for n in shared for s in template.loops[n].slots)
-            self._anchors[block] = anchor, slots
+            shared = [around[n] for n in template.paths[block] if n in other]
+            self._anchors[block] = anchor, outside(shared, template.buffers[anchor.buffer].scope)
         moved = template.located_anchor
         if location >= 0:
             if moved is None:
                 raise Unanswered("a block of which not all is known is moved")
-            shared = list(template.paths[moved.block][: location + 1])
-            if len(shared) <= location or self._product(template.loops[shared[-1]].slots) == 1:
+            to = list(template.paths[moved.block][: location + 1])
+            if len(to) <= location or self.product(template.loops[to[-1]].slots) == 1:
                 raise Unanswered("a location that TVM does not take")
-            slots = frozenset(s for n in shared for s in template.loops[n].slots)
-            self._anchors[template.located] = moved, slots
-        for path in template.paths:
-            for number in path:
-                if number not in around:
-                    loop = template.loops[number]
-                    around[number] = Around(loop.slots, self._product(loop.slots), loop.run)
+            scope = template.buffers[moved.buffer].scope
+            self._anchors[template.located] = moved, outside([around[n] for n in to], scope)
+        for loop in around.values():
+            loop.extent = self.product(loop.slots)
         self.paths = [[around[number] for number in path] for path in template.paths]
         if location >= 0 and moved is not None:
             located, consumer = template.located, moved.block
@@ -108,14 +119,14 @@ class Program:
             case Same(other):
                 return self.extent(other)
             case Rest(whole, others):
-                rest, left = divmod(self.extent(whole), self._product(others))
+                rest, left = divmod(self.extent(whole), self.product(others))
                 if left:
                     raise Unanswered("a loop is split by what does not divide it")
                 return rest
             case Axis(block, dimension, domain):
                 return self._region(block, dimension, domain)
 
-    def _product(self, slots: Sequence[int]) -> int:
+    def product(self, slots: Sequence[int]) -> int:
         return math.prod(self.extent(slot) for slot in slots)
 
     def _region(self, block: int, dimension: int, domain: int) -> int:

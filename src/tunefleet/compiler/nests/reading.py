@@ -27,7 +27,7 @@ from tunefleet.compiler.nests.template import (
 from tunefleet.compiler.nests.tracking import REDUCTION, SPATIAL, Nest, Tracked
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.programs import trace_text
-from tunefleet.core.target import Target
+from tunefleet.core.target import CpuTarget, Target
 from tunefleet.features.behaviours import Compute, Run, Statement
 from tunefleet.search.choices import Location
 from tunefleet.search.sketch import Sketch
@@ -41,12 +41,12 @@ _KNOWN = {
     "SamplePerfectTile", "SampleCategorical", "SampleComputeLocation", "ComputeAt", "Split",
     "ReverseComputeAt", "Reorder", "Fuse", "Annotate", "Unannotate", "ComputeInline",
     "ReverseComputeInline", "CacheWrite", "CacheRead", "EnterPostproc", "TransformLayout",
-    "Vectorize", "Unroll", "Parallel", "DecomposeReduction", "Tensorize",
+    "Vectorize", "Unroll", "Parallel", "DecomposeReduction", "Tensorize", "Bind",
 }  # fmt: skip
 #: Of a block that packs weights: that is done when a network is compiled.
 _PACKS = "meta_schedule.layout_rewrite_preproc"
 _ASKED = "meta_schedule."
-_RUNS = {0: Run.SERIAL, 1: Run.PARALLEL, 2: Run.VECTORIZED, 3: Run.UNROLLED}
+_RUNS = {0: Run.SERIAL, 1: Run.PARALLEL, 2: Run.VECTORIZED, 3: Run.UNROLLED, 4: Run.BOUND}
 
 
 def template_of(module: Any, target: Target, sketch: Sketch, inlined: bool) -> Template:
@@ -83,7 +83,8 @@ class _Reader:
         for nest in nests:
             self.tracked.axes_of(nest.realize, nest.path)
         tensor = any(kind == "Tensorize" for kind, *_ in self.tracked.sketch.instructions)
-        buffers = Buffers(self.tracked.schedule.mod["main"], packing, not tensor)
+        packed = self.target.kind == CpuTarget.kind and not tensor
+        buffers = Buffers(self.tracked.schedule.mod["main"], packing, packed)
         order = [str(nest.realize.block.name_hint) for nest in nests]
         self.given = self._given(nests)
         blocks = [self._block(nest, buffers) for nest in nests]
@@ -97,7 +98,14 @@ class _Reader:
             for loop in nest.path:
                 if loop.loop_var not in numbers:
                     numbers[loop.loop_var] = len(loops)
-                    loops.append(Nested(self.tracked.known[loop.loop_var], _RUNS[int(loop.kind)]))
+                    bound = loop.thread_binding
+                    loops.append(
+                        Nested(
+                            self.tracked.known[loop.loop_var],
+                            _RUNS[int(loop.kind)],
+                            str(bound.thread_tag) if bound is not None else "",
+                        )
+                    )
         paths = tuple(tuple(numbers[loop.loop_var] for loop in nest.path) for nest in nests)
         template = Template(
             tuple(slots), self.tracked.splits, tuple(loops), paths, tuple(blocks),
@@ -107,6 +115,7 @@ class _Reader:
                 order.index(name): Copied(order.index(of), dimensions, slots)
                 for name, (of, dimensions, slots) in self.tracked.copies.items()
             },
+            {order.index(name): fetched for name, fetched in self.tracked.fetches.items()},
         )  # fmt: skip
         _check_packed(template)
         anchors = anchors_of(template)
@@ -159,7 +168,12 @@ class _Reader:
                 for loop in nest.path
                 for slot in self.tracked.known[loop.loop_var]
             )
-            if not alone or not fixed or name in self.tracked.copies or self._is_affine(nest):
+            # What no thread is bound to yet is bound by postprocessing.
+            bound = self.target.kind == CpuTarget.kind or any(
+                loop.thread_binding is not None for loop in nest.path
+            )
+            told = name in self.tracked.copies or (bound and self._is_affine(nest))
+            if not alone or not fixed or told:
                 continue
             lowered = lowered or statements_of(self._postprocessed())
             if len(lowered) != sum(counts):

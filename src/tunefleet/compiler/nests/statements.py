@@ -12,9 +12,9 @@ import numpy as np
 
 from tunefleet.compiler.nests.conditions import left_of
 from tunefleet.compiler.nests.postprocessing import placed, postprocessed
-from tunefleet.compiler.nests.program import Around, Placed, Program, Steps
+from tunefleet.compiler.nests.program import Around, Placed, Program, Steps, outside
 from tunefleet.compiler.nests.template import Index, Reference, Unanswered
-from tunefleet.features.behaviours import Access, Compute, Loop, Move, Statement
+from tunefleet.features.behaviours import Access, Compute, Loop, Move, Run, Statement
 
 #: Iterations of a loop in which an index is looked at, as where it is lowered.
 _LOOKED_AT = 256
@@ -43,22 +43,27 @@ def statements(program: Program) -> list[Statement]:
 def _statement(
     program: Program, store: Placed, allocated: dict[int, tuple[int, tuple[int, ...]]]
 ) -> Statement:
-    loops = [loop for loop in store.path if loop.extent > 1]
+    # Bound loops of one step are there too. Virtual threads are not, as in `loop_nests.py`.
+    loops = [
+        loop
+        for loop in store.path
+        if (loop.extent > 1 or loop.run == Run.BOUND) and not loop.axis.startswith("vthread")
+    ]
 
     def access(reference: Reference) -> Access:
         buffer = program.template.buffers[reference.buffer]
         shape = buffer.shape
-        outside: frozenset[int] = frozenset()
+        standing: frozenset[int] = frozenset()
         if buffer.argument:
             steps = _flat(program, store.block, reference, shape)
             if buffer.packed:
                 steps = _packed(program, store, reference, steps)
         else:
             depth, shape = allocated[reference.buffer]
-            outside = frozenset(s for loop in store.path[:depth] for s in loop.slots)
+            standing = outside(store.path[:depth], buffer.scope)
             steps = _flat(program, store.block, reference, shape)
         return Access(
-            moves=tuple(_move(program, loop, steps, outside) for loop in loops),
+            moves=tuple(_move(program, loop, steps, standing) for loop in loops),
             element_bytes=buffer.element_bytes,
             buffer_elements=math.prod(shape),
             lanes=reference.lanes,
@@ -136,24 +141,27 @@ def _allocated(
             break
         depth += 1
     shape = list(program.template.buffers[buffer].shape)
-    spans = [[_span(program, store, index, depth) for index in ref.indices] for store, ref in uses]
+    scope = program.template.buffers[buffer].scope
+    spans = [
+        [_span(program, store, index, outside(store.path[:depth], scope)) for index in ref.indices]
+        for store, ref in uses
+    ]
     return depth, tuple(
         min(extent, max(each[d] for each in spans)) for d, extent in enumerate(shape)
     )
 
 
-def _span(program: Program, store: Placed, index: Index, depth: int) -> int:
+def _span(program: Program, store: Placed, index: Index, standing: frozenset[int]) -> int:
     if index.constant:
         raise Unanswered("a buffer of its own is read beside where it is written")
-    outside = {s for loop in store.path[:depth] for s in loop.slots}
     steps = program.followed(store.block, index.terms)
-    inside = {s: step for s, step in steps.items() if s not in outside}
+    inside = {s: step for s, step in steps.items() if s not in standing}
     return program.span(inside) + index.extent - 1
 
 
-def _move(program: Program, loop: Around, steps: Steps, outside: frozenset[int]) -> Move:
+def _move(program: Program, loop: Around, steps: Steps, standing: frozenset[int]) -> Move:
     digits = tuple(
-        (program.extent(slot), 0 if slot in outside else steps.get(slot, 0))
+        (program.extent(slot), 0 if slot in standing else steps.get(slot, 0))
         for slot in loop.slots
         if program.extent(slot) > 1
     )
@@ -162,6 +170,8 @@ def _move(program: Program, loop: Around, steps: Steps, outside: frozenset[int])
 
 @lru_cache(maxsize=1 << 16)
 def _moved(digits: Digits, extent: int, step: int) -> Move:
+    if extent == 1:
+        return Move(0, 1)
     looked_at = min(extent, _LOOKED_AT)
     if len(digits) == 1 and step == 1:
         ((_, stride),) = digits

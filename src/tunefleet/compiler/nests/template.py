@@ -84,13 +84,15 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """`packed`: a weight that lies in the order in which it is read."""
+    """`packed`: a weight that lies in the order in which it is read. `scope` is where it is, in
+    TVM's words."""
 
     shape: tuple[int, ...]
     element_bytes: float
     argument: bool
     on_chip: bool
     packed: bool
+    scope: str = "global"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -145,19 +147,30 @@ class Copied:
 
 @dataclass(frozen=True, slots=True)
 class Nested:
-    """A loop over slots that were fused, outermost first."""
+    """A loop over slots that were fused, outermost first; `axis` of threads of a GPU, or none."""
 
     slots: tuple[int, ...]
     run: Run = Run.SERIAL
+    axis: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
     """A block's loops are inside some of another's, `block`; `indices` say for each iterator what
-    it follows of the other's (None: it runs over its whole domain)."""
+    it follows of the other's (None: it runs over its whole domain). `buffer` is between them."""
 
     block: int
     indices: tuple[Index | None, ...]
+    buffer: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """The innermost loop of a block is done by the threads of `threads` (slots) together, each with
+    vectors of what choice `vector` says, if any."""
+
+    vector: int
+    threads: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +202,7 @@ class Template:
     #: Of blocks by number: the slots that a tensor instruction goes through.
     inside: Mapping[int, frozenset[int]]
     copies: Mapping[int, Copied]
+    fetches: Mapping[int, Fetched] = field(default_factory=dict)
     location: int = -1
     located: int = -1
     located_anchor: Anchor | None = None

@@ -9,6 +9,7 @@ from typing import Any
 from tunefleet.compiler.nests.anchors import leaves_of
 from tunefleet.compiler.nests.template import (
     Axis,
+    Fetched,
     Fixed,
     Part,
     Rest,
@@ -25,6 +26,7 @@ from tunefleet.search.sketch import Sketch
 tvm = load_tvm()
 tirx = tvm.tirx
 
+_FETCHED = "meta_schedule.cooperative_fetch"
 SPATIAL, REDUCTION = 0, 2  # of tirx.IterVar
 
 
@@ -58,6 +60,9 @@ class Tracked:
     copies: dict[str, tuple[str, tuple[int, ...], dict[int, int]]] = field(default_factory=dict)
     #: By name of a block: the slots that its tensor instruction goes through.
     inside: dict[str, frozenset[int]] = field(default_factory=dict)
+    #: The slots of the loop that was last bound to threads, and what they fetch, by block.
+    threads: tuple[int, ...] = ()
+    fetches: dict[str, Fetched] = field(default_factory=dict)
     #: What ended the making of a program: TVM raises it as an error of its own.
     refused: Unanswered | None = None
 
@@ -105,6 +110,16 @@ class Tracked:
             self.factors.update(
                 (out, Part(choice, part)) for part, out in enumerate(instruction.outputs)
             )
+        elif kind == "SampleCategorical":
+            choice = self.sketch.positions.index(position)
+            self.factors[instruction.outputs[0]] = Part(choice, 0)
+        elif kind == "Bind" and instruction.attrs[0] == "threadIdx.x":
+            self.threads = self.of_loop[instruction.inputs[0]]
+        elif kind == "Bind" and instruction.attrs[0] == "threadIdx.y":
+            raise Unanswered("threads in two dimensions")
+        elif kind == "Annotate" and instruction.attrs[0] == _FETCHED:
+            name = str(self.schedule.get(instruction.inputs[0]).name_hint)
+            self.fetches[name] = Fetched(self.factors[instruction.inputs[1]].choice, self.threads)
         elif kind == "GetLoops":
             path = [self.schedule.get(loop) for loop in instruction.outputs]
             self.axes_of(_realize(path, self.schedule.get(instruction.inputs[0])), path)
@@ -193,7 +208,9 @@ class Tracked:
         return nests
 
     def _split(self, instruction: Any) -> None:
-        (whole,) = self.of_loop[instruction.inputs[0]]
+        whole, *more = self.of_loop[instruction.inputs[0]]
+        if more:
+            raise Unanswered("a loop that was fused is split")
         first = len(self.slots)
         made = range(first, first + len(instruction.outputs))
         for number, factor in zip(made, instruction.inputs[1:], strict=True):
