@@ -30,7 +30,7 @@ _PASSES = (
 _RUNS = {1: Run.PARALLEL, 2: Run.VECTORIZED, 3: Run.UNROLLED, 4: Run.BOUND}
 
 #: Iterations of a loop in which an index is looked at; the rest are taken to go on alike.
-_LOOKED_AT = 256
+LOOKED_AT = 256
 
 #: Storage scopes of memory on a chip of a GPU begin so.
 CHIP = ("shared", "local", "wmma", "m16n8k8")
@@ -217,7 +217,7 @@ def _instruction(name: str, arguments: Sequence[Any]) -> str:
 
 def _moves(index: Any, around: _Around) -> tuple[Move, ...]:
     """What an index does in each loop, from where all others begin."""
-    extents = [min(loop.extent, _LOOKED_AT) for loop in around.loops]
+    extents = [min(loop.extent, LOOKED_AT) for loop in around.loops]
     starts = np.cumsum([0, *extents])
     places: dict[Any, NDArray[np.int64]] = {}
     for variable, start, extent in zip(around.variables, starts[:-1], extents, strict=True):

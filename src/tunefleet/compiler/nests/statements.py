@@ -10,16 +10,13 @@ from functools import lru_cache
 
 import numpy as np
 
+from tunefleet.compiler.code.loop_nests import LOOKED_AT
 from tunefleet.compiler.nests.conditions import left_of
 from tunefleet.compiler.nests.postprocessing import placed, postprocessed
 from tunefleet.compiler.nests.program import Around, Placed, Program, Steps, outside
 from tunefleet.compiler.nests.template import Index, Reference, Unanswered
 from tunefleet.features.behaviours import Access, Compute, Loop, Move, Run, Statement
 
-#: Iterations of a loop in which an index is looked at, as where it is lowered.
-_LOOKED_AT = 256
-
-Strides = Sequence[int]
 #: Of the slots of a loop, outermost first: how many steps it has, how far each goes.
 Digits = tuple[tuple[int, int], ...]
 
@@ -172,7 +169,7 @@ def _move(program: Program, loop: Around, steps: Steps, standing: frozenset[int]
 def _moved(digits: Digits, extent: int, step: int) -> Move:
     if extent == 1:
         return Move(0, 1)
-    looked_at = min(extent, _LOOKED_AT)
+    looked_at = min(extent, LOOKED_AT)
     if len(digits) == 1 and step == 1:
         ((_, stride),) = digits
         return Move(stride, (looked_at if stride else 1) * extent // looked_at)
