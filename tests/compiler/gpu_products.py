@@ -57,7 +57,7 @@ def traces_by(program, name, count, seed=0):
     traces = []
     for number in tensor_sketches(space):
         picks = space.sketches[number].sample(count, np.random.default_rng(seed))
-        traces += space.traces(space._population(number, picks))
+        traces += space.traces(space.population(number, picks))
     return [trace for trace in traces if name in ("", intrinsic_of(trace))]
 
 

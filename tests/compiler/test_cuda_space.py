@@ -63,7 +63,7 @@ def verdicts(space: Any, program: str, gpu: Any, picks: Any, sketch: int) -> lis
             return False
         return True
 
-    return [taken(t) for t in space.decisions.traces(space.decisions._population(sketch, picks))]
+    return [taken(t) for t in space.decisions.traces(space.decisions.population(sketch, picks))]
 
 
 @pytest.mark.parametrize("name", ["conv", "winograd"])

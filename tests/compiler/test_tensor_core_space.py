@@ -52,7 +52,7 @@ def test_limits_say_which_programs_a_gpu_takes(transposed):
         takes = replace(sketch, limits=tuple(hard)).keeps(picks)
         assert 0 < takes.sum() < len(takes)
         some = np.concatenate([np.flatnonzero(takes)[:6], np.flatnonzero(~takes)[:6]])
-        traces = space.traces(space._population(number, picks[some]))
+        traces = space.traces(space.population(number, picks[some]))
         assert [_taken(program, trace) for trace in traces] == takes[some].tolist()
 
 

@@ -100,7 +100,7 @@ class DecisionSpace:
         for s, sketch in enumerate(self.sketches):
             if self._texts[s] == text:
                 picks = sketch.find(source.decisions)
-                return None if picks is None else self._population(s, picks[None])
+                return None if picks is None else self.population(s, picks[None])
         return None
 
     def adapt(self, trace: str) -> Population:
@@ -116,7 +116,7 @@ class DecisionSpace:
         for s, sketch in enumerate(self.sketches):
             picks = adapted(source, sketch) if build == self._builds[s] else None
             if picks is not None:
-                populations.append(self._population(s, picks[sketch.keeps(picks)]))
+                populations.append(self.population(s, picks[sketch.keeps(picks)]))
         return Population.concat(populations).distinct()
 
     def traces(self, population: Population) -> list[str]:
@@ -133,7 +133,8 @@ class DecisionSpace:
         choices = len(self.sketches[sketch].choices)
         return population.picks[rows, :choices].astype(np.int64)
 
-    def _population(self, sketch: int, picks: Ints) -> Population:
+    def population(self, sketch: int, picks: Ints) -> Population:
+        """Programs of one sketch, (programs, its choices)."""
         sketches = np.full(len(picks), sketch)
         return self._each(sketches, lambda s, rows: picks[rows])
 

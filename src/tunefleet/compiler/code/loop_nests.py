@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,8 @@ from tunefleet.features.behaviours import Access, Compute, Loop, Move, Run, Stat
 tvm = load_tvm()
 tirx = tvm.tirx
 
+Load = TypeVar("Load")
+
 #: In the order of TVM's own pipeline: indices that were not simplified may end in an error.
 _PASSES = (
     "LowerInitBlock", "PlanAndUpdateBufferAllocationLocation", "ConvertBlocksToOpaque",
@@ -28,10 +31,10 @@ _PASSES = (
 _RUNS = {1: Run.PARALLEL, 2: Run.VECTORIZED, 3: Run.UNROLLED, 4: Run.BOUND}
 
 #: Iterations of a loop in which an index is looked at; the rest are taken to go on alike.
-_LOOKED_AT = 256
+LOOKED_AT = 256
 
 #: Storage scopes of memory on a chip of a GPU begin so.
-_CHIP = ("shared", "local", "wmma", "m16n8k8")
+CHIP = ("shared", "local", "wmma", "m16n8k8")
 
 
 def statements_of(module: Any) -> list[Statement]:
@@ -91,17 +94,17 @@ class _Walk:
             self.visit(node.body, around)
 
     def _statement(self, node: Any, around: _Around) -> Statement:
-        loads: list[Access] = []
-        compute = _Counting(self, around, loads)
+        compute = Counting(partial(self.access, around))
         compute.visit(node.value)
-        store = self.access(node.buffer, node.indices, around)
+        loads = compute.loads
+        store = self.access(around, node.buffer, node.indices)
         return Statement(around.loops, tuple(loads), compute.counted(), store)
 
     def _called(self, node: Any, around: _Around) -> list[Statement]:
         """An instruction that writes by itself, such as those of tensor cores."""
-        loads: list[Access] = []
-        compute = _Counting(self, around, loads)
+        compute = Counting(partial(self.access, around))
         compute.visit(node.value)
+        loads = compute.loads
         tiles = tiles_called(compute.instruction)
         if tiles is not None:
             loads, compute.lanes = _of_tiles(tiles, loads), tiles.sums
@@ -110,7 +113,7 @@ class _Walk:
         store, *rest = loads
         return [Statement(around.loops, tuple(rest), compute.counted(), store)]
 
-    def access(self, buffer: Any, indices: Sequence[Any], around: _Around) -> Access:
+    def access(self, around: _Around, buffer: Any, indices: Sequence[Any]) -> Access:
         index = indices[-1]
         lanes = 1
         if isinstance(index, tirx.Ramp):
@@ -118,12 +121,19 @@ class _Walk:
         type_ = buffer.ty
         return Access(
             moves=_moves(index, around),
-            element_bytes=_bits(str(type_.dtype)) / 8,
-            buffer_elements=_elements(type_.shape),
+            element_bytes=bits(str(type_.dtype)) / 8,
+            buffer_elements=elements(type_.shape),
             lanes=lanes,
             argument=buffer not in self.own,
-            on_chip=str(type_.storage_scope).startswith(_CHIP),
+            on_chip=str(type_.storage_scope).startswith(CHIP),
         )
+
+
+def operations_of(expression: Any) -> dict[str, int]:
+    """The operations of an expression that loads nothing, by their names in `Compute`."""
+    counting = Counting(lambda *_: None)
+    counting.visit(expression)
+    return counting.counts
 
 
 def _of_tiles(tiles: Tiles, addresses: Sequence[Access]) -> list[Access]:
@@ -145,19 +155,19 @@ def _of_tiles(tiles: Tiles, addresses: Sequence[Access]) -> list[Access]:
 
 
 @dataclass
-class _Counting:
-    """The operations of an expression, and its loads."""
+class Counting(Generic[Load]):
+    """The operations of an expression, and its loads: what `access` makes of a buffer and its
+    indices."""
 
-    walk: _Walk
-    around: _Around
-    loads: list[Access]
+    access: Callable[[Any, Sequence[Any]], Load]
+    loads: list[Load] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     instruction: str = ""
     lanes: int = 0
 
     def visit(self, node: Any) -> None:
         if isinstance(node, tvm.ir.expr.TensorLoad):
-            self.loads.append(self.walk.access(node.source, node.indices, self.around))
+            self.loads.append(self.access(node.source, node.indices))
             return
         if isinstance(node, tvm.ir.expr.Call):
             self._call(node)
@@ -208,7 +218,7 @@ def _instruction(name: str, arguments: Sequence[Any]) -> str:
 
 def _moves(index: Any, around: _Around) -> tuple[Move, ...]:
     """What an index does in each loop, from where all others begin."""
-    extents = [min(loop.extent, _LOOKED_AT) for loop in around.loops]
+    extents = [min(loop.extent, LOOKED_AT) for loop in around.loops]
     starts = np.cumsum([0, *extents])
     places: dict[Any, NDArray[np.int64]] = {}
     for variable, start, extent in zip(around.variables, starts[:-1], extents, strict=True):
@@ -228,11 +238,11 @@ def _number(node: Any) -> int:
     return int(node) if isinstance(node, int | tirx.IntImm) else 1
 
 
-def _elements(shape: Sequence[Any]) -> int:
+def elements(shape: Sequence[Any]) -> int:
     return math.prod(map(_number, shape))
 
 
-def _bits(dtype: str) -> int:
+def bits(dtype: str) -> int:
     return int(tvm.DataType(dtype).bits)
 
 

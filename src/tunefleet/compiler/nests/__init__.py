@@ -1,0 +1,1 @@
+"""What the loop nests of a sketch's programs do, from their decisions alone."""

@@ -1,0 +1,205 @@
+"""What MetaSchedule's postprocessing makes of a program's loops, in their order: loops that run in
+parallel and in vectors (`RewriteParallelVectorizeUnroll`), first steps of reductions taken out of
+their loops (`RewriteReductionBlock`).
+
+Follows TVM 0.27's src/s_tir/meta_schedule/postproc, whose rules look at extents and strides alone.
+"""
+
+from __future__ import annotations
+
+from tunefleet.compiler.nests.program import Around, Placed, Program
+from tunefleet.compiler.nests.template import Fetched, Reference, Unanswered
+from tunefleet.features.behaviours import Run
+
+
+def postprocessed(program: Program) -> None:
+    """Changes the loops of a program; nothing to do where a sketch asks for nothing."""
+    for block, fetched in program.template.fetches.items():
+        _fetch(program, block, fetched)
+    annotated = program.template.annotated
+    if annotated is None:
+        return
+    unrolled = program.values[annotated.unroll][0] > 0 if annotated.unroll >= 0 else False
+    for block in program.order:
+        if program.paths[block] and not program.block(block).given:
+            _rewrite(program, block, annotated.parallel, annotated.vectorize)
+            if unrolled and any(program.block(block).reduces):
+                program.paths[block][0].annotated = True
+
+
+def _fetch(program: Program, block: int, fetched: Fetched) -> None:
+    """As `RewriteCooperativeFetch`: what vectors do not divide has none, nor have elements of more
+    than four bytes."""
+    whole = program.paths[block][-1]
+    work = program.block(block).work
+    buffers = [program.template.buffers[each.buffer] for each in (work.store, *work.loads)]
+    vector = int(program.values[fetched.vector][0])
+    if whole.extent % vector or max(buffer.element_bytes for buffer in buffers) > 4:
+        vector = 1
+    threads = program.product(fetched.threads)
+    steps = threads * vector
+    if whole.extent <= vector and threads > 1:
+        # TVM then sees that only the first step of the threads' loop does anything.
+        raise Unanswered("one thread that fetches all")
+    outer = Around(whole.slots, -(-whole.extent // steps), step=steps)
+    inner = Around(whole.slots, threads, Run.BOUND, step=vector, axis="threadIdx.x")
+    made = [outer, inner]
+    if vector > 1:
+        made.append(Around(whole.slots, vector, Run.VECTORIZED))
+    _replace(program, [whole], made)
+
+
+def _rewrite(program: Program, block: int, most_parallel: int, most_vector: int) -> None:
+    path = program.paths[block]
+    count = len(path)
+    spatial = [program.is_spatial(loop) for loop in path]
+    single = [_has_one_child(program, loop) for loop in path]
+    fusible = min(_contiguous(program, block, region) for region in program.block(block).regions)
+    rewritable = sum(
+        s and one and not loop.annotated for s, one, loop in zip(spatial, single, path, strict=True)
+    )
+    parallel = _parallel(path, spatial, single, most_parallel)
+    vector = _vector(path, spatial, single, most_vector, fusible)
+    if parallel != -1 and vector != -1:
+        if rewritable == count and fusible == count:
+            _fuse_split(program, block, most_vector)
+            return
+        parallel = min(parallel, count - vector)
+    if parallel > 0:
+        _fuse(program, path[:parallel], Run.PARALLEL)
+    if vector > 0:
+        _fuse(program, program.paths[block][-vector:], Run.VECTORIZED)
+
+
+def _parallel(path: list[Around], spatial: list[bool], single: list[bool], most: int) -> int:
+    if most == -1:
+        return -1
+    count, steps = 0, 1
+    for loop, is_spatial, one in zip(path, spatial, single, strict=True):
+        if not is_spatial or loop.annotated:
+            break
+        count += 1
+        steps *= loop.extent
+        if steps > most or not one:
+            break
+    return -1 if steps == 1 else count
+
+
+def _vector(
+    path: list[Around], spatial: list[bool], single: list[bool], most: int, fusible: int
+) -> int:
+    if most == -1:
+        return -1
+    count, steps = 0, 1
+    for loop, is_spatial, one in zip(path[::-1], spatial[::-1], single[::-1], strict=True):
+        if not is_spatial or count >= fusible or loop.annotated or not one:
+            break
+        steps *= loop.extent
+        if steps > most:
+            break
+        count += 1
+    return -1 if steps == 1 else count
+
+
+def _contiguous(program: Program, block: int, region: Reference) -> int:
+    """How many of the innermost loops go through a region one element after the other."""
+    path = program.paths[block]
+    strides = _strides(program, block, region, path)
+    count, before = 0, -1
+    for place in range(len(path) - 1, -1, -1):
+        if strides[place] == 0:
+            count += 1
+            continue
+        if before == -1:
+            if strides[place] != 1 and count:
+                break
+        elif strides[place] != strides[before] * path[before].extent:
+            break
+        count += 1
+        before = place
+    return count
+
+
+def _strides(program: Program, block: int, region: Reference, path: list[Around]) -> list[int]:
+    """As TVM sees them: of the last index that a loop moves. What is subtracted from, or divided,
+    it does not see."""
+    shape = program.template.buffers[region.buffer].shape
+    scale, strides = 1, [0] * len(path)
+    for index, extent in zip(reversed(region.indices), reversed(shape), strict=True):
+        if index.constant >= 0 and not index.remains:
+            steps = program.followed(block, index.terms)
+            if index.divisor > 1:
+                whole = {s: n for s, n in steps.items() if n % index.divisor == 0}
+                steps = {slot: step // index.divisor for slot, step in whole.items()}
+            for place, loop in enumerate(path):
+                if not strides[place] and len(loop.slots) == 1:
+                    strides[place] = scale * steps.get(loop.slots[0], 0)
+        scale *= extent
+    return strides
+
+
+def _has_one_child(program: Program, loop: Around) -> bool:
+    children = set()
+    for block, path in enumerate(program.paths):
+        if loop in path:
+            place = path.index(loop) + 1
+            children.add(id(path[place]) if place < len(path) else -1 - block)
+    return len(children) == 1
+
+
+def _fuse(program: Program, loops: list[Around], run: Run) -> Around:
+    slots = tuple(slot for loop in loops for slot in loop.slots)
+    extent = 1
+    for loop in loops:
+        extent *= loop.extent
+    if any(loop.step != 1 for loop in loops):
+        raise Unanswered("a loop that was fused and split is fused again")
+    fused = Around(slots, extent, run, annotated=False)
+    _replace(program, loops, [fused])
+    return fused
+
+
+def _fuse_split(program: Program, block: int, vector: int) -> None:
+    path = list(program.paths[block])
+    fused = _fuse(program, path, Run.SERIAL)
+    outer = Around(fused.slots, -(-fused.extent // vector), Run.PARALLEL, step=vector)
+    inner = Around(fused.slots, vector, Run.VECTORIZED)
+    _replace(program, [fused], [outer, inner])
+
+
+def _replace(program: Program, loops: list[Around], by: list[Around]) -> None:
+    for path in program.paths:
+        if loops[0] in path:
+            at = path.index(loops[0])
+            path[at : at + len(loops)] = by
+
+
+def placed(program: Program) -> list[Placed]:
+    """The stores of a program in their order, with the loops around each."""
+    found = [
+        Placed(block, program.block(block).work, program.paths[block]) for block in program.order
+    ]
+    for block in program.order:
+        first = program.block(block).first
+        if first is None:
+            continue
+        path = program.paths[block]
+        at = next((i for i, loop in enumerate(path) if not program.is_spatial(loop)), None)
+        if at is None:
+            raise Unanswered("a reduction has no loop of its own")
+        spatial = {
+            slot
+            for steps, reduces in zip(
+                program.steps(block), program.block(block).reduces, strict=True
+            )
+            if not reduces
+            for slot in steps
+        }
+        copies = [
+            Around(loop.slots, loop.extent, loop.run, loop.step, axis=loop.axis)
+            for loop in path[at:]
+            if spatial & set(loop.slots)
+        ]
+        before = next(i for i, each in enumerate(found) if path[at] in each.path)
+        found.insert(before, Placed(block, first, path[:at] + copies))
+    return found
