@@ -298,3 +298,38 @@ def test_calibration_data_of_which_a_network_makes_nan_is_told(tmp_path: Path) -
     np.savez(tmp_path / "data.npz", x=np.full((2, 1, 3, 8, 8), np.nan, "float32"))
     with pytest.raises(InputError, match="it makes NaN of the calibration data"):
         quantized_file(str(network), tmp_path / "data.npz", tmp_path / "made")
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("y = MatMul(x, w)", False),
+        ("z = MatMul(x, w) y = Softmax(z)", False),
+        ("t = Transpose(x) y = MatMul(x, t)", True),
+        ("z = MatMul(x, w) y = Erf(z)", True),
+    ],
+)
+def test_attention_is_told_by_its_products(body: str, expected: bool) -> None:
+    """A classifier that ends in a softmax has none."""
+    text = (
+        f'<ir_version: 8, opset_import: ["": 17]> net (float[8,8] x) => (float[8,8] y) {{ {body} }}'
+    )
+    graph = onnx.parser.parse_model(text).graph
+    graph.initializer.append(onnx.numpy_helper.from_array(np.ones((8, 8), "float32"), "w"))
+    assert recipe._has_attention(graph) == expected
+
+
+def test_an_outlier_does_not_take_the_digits_of_the_rest(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]>
+        net (float[1,3,64,64] x) => (float[1,8,64,64] y) { y = Conv(x, w) }"""
+    network = onnx.parser.parse_model(text)
+    rng = np.random.default_rng(0)
+    weight = rng.standard_normal((8, 3, 1, 1)).astype("float32")
+    network.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    onnx.save(network, tmp_path / "net.onnx")
+    samples = [{"x": rng.standard_normal((1, 3, 64, 64)).astype("float32")} for _ in range(48)]
+    samples[0]["x"][0, 0, 0, 0] = 1000.0
+    quantize(tmp_path / "net.onnx", tmp_path / "q.onnx", samples, "it")
+    before, after = (_answers(tmp_path / f, samples[1:]) for f in ("net.onnx", "q.onnx"))
+    # With all of the range, a step would be larger than most numbers.
+    assert np.sqrt(np.mean((after - before) ** 2) / np.mean(before**2)) < 0.05

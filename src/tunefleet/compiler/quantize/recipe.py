@@ -25,8 +25,11 @@ RECIPE = 2
 #: Scales by channel came with this version.
 _OLDEST_OPSET = 13
 _PRODUCTS = ["Conv", "Gemm", "MatMul"]
-#: What makes a network one of those whose other operators lose much in 8 bits and take no time.
-_IN_FLOATS = frozenset({"LayerNormalization", "SkipLayerNormalization", "Softmax", "Erf"})
+#: With any of these, or with a product of two activations, a network is one of those whose other
+#: operators lose much in 8 bits and take no time.
+_IN_FLOATS = frozenset({"LayerNormalization", "SkipLayerNormalization", "Gelu", "Erf"})
+#: Per cent of an activation that its range holds: a few outliers would cost the rest its digits.
+_KEPT = 99.999
 _USED_WITH = "calibrate with inputs that the network is used with"
 #: protobuf holds less than this.
 _MOST_BYTES = 1 << 30
@@ -67,9 +70,10 @@ def check_floats(model: onnx.ModelProto, what: str) -> None:
 
 
 def quantize(source: Path, target: Path, samples: Sequence[Sample], what: str) -> Precision:
-    """Writes the network of `source` in 8-bit integers to `target`: activations in uint8, weights
-    in int8 with a scale for each channel. Networks without attention are quantised throughout,
-    others in what their products read alone, from which outliers are moved into weights before.
+    """Writes the network of `source` in 8-bit integers to `target`: activations in uint8, of a
+    range without outliers, weights in int8 with a scale for each channel. Networks without
+    attention are quantised throughout, others in what their products read alone, from which
+    outliers are moved into weights before.
 
     Raises InputError, beginning with `what`, where ONNX Runtime cannot, or cannot run the network
     with the samples at all.
@@ -88,7 +92,7 @@ def quantize(source: Path, target: Path, samples: Sequence[Sample], what: str) -
                 whole, plain, skip_symbolic_shape=True, save_as_external_data=large
             )
             model = onnx.load(plain, load_external_data=False)
-            attention = bool({node.op_type for node in model.graph.node} & _IN_FLOATS)
+            attention = _has_attention(model.graph)
             plain = _newer(plain, model)
             if attention:
                 smoothed = Path(folder, "smoothed.onnx")
@@ -104,7 +108,11 @@ def quantize(source: Path, target: Path, samples: Sequence[Sample], what: str) -
                 activation_type=ort.QuantType.QUInt8,
                 weight_type=ort.QuantType.QInt8,
                 use_external_data_format=large,
+                calibrate_method=ort.CalibrationMethod.Percentile,
                 extra_options={
+                    "CalibPercentile": _KEPT,
+                    # One sample after the other: what all layers make of all is gigabytes.
+                    "CalibStridedMinMax": 1,
                     # What follows the products of attention is in floats.
                     "OpTypesToExcludeOutputQuantization": _PRODUCTS if attention else [],
                     "TensorQuantOverrides": {name: [{}] for name in _stacked(model)},
@@ -129,6 +137,14 @@ def _in_one_file(source: Path, path: Path) -> Path:
     return path
 
 
+def _has_attention(graph: onnx.GraphProto) -> bool:
+    weights = {tensor.name for tensor in graph.initializer}
+    return any(
+        node.op_type in _IN_FLOATS or (node.op_type == "MatMul" and weights.isdisjoint(node.input))
+        for node in graph.node
+    )
+
+
 def _stacked(model: onnx.ModelProto) -> list[str]:
     """Weights that are several matrices, which get one scale: ONNX Runtime's quantiser takes the
     rows of each for its channels, and its products take no scales of stacked matrices."""
@@ -150,7 +166,14 @@ class _Reader:
     """Samples one after the other, as ONNX Runtime's quantiser reads them."""
 
     def __init__(self, samples: Sequence[Sample]) -> None:
+        self._all = samples
         self._samples: Iterator[Sample] = iter(samples)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def set_range(self, start_index: int, end_index: int) -> None:
+        self._samples = iter(self._all[start_index:end_index])
 
     def get_next(self) -> Sample | None:
         return next(self._samples, None)
