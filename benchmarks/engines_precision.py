@@ -74,8 +74,8 @@ def make_files(name: str, folder: Path, precision: str) -> dict[str, Any]:
     stacked = [np.concatenate([each[i].numpy() for each in samples]) for i in range(len(names))]
     np.savez(folder / _SAMPLES, **dict(zip(names, stacked, strict=True)))
     feeds = [{n: t.numpy() for n, t in zip(names, each, strict=True)} for each in samples]
-    _quantise_onnxruntime(folder, feeds, name in _ATTENTION)
-    _quantise_openvino(folder, feeds, name in _ATTENTION)
+    quantise_onnxruntime(folder, feeds, name in _ATTENTION)
+    quantise_openvino(folder, feeds, name in _ATTENTION)
     return parameters
 
 
@@ -102,7 +102,8 @@ def _inputs_of(path: Path) -> list[str]:
     return [value.name for value in graph.input if value.name not in weights]
 
 
-def _quantise_onnxruntime(folder: Path, feeds: list[Any], attention: bool) -> None:
+def quantise_onnxruntime(folder: Path, feeds: list[Any], attention: bool) -> None:
+    """`network.onnx` of the folder as `ort-static.onnx` and, with attention, `ort-dynamic.onnx`."""
     import onnx
     from onnxruntime import quantization as ort
 
@@ -127,7 +128,8 @@ def _quantise_onnxruntime(folder: Path, feeds: list[Any], attention: bool) -> No
         ort.quantize_dynamic(plain, folder / "ort-dynamic.onnx", per_channel=True)
 
 
-def _quantise_openvino(folder: Path, feeds: list[Any], attention: bool) -> None:
+def quantise_openvino(folder: Path, feeds: list[Any], attention: bool) -> None:
+    """`network.onnx` of the folder as `openvino.xml`."""
     import nncf
     import openvino
 

@@ -190,6 +190,7 @@ def checked(
     from tunefleet.compiler.code.build import build_candidate, build_checked
     from tunefleet.compiler.space.intrinsics import least_target, runs_on
     from tunefleet.compiler.toolchain.host import native_target
+    from tunefleet.errors import SetupError
 
     rows, lanes, depth, less = form
     shape = (rows, lanes * intrinsic.lanes - less, depth)
@@ -199,9 +200,12 @@ def checked(
     program, padded = program_of(shape, intrinsic)
     traces = traces_of(program, target, count, intrinsic.name)
     build = build_checked if runs or emulated else build_candidate
-    built = [build(program, target, "x", trace, folder) for trace in traces]
-    built = [each for each in built if hasattr(each, "path")]
     row = {"intrinsic": intrinsic.name, "shape": "x".join(map(str, shape)), "programs": len(traces)}
+    try:
+        built = [build(program, target, "x", trace, folder) for trace in traces]
+    except SetupError as missing:  # no compiler for another machine
+        return row | {"programs": 0, "good": 0, "how": str(missing)}
+    built = [each for each in built if hasattr(each, "path")]
     if runs:
         return row | {"how": "ran", "good": _right(built, intrinsic, shape, padded)}
     if emulated:

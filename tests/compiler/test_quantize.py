@@ -333,3 +333,13 @@ def test_an_outlier_does_not_take_the_digits_of_the_rest(tmp_path: Path) -> None
     before, after = (_answers(tmp_path / f, samples[1:]) for f in ("net.onnx", "q.onnx"))
     # With all of the range, a step would be larger than most numbers.
     assert np.sqrt(np.mean((after - before) ** 2) / np.mean(before**2)) < 0.05
+
+
+def test_a_large_loss_is_a_warning() -> None:
+    little = OutputLoss("scores", 0.1, 0.95)
+    assert Precision(INT8, "a quantiser", 2, (little,)).warnings == ()
+    for much in (OutputLoss("image", 0.5), OutputLoss("scores", 0.1, 0.5)):
+        (warning,) = Precision(INT8, "a quantiser", 2, (little, much)).warnings
+        assert str(much) in warning
+        assert str(little) not in warning
+        assert "choose bf16" in warning

@@ -41,6 +41,11 @@ def precision_of(types: Sequence[str]) -> str:
     return FLOAT64 if FLOAT64 in told else FLOAT32
 
 
+#: More is a large error of an output, relative to its size; fewer rows of the same class a large
+#: loss of classes.
+_MUCH, _FEW = 0.25, 0.9
+
+
 @dataclass(frozen=True, slots=True)
 class OutputLoss:
     """How far one output of a quantised network is from that of the network before.
@@ -53,6 +58,11 @@ class OutputLoss:
     name: str
     relative_error: float
     top1: float | None = None
+
+    @property
+    def is_large(self) -> bool:
+        """Whether little of the output may be left."""
+        return self.relative_error > _MUCH or (self.top1 is not None and self.top1 < _FEW)
 
     def __str__(self) -> str:
         error = f"{self.name} by {self.relative_error:.1%}"
@@ -68,6 +78,17 @@ class Precision:
     quantizer: str
     samples: int
     losses: tuple[OutputLoss, ...] = ()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Of what was lost, if it is much."""
+        large = [str(loss) for loss in self.losses if loss.is_large]
+        if not large:
+            return ()
+        return (
+            f"{self.name} changes much of the outputs, on the very inputs that it was calibrated "
+            f"with: {'; '.join(large)}; calibrate with inputs as in use, or choose {BF16}",
+        )
 
     def __str__(self) -> str:
         losses = "; ".join(map(str, self.losses))

@@ -27,7 +27,9 @@ def list_tasks(
         "network": tasked.info.name,
         "target": str(target),
         "inputs": [[str(t) for t in s.inputs] for s in tasked.info.signatures],
-        "notes": list(dict.fromkeys(n for each in tasked.variants for n in each.notes)),
+        "notes": list(
+            dict.fromkeys(n for each in tasked.variants for n in (*each.notes, *each.warnings))
+        ),
         "outside": outside(tasked.segments, tasked.flops, {}),
         "tasks": [
             {

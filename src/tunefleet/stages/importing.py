@@ -162,7 +162,7 @@ class _Outcome:
     references: tuple[dict[str, Any], ...]
     segments: tuple[SegmentInfo, ...]
     untuned: bool
-    notes: tuple[str, ...]
+    remarks: tuple[Remark, ...]
     quantised: bool
 
 
@@ -204,10 +204,17 @@ def import_and_prepare(spec: str, target: Target, folder: Path, options: ImportO
         tuple(v.reference.describe() for v in tasked.variants),
         tasked.segments,
         untuned,
-        tuple(dict.fromkeys(note for v in tasked.variants for note in v.notes))
-        + _on_precision(tasked, target),
+        _remarks(tasked, target),
         any(map(multiplies_bytes, tasked.tasks)),
     )
+
+
+def _remarks(tasked: TaskedNetwork, target: Target) -> tuple[Remark, ...]:
+    notes = [note for v in tasked.variants for note in v.notes]
+    warnings = [warning for v in tasked.variants for warning in v.warnings]
+    found = [Remark(text) for text in [*notes, *_on_precision(tasked, target)]]
+    found += [Remark(text, warning=True) for text in warnings]
+    return tuple(dict.fromkeys(found))
 
 
 def _on_precision(tasked: TaskedNetwork, target: Target) -> tuple[str, ...]:
@@ -256,7 +263,7 @@ def run(place: Workplace, request: StepRequest) -> tuple[Imported, tuple[Remark,
         examples,
         outcome.quantised,
     )
-    return imported, tuple(Remark(note) for note in outcome.notes)
+    return imported, outcome.remarks
 
 
 def run_split(place: Workplace, request: StepRequest) -> tuple[Split, tuple[Remark, ...]]:

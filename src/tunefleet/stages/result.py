@@ -60,6 +60,7 @@ def build_result(place: Workplace, delivery: Delivery) -> dict[str, Any]:
     wall = _wall(steps.values(), store, job)
     kernels = measured.kernels if measured else {}
     peak = measured.peak_gflops if measured else checked.peak_gflops
+    warnings = [*_of_import(steps, warnings=True), *checked.caveats]
     value: dict[str, Any] = {
         "schema": SCHEMA,
         "run": delivery.run_id,
@@ -98,8 +99,8 @@ def build_result(place: Workplace, delivery: Delivery) -> dict[str, Any]:
         "tuned_ms": None,
         "speedup": None,
         "baselines": [],
-        "notes": _notes(steps),
-        "warnings": list(checked.caveats),
+        "notes": _of_import(steps, warnings=False),
+        "warnings": warnings,
         "outside": outside(imported.segments, imported.flops, kernels),
         "artifact": str(artifact) if artifact else None,
         "report": str(artifact / REPORT) if artifact else None,
@@ -111,7 +112,7 @@ def build_result(place: Workplace, delivery: Delivery) -> dict[str, Any]:
         ]
         disturbed = [warning for shape in shapes for warning in shape["warnings"]]
         value |= shapes[0]
-        value["warnings"] = list(dict.fromkeys([*checked.caveats, *disturbed]))
+        value["warnings"] = list(dict.fromkeys([*warnings, *disturbed]))
         if len(shapes) > 1:
             value["shapes"] = shapes
     if job:
@@ -131,10 +132,10 @@ def _result(steps: Mapping[StepKind, StepRun], kind: StepKind, expected: type[R]
     return run.result if run is not None and isinstance(run.result, expected) else None
 
 
-def _notes(steps: Mapping[StepKind, StepRun]) -> list[str]:
+def _of_import(steps: Mapping[StepKind, StepRun], *, warnings: bool) -> list[str]:
     """What the import said of the network: what was changed in it, and what that lost."""
     run = steps.get(StepKind.IMPORT)
-    return [remark.text for remark in run.remarks if not remark.warning] if run else []
+    return [remark.text for remark in run.remarks if remark.warning == warnings] if run else []
 
 
 def _told_step(run: StepRun) -> dict[str, Any]:

@@ -77,7 +77,8 @@ class ImportedNetwork:
     `mod` has one function, `main`, with static shapes and the weights bound as constants; it
     returns a tensor or a tuple of tensors, and calls the function of each of `segments`. It is None
     where it has been used up: it holds all weights.
-    `example_inputs` are the same in every process. `notes` are what the user should know.
+    `example_inputs` are the same in every process. `notes` are what the user should know,
+    `warnings` what may change what they trust.
     """
 
     info: NetworkInfo
@@ -86,6 +87,7 @@ class ImportedNetwork:
     example_inputs: tuple[np.ndarray, ...]
     segments: tuple[Segment, ...] = ()
     notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -303,7 +303,10 @@ def _load(path: Path, request: ImportRequest, what: str) -> ImportedNetwork:
         *fixed.notes,
         *([file.restamped] if file.restamped else []),
     )
-    return ImportedNetwork(info, tidy(built.mod), reference, inputs, built.segments, notes)
+    warnings = quantised.warnings if quantised else ()
+    return ImportedNetwork(
+        info, tidy(built.mod), reference, inputs, built.segments, notes, warnings
+    )
 
 
 def _output_dtype(name: str, dtype: str | None, what: str) -> str:
