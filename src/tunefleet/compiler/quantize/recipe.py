@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from tunefleet.compiler.frontends.blame import gist, said_by_runtime
 from tunefleet.compiler.frontends.spec import network_bytes
 from tunefleet.compiler.quantize.calibration import Input, Sample
+from tunefleet.compiler.quantize.losses import Outputs, has_nan, losses_of, outputs_of
 from tunefleet.compiler.quantize.smoothing import smooth
 from tunefleet.core.precision import INT8, OutputLoss, Precision
 from tunefleet.errors import InputError, raise_mistake
@@ -25,10 +27,16 @@ RECIPE = 2
 #: Scales by channel came with this version.
 _OLDEST_OPSET = 13
 _PRODUCTS = ["Conv", "Gemm", "MatMul"]
-#: With any of these, or with a product of two activations, a network is one of those whose other
-#: operators lose much in 8 bits and take no time.
+#: With any of these a network is quantised in its products alone, and with many of those for each
+#: product: a classifier may begin with a product by scales and end in a sigmoid.
 _IN_FLOATS = frozenset({"LayerNormalization", "SkipLayerNormalization", "Gelu", "Erf"})
-#: Per cent of an activation that its range holds: a few outliers would cost the rest its digits.
+_FUNCTIONS = frozenset(
+    {"BatchNormalization", "Div", "Elu", "Exp", "HardSigmoid", "HardSwish", "InstanceNormalization",
+     "Mish", "Mul", "Pow", "Selu", "Sigmoid", "Softplus", "Sqrt", "Swish", "Tanh"}
+)  # fmt: skip
+_SHARE = 0.25
+#: Per cent of an activation that one of two ranges holds; the other holds all. Outliers may cost
+#: the rest its digits, or be what matters: the samples decide.
 _KEPT = 99.999
 _USED_WITH = "calibrate with inputs that the network is used with"
 #: protobuf holds less than this.
@@ -70,10 +78,10 @@ def check_floats(model: onnx.ModelProto, what: str) -> None:
 
 
 def quantize(source: Path, target: Path, samples: Sequence[Sample], what: str) -> Precision:
-    """Writes the network of `source` in 8-bit integers to `target`: activations in uint8, of a
-    range without outliers, weights in int8 with a scale for each channel. Networks without
-    attention are quantised throughout, others in what their products read alone, from which
-    outliers are moved into weights before.
+    """Writes the network of `source` in 8-bit integers to `target`: activations in uint8, of ranges
+    with or without outliers, whichever loses less; weights in int8 with a scale for each channel.
+    Networks without attention, of sums and rectifiers, are quantised throughout, others in what
+    their products read alone, from which outliers are moved into weights before.
 
     Raises InputError, beginning with `what`, where ONNX Runtime cannot, or cannot run the network
     with the samples at all.
@@ -92,36 +100,24 @@ def quantize(source: Path, target: Path, samples: Sequence[Sample], what: str) -
                 whole, plain, skip_symbolic_shape=True, save_as_external_data=large
             )
             model = onnx.load(plain, load_external_data=False)
-            attention = _has_attention(model.graph)
-            plain = _newer(plain, model)
-            if attention:
+            plain, stacked = _newer(plain, model), _stacked(model)
+            alone = _in_products_alone(model.graph)
+            if alone:
                 smoothed = Path(folder, "smoothed.onnx")
                 smooth(plain, smoothed, samples, large)
                 plain = smoothed
-            ort.quantize_static(
-                plain,
-                target,
-                _Reader(samples),
-                quant_format=ort.QuantFormat.QDQ,
-                op_types_to_quantize=_PRODUCTS if attention else None,
-                per_channel=True,
-                activation_type=ort.QuantType.QUInt8,
-                weight_type=ort.QuantType.QInt8,
-                use_external_data_format=large,
-                calibrate_method=ort.CalibrationMethod.Percentile,
-                extra_options={
-                    "CalibPercentile": _KEPT,
-                    # One sample after the other: what all layers make of all is gigabytes.
-                    "CalibStridedMinMax": 1,
-                    # What follows the products of attention is in floats.
-                    "OpTypesToExcludeOutputQuantization": _PRODUCTS if attention else [],
-                    "TensorQuantOverrides": {name: [{}] for name in _stacked(model)},
-                },
-            )
-            losses = _losses(before, _outputs(target, samples))
+            drafts = []
+            for method in (ort.CalibrationMethod.Percentile, ort.CalibrationMethod.MinMax):
+                draft = Path(folder, method.name, target.name)
+                draft.parent.mkdir()
+                _write(plain, draft, samples, method, alone, stacked, large)
+                drafts.append((losses_of(before, outputs_of(draft, samples)), draft))
+            losses, best = min(drafts, key=lambda each: _lost(each[0]))
+            for file in best.parent.iterdir():
+                shutil.move(file, target.parent / file.name)
         except Exception as exc:
             raise_mistake(exc)
-            if any(map(_has_nan, before)):
+            if any(map(has_nan, before)):
                 reason = "it makes NaN of the calibration data"
                 raise InputError(f"{what}: {reason}", cure=_USED_WITH) from exc
             raise InputError(
@@ -132,17 +128,61 @@ def quantize(source: Path, target: Path, samples: Sequence[Sample], what: str) -
     return Precision(INT8, quantizer, len(samples), losses)
 
 
+def _write(
+    source: Path,
+    target: Path,
+    samples: Sequence[Sample],
+    method: Any,
+    alone: bool,
+    stacked: Sequence[str],
+    large: bool,
+) -> None:
+    """The network of `source` with ranges by a `method`; its products `alone`, or throughout."""
+    from onnxruntime import quantization as ort
+
+    ort.quantize_static(
+        source,
+        target,
+        _Reader(samples),
+        quant_format=ort.QuantFormat.QDQ,
+        op_types_to_quantize=_PRODUCTS if alone else None,
+        per_channel=True,
+        activation_type=ort.QuantType.QUInt8,
+        weight_type=ort.QuantType.QInt8,
+        use_external_data_format=large,
+        calibrate_method=method,
+        extra_options={
+            "CalibPercentile": _KEPT,
+            # One sample after the other: what all layers make of all is gigabytes.
+            "CalibStridedMinMax": 1,
+            # What follows is in floats.
+            "OpTypesToExcludeOutputQuantization": _PRODUCTS if alone else [],
+            "TensorQuantOverrides": {name: [{}] for name in stacked},
+        },
+    )
+
+
+def _lost(losses: Sequence[OutputLoss]) -> float:
+    """The mean of all outputs, of which none counts for more than all that there is."""
+    return float(np.mean([min(1.0, loss.relative_error) for loss in losses]))
+
+
 def _in_one_file(source: Path, path: Path) -> Path:
     onnx.save(onnx.load(source), path)
     return path
 
 
-def _has_attention(graph: onnx.GraphProto) -> bool:
+def _in_products_alone(graph: onnx.GraphProto) -> bool:
+    """Whether only what products read is quantised: in networks with attention, and with functions
+    between products that 8 bits do not do justice to. These take no time beside products, and
+    without 8-bit integers around them they lose half as much."""
     weights = {tensor.name for tensor in graph.initializer}
-    return any(
-        node.op_type in _IN_FLOATS or (node.op_type == "MatMul" and weights.isdisjoint(node.input))
-        for node in graph.node
+    operators = [node.op_type for node in graph.node]
+    attention = any(
+        node.op_type == "MatMul" and weights.isdisjoint(node.input) for node in graph.node
     )
+    functions, products = (sum(o in kinds for o in operators) for kinds in (_FUNCTIONS, _PRODUCTS))
+    return attention or not _IN_FLOATS.isdisjoint(operators) or functions > _SHARE * products
 
 
 def _stacked(model: onnx.ModelProto) -> list[str]:
@@ -185,13 +225,9 @@ class _Reader:
         return next(self._samples)
 
 
-#: The outputs of each sample by name.
-_Outputs = list[dict[str, Array]]
-
-
-def _outputs_in_floats(source: Path, samples: Sequence[Sample], what: str) -> _Outputs:
+def _outputs_in_floats(source: Path, samples: Sequence[Sample], what: str) -> Outputs:
     try:
-        return _outputs(source, samples)
+        return outputs_of(source, samples)
     except Exception as exc:
         raise_mistake(exc)
         raise InputError(
@@ -203,41 +239,3 @@ def _outputs_in_floats(source: Path, samples: Sequence[Sample], what: str) -> _O
 def _reason(exc: Exception, path: Path) -> str:
     """ONNX Runtime's quantiser, which is Python, raises whatever errors."""
     return said_by_runtime(exc, path) if "[ONNXRuntimeError]" in str(exc) else gist(exc)
-
-
-def _has_nan(outputs: dict[str, Array]) -> bool:
-    return any(a.dtype.kind == "f" and np.isnan(a).any() for a in outputs.values())
-
-
-def _outputs(path: Path, samples: Sequence[Sample]) -> _Outputs:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    names = [output.name for output in session.get_outputs()]
-    return [dict(zip(names, session.run(names, dict(s)), strict=True)) for s in samples]
-
-
-def _losses(before: _Outputs, after: _Outputs) -> tuple[OutputLoss, ...]:
-    return tuple(
-        output_loss(name, [(a[name], b[name]) for a, b in zip(before, after, strict=True)])
-        for name in before[0]
-    )
-
-
-def output_loss(name: str, pairs: Sequence[tuple[Array, Array]]) -> OutputLoss:
-    """The loss of one output, of what it is before and after in each sample."""
-    before = np.concatenate([a.astype("float64").ravel() for a, _ in pairs])
-    after = np.concatenate([b.astype("float64").ravel() for _, b in pairs])
-    size = float(np.sqrt(np.mean(before**2)))
-    error = float(np.sqrt(np.mean((after - before) ** 2))) / (size or 1.0)
-    return OutputLoss(name, error, _top1(pairs))
-
-
-def _top1(pairs: Sequence[tuple[Array, Array]]) -> float | None:
-    """Rows of two or more floats are taken for scores of classes."""
-    if not all(a.ndim == 2 and a.shape[1] > 1 and a.dtype.kind == "f" for a, _ in pairs):
-        return None
-    same = [a.argmax(1) == b.argmax(1) for a, b in pairs]
-    return float(np.mean(np.concatenate(same)))

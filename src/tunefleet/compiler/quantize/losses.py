@@ -1,0 +1,59 @@
+"""What a quantised network loses on the samples that it was calibrated with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunefleet.compiler.quantize.calibration import Sample
+from tunefleet.core.precision import OutputLoss
+
+Array = NDArray[Any]
+
+#: The outputs of each sample by name.
+Outputs = list[dict[str, Array]]
+
+
+def has_nan(outputs: dict[str, Array]) -> bool:
+    """Of one sample."""
+    return any(a.dtype.kind == "f" and np.isnan(a).any() for a in outputs.values())
+
+
+def outputs_of(path: Path, samples: Sequence[Sample]) -> Outputs:
+    """By ONNX Runtime. Raises whatever it raises."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    return [dict(zip(names, session.run(names, dict(s)), strict=True)) for s in samples]
+
+
+def losses_of(before: Outputs, after: Outputs) -> tuple[OutputLoss, ...]:
+    """Of each output, over all samples."""
+    return tuple(
+        output_loss(name, [(a[name], b[name]) for a, b in zip(before, after, strict=True)])
+        for name in before[0]
+    )
+
+
+def output_loss(name: str, pairs: Sequence[tuple[Array, Array]]) -> OutputLoss:
+    """The loss of one output, of what it is before and after in each sample."""
+    before = np.concatenate([a.astype("float64").ravel() for a, _ in pairs])
+    after = np.concatenate([b.astype("float64").ravel() for _, b in pairs])
+    size = float(np.sqrt(np.mean(before**2)))
+    error = float(np.sqrt(np.mean((after - before) ** 2))) / (size or 1.0)
+    return OutputLoss(name, error, _top1(pairs))
+
+
+def _top1(pairs: Sequence[tuple[Array, Array]]) -> float | None:
+    """Rows of two or more floats are taken for scores of classes."""
+    if not all(a.ndim == 2 and a.shape[1] > 1 and a.dtype.kind == "f" for a, _ in pairs):
+        return None
+    same = [a.argmax(1) == b.argmax(1) for a, b in pairs]
+    return float(np.mean(np.concatenate(same)))
