@@ -38,6 +38,8 @@ _SHARE = 0.25
 #: Per cent of an activation that one of two ranges holds; the other holds all. Outliers may cost
 #: the rest its digits, or be what matters: the samples decide.
 _KEPT = 99.999
+#: To this share the loss has to fall for the range of all: samples never lie beyond their own.
+_CLEARLY = 0.8
 _USED_WITH = "calibrate with inputs that the network is used with"
 #: protobuf holds less than this.
 _MOST_BYTES = 1 << 30
@@ -112,7 +114,9 @@ def quantize(source: Path, target: Path, samples: Sequence[Sample], what: str) -
                 draft.parent.mkdir()
                 _write(plain, draft, samples, method, alone, stacked, large)
                 drafts.append((losses_of(before, outputs_of(draft, samples)), draft))
-            losses, best = min(drafts, key=lambda each: _lost(each[0]))
+            without, (all_of_it, _) = drafts
+            better = _lost(all_of_it) < _CLEARLY * _lost(without[0])
+            losses, best = drafts[1] if better else without
             for file in best.parent.iterdir():
                 shutil.move(file, target.parent / file.name)
         except Exception as exc:
