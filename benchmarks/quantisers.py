@@ -13,6 +13,7 @@ relative to their size, in the mean of squares.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import subprocess
 import sys
@@ -147,6 +148,8 @@ def main(options: argparse.Namespace) -> int:
         path, shape, folder = options.one
         print("\n" + json.dumps(row(Path(path), json.loads(shape), Path(folder))))
         return 0
+    if importlib.util.find_spec("sklearn") is None:
+        raise common.Skip("no photographs: scikit-learn is not installed")
     started = time.time()
     options.folder.mkdir(parents=True, exist_ok=True)
     wanted = PACKAGES[1:2] if options.quick else PACKAGES

@@ -28,6 +28,7 @@ _BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 _PACKAGES = {
     "engines": ("openvino", "torchvision", "timm", "litert_torch"),
     "engines_precision": ("openvino", "nncf", "torchvision", "transformers"),
+    "quantisers": ("openvino", "nncf", "sklearn"),
 }
 #: Options that a benchmark asks for. It runs in an empty folder.
 _OPTIONS = {"import_corpus": ["--folder", "corpus"]}
