@@ -18,7 +18,7 @@ from tunefleet.compiler.space.intrinsics import make_all_known
 from tunefleet.compiler.space.spaces import postprocessors
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.programs import load_program, trace_text
-from tunefleet.core.target import Target
+from tunefleet.core.target import CudaTarget, Target
 
 tvm = load_tvm()
 
@@ -45,7 +45,8 @@ def replay(module: Any, target: Target, trace: str) -> Any:
         for postprocessor in postprocessors(target, trace):
             if not postprocessor.apply(schedule):
                 raise ValueError("MetaSchedule's postprocessing rejects the program")
-        keep_rolled(schedule)
+        if not isinstance(target, CudaTarget):  # a matter of LLVM's
+            keep_rolled(schedule)
     return schedule
 
 
