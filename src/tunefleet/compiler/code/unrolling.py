@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tunefleet.compiler.code.indices import evaluated
+from tunefleet.compiler.code.loop_nests import Counting
 from tunefleet.compiler.toolchain import load_tvm
 
 tvm = load_tvm()
@@ -22,8 +23,6 @@ _STEPS, _EXPLICIT = "pragma_auto_unroll_max_step", "pragma_unroll_explicit"
 #: Elements that are put into vectors one by one take LLVM 1 to 2 s for 512, 30 s for 2,048.
 _MOST = 512
 
-#: Of an expression, besides the arguments of a call.
-_PARTS = ("a", "b", "value", "condition", "true_value", "false_value", "body")
 #: Of tirx.For.
 _SERIAL, _VECTORIZED = 0, 2
 
@@ -93,15 +92,10 @@ def _inside(loop: Any, around: _Around) -> _Around:
     return around
 
 
-def _accesses(store: Any) -> Iterator[tuple[Any, Sequence[Any]]]:
-    yield store.buffer, store.indices
-    waiting = [store.value]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, tvm.ir.expr.TensorLoad):
-            yield node.source, node.indices
-        waiting.extend(getattr(node, part) for part in _PARTS if hasattr(node, part))
-        waiting.extend(getattr(node, "args", ()))
+def _accesses(store: Any) -> list[tuple[Any, Sequence[Any]]]:
+    reading = Counting(lambda buffer, indices: (buffer, indices))
+    reading.visit(store.value)
+    return [(store.buffer, store.indices), *reading.loads]
 
 
 def _apart(access: tuple[Any, Sequence[Any]], around: _Around) -> bool:

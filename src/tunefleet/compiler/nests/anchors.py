@@ -50,20 +50,20 @@ def _anchor(blocks: Sequence[Block], block: int, other: int) -> Anchor:
 def produced(blocks: Sequence[Block], block: int, reader: int) -> Anchor:
     """Of a block that is computed where another one reads it. Raises Unanswered."""
     store = blocks[block].work.store
-    reads = {load for load in blocks[reader].work.loads if load.buffer == store.buffer}
-    if len(reads) != 1:
-        raise Unanswered("a block is read in several ways, or not at all")
-    (read,) = reads
-    return _following(blocks[block], reader, store, read)
+    return _following(blocks[block], reader, store, _read(blocks[reader], store.buffer))
 
 
 def _consumed(blocks: Sequence[Block], block: int, writer: int) -> Anchor:
     store = blocks[writer].work.store
-    reads = {load for load in blocks[block].work.loads if load.buffer == store.buffer}
+    return _following(blocks[block], writer, _read(blocks[block], store.buffer), store)
+
+
+def _read(block: Block, buffer: int) -> Reference:
+    reads = {load for load in block.work.loads if load.buffer == buffer}
     if len(reads) != 1:
-        raise Unanswered("a block reads another in several ways")
+        raise Unanswered("a block is read in several ways, or not at all")
     (read,) = reads
-    return _following(blocks[block], writer, read, store)
+    return read
 
 
 def _following(block: Block, other: int, own: Reference, theirs: Reference) -> Anchor:
