@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -107,3 +109,42 @@ def test_others_are_scheduled_as_before(
     shape: tuple[int, ...], function: Callable[..., Any], weights: tuple[int, ...], target: Any
 ) -> None:
     assert vectors_of(program(shape, function, weights), target)[1] == []
+
+
+@pytest.mark.parametrize(("operator", "start"), [("ReduceMax", -np.inf), ("ReduceMin", np.inf)])
+def test_an_extreme_from_infinity_is_taken_apart(operator: str, start: float, target: Any) -> None:
+    """TVM alone knows no reduction that starts so, and left it to one number at a time."""
+    import tvm
+    from tests.compiler.onnx_nodes import convert, model, random
+
+    from tunefleet.compiler.code.build import lowered
+    from tunefleet.compiler.code.replay import replay
+    from tunefleet.compiler.graph.pipeline import prepare
+    from tunefleet.compiler.graph.tasks import extract_tasks
+    from tunefleet.compiler.space.opening import sketches_of
+    from tunefleet.compiler.toolchain.host import to_tvm
+    from tunefleet.compiler.toolchain.programs import load_program
+    from tunefleet.search.decisions import DecisionSpace
+
+    array = random(8, 512)
+    network = model(operator, [array], keepdims=0)
+    (weighted,) = extract_tasks(prepare(convert(network), to_tvm(target)), target)
+    text = weighted.task.program
+    space = DecisionSpace.of(sketches_of(text, target))
+    population = space.sample(30, np.random.default_rng(0))
+    traces = [trace for trace in space.traces(population) if '"RFactor"' in trace]
+    assert traces
+    module = replay(load_program(text), target, traces[0]).mod
+    compute = lowered(module, target)["main"]
+    wanted = array.max() if operator == "ReduceMax" else array.min()
+    for given, expected in ((array, wanted), (np.full_like(array, start), start)):
+        found = tvm.runtime.tensor(np.zeros((), "float32"))
+        compute(tvm.runtime.tensor(given), found)
+        assert found.numpy() == expected
+
+
+def test_a_process_that_took_one_apart_ends_well() -> None:
+    """TVM's table of reductions outlives Python, and with it the functions of Python in it."""
+    code = "from tunefleet.compiler.toolchain import load_tvm; load_tvm()"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
