@@ -152,3 +152,101 @@ def test_the_graph_pipeline_leaves_no_packing_to_be_computed(target):
     prepared = prepare(convert(network), to_tvm(target))
     tasks = extract_tasks(prepared, target)
     assert {"gru", "matmul"} == {weighted.task.operator for weighted in tasks}
+
+
+def _bytes(shape, dtype, seed):
+    limits = np.iinfo(dtype)
+    return np.random.default_rng(seed).integers(limits.min + 1, limits.max + 1, shape, dtype)
+
+
+def _in_bytes(
+    hidden=40, directions=1, dtype="int8", columns=False, points=False, lengths=None, peeps=False
+):
+    """Inputs of an LSTM that ONNX Runtime quantises as it runs."""
+    scales = (directions, 4 * hidden) if columns else (directions,)
+    middle = 128 if dtype == "uint8" else 0
+    state = (directions, 1, hidden)
+    inputs = [
+        random(6, 1, INPUT),
+        _bytes((directions, INPUT, 4 * hidden), dtype, 1),
+        _bytes((directions, hidden, 4 * hidden), dtype, 2),
+        random(directions, 8 * hidden, seed=3),
+        None if lengths is None else np.array(lengths, "int32"),
+        *(random(*state, seed=seed, scale=0.3) for seed in (4, 5)),
+        random(directions, 3 * hidden, seed=6) if peeps else None,
+    ]
+    for seed in (7, 8):
+        inputs.append(0.004 + 0.001 * np.abs(random(*scales, seed=seed)))
+        inputs.append(np.full(scales, middle + 17 * points, dtype))
+    return inputs
+
+
+def _quantised_lstm(inputs):
+    return model(
+        "DynamicQuantizeLSTM", inputs, OUTPUTS["LSTM"], {1, 2, 3, 4, 7, 8, 9, 10, 11},
+        "com.microsoft", hidden_size=inputs[2].shape[1],
+        direction="bidirectional" if len(inputs[2]) == 2 else "reverse",
+    )  # fmt: skip
+
+
+def _by_onnx_runtime(inputs):
+    import onnxruntime
+
+    network = _quantised_lstm(inputs)
+    session = onnxruntime.InferenceSession(network.SerializeToString())
+    return session.run(None, feed(network, inputs))
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {},
+        {"hidden": 130, "directions": 2},
+        {"dtype": "uint8", "columns": True, "directions": 2},
+        {"dtype": "uint8", "points": True, "peeps": True},
+        {"points": True, "directions": 2, "lengths": [4]},
+    ],
+    ids=str,
+)
+def test_an_lstm_that_is_quantised_as_it_runs(form):
+    inputs = _in_bytes(**form)
+    network = _quantised_lstm(inputs)
+    ours = compiled(network, feed(network, inputs))
+    for one, wanted in zip(ours, _by_onnx_runtime(inputs), strict=True):
+        np.testing.assert_allclose(one, wanted, atol=2e-6)
+
+
+def test_each_row_of_a_batch_is_quantised_by_its_own_values():
+    """ONNX Runtime's rows depend on how many threads it has: it runs one row at a time here. The
+    inputs of all have one range, since those are quantised together."""
+    inputs = _in_bytes(points=True)
+    orders = [np.random.default_rng(seed).permutation(6) for seed in range(3)]
+    rows = [[inputs[0][order], *inputs[1:]] for order in orders]
+    together = [np.concatenate([row[0] for row in rows], 1), *inputs[1:]]
+    for state in (5, 6):
+        together[state] = np.repeat(inputs[state], 3, 1)
+    network = _quantised_lstm(together)
+    whole, _, cells = compiled(network, feed(network, together))
+    for index, row in enumerate(rows):
+        wanted = _by_onnx_runtime(row)
+        np.testing.assert_allclose(whole[:, :, index], wanted[0][:, :, 0], atol=2e-6)
+        np.testing.assert_allclose(cells[:, index], wanted[2][:, 0], atol=2e-6)
+
+
+@pytest.mark.parametrize(("hidden", "batch"), [(40, 1), (256, 3), (600, 1)])
+def test_bytes_are_multiplied_in_pairs(hidden, batch):
+    """LLVM finds the instruction by itself, or takes three times as long."""
+    from tunefleet.compiler.code.build import lowered
+    from tunefleet.compiler.toolchain.host import parse_target
+
+    inputs = _in_bytes(hidden)
+    inputs[0] = np.repeat(inputs[0], batch, 1)
+    for state in (5, 6):
+        inputs[state] = np.repeat(inputs[state], batch, 1)
+    module = convert(_quantised_lstm(inputs))
+    functions = {v.name_hint: f for v, f in module.functions_items() if v.name_hint == "lstm"}
+    (function,) = functions.values()
+    alone = type(module)({"lstm": function.with_attr("global_symbol", "lstm")})
+    code = lowered(alone, parse_target("llvm -mcpu=haswell -num-cores=1")).inspect_source("asm")
+    # 16 products of numbers of 8 bits each, for every row by the same code.
+    assert code.count("vpmaddwd") == -(-hidden // 64) * 4

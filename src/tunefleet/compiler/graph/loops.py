@@ -17,7 +17,7 @@ relax = tvm.relax
 from tvm.script.ir_builder import IRBuilder  # noqa: E402  (TVM is loaded our way first)
 from tvm.script.ir_builder import tirx as T  # noqa: E402
 
-__all__ = ["T", "call_loops", "with_roots"]
+__all__ = ["T", "allocated", "call_loops", "with_roots"]
 
 #: Of TVM's patterns of operators, the one that is fused with nothing.
 _OPAQUE = 8
@@ -49,6 +49,11 @@ def call_loops(
         function = script.get().without_attr("global_symbol")
     variable = builder.add_func(function, name)
     return relax.call_tir(variable, list(inputs), list(outputs) if len(outputs) > 1 else outputs[0])
+
+
+def allocated(shape: Sequence[int], dtype: str, scope: str = "global") -> Any:
+    """Memory of a program, indexed as the buffers that `write` is given."""
+    return T.buffer_proxy(T.decl_buffer(list(shape), dtype, scope=scope))
 
 
 def sum_type(dtype: str) -> str:

@@ -6,12 +6,15 @@ matrix in each step. The matrix is packed so that all gates of a few hidden unit
 registers, one after another through memory, and so never leave them before their activations.
 Directions, and rows of the batch, run in parallel.
 
+Where weights are 8-bit integers and the network quantises its activations as it runs, so does each
+step with its state: an eighth of the memory is read, and sums are those of integers.
+
 Steps depend on one another, so MetaSchedule has nothing to choose: the program is as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -30,6 +33,8 @@ _SUMS = 64
 #: Rows of the batch that share what is read of the matrix.
 _MOST_ROWS = 3
 _LEAST_UNITS = 8
+#: Bytes of a unit's weights that are multiplied at once.
+BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +43,8 @@ class Layer:
 
     `backward` has an entry for each direction; `activations` are those of every direction, f, g
     and h as far as the operator has them. `coupled`: an LSTM that forgets what it does not take
-    in. `resets_product`: a GRU that resets what its state gives, not the state.
+    in. `resets_product`: a GRU that resets what its state gives, not the state. `in_bytes`: states
+    are multiplied as 8-bit integers by such (of one phase only).
     """
 
     operator: Operator
@@ -51,6 +57,7 @@ class Layer:
     clip: float | None = None
     coupled: bool = False
     resets_product: bool = False
+    in_bytes: bool = False
 
     @property
     def directions(self) -> int:
@@ -81,6 +88,11 @@ class Layer:
         return -(-self.hidden // units) * units
 
     @property
+    def depth(self) -> int:
+        """Bytes of a unit's weights, with zeros that fill the last of `BYTES`."""
+        return -(-self.hidden // BYTES) * BYTES
+
+    @property
     def width(self) -> int:
         """Columns of the products of a direction."""
         return GATES[self.operator] * self.padded
@@ -95,12 +107,25 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True)
+class ByteWeights:
+    """`integers` int8 [directions, gates * hidden, n], less `points` int32, times `scales` float32
+    (both [directions, gates * hidden]). `totals` int32 are the sums over n of integers less
+    points. `points` is None where all are zero."""
+
+    integers: Any
+    scales: Any
+    totals: Any
+    points: Any = None
+
+
+@dataclass(frozen=True, slots=True)
 class Numbers:
     """What a layer computes with, as Relax expressions in the shapes and orders of gates of ONNX.
 
-    `weights` [directions, gates * hidden, inputs], `recurrent` [directions, gates * hidden,
-    hidden], `bias` [directions, 2 * gates * hidden], `peepholes` [directions, 3 * hidden],
-    `lengths` [batch] int32, the states before the first step [directions, batch, hidden].
+    `weights` [directions, gates * hidden, inputs] and `recurrent` [directions, gates * hidden,
+    hidden], or as `ByteWeights`, `bias` [directions, 2 * gates * hidden], `peepholes` [directions,
+    3 * hidden], `lengths` [batch] int32, the states before the first step [directions, batch,
+    hidden].
     """
 
     weights: Any
@@ -112,12 +137,20 @@ class Numbers:
     cell: Any = None
 
 
-def emit(builder: Any, layer: Layer, x: Any, numbers: Numbers) -> tuple[Any, Any, Any]:
+#: Of inputs [steps * batch, inputs] and packed weights [inputs, columns] their product in floats.
+Multiply = Callable[[Any, Any], Any]
+
+
+def emit(
+    builder: Any, layer: Layer, x: Any, numbers: Numbers, multiply: Multiply | None = None
+) -> tuple[Any, Any, Any]:
     """All hidden states [steps, directions, batch, hidden], the last ones [directions, batch,
-    hidden], and the last cells of an LSTM (else None). `x` is [steps, batch, inputs]."""
+    hidden], and the last cells of an LSTM (else None). `x` is [steps, batch, inputs]. `multiply` is
+    told how, where weights are `ByteWeights`, and gets them packed."""
     packer = _Packer(builder, layer)
     flat = builder.emit(op.reshape(x, (layer.steps * layer.batch, layer.inputs)))
-    products = builder.emit(op.matmul(flat, packer.weights(numbers.weights)))
+    packed = packer.weights(numbers.weights)
+    products = builder.emit(multiply(flat, packed) if multiply else op.matmul(flat, packed))
     gates = GATES[layer.operator] * layer.hidden
     given: dict[str, Any] = {}
     if numbers.bias is not None:
@@ -133,8 +166,7 @@ def emit(builder: Any, layer: Layer, x: Any, numbers: Numbers) -> tuple[Any, Any
         bias = packer.columns(builder.emit(of_inputs + of_state))
         products = builder.emit(products + bias)
     given["products"] = products
-    for index, matrix in enumerate(packer.recurrent(numbers.recurrent)):
-        given[f"matrix{index}"] = matrix
+    given |= packer.recurrent(numbers.recurrent)
     if numbers.peepholes is not None:
         shape = (layer.directions, 3, layer.hidden)
         given["peepholes"] = packer.padded(builder.emit(op.reshape(numbers.peepholes, shape)))
@@ -175,7 +207,17 @@ class _Packer:
         return self._emit(op.concat([x, self.zeros(tuple(shape), x)], axis % len(shape)))
 
     def weights(self, weights: Any) -> Any:
-        """[inputs, directions * width]."""
+        """[inputs, directions * width], and of `ByteWeights` all else [directions * width]."""
+        if isinstance(weights, ByteWeights):
+            return ByteWeights(
+                self._matrix(weights.integers),
+                self.columns(weights.scales),
+                self.columns(weights.totals),
+                None if weights.points is None else self.columns(weights.points),
+            )
+        return self._matrix(weights)
+
+    def _matrix(self, weights: Any) -> Any:
         layer = self._layer
         split = self._split(weights, (layer.inputs,))
         parts = []
@@ -199,14 +241,31 @@ class _Packer:
         whole = parts[0] if len(parts) == 1 else self._emit(op.concat(parts, 1))
         return self._emit(op.reshape(whole, (layer.directions * layer.width,)))
 
-    def recurrent(self, weights: Any) -> list[Any]:
-        """For each phase [directions, blocks, hidden, gates, units]."""
-        rest = (self._layer.hidden,)
-        split = self._split(weights, rest)
-        return [
-            self._emit(op.permute_dims(self._blocked(split, phase, rest), [0, 2, 4, 1, 3]))
-            for phase in self._layer.phases
-        ]
+    def recurrent(self, weights: Any) -> dict[str, Any]:
+        """For each phase a matrix [directions, blocks, hidden, gates, units], or of `ByteWeights`
+        one [directions, blocks, gates, units, depth], and all else [directions, blocks, gates,
+        units]."""
+        layer = self._layer
+        if not isinstance(weights, ByteWeights):
+            return {
+                f"matrix{index}": self._by_blocks(weights, phase, [0, 2, 4, 1, 3], layer.hidden)
+                for index, phase in enumerate(layer.phases)
+            }
+        (phase,) = layer.phases
+        matrix = self._by_blocks(weights.integers, phase, [0, 2, 1, 3, 4], layer.hidden)
+        if layer.depth > layer.hidden:
+            shape = [int(extent) for extent in matrix.ty.shape.values[:-1]]
+            zeros = self.zeros((*shape, layer.depth - layer.hidden), matrix)
+            matrix = self._emit(op.concat([matrix, zeros], 4))
+        rest = {"scales": weights.scales, "totals": weights.totals, "points": weights.points}
+        return {"matrix0": matrix} | {
+            name: self._by_blocks(value, phase, [0, 2, 1, 3])
+            for name, value in rest.items()
+            if value is not None
+        }
+
+    def _by_blocks(self, x: Any, phase: Phase, order: list[int], *rest: int) -> Any:
+        return self._emit(op.permute_dims(self._blocked(self._split(x, rest), phase, rest), order))
 
     def _split(self, x: Any, rest: tuple[int, ...]) -> Any:
         """[directions, gates, padded, *rest]."""

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tunefleet.compiler.graph.loops import T, call_loops, sum_type
+from tunefleet.compiler.graph.byte_state import ByteState
+from tunefleet.compiler.graph.loops import T, allocated, call_loops, sum_type
 from tunefleet.compiler.graph.recurrence import Layer, Operator, Phase
 from tunefleet.compiler.toolchain import load_tvm
 
@@ -22,9 +23,11 @@ def call_layer(builder: Any, layer: Layer, given: Mapping[str, Any]) -> Any:
     """A call that gives all hidden states, the last ones, and the last cells of an LSTM.
 
     `given` are tensors by name: `products` [steps * batch, directions * width], `matrix0` and,
-    with a second phase, `matrix1` [directions, blocks, hidden, gates, units], and, where there are
-    any, `bias` [directions, padded] of what a GRU resets, `peepholes` [directions, 3, padded],
-    `lengths` [batch], the first states `hidden` and `cell` [directions, batch, hidden].
+    with a second phase, `matrix1` [directions, blocks, hidden, gates, units], or of a layer in
+    bytes `matrix0` [directions, blocks, gates, units, depth] and `scales`, `totals` and, where
+    there are any, `points` [directions, blocks, gates, units]. Where there are any, also `bias`
+    [directions, padded] of what a GRU resets, `peepholes` [directions, 3, padded], `lengths`
+    [batch], the first states `hidden` and `cell` [directions, batch, hidden].
     """
     dtype = str(given["products"].ty.dtype)
     last = (layer.directions, layer.batch, layer.hidden)
@@ -69,8 +72,12 @@ class _Loop:
                 self.reset = self._buffer(shape)
             self._start(self.state, "hidden")
             self._start(self.cell, "cell")
+            if layer.in_bytes:
+                self.integers = ByteState(self.layer, self.state, self.given, self.direction)
             with T.serial(0, layer.steps) as step:
                 time = self._time(step)
+                if layer.in_bytes:
+                    self.integers.take()
                 for index in range(len(layer.phases)):
                     self._phase(index, time)
                 self._finish(time)
@@ -79,7 +86,7 @@ class _Loop:
     def _step_bytes(self) -> int:
         """Bytes of weights that one step reads."""
         gates = sum(len(phase.gates) for phase in self.layer.phases)
-        bits = int(tvm.DataType(self._dtype).bits)
+        bits = 8 if self.layer.in_bytes else int(tvm.DataType(self._dtype).bits)
         return self.layer.hidden * self.layer.padded * gates * bits // 8
 
     def number(self, value: float) -> Any:
@@ -90,7 +97,7 @@ class _Loop:
         return value if self._dtype == self._sum_type else value.astype(self._sum_type)
 
     def _buffer(self, shape: list[int], scope: str = "global") -> Any:
-        return T.buffer_proxy(T.decl_buffer(shape, self._sum_type, scope=scope))
+        return allocated(shape, self._sum_type, scope)
 
     def _time(self, step: Any) -> Any:
         backward, last = self.layer.backward, self.layer.steps - 1
@@ -116,26 +123,28 @@ class _Loop:
         """Gates of all units, a block at a time: sums over the state, then their activations."""
         layer, phase = self.layer, self.layer.phases[index]
         source = self.reset if index else self.state
-        rows, gates, matrix = (
-            range(layer.rows),
-            range(len(phase.gates)),
-            self.given[f"matrix{index}"],
-        )
         with (T.parallel if self.shared else T.serial)(0, layer.padded // phase.units) as block:
             sums = self._buffer([layer.rows, len(phase.gates), phase.units], "local")
+            if layer.in_bytes:
+                self.integers.multiply(phase, block, sums)
+            else:
+                self._multiply(source, self.given[f"matrix{index}"], phase, block, sums)
+            for row in range(layer.rows):
+                _CELLS[layer.operator](_Block(self, phase, block, time, row, sums))
+
+    def _multiply(self, source: Any, matrix: Any, phase: Phase, block: Any, sums: Any) -> None:
+        rows, gates = range(self.layer.rows), range(len(phase.gates))
+        for row in rows:
+            for gate in gates:
+                with T.vectorized(0, phase.units) as unit:
+                    sums[row, gate, unit] = self.number(0.0)
+        with T.serial(0, self.layer.hidden) as k:
             for row in rows:
                 for gate in gates:
                     with T.vectorized(0, phase.units) as unit:
-                        sums[row, gate, unit] = self.number(0.0)
-            with T.serial(0, layer.hidden) as k:
-                for row in rows:
-                    for gate in gates:
-                        with T.vectorized(0, phase.units) as unit:
-                            weight = self.wide(matrix[self.direction, block, k, gate, unit])
-                            total = sums[row, gate, unit] + source[row, k] * weight
-                            sums[row, gate, unit] = total
-            for row in rows:
-                _CELLS[layer.operator](_Block(self, phase, block, time, row, sums))
+                        weight = self.wide(matrix[self.direction, block, k, gate, unit])
+                        total = sums[row, gate, unit] + source[row, k] * weight
+                        sums[row, gate, unit] = total
 
     def _finish(self, time: Any) -> None:
         """What was computed becomes the state, and is given out. A sequence that has ended gives
