@@ -28,11 +28,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from tunefleet.costmodel import metrics
 from tunefleet.costmodel._attention_training import Training
 from tunefleet.costmodel._base import CostModel, InputForm, Measured, Program, Scores
 from tunefleet.costmodel._domains import Domains
 from tunefleet.costmodel._forest import Forest, parts_of
-from tunefleet.costmodel._lists import groups_of, numbers_of, pairs_ordered, set_aside
+from tunefleet.costmodel._lists import groups_of, set_aside
 from tunefleet.costmodel._plasticity import METHODS, Plasticity, after
 from tunefleet.costmodel._reach import Reach
 from tunefleet.costmodel._rows import DistinctRows
@@ -53,8 +54,9 @@ _REPLAYED = 16
 _NEW_EPOCHS, _NEW_RATE = 30, 1e-3
 #: How fast a chapter's say falls with the share of its device's numbers that are others.
 _NEARNESS = 20.0
-#: Of the network's share of the score.
-_SHARES = (0.5, 0.25, 0.75, 0.0, 1.0)
+#: Of the network's share of the score, the usual one first, and by how many standard errors another
+#: has to be better.
+_SHARES, _PLAIN = (0.5, 0.25, 0.75, 0.0, 1.0), 2.0
 
 
 @dataclass(frozen=True)
@@ -329,13 +331,25 @@ def _below(arrays: Mapping[str, NDArray[Any]], folder: str) -> dict[str, NDArray
 
 
 def _best_share(held: Measured, of_net: Scores, of_trees: Scores) -> float:
-    """The network's share of a score that orders most pairs of the validation part."""
-    numbers = numbers_of(held.tasks)
-    ordered = [
-        pairs_ordered(held.labels, share * of_net + (1.0 - share) * of_trees, numbers)
-        for share in _SHARES
-    ]
-    return _SHARES[int(np.argmax(ordered))]
+    """The network's share of a score that orders most pairs of the validation part. That it is not
+    a half has to be plain, by two standard errors over the tasks: a hundred programs say little."""
+    groups = [own for own in groups_of(held.tasks) if held.labels[own].max() > 0]
+    blends = [share * of_net + (1.0 - share) * of_trees for share in _SHARES]
+    ordered = np.array(
+        [
+            [metrics.pairwise_accuracy(held.labels[own], blend[own]) for own in groups]
+            for blend in blends
+        ]
+    )
+    weights = np.array([len(own) for own in groups], float) / max(1, sum(map(len, groups)))
+    gain = ordered - ordered[0]
+    best = int(np.argmax(gain @ weights))
+    mean = float(gain[best] @ weights)
+    if best == 0 or len(groups) < 2:
+        return _SHARES[0]
+    few = len(groups) / (len(groups) - 1)
+    error = float(np.sqrt(few * ((weights * (gain[best] - mean)) ** 2).sum()))
+    return _SHARES[best] if mean > _PLAIN * error else _SHARES[0]
 
 
 def _agreed(told: NDArray[np.float64], lists: Sequence[NDArray[np.int64]]) -> float:
