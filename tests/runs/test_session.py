@@ -178,6 +178,22 @@ def test_without_autotune_earlier_records_are_used(
         assert compiled == [verified]
 
 
+def test_a_session_goes_on_to_another_network_with_nothing_of_the_one_before(
+    tmp_path: Path,
+) -> None:
+    first = BenchmarkContext("cpu", threads=1, home=tmp_path)
+    with Session(first) as session:
+        session.from_network("zoo:tiny_cnn").autotune(trials=2, settings=SETTINGS).build()
+        session.from_network("zoo:tiny_cnn?size=20").build().save()
+        assert session.run(np.zeros((1, 3, 20, 20), np.float32)).shape == (1, 10)
+        assert first.run_id != session.context.run_id
+        session.autotune(trials=2, settings=SETTINGS)
+        with pytest.raises(InputError, match="does not exist"):
+            session.from_network(tmp_path / "nowhere.onnx")
+        with pytest.raises(StepOrderError, match="from_network"):
+            session.build()
+
+
 @pytest.mark.parametrize(
     ("step", "missing"),
     [

@@ -118,6 +118,8 @@ class Session:
         an ONNX file or a network of the zoo that is quantised first, with the inputs that
         `calibrate` names: a .npz or .npy file, or a folder of them.
 
+        A session may go on to another network, whose run has a `context` of its own.
+
         A torch module in eval mode is exported with its `example_inputs`, a tuple of tensors, or a
         dictionary of them by name; `dynamic` names its free axes, such as {"x": {0: "batch"}}. Its
         file is kept below home, in a place named by its content.
@@ -129,10 +131,12 @@ class Session:
         options = ImportOptions(shape_request(shapes, dims, constants), whole, trust)
         if self._course is not None:
             self._course.close()
+            # What it committed is of its run: another network is another one.
+            self.context = self.context.another()
         if self._module is not None:
             self._module.close()
         self._built = self._saved = False
-        self._result = self._artifact = self._module = None
+        self._course = self._result = self._artifact = self._module = None
         source = source_of(file, options, self.context, precision, calibrate)
         self._course = Course(self._place(), self.context, source, self._observer)
         self._run(self._course.preparing)
