@@ -153,6 +153,14 @@ def test_the_context_can_be_loaded(tuned: Session, home: Path) -> None:
     assert loaded.to_json() == tuned.context.to_json()
 
 
+@pytest.mark.parametrize("text", ["", "null", "[]", "{}"])
+def test_a_damaged_context_is_told(tmp_path: Path, text: str) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "abcdef.json").write_text(text)
+    with pytest.raises(InputError, match=r"see `tunefleet jobs`"):
+        BenchmarkContext.load("abcdef", tmp_path)
+
+
 def test_without_autotune_earlier_records_are_used(
     tuned: Session, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
