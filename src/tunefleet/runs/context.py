@@ -112,6 +112,10 @@ class BenchmarkContext:
         threads = None if self.devices else self.target.threads
         return machine_layout(threads, self.host_cores, self.device_cores).layout
 
+    def renew(self) -> None:
+        """What follows is another run."""
+        self.run_id, self.created_at = uuid.uuid4().hex, time.time()
+
     def another(self) -> BenchmarkContext:
         """A context for another run of the same kind."""
         return BenchmarkContext(
