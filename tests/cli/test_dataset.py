@@ -151,6 +151,7 @@ def test_what_is_there_is_not_written_over(invoke: Invoke, records: Path, log: P
         (("export", "records.parquet", "-o", "c/b", "--format", "auto_scheduler"), "cannot write"),
         (("export", "records.parquet", "-o", "c/b", "--format", "metaschedule"), "cannot make the"),
         (("export", "records.parquet", "-o", "empty", "--format", "auto_scheduler"), "a directory"),
+        (("collect", "--threads", "0"), "0 is not a positive number"),
         (("show", "notes.txt"), "no tuning log of a known format"),
         (("show", "records.parquet", "--row", "4"), "has no row 4"),
         (("show", "records.parquet", "--head", "0"), "0 is not a positive number"),

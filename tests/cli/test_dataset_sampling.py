@@ -110,6 +110,22 @@ def test_a_sample_is_not_written_over(invoke: Invoke, records: str) -> None:
     assert invoke("dataset", "sample", records, "-o", records, "--rate", "0.5", "--force").code == 0
 
 
+@pytest.mark.parametrize("command", ["sample", "split"])
+def test_what_cannot_be_written_to_its_end_leaves_what_was_there(
+    invoke: Invoke, records: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    def cut_short(batches: object, path: Path) -> int:
+        path.write_text("half")
+        raise OSError("the disk is full")
+
+    out = tmp_path if command == "split" else tmp_path / "train.parquet"
+    (tmp_path / "train.parquet").write_text("before")
+    monkeypatch.setattr(parquet, "write", cut_short)
+    rate = ("--rate", "0.5") if command == "sample" else ()
+    ended = invoke("dataset", command, records, "-o", str(out), "--force", *rate)
+    assert (ended.code, (tmp_path / "train.parquet").read_text()) == (3, "before")
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

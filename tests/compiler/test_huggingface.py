@@ -98,6 +98,21 @@ def test_an_image_has_the_size_of_its_processor(tmp_path: Path) -> None:
     assert "height is 16, as the network itself says" in network.notes
 
 
+@pytest.mark.parametrize("size", ['"x"', "-5", "[1]", '{"height": null, "width": 2}'])
+def test_a_size_of_a_processor_that_is_none_is_left_out(tmp_path: Path, size: str) -> None:
+    sizes = _SIZES | {"image_size": 16, "patch_size": 8}
+    path = _saved(tmp_path, transformers.ViTModel(transformers.ViTConfig(**sizes)))
+    (path / "preprocessor_config.json").write_text(f'{{"size": {size}}}')
+    assert load_network(path).info.inputs[0].shape == (1, 3, 16, 16)
+
+
+def test_a_damaged_file_of_a_processor_is_told(tmp_path: Path) -> None:
+    path = _saved(tmp_path, transformers.ViTModel(transformers.ViTConfig(**_SIZES)))
+    (path / "preprocessor_config.json").write_bytes(b"\xff")
+    with pytest.raises(InputError, match=r"preprocessor_config\.json is not JSON"):
+        load_network(path)
+
+
 def test_a_translator_takes_what_its_decoder_has_said(tmp_path: Path) -> None:
     sizes = {"vocab_size": 50, "d_model": 8, "d_kv": 4, "d_ff": 16, "num_layers": 1, "num_heads": 2}
     model = transformers.T5ForConditionalGeneration(transformers.T5Config(**sizes))

@@ -187,12 +187,12 @@ def test_a_form_of_which_little_is_known_is_tried_whatever_its_score(
     def direct_first(selection: Any, population: Any) -> Any:
         return 1.0 - selection._space.decisions.forms[population.sketch]
 
-    def chosen(known: list[str]) -> int:
+    def chosen(known: list[str], batch: int = 8) -> int:
         request = select.SelectRequest(
             task.program,
             target,
             SearchSettings(population=64, generations=1, random_share=0.0),
-            batch=8,
+            batch=batch,
             seed=1,
             known=tuple((str(i), trace, 1e-3) for i, trace in enumerate(known)),
         )
@@ -212,6 +212,16 @@ def test_a_form_of_which_little_is_known_is_tried_whatever_its_score(
     assert len(tried) >= select._FORM_TRIALS
     assert chosen([]) == 2
     assert chosen(tried) == 0
+
+    spread, wanted = select._spread, []
+
+    def spread_out(ranked: Any, count: int) -> Any:
+        wanted.append(count)
+        return spread(ranked, count)
+
+    monkeypatch.setattr(select, "_spread", spread_out)
+    chosen([], batch=1)
+    assert wanted == [0]
 
 
 def test_networks_that_were_fused_in_another_way_keep_the_direct_form(target: Any) -> None:

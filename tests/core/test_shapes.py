@@ -1,5 +1,7 @@
 """What a user fixes of free dimensions."""
 
+import math
+
 import pytest
 
 from tunefleet.core.shapes import ShapeRequest
@@ -29,3 +31,9 @@ def test_what_is_not_given_has_no_shape():
 def test_values_that_are_none_are_refused(dims):
     with pytest.raises(ValueError):  # noqa: PT011  (which one is what the parameters say)
         ShapeRequest(dims=dims)
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_constants_are_finite(number):
+    with pytest.raises(ValueError, match="constant x: its values are finite numbers"):
+        ShapeRequest.of(constants=[("x", [1, number])])

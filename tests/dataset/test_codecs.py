@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from tunefleet.dataset import codecs
@@ -10,6 +11,7 @@ from tunefleet.errors import InputError
 
 from .conftest import Log, read_all
 from .lines import TVM_LINES
+from .records import Record, table
 from .test_autotvm import NEW, OLD
 from .test_kernel_tuner import cache, entry, t4
 from .test_metaschedule import record, text
@@ -108,6 +110,18 @@ def test_numbers_beyond_doubles_are_nowhere_taken(log: Log) -> None:
     for line, place in ((NEW, "[2, 2]"), (OLD, '"sp"'), (text([record()]), "0.5")):
         rows, bad = read_all(log(line.replace(place, "1e999")))
         assert (rows, [number for number, _ in bad]) == ([], [1])
+
+
+@pytest.mark.parametrize("format", ["auto_scheduler", "metaschedule"])
+def test_records_that_are_none_of_their_format_are_not_written(format: str, tmp_path: Path) -> None:
+    records = table([Record(steps=("no JSON",))])
+    place = records.schema.get_field_index("format")
+    field = records.schema.field(place)
+    said = pa.array([format]).dictionary_encode().cast(field.type)
+    batches = records.set_column(place, field, said).to_batches()
+    with pytest.raises(InputError, match=f"a record is none of {format}"):
+        codecs.write(batches, tmp_path / "out", format)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 def test_records_of_another_format_are_not_written(log: Log, tmp_path: Path) -> None:

@@ -102,6 +102,12 @@ def test_a_draft_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
     assert (path.read_text(), len(list(tmp_path.iterdir()))) == ("before", 1)
 
 
+def test_a_file_that_cannot_be_written_is_called_by_its_own_name(tmp_path: Path) -> None:
+    path = tmp_path / "nowhere" / "a.json"
+    with pytest.raises(InputError, match=f"^cannot write {path}: No such file"), files.Draft(path):
+        pass
+
+
 def test_a_process_that_is_killed_leaves_what_was_there(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text("before")

@@ -4,6 +4,7 @@ import json
 from math import prod
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +18,7 @@ from tunefleet.dataset.flop_rules import (
 )
 from tunefleet.dataset.flops import SEVERAL_TASKS, FlopCounter, flops_by_workload, flops_of
 
+from .records import Record, table
 from .tables import a_batch, a_record
 
 
@@ -178,3 +180,19 @@ def test_a_record_of_our_own_tells_what_the_compiler_counted() -> None:
     assert found('{"flops":128.0}') == Flops(128.0, How.EXACT, "counted by the compiler")
     # A transpose computes nothing.
     assert found('{"flops":0.0}').count is None
+
+
+@pytest.mark.parametrize("format", ["auto_scheduler", "metaschedule"])
+@pytest.mark.parametrize("step", ["no JSON", "5", "[]", '["SP"]', '["GetLoops",[],[],5]'])
+def test_what_is_no_program_tells_nothing(format: str, step: str) -> None:
+    assert flops_of(format, "w", [[step]]).how is How.UNKNOWN
+
+
+@pytest.mark.parametrize("told", ['"abc"', "[1]", "-5", "NaN", "1e999"])
+def test_flops_that_cannot_be_are_not_believed(told: str) -> None:
+    records = table([Record(steps=('["CI",0]',))])
+    place = records.schema.get_field_index("extra")
+    field = records.schema.field(place)
+    extra = pa.array([f'{{"flops":{told}}}']).dictionary_encode().cast(field.type)
+    (flops,) = flops_by_workload(records.set_column(place, field, extra).to_batches()).values()
+    assert flops.count is None

@@ -79,11 +79,11 @@ def test_devices_that_are_not_alike_are_not_taken_together(registry: DeviceRegis
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"schema": "tunefleet.devices/1", "devices": [{"name": 3}]}']
+    "text", ["", "\xff", "[]", "{}", '{"schema": "tunefleet.devices/1", "devices": [{"name": 3}]}']
 )
 def test_a_damaged_file_is_told(tmp_path: Path, text: str) -> None:
     path = tmp_path / "devices.json"
-    path.write_text(text)
+    path.write_text(text, encoding="latin-1")
     with pytest.raises(InputError, match="is damaged"):
         DeviceRegistry(path).all()
 

@@ -11,9 +11,9 @@ from tunefleet.report import text
 from .results import a_result
 
 
-def printed(renderable: RenderableType, width: int = 100) -> str:
+def printed(renderable: RenderableType, width: int = 100, *, markup: bool = True) -> str:
     file = io.StringIO()
-    Console(file=file, width=width).print(renderable)
+    Console(file=file, width=width, markup=markup).print(renderable)
     return file.getvalue()
 
 
@@ -59,9 +59,13 @@ def test_a_listing_sums_shares_up() -> None:
         {"name": n, "shapes": "1x1", "weight": 1, "flops": 1e6, "share": 0.5} for n in ("a", "b")
     ]
     listing = {"network": "n[1]", "target": "llvm", "tasks": tasks}
-    shown = printed(text.listing_table(listing))
-    assert "100.0 %" in shown
-    assert "n[1] on llvm" in shown
+    assert "100.0 %" in printed(text.listing_table(listing))
+
+
+@pytest.mark.parametrize("markup", [False, True])
+def test_a_title_is_shown_as_it_is(markup: bool) -> None:
+    listing = {"network": "n[1]", "target": "llvm"}
+    assert printed(text.listing_table(listing), markup=markup).startswith("n[1] on llvm")
 
 
 def test_checks_show_advice() -> None:

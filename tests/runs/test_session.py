@@ -153,6 +153,14 @@ def test_the_context_can_be_loaded(tuned: Session, home: Path) -> None:
     assert loaded.to_json() == tuned.context.to_json()
 
 
+@pytest.mark.parametrize("text", ["", "null", "[]", "{}"])
+def test_a_damaged_context_is_told(tmp_path: Path, text: str) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "abcdef.json").write_text(text)
+    with pytest.raises(InputError, match=r"see `tunefleet jobs`"):
+        BenchmarkContext.load("abcdef", tmp_path)
+
+
 def test_without_autotune_earlier_records_are_used(
     tuned: Session, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,6 +184,37 @@ def test_without_autotune_earlier_records_are_used(
             )
         }
         assert compiled == [verified]
+
+
+def test_a_session_goes_on_to_another_network_with_nothing_of_the_one_before(
+    tmp_path: Path,
+) -> None:
+    with Session(BenchmarkContext("cpu", threads=1, home=tmp_path)) as session:
+        session.from_network("zoo:tiny_cnn").autotune(trials=2, settings=SETTINGS).build()
+        first = session.context.run_id
+        session.from_network("zoo:tiny_cnn?size=20").build().save()
+        assert session.run(np.zeros((1, 3, 20, 20), np.float32)).shape == (1, 10)
+        assert first != session.context.run_id
+        session.autotune(trials=2, settings=SETTINGS)
+        with pytest.raises(InputError, match="does not exist"):
+            session.from_network(tmp_path / "nowhere.onnx")
+        with pytest.raises(StepOrderError, match="from_network"):
+            session.build()
+
+
+def test_a_session_may_search_again(tmp_path: Path) -> None:
+    jobs = []
+    with Session(BenchmarkContext("cpu", threads=1, home=tmp_path)) as session:
+        session.from_network("zoo:tiny_cnn").autotune(trials=2, settings=SETTINGS).build()
+        jobs.append(session.result()["job"])
+        for trials, options in ((2, {}), (3, {}), (3, {"new_job": True})):
+            session.autotune(trials=trials, settings=SETTINGS, **options)
+            assert session.result()["trials"] == trials
+            jobs.append(session.result()["job"])
+        with pytest.raises(StepOrderError, match="build"):
+            session.save()
+    assert jobs[0] == jobs[1]
+    assert len(set(jobs)) == 3
 
 
 @pytest.mark.parametrize(

@@ -153,6 +153,25 @@ def test_a_lane_given_up_gives_its_trials_to_the_others() -> None:
     assert plan.next_lane(0.0) == "t1"
 
 
+def test_what_a_lane_that_was_given_up_still_selects_is_not_waited_for() -> None:
+    plan = plan_of(2, trials=8)
+    assert (plan.next_lane(0.0), plan.next_lane(0.0)) == ("t0", "t1")
+    plan.failed("t0", "poison")
+    selected = SelectResult((Candidate("c", "trace"),) * 4)
+    plan.absorb(StageKey("j", "t0", 0, StageKind.SELECT), selected, 1.0)
+    assert not plan.ended(0.0)
+
+
+def test_what_fails_in_a_build_that_is_made_again_is_one_trial() -> None:
+    plan = plan_of(1, trials=8)
+    plan.next_lane(0.0)
+    failed = BuildResult((), (("a", FAILED), ("b", FAILED)))
+    again = BuildResult((), (("b", FAILED), ("c", FAILED)))
+    for result in (failed, again):
+        plan.absorb(StageKey("j", "t0", 0, StageKind.BUILD), result, 1.0)
+    assert plan.trials == 3
+
+
 def test_known_latencies_count_from_the_start() -> None:
     tasks = [weighted("a")]
     plan = TuningPlan(tasks, Budget(trials=9), SEARCH, known={"a": 2e-3})

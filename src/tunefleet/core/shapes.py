@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -36,6 +37,9 @@ class ShapeRequest:
                 raise ValueError(f"dimension {name}: values are not negative, and there is one")
         if any(not values for _, values in self.constants):
             raise ValueError("a constant has a value")
+        for name, numbers in self.constants:
+            if not all(-math.inf < number < math.inf for number in numbers):
+                raise ValueError(f"constant {name}: its values are finite numbers")
         for given in (self.shapes, self.dims, self.constants):
             names = [name for name, _ in given]
             if len(set(names)) != len(names):

@@ -102,6 +102,13 @@ class Draft:
         self._draft = path.with_name(f".{os.getpid()}-draft-{path.name}")
 
     def __enter__(self) -> Path:
+        """Raises InputError, which names the file and not its draft, where it cannot be written."""
+        try:
+            self._draft.touch()
+        except OSError as error:
+            raise InputError(
+                f"cannot write {self.path}: {error.strerror or error}", cure="choose another path"
+            ) from error
         return self._draft
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

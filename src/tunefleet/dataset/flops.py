@@ -14,7 +14,7 @@ The rules are those of `flop_rules` and `operators`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -35,6 +35,9 @@ from tunefleet.dataset.operators import autotvm_flops
 #: go on with another task under the same key: every so many of the others, and the last, are read.
 _PROGRAMS, _EVERY = 8, 256
 
+#: No program has as many.
+_MOST = 1e300
+
 #: Of a workload whose programs have different extents.
 SEVERAL_TASKS = Flops(None, How.UNKNOWN, "several tasks under one key")
 
@@ -54,7 +57,7 @@ def flops_of(format: str, workload: str, programs: Iterable[Sequence[str]]) -> F
         return autotvm_flops(workload)
     largest = UNKNOWN
     for program in programs:
-        flops = _of_program(format, workload, [_parsed(primitive) for primitive in program])
+        flops = _of_program(format, workload, program)
         if flops.how is How.EXACT:
             return flops
         if (flops.count or 0.0) > (largest.count or 0.0):
@@ -68,11 +71,15 @@ def _parsed(primitive: str) -> Any:
     return json.loads(primitive)
 
 
-def _of_program(format: str, workload: str, steps: list[Any]) -> Flops:
-    if format == AUTO_SCHEDULER:
-        return auto_scheduler_flops(workload, steps)
-    if format == METASCHEDULE:
-        return metaschedule_flops(steps)
+def _of_program(format: str, workload: str, program: Sequence[str]) -> Flops:
+    try:
+        steps = [_parsed(primitive) for primitive in program]
+        if format == AUTO_SCHEDULER:
+            return auto_scheduler_flops(workload, steps)
+        if format == METASCHEDULE:
+            return metaschedule_flops(steps)
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError):
+        pass  # a Parquet file may hold any text: it is of no program that is known
     return UNKNOWN
 
 
@@ -136,13 +143,22 @@ def flops_by_workload(batches: Iterable[pa.RecordBatch]) -> dict[Workload, Flops
     return counter.flops
 
 
+def told_in(extra: str) -> Mapping[str, Any]:
+    """What else a record tells: the object in its column `extra`, empty where that is none."""
+    try:
+        value = json.loads(extra or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
 def _told(batch: pa.RecordBatch, row: int) -> Flops | None:
     """What a record says of its task's FLOPs itself, as those do that tunefleet collected."""
     if "extra" not in batch.schema.names:
         return None
-    extra = batch.column("extra")[row].as_py()
-    count = json.loads(extra).get("flops") if '"flops":' in extra else None
-    if count is None:
+    extra = batch.column("extra")[row].as_py() or ""
+    count = told_in(extra).get("flops") if '"flops":' in extra else None
+    if not isinstance(count, int | float) or not 0 <= count < _MOST:
         return None
     rule = "counted by the compiler"
     return Flops(float(count), How.EXACT, rule) if count else Flops(None, How.UNKNOWN, rule)

@@ -25,6 +25,8 @@ _TOLERANCE = 1e-4
 _OWN_LIMIT_S = 60.0
 #: How often a program is tried that is not known to be at fault.
 _LIVES = 3
+#: What a clock that is too coarse for a program says it takes, at least.
+_LEAST_S = 1e-9
 _FLUSH = "cache_flush_cpu_non_first_arg"
 
 T = TypeVar("T")
@@ -85,12 +87,12 @@ class MeasuringDevice(ABC):
         cold = NO_WEIGHTS if settings.flush_cache else weights
         run = self._runs(built, cold, settings.timeout_s)
         warm = run(number=1, repeat=settings.slow_repeats, preprocess=flush)
-        estimate = min(warm)
+        estimate = max(min(warm), _LEAST_S)
         if best_s is not None and estimate > settings.give_up_ratio * best_s:
             return Measurement(tuple(warm))
         number = 1
         if not settings.flush_cache:
-            number = max(1, math.ceil(settings.min_repeat_ms * 1e-3 / max(estimate, 1e-9)))
+            number = max(1, math.ceil(settings.min_repeat_ms * 1e-3 / estimate))
         fitting = int(settings.budget_s / (number * estimate))
         repeats = max(settings.slow_repeats, min(settings.repeats, fitting))
         return Measurement(tuple(run(number=number, repeat=repeats, preprocess=flush)))
@@ -126,7 +128,7 @@ class MeasuringDevice(ABC):
                 for running, built in enumerate(candidates):
                     own = arguments[running]
                     run = self._runs(built, weights, settings.timeout_s, own)
-                    estimate = min(run(number=1, repeat=3, preprocess=""))
+                    estimate = max(min(run(number=1, repeat=3, preprocess="")), _LEAST_S)
                     number = max(1, math.ceil(settings.min_repeat_ms * 1e-3 / estimate))
                     prepared.append((run, number))
                 for _ in range(max(1, settings.final_repeats // 5)):

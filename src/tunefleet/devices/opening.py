@@ -8,7 +8,7 @@ from tunefleet.devices._base import Device
 #: What one call on a device may take beside its programs: connecting, moving data, a fresh session.
 _BESIDE_S = 120.0
 
-_held: dict[tuple[DeviceSpec, int | None, str], Device] = {}
+_held: dict[tuple[DeviceSpec, int | None], Device] = {}
 
 
 def open_device(
@@ -36,15 +36,15 @@ def open_device(
     return RpcDevice(spec.rpc, threads, name=name, patience_s=patience_s, identity=spec.identity)
 
 
-def held_device(spec: DeviceSpec, threads: int | None = None, *, name: str = "") -> Device:
+def held_device(spec: DeviceSpec, threads: int | None = None) -> Device:
     """The device that this process holds open for a spec; opened by the first call. Another one
     than before is opened after that was closed: a worker serves one at a time."""
-    key = (spec, threads, name)
+    key = (spec, threads)
     if key not in _held:
         for other in _held.values():
             other.close()
         _held.clear()
-        _held[key] = open_device(spec, threads, name=name)
+        _held[key] = open_device(spec, threads)
     return _held[key]
 
 

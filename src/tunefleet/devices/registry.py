@@ -31,11 +31,11 @@ class DeviceRegistry:
         """In the order of their names."""
         check_regular(self._path, _MOST_BYTES)
         try:
-            text = self._path.read_text()
+            content = self._path.read_bytes()
         except FileNotFoundError:
             return []
         try:
-            value = json.loads(text)
+            value = json.loads(content)
             if value["schema"] != SCHEMA:
                 raise InputError(
                     f"{self._path} is of the schema {value['schema']}, this version reads {SCHEMA}",

@@ -120,8 +120,9 @@ class LocalExecutor:
         thread.start()
 
     def abandon(self, lease: int) -> None:
-        if lease in self._running:
-            self._running[lease][1].cancel()
+        running = self._running.get(lease)  # which may end meanwhile
+        if running is not None:
+            running[1].cancel()
 
     def responsive(self) -> bool:
         return not any(pool.stopped() for pool in self._pools)

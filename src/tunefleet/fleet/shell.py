@@ -72,8 +72,9 @@ class Shell:
 
     def tell(self, job_id: str, event: Event) -> None:
         """Tell a job's observer something."""
-        if job_id in self._live:
-            self._live[job_id].tell(event)
+        live = self._live.get(job_id)  # which may end meanwhile
+        if live is not None:
+            live.tell(event)
 
     # The thread of the shell
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from tunefleet.core.ids import is_digest
 from tunefleet.dataset.flop_rules import Flops
-from tunefleet.dataset.flops import flops_by_workload
+from tunefleet.dataset.flops import flops_by_workload, told_in
 from tunefleet.dataset.formats import AUTO_SCHEDULER, AUTOTVM
 from tunefleet.dataset.rows import Codes
 from tunefleet.features import context
@@ -102,16 +102,8 @@ def described(records: Records, numbers: Codes) -> tuple[list[Description], Code
     descriptions = []
     for row in first:
         format, workload, target, device, extra = (texts[codes[row]] for texts, codes in said)
-        descriptions.append(Description(format, workload, target, device, _told(extra)))
+        descriptions.append(Description(format, workload, target, device, told_in(extra)))
     return descriptions, joined
-
-
-def _told(extra: str) -> Mapping[str, Any]:
-    try:
-        value = json.loads(extra or "{}")
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def task_context(

@@ -18,7 +18,6 @@ from tunefleet.errors import InputError
 
 #: What is compared before and after.
 SCORES = ("top1", "top5")
-MOST_LOSS = 0.03
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ def share_of_peak(device: Stats, gflops: float | None) -> float | None:
 
 def primitives_table(device: Stats) -> Table:
     """How often each primitive occurs: in all, for each task, in a record."""
-    table = Grid(f"Primitives of {device_name(device)}".replace("[", r"\["))
+    table = Grid(f"Primitives of {device_name(device)}")
     table.add_column("primitive", no_wrap=True)
     table.add_column("", no_wrap=True)
     for heading in ("occurrences", "share", "per task", "median", "in records", "most", "tasks"):
@@ -97,7 +97,7 @@ def lengths_table(device: Stats) -> Table:
     counts = {int(length): count for length, count in device["sequence_lengths"].items()}
     low, high = min(counts), max(counts)
     width = -(-(high - low + 1) // _BINS)
-    table = Grid(f"Sequence lengths of {device_name(device)}".replace("[", r"\["))
+    table = Grid(f"Sequence lengths of {device_name(device)}")
     for heading in ("primitives", "records", "share"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
@@ -130,7 +130,7 @@ def failures_table(stats: Stats) -> Table:
 
 def tasks_table(device: Stats, limit: int) -> Table:
     """The tasks with most records: FLOPs, latency and throughput."""
-    table = Grid(f"Tasks of {device_name(device)}".replace("[", r"\["))
+    table = Grid(f"Tasks of {device_name(device)}")
     table.add_column("workload", no_wrap=True)
     for heading in ("records", "failed", "MFLOP", "", "best", "median", f"{TIMES} best", "GFLOP/s"):
         table.add_column(heading, justify="right", no_wrap=True)

@@ -29,9 +29,9 @@ class Grid(Table):
 
     def __init__(self, title: str = "", *, optional: Sequence[str] = ()) -> None:
         super().__init__(
-            title=title or None,
+            # As a text: whether markup counts is for whoever prints to say.
+            title=Text(title, style="bold") if title else None,
             title_justify="left",
-            title_style="bold",
             caption_justify="left",
             box=box.SIMPLE_HEAD,
             header_style="bold",

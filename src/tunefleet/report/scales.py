@@ -12,6 +12,8 @@ _TIME_STEPS = (
     *(3600, 7200, 10800, 21600, 43200, 86400),
 )
 
+#: Distances between ticks of another axis, about.
+_STEPS = 5
 #: A range wider than this is drawn on a logarithmic axis.
 _LOG_RATIO = 10.0
 
@@ -50,20 +52,20 @@ def tick_time(seconds: float, end_s: float) -> str:
     return f"{seconds / 3600:g} h"
 
 
-def count_scale(high: float, count: int = 5) -> Scale:
+def count_scale(high: float) -> Scale:
     """From zero to a round number that is not below `high`."""
-    step = max(1.0, _round_step(max(high, 1.0) / count))
+    step = max(1.0, _round_step(max(high, 1.0) / _STEPS))
     last = math.ceil(high / step - 1e-9) or 1
     return Scale(0.0, last * step, tuple(i * step for i in range(last + 1)))
 
 
-def value_scale(low: float, high: float, count: int = 5) -> Scale:
+def value_scale(low: float, high: float) -> Scale:
     """Around positive values: logarithmic beyond a ratio of ten, never closer than 2 % apart."""
     if high / low > _LOG_RATIO:
         return _log_scale(low, high)
     if high - low < 0.02 * high:
         low, high = low * 0.99, high * 1.01
-    step = _round_step((high - low) / count)
+    step = _round_step((high - low) / _STEPS)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return Scale(first * step, last * step, tuple(i * step for i in range(first, last + 1)))
 

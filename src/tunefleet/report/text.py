@@ -35,6 +35,8 @@ from tunefleet.report.words import (
 Result = Mapping[str, Any]
 
 _BAR = 24
+#: Kernels that are shown.
+_KERNELS = 20
 
 
 def pairs(rows: Sequence[tuple[str, str | Text]]) -> Table:
@@ -211,7 +213,7 @@ def evaluation_table(evaluation: Result) -> Table:
     return pairs(rows)
 
 
-def kernels_table(evaluation: Result, *, limit: int = 20) -> Table:
+def kernels_table(evaluation: Result) -> Table:
     """The kernels of a network by the time they take in one inference."""
     kernels = evaluation.get("kernels") or []
     total = sum(k["ms"] for k in kernels) or 1.0
@@ -219,20 +221,20 @@ def kernels_table(evaluation: Result, *, limit: int = 20) -> Table:
     table.add_column("kernel", no_wrap=True, overflow="ellipsis", ratio=1, min_width=12)
     table.add_column("time", justify="right", no_wrap=True)
     table.add_column("share", justify="right", no_wrap=True)
-    for kernel in kernels[:limit]:
+    for kernel in kernels[:_KERNELS]:
         table.add_row(
             Text(str(kernel["name"])),
             format_latency(kernel["ms"] / 1e3),
             format_share(kernel["ms"] / total),
         )
-    if len(kernels) > limit:
-        table.caption = Text(f"and {len(kernels) - limit} more", style="dim")
+    if len(kernels) > _KERNELS:
+        table.caption = Text(f"and {len(kernels) - _KERNELS} more", style="dim")
     return table
 
 
 def listing_table(listing: Result) -> Table:
     """The tasks of a network that is not tuned yet, by their share of its FLOPs."""
-    title = f"{listing.get('network', '')} on {listing.get('target', '')}".replace("[", r"\[")
+    title = f"{listing.get('network', '')} on {listing.get('target', '')}"
     table = Grid(title, optional=("Σ", "#", "MFLOP", TIMES))
     table.add_column("#", justify="right", no_wrap=True)
     table.add_column("task", overflow="fold", ratio=2, min_width=12)

@@ -112,6 +112,10 @@ class BenchmarkContext:
         threads = None if self.devices else self.target.threads
         return machine_layout(threads, self.host_cores, self.device_cores).layout
 
+    def renew(self) -> None:
+        """What follows is another run."""
+        self.run_id, self.created_at = uuid.uuid4().hex, time.time()
+
     def another(self) -> BenchmarkContext:
         """A context for another run of the same kind."""
         return BenchmarkContext(
@@ -157,7 +161,8 @@ class BenchmarkContext:
 
     @classmethod
     def load(cls, run_id: str, home: Path | str | None = None) -> BenchmarkContext:
-        """The context saved under `run_id`; raises InputError when there is none."""
+        """The context saved under `run_id`; raises InputError when there is none, or
+        it is damaged."""
         context = cls(home=home)
         path = Home(context.home).runs / f"{run_id}.json"
         try:
@@ -166,11 +171,14 @@ class BenchmarkContext:
             raise InputError(
                 f"no saved run {run_id} in {context.home}: {error}", cure="see `tunefleet jobs`"
             ) from error
-        context.run_id = value["run_id"]
-        context.target_text = value["target"]
-        context.device_names = tuple(value.get("device", ()))
-        context.device_kind = value.get("device_kind", "")
-        context.device_key = value["device_key"]
-        context.threads = value["threads"]
-        context.created_at = value["created_at"]
+        try:
+            context.run_id = value["run_id"]
+            context.target_text = value["target"]
+            context.device_names = tuple(value.get("device", ()))
+            context.device_kind = value.get("device_kind", "")
+            context.device_key = value["device_key"]
+            context.threads = value["threads"]
+            context.created_at = value["created_at"]
+        except (LookupError, TypeError, AttributeError) as error:
+            raise InputError(f"{path} is damaged: {error}", cure="see `tunefleet jobs`") from error
         return context

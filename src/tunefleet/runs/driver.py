@@ -148,7 +148,7 @@ class Course:
         self._settings = TuneSettings()
         self._resumed = False
         self._stopped = ""
-        self._held = ExitStack()
+        self._held, self._locked = ExitStack(), ExitStack()
         self._use(self.preparation.id)
 
     @property
@@ -162,6 +162,7 @@ class Course:
 
     def close(self) -> None:
         """Release the locks, and remove what lies on the way of networks that are not on it."""
+        self._locked.close()
         self._held.close()
         with suppress(TunefleetError):  # whoever met it before has told it
             sweep_objects(self._fleet.store, Home(self._context.home))
@@ -191,12 +192,15 @@ class Course:
 
     def open_job(self, request: SearchRequest) -> Job:
         """Enter the job of this network into the store, or find it there, and lock it until
-        `close`."""
+        another one is opened or `close`."""
         from tunefleet.fleet.locks import job_lock
 
         store, spec = self._fleet.store, self.spec(request)
         locks = self._context.created(Home(self._context.home).locks)
-        self._held.enter_context(job_lock(locks, spec.fingerprint))
+        self._locked.close()
+        self._locked.enter_context(job_lock(locks, spec.fingerprint))
+        if self.job is not None:  # whose id is the run's
+            self._context.renew()
         if request.new_job:
             for old in store.jobs():
                 if old.state is JobState.RUNNING and old.spec.fingerprint == spec.fingerprint:

@@ -118,6 +118,9 @@ class Session:
         an ONNX file or a network of the zoo that is quantised first, with the inputs that
         `calibrate` names: a .npz or .npy file, or a folder of them.
 
+        A session may go on to another network, whose run is another one: `context.run_id` is that
+        of the last.
+
         A torch module in eval mode is exported with its `example_inputs`, a tuple of tensors, or a
         dictionary of them by name; `dynamic` names its free axes, such as {"x": {0: "batch"}}. Its
         file is kept below home, in a place named by its content.
@@ -129,10 +132,9 @@ class Session:
         options = ImportOptions(shape_request(shapes, dims, constants), whole, trust)
         if self._course is not None:
             self._course.close()
-        if self._module is not None:
-            self._module.close()
-        self._built = self._saved = False
-        self._result = self._artifact = self._module = None
+            self.context.renew()  # what it committed is of its run
+        self._course = None
+        self._forget_built()
         source = source_of(file, options, self.context, precision, calibrate)
         self._course = Course(self._place(), self.context, source, self._observer)
         self._run(self._course.preparing)
@@ -152,12 +154,15 @@ class Session:
         `profile_timeout_s`, `batch_size`, `transfer_learning`, `settings`, `new_job`. `policy` and
         `look_ahead` decide which stages run side by side where this machine builds and measures
         on different cores. A job of the same network, target, device, budget and settings that
-        was interrupted is continued.
+        was interrupted is continued. Called again, it searches anew what is asked otherwise, and
+        `build` comes after it again.
         """
         course = self._need("autotune", "from_network", self._prepared)
         from tunefleet.fleet.local import Wanted
 
         asked = search_request(trials, **request)
+        if course.job is not None:
+            self._forget_built()
         course.open_job(asked)
         wanted = Wanted(lookahead=look_ahead)
         self._run(lambda then: course.searching(wanted, then), policy)
@@ -244,6 +249,13 @@ class Session:
         return self._result
 
     # How it does it
+
+    def _forget_built(self) -> None:
+        """What is delivered next is another module."""
+        if self._module is not None:
+            self._module.close()
+        self._built = self._saved = False
+        self._result = self._artifact = self._module = None
 
     @property
     def _prepared(self) -> bool:

@@ -44,6 +44,8 @@ class LaneProgress:
         self.next_iteration = 0
         #: iteration -> trials that the open round is still expected to make.
         self._expected: dict[int, int] = {}
+        #: iteration -> what could not be built in the open round.
+        self._unbuilt: dict[int, set[str]] = {}
         self.batch = 0
 
     @property
@@ -74,14 +76,19 @@ class LaneProgress:
 
     def give_up(self, reason: str) -> None:
         self.given_up = reason
-        self.rounds.clear()
-        self._expected.clear()
+        self._forget_rounds()
 
     def absorb(self, key: StageKey, result: object, seconds: float) -> bool:
         """Take a finished stage into account; False after a select that found nothing."""
-        iteration = key.iteration
-        if iteration == FIRST_MODEL:
+        if key.iteration == FIRST_MODEL:
             return True
+        productive = self._absorb(key, result, seconds)
+        if self.given_up:  # a stage that had ended just before: nothing follows it
+            self._forget_rounds()
+        return productive
+
+    def _absorb(self, key: StageKey, result: object, seconds: float) -> bool:
+        iteration = key.iteration
         self._seconds += seconds
         self.next_iteration = max(self.next_iteration, iteration + 1)
         self.rounds.setdefault(iteration, set()).add(key.kind)
@@ -92,7 +99,11 @@ class LaneProgress:
                 self._close(iteration)
                 return False
         elif isinstance(result, BuildResult):
-            self._count(iteration, len(result.failed), [])
+            # A build may be made again: what failed then as well is one trial.
+            unbuilt = self._unbuilt.setdefault(iteration, set())
+            failed = {candidate_id for candidate_id, _ in result.failed} - unbuilt
+            unbuilt |= failed
+            self._count(iteration, len(failed), [])
         elif isinstance(result, ProfileResult):
             latencies = [profiled.measurement.latency_s for profiled in result.measured]
             self._count(iteration, len(result.failed), latencies)
@@ -107,9 +118,14 @@ class LaneProgress:
         self._expected[iteration] = self._expected.get(iteration, 0) - failed
         self.best_s = min([*latencies, *([self.best_s] if self.best_s else [])], default=None)
 
+    def _forget_rounds(self) -> None:
+        for of_rounds in (self.rounds, self._expected, self._unbuilt):
+            of_rounds.clear()
+
     def _close(self, iteration: int) -> None:
         self.rounds.pop(iteration, None)
         self._expected.pop(iteration, None)
+        self._unbuilt.pop(iteration, None)
         self._history.append(self.best_s)
 
 

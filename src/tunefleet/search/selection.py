@@ -123,7 +123,9 @@ class _Selection:
         new = evolved.population.not_in(known)
         ranked = Ranked(evolved.population.take(new), evolved.scores[new])
         unknown = self._of_unknown_forms(known, ranked.population)
-        chosen = _spread(ranked.population, self._request.batch - random_count - len(unknown))
+        # Of a batch of one or two the others may leave nothing.
+        left = max(0, self._request.batch - random_count - len(unknown))
+        chosen = _spread(ranked.population, left)
         rest = np.setdiff1d(np.arange(len(ranked.population)), chosen)
         return [
             *(ranked.population.take(part) for part in (unknown, chosen)),

@@ -24,6 +24,10 @@ def _parquet(value: str | None) -> str | None:
     return None if value is None else arguments.parquet_output(value)
 
 
+def _all_positive(values: list[int]) -> list[int]:
+    return [options.positive(value) for value in values]
+
+
 def collect(
     networks: Annotated[
         list[str] | None,
@@ -44,7 +48,12 @@ def collect(
     ] = ["native"],  # noqa: B006 (typer copies it)
     threads: Annotated[
         list[int],
-        typer.Option("--threads", metavar="N", help="Threads of the code. May be repeated."),
+        typer.Option(
+            "--threads",
+            metavar="N",
+            callback=_all_positive,
+            help="Threads of the code. May be repeated.",
+        ),
     ] = [1],  # noqa: B006
     programs_per_task: Annotated[
         int,

@@ -62,7 +62,7 @@ def sample(
     traceback: options.Traceback = False,
 ) -> None:
     """Keep a part of the records: valid ones, of tasks that have enough of them."""
-    from tunefleet.dataset import parquet
+    from tunefleet.dataset import files, parquet
     from tunefleet.dataset.rows import Rows
     from tunefleet.dataset.sampling import MIN_RECORDS, Amount
     from tunefleet.dataset.schema import BATCH_ROWS
@@ -72,7 +72,8 @@ def sample(
     rows = Rows.of(table)
     amount = Amount(rate, min_records or MIN_RECORDS)
     kept = _kept(method, table, rows, amount, seed)
-    parquet.write(table.take(kept).to_batches(BATCH_ROWS), Path(out))
+    with files.Draft(Path(out)) as draft:
+        parquet.write(table.take(kept).to_batches(BATCH_ROWS), draft)
     figures: dict[str, Any] = {
         "schema": SCHEMA,
         "output": out,

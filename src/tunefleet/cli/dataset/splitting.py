@@ -39,7 +39,7 @@ def split(
     traceback: options.Traceback = False,
 ) -> None:
     """Split records into train.parquet, validation.parquet and test.parquet."""
-    from tunefleet.dataset import parquet
+    from tunefleet.dataset import files, parquet
     from tunefleet.dataset.rows import Rows
     from tunefleet.dataset.schema import BATCH_ROWS
     from tunefleet.dataset.splits import divide
@@ -53,7 +53,8 @@ def split(
     divided = divide(rows, division)
     _make(out)
     for part, numbers in divided.parts().items():
-        parquet.write(table.take(numbers).to_batches(BATCH_ROWS), paths[part])
+        with files.Draft(paths[part]) as draft:
+            parquet.write(table.take(numbers).to_batches(BATCH_ROWS), draft)
     figures: dict[str, Any] = {
         "schema": SCHEMA,
         "output": str(out),

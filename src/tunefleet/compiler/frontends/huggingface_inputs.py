@@ -13,8 +13,11 @@ import numpy as np
 from tunefleet.compiler.frontends.free import FreeInput
 from tunefleet.core.network import TensorSpec
 from tunefleet.errors import InputError
+from tunefleet.system.files import check_regular
 
 PREPROCESSOR_FILE = "preprocessor_config.json"
+#: Such a file has a few lines.
+_MOST_BYTES = 1 << 24
 _IDS = frozenset({"input_ids", "decoder_input_ids"})
 _Extent = int | str
 
@@ -46,7 +49,7 @@ def inputs_of(model: Any, path: Path, what: str) -> tuple[list[FreeInput], dict[
     if main == "pixel_values" or (main == "input_ids" and sees):
         seen = _sees(config) or config
         wanted["pixel_values"] = (("batch", _channels(seen), "height", "width"), "float32")
-        defaults |= _image_size(seen, path)
+        defaults |= _image_size(seen, path, what)
     if "decoder_input_ids" in takes and getattr(config, "is_encoder_decoder", False):
         wanted["decoder_input_ids"] = (("batch", "decoder_sequence"), "int64")
     ordered = sorted(wanted, key=takes.index)
@@ -101,11 +104,10 @@ def _channels(config: Any) -> int:
     return 3
 
 
-def _image_size(config: Any, path: Path) -> dict[str, int]:
+def _image_size(config: Any, path: Path, what: str) -> dict[str, int]:
     """Height and width by the image processor's file, else by the configuration; nothing where
     they depend on the image."""
-    file = path / PREPROCESSOR_FILE
-    processor = json.loads(file.read_text()) if file.is_file() else {}
+    processor = _processor(path / PREPROCESSOR_FILE, what)
     cropped = processor.get("crop_size") if processor.get("do_center_crop", True) else None
     for given in (cropped, processor.get("size"), getattr(config, "image_size", None)):
         size = _size(given)
@@ -114,16 +116,31 @@ def _image_size(config: Any, path: Path) -> dict[str, int]:
     return {}
 
 
+def _processor(file: Path, what: str) -> Mapping[str, Any]:
+    """What the file of an image processor says; nothing where there is none."""
+    if not file.is_file():
+        return {}
+    check_regular(file, _MOST_BYTES)
+    try:
+        value = json.loads(file.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise InputError(
+            f"{what}: its {file.name} is not JSON: {error}",
+            cure="save the processor again with save_pretrained, or remove the file",
+        ) from error
+    return value if isinstance(value, dict) else {}
+
+
 def _size(given: Any) -> tuple[int, int] | None:
-    if isinstance(given, int):
-        return given, given
-    if isinstance(given, list | tuple) and len(given) == 2:
-        return int(given[0]), int(given[1])
+    """Height and width; None for what is no size."""
     if isinstance(given, Mapping):
         if "height" in given and "width" in given:
-            return int(given["height"]), int(given["width"])
-        if "shortest_edge" in given and "longest_edge" not in given:
-            return int(given["shortest_edge"]), int(given["shortest_edge"])
+            given = given["height"], given["width"]
+        elif "longest_edge" not in given:
+            given = given.get("shortest_edge")
+    pair = given if isinstance(given, list | tuple) else (given, given)
+    if len(pair) == 2 and all(isinstance(extent, int) and extent > 0 for extent in pair):
+        return pair[0], pair[1]
     return None
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 import numpy as np
 import onnx
@@ -51,11 +52,10 @@ def _array(value: onnx.ValueInfoProto, values: Sequence[float], what: str) -> Ar
             f"{what}: input {value.name} holds {dtype}, which numbers cannot be",
             cure="leave out its --constant",
         )
-    given = np.array(values)
-    if dtype.kind in "iu" and (given != np.floor(given)).any():
+    if dtype.kind in "iu" and not all(_is_held(number, dtype) for number in values):
         raise InputError(
             f"{what}: input {value.name} holds {dtype}, not {listed([str(v) for v in values])}",
-            cure="give whole numbers",
+            cure="give whole numbers that it can hold",
         )
     shape = _shape(value, len(values))
     if shape is None:
@@ -63,7 +63,14 @@ def _array(value: onnx.ValueInfoProto, values: Sequence[float], what: str) -> Ar
             f"{what}: input {value.name} has {_told(value)}, {len(values)} values do not fit",
             cure="give one value for all of it, or a value for each element",
         )
-    return np.broadcast_to(given.astype(dtype).reshape(shape if len(values) > 1 else ()), shape)
+    given = np.array(values).astype(dtype)
+    return np.broadcast_to(given.reshape(shape if len(values) > 1 else ()), shape)
+
+
+def _is_held(number: float, dtype: np.dtype[Any]) -> bool:
+    """Whether a finite number is one of an integer type."""
+    limits = np.iinfo(dtype)
+    return number == int(number) and limits.min <= number <= limits.max
 
 
 def _shape(value: onnx.ValueInfoProto, count: int) -> tuple[int, ...] | None:

@@ -83,7 +83,8 @@ def convert(program: ExportedProgram, request: ImportRequest, what: str) -> Conv
     results = [n for n in user_outputs(program) if isinstance(n, Node)]
     results = [n for n in results if isinstance(n.meta.get("val"), torch.Tensor)]
     nodes = _needed(program, results, constants)
-    refused = {node: reason for node, reason in refused.items() if node in set(nodes)}
+    needed = set(nodes)
+    refused = {node: reason for node, reason in refused.items() if node in needed}
     if refused and request.whole:
         raise _refusal(refused, what)
     try:

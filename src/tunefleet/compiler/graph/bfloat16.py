@@ -24,6 +24,7 @@ from tunefleet.compiler.graph.padded_products import (
 )
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.bfloat16 import BFLOAT16, rounded, rounded_array, widened
+from tunefleet.compiler.toolchain.programs import FUSABLE
 from tunefleet.core.precision import BF16, FLOAT32
 from tunefleet.errors import InputError
 
@@ -31,8 +32,6 @@ tvm = load_tvm()
 relax = tvm.relax
 te = tvm.te
 
-#: TVM's numbers for programs that take elementwise ones after them.
-_FUSABLE = 4
 _CONVOLUTION = tvm.ir.Op.get("relax.nn.conv2d")
 _MATMUL = tvm.ir.Op.get("relax.matmul")
 _NORMALISATION = tvm.ir.Op.get("relax.nn.layer_norm")
@@ -140,7 +139,7 @@ class _Rounded(relax.PyExprMutator):  # type: ignore[misc, name-defined]
             weight,
             *others,
             primfunc_name_hint=name,
-            primfunc_attrs={"op_pattern": _FUSABLE},
+            primfunc_attrs={"op_pattern": FUSABLE},
         )
 
     def _rounded(self, data: Any) -> Any:

@@ -10,12 +10,10 @@ from tunefleet.compiler.graph import ordering, scans, winograd
 from tunefleet.compiler.graph.folding import ints
 from tunefleet.compiler.graph.loops import with_roots
 from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.compiler.toolchain.programs import FUSABLE
 
 tvm = load_tvm()
 relax, te, topi = tvm.relax, tvm.te, tvm.topi
-
-#: TVM's number for operators that take elementwise ones after them.
-_FUSABLE = 4
 
 
 def legalize(*, fewer_products: bool = False) -> Any:
@@ -100,7 +98,7 @@ def _conv2d_winograd(builder: Any, call: Any) -> Any:
         ints(call.attrs.padding),
         primfunc_name_hint="conv2d",
         # What follows is fused into it, as into any convolution.
-        primfunc_attrs={"op_pattern": _FUSABLE},
+        primfunc_attrs={"op_pattern": FUSABLE},
     )
 
 

@@ -13,19 +13,16 @@ from dataclasses import replace
 from typing import Any
 
 from tunefleet.compiler.space.blocks import limits_of
+from tunefleet.compiler.space.matrices import PLAIN_THREADS
 from tunefleet.compiler.space.sketching import open_sketch
 from tunefleet.compiler.space.tensor_cores import CudaTensorCores
 from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.compiler.toolchain.programs import REDUCTION, SPATIAL
 from tunefleet.core.target import CudaTarget, Target
 from tunefleet.search.sketch import Sketch
 
 tvm = load_tvm()
 ms = tvm.s_tir.meta_schedule
-
-#: Threads of a block of a plain schedule.
-_PLAIN_THREADS = 256
-
-_SPATIAL, _REDUCTION = 0, 2  # of tvm.tirx.IterVar
 
 
 class CudaTilings:
@@ -74,16 +71,16 @@ class CudaSpace:
 def _share_out(schedule: Any, block: Any) -> None:
     kinds = [int(v.iter_type) for v in schedule.get(block).iter_vars]
     loops = schedule.get_loops(block)
-    if len(loops) != len(kinds) or not set(kinds) <= {_SPATIAL, _REDUCTION}:
+    if len(loops) != len(kinds) or not set(kinds) <= {SPATIAL, REDUCTION}:
         spatial, reductions = [], loops
     else:
-        spatial = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == _SPATIAL]
-        reductions = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == _REDUCTION]
+        spatial = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == SPATIAL]
+        reductions = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == REDUCTION]
     if not spatial:
         outermost = loops[0] if loops else block
         spatial = [schedule.add_unit_loop(outermost)]
     elif reductions:
         schedule.reorder(*spatial, *reductions)
-    outer, inner = schedule.split(schedule.fuse(*spatial), [None, _PLAIN_THREADS])
+    outer, inner = schedule.split(schedule.fuse(*spatial), [None, PLAIN_THREADS])
     schedule.bind(outer, "blockIdx.x")
     schedule.bind(inner, "threadIdx.x")

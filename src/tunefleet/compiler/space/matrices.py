@@ -29,8 +29,8 @@ _MOST_ZEROS = 4
 _MOST_BYTES = 16
 #: TVM's code for CUDA has no more 8-bit numbers at once than these, but where it copies them.
 _MOST_COMPUTED_BYTES = 4
-#: Threads of a block that runs by itself.
-_PLAIN_THREADS = 256
+#: Threads of a block of a plain schedule, or of a kernel that runs by itself.
+PLAIN_THREADS = 256
 
 
 class NoFormError(Exception):
@@ -253,6 +253,6 @@ def _pad(schedule: Any, block: Any, product: Product, intrinsic: WarpProduct) ->
 def on_its_own(schedule: Any, block: Any) -> None:
     """A block that runs by itself, an element for each thread."""
     together = schedule.fuse(*schedule.get_loops(block))
-    outer, inner = schedule.split(together, [None, _PLAIN_THREADS])
+    outer, inner = schedule.split(together, [None, PLAIN_THREADS])
     schedule.bind(outer, "blockIdx.x")
     schedule.bind(inner, "threadIdx.x")

@@ -11,13 +11,12 @@ import math
 from typing import Any
 
 from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.compiler.toolchain.programs import REDUCTION, SPATIAL
 
 tvm = load_tvm()
 
 #: Iterations of a block below which threads cost more than they bring.
-_LEAST_PARALLEL = 1 << 15
-
-_SPATIAL, _REDUCTION = 0, 2  # of tvm.tirx.IterVar
+LEAST_PARALLEL = 1 << 15
 
 
 def plainly_scheduled(module: Any) -> Any:
@@ -55,10 +54,10 @@ def _iterations(schedule: Any, block: Any) -> int:
 def _schedule(schedule: Any, block: Any) -> None:
     loops = schedule.get_loops(block)
     kinds = [int(v.iter_type) for v in schedule.get(block).iter_vars]
-    if len(loops) != len(kinds) or not set(kinds) <= {_SPATIAL, _REDUCTION}:
+    if len(loops) != len(kinds) or not set(kinds) <= {SPATIAL, REDUCTION}:
         return
-    spatial = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == _SPATIAL]
-    reductions = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == _REDUCTION]
+    spatial = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == SPATIAL]
+    reductions = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == REDUCTION]
     if not spatial:
         # LLVM takes seconds over a first step that is asked for inside of several loops.
         if reductions:
@@ -67,7 +66,7 @@ def _schedule(schedule: Any, block: Any) -> None:
     *outer, last = spatial
     if reductions:
         schedule.reorder(*outer, *reductions, last)
-    if outer and _iterations(schedule, block) >= _LEAST_PARALLEL:
+    if outer and _iterations(schedule, block) >= LEAST_PARALLEL:
         schedule.parallel(schedule.fuse(*outer))
     if reductions:
         schedule.decompose_reduction(block, reductions[0])

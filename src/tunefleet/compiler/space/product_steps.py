@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from tunefleet.compiler.space.plain import LEAST_PARALLEL
 from tunefleet.compiler.space.products import Product
 from tunefleet.compiler.toolchain import load_tvm
 
@@ -14,8 +15,6 @@ tvm = load_tvm()
 
 #: Calls of an intrinsic that are written out in one step of the innermost loop, at most.
 UNROLLED_CALLS = 128
-#: Iterations of a block besides the product below which threads cost more than they bring.
-_LEAST_PARALLEL = 1 << 15
 _LEAST_VECTOR, _LONGEST_VECTOR = 8, 64
 
 _PACKED = "meta_schedule.layout_rewrite_preproc"
@@ -166,7 +165,7 @@ def _on_its_own(schedule: Any, block: Any) -> None:
         schedule.unroll(vector)
     else:
         schedule.vectorize(vector)
-    if math.prod(extents) >= _LEAST_PARALLEL:
+    if math.prod(extents) >= LEAST_PARALLEL:
         schedule.parallel(schedule.fuse(*outer, rest))
 
 

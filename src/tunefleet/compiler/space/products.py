@@ -11,11 +11,10 @@ from typing import Any
 
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.bfloat16 import BFLOAT16
+from tunefleet.compiler.toolchain.programs import REDUCTION, SPATIAL
 
 tvm = load_tvm()
 tirx = tvm.tirx
-
-_SPATIAL, _REDUCTION = 0, 2  # of tvm.tirx.IterVar
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,7 @@ def product_of(function: Any, schedule: Any) -> Product | None:
     found = None
     for block in schedule.get_child_blocks(schedule.get_sblock("root")):
         statement = schedule.get(block)
-        if all(int(v.iter_type) == _SPATIAL for v in statement.iter_vars):
+        if all(int(v.iter_type) == SPATIAL for v in statement.iter_vars):
             continue
         if found is not None or statement.init is None:
             return None
@@ -74,7 +73,7 @@ def product_of(function: Any, schedule: Any) -> Product | None:
 def _product(function: Any, block: Any) -> Product | None:
     variables = [v.var for v in block.iter_vars]
     kinds = [int(v.iter_type) for v in block.iter_vars]
-    if not set(kinds) <= {_SPATIAL, _REDUCTION} or not isinstance(block.body, tirx.BufferStore):
+    if not set(kinds) <= {SPATIAL, REDUCTION} or not isinstance(block.body, tirx.BufferStore):
         return None
     store = block.body
     if not isinstance(store.value, tirx.Add) or not isinstance(store.value.b, tirx.Mul):
@@ -104,7 +103,7 @@ def _product(function: Any, block: Any) -> Product | None:
     data, weight = factors
     depth = number(data.indices[-1])
     axes = [number(index) for index in weight.indices]
-    if depth is None or kinds[depth] != _REDUCTION or column in used(data) or None in axes:
+    if depth is None or kinds[depth] != REDUCTION or column in used(data) or None in axes:
         return None
     if any(depth in _used_by(variables, index) for index in data.indices[:-1]):
         return None
@@ -120,9 +119,9 @@ def _product(function: Any, block: Any) -> Product | None:
     return Product(
         block=str(block.name_hint),
         extents=tuple(int(v.dom.extent) for v in block.iter_vars),
-        rows=tuple(i for i, k in enumerate(kinds) if k == _SPATIAL and i != column),
+        rows=tuple(i for i, k in enumerate(kinds) if k == SPATIAL and i != column),
         column=column,
-        sums=tuple(i for i, k in enumerate(kinds) if k == _REDUCTION and i != depth),
+        sums=tuple(i for i, k in enumerate(kinds) if k == REDUCTION and i != depth),
         depth=depth,
         weight_axes=tuple(numbers),
         data_axes=_data_axes(variables, data.indices),

@@ -6,14 +6,13 @@ import math
 from typing import Any
 
 from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.compiler.toolchain.programs import REDUCTION, SPATIAL
 
 tvm = load_tvm()
 ms = tvm.s_tir.meta_schedule
 
 #: Fewer channels fill no vector.
 _LEAST_CHANNELS = 8
-#: Numbers of TVM for iterators that run in parallel and for those of a reduction.
-_SPATIAL, _REDUCTION = 0, 2
 
 
 @tvm.ir.utils.derived_object
@@ -55,7 +54,7 @@ class ChannelsInside(ms.schedule_rule.PyScheduleRule):  # type: ignore[misc, nam
 
 def _steps(schedule: Any, block: Any) -> int:
     iterators = schedule.get(block).iter_vars
-    return math.prod(int(i.dom.extent) for i in iterators if int(i.iter_type) == _REDUCTION)
+    return math.prod(int(i.dom.extent) for i in iterators if int(i.iter_type) == REDUCTION)
 
 
 def _channel(schedule: Any, block_rv: Any) -> int | None:
@@ -68,7 +67,7 @@ def _channel(schedule: Any, block_rv: Any) -> int | None:
     loops = [schedule.get(loop) for loop in schedule.get_loops(block_rv)]
     iterators = block.iter_vars
     kinds = {int(iterator.iter_type) for iterator in iterators}
-    if kinds != {_SPATIAL, _REDUCTION} or len(loops) != len(iterators):
+    if kinds != {SPATIAL, REDUCTION} or len(loops) != len(iterators):
         return None
     realize = loops[-1].body
     if not isinstance(realize, tvm.s_tir.SBlockRealize) or any(
@@ -76,7 +75,7 @@ def _channel(schedule: Any, block_rv: Any) -> int | None:
         for value, loop in zip(realize.iter_values, loops, strict=True)
     ):
         return None
-    spatial = [i for i, each in enumerate(iterators) if int(each.iter_type) == _SPATIAL]
+    spatial = [i for i, each in enumerate(iterators) if int(each.iter_type) == SPATIAL]
     channel = iterators[spatial[-1]].var
     if int(loops[spatial[-1]].extent) < _LEAST_CHANNELS:
         return None

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tunefleet.compiler.toolchain import load_tvm
-from tunefleet.compiler.toolchain.programs import plain
+from tunefleet.compiler.toolchain.programs import REDUCTION, plain
 from tunefleet.core.ids import canonical_json, digest
 from tunefleet.errors import InternalError
 from tunefleet.search.choices import Category, Choice, Location, Tile
@@ -28,9 +28,6 @@ tvm = load_tvm()
 _PROBES = 4
 _ASKED = 2
 _DRAWS = 16
-
-#: TVM's number for an iterator of a reduction.
-_REDUCTION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +168,7 @@ def _consumer_loops(schedule: Any, block: Any) -> tuple[list[Any], tuple[bool, .
     reducing = {
         variable
         for iterator, value in zip(realize.block.iter_vars, realize.iter_values, strict=True)
-        if int(iterator.iter_type) == _REDUCTION
+        if int(iterator.iter_type) == REDUCTION
         for variable in tvm.tirx.analysis.undefined_vars(value)
     }
     return loops, tuple(loop.loop_var in reducing for loop in loops)

@@ -66,9 +66,7 @@ def plainly_scheduled(module: Any, target: Target) -> Any:
     return space_of(target).plainly_scheduled(module)
 
 
-def tune_contexts(
-    module: Any, target: Target, strategy: Any = None, *, seed: int = 1, threads: int = 1
-) -> list[Any]:
+def tune_contexts(module: Any, target: Target, strategy: Any = None, *, seed: int = 1) -> list[Any]:
     """A form of a task with each family of its search space, and the strategy that is to search it,
     if any."""
     return [
@@ -77,7 +75,7 @@ def tune_contexts(
             target=to_tvm(target),
             space_generator=family.generator(target, module),
             search_strategy=strategy,
-            num_threads=threads,
+            num_threads=1,
             rand_state=seed,
         )
         for family in space_of(target).families

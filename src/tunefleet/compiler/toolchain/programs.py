@@ -14,6 +14,11 @@ from tunefleet.core.ids import canonical_json
 
 tvm = load_tvm()
 
+#: TVM's numbers for what an iterator of a block is (tvm.tirx.IterVar).
+SPATIAL, REDUCTION = 0, 2
+#: And for programs that take elementwise ones after them (`op_pattern`).
+FUSABLE = 4
+
 
 @lru_cache(maxsize=256)
 def load_program(program: str) -> Any:

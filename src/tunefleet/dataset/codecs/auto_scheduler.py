@@ -24,7 +24,7 @@ from msgspec import Meta
 
 from tunefleet.dataset import files, steps
 from tunefleet.dataset.codecs import canonical, strict_json
-from tunefleet.dataset.codecs.codec import LineError, Report
+from tunefleet.dataset.codecs.codec import LineError, Report, not_written
 from tunefleet.dataset.codecs.rows import Row
 from tunefleet.dataset.formats import AUTO_SCHEDULER
 from tunefleet.errors import InputError
@@ -68,7 +68,10 @@ class AutoScheduler:
         count = 0
         with files.Draft(path) as draft, files.open_output(draft) as out:
             for batch in batches:
-                lines = _lines(batch)
+                try:
+                    lines = _lines(batch)
+                except (ValueError, TypeError, LookupError, AttributeError) as error:
+                    raise not_written(AUTO_SCHEDULER, error) from error
                 out.write("".join(lines).encode())
                 count += len(lines)
         return count

@@ -9,6 +9,8 @@ from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from tunefleet.errors import InputError
+
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
@@ -28,6 +30,15 @@ Report = Callable[[int, str], None]
 
 class LineError(ValueError):
     """A line is no record; the text says why."""
+
+
+def not_written(format: str, error: Exception) -> InputError:
+    """For a record that says that it is of a format and holds something else: a Parquet file may
+    have any text in its columns."""
+    return InputError(
+        f"a record is none of {format}: {type(error).__name__}: {error}",
+        cure="export what `tunefleet dataset import` wrote",
+    )
 
 
 class Codec(Protocol):

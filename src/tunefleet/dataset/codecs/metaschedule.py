@@ -24,7 +24,7 @@ from msgspec import Meta
 
 from tunefleet.dataset import files
 from tunefleet.dataset.codecs import strict_json
-from tunefleet.dataset.codecs.codec import LineError, Report
+from tunefleet.dataset.codecs.codec import LineError, Report, not_written
 from tunefleet.dataset.codecs.rows import Row, is_comment, read_lines
 from tunefleet.dataset.formats import METASCHEDULE
 from tunefleet.dataset.primitives import UNKNOWN_ERROR
@@ -158,7 +158,10 @@ class _Database:
         with files.Draft(self._records) as records:
             with files.open_output(records) as out:
                 for row in _rows(batches):
-                    out.write(self._line(row))
+                    try:
+                        out.write(self._line(row))
+                    except (ValueError, TypeError, LookupError, AttributeError) as error:
+                        raise not_written(METASCHEDULE, error) from error
                     count += 1
             if self._has_modules():
                 self._close_gaps(records)

@@ -15,11 +15,10 @@ from tunefleet.compiler.graph.padded_products import (
     pixels_of,
 )
 from tunefleet.compiler.graph.quantized.affine import EIGHT_BITS, relax, tvm
+from tunefleet.compiler.toolchain.programs import FUSABLE
 
 te = tvm.te
 
-#: TVM's number for programs that take elementwise ones after them.
-_FUSABLE = 4
 _CONVOLUTION = tvm.ir.Op.get("relax.nn.conv2d")
 _MATMUL = tvm.ir.Op.get("relax.matmul")
 _PAD = tvm.ir.Op.get("relax.nn.pad")
@@ -115,7 +114,7 @@ class _Written(relax.PyExprMutator):  # type: ignore[misc]
             weight,
             *others,
             primfunc_name_hint=name,
-            primfunc_attrs={"op_pattern": _FUSABLE},
+            primfunc_attrs={"op_pattern": FUSABLE},
         )
 
 

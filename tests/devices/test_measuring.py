@@ -1,0 +1,50 @@
+"""Measuring, on a device that is none: how often programs are run, and what is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from tunefleet.core.settings import MeasureSettings
+from tunefleet.core.trial import Built, Failure, Measurement
+
+pytestmark = pytest.mark.tvm
+
+#: What a program takes, and what the device's clock counts in, in seconds.
+RUN_S, TICK_S = 0.3e-6, 1e-6
+BUILT = Built("a", "a.so", (), 0.0)
+
+
+def runs(*, number: int, repeat: int, preprocess: str) -> list[float]:
+    return [int(number * RUN_S / TICK_S) * TICK_S / number] * repeat
+
+
+@pytest.fixture
+def device() -> Any:
+    from tunefleet.devices.measuring import MeasuringDevice
+
+    class CoarseClock(MeasuringDevice):
+        def describe(self) -> Any: ...
+
+        def load(self, built: Built, limit_s: float) -> Any: ...
+
+        def _runs(self, *_: Any) -> Any:
+            return runs
+
+        def _in_turn(self, candidates: Sequence[Built]) -> list[Any]:
+            return [() for _ in candidates]
+
+        def _blame(self, error: Exception) -> Failure | None: ...
+
+    return CoarseClock()
+
+
+def test_programs_that_are_shorter_than_a_tick_of_the_clock_are_measured(device: Any) -> None:
+    settings = MeasureSettings()
+    measured = [device.measure(BUILT, settings, None)]
+    measured += device.measure_interleaved([BUILT, BUILT], settings)
+    for each in measured:
+        assert isinstance(each, Measurement)
+        assert each.latency_s == pytest.approx(RUN_S, rel=0.01)
