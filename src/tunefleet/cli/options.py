@@ -348,7 +348,7 @@ Devices = Annotated[
         "--device",
         metavar="NAME",
         help="Measure on this device of `tunefleet devices` instead of this machine; given again: "
-        "on all of them at once.",
+        "on all of them at once. `local` is this machine.",
     ),
 ]
 DeviceKind = Annotated[
