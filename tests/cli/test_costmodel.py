@@ -319,7 +319,9 @@ class TestLearn:
         jobs = {"first": others}
 
         def write(folder: Path, store: Any) -> tuple[list[Path], int]:
-            files = [shutil.copy(path, folder / f"{job}.parquet") for job, path in jobs.items()]
+            files = [
+                Path(shutil.copy(path, folder / f"{job}.parquet")) for job, path in jobs.items()
+            ]
             return files, 0
 
         monkeypatch.setattr("tunefleet.runs.collected.write_ended", write)
