@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from tests.learning.made import made_table
 from tunefleet.costmodel import registry
 from tunefleet.dataset import parquet
 from tunefleet.dataset.rows import Rows
+from tunefleet.store import MemoryStore
 
 from .conftest import Invoke, Outcome
 
@@ -309,6 +311,34 @@ class TestLearn:
         ended = costmodel(invoke, "learn", "--model", "mine", *given, "--quiet")
         assert (ended.code, ended.err.strip().count("\n")) == (2, 0)
         assert reason in ended.err
+
+    def test_a_job_of_a_home_is_learned_once(
+        self, invoke: Invoke, known: dict[str, Any], others: str, tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:  # fmt: skip
+        jobs = {"first": others}
+
+        def write(folder: Path, store: Any) -> tuple[list[Path], int]:
+            files = [
+                Path(shutil.copy(path, folder / f"{job}.parquet")) for job, path in jobs.items()
+            ]
+            return files, 0
+
+        monkeypatch.setattr("tunefleet.runs.collected.write_ended", write)
+        monkeypatch.setattr("tunefleet.store.open_store", lambda home: MemoryStore())
+        learn = ("learn", "--from-home", "--epochs", "1", "--most-loss", "1", "--json", "-")
+        again = ("--model", "next", "--name", "next")
+        ended = costmodel(invoke, *learn, "--model", "mine", "--name", "next")
+        (first,) = json.loads(ended.out)["card"]["records"]
+        assert first["file"] == "first.parquet"
+        ended = costmodel(invoke, *learn, *again)
+        assert ended.code == 2
+        assert "next has learnt from all searches of" in ended.err
+        parquet.write(made_table(tasks=2, devices=("t4",)).to_batches(), tmp_path / "t4.parquet")
+        jobs["second"] = str(tmp_path / "t4.parquet")
+        ended = costmodel(invoke, *learn, *again)
+        (second,) = json.loads(ended.out)["card"]["records"]
+        assert second["file"] == "second.parquet"
 
 
 def test_only_a_model_that_can_be_guarded_learns_more(invoke: Invoke, records: str) -> None:

@@ -6,7 +6,8 @@ import pytest
 from tests.devices.programs import free_port
 from tests.devices.test_registry import BOARD
 from tunefleet.cli.app import run
-from tunefleet.core.device import DeviceSpec, RpcAddress
+from tunefleet.cli.devices import _default_name
+from tunefleet.core.device import DeviceSpec, RpcAddress, is_device_name
 from tunefleet.core.home import Home
 from tunefleet.devices.registry import DeviceRegistry
 
@@ -40,3 +41,13 @@ def test_a_device_is_forgotten(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_what_is_no_address_ends_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["device", "add", "board"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("host", ["::1", "fe80::1", "::", "board.lab"])
+def test_any_address_has_a_name_by_default(host: str) -> None:
+    assert is_device_name(_default_name(RpcAddress(host, 9090)))
+
+
+def test_an_empty_name_is_not_taken_for_none(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["device", "add", "rpc://localhost:1", "--name", ""]) == 2
+    assert "'' is no name of a device" in capsys.readouterr().err

@@ -127,3 +127,5 @@ def test_no_number_is_not_negative() -> None:
     assert options.not_negative(0) == 0
     with pytest.raises(typer.BadParameter, match="-1 is negative"):
         options.not_negative(-1)
+    with pytest.raises(typer.BadParameter, match="nan is not a number"):
+        options.not_negative(float("nan"))

@@ -32,7 +32,7 @@ def test_devices_are_named_with_their_targets(asked: list[Any], tmp_path: Path) 
     assert precision == {"precision": "bf16", "calibrate": None}
     assert options.whole
     assert [(c.device_names, c.target_text) for c in contexts.values()] == [
-        ((), "cpu"),
+        (("local",), "cpu"),
         (("board",), "llvm -mcpu=haswell"),
     ]
 

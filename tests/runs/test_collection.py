@@ -19,7 +19,7 @@ from tunefleet.features import unpack
 from tunefleet.features.words import KINDS
 from tunefleet.learning.inputs import Inputs
 from tunefleet.learning.records import read_records
-from tunefleet.runs.collected import write_jobs
+from tunefleet.runs.collected import write_ended, write_jobs
 from tunefleet.runs.collection import collect
 from tunefleet.store import open_store
 
@@ -63,6 +63,21 @@ def check_written(home: Path, job_ids: list[str], trials: int) -> None:
         *(str(home / "database" / name) for name in names)
     )
     assert len(database.get_all_tuning_records()) == trials
+
+
+def check_ended(home: Path, ended: int, *, running: bool) -> None:
+    """Each job that has ended is a file of its own, whose bytes are the same every time."""
+    store = open_store(home)
+    try:
+        told = []
+        for name in ("once", "twice"):
+            (home / name).mkdir(exist_ok=True)
+            files, left_out = write_ended(home / name, store)
+            told.append({path.name: path.read_bytes() for path in files})
+    finally:
+        store.close()
+    assert (ended, running) == (len(told[0]), left_out > 0)
+    assert told[0] == told[1]
 
 
 def check_features(home: Path) -> None:
@@ -109,6 +124,7 @@ def test_every_task_gets_its_programs_once_also_when_interrupted(tmp_path: Path)
     contexts = [context(tmp_path)]
     with pytest.raises(KeyboardInterrupt):
         collect([SMALL, LARGER], contexts, 3, observer=stopping_after(6))
+    check_ended(tmp_path, 0, running=True)
     first, second, unknown = collect([SMALL, LARGER, "zoo:nothing"], contexts, 3)
     assert (first.error, second.error) == ("", "")
     # All tasks but the classifier's are those of the first network.
@@ -127,6 +143,7 @@ def test_every_task_gets_its_programs_once_also_when_interrupted(tmp_path: Path)
     assert all(1 <= count <= 3 for _, count in trials)
     assert "no network" in unknown.error
     check_written(tmp_path, [first.job_id, second.job_id], first.trials + second.trials)
+    check_ended(tmp_path, 2, running=False)
     check_features(tmp_path)
 
     again = collect([SMALL, LARGER], contexts, 3)

@@ -169,3 +169,12 @@ def test_a_device_that_nobody_named_is_told(tmp_path: Path) -> None:
     context = BenchmarkContext(home=tmp_path, device="board")
     with pytest.raises(InputError, match="no device is called 'board'; there are: none"):
         tune(["zoo:tiny_cnn"], context=context, trials=1)
+
+
+@pytest.mark.parametrize(("device", "kind"), [(("local", "board"), ""), ("local", "cpu")])
+def test_this_machine_is_no_device_beside_others(tmp_path: Path, device: Any, kind: str) -> None:
+    local = BenchmarkContext(home=tmp_path, device="local")
+    assert local.devices == ()
+    assert BenchmarkContext(home=tmp_path).device == local.device
+    with pytest.raises(InputError, match="takes no batches of a job beside"):
+        _ = BenchmarkContext(home=tmp_path, device=device, device_kind=kind).devices

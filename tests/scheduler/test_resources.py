@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.scheduler.mock import device, host
-from tunefleet.scheduler.resources import Held, Resources
+from tunefleet.scheduler.resources import AWAY_S, Held, Resources, quarantine_s
 from tunefleet.scheduler.values import Resource, Role
 
 FLEET = (
@@ -77,3 +77,19 @@ def test_what_comes_free_is_told_for_every_pool_that_shares_the_units() -> None:
     assert resources.release(taken, 1) == {
         (Role.DEVICE, "wide"), (Role.HOST, "host"), (Role.DEVICE, "device"),
     }  # fmt: skip
+
+
+def test_a_device_that_was_away_is_tried_where_no_other_is_free() -> None:
+    resources = Resources()
+    for name in ("d0", "d1"):
+        resources.join(device(name))
+    away, answers = resources.get("d0"), resources.get("d1")
+    assert away is not None
+    assert answers is not None
+    resources.suspend(away, "test")
+    quarantine_s(away, *AWAY_S)
+    resources.start(answers, STAGE, 1)
+    resources.resume(away)  # it is idle longer than the other
+    assert away is resources.startable(away.pool)
+    resources.release(answers, 1)
+    assert answers is resources.startable(away.pool)

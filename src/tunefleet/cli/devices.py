@@ -49,7 +49,7 @@ def add(
     from tunefleet.devices.registry import check_name
 
     address = _address(url)
-    chosen = check_name(name or _default_name(address))
+    chosen = check_name(_default_name(address) if name is None else name)
     spec = DeviceSpec(rpc=address)
     found = ask(spec, name=name or "", patience_s=_PATIENCE_S)
     description = found.description
@@ -143,7 +143,9 @@ def _address(url: str) -> RpcAddress:
 
 
 def _default_name(address: RpcAddress) -> str:
-    return address.key if address.tracker else f"{address.host.replace(':', '-')}-{address.port}"
+    # A name begins with a letter or a digit, an address of IPv6 may with a colon.
+    own = f"{address.host.replace(':', '-')}-{address.port}".lstrip("-")
+    return address.key if address.tracker else own
 
 
 def _registry(home: Path | None) -> DeviceRegistry:

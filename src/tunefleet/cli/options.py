@@ -45,7 +45,9 @@ def minutes(value: float | None) -> float | None:
 
 
 def not_negative(value: Any) -> Any:
-    """Refuse a negative number; None stays None."""
+    """Refuse a negative number, and what is none: nothing is more than NaN. None stays None."""
+    if value is not None and math.isnan(value):
+        raise typer.BadParameter(f"{value} is not a number")
     if value is not None and value < 0:
         raise typer.BadParameter(f"{value} is negative")
     return value
@@ -348,7 +350,7 @@ Devices = Annotated[
         "--device",
         metavar="NAME",
         help="Measure on this device of `tunefleet devices` instead of this machine; given again: "
-        "on all of them at once.",
+        "on all of them at once. `local` is this machine.",
     ),
 ]
 DeviceKind = Annotated[

@@ -71,7 +71,6 @@ def place(
 def _contexts(
     devices: list[str], threads: int | None, key: str, home: Path | None
 ) -> dict[str, BenchmarkContext]:
-    from tunefleet.core.device import LOCAL
     from tunefleet.runs.context import BenchmarkContext
 
     contexts: dict[str, BenchmarkContext] = {}
@@ -81,7 +80,7 @@ def _contexts(
             raise InputError(f"{name} is given twice", cure="name each device once")
         contexts[name] = BenchmarkContext(
             target or "cpu",
-            device=() if name == LOCAL else name,
+            device=name,
             device_key=key,
             threads=threads,
             home=home,

@@ -142,7 +142,7 @@ class Progress:
             case ResourceQuarantined(resource_id, reason, seconds):
                 return Note(f"{resource_id} rests for {seconds:.0f} s: {reason}", warning=True)
             case ResourceBack(resource_id):
-                return Note(f"{resource_id} is used again")
+                return Note(f"{resource_id} is tried again")
         return None
 
     @property

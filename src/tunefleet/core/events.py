@@ -103,7 +103,7 @@ class ResourceQuarantined:
 
 @dataclass(frozen=True, slots=True)
 class ResourceBack:
-    """A resource that was quarantined is used again."""
+    """A resource that was quarantined is tried again."""
 
     resource_id: str
 

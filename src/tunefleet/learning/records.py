@@ -114,7 +114,7 @@ def read_records(
     """
     tables: list[pa.Table] = []
     files: list[SourceFile] = []
-    by_digest = {_sha256(path): (path, format) for path, format in reading.find_files(paths)}
+    by_digest = {file_sha256(path): (path, format) for path, format in reading.find_files(paths)}
     tell = paced(progress)
     # In the order of their content: the same files are the same rows, however they are named.
     for sha256, (path, format) in sorted(by_digest.items()):
@@ -131,7 +131,8 @@ def read_records(
     return Records(pa.concat_tables(tables).unify_dictionaries(), tuple(files))
 
 
-def _sha256(path: Path) -> str:
+def file_sha256(path: Path) -> str:
+    """What a card knows a file by. Raises InputError where it cannot be read."""
     try:
         with path.open("rb") as file:
             return file_digest(file, "sha256").hexdigest()

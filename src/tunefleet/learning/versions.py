@@ -58,7 +58,7 @@ def start_of(parent: Entry, kind: str, records: Records) -> Sequence[CostModel]:
         raise InputError(
             f"the parent {parent.card.name} has learnt from {', '.join(known)}, nothing there "
             "could test what goes on from it",
-            cure="give other records, or leave --parent out",
+            cure="give other records, or train anew",
         )
     return parent.load()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tunefleet.core.forms import intrinsic_of, is_winograd
-from tunefleet.core.job import Job
+from tunefleet.core.job import Job, JobState
 from tunefleet.core.stage import StageKind
 from tunefleet.core.trial import Failure, FailureKind
 from tunefleet.errors import raise_mistake
@@ -47,6 +47,19 @@ def write_jobs(out: Path, store: Store, jobs: Iterable[Job]) -> int:
 
     with Draft(out) as draft:
         return parquet.write(batches_of(store, jobs), draft)
+
+
+def write_ended(folder: Path, store: Store) -> tuple[list[Path], int]:
+    """Write the trials of each job that has ended to a file of its own, which is the same whenever
+    it is written; returns those files, and how many jobs have not ended.
+
+    A job that goes on would be another file later, with trials that were in this one.
+    """
+    jobs = store.jobs()[::-1]
+    ended = [job for job in jobs if job.state is not JobState.RUNNING]
+    files = [(folder / f"{job.job_id}.parquet", job) for job in ended]
+    written = [path for path, job in files if write_jobs(path, store, [job])]
+    return written, len(jobs) - len(ended)
 
 
 def batches_of(store: Store, jobs: Iterable[Job]) -> Iterator[pa.RecordBatch]:

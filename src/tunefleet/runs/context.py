@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tunefleet.core.device import RegisteredDevice
+from tunefleet.core.device import LOCAL, RegisteredDevice
 from tunefleet.core.home import Home, default_home
 from tunefleet.core.identity import DeviceIdentity
 from tunefleet.core.layout import MachineLayout
@@ -27,10 +27,10 @@ class BenchmarkContext:
     `target` is "cpu" (this machine) or a target text; `arch` names the processor to generate code
     for instead. `device` names devices of `tunefleet devices` and `device_kind` all of a kind
     (`cpu`, or the name of their hardware): they are measured on, all at once, instead of this
-    machine, and have to be alike. `device_key` is the user's name for the device: records measured
-    under another key are not reused as they are. `host_cores` and `device_cores` say where this
-    machine builds and where it measures (`tunefleet doctor` explains the default). `run_id` has 32
-    characters.
+    machine, and have to be alike; `local` is this machine. `device_key` is the user's name for the
+    device: records measured under another key are not reused as they are. `host_cores` and
+    `device_cores` say where this machine builds and where it measures (`tunefleet doctor` explains
+    the default). `run_id` has 32 characters.
     """
 
     def __init__(
@@ -64,11 +64,18 @@ class BenchmarkContext:
         """The devices that are measured on; none where that is this machine. Raises InputError."""
         if self._devices is None:
             self._devices = ()
-            if self.device_names or self.device_kind:
+            names = [name for name in self.device_names if name != LOCAL]
+            if names or self.device_kind:
                 from tunefleet.devices.registry import DeviceRegistry
 
+                if LOCAL in self.device_names:
+                    raise InputError(
+                        "this machine takes no batches of a job beside devices behind RPC",
+                        cure="leave `local` out, or start a server here and name it: "
+                        "tunefleet device add rpc://localhost:9090",
+                    )
                 registry = DeviceRegistry(Home(self.home).devices)
-                self._devices = registry.chosen(self.device_names, self.device_kind)
+                self._devices = registry.chosen(names, self.device_kind)
         return self._devices
 
     @property

@@ -88,8 +88,14 @@ class Resources:
         return list(self._idle)
 
     def startable(self, pool: Pool) -> Held | None:
-        """A resource of the pool on which a stage can start now."""
-        return next(iter(self._idle.get(pool, {}).values()), None)
+        """A resource of the pool on which a stage can start now: one that was quarantined and has
+        done nothing well since only where no other can, since a device that is still away is waited
+        for before the stage goes elsewhere."""
+        idle = self._idle.get(pool, {}).values()
+        first = next(iter(idle), None)
+        if first is None or not first.quarantines:
+            return first
+        return min(idle, key=lambda held: held.quarantines)
 
     def start(self, held: Held, stage: Stage, lease: int) -> None:
         self._ledger.take(held.resource)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,6 +17,10 @@ from tunefleet.cli.costmodel import arguments
 from tunefleet.cli.dataset import arguments as dataset
 from tunefleet.cli.outcome import one_line
 from tunefleet.errors import InputError
+
+if TYPE_CHECKING:
+    from tunefleet.costmodel.card import Card
+    from tunefleet.learning.progress import Progress
 
 SCHEMA = "tunefleet-costmodel-learn/1"
 MOST_LOSS = 0.03
@@ -89,7 +93,7 @@ def learn(
     how.check([kind])
     growing.check_learns(parent.card, parent.load())
     division = dividing.division(split, hold_out, networks, test, validation, seed, max_records)
-    with _files(add or [], from_home, home) as files:
+    with _files(add or [], from_home, home, parent.card, progress) as files:
         table = arguments.read(files, measured_on, progress)
     start = versions.start_of(parent, kind, table)
     divided = divide(table.rows, division)
@@ -128,7 +132,9 @@ def learn(
 
 
 @contextmanager
-def _files(add: list[Path], from_home: bool, home: Path | None) -> Iterator[list[Path]]:
+def _files(
+    add: list[Path], from_home: bool, home: Path | None, parent: Card, progress: Progress
+) -> Iterator[list[Path]]:
     """The files to learn from; those of a home are written for as long as they are read."""
     if not add and not from_home:
         raise InputError("nothing to learn from", cure="name records by --add, or use --from-home")
@@ -136,16 +142,33 @@ def _files(add: list[Path], from_home: bool, home: Path | None) -> Iterator[list
         if not path.exists():
             raise InputError(f"{path} does not exist", cure="name records that are there")
     with tempfile.TemporaryDirectory(prefix="tunefleet-learn-") as folder:
-        gathered = [_of_home(Path(folder, "home.parquet"), home)] if from_home else []
-        yield [*add, *gathered]
+        of_home = _of_home(Path(folder), home, parent, progress) if from_home else []
+        yield [*add, *of_home]
 
 
-def _of_home(out: Path, home: Path | None) -> Path:
-    from tunefleet.cli.dataset.gathering import gathered
+def _of_home(folder: Path, home: Path | None, parent: Card, progress: Progress) -> list[Path]:
+    """A file for each job of a home that has ended and that the parent has not learned from."""
     from tunefleet.core.home import default_home
+    from tunefleet.learning.records import file_sha256
+    from tunefleet.runs.collected import write_ended
+    from tunefleet.store import open_store
 
     home = home or default_home()
-    # Looking must not create a store.
-    if not home.is_dir() or not gathered(out, home, None):
+    if not home.is_dir():  # looking must not create a store
         raise InputError(f"no search in {home} has measured anything", cure="name another home")
-    return out
+    store = open_store(home)
+    try:
+        files, running = write_ended(folder, store)
+    finally:
+        store.close()
+    if running:
+        progress(f"left out what has not ended: {running:,} job{'s' * (running > 1)}")
+    if not files:
+        cure = "let its jobs end, or cancel them" if running else "name another home"
+        raise InputError(f"no search in {home} that has ended has measured anything", cure=cure)
+    new = [path for path in files if file_sha256(path) not in parent.taught_by]
+    if not new:
+        raise InputError(
+            f"{parent.name} has learnt from all searches of {home}", cure="search more first"
+        )
+    return new

@@ -91,10 +91,13 @@ def collect(
 
     Goes on where it was when it is called again; a task that networks share is collected once.
     """
+    from tunefleet.compiler.frontends.spec import network_name
     from tunefleet.zoo.collection import CONFIGURATIONS
 
     if out is not None:
         arguments.check_free(Path(out), force)
+    for network in networks or ():
+        network_name(network)  # before the compiler is loaded: refuses what is wrong by its name
     wanted = networks or list(CONFIGURATIONS)
     with _watched(wanted, targets, threads, quiet=quiet) as watcher:
         from tunefleet.runs.collection import collect as run
@@ -120,6 +123,10 @@ def collect(
     if out is not None:
         gathering.write(out, contexts[0].home, [g.job_id for g in results if g.job_id])
     output.tell(json, [asdict(gathered) for gathered in results], lambda: _show(results))
+    for gathered in results:
+        if tensorised and not (gathered.tasks or gathered.skipped or gathered.error):
+            text = f"{gathered.network}: no new task of it has programs by tensor instructions"
+            output.console(stderr=True).print(f"note: {text}", soft_wrap=True, markup=False)
     failed = [gathered for gathered in results if gathered.error]
     if failed:
         raise JobError(
@@ -154,9 +161,10 @@ def _show(results: Sequence[Gathered]) -> None:
     from tunefleet.report.units import format_count
 
     table = Grid("Collected")
-    table.add_column("target", no_wrap=True)
+    # A native target's text is as long as a line: it must not push the figures out.
+    table.add_column("target", overflow="fold")
     for heading in ("networks", "tasks", "records", "failed networks"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", no_wrap=True)
     for target in dict.fromkeys(g.target for g in results):
         of_target = [g for g in results if g.target == target]
         table.add_row(

@@ -10,6 +10,7 @@ from typing import Any
 
 from tunefleet.compiler.toolchain import gpu, load_tvm, toolchain_identity
 from tunefleet.compiler.toolchain.nvcc import nvcc_version
+from tunefleet.compiler.toolchain.quiet import quiet
 from tunefleet.core.identity import ToolchainIdentity
 from tunefleet.core.target import LIMITS, CpuTarget, CudaTarget, Target
 from tunefleet.errors import InputError
@@ -17,6 +18,12 @@ from tunefleet.hardware.processor import X86_FEATURES, cpu_info
 
 #: Architectures that targets may be for: LLVM ends the process over one that it does not know.
 MACHINES = ("x86_64", "aarch64", "armv7l", "riscv64")
+
+#: Processors to name where one is unknown, by architecture.
+_KNOWN_PROCESSORS = {
+    "x86_64": "znver3 or skylake-avx512", "aarch64": "cortex-a72 or neoverse-n1",
+    "armv7l": "cortex-a9", "riscv64": "generic-rv64",
+}  # fmt: skip
 
 _HALF_VECTORS = "prefer-256-bit"
 
@@ -83,13 +90,16 @@ def _more_features(mcpu: str) -> list[str]:
 
 def llvm_features(target: CpuTarget) -> frozenset[str]:
     """All features by LLVM's names that code for this target may use."""
-    codegen = load_tvm().target.codegen
-    features = {str(name) for name in codegen.llvm_get_cpu_features(to_tvm(target))}
+    features = _llvm_says(target)
     removed = {a[1:] for a in target.mattr if a.startswith("-")}
     added = {a[1:] for a in target.mattr if a.startswith("+")}
     if "avx512f" in removed:
         removed |= {f for f in features if f.startswith("avx512")}
     return frozenset((features - removed) | added)
+
+
+def _llvm_says(target: CpuTarget) -> set[str]:
+    return {str(f) for f in load_tvm().target.codegen.llvm_get_cpu_features(to_tvm(target))}
 
 
 def codegen_features(target: CpuTarget) -> list[str]:
@@ -173,6 +183,10 @@ def _options(text: str, words: Sequence[str], known: Sequence[str]) -> dict[str,
                 cure="write native, a processor name, 'llvm -mcpu=NAME [-mattr=+a,-b]', "
                 "or cuda/sm_80",
             )
+        if match.group(1) in options:
+            raise InputError(
+                f"target '{text}': it says -{match.group(1)} twice", cure="leave one of them out"
+            )
         options[match.group(1)] = match.group(2)
     return options
 
@@ -194,11 +208,17 @@ def _cpu_target(text: str, options: dict[str, str], threads: int | None) -> CpuT
             cure=f"write -mtriple=aarch64-linux-gnu, say; there are {', '.join(MACHINES)}",
         )
     mcpu = options.get("mcpu", "generic" if triple else "")
+    known = _KNOWN_PROCESSORS.get(machine or os.uname().machine, "generic")
+    cure = f"use --target native, or a name such as {known}"
+    if not mcpu:
+        raise InputError(f"target '{text}': it names no processor by -mcpu", cure=cure)
     if mcpu not in processors(triple):
         raise InputError(
             f"target '{text}': LLVM knows no processor '{mcpu}'" + f" of {machine}" * bool(triple),
-            cure="use --target native, or a name such as znver3 or skylake-avx512",
+            cure=cure,
         )
+    attributes = tuple(a for a in options.get("mattr", "").split(",") if a)
+    _check_attributes(text, attributes, mcpu, triple)
     cores = options.get("num-cores")
     wanted = threads or (_number(text, "num-cores", cores) if cores is not None else None)
     if not triple and mcpu == native_target().mcpu and "mattr" not in options:
@@ -207,10 +227,31 @@ def _cpu_target(text: str, options: dict[str, str], threads: int | None) -> CpuT
     own = 1 if machine not in ("", os.uname().machine) else cpu_info().physical_cores
     return CpuTarget(
         mcpu=mcpu,
-        mattr=tuple(a for a in options.get("mattr", "").split(",") if a),
+        mattr=attributes,
         threads=wanted or own,
         mtriple=triple,
     )
+
+
+def _check_attributes(text: str, attributes: Sequence[str], mcpu: str, triple: str) -> None:
+    """Raise InputError for one without a sign, and for a feature that LLVM does not know: it would
+    end in the middle of compiling for the former, and leave the latter out."""
+    for attribute in attributes:
+        if attribute[0] not in "+-":
+            raise InputError(
+                f"target '{text}': '{attribute}' in -mattr has no sign",
+                cure=f"write +{attribute} to use it, -{attribute} to do without",
+            )
+    names = [attribute[1:] for attribute in attributes]
+    with quiet():  # it complains of each by itself
+        known = _llvm_says(CpuTarget(mcpu, 1, tuple(f"+{name}" for name in names), triple))
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise InputError(
+            f"target '{text}': LLVM knows no feature '{unknown[0]}' of "
+            f"{triple.partition('-')[0] or os.uname().machine}",
+            cure="use LLVM's names, which are not always those of /proc/cpuinfo",
+        )
 
 
 def _cuda_target(text: str, words: Sequence[str]) -> CudaTarget:
