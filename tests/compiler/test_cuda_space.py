@@ -223,3 +223,32 @@ def test_a_plain_schedule_binds_every_block_to_threads(
     direct, *_ = forms(load_program(programs_of[name]))
     (source,) = device_sources(lowered(plainly_scheduled(direct, gpu), gpu))
     assert "threadIdx.x" in source
+
+
+@pytest.mark.parametrize("operator", ["TopK", "CumSum", "ScatterND"])
+def test_what_runs_as_written_has_code_for_a_gpu(operator: str, gpu: Any) -> None:
+    """Loops have memory that a thread of a GPU has too, and kernels are taken as they are."""
+    from tests.compiler.onnx_nodes import convert, model, random
+
+    from tunefleet.compiler.code.build import lowered
+    from tunefleet.compiler.code.device_code import device_sources
+    from tunefleet.compiler.graph.pipeline import prepare
+    from tunefleet.compiler.graph.tasks import extract_tasks
+    from tunefleet.compiler.space.spaces import plainly_scheduled
+    from tunefleet.compiler.toolchain.host import to_tvm
+    from tunefleet.compiler.toolchain.programs import load_program
+
+    number = np.array([1], "int64")
+    inputs = {
+        "TopK": [random(4, 200), np.array([7], "int64")],
+        "CumSum": [random(4, 200), number],
+        "ScatterND": [random(8, 4), np.array([[1], [3]], "int64"), random(2, 4)],
+    }[operator]
+    outputs = ["a", "b"] if operator == "TopK" else ["a"]
+    network = model(operator, inputs, outputs, {1})
+    tasks = extract_tasks(prepare(convert(network), to_tvm(gpu)), gpu)
+    assert tasks
+    for weighted in tasks:
+        module = plainly_scheduled(load_program(weighted.task.program), gpu)
+        (source,) = device_sources(lowered(module, gpu))
+        assert "__global__" in source

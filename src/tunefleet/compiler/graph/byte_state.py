@@ -61,7 +61,7 @@ class ByteState:
     def _extreme(self, row: int, of_two: Callable[[Any, Any], Any]) -> Any:
         """The least or the largest of a state and zero: so are units that fill the last block."""
         lanes = self._lanes
-        found = allocated([lanes], "float32", "local")
+        found = allocated([lanes], "float32")
         with T.vectorized(0, lanes) as lane:
             found[lane] = _float(0.0)
         with T.serial(0, self._layer.padded // lanes) as part, T.vectorized(0, lanes) as lane:
@@ -74,7 +74,7 @@ class ByteState:
         """Of (n - zero) * (w - point), summed over the state, only n * w is."""
         given, gates = self._given, range(len(phase.gates))
         place = (self._direction, block)
-        products = allocated([self._layer.rows, len(phase.gates), phase.units], "int32", "local")
+        products = allocated([self._layer.rows, len(phase.gates), phase.units], "int32")
         # One loop, too long to be unrolled, of one product: where two share widened numbers, LLVM
         # has no instruction for them that multiplies and adds pairs.
         with T.serial(0, self._layer.rows * len(phase.gates) * phase.units) as which:

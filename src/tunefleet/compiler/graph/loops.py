@@ -6,6 +6,7 @@ They are fused with nothing, and MetaSchedule has nothing to choose in them: the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,6 +22,8 @@ __all__ = ["T", "allocated", "call_loops", "with_roots"]
 
 #: Of TVM's patterns of operators, the one that is fused with nothing.
 _OPAQUE = 8
+#: Of a thread's own memory, which is on its stack, at most.
+_OWN_BYTES = 2**16
 
 Write = Callable[[list[Any], list[Any]], None]
 
@@ -51,8 +54,11 @@ def call_loops(
     return relax.call_tir(variable, list(inputs), list(outputs) if len(outputs) > 1 else outputs[0])
 
 
-def allocated(shape: Sequence[int], dtype: str, scope: str = "global") -> Any:
-    """Memory of a program, indexed as the buffers that `write` is given."""
+def allocated(shape: Sequence[int], dtype: str) -> Any:
+    """Memory of a program, or of each step of a parallel loop, indexed as the buffers that `write`
+    is given. It is the thread's own, the only kind that a GPU has, unless it is large."""
+    bits = int(tvm.DataType(dtype).bits)
+    scope = "local" if math.prod(shape) * bits <= 8 * _OWN_BYTES else "global"
     return T.buffer_proxy(T.decl_buffer(list(shape), dtype, scope=scope))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from tunefleet.compiler.graph.loops import T, call_loops
+from tunefleet.compiler.graph.loops import T, allocated, call_loops
 from tunefleet.compiler.toolchain import load_tvm
 
 tvm = load_tvm()
@@ -108,13 +108,11 @@ class _Heap:
         self._size = size
         self._largest = largest
         self._dtype = _COMPARED.get(dtype, dtype)
-        self.values = T.buffer_proxy(T.decl_buffer([size], self._dtype))
-        self.indices = T.buffer_proxy(T.decl_buffer([size], "int32"))
+        self.values = allocated([size], self._dtype)
+        self.indices = allocated([size], "int32")
         # What sinks, where it is, and the child that it is held against.
-        self._value = T.buffer_proxy(T.decl_buffer([1], self._dtype, scope="local"))
-        self._index, self._place, self._child = (
-            T.buffer_proxy(T.decl_buffer([1], "int32", scope="local")) for _ in range(3)
-        )
+        self._value = allocated([1], self._dtype)
+        self._index, self._place, self._child = (allocated([1], "int32") for _ in range(3))
 
     def fill(self, source: Any, first: Any, stride: int) -> None:
         """Makes a heap of the first elements of a row."""

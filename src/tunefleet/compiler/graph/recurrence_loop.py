@@ -96,8 +96,8 @@ class _Loop:
         """A number that was given, in the type of sums."""
         return value if self._dtype == self._sum_type else value.astype(self._sum_type)
 
-    def _buffer(self, shape: list[int], scope: str = "global") -> Any:
-        return allocated(shape, self._sum_type, scope)
+    def _buffer(self, shape: list[int]) -> Any:
+        return allocated(shape, self._sum_type)
 
     def _time(self, step: Any) -> Any:
         backward, last = self.layer.backward, self.layer.steps - 1
@@ -124,7 +124,7 @@ class _Loop:
         layer, phase = self.layer, self.layer.phases[index]
         source = self.reset if index else self.state
         with (T.parallel if self.shared else T.serial)(0, layer.padded // phase.units) as block:
-            sums = self._buffer([layer.rows, len(phase.gates), phase.units], "local")
+            sums = self._buffer([layer.rows, len(phase.gates), phase.units])
             if layer.in_bytes:
                 self.integers.multiply(phase, block, sums)
             else:

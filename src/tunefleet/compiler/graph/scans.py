@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tunefleet.compiler.graph.loops import T, call_loops, sum_type
+from tunefleet.compiler.graph.loops import T, allocated, call_loops, sum_type
 from tunefleet.compiler.toolchain import load_tvm
 
 tvm = load_tvm()
@@ -45,7 +45,7 @@ def _scan(
         (source,), (target,) = inputs, outputs
         threads = outer * groups
         with (T.parallel if threads > 1 else T.serial)(0, threads) as thread:
-            totals = T.buffer_proxy(T.decl_buffer([together], summed, scope="local"))
+            totals = allocated([together], summed)
             with T.serial(0, together) as i:
                 totals[i] = tirx.const(start, summed)
             first = thread // groups * (rows[axis] * inner) + thread % groups * together

@@ -69,6 +69,8 @@ class CudaSpace:
 
 
 def _share_out(schedule: Any, block: Any) -> None:
+    if _starts_threads(schedule.get(block).body):
+        return
     kinds = [int(v.iter_type) for v in schedule.get(block).iter_vars]
     loops = schedule.get_loops(block)
     if len(loops) != len(kinds) or not set(kinds) <= {SPATIAL, REDUCTION}:
@@ -84,3 +86,11 @@ def _share_out(schedule: Any, block: Any) -> None:
     outer, inner = schedule.split(schedule.fuse(*spatial), [None, PLAIN_THREADS])
     schedule.bind(outer, "blockIdx.x")
     schedule.bind(inner, "threadIdx.x")
+
+
+def _starts_threads(statement: Any) -> bool:
+    """Whether a block is a kernel already, as TVM's own definitions of scattering are."""
+    if isinstance(statement, tvm.tirx.AttrStmt) and statement.attr_key == "thread_extent":
+        return True
+    parts = getattr(statement, "seq", [getattr(statement, "body", None)])
+    return any(_starts_threads(part) for part in parts if part is not None)
