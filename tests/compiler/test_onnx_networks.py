@@ -70,6 +70,30 @@ GRAPHS = {
         { co = Identity(ci) f = Cast<to = 1>(i) vo = Add(v, f) sc = Mul(vo, x) }> }""",
         [],
     ),
+    "a loop that a counter ends": (
+        """g (float[2,3] x) => (float[2,3] y, float[3,2,3] z)
+        { z0 = Constant<value_int = 0>() k = Constant<value_int = 3>() c = Less(z0, k)
+        last, y, z = Loop ("", c, z0, x) <body = b (int64 i, bool ci, int64 n, float[2,3] v)
+            => (co, no, vo, sc)
+        { o = Constant<value_int = 1>() no = Add(n, o) co = Less(no, k) f = Cast<to = 1>(no)
+        vo = Mul(v, f) sc = Tanh(vo) }> }""",
+        [],
+    ),
+    "a loop whose rounds are vectors": (
+        """g (float[4,3] x) => (float[2,1,3] y)
+        { n = Constant<value_int = 2>() y = Loop (n, "") <body = b (int64[1] i, bool ci)
+            => (co, sc)
+        { co = Identity(ci) o = Constant<value_ints = [1]>() e = Add(i, o)
+        sc = Slice(x, i, e) }> }""",
+        [],
+    ),
+    "a loop of whose outputs one is read": (
+        """g (float[2,3] x) => (float[2,3] y)
+        { a = Relu(x) n = Constant<value_int = 3>() k = Constant<value_float = 5.0>()
+        y, z = Loop (n, "", a) <body = b (int64 i, bool ci, float[2,3] v) => (co, vo, sc)
+        { vo = Add(v, x) m = ReduceMax<keepdims = 0>(vo) co = Less(m, k) sc = Exp(vo) }> }""",
+        [1],
+    ),
     "a loop that a value ends": (
         """g (float[2,3] x) => (float[2,3] y)
         { a = Relu(x) n = Constant<value_int = 3>() k = Constant<value_float = 5.0>()

@@ -14,7 +14,7 @@ import onnx
 from onnx import version_converter
 
 from tunefleet.compiler.frontends.onnx_branches import choose_branches
-from tunefleet.compiler.frontends.onnx_file import domain_of, opsets_of, used
+from tunefleet.compiler.frontends.onnx_file import domain_of, graphs_of, opsets_of, used
 from tunefleet.compiler.frontends.onnx_infer import attempt, with_types
 from tunefleet.compiler.frontends.onnx_loops import unroll
 from tunefleet.errors import InputError
@@ -160,9 +160,12 @@ def _name(graph: onnx.GraphProto) -> None:
 
 
 def _trim(graph: onnx.GraphProto) -> None:
-    """Removes outputs that nobody reads from the ends of nodes."""
+    """Removes outputs that nobody reads from the ends of nodes. Those with bodies give as many as
+    their bodies do."""
     read = {name for node in graph.node for name in used(node)}
     read |= {value.name for value in graph.output}
     for node in graph.node:
+        if next(iter(graphs_of(node)), None) is not None:
+            continue
         while len(node.output) > 1 and node.output[-1] not in read:
             del node.output[-1]
