@@ -156,3 +156,15 @@ def test_threads_share_the_units_of_a_large_recurrent_layer(kind: str, tmp_path:
     (actual,) = _outputs(network, tmp_path, native_target(2))
     set_threads(1)
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_what_is_asserted_of_constants_is_no_part(tmp_path: Any, target: Any) -> None:
+    import torch
+
+    counts = torch.tensor([1, 2])
+    path = _saved(tmp_path, lambda x: x.repeat_interleave(counts, 0), torch.ones(2, 4))
+    network = load_network(path, ImportRequest(tmp_path))
+    (segment,) = network.segments
+    assert "a shape depends on values" in segment.reason
+    (found,) = _outputs(network, tmp_path, target)
+    np.testing.assert_array_equal(network.reference(network.example_inputs)[0], found)

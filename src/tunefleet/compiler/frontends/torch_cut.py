@@ -149,7 +149,7 @@ def _outside(
 def _module(part: Outside, constants: dict[Node, Any], module: GraphModule) -> GraphModule:
     """The nodes of a part as a module of their own: tensors in, a tuple of tensors out."""
     graph, root = Graph(), torch.nn.Module()
-    copies: dict[Node, Node] = {}
+    copies: dict[Node, Any] = {}
     for index, node in enumerate(part.inputs):
         copies[node] = graph.placeholder(f"x{index}")
     for node in part.nodes:
@@ -157,12 +157,15 @@ def _module(part: Outside, constants: dict[Node, Any], module: GraphModule) -> G
             if operand in copies:
                 continue
             name = f"c{len(copies)}"
+            value = constants.get(operand)
+            if isinstance(value, bool | int | float):
+                copies[operand] = value
+                continue
             if operand.op == "get_attr" and operand not in constants:
                 value = getattr(module, str(operand.target))
                 setattr(root, name, value)
             else:
-                value = constants[operand]
-                root.register_buffer(name, value.detach())
+                root.register_buffer(name, constants[operand].detach())
             copies[operand] = graph.get_attr(name)
         copies[node] = graph.node_copy(node, copies.__getitem__)
     allow_any_strides(graph)
