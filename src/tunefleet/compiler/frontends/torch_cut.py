@@ -75,9 +75,14 @@ def parts(
     for node in nodes:
         by_depth.setdefault(depth[node], []).append(node)
     ordered: list[list[Node] | Outside] = []
+    # Others read values too that nobody needs, such as assertions about them.
+    wanted = set(nodes)
     for level in sorted(by_depth):
         group = by_depth[level]
-        ordered.append(_outside(group, outside, results, constants) if level % 2 else group)
+        if level % 2:
+            ordered.append(_outside(group, outside, results, constants, wanted))
+        else:
+            ordered.append(group)
     return ordered
 
 
@@ -127,15 +132,20 @@ def _sink(nodes: Sequence[Node], outside: dict[Node, str], depth: dict[Node, int
 
 
 def _outside(
-    group: list[Node], outside: dict[Node, str], results: set[Node], constants: set[Node]
+    group: list[Node],
+    outside: dict[Node, str],
+    results: set[Node],
+    constants: set[Node],
+    wanted: set[Node],
 ) -> Outside:
     inside = set(group)
+    elsewhere = wanted - inside
     inputs: dict[Node, None] = {}
     for node in group:
         for operand in node.all_input_nodes:
             if operand not in inside and operand not in constants and operand.op != "get_attr":
                 inputs[operand] = None
-    outputs = [n for n in group if n in results or any(u not in inside for u in n.users)]
+    outputs = [n for n in group if n in results or any(u in elsewhere for u in n.users)]
     outputs = [n for n in outputs if not isinstance(n.meta.get("val"), tuple | list)]
     for node in (*inputs, *outputs):
         value = node.meta.get("val")

@@ -344,6 +344,7 @@ OPERATORS: dict[str, Operator] = {
     "avg_pool2d.default": _mean_of_windows("avg_pool2d.default"),
     "avg_pool3d.default": _mean_of_windows("avg_pool3d.default"),
     "broadcast_in_dim.default": _broadcast_in_dim,
+    "convert_element_type.default": lambda t, node: _cast(t, node.args[0], dtype_of(node)),
     "var.default": _variance,
     "var_mean.correction": _variance_and_mean,
     "var_mean.dim": _variance_and_mean,
