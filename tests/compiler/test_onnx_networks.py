@@ -105,7 +105,29 @@ GRAPHS = {
         """g (float[6,3] x) => (float[3,3] y) { k = Constant<value_int = 3>() a = Relu(x)
         s = SplitToSequence<axis = 0>(a, k) o = Constant<value_int = 1>() e = SequenceAt(s, o)
         b = Exp(e) q = SequenceInsert(s, b) f = Constant<value_int = 2>() y = SequenceAt(q, f) }""",
-        [5],
+        [],
+    ),
+    "a sequence that an input chooses from": (
+        """g (float[6,3] x, int64 i) => (float[3,3] y) { k = Constant<value_int = 3>() a = Relu(x)
+        s = SplitToSequence<axis = 0>(a, k) z = Constant<value_int = 0>() o = Mul(i, z)
+        e = SequenceAt(s, o) y = Exp(e) }""",
+        [2],
+    ),
+    "a list without its first, joined, and its length": (
+        """g (float[2,4] x) => (float[2,3] y, float[3,2] z, int64 n)
+        { s = SplitToSequence<axis = 1, keepdims = 0>(x) f = Constant<value_int = -4>()
+        r = SequenceErase(s, f) n = SequenceLength(r)
+        y = ConcatFromSequence<axis = 1, new_axis = 1>(r) u = SplitToSequence<axis = 1>(x)
+        v = SequenceErase(u) w = ConcatFromSequence<axis = 1>(v) z = Transpose(w) }""",
+        [],
+    ),
+    "a list that a loop fills": (
+        """g (float[2,3] x) => (float[4,2,3] y)
+        { n = Constant<value_int = 4>() e = SequenceEmpty()
+        h, s = Loop (n, "", x, e) <body = b (int64 i, bool ci, float[2,3] v, seq(float[2,3]) q)
+            => (co, vo, qo) { co = Identity(ci) vo = Tanh(v) qo = SequenceInsert(q, vo) }>
+        y = ConcatFromSequence<axis = 0, new_axis = 1>(s) }""",
+        [],
     ),
     "text in between": (
         """g (float[2,2] x) => (float[2,2] y)
