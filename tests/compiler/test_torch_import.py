@@ -212,3 +212,16 @@ def test_bfloat16_that_stays_in_pytorch_is_computed_there(tmp_path: Any, target:
     np.testing.assert_allclose(
         found, network.reference(network.example_inputs)[0], rtol=1e-2, atol=1e-2
     )
+
+
+def test_what_has_an_extent_that_values_decide_may_be_joined(tmp_path: Any, target: Any) -> None:
+    import torch
+
+    def forward(x: Any) -> Any:
+        return torch.cat([x[x > 0], x[0]]).sum() + x
+
+    network = load_network(_saved(tmp_path, forward, torch.randn(3, 4)), ImportRequest(tmp_path))
+    (found,) = _outputs(network, tmp_path, target)
+    np.testing.assert_allclose(
+        found, network.reference(network.example_inputs)[0], rtol=1e-5, atol=1e-5
+    )
