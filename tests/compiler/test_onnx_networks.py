@@ -159,6 +159,10 @@ GRAPHS = {
         "g (float[2,2] x) => (float[2,2] y, int64[2] s) { y = Identity(x) s = Shape(x) }",
         [],
     ),
+    "an input that is an output too": (
+        "g (float[2,2] x) => (float[2,2] y, float[N,M] x) { z = MatMul(x, x) y = Relu(z) }",
+        [],
+    ),
     "half precision": (
         """g (float16[2,4] x) => (float16[2,2] y) <float16[4,2] w = {1,2,3,4,5,6,7,8}>
         { m = MatMul(x, w) y = Relu(m) }""",

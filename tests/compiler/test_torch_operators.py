@@ -31,6 +31,10 @@ def _met(kind: str, own: bool) -> Any:
     return lambda x: x.scatter_reduce(1, index, x[:, 1:4] + 1, kind, include_self=own)
 
 
+def _apart(degree: float) -> Any:
+    return lambda x: torch.cdist(x, x[:, :2] + 1, degree)
+
+
 _CASES = {
     "cumulative sum of truths": (lambda x: (x > 0).cumsum(1), _TIES),
     "cumulative sum beyond one block": (lambda x: x.cumsum(-1), _LONG),
@@ -123,6 +127,13 @@ _CASES = {
         torch.randn(2, 4, 5),
     ),
     "a product that keeps its axis": (lambda x: x.prod(1, keepdim=True), _TIES + 0.5),
+    **{
+        f"distances of degree {degree}": (
+            _apart(degree),
+            torch.randn(2, 3, 4),
+        )
+        for degree in (1.0, 2.0, float("inf"))
+    },
     "bits moved": (lambda x: (x << 2) | (x >> 1), _WHOLE_NUMBERS),
     "bags of an embedding": (
         lambda x: torch.nn.functional.embedding_bag(x.abs(), _LONG[:, :20].T, mode="mean"),

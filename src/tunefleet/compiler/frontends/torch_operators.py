@@ -192,6 +192,20 @@ def _mean_of_windows(name: str) -> Operator:
     return convert
 
 
+def _distances(t: Any, node: Node) -> Any:
+    """_cdist_forward (x, y, p): between all rows of one and all of the other."""
+    left, right = t.retrieve_args(node)[:2]
+    degree = float(argument(node, 2, "p"))
+    apart = op.subtract(op.expand_dims(left, -2), op.expand_dims(right, -3))
+    apart = t.block_builder.emit(op.abs(t.block_builder.emit(apart)))
+    if degree == 2:
+        squares = t.block_builder.emit(op.multiply(apart, apart))
+        return t.block_builder.emit(op.sqrt(t.block_builder.emit(op.sum(squares, -1))))
+    if degree not in (1, math.inf):
+        raise ValueError(f"distances of degree {degree:g}")
+    return t.block_builder.emit(op.sum(apart, -1) if degree == 1 else op.max(apart, -1))
+
+
 def _elementwise(function: Any) -> Operator:
     def convert(t: Any, node: Node) -> Any:
         return t.block_builder.emit(function(*[_expr(t, a, node) for a in node.args]))
@@ -341,6 +355,7 @@ OPERATORS: dict[str, Operator] = {
     "fill.Tensor": _fill,
     "__lshift__.Scalar": _arithmetic(op.left_shift),
     "__rshift__.Scalar": _arithmetic(op.right_shift),
+    "_cdist_forward.default": _distances,
     "avg_pool2d.default": _mean_of_windows("avg_pool2d.default"),
     "avg_pool3d.default": _mean_of_windows("avg_pool3d.default"),
     "broadcast_in_dim.default": _broadcast_in_dim,
