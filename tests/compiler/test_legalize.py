@@ -207,3 +207,23 @@ def test_an_extreme_is_searched_like_any_reduction(target: Any) -> None:
     mod = build(lambda builder, x: builder.emit(relax.op.max(x, [2, 3])), (1, 64, 56, 56))
     (task,) = extract_tasks(prepare(mod, to_tvm(target)), target)
     assert sketches_of(task.task.program, target)
+
+
+def test_a_transposed_convolution_of_volumes_is_lowered_behind_one_with_channels_last() -> None:
+    import tvm
+    from tvm import relax
+
+    from tunefleet.compiler.graph.pipeline import prepare
+
+    first, second = array(4, 2, 3, 3, 3), array(4, 3, 2, 2, 2, seed=1)
+
+    def emit(builder: Any, x: Any) -> Any:
+        x = builder.emit(relax.op.nn.conv3d(x, relax.const(first), padding=1))
+        weight = relax.const(second)
+        return builder.emit(relax.op.nn.conv3d_transpose(x, weight, strides=(2, 2, 2)))
+
+    x = array(1, 2, 3, 4, 5)
+    module = build(emit, x.shape)
+    expected = run(module, x)
+    actual = run(prepare(module, tvm.target.Target("llvm")), x)
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)

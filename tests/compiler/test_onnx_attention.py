@@ -37,6 +37,28 @@ def test_self_attention_with_masks(mask, unidirectional):
     check("Attention", [*inputs, mask], **form)
 
 
+@pytest.mark.parametrize("mask", [None, _lengths(3, 5)], ids=["none", "lengths"])
+@pytest.mark.parametrize("columns", [1, 3 * WIDTH])
+def test_self_attention_of_8_bit_integers(mask, columns):
+    generator = np.random.default_rng(0)
+    check(
+        "QAttention",
+        [
+            generator.integers(0, 255, (BATCH, TOKENS, 6)).astype("uint8"),
+            generator.integers(-127, 127, (6, 3 * WIDTH)).astype("int8"),
+            random(3 * WIDTH),
+            np.array(0.01, "float32"),
+            np.full(columns, 0.02, "float32") if columns > 1 else np.array(0.02, "float32"),
+            mask,
+            np.array(120, "uint8"),
+            np.zeros(columns, "int8") if columns > 1 else np.array(3, "int8"),
+        ],
+        num_heads=HEADS,
+        domain=MS,
+        constants={1, 2, 4, 7},
+    )
+
+
 def test_self_attention_with_a_mask_for_each_query():
     inputs, form = _projected()
     mask = (random(BATCH, TOKENS, TOKENS) > -0.5).astype("int32")

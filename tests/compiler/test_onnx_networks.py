@@ -70,6 +70,30 @@ GRAPHS = {
         { co = Identity(ci) f = Cast<to = 1>(i) vo = Add(v, f) sc = Mul(vo, x) }> }""",
         [],
     ),
+    "a loop that a counter ends": (
+        """g (float[2,3] x) => (float[2,3] y, float[3,2,3] z)
+        { z0 = Constant<value_int = 0>() k = Constant<value_int = 3>() c = Less(z0, k)
+        last, y, z = Loop ("", c, z0, x) <body = b (int64 i, bool ci, int64 n, float[2,3] v)
+            => (co, no, vo, sc)
+        { o = Constant<value_int = 1>() no = Add(n, o) co = Less(no, k) f = Cast<to = 1>(no)
+        vo = Mul(v, f) sc = Tanh(vo) }> }""",
+        [],
+    ),
+    "a loop whose rounds are vectors": (
+        """g (float[4,3] x) => (float[2,1,3] y)
+        { n = Constant<value_int = 2>() y = Loop (n, "") <body = b (int64[1] i, bool ci)
+            => (co, sc)
+        { co = Identity(ci) o = Constant<value_ints = [1]>() e = Add(i, o)
+        sc = Slice(x, i, e) }> }""",
+        [],
+    ),
+    "a loop of whose outputs one is read": (
+        """g (float[2,3] x) => (float[2,3] y)
+        { a = Relu(x) n = Constant<value_int = 3>() k = Constant<value_float = 5.0>()
+        y, z = Loop (n, "", a) <body = b (int64 i, bool ci, float[2,3] v) => (co, vo, sc)
+        { vo = Add(v, x) m = ReduceMax<keepdims = 0>(vo) co = Less(m, k) sc = Exp(vo) }> }""",
+        [1],
+    ),
     "a loop that a value ends": (
         """g (float[2,3] x) => (float[2,3] y)
         { a = Relu(x) n = Constant<value_int = 3>() k = Constant<value_float = 5.0>()
@@ -81,7 +105,29 @@ GRAPHS = {
         """g (float[6,3] x) => (float[3,3] y) { k = Constant<value_int = 3>() a = Relu(x)
         s = SplitToSequence<axis = 0>(a, k) o = Constant<value_int = 1>() e = SequenceAt(s, o)
         b = Exp(e) q = SequenceInsert(s, b) f = Constant<value_int = 2>() y = SequenceAt(q, f) }""",
-        [5],
+        [],
+    ),
+    "a sequence that an input chooses from": (
+        """g (float[6,3] x, int64 i) => (float[3,3] y) { k = Constant<value_int = 3>() a = Relu(x)
+        s = SplitToSequence<axis = 0>(a, k) z = Constant<value_int = 0>() o = Mul(i, z)
+        e = SequenceAt(s, o) y = Exp(e) }""",
+        [2],
+    ),
+    "a list without its first, joined, and its length": (
+        """g (float[2,4] x) => (float[2,3] y, float[3,2] z, int64 n)
+        { s = SplitToSequence<axis = 1, keepdims = 0>(x) f = Constant<value_int = -4>()
+        r = SequenceErase(s, f) n = SequenceLength(r)
+        y = ConcatFromSequence<axis = 1, new_axis = 1>(r) u = SplitToSequence<axis = 1>(x)
+        v = SequenceErase(u) w = ConcatFromSequence<axis = 1>(v) z = Transpose(w) }""",
+        [],
+    ),
+    "a list that a loop fills": (
+        """g (float[2,3] x) => (float[4,2,3] y)
+        { n = Constant<value_int = 4>() e = SequenceEmpty()
+        h, s = Loop (n, "", x, e) <body = b (int64 i, bool ci, float[2,3] v, seq(float[2,3]) q)
+            => (co, vo, qo) { co = Identity(ci) vo = Tanh(v) qo = SequenceInsert(q, vo) }>
+        y = ConcatFromSequence<axis = 0, new_axis = 1>(s) }""",
+        [],
     ),
     "text in between": (
         """g (float[2,2] x) => (float[2,2] y)
@@ -111,6 +157,10 @@ GRAPHS = {
     ),
     "a constant and an input as outputs": (
         "g (float[2,2] x) => (float[2,2] y, int64[2] s) { y = Identity(x) s = Shape(x) }",
+        [],
+    ),
+    "an input that is an output too": (
+        "g (float[2,2] x) => (float[2,2] y, float[N,M] x) { z = MatMul(x, x) y = Relu(z) }",
         [],
     ),
     "half precision": (

@@ -57,6 +57,26 @@ def test_a_region():
     )
 
 
+def test_a_region_whose_end_is_the_last_pixel_in_some_arithmetic():
+    _resize(
+        sizes=[1, 2, 5, 6],
+        roi=[0, 0, 0.1, 0.2, 1, 1, 0.8, 1.2],
+        shape=(1, 2, 8, 8),
+        mode="linear",
+        coordinate_transformation_mode="tf_crop_and_resize",
+        extrapolation_value=1.0,
+    )
+
+
+def test_scales_without_elements_before_sizes():
+    inputs = [random(1, 2, 5, 6), np.zeros(0, "float32"), np.zeros(0, "float32")]
+    sizes = np.array([1, 2, 7, 4], "int64")
+    check(
+        "Resize", [*inputs, sizes], constants={1, 2, 3}, opset=11,
+        mode="linear", coordinate_transformation_mode="align_corners",
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("policy", ["not_larger", "not_smaller"])
 def test_one_ratio(policy):
     _resize(sizes=[7, 9], axes=[2, 3], keep_aspect_ratio_policy=policy)

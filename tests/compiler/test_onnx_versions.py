@@ -54,3 +54,13 @@ def test_newer_operators_are_written_out_as_the_functions_that_define_them() -> 
     network = model("FlexAttention", heads, domain="ai.onnx.preview", opset=1)
     assert restamp(network) is not None
     assert "FlexAttention" not in {node.op_type for node in network.graph.node}
+
+
+def test_an_operator_that_a_version_does_not_have_is_the_files_fault(tmp_path: Path) -> None:
+    from tunefleet.errors import InputError
+
+    network = model("Einsum", [random(2, 3)], equation="ij->ji")
+    network.opset_import[0].version = 11
+    network.graph.output[0].type.CopyFrom(network.graph.input[0].type)
+    with pytest.raises(InputError, match="Einsum"):
+        _loaded(network, tmp_path)

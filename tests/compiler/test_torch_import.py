@@ -156,3 +156,72 @@ def test_threads_share_the_units_of_a_large_recurrent_layer(kind: str, tmp_path:
     (actual,) = _outputs(network, tmp_path, native_target(2))
     set_threads(1)
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_what_is_asserted_of_constants_is_no_part(tmp_path: Any, target: Any) -> None:
+    import torch
+
+    counts = torch.tensor([1, 2])
+    path = _saved(tmp_path, lambda x: x.repeat_interleave(counts, 0), torch.ones(2, 4))
+    network = load_network(path, ImportRequest(tmp_path))
+    (segment,) = network.segments
+    assert "a shape depends on values" in segment.reason
+    (found,) = _outputs(network, tmp_path, target)
+    np.testing.assert_array_equal(network.reference(network.example_inputs)[0], found)
+
+
+def test_a_program_in_bfloat16_is_compiled_with_its_roundings(tmp_path: Any, target: Any) -> None:
+    import torch
+
+    first = torch.nn.Conv1d(2, 6, 3, padding=1).bfloat16()
+    second = torch.nn.Linear(5, 3).bfloat16()
+
+    class Network(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = first, second
+
+        def forward(self, x: Any) -> Any:
+            a, b = self.first(x.bfloat16()).relu().chunk(2, 1)
+            a = a.clone().add_(b)
+            y = self.second(a.transpose(1, 2).reshape(-1, 5, 3).transpose(1, 2))
+            return torch.cat([y.softmax(-1), y], 1).float(), y.argmax(-1)
+
+    torch.export.save(torch.export.export(Network(), (torch.randn(2, 2, 5),)), tmp_path / "n.pt2")
+    network = load_network(tmp_path / "n.pt2", ImportRequest(tmp_path, whole=True))
+    expected = network.reference(network.example_inputs)
+    found = _outputs(network, tmp_path, target)
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-2, atol=1e-2)
+    np.testing.assert_array_equal(expected[1], found[1])
+    # Numbers of eight bits, not of twenty-four.
+    assert not (found[0].view(np.uint32) & 0xFFFF).any()
+
+
+def test_bfloat16_that_stays_in_pytorch_is_computed_there(tmp_path: Any, target: Any) -> None:
+    import torch
+
+    weight = torch.randn(3, 3).bfloat16()
+    path = _saved(
+        tmp_path,
+        lambda x: torch.linalg.det((x.bfloat16() @ weight).float().expand(2, 3, 3)) * 2,
+        torch.randn(3, 3),
+    )
+    network = load_network(path, ImportRequest(tmp_path))
+    assert network.segments
+    (found,) = _outputs(network, tmp_path, target)
+    np.testing.assert_allclose(
+        found, network.reference(network.example_inputs)[0], rtol=1e-2, atol=1e-2
+    )
+
+
+def test_what_has_an_extent_that_values_decide_may_be_joined(tmp_path: Any, target: Any) -> None:
+    import torch
+
+    def forward(x: Any) -> Any:
+        return torch.cat([x[x > 0], x[0]]).sum() + x
+
+    network = load_network(_saved(tmp_path, forward, torch.randn(3, 4)), ImportRequest(tmp_path))
+    (found,) = _outputs(network, tmp_path, target)
+    np.testing.assert_allclose(
+        found, network.reference(network.example_inputs)[0], rtol=1e-5, atol=1e-5
+    )

@@ -26,6 +26,15 @@ def _assigned(x: Any) -> Any:
     return y
 
 
+def _met(kind: str, own: bool) -> Any:
+    index = torch.tensor([[0, 3, 0], [1, 1, 1]])
+    return lambda x: x.scatter_reduce(1, index, x[:, 1:4] + 1, kind, include_self=own)
+
+
+def _apart(degree: float) -> Any:
+    return lambda x: torch.cdist(x, x[:, :2] + 1, degree)
+
+
 _CASES = {
     "cumulative sum of truths": (lambda x: (x > 0).cumsum(1), _TIES),
     "cumulative sum beyond one block": (lambda x: x.cumsum(-1), _LONG),
@@ -90,6 +99,60 @@ _CASES = {
         lambda x: aten.convolution(x, _HALF, _HALF[:, 0, 0], [1], [1], [1], False, [0], 1),
         torch.randn(2, 3, 5).half(),
     ),
+    "exponentials with two scales": (lambda x: torch.nn.functional.selu(x), _TIES),
+    "a transposed convolution of volumes": (
+        lambda x: torch.nn.functional.conv_transpose3d(
+            x, torch.ones(2, 3, 3, 2, 2) / 9, torch.ones(3), (2, 1, 2), 1, (1, 0, 0)
+        ),
+        torch.randn(1, 2, 3, 4, 3),
+    ),
+    "an antialiased image": (
+        lambda x: torch.nn.functional.interpolate(x, (4, 9), mode="bilinear", antialias=True),
+        torch.randn(1, 2, 9, 5),
+    ),
+    "an antialiased image by cubics": (
+        lambda x: torch.nn.functional.interpolate(x, (4, 5), mode="bicubic", antialias=True),
+        torch.randn(1, 2, 9, 5),
+    ),
+    "means of windows with a divisor": (
+        lambda x: torch.nn.functional.avg_pool2d(x, 3, 2, 1, divisor_override=5),
+        torch.randn(1, 2, 5, 6),
+    ),
+    "variances and means": (
+        lambda x: torch.var_mean(x, (0, 2), correction=2, keepdim=True),
+        torch.randn(2, 3, 4),
+    ),
+    "groups normalised without weights": (
+        lambda x: torch.nn.functional.group_norm(x, 2),
+        torch.randn(2, 4, 5),
+    ),
+    "a product that keeps its axis": (lambda x: x.prod(1, keepdim=True), _TIES + 0.5),
+    **{
+        f"distances of degree {degree}": (
+            _apart(degree),
+            torch.randn(2, 3, 4),
+        )
+        for degree in (1.0, 2.0, float("inf"))
+    },
+    "bits moved": (lambda x: (x << 2) | (x >> 1), _WHOLE_NUMBERS),
+    "bags of an embedding": (
+        lambda x: torch.nn.functional.embedding_bag(x.abs(), _LONG[:, :20].T, mode="mean"),
+        _WHOLE_NUMBERS,
+    ),
+    "weighted bags of an embedding": (
+        lambda x: torch.nn.functional.embedding_bag(
+            x.abs(), _LONG[:, :20].T, mode="sum", per_sample_weights=torch.ones(2, 3) / 3
+        ),
+        _WHOLE_NUMBERS,
+    ),
+    **{
+        f"the {kind} of what meets, {'with' if own else 'without'} what was there": (
+            _met(kind, own),
+            _TIES,
+        )
+        for kind in ("sum", "mean", "prod", "amax", "amin")
+        for own in (True, False)
+    },
     "an empty part": (lambda x: torch.cat([x[:, 2:], x[:, :0]], 1), _TIES),
 }
 

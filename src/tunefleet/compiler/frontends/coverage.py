@@ -14,7 +14,7 @@ class How(StrEnum):
     OURS = "compiled, by a conversion of tunefleet"
     TVM = "compiled, by TVM's conversion"
     WRITTEN_OUT = "compiled, written out in other operators"
-    CONSTANT = "compiled where how often, and whether, is constant"
+    CONSTANT = "compiled where how often, whether and which is constant"
     STAYS = "stays in the source framework"
     REFUSED = "refused"
 
@@ -37,6 +37,7 @@ def onnx_operators() -> Iterator[Operator]:
     from tunefleet.compiler.frontends.onnx_graph import RANDOM, rule_of
     from tunefleet.compiler.frontends.onnx_operators import OPERATORS
     from tunefleet.compiler.frontends.onnx_refusal import Refusal
+    from tunefleet.compiler.frontends.onnx_sequences import KNOWN
 
     standard = {
         s.name: s for s in onnx.defs.get_all_schemas() if not domain_of(s) and not s.deprecated
@@ -49,8 +50,8 @@ def onnx_operators() -> Iterator[Operator]:
             is_function = schema.has_function or schema.has_context_dependent_function
             if is_function and name not in RANDOM:
                 how, note = How.WRITTEN_OUT, ""
-            if name in ("If", "Loop", "Scan"):
-                how, note = How.CONSTANT, ""
+        if name in ("If", "Loop", "Scan", *KNOWN):
+            how, note = How.CONSTANT, ""
         if how is not How.CONSTANT and not _is_of_numbers(schema):
             how, note = How.STAYS, "it takes or gives no tensors of numbers"
         yield Operator(name, how, note)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx
-from onnx import helper, numpy_helper
+from onnx import helper
 
 from tunefleet.compiler.frontends.onnx_file import STANDARD, domain_of, graphs_of, opsets_of
 from tunefleet.compiler.frontends.onnx_inline import write_body
+from tunefleet.compiler.frontends.onnx_rounds import rounds_of
 
 #: A loop is written out up to so many rounds, and up to so many nodes in all.
 _MOST_ROUNDS = 128
@@ -21,15 +22,15 @@ _SCAN_HAS_NO_BATCH = 9
 
 
 def unroll(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with every `Loop` of a constant number of rounds, that nothing ends early, and
-    every `Scan` written out. `value_info` tells the lengths of what is scanned."""
+    """The model with every `Loop` of which constants decide the number of rounds, and every `Scan`
+    written out. `value_info` tells the lengths of what is scanned."""
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
     for node in model.graph.node:
         for attribute in node.attribute:
             if node.op_type == "Constant" and attribute.name == "value":
                 constants[node.output[0]] = attribute.t
     rounds = {
-        index: _rounds(node, constants) if node.op_type == "Loop" else _scanned(node, model)
+        index: _rounds(node, constants, model) if node.op_type == "Loop" else _scanned(node, model)
         for index, node in enumerate(model.graph.node)
         if node.op_type in ("Loop", "Scan") and not domain_of(node)
     }
@@ -49,22 +50,13 @@ def unroll(model: onnx.ModelProto) -> onnx.ModelProto:
     return result
 
 
-def _scalar(name: str, constants: Mapping[str, onnx.TensorProto]) -> int | None:
-    tensor = constants.get(name)
-    return None if tensor is None else int(numpy_helper.to_array(tensor).reshape(-1)[0])
-
-
-def _rounds(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> int | None:
+def _rounds(
+    node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto], model: onnx.ModelProto
+) -> int | None:
     """How often the body runs, None where that depends on values or is too often."""
-    count = _scalar(node.input[0], constants)
-    if count is None or not 0 < count <= _MOST_ROUNDS:
-        return None
-    if len(node.input) > 1 and node.input[1] and _scalar(node.input[1], constants) != 1:
-        return None
+    count = rounds_of(node, constants, model, _MOST_ROUNDS)
     body = next(iter(graphs_of(node)))
-    if len(body.node) * count > _MOST_NODES or not _goes_on(body):
-        return None
-    return count
+    return count if count and len(body.node) * count <= _MOST_NODES else None
 
 
 def _scanned(node: onnx.NodeProto, model: onnx.ModelProto) -> int | None:
@@ -117,21 +109,6 @@ class _ScanForm:
         )
 
 
-def _goes_on(body: onnx.GraphProto) -> bool:
-    """Whether the condition that a body returns is the one it was given, or a constant true."""
-    name = body.output[0].name
-    sources = {node.output[0]: node for node in body.node if node.output}
-    constants = {tensor.name: tensor for tensor in body.initializer}
-    while name in sources and sources[name].op_type == "Identity":
-        name = sources[name].input[0]
-    if name == body.input[1].name:
-        return True
-    node = sources.get(name)
-    if node is not None and node.op_type == "Constant":
-        constants[name] = next((a.t for a in node.attribute if a.name == "value"), None)
-    return constants.get(name) is not None and _scalar(name, constants) == 1
-
-
 class _Unrolled:
     """Writes the rounds of one loop into a graph."""
 
@@ -170,16 +147,20 @@ class _Unrolled:
         prefix = f"{self._prefix}/{index}/"
         number = prefix + self._body.input[0].name
         condition = prefix + self._body.input[1].name
-        self._constant(number, index, onnx.TensorProto.INT64)
-        self._constant(condition, 1, onnx.TensorProto.BOOL)
+        self._constant(number, index, onnx.TensorProto.INT64, self._extents(0))
+        self._constant(condition, 1, onnx.TensorProto.BOOL, self._extents(1))
         names = {self._body.input[0].name: number, self._body.input[1].name: condition}
         names |= {
             value.name: source for value, source in zip(self._body.input[2:], carried, strict=True)
         }
         return write_body(self._graph, self._body, names, prefix)[1:]
 
-    def _constant(self, name: str, value: int, kind: int) -> None:
-        self._graph.initializer.append(helper.make_tensor(name, kind, [], [value]))
+    def _extents(self, index: int) -> list[int]:
+        """Of the number of the round, or of the condition: a body may want a vector of one."""
+        return [1] * len(self._body.input[index].type.tensor_type.shape.dim)
+
+    def _constant(self, name: str, value: int, kind: int, extents: Sequence[int] = ()) -> None:
+        self._graph.initializer.append(helper.make_tensor(name, kind, extents, [value]))
 
     def _stackable(self, name: str, index: int, axis: int = 0) -> str:
         """`name` with another dimension, of one."""

@@ -1,5 +1,5 @@
-"""Makes a graph with fixed shapes plain: constants folded, branches chosen, loops unrolled, every
-shape inferred.
+"""Makes a graph with fixed shapes plain: constants folded, branches chosen, loops unrolled, lists
+of tensors taken apart, every shape inferred.
 
 ONNX Runtime does the folding, with its own kernels: what it folds is what it would compute.
 """
@@ -14,9 +14,10 @@ import onnx
 from onnx import version_converter
 
 from tunefleet.compiler.frontends.onnx_branches import choose_branches
-from tunefleet.compiler.frontends.onnx_file import domain_of, opsets_of, used
+from tunefleet.compiler.frontends.onnx_file import domain_of, graphs_of, opsets_of, used
 from tunefleet.compiler.frontends.onnx_infer import attempt, with_types
 from tunefleet.compiler.frontends.onnx_loops import unroll
+from tunefleet.compiler.frontends.onnx_sequences import without_sequences
 from tunefleet.errors import InputError
 from tunefleet.system.scratch import scratch_folder
 
@@ -54,6 +55,7 @@ def prepare(model: onnx.ModelProto, what: str) -> Prepared:
     for _ in range(_MOST_ROUNDS):
         before = _form(model)
         model = unroll(choose_branches(with_types(_optimised(model))))
+        model = without_sequences(model)
         if _form(model) == before:
             break
     return Prepared(_sorted(with_types(model), what), runs)
@@ -160,9 +162,12 @@ def _name(graph: onnx.GraphProto) -> None:
 
 
 def _trim(graph: onnx.GraphProto) -> None:
-    """Removes outputs that nobody reads from the ends of nodes."""
+    """Removes outputs that nobody reads from the ends of nodes. Those with bodies give as many as
+    their bodies do."""
     read = {name for node in graph.node for name in used(node)}
     read |= {value.name for value in graph.output}
     for node in graph.node:
+        if next(iter(graphs_of(node)), None) is not None:
+            continue
         while len(node.output) > 1 and node.output[-1] not in read:
             del node.output[-1]

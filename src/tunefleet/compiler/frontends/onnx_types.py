@@ -46,7 +46,8 @@ def types_of(model: onnx.ModelProto, weights: Weights) -> dict[str, ValueType]:
     graph = model.graph
     types = {
         value.name: _type(value.type)
-        for values in (graph.value_info, graph.input, graph.output)
+        # An input that is an output too has the shape that was chosen for the input.
+        for values in (graph.value_info, graph.output, graph.input)
         for value in values
         if _is_declared(value.type)
     }

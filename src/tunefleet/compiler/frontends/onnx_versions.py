@@ -124,8 +124,10 @@ def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 def _is_newer(node: onnx.NodeProto, versions: Mapping[str, int], most: int) -> bool:
     domain = "" if node.domain in STANDARD_NAMES else node.domain
-    if domain not in ("", _PREVIEW) or not onnx.defs.has(node.op_type, domain):
+    version = versions.get(domain, 1)
+    # An operator that its version does not have yet is no newer form of one: ONNX Runtime says so.
+    if domain not in ("", _PREVIEW) or not onnx.defs.has(node.op_type, version, domain):
         return False
-    schema = onnx.defs.get_schema(node.op_type, versions.get(domain, 1), domain)
+    schema = onnx.defs.get_schema(node.op_type, version, domain)
     is_function = schema.has_function or schema.has_context_dependent_function
     return is_function and (domain == _PREVIEW or schema.since_version > most)

@@ -75,9 +75,14 @@ def parts(
     for node in nodes:
         by_depth.setdefault(depth[node], []).append(node)
     ordered: list[list[Node] | Outside] = []
+    # Others read values too that nobody needs, such as assertions about them.
+    wanted = set(nodes)
     for level in sorted(by_depth):
         group = by_depth[level]
-        ordered.append(_outside(group, outside, results, constants) if level % 2 else group)
+        if level % 2:
+            ordered.append(_outside(group, outside, results, constants, wanted))
+        else:
+            ordered.append(group)
     return ordered
 
 
@@ -127,15 +132,20 @@ def _sink(nodes: Sequence[Node], outside: dict[Node, str], depth: dict[Node, int
 
 
 def _outside(
-    group: list[Node], outside: dict[Node, str], results: set[Node], constants: set[Node]
+    group: list[Node],
+    outside: dict[Node, str],
+    results: set[Node],
+    constants: set[Node],
+    wanted: set[Node],
 ) -> Outside:
     inside = set(group)
+    elsewhere = wanted - inside
     inputs: dict[Node, None] = {}
     for node in group:
         for operand in node.all_input_nodes:
             if operand not in inside and operand not in constants and operand.op != "get_attr":
                 inputs[operand] = None
-    outputs = [n for n in group if n in results or any(u not in inside for u in n.users)]
+    outputs = [n for n in group if n in results or any(u in elsewhere for u in n.users)]
     outputs = [n for n in outputs if not isinstance(n.meta.get("val"), tuple | list)]
     for node in (*inputs, *outputs):
         value = node.meta.get("val")
@@ -149,7 +159,7 @@ def _outside(
 def _module(part: Outside, constants: dict[Node, Any], module: GraphModule) -> GraphModule:
     """The nodes of a part as a module of their own: tensors in, a tuple of tensors out."""
     graph, root = Graph(), torch.nn.Module()
-    copies: dict[Node, Node] = {}
+    copies: dict[Node, Any] = {}
     for index, node in enumerate(part.inputs):
         copies[node] = graph.placeholder(f"x{index}")
     for node in part.nodes:
@@ -157,12 +167,15 @@ def _module(part: Outside, constants: dict[Node, Any], module: GraphModule) -> G
             if operand in copies:
                 continue
             name = f"c{len(copies)}"
+            value = constants.get(operand)
+            if isinstance(value, bool | int | float):
+                copies[operand] = value
+                continue
             if operand.op == "get_attr" and operand not in constants:
                 value = getattr(module, str(operand.target))
                 setattr(root, name, value)
             else:
-                value = constants[operand]
-                root.register_buffer(name, value.detach())
+                root.register_buffer(name, constants[operand].detach())
             copies[operand] = graph.get_attr(name)
         copies[node] = graph.node_copy(node, copies.__getitem__)
     allow_any_strides(graph)

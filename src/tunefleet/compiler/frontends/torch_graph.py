@@ -74,9 +74,14 @@ def _drop_empty(node: Node) -> None:
     if node.target is not aten.cat.default:
         return
     operands: Any = node.args[0]
-    full = [o for o in operands if not isinstance(o, Node) or o.meta["val"].numel()]
+    full = [o for o in operands if not isinstance(o, Node) or not _is_empty(o.meta["val"])]
     if 0 < len(full) < len(operands):
         node.args = (full, *node.args[1:])
+
+
+def _is_empty(value: Tensor) -> bool:
+    """Whether a tensor has no elements, whatever extents that depend on values are."""
+    return any(isinstance(extent, int) and extent == 0 for extent in value.shape)
 
 
 def _same_as(node: Node, values: dict[Node, Any]) -> Node | None:

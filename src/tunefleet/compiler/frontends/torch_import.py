@@ -110,6 +110,7 @@ def _needed(
         n
         for n in program.graph.nodes
         if str(n.target).startswith(("aten._assert_scalar", "aten.sym_constrain"))
+        and not all(operand in constants for operand in n.all_input_nodes)
     ]
     while pending:
         node = pending.pop()

@@ -8,6 +8,7 @@ import torch
 from torch._decomp import decomposition_table
 from torch.fx import Node
 
+from tunefleet.compiler.frontends.torch_bfloat16 import in_float32
 from tunefleet.compiler.frontends.torch_graph import allow_any_strides, simplify
 from tunefleet.compiler.frontends.torch_nodes import PACKED, RECURRENT
 from tunefleet.compiler.frontends.torch_quantized import decomposition
@@ -37,6 +38,7 @@ def lower(
     What is left by torch's usual decompositions and cannot be compiled is decomposed further, as
     far as torch knows how to.
     """
+    program = in_float32(program)
     allow_any_strides(program.graph)
     program.graph_module.recompile()
     program = program.run_decompositions(_table(program))

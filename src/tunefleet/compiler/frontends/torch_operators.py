@@ -5,7 +5,9 @@ Each takes the translator, which knows the Relax of every operand, and the node.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,6 +16,8 @@ from torch.fx import Node
 from tunefleet.compiler.frontends.torch_nodes import argument, dtype_of, shape_of
 from tunefleet.compiler.frontends.torch_quantized import QUANTIZED, integer_product
 from tunefleet.compiler.frontends.torch_recurrent import RECURRENT_RULES
+from tunefleet.compiler.frontends.torch_resizing import RESIZING
+from tunefleet.compiler.frontends.torch_scattering import SCATTERING
 from tunefleet.compiler.frontends.torch_selecting import SELECTING
 from tunefleet.compiler.frontends.torch_sorting import SORTING
 from tunefleet.compiler.toolchain import load_tvm
@@ -23,6 +27,9 @@ op = relax.op
 
 Operator = Callable[[Any, Node], Any]
 
+#: Batch, channels, and three axes.
+_RANK_OF_VOLUMES = 5
+
 
 def _matmul(t: Any, node: Node) -> Any:
     left, right = t.retrieve_args(node)[:2]
@@ -30,8 +37,10 @@ def _matmul(t: Any, node: Node) -> Any:
 
 
 def _convolution(t: Any, node: Node) -> Any:
-    """TVM's own, which sums in float32 whatever the operands are: torch rounds such sums once."""
+    """In float32 whatever the operands are: torch rounds such sums once."""
     convert, dtype = t.convert_map["convolution.default"], dtype_of(node)
+    if node.args[6] and len(shape_of(node)) == _RANK_OF_VOLUMES:
+        convert = partial(_transposed_of_volumes, t)
     if dtype != "float16":
         return convert(node)
     own = {operand: t.env[operand] for operand in node.all_input_nodes}
@@ -41,6 +50,23 @@ def _convolution(t: Any, node: Node) -> Any:
     finally:
         t.env.update(own)
     return t.block_builder.emit(op.astype(made, dtype))
+
+
+def _transposed_of_volumes(t: Any, node: Node) -> Any:
+    """A transposed convolution of three axes, which TVM converts of one and two alone."""
+    x, weight, bias, stride, padding, dilation, _, extra, groups = t.retrieve_args(node)
+    made = op.nn.conv3d_transpose(
+        x,
+        weight,
+        strides=tuple(stride),
+        padding=tuple(padding),
+        output_padding=tuple(extra),
+        dilation=tuple(dilation),
+        groups=groups,
+    )
+    if bias is not None:
+        made = op.add(t.block_builder.emit(made), op.reshape(bias, [1, -1, 1, 1, 1]))
+    return t.block_builder.emit(made)
 
 
 def _added_matmul(t: Any, node: Node) -> Any:
@@ -108,55 +134,76 @@ def _extreme_with_index(extreme: Any, index: Any) -> Operator:
     return convert
 
 
-def _scatter(reduction: str) -> Operator:
+def _variance(t: Any, node: Node) -> Any:
+    """prims.var (x, dims, correction)."""
+    x, axes = t.env[node.args[0]], sorted(int(a) for a in argument(node, 1, "dims"))
+    return _corrected(t, x, axes, argument(node, 2, "correction", 1.0), keep=False)
+
+
+def _variance_and_mean(t: Any, node: Node) -> list[Any]:
+    """var_mean, whose correction is a number or whether there is one."""
+    x = t.env[node.args[0]]
+    axes = argument(node, 1, "dim") or list(range(x.ty.ndim))
+    correction = argument(node, 2, "unbiased", node.kwargs.get("correction", 1))
+    keep = bool(argument(node, 3, "keepdim", False))
+    variance = _corrected(t, x, list(axes), 1 if correction is None else correction, keep=keep)
+    return [variance, t.block_builder.emit(op.mean(x, list(axes), keep))]
+
+
+def _corrected(t: Any, x: Any, axes: list[int], correction: Any, *, keep: bool) -> Any:
+    """A variance that divides by the number of elements less the correction."""
+    count = math.prod(int(x.ty.shape[axis]) for axis in axes)
+    variance = t.block_builder.emit(op.variance(x, axes, keep))
+    factor = relax.const(count / (count - float(correction)), str(x.ty.dtype))
+    return t.block_builder.emit(op.multiply(variance, factor)) if correction else variance
+
+
+def _broadcast_in_dim(t: Any, node: Node) -> Any:
+    """prims.broadcast_in_dim (x, shape, where the axes of x are in it)."""
+    x, shape = t.env[node.args[0]], shape_of(node)
+    places: Any = node.args[2]
+    extents = [1] * len(shape)
+    for axis, place in enumerate(places):
+        extents[place] = int(x.ty.shape[axis])
+    return t.block_builder.emit(op.broadcast_to(op.reshape(x, extents), shape))
+
+
+def _mean_of_windows(name: str) -> Operator:
+    """avg_pool2d and avg_pool3d: TVM leaves out a divisor that is not the number of elements."""
+
     def convert(t: Any, node: Node) -> Any:
-        x, axis, index, source = t.retrieve_args(node)[:4]
-        extents = [int(e) for e in index.ty.shape]
-        if [int(e) for e in source.ty.shape] != extents:
-            # Torch reads as much of the source as the index covers.
-            axes = list(range(len(extents)))
-            source = t.block_builder.emit(
-                op.strided_slice(source, axes, [0] * len(extents), extents)
-            )
-        return t.block_builder.emit(op.scatter_elements(x, index, source, axis, reduction))
+        convert_by_tvm = t.convert_map[name]
+        divisor = argument(node, 6, "divisor_override")
+        if divisor is None:
+            return convert_by_tvm(node)
+        if argument(node, 4, "ceil_mode", False):
+            raise ValueError("windows that go beyond the end, with a divisor")
+        window: Any = node.args[1]
+        rank = len(shape_of(node)) - 2
+        size = math.prod(window) if len(window) == rank else int(window[0]) ** rank
+        own = node.args
+        node.args = (*own[:4], False, True)
+        try:
+            mean = convert_by_tvm(node)
+        finally:
+            node.args = own
+        return t.block_builder.emit(op.multiply(mean, relax.const(size / divisor, dtype_of(node))))
 
     return convert
 
 
-def _resize(method: str) -> Operator:
-    """upsample_*: torch's nearest takes the pixel at floor(i * scale)."""
-
-    def convert(t: Any, node: Node) -> Any:
-        x, size = t.env[node.args[0]], [int(e) for e in node.meta["val"].shape[2:]]
-        if method == "nearest_neighbor":
-            mode, rounding = "asymmetric", "floor"
-        else:
-            aligned = bool(argument(node, 2, "align_corners", False))
-            mode, rounding = ("align_corners" if aligned else "half_pixel"), ""
-        _check_scales(t, node, size)
-        return t.block_builder.emit(
-            op.image.resize2d(
-                x,
-                tuple(size),
-                layout="NCHW",
-                method=method,
-                coordinate_transformation_mode=mode,
-                rounding_method=rounding,
-                cubic_alpha=-0.75,
-            )
-        )
-
-    return convert
-
-
-def _check_scales(t: Any, node: Node, size: list[int]) -> None:
-    """Raises where torch would use the scale itself, which is not the quotient of the sizes."""
-    scales: list[Any] = [a for a in node.args[2:] if isinstance(a, float)]
-    scales += [s for a in node.args[2:] if isinstance(a, tuple | list) for s in a]
-    extents = [int(e) for e in t.env[node.args[0]].ty.shape][2:]
-    for scale, before, after in zip(scales, extents, size, strict=False):
-        if scale is not None and abs(before * scale - after) > 1e-6 * after:
-            raise ValueError(f"a scale of {scale} from {before} to {after} pixels")
+def _distances(t: Any, node: Node) -> Any:
+    """_cdist_forward (x, y, p): between all rows of one and all of the other."""
+    left, right = t.retrieve_args(node)[:2]
+    degree = float(argument(node, 2, "p"))
+    apart = op.subtract(op.expand_dims(left, -2), op.expand_dims(right, -3))
+    apart = t.block_builder.emit(op.abs(t.block_builder.emit(apart)))
+    if degree == 2:
+        squares = t.block_builder.emit(op.multiply(apart, apart))
+        return t.block_builder.emit(op.sqrt(t.block_builder.emit(op.sum(squares, -1))))
+    if degree not in (1, math.inf):
+        raise ValueError(f"distances of degree {degree:g}")
+    return t.block_builder.emit(op.sum(apart, -1) if degree == 1 else op.max(apart, -1))
 
 
 def _elementwise(function: Any) -> Operator:
@@ -242,6 +289,17 @@ def _rounded_quotient(t: Any, node: Node) -> Any:
     return t.block_builder.emit(rounded(op.divide(left, right)))
 
 
+def _elu(t: Any, node: Node) -> Any:
+    """With the scales that make selu of it, which TVM leaves out."""
+    x, dtype = t.env[node.args[0]], dtype_of(node)
+    names = ("alpha", "scale", "input_scale")
+    factors = (argument(node, index, name, 1) for index, name in enumerate(names, 1))
+    alpha, scale, inner = (relax.const(factor, dtype) for factor in factors)
+    below = op.multiply(alpha, op.subtract(op.exp(op.multiply(x, inner)), relax.const(1, dtype)))
+    chosen = op.where(op.greater(x, relax.const(0, dtype)), x, below)
+    return t.block_builder.emit(op.multiply(scale, chosen))
+
+
 def _reshape(t: Any, node: Node) -> Any:
     return t.block_builder.emit(op.reshape(t.env[node.args[0]], shape_of(node)))
 
@@ -288,12 +346,6 @@ OPERATORS: dict[str, Operator] = {
     "all.dims": _any_or_all(op.min),
     "max.dim": _extreme_with_index(op.max, op.argmax),
     "min.dim": _extreme_with_index(op.min, op.argmin),
-    "scatter.src": _scatter("update"),
-    "scatter_add.default": _scatter("add"),
-    "upsample_nearest2d.vec": _resize("nearest_neighbor"),
-    "upsample_nearest2d.default": _resize("nearest_neighbor"),
-    "upsample_bilinear2d.vec": _resize("linear"),
-    "upsample_bilinear2d.default": _resize("linear"),
     "squeeze.default": _squeeze,
     "squeeze.dim": _squeeze,
     "squeeze.dims": _squeeze,
@@ -301,10 +353,23 @@ OPERATORS: dict[str, Operator] = {
     "where.ScalarOther": _where,
     "where.ScalarSelf": _where,
     "fill.Tensor": _fill,
+    "__lshift__.Scalar": _arithmetic(op.left_shift),
+    "__rshift__.Scalar": _arithmetic(op.right_shift),
+    "_cdist_forward.default": _distances,
+    "avg_pool2d.default": _mean_of_windows("avg_pool2d.default"),
+    "avg_pool3d.default": _mean_of_windows("avg_pool3d.default"),
+    "broadcast_in_dim.default": _broadcast_in_dim,
+    "convert_element_type.default": lambda t, node: _cast(t, node.args[0], dtype_of(node)),
+    "var.default": _variance,
+    "var_mean.correction": _variance_and_mean,
+    "var_mean.dim": _variance_and_mean,
+    "elu.default": _elu,
     "floor_divide.default": _rounded_quotient,
     "div.Tensor_mode": _rounded_quotient,
     "div.Scalar_mode": _rounded_quotient,
     "_unsafe_view.default": _reshape,
+    **RESIZING,
+    **SCATTERING,
     **SELECTING,
     **SORTING,
     "exp2.default": _elementwise(

@@ -14,6 +14,7 @@ from tvm.relax.frontend.torch.exported_program_translator import ExportedProgram
 from tunefleet.artifacts.weights import ALIGNMENT
 from tunefleet.compiler.frontends.blame import gist
 from tunefleet.compiler.frontends.examples import NUMPY_DTYPES
+from tunefleet.compiler.frontends.torch_bfloat16 import CAST, NARROW, WIDE
 from tunefleet.compiler.frontends.torch_nodes import argument
 from tunefleet.compiler.frontends.torch_operators import conversion
 from tunefleet.compiler.graph.constants import constant
@@ -26,6 +27,10 @@ relax = tvm.relax
 
 #: What may be left of Relax's operators once a node is legalised.
 _LEGAL = frozenset({"relax.call_tir", "relax.call_pure_packed", "relax.null_value"})
+
+
+#: It asserts what is known of a tensor, and is never computed.
+_METADATA = torch.ops.aten._assert_tensor_metadata.default
 
 
 class CannotConvertError(Exception):
@@ -118,7 +123,8 @@ class Trial:
                 return "it takes or gives something else than a tensor"
             if not all(isinstance(extent, int) for extent in value.shape):
                 return "a shape depends on values"
-            if str(value.dtype).removeprefix("torch.") not in NUMPY_DTYPES:
+            known = str(value.dtype).removeprefix("torch.") in NUMPY_DTYPES
+            if not known and not _is_rounding(node):
                 return f"it computes in {str(value.dtype).removeprefix('torch.')}"
         if any(value.numel() == 0 for value in results):
             return "its result is empty"
@@ -158,6 +164,21 @@ class Trial:
             raise_mistake(exc)
             return f"TVM's conversion fails: {gist(exc)}"
         return None
+
+
+def _is_rounding(node: Node) -> bool:
+    """Whether a node is half of a cast to bfloat16 and back. What lies between the halves goes
+    nowhere else: NumPy could not hold it."""
+    if node.target is not CAST or not node.all_input_nodes:
+        return False
+    (source,) = node.all_input_nodes
+    narrow = source if node.meta["val"].dtype is WIDE else node
+    if narrow.target is not CAST or narrow.meta["val"].dtype is not NARROW:
+        return False
+    readers = [u for u in narrow.users if u.target is not _METADATA]
+    return narrow.all_input_nodes[0].meta["val"].dtype is WIDE and all(
+        u.target is CAST and u.meta["val"].dtype is WIDE for u in readers
+    )
 
 
 def _is_random(node: Node) -> bool:

@@ -10,6 +10,7 @@ from tunefleet.compiler.graph import ordering, scans, winograd
 from tunefleet.compiler.graph.folding import ints
 from tunefleet.compiler.graph.loops import with_roots
 from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.compiler.toolchain.bfloat16 import BFLOAT16, rounded, widened
 from tunefleet.compiler.toolchain.programs import FUSABLE
 
 tvm = load_tvm()
@@ -21,6 +22,7 @@ def legalize(*, fewer_products: bool = False) -> Any:
     that pays are Winograd's."""
     definitions = {
         "relax.argsort": ordering.argsort,
+        "relax.astype": _cast,
         "relax.cumprod": scans.cumprod,
         "relax.cumsum": scans.cumsum,
         "relax.equal": partial(_compared, "equal"),
@@ -35,6 +37,22 @@ def legalize(*, fewer_products: bool = False) -> Any:
         definitions["relax.nn.conv2d"] = _conv2d_winograd
     passes = [tvm.relax.transform.LegalizeOps(definitions), with_roots()]
     return tvm.transform.Sequential(passes)
+
+
+def _cast(builder: Any, call: Any) -> Any:
+    """A cast to bfloat16 and back rounds: TVM computes bfloat16 in float32, and would leave out
+    both. What lies between them is in float32 here."""
+    (x,), dtype = call.args, str(call.attrs.dtype)
+    if str(x.ty.dtype) != "float32" or dtype not in ("float32", BFLOAT16):
+        return tvm.ir.Op.get("relax.astype").get_attr("FLegalize")(builder, call)
+    return builder.call_te(_rounded, x, primfunc_name_hint="round") if dtype == BFLOAT16 else x
+
+
+def _rounded(x: Any) -> Any:
+    def compute(*place: Any) -> Any:
+        return widened(rounded(x(*place)), BFLOAT16, "float32")
+
+    return te.compute(x.shape, compute, name="rounded")
 
 
 def _compared(name: str, builder: Any, call: Any) -> Any:

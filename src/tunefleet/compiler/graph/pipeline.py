@@ -24,6 +24,8 @@ _LAYOUT = {
     "relax.nn.conv2d": ["NHWC", "HWIO"],
     "relax.nn.conv2d_transpose": ["NHWC", "HWIO"],
     "relax.nn.conv3d": ["NDHWC", "DHWIO"],
+    # Said, so that it does not take the layout of what it reads: TVM has one definition of it.
+    "relax.nn.conv3d_transpose": ["NCDHW", "IODHW"],
 }
 
 #: LLVM's name of registers for tiles.

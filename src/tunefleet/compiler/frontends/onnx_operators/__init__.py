@@ -10,6 +10,7 @@ from __future__ import annotations
 from tunefleet.compiler.frontends.onnx_operators import (
     activations,
     attention,
+    classical,
     contrib_attention,
     few_bits,
     forms,
@@ -31,6 +32,7 @@ __all__ = ["OPERATORS", "UNSOUND", "Node", "Rule"]
 _FAMILIES = (
     activations,
     attention,
+    classical,
     contrib_attention,
     few_bits,
     forms,

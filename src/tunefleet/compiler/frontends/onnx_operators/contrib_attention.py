@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from tunefleet.compiler.frontends.onnx_operators.heads import (
     rotated,
     split_heads,
 )
+from tunefleet.compiler.frontends.onnx_operators.integers import by_columns, centered, scaled
 from tunefleet.compiler.frontends.onnx_operators.node import (
     Node,
     Rule,
@@ -32,13 +34,30 @@ _FILTER = -10000.0
 
 def _attention(node: Node) -> list[Any]:
     """Self-attention with the weights of its projections; past and present are stacked."""
-    attrs, heads = node.attrs, int(node.attrs["num_heads"])
-    if attrs.get("do_rotary", 0) or attrs.get("past_present_share_buffer", 0) or node.has(6):
-        raise NotImplementedError("Attention with rotary embeddings or a shared cache")
     projected = op.matmul(node.inputs[0], node.inputs[1])
     if node.has(2):
         projected = projected + node.inputs[2]
-    projected = node.emit(projected)
+    return _attended(node, node.emit(projected))
+
+
+def _quantized_attention(node: Node) -> list[Any]:
+    """As `_attention`, of 8-bit integers: data, weights, bias, their scales, a mask, their zero
+    points, and the past."""
+    sums = op.matmul(
+        centered(node, node.inputs[0], node.input(6)),
+        centered(node, node.inputs[1], node.input(7), -1),
+    )
+    scale = node.emit(op.multiply(*(by_columns(node, node.inputs[i]) for i in (3, 4))))
+    projected = scaled(node, sums, scale, node.input(2))
+    inputs = (None, None, None, node.input(5), node.input(8))
+    return _attended(replace(node, inputs=inputs), projected)
+
+
+def _attended(node: Node, projected: Any) -> list[Any]:
+    """What heads make of the projections; the mask, the past and the bias are inputs 3 to 5."""
+    attrs, heads = node.attrs, int(node.attrs["num_heads"])
+    if attrs.get("do_rotary", 0) or attrs.get("past_present_share_buffer", 0) or node.has(6):
+        raise NotImplementedError("Attention with rotary embeddings or a shared cache")
     width = shape_of(projected)[-1]
     sizes = attrs.get("qkv_hidden_sizes") or [width // 3] * 3
     query, key, value = (split_heads(node, x, heads) for x in _parted(node, projected, sizes))
@@ -211,5 +230,6 @@ RULES: dict[tuple[str, str], Rule] = {
     ("com.microsoft", "Attention"): _attention,
     ("com.microsoft", "GroupQueryAttention"): _grouped,
     ("com.microsoft", "MultiHeadAttention"): _multi_head,
+    ("com.microsoft", "QAttention"): _quantized_attention,
     ("com.microsoft", "RotaryEmbedding"): _rotary,
 }

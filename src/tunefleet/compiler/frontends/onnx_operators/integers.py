@@ -71,7 +71,7 @@ def scaled(node: Node, sums: Any, scale: Any, bias: Any) -> Any:
     return x if bias is None else node.emit(op.add(x, bias))
 
 
-def _by_columns(node: Node, x: Any) -> Any:
+def by_columns(node: Node, x: Any) -> Any:
     """A number, or one for each column of a product."""
     return node.emit(op.reshape(x, [] if int(np.prod(shape_of(x))) == 1 else [-1]))
 
@@ -82,7 +82,7 @@ def _matmul_to_float(node: Node) -> Any:
         centered(node, node.inputs[0], node.input(4)),
         centered(node, node.inputs[1], node.input(5), -1),
     )
-    scale = op.multiply(*(_by_columns(node, node.inputs[i]) for i in (2, 3)))
+    scale = op.multiply(*(by_columns(node, node.inputs[i]) for i in (2, 3)))
     return scaled(node, sums, node.emit(scale), node.input(6))
 
 
@@ -90,7 +90,7 @@ def _dynamic_matmul(node: Node) -> Any:
     """A in floats, B with its scale and zero point, and a bias."""
     x, scale, zero = quantized_by_values(node, node.inputs[0])
     sums = op.matmul(centered(node, x, zero), centered(node, node.inputs[1], node.input(3), -1))
-    scale = node.emit(op.multiply(scale, _by_columns(node, node.inputs[2])))
+    scale = node.emit(op.multiply(scale, by_columns(node, node.inputs[2])))
     return scaled(node, sums, scale, node.input(4))
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tunefleet.compiler.frontends.onnx_operators.delegate import by_tvm
 from tunefleet.compiler.frontends.onnx_operators.node import (
     Node,
     Rule,
@@ -23,11 +24,9 @@ from tunefleet.compiler.frontends.onnx_operators.node import (
     relax,
     shape_of,
 )
+from tunefleet.compiler.frontends.resampling import interpolation, resampled
 
 op = relax.op
-
-#: With more taps than this, a product with the matrix of weights is faster than one term for each.
-_MAX_TERMS = 4
 
 #: What TVM converts rightly where the scale is the ratio of the extents.
 _SOUND = frozenset({"half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"})
@@ -59,7 +58,7 @@ def _resize(node: Node) -> Any:
     axes = [axis for axis in _axes(node, old) if axis.before != axis.after or not axis.exact]
     antialias = bool(attrs.get("antialias", 0))
     if not old and _is_sound(node, axes, place, mode, antialias):
-        return NotImplemented
+        return _without_empty_scales(node)
     if place == "align_corners" and not all(axis.exact for axis in axes):
         raise NotImplementedError("Resize that aligns corners, with a rounded extent")
     if mode != "nearest" and not node.dtype(0).startswith("float"):
@@ -72,7 +71,8 @@ def _resize(node: Node) -> Any:
             indices = _rounded(positions, nearest).clip(0, axis.before - 1)
             x = node.emit(op.take(x, constant(indices, "int64"), axis.index, mode="clip"))
         else:
-            x = _weighted(node, x, axis.index, _weights(node, axis, positions, mode, antialias))
+            matrix = _weights(node, axis, positions, mode, antialias)
+            x = resampled(node.emit, x, axis.index, matrix)
         if place == "tf_crop_and_resize":
             outside.append((axis, (positions < 0) | (positions > axis.before - 1)))
     return _extrapolated(node, x, outside)
@@ -89,6 +89,15 @@ def _is_sound(node: Node, axes: list[_Axis], place: str, mode: str, antialias: b
         and not node.attrs.get("axes")
         and node.attrs.get("keep_aspect_ratio_policy", "stretch") == "stretch"
     )
+
+
+def _without_empty_scales(node: Node) -> Any:
+    """TVM's own. It takes scales without elements, which stand before sizes in files of older
+    opsets, for scales."""
+    scales = node.constant(2)
+    if scales is None or scales.size or not node.has(3):
+        return NotImplemented
+    return by_tvm(node, "Resize", [node.inputs[0], None, None, node.inputs[3]], node.attrs)
 
 
 def _axes(node: Node, old: bool) -> list[_Axis]:
@@ -140,11 +149,11 @@ def _positions(axis: _Axis, place: str) -> NDArray[Any]:
     if place == "align_corners":
         return x * np.float32(axis.before - 1) / np.float32(max(axis.after - 1, 1))
     if place == "tf_crop_and_resize":
-        last = axis.before - 1
+        start, end, last = map(np.float32, (axis.start, axis.end, axis.before - 1))
         if axis.after == 1:
-            return x + np.float32(0.5 * (axis.start + axis.end) * last)
-        step = (axis.end - axis.start) * last / (axis.after - 1)
-        return np.float32(axis.start * last) + x * np.float32(step)
+            return x + half * (start + end) * last
+        # In this order: the last bit decides whether an output at the border is inside.
+        return start * last + x * (end - start) * last / np.float32(axis.after - 1)
     if place == "pytorch_half_pixel" and axis.after == 1:
         return x
     if place in ("half_pixel", "pytorch_half_pixel"):
@@ -166,50 +175,13 @@ def _rounded(positions: NDArray[Any], mode: str) -> NDArray[np.int64]:
 def _weights(
     node: Node, axis: _Axis, positions: NDArray[Any], mode: str, antialias: bool
 ) -> NDArray[np.float64]:
-    """The matrix (after, before) of an interpolation."""
-    exclude = bool(node.attrs.get("exclude_outside", 0))
-    narrow = min(axis.scale, 1.0) if antialias else 1.0
-    reach = math.ceil((2 if mode == "cubic" else 1) / narrow)
-    base = np.floor(positions).astype("int64")
-    matrix: NDArray[np.float64] = np.zeros((axis.after, axis.before))
-    rows = np.arange(axis.after)
-    for tap in range(-reach, reach + 2):
-        index = base + tap
-        away = np.abs(index - positions.astype("float64")) * narrow
-        weight = _cubic(away, node) if mode == "cubic" else np.clip(1 - away, 0, None)
-        if exclude:
-            weight = np.where((index >= 0) & (index < axis.before), weight, 0)
-        np.add.at(matrix, (rows, index.clip(0, axis.before - 1)), weight)
-    matrix /= matrix.sum(1, keepdims=True)
-    return matrix
-
-
-def _cubic(away: NDArray[np.float64], node: Node) -> NDArray[np.float64]:
-    """Keys' kernel at a distance (IEEE TASSP 29(6), 1981)."""
-    a = float(node.attrs.get("cubic_coeff_a", -0.75))
-    near = ((a + 2) * away - (a + 3)) * away**2 + 1
-    far = ((a * away - 5 * a) * away + 8 * a) * away - 4 * a
-    return np.where(away < 1, near, np.where(away < 2, far, 0.0))
-
-
-def _weighted(node: Node, x: Any, index: int, matrix: NDArray[np.float64]) -> Any:
-    """An axis times a matrix, which has few numbers in each row if nothing is shrunk."""
-    dtype, terms = dtype_of(x), int((matrix != 0).sum(1).max())
-    rank = len(shape_of(x))
-    if terms > _MAX_TERMS:
-        order = [i for i in range(rank) if i != index] + [index]
-        back = [order.index(i) for i in range(rank)]
-        product = op.matmul(op.permute_dims(x, order), constant(matrix.T, dtype))
-        return node.emit(op.permute_dims(product, back))
-    columns = np.argsort(-np.abs(matrix), 1, kind="stable")[:, :terms]
-    weights = np.take_along_axis(matrix, columns, 1)
-    shape = [-1 if i == index else 1 for i in range(rank)]
-    total = None
-    for term in range(terms):
-        taken = op.take(x, constant(columns[:, term], "int64"), index, mode="clip")
-        part = taken * constant(weights[:, term].reshape(shape), dtype)
-        total = node.emit(part if total is None else total + part)
-    return total
+    return interpolation(
+        positions,
+        axis.before,
+        min(axis.scale, 1.0) if antialias else 1.0,
+        float(node.attrs.get("cubic_coeff_a", -0.75)) if mode == "cubic" else None,
+        exclude=bool(node.attrs.get("exclude_outside", 0)),
+    )
 
 
 def _extrapolated(node: Node, x: Any, outside: list[tuple[_Axis, NDArray[Any]]]) -> Any:
