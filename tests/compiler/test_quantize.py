@@ -15,7 +15,8 @@ from typer.testing import CliRunner  # noqa: E402
 
 from tunefleet.cli.app import app  # noqa: E402
 from tunefleet.compiler.frontends.spec import wanted_precision  # noqa: E402
-from tunefleet.compiler.quantize import losses, quantized_file, recipe  # noqa: E402
+from tunefleet.compiler.quantize import biases, losses, quantized_file, recipe  # noqa: E402
+from tunefleet.compiler.quantize.biases import correct  # noqa: E402
 from tunefleet.compiler.quantize.calibration import Input, samples_of  # noqa: E402
 from tunefleet.compiler.quantize.files import METADATA, precision_of  # noqa: E402
 from tunefleet.compiler.quantize.losses import output_loss  # noqa: E402
@@ -358,3 +359,63 @@ def test_a_large_loss_is_a_warning() -> None:
         assert str(much) in warning
         assert str(little) not in warning
         assert "choose bf16" in warning
+
+
+def _biased(path: Path, groups: int) -> tuple[Path, list[dict[str, Any]]]:
+    """A convolution of inputs that are far from 0 on average, and samples of it."""
+    rng = np.random.default_rng(0)
+    weight = rng.standard_normal((8, 32 // groups, 3, 3)).astype("float32")
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> net (float[1,32,8,8] x) => (float[1,8,6,6] y)'
+        f"{{ y = Conv<group={groups}>(x, w, b) }}"
+    )
+    for name, values in (("w", weight), ("b", np.zeros(8, "float32"))):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
+    onnx.save(model, path)
+    shape = (1, 32, 8, 8)
+    samples = [{"x": rng.uniform(5, 6, shape).astype("float32")} for _ in range(8)]
+    return path, samples
+
+
+@pytest.mark.parametrize("groups", [1, 4])
+@pytest.mark.parametrize("apart", [False, True])
+def test_what_weights_lose_on_average_is_taken_off_biases(
+    tmp_path: Path, groups: int, apart: bool
+) -> None:
+    from onnxruntime.quantization import CalibrationMethod
+
+    network, samples = _biased(tmp_path / "net.onnx", groups)
+    plain, better = tmp_path / "plain.onnx", tmp_path / "better.onnx"
+    recipe._write(network, plain, samples, CalibrationMethod.MinMax, False, [], apart)
+    assert correct(network, plain, better, samples, apart)
+    exact, before, after = (
+        np.concatenate([one["y"] for one in losses.outputs_of(path, samples)])
+        for path in (network, plain, better)
+    )
+    off, now = (np.abs((found - exact).mean(axis=(0, 2, 3))).max() for found in (before, after))
+    assert now < off / 3
+    assert np.std(after - exact) < np.std(before - exact)
+    made = quantize(network, tmp_path / "q.onnx", samples, "it").losses[0].relative_error
+    assert made < output_loss("y", [(exact, before)]).relative_error
+
+
+def test_biases_stay_where_there_are_none_and_where_others_lose_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = _network(tmp_path / "net.onnx")
+    assert not correct(network, network, tmp_path / "no.onnx", [], False)
+    network, samples = _biased(tmp_path / "biased.onnx", 1)
+
+    def worse(source: Path, quantized: Path, target: Path, *rest: Any) -> bool:
+        correct(source, quantized, target, *rest)
+        model = onnx.load(target)
+        integers = biases._Integers(model.graph)
+        (node,) = (node for node in model.graph.node if node.op_type == "Conv")
+        integers.add(node.input[2], np.full(8, 100.0))
+        onnx.save(model, target)
+        return True
+
+    good = quantize(network, tmp_path / "good.onnx", samples, "it").losses
+    monkeypatch.setattr(recipe, "correct", worse)
+    kept = quantize(network, tmp_path / "kept.onnx", samples, "it").losses[0].relative_error
+    assert good[0].relative_error < kept < 2 * good[0].relative_error + 0.01

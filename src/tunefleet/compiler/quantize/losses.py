@@ -1,12 +1,14 @@
-"""What a quantised network loses on the samples that it was calibrated with."""
+"""What a network makes of samples, and what a quantised one loses on those that it was calibrated
+with."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 from numpy.typing import NDArray
 
 from tunefleet.compiler.quantize.calibration import Sample
@@ -25,13 +27,30 @@ def has_nan(outputs: dict[str, Array]) -> bool:
 
 def outputs_of(path: Path, samples: Sequence[Sample]) -> Outputs:
     """By ONNX Runtime. Raises whatever it raises."""
+    return list(_runs(path, samples))
+
+
+def watched(
+    path: Path, names: Sequence[str], samples: Sequence[Sample]
+) -> Iterator[dict[str, Any]]:
+    """What values inside the network of a file are in each sample, one after the other: those of
+    all samples are gigabytes. A file is left beside it, where weights are looked for that are."""
+    model = onnx.load(path, load_external_data=False)
+    del model.graph.output[:]
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    watching = path.with_name(f"watched-{path.name}")
+    onnx.save(model, watching)
+    return _runs(watching, samples)
+
+
+def _runs(path: Path, samples: Sequence[Sample]) -> Iterator[dict[str, Any]]:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
-    return [dict(zip(names, session.run(names, dict(s)), strict=True)) for s in samples]
+    return (dict(zip(names, session.run(names, dict(s)), strict=True)) for s in samples)
 
 
 def losses_of(before: Outputs, after: Outputs) -> tuple[OutputLoss, ...]:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from tunefleet.compiler.quantize.calibration import Sample
+from tunefleet.compiler.quantize.losses import watched
 
 Floats = NDArray[np.float32]
 
@@ -58,7 +59,7 @@ def smooth(source: Path, target: Path, samples: Sequence[Sample], apart: bool) -
     model = onnx.load(source)
     weights = {tensor.name: tensor for tensor in model.graph.initializer}
     products = _by_activation(model.graph.node, weights)
-    for name, seen in _watched(source, list(products), samples).items():
+    for name, seen in _seen(source, list(products), samples).items():
         tables = [_table(node, weights) for node in products[name]]
         scales = _scales(seen, np.concatenate(tables, axis=1))
         if scales is not None:
@@ -110,26 +111,13 @@ def _turned(node: onnx.NodeProto, table: Floats) -> Floats:
     return table.T if _flag(node, "transB") else table
 
 
-def _watched(source: Path, names: Sequence[str], samples: Sequence[Sample]) -> dict[str, _Seen]:
+def _seen(source: Path, names: Sequence[str], samples: Sequence[Sample]) -> dict[str, _Seen]:
     """What activations are in all samples."""
-    import onnxruntime
-
-    model = onnx.load(source, load_external_data=False)
-    del model.graph.output[:]
-    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
-    # Weights beside the file are looked for beside it.
-    watching = source.with_name(f"watched-{source.name}")
-    onnx.save(model, watching)
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(
-        str(watching), options, providers=["CPUExecutionProvider"]
-    )
     found: dict[str, _Seen] = {}
-    for sample in samples if names else ():
-        for name, values in zip(names, session.run(names, dict(sample)), strict=True):
-            edge = np.full(values.shape[-1], np.inf, np.float32)
-            found.setdefault(name, _Seen(edge, -edge)).add(values, -(-_ROWS // len(samples)))
+    for values in watched(source, names, samples) if names else ():
+        for name, value in values.items():
+            edge = np.full(value.shape[-1], np.inf, np.float32)
+            found.setdefault(name, _Seen(edge, -edge)).add(value, -(-_ROWS // len(samples)))
     return found
 
 
