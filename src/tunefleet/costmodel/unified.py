@@ -6,9 +6,9 @@ boosted trees on whole programs. What is learned at a time is a chapter:
 
 - The network goes on from its weights, held by selective synaptic plasticity (`_plasticity.py`)
   and, if asked to, by a few programs of earlier chapters among the new ones (`replay`).
-- Each chapter has trees of its own, and how much of its score is the network's. A part of its
-  validation records decides that, again after each chapter: the less the network still knows, the
-  less it says. Which chapter a program belongs to is told by its device (`_domains.py`).
+- Each chapter has trees of its own, which say as much as the network at first. After each later
+  chapter a part of its validation records decides anew: the less the network still knows, the less
+  it says. Which chapter a program belongs to is told by its device (`_domains.py`).
 - On a device that no chapter has seen the network, which has no committee, says nothing; those of
   `_forest.py` say how far knowledge of some devices holds on others. The less of its programs was
   ever learned, and the more the members of a committee differ, the more the score becomes what
@@ -54,9 +54,11 @@ _REPLAYED = 16
 _NEW_EPOCHS, _NEW_RATE = 30, 1e-3
 #: How fast a chapter's say falls with the share of its device's numbers that are others.
 _NEARNESS = 20.0
-#: Of the network's share of the score, the usual one first, and by how many standard errors another
-#: has to be better.
-_SHARES, _PLAIN = (0.5, 0.25, 0.75, 0.0, 1.0), 2.0
+#: The network's share of a score. The programs that could decide another at first have decided when
+#: to stop training it, and would flatter it.
+_HALF = 0.5
+#: Shares that are tried later, and by how many standard errors one has to be better.
+_SHARES, _PLAIN = (_HALF, 0.25, 0.75, 0.0, 1.0), 2.0
 
 
 @dataclass(frozen=True)
@@ -185,12 +187,11 @@ class UnifiedModel(CostModel):
         parts = parts_of(groups if len(groups) > 2 else groups_of(train.tasks))
         forest = Forest.fit(train.programs, train.labels, parts, self.seed)
         of_trees = forest.predict(held.programs)
-        share = _best_share(held, self._net.predict(held.programs), of_trees)
         known = Sample.of(held, _KNOWN, LIST, self.seed)
         told = forest.told_apart(forest.rows(train.programs))
         reach = Reach.of(train, parts, told, held, of_trees)
         self._chapters = tuple(self._shared_anew(chapter) for chapter in self._chapters)
-        self._chapters += (_Chapter(forest, Domains.of(train), reach, share, known),)
+        self._chapters += (_Chapter(forest, Domains.of(train), reach, _HALF, known),)
         if self.strength > 0:
             self._kept = self._judged(train)
         if self.replay:
@@ -331,8 +332,8 @@ def _below(arrays: Mapping[str, NDArray[Any]], folder: str) -> dict[str, NDArray
 
 
 def _best_share(held: Measured, of_net: Scores, of_trees: Scores) -> float:
-    """The network's share of a score that orders most pairs of the validation part. That it is not
-    a half has to be plain, by two standard errors over the tasks: a hundred programs say little."""
+    """The network's share of a score that orders most pairs of what was known. That it is not a
+    half has to be plain, by two standard errors over the tasks: a hundred programs say little."""
     groups = [own for own in groups_of(held.tasks) if held.labels[own].max() > 0]
     blends = [share * of_net + (1.0 - share) * of_trees for share in _SHARES]
     ordered = np.array(
