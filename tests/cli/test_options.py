@@ -116,7 +116,7 @@ def test_values_of_one_dimension_are_joined() -> None:
     assert options.by_dimension(["n=1,2", "m=7", "n=4"]) == {"n": [1, 2, 4], "m": [7]}
 
 
-@pytest.mark.parametrize("refused", ["=1", "x", "x=-1", "x=1.5"])
+@pytest.mark.parametrize("refused", ["=1", "x", "x=-1", "x=1.5", "x=1,,3", "x=1,"])
 def test_shapes_without_a_name_or_whole_numbers_are_refused(refused: str) -> None:
     with pytest.raises(typer.BadParameter, match="is not a name and numbers"):
         options.by_input([refused])

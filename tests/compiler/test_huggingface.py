@@ -130,7 +130,9 @@ def test_name_and_digest_cover_configuration_and_weights(tmp_path: Path) -> None
     after = network_digest(_changed(path, layer_norm_eps=0.5))
     weights = path / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")
-    assert len({before, after, network_digest(path)}) == 3
+    other = network_digest(path)
+    (path / "preprocessor_config.json").write_text('{"size": 32}')
+    assert len({before, after, other, network_digest(path)}) == 4
 
 
 def _without_weights(path: Path) -> None:

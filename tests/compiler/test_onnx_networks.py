@@ -243,6 +243,7 @@ def test_a_constant_input_is_gone_with_what_hangs_on_it(tmp_path):
         ("rate", [2**63], "holds int64, not 9223372036854775808"),
         ("rate", [10**30], "holds int64, not 10000"),
         ("rate", [1e30], "holds int64, not 1e"),
+        ("x", [1e39], "holds float32, not 1e"),
         ("x", [1, 2], "shape 2,3, 2 values do not fit"),
     ],
 )

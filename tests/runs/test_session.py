@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import numpy as np
@@ -312,6 +313,19 @@ def test_a_job_is_tuned_by_one_process_at_a_time(tmp_path: Path) -> None:
             job_lock(tmp_path, "x"),
         ):
             pass
+
+
+def test_a_look_at_a_lock_keeps_nobody_from_it(tmp_path: Path) -> None:
+    """One who lists jobs holds a shared lock for a moment."""
+    from tunefleet.fleet.locks import job_lock
+
+    with (tmp_path / "x.lock").open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        end = Timer(0.03, fcntl.flock, (file, fcntl.LOCK_UN))
+        end.start()
+        with job_lock(tmp_path, "x"):
+            pass
+        end.join()
 
 
 def test_a_lock_is_seen_while_it_is_held(tmp_path: Path) -> None:

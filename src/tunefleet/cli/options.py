@@ -148,7 +148,7 @@ def _number(text: str) -> float:
 def _named_numbers(text: str, example: str) -> tuple[str, tuple[int, ...]]:
     name, equals, numbers = text.rpartition("=")
     try:
-        values = tuple(int(number) for number in numbers.split(",") if number.strip())
+        values = tuple(map(int, numbers.split(","))) if numbers.strip() else ()
     except ValueError:
         values = (-1,)
     if not name or not equals or any(number < 0 for number in values):

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from tunefleet.errors import InputError
+
+_TRIES, _BETWEEN_S = 5, 0.02
 
 
 def is_locked(directory: Path, fingerprint: str) -> bool:
@@ -23,6 +27,16 @@ def is_locked(directory: Path, fingerprint: str) -> bool:
     return False
 
 
+def _take(file: IO[str]) -> None:
+    """Take a lock; raises BlockingIOError where another has it, and not for a moment only:
+    `is_locked` holds a shared one while it looks."""
+    for _ in range(_TRIES - 1):
+        with suppress(BlockingIOError):
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        time.sleep(_BETWEEN_S)
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
 def _file(directory: Path, fingerprint: str) -> Path:
     return directory / f"{fingerprint}.lock"
 
@@ -32,7 +46,7 @@ def job_lock(directory: Path, fingerprint: str) -> Iterator[None]:
     """Hold the lock of a job; raises InputError naming the process that has it."""
     with _file(directory, fingerprint).open("a+") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _take(file)
         except BlockingIOError:
             file.seek(0)
             holder = file.read().strip() or "unknown"

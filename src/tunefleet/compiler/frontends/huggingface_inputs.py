@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from tunefleet.compiler.frontends.free import FreeInput
+from tunefleet.compiler.frontends.spec import PREPROCESSOR_FILE
 from tunefleet.core.network import TensorSpec
 from tunefleet.errors import InputError
 from tunefleet.system.files import check_regular
 
-PREPROCESSOR_FILE = "preprocessor_config.json"
 #: Such a file has a few lines.
 _MOST_BYTES = 1 << 24
 _IDS = frozenset({"input_ids", "decoder_input_ids"})

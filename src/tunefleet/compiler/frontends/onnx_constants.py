@@ -52,10 +52,11 @@ def _array(value: onnx.ValueInfoProto, values: Sequence[float], what: str) -> Ar
             f"{what}: input {value.name} holds {dtype}, which numbers cannot be",
             cure="leave out its --constant",
         )
-    if dtype.kind in "iu" and not all(_is_held(number, dtype) for number in values):
+    if not all(_is_held(number, dtype) for number in values):
+        kind = "whole numbers" if dtype.kind in "iu" else "numbers"
         raise InputError(
             f"{what}: input {value.name} holds {dtype}, not {listed([str(v) for v in values])}",
-            cure="give whole numbers that it can hold",
+            cure=f"give {kind} that it can hold",
         )
     shape = _shape(value, len(values))
     if shape is None:
@@ -68,7 +69,11 @@ def _array(value: onnx.ValueInfoProto, values: Sequence[float], what: str) -> Ar
 
 
 def _is_held(number: float, dtype: np.dtype[Any]) -> bool:
-    """Whether a finite number is one of an integer type."""
+    """Whether a finite number is one of an integer type, or finite in a type of floats."""
+    if dtype.kind == "b":
+        return True
+    if dtype.kind == "f":
+        return abs(number) <= float(np.finfo(dtype).max)
     limits = np.iinfo(dtype)
     return number == int(number) and limits.min <= number <= limits.max
 

@@ -28,6 +28,8 @@ KERAS_SUFFIX = ".keras"
 SAVED_MODEL_FILE = "saved_model.pb"
 #: What makes a folder a Hugging Face model, beside weights.
 CONFIG_FILE = "config.json"
+#: Says the size of images.
+PREPROCESSOR_FILE = "preprocessor_config.json"
 _WEIGHTS_SUFFIX = ".safetensors"
 _FILE_SUFFIXES = frozenset({ONNX_SUFFIX, TORCH_SUFFIX, TFLITE_SUFFIX, KERAS_SUFFIX})
 _HDF5_SUFFIXES = frozenset({".h5", ".hdf5"})
@@ -158,7 +160,8 @@ def _parts(path: Path) -> list[Path]:
     """The files that a network is made of."""
     if is_huggingface(path):
         index = sorted(path.glob(f"*{_WEIGHTS_SUFFIX}.index.json"))
-        return [path / CONFIG_FILE, *index, *_weights(path)]
+        processor = [p for p in [path / PREPROCESSOR_FILE] if p.is_file()]
+        return [path / CONFIG_FILE, *processor, *index, *_weights(path)]
     if path.is_dir():
         return [path / SAVED_MODEL_FILE, *sorted((path / "variables").glob("variables.*"))]
     return [path, *_external_data(path)]
