@@ -80,6 +80,9 @@ WHEELS = (
         ("Run_*", {"input": (1, 3, 200, 160)}),
         ("plcmos*", {"degraded_audio": (1, 1, 200, 257)}),
     )),
+    Wheel("text2tashkeel", "0.1.0", (
+        ("bilstm*", {"input_ids": (1, 64)}), ("*", {"input": (1, 64)}),
+    )),
 )  # fmt: skip
 
 

@@ -55,11 +55,13 @@ def imported(path: Path, asked: dict[str, Any]) -> dict[str, Any]:
     """Imports, compiles with the plain schedule, runs and compares with the source framework."""
     from tunefleet.artifacts.network import LoadedNetwork
     from tunefleet.artifacts.runtime import set_threads
+    from tunefleet.compiler.graph.tasks import multiplies_bytes
     from tunefleet.compiler.toolchain.host import native_target
     from tunefleet.core.importing import ImportOptions
     from tunefleet.runs.request import shape_request
-    from tunefleet.stages.agreement import agreement
+    from tunefleet.stages.agreement import agreement, otherwise_of
     from tunefleet.stages.importing import compile_to, import_network
+    from tunefleet.stages.work import run_reference
 
     target = native_target(THREADS)
     set_threads(THREADS)
@@ -83,11 +85,19 @@ def imported(path: Path, asked: dict[str, Any]) -> dict[str, Any]:
         compile_to(folder / "plain.so", network.module, target, {})
         row["compile_s"] = lap()
         module = LoadedNetwork(str(folder / "plain.so"))
+        described = source.reference.describe()
+        quantised = any(map(multiplies_bytes, network.tasks))
+
+        def reference(_: int, inputs: Any, **how: bool) -> list[Any]:
+            return run_reference({**described, **how}, list(inputs), THREADS)
+
         found = agreement(
             [source.example_inputs],
             network.float_type,
-            lambda _, inputs: source.reference(list(inputs), THREADS),
+            reference,
             lambda _, inputs: module.run(list(inputs)),
+            otherwise_of(described["kind"], reference, quantised=quantised),
+            quantised=quantised,
         )
         row["run_s"] = lap()
         # A comparison of outputs that are nothing says nothing.

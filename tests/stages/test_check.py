@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tunefleet.stages.agreement import otherwise_of
+
 pytestmark = pytest.mark.tvm
-
-
-def _otherwise(prepared: Any) -> Any:
-    from tunefleet.stages import check
-
-    return check._otherwise(prepared, dict)
-
-
-def _prepared(kind: str, *, quantised: bool) -> Any:
-    return SimpleNamespace(
-        references=[{"kind": kind}], imported=SimpleNamespace(quantised=quantised)
-    )
 
 
 @pytest.mark.parametrize("quantised", [True, False])
 def test_onnx_runtime_does_without_its_optimisations(quantised: bool) -> None:
-    otherwise = _otherwise(_prepared("onnx", quantised=quantised))
+    otherwise: Any = otherwise_of("onnx", dict, quantised=quantised)
     assert otherwise() == {"unoptimised": True, "nudged": True}
 
 
 def test_pytorch_takes_weights_moved_by_their_last_bit_where_sums_are_rounded() -> None:
-    otherwise = _otherwise(_prepared("torch", quantised=True))
+    otherwise: Any = otherwise_of("torch", dict, quantised=True)
     assert otherwise() == {"nudged": True}
-    assert _otherwise(_prepared("torch", quantised=False)) is None
-    assert _otherwise(_prepared("tflite", quantised=True)) is None
+    assert otherwise_of("torch", dict, quantised=False) is None
+    assert otherwise_of("tflite", dict, quantised=True) is None
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,17 @@ def agreement(
     return in_mean if in_mean.holds else found
 
 
+def otherwise_of(kind: str, reference: Callable[..., Any], *, quantised: bool) -> Run | None:
+    """A source framework of a kind, run as right in another way; None where it has none. ONNX
+    Runtime does without its optimisations and takes weights moved by their last bits, since the
+    order of sums may be the same without the former. PyTorch takes such weights where sums are
+    rounded to 8 bits. `reference` takes how it is run beside the number of a signature and inputs.
+    """
+    if kind == "torch" and quantised:
+        return partial(reference, nudged=True)
+    return partial(reference, unoptimised=True, nudged=True) if kind == "onnx" else None
+
+
 def _largest(
     inputs: Sequence[Arrays], float_type: str, reference: Run, module: Run, quantised: bool
 ) -> Agreement:

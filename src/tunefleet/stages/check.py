@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,15 @@ from tunefleet.artifacts.network import entry_name
 from tunefleet.core.step import Checked, DifferenceMeasure, Remark, StepKind
 from tunefleet.errors import JobError
 from tunefleet.stages import work
-from tunefleet.stages.agreement import COARSE, TOLERANCE, Agreement, Arrays, Run, agreement
+from tunefleet.stages.agreement import (
+    COARSE,
+    TOLERANCE,
+    Agreement,
+    Arrays,
+    Run,
+    agreement,
+    otherwise_of,
+)
 from tunefleet.stages.place import StepRequest, Workplace
 from tunefleet.stages.prepared import (
     PreparedNetwork,
@@ -75,10 +82,11 @@ def compared(prepared: PreparedNetwork, examples: Sequence[Arrays], place: Workp
         return beside_device(place, what, work.run_reference, source, list(inputs), threads)
 
     module = running(name, prepared.plain, place)
+    kind = prepared.references[0]["kind"]
+    otherwise = otherwise_of(kind, reference, quantised=imported.quantised)
     outcome = agreement(
-        examples, imported.float_type, reference, module, _otherwise(prepared, reference),
-        quantised=imported.quantised,
-    )  # fmt: skip
+        examples, imported.float_type, reference, module, otherwise, quantised=imported.quantised
+    )
     if not outcome.holds:
         raise _disagreement(name, outcome.difference, imported.float_type)
     return outcome
@@ -96,16 +104,6 @@ def _disagreement(name: str, difference: float, float_type: str) -> JobError:
         f"{difference:.1e} of the largest output",
         cure="report the network; its import is wrong and tuning it would be too",
     )
-
-
-def _otherwise(prepared: PreparedNetwork, reference: Callable[..., Any]) -> Run | None:
-    """The reference, run as right in another way; None where it has none. ONNX Runtime does without
-    its optimisations and takes weights moved by their last bits, since the order of sums may be the
-    same without the former. PyTorch takes such weights where sums are rounded to 8 bits."""
-    kind = prepared.references[0]["kind"]
-    if kind == "torch" and prepared.imported.quantised:
-        return partial(reference, nudged=True)
-    return partial(reference, unoptimised=True, nudged=True) if kind == "onnx" else None
 
 
 def running(name: str, path: Path, place: Workplace) -> Run:
