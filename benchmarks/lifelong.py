@@ -33,7 +33,7 @@ import numpy as np
 import common
 from recorded_devices import DEVICES, Fleet
 from tunefleet.core.statistics import median
-from tunefleet.costmodel import Measured, UnifiedModel, metrics
+from tunefleet.costmodel import LabelledPrograms, UnifiedModel, metrics
 from tunefleet.dataset.rows import Codes
 
 SEQUENCE = ("2080ti", "icelake", "autotvm-3700x", "a100", "autotvm-a72", "autotvm-gtx1650", "v100")
@@ -53,7 +53,7 @@ class Lesson:
     devices: tuple[str, ...]
     options: argparse.Namespace
 
-    def of_device(self, device: str) -> tuple[Measured, Measured]:
+    def of_device(self, device: str) -> tuple[LabelledPrograms, LabelledPrograms]:
         part = self.fleet.parts[device]
         given, validation = (
             self.fleet.measured(UnifiedModel.name, numbers)
@@ -120,8 +120,8 @@ class Lesson:
             yield {"way": CHANCE, "of": "-", "seed": 0, "after": "-", "ranked": device, **found}
 
 
-def _joined(parts: list[Measured]) -> Measured:
-    return Measured(
+def _joined(parts: list[LabelledPrograms]) -> LabelledPrograms:
+    return LabelledPrograms(
         [program for part in parts for program in part.programs],
         np.concatenate([part.labels for part in parts]),
         [task for part in parts for task in part.tasks],

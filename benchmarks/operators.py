@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tunefleet.compiler.frontends.coverage import (
-    How,
     Operator,
+    OperatorSupport,
     onnx_operators,
     tflite_operators,
     torch_operators,
@@ -48,13 +48,15 @@ def page() -> str:
 
 def _section(title: str, text: str, operators: Callable[[], Iterator[Operator]]) -> str:
     found = list(operators())
-    counts = Counter(operator.how for operator in found)
+    counts = Counter(operator.support for operator in found)
     lines = [f"## {title}", "", text, "", "| | operators |", "|---|---|"]
-    lines += [f"| {how.value} | {counts[how]} |" for how in How if counts[how]]
-    for how in How:
-        if counts[how]:
-            lines += ["", f"### {title}: {how.value}", ""]
-            lines += _listed([operator for operator in found if operator.how is how])
+    lines += [
+        f"| {support.value} | {counts[support]} |" for support in OperatorSupport if counts[support]
+    ]
+    for support in OperatorSupport:
+        if counts[support]:
+            lines += ["", f"### {title}: {support.value}", ""]
+            lines += _listed([operator for operator in found if operator.support is support])
     return "\n".join(lines) + "\n"
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from common import DATA
-from tunefleet.costmodel import MODELS, InputForm, Measured
+from tunefleet.costmodel import MODELS, InputForm, LabelledPrograms
 from tunefleet.dataset import codecs, splits
 from tunefleet.dataset.division import Shares
 from tunefleet.dataset.rows import Codes
@@ -109,12 +109,12 @@ class Fleet:
         numbers = np.sort(np.concatenate(used))
         return cls(records, parts, Inputs.of(records, numbers, tilings.SCHEMA, lambda text: None))
 
-    def measured(self, kind: str, numbers: Codes, labels: Any = None) -> Measured:
+    def measured(self, kind: str, numbers: Codes, labels: Any = None) -> LabelledPrograms:
         """Of these rows for a kind of model; labels are of all records unless told."""
         programs, rows = self.programs(kind, numbers), self.records.rows
         given = rows.labels[numbers] if labels is None else labels
         devices = [rows.device.names[code] for code in rows.device.codes[numbers].tolist()]
-        return Measured(programs, given, rows.task[numbers].astype(str).tolist(), devices)
+        return LabelledPrograms(programs, given, rows.task[numbers].astype(str).tolist(), devices)
 
     def programs(self, kind: str, numbers: Codes) -> list[Any]:
         programs = self._flat if MODELS[kind].input_form is InputForm.FLAT else self._ragged

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from common import DATA
-from tunefleet.costmodel import MODELS, InputForm, Measured
+from tunefleet.costmodel import MODELS, InputForm, LabelledPrograms
 from tunefleet.dataset import codecs
 from tunefleet.dataset.flops import flops_by_workload
 from tunefleet.dataset.rows import Codes, Rows
@@ -73,9 +73,9 @@ class Programs:
         return self.sequences.flat() if form is InputForm.FLAT else self.sequences.ragged()
 
 
-def measured(programs: list[Any], rows: Rows, numbers: Codes) -> Measured:
+def measured(programs: list[Any], rows: Rows, numbers: Codes) -> LabelledPrograms:
     """Failed trials among these rows have the label 0."""
-    return Measured(
+    return LabelledPrograms(
         [programs[i] for i in numbers],
         rows.labels[numbers],
         rows.task[numbers].astype(str).tolist(),

@@ -60,7 +60,7 @@ class Setting:
     def sampled(self, sampler: str, rate: float, seed: int) -> Codes:
         """Rows of the training part that a sampler keeps."""
         rows = self.programs.rows.take(self.split.train)
-        amount = sampling.Amount(rate, min_records=sampling.MIN_RECORDS)
+        amount = sampling.SampleSize(rate, min_records=sampling.MIN_RECORDS)
         if sampler == "random":
             kept = sampling.uniform(rows, amount, seed)
         elif sampler == "flops":

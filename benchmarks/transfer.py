@@ -39,7 +39,7 @@ import common
 import recorded_unseen
 from recorded_devices import ANSOR, DEVICES, Fleet, evenly
 from recorded_ranking import Bench, Fixed
-from tunefleet.costmodel import AttentionModel, LGBMModel, Measured, XGBModel, metrics
+from tunefleet.costmodel import AttentionModel, LabelledPrograms, LGBMModel, XGBModel, metrics
 from tunefleet.learning.training import DEVICES as TRAINED_ON
 
 COLUMNS = ["device", "data", "model", "records", "top1", "top1_range", "top5", "top5_range", "pca",
@@ -203,7 +203,7 @@ def rmse(options: argparse.Namespace) -> tuple[dict[str, Any], list[common.Check
     return {"curves": curves, "rows": again}, compared
 
 
-def _errors(seen: Measured, model: Any) -> dict[str, float]:
+def _errors(seen: LabelledPrograms, model: Any) -> dict[str, float]:
     scores = model.predict(seen.programs)
     tasks = np.unique(seen.tasks, return_inverse=True)[1]
     return {"pca": metrics.ranking(seen.labels, scores, tasks).pca,

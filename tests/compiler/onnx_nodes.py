@@ -62,11 +62,11 @@ def feed(network: Any, inputs: Sequence[np.ndarray | None]) -> dict[str, np.ndar
 
 def convert(network: Any) -> Any:
     """A Relax module of a whole network with static shapes and its weights inside."""
-    from tunefleet.compiler.frontends.onnx_file import Weights
+    from tunefleet.compiler.frontends.onnx_file import OnnxWeights
     from tunefleet.compiler.frontends.onnx_graph import Importer
     from tunefleet.compiler.frontends.onnx_types import types_of
 
-    weights = Weights(Path(), {})
+    weights = OnnxWeights(Path(), {})
     importer = Importer(network, weights, types_of(network, weights), {})
 
     def write() -> None:

@@ -18,11 +18,11 @@ def test_the_page_of_operators_is_up_to_date() -> None:
 
 
 def test_what_cannot_be_told_from_a_value_is_not_said_to_be_compiled() -> None:
-    from tunefleet.compiler.frontends.coverage import How, onnx_operators
+    from tunefleet.compiler.frontends.coverage import OperatorSupport, onnx_operators
 
-    operators = {operator.name: operator.how for operator in onnx_operators()}
+    operators = {operator.name: operator.support for operator in onnx_operators()}
     assert {operators[name] for name in ("NonZero", "Unique", "RandomNormal", "StringConcat")} == {
-        How.STAYS
+        OperatorSupport.STAYS
     }
-    assert operators["LSTM"] is operators["CumProd"] is How.OURS
-    assert operators["Abs"] is How.TVM
+    assert operators["LSTM"] is operators["CumProd"] is OperatorSupport.OURS
+    assert operators["Abs"] is OperatorSupport.TVM

@@ -8,20 +8,20 @@ from typing import Any
 import pytest
 
 from tunefleet.compiler.nests.postprocessing import placed, postprocessed
-from tunefleet.compiler.nests.program import Program
+from tunefleet.compiler.nests.program import TemplateProgram
 from tunefleet.compiler.nests.template import (
     Anchor,
     Annotated,
     Axis,
     Block,
     Buffer,
+    BufferReference,
     Fixed,
     Index,
     Nested,
-    Part,
-    Reference,
     Rest,
     Template,
+    TilePart,
     Unanswered,
     Work,
 )
@@ -33,7 +33,7 @@ def index(*terms: tuple[int, int], constant: int = 0) -> Index:
 
 
 def block(name: str, axes: tuple[int, ...], extents: tuple[int, ...], **more: Any) -> Block:
-    store = Reference(0, (index((0, 1)),))
+    store = BufferReference(0, (index((0, 1)),))
     work = Work(store, more.pop("loads", ()), Compute())
     reduces = more.pop("reduces", (False,) * len(axes))
     return Block(name, extents, reduces, axes, (), work, None, (store,), **more)
@@ -41,7 +41,7 @@ def block(name: str, axes: tuple[int, ...], extents: tuple[int, ...], **more: An
 
 def template(**more: Any) -> Template:
     """A sum of 24 numbers in windows of 3: `x` (24) in two parts, `k` (3) as it is."""
-    slots = (Axis(0, 0, 24), Axis(0, 1, 3), Part(0, 0), Part(0, 1), Axis(1, 0, 50))
+    slots = (Axis(0, 0, 24), Axis(0, 1, 3), TilePart(0, 0), TilePart(0, 1), Axis(1, 0, 50))
     main = block("main", (0, 1), (24, 3), reduces=(False, True))
     settings: dict[str, Any] = {
         "slots": slots,
@@ -59,7 +59,7 @@ def template(**more: Any) -> Template:
 
 
 def test_a_part_goes_as_far_as_all_parts_inside_it() -> None:
-    program = Program(template(), [[4, 6]])
+    program = TemplateProgram(template(), [[4, 6]])
     assert program.steps(0) == [{2: 6, 3: 1}, {1: 1}]
     assert [loop.extent for loop in program.paths[0]] == [4, 3, 6]
 
@@ -68,8 +68,8 @@ def test_a_block_that_is_moved_runs_over_what_is_needed_of_it() -> None:
     """x * 2 + k, for the six x and the three k inside of the loop."""
     window = Anchor(0, (index((0, 2), (1, 1)),))
     moved = template(location=1, located=1, located_anchor=window)
-    assert Program(moved, [[4, 6], [-1]]).extent(4) == 50
-    program = Program(moved, [[4, 6], [0]])
+    assert TemplateProgram(moved, [[4, 6], [-1]]).extent(4) == 50
+    program = TemplateProgram(moved, [[4, 6], [0]])
     assert program.extent(4) == 5 * 2 + 2 + 1
     assert program.steps(1) == [{2: 12, 4: 1}]
     assert program.paths[1][0] is program.paths[0][0]
@@ -81,23 +81,23 @@ def test_a_location_that_is_not_known_is_not_answered(location: int) -> None:
     anchor = Anchor(0, (index((0, 1)),)) if location == 2 else None
     moved = template(location=1, located=1, located_anchor=anchor)
     with pytest.raises(Unanswered):
-        Program(moved, [[24, 1], [location]])
+        TemplateProgram(moved, [[24, 1], [location]])
 
 
 def test_loops_beyond_a_block_are_not_answered() -> None:
     small = Anchor(0, (index((0, 3)),))
     with pytest.raises(Unanswered, match="beyond"):
-        Program(template(location=1, located=1, located_anchor=small), [[4, 6], [0]])
+        TemplateProgram(template(location=1, located=1, located_anchor=small), [[4, 6], [0]])
 
 
 def test_what_does_not_divide_a_loop_is_not_answered() -> None:
     slots = (Axis(0, 0, 24), Axis(0, 1, 3), Rest(0, (3,)), Fixed(5), Axis(1, 0, 50))
     with pytest.raises(Unanswered, match="divide"):
-        Program(template(slots=slots), [])
+        TemplateProgram(template(slots=slots), [])
 
 
 def test_outer_loops_are_parallel_up_to_a_reduction_and_inner_ones_vectorised() -> None:
-    program = Program(template(annotated=Annotated(16, 64, -1)), [[4, 6]])
+    program = TemplateProgram(template(annotated=Annotated(16, 64, -1)), [[4, 6]])
     postprocessed(program)
     assert [(loop.extent, loop.run) for loop in program.paths[0]] == [
         (4, Run.PARALLEL),
@@ -107,7 +107,7 @@ def test_outer_loops_are_parallel_up_to_a_reduction_and_inner_ones_vectorised() 
 
 
 def test_loops_through_all_of_a_buffer_are_fused_and_split() -> None:
-    program = Program(template(annotated=Annotated(16, 5, -1)), [[4, 6]])
+    program = TemplateProgram(template(annotated=Annotated(16, 5, -1)), [[4, 6]])
     postprocessed(program)
     assert [(loop.extent, loop.step, loop.run) for loop in program.paths[1]] == [
         (10, 5, Run.PARALLEL),
@@ -119,7 +119,7 @@ def test_a_first_step_comes_before_the_loops_of_its_reduction() -> None:
     plain = template()
     first = Work(plain.blocks[0].work.store, (), Compute())
     main = replace(plain.blocks[0], first=first)
-    program = Program(template(blocks=(main, plain.blocks[1])), [[4, 6]])
+    program = TemplateProgram(template(blocks=(main, plain.blocks[1])), [[4, 6]])
     stores = placed(program)
     assert [store.block for store in stores] == [0, 0, 1]
     assert [loop.slots for loop in stores[0].path] == [(2,), (3,)]

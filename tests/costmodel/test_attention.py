@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tunefleet.costmodel import AttentionModel, Measured, has_cuda, metrics
+from tunefleet.costmodel import AttentionModel, LabelledPrograms, has_cuda, metrics
 from tunefleet.costmodel._attention_net import FIXED, embed, forward, initial, intervals, narrowed
 from tunefleet.costmodel._calibration import UNCHANGED, calibrated, is_line, line_through
 from tunefleet.costmodel._rows import DistinctRows
@@ -31,17 +31,21 @@ def programs(count: int, seed: int = 0) -> list[np.ndarray]:
     ]
 
 
-def measured(count: int, seed: int = 0, column: int = 3) -> Measured:
+def measured(count: int, seed: int = 0, column: int = 3) -> LabelledPrograms:
     found = programs(count, seed)
     raw = np.array([p[:, column].sum() for p in found])
-    return Measured(found, (1.0 + raw) / (1.0 + raw.max()), [f"t{i % 2}" for i in range(count)])
+    return LabelledPrograms(
+        found, (1.0 + raw) / (1.0 + raw.max()), [f"t{i % 2}" for i in range(count)]
+    )
 
 
 def small(**settings: object) -> AttentionModel:
     return AttentionModel(**{"hidden": 16, "bins": 4, "epochs": 4} | settings)  # type: ignore[arg-type]
 
 
-def fit(model: AttentionModel, train: Measured, held: Measured | None = None) -> AttentionModel:
+def fit(
+    model: AttentionModel, train: LabelledPrograms, held: LabelledPrograms | None = None
+) -> AttentionModel:
     return model.fit(train.programs, train.labels, train.tasks, held)
 
 
@@ -50,7 +54,7 @@ def fitted() -> bytes:
     return fit(small(), measured(60)).save()
 
 
-def pca(model: AttentionModel, test: Measured) -> float:
+def pca(model: AttentionModel, test: LabelledPrograms) -> float:
     return metrics.pairwise_accuracy(test.labels, model.predict(test.programs))
 
 
@@ -271,14 +275,14 @@ class TestStopping:
 
     def test_patience_ends_a_training_that_gets_no_better(self) -> None:
         noise = measured(40, seed=3)
-        held = Measured(noise.programs, np.random.default_rng(0).random(40), noise.tasks)
+        held = LabelledPrograms(noise.programs, np.random.default_rng(0).random(40), noise.tasks)
         model = fit(small(epochs=200, patience=3), measured(60), held)
         best = int(np.argmax([epoch.pca for epoch in model.history]))
         assert len(model.history) == best + 1 + 4
         assert len(model.history) < 200
 
 
-def pca_by_task(model: AttentionModel, held: Measured) -> float:
+def pca_by_task(model: AttentionModel, held: LabelledPrograms) -> float:
     numbers = np.unique(held.tasks, return_inverse=True)[1]
     return metrics.ranking(held.labels, model.predict(held.programs), numbers).pca
 
@@ -306,7 +310,7 @@ class TestCalibration:
 
     def test_what_did_not_train_calibrates(self) -> None:
         train, held = measured(60), measured(200, seed=3)
-        half = Measured(held.programs, held.labels / 2, held.tasks)
+        half = LabelledPrograms(held.programs, held.labels / 2, held.tasks)
         model = fit(small(), train, half)
         plain = fit(small(), train, held.take(np.arange(20)))
         assert metrics.rmse(half.labels, model.predict(half.programs)) < 0.13

@@ -10,8 +10,8 @@ from tunefleet.costmodel import (
     MODELS,
     AttentionModel,
     CostModel,
+    LabelledPrograms,
     LGBMModel,
-    Measured,
     MLPModel,
     RandomModel,
     UnifiedModel,
@@ -58,9 +58,9 @@ def enough_of(kind: str) -> CostModel:
     return models[kind]
 
 
-def measured(count: int, seed: int = 0) -> Measured:
+def measured(count: int, seed: int = 0) -> LabelledPrograms:
     found = programs(count, seed)
-    return Measured(found, labels_of(found), [f"t{i % 3}" for i in range(count)])
+    return LabelledPrograms(found, labels_of(found), [f"t{i % 3}" for i in range(count)])
 
 
 def marked(kinds: Iterable[str]) -> list[Any]:
@@ -213,7 +213,9 @@ def test_mlp_ignores_the_order_of_rows() -> None:
 
 def test_lgbm_stops_when_validation_gets_no_better() -> None:
     train = measured(60)
-    noise = Measured(train.programs[:20], np.random.default_rng(1).random(20), train.tasks[:20])
+    noise = LabelledPrograms(
+        train.programs[:20], np.random.default_rng(1).random(20), train.tasks[:20]
+    )
     stopped = LGBMModel(rounds=400).fit(train.programs, train.labels, train.tasks, noise)
     full = LGBMModel(rounds=400).fit(train.programs, train.labels, train.tasks)
     assert len(stopped.save()) < len(full.save())

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tunefleet.costmodel import Measured
+from tunefleet.costmodel import LabelledPrograms
 from tunefleet.costmodel._reach import Reach, typical
 
 COLUMNS = 4
@@ -24,9 +24,9 @@ def goodness(programs: list[np.ndarray]) -> np.ndarray:
     return np.array([program[1:, 0].sum() for program in programs], float)
 
 
-def measured(programs: list[np.ndarray], device: str) -> Measured:
+def measured(programs: list[np.ndarray], device: str) -> LabelledPrograms:
     labels = (1.0 + goodness(programs)) / (1.0 + goodness(programs).max())
-    return Measured(programs, labels, [device] * len(programs), [device] * len(programs))
+    return LabelledPrograms(programs, labels, [device] * len(programs), [device] * len(programs))
 
 
 def of_two(start: int, sign: float = 1.0) -> Reach:
@@ -34,7 +34,7 @@ def of_two(start: int, sign: float = 1.0) -> Reach:
     committee member ranks by their goodness of this `sign`."""
     first, second = programs_of(200), programs_of(200, 1, start)
     given = measured(first, "a")
-    given = Measured(
+    given = LabelledPrograms(
         [*first, *second],
         np.concatenate([given.labels, measured(second, "b").labels]),
         [*given.tasks, *["b"] * 200],

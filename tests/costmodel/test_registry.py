@@ -9,7 +9,7 @@ import pytest
 from tests.costmodel.cards import MEMBERS, a_card
 
 from tunefleet.costmodel import RandomModel
-from tunefleet.costmodel.registry import CARD, Entry, Registry, open_entry, registry_of
+from tunefleet.costmodel.registry import CARD, Registry, RegistryEntry, open_entry, registry_of
 from tunefleet.errors import InputError, SetupError
 
 
@@ -19,17 +19,17 @@ def registry(tmp_path: Path) -> Registry:
 
 
 @pytest.fixture
-def entry(registry: Registry) -> Entry:
+def entry(registry: Registry) -> RegistryEntry:
     return registry.add(a_card(), MEMBERS)
 
 
-def test_an_entry_is_a_folder_called_by_its_id(entry: Entry) -> None:
+def test_an_entry_is_a_folder_called_by_its_id(entry: RegistryEntry) -> None:
     assert entry.path.name == entry.card.id == a_card().digest
     assert sorted(p.name for p in entry.path.iterdir()) == [CARD, "member-0.bin", "member-1.bin"]
     assert [p.name for p in entry.path.parent.iterdir()] == [entry.card.id]
 
 
-def test_members_are_loaded_in_order(registry: Registry, entry: Entry) -> None:
+def test_members_are_loaded_in_order(registry: Registry, entry: RegistryEntry) -> None:
     loaded = registry.get(entry.card.id).load()
     programs = [np.ones((1, 1), np.float32)] * 5
     assert [m.predict(programs).tolist() for m in loaded] == [
@@ -37,7 +37,7 @@ def test_members_are_loaded_in_order(registry: Registry, entry: Entry) -> None:
     ]
 
 
-def test_adding_again_changes_nothing(registry: Registry, entry: Entry) -> None:
+def test_adding_again_changes_nothing(registry: Registry, entry: RegistryEntry) -> None:
     assert registry.add(a_card(), MEMBERS) == entry
     assert len(registry.list()[0]) == 1
 
@@ -65,7 +65,9 @@ def test_an_entry_from_elsewhere_is_kept(registry: Registry, tmp_path: Path) -> 
     assert len(registry.list()[0]) == 1
 
 
-def test_models_of_the_package_are_found_beside_the_users(registry: Registry, entry: Entry) -> None:
+def test_models_of_the_package_are_found_beside_the_users(
+    registry: Registry, entry: RegistryEntry
+) -> None:
     shipped = Registry(registry.shipped).add(a_card(name="shipped", created=1.0), MEMBERS)
     assert registry.get("shipped") == shipped
     assert registry.list()[0] == [entry, shipped]
@@ -84,7 +86,7 @@ def test_a_registry_that_is_not_there_is_empty(registry: Registry) -> None:
         registry.get("mine")
 
 
-def test_an_unknown_name_is_told_with_the_known(registry: Registry, entry: Entry) -> None:
+def test_an_unknown_name_is_told_with_the_known(registry: Registry, entry: RegistryEntry) -> None:
     with pytest.raises(InputError, match=r"no cost model 'yours' in .*; choose of mine"):
         registry.get("yours")
 
@@ -92,49 +94,49 @@ def test_an_unknown_name_is_told_with_the_known(registry: Registry, entry: Entry
 @pytest.mark.parametrize("name", ["folder", "archive.zip"])
 class TestExport:
     def test_a_copy_is_taken_by_its_path(
-        self, registry: Registry, entry: Entry, tmp_path: Path, name: str
+        self, registry: Registry, entry: RegistryEntry, tmp_path: Path, name: str
     ) -> None:
         entry.export(tmp_path / name)
         copy = registry.get(str(tmp_path / name))
         assert copy.card == entry.card
         assert copy.data() == MEMBERS
 
-    def test_what_is_there_is_kept(self, entry: Entry, tmp_path: Path, name: str) -> None:
+    def test_what_is_there_is_kept(self, entry: RegistryEntry, tmp_path: Path, name: str) -> None:
         entry.export(tmp_path / name)
         with pytest.raises(InputError, match="exists"):
             entry.export(tmp_path / name)
 
     def test_a_place_that_cannot_be_written_is_explained(
-        self, entry: Entry, tmp_path: Path, name: str
+        self, entry: RegistryEntry, tmp_path: Path, name: str
     ) -> None:
         (tmp_path / "file").write_text("")
         with pytest.raises(InputError, match=r"cannot write .*; choose another path"):
             entry.export(tmp_path / "file" / name)
 
 
-def test_an_archive_is_always_the_same_bytes(entry: Entry, tmp_path: Path) -> None:
+def test_an_archive_is_always_the_same_bytes(entry: RegistryEntry, tmp_path: Path) -> None:
     for name in ("a.zip", "b.zip"):
         entry.export(tmp_path / name)
     assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
 
 
-def no_card(entry: Entry) -> None:
+def no_card(entry: RegistryEntry) -> None:
     (entry.path / CARD).unlink()
 
 
-def cut_card(entry: Entry) -> None:
+def cut_card(entry: RegistryEntry) -> None:
     (entry.path / CARD).write_bytes(entry.card.to_bytes()[:100])
 
 
-def edited_card(entry: Entry) -> None:
+def edited_card(entry: RegistryEntry) -> None:
     (entry.path / CARD).write_bytes(entry.card.to_bytes().replace(b"0.75", b"0.95"))
 
 
-def no_member(entry: Entry) -> None:
+def no_member(entry: RegistryEntry) -> None:
     (entry.path / "member-1.bin").unlink()
 
 
-def other_member(entry: Entry) -> None:
+def other_member(entry: RegistryEntry) -> None:
     (entry.path / "member-1.bin").write_bytes(b"random/7")
 
 
@@ -149,14 +151,14 @@ def other_member(entry: Entry) -> None:
     ],
 )
 def test_damage_is_told_with_its_file(
-    registry: Registry, entry: Entry, harm: Callable[[Entry], None], reason: str
+    registry: Registry, entry: RegistryEntry, harm: Callable[[RegistryEntry], None], reason: str
 ) -> None:
     harm(entry)
     with pytest.raises(InputError, match=f"{reason}.*; export it again"):
         registry.get(entry.card.id).load()
 
 
-def test_a_damaged_entry_does_not_hide_others(registry: Registry, entry: Entry) -> None:
+def test_a_damaged_entry_does_not_hide_others(registry: Registry, entry: RegistryEntry) -> None:
     good = registry.add(a_card(name="good"), MEMBERS)
     cut_card(entry)
     found, damaged = registry.list()
@@ -165,7 +167,7 @@ def test_a_damaged_entry_does_not_hide_others(registry: Registry, entry: Entry) 
     assert registry.get("good") == good
 
 
-def test_a_draft_of_a_killed_process_is_no_entry(registry: Registry, entry: Entry) -> None:
+def test_a_draft_of_a_killed_process_is_no_entry(registry: Registry, entry: RegistryEntry) -> None:
     (registry.directory / ".draft-x").mkdir()
     assert registry.list() == ([entry], [])
 
@@ -200,7 +202,7 @@ def test_an_archive_of_something_else_is_explained(tmp_path: Path) -> None:
 
 
 def test_an_archive_with_any_other_byte_is_a_model_or_explained(
-    entry: Entry, tmp_path: Path
+    entry: RegistryEntry, tmp_path: Path
 ) -> None:
     entry.export(tmp_path / "x.zip")
     content = (tmp_path / "x.zip").read_bytes()

@@ -5,9 +5,9 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-from tunefleet.costmodel import Measured, UnifiedModel, metrics
+from tunefleet.costmodel import LabelledPrograms, UnifiedModel, metrics
 from tunefleet.costmodel._attention_net import FIXED, initial, intervals
-from tunefleet.costmodel._attention_training import How, Kept, Training
+from tunefleet.costmodel._attention_training import Kept, Training, TrainingParameters
 from tunefleet.costmodel._domains import Domains
 from tunefleet.costmodel._forest import Forest, Table, parts_of
 from tunefleet.costmodel._lists import groups_of
@@ -34,17 +34,17 @@ def programs_of(device: int, count: int, seed: int = 0, tasks: int = 3) -> list[
     return found
 
 
-def measured(device: int, count: int = 90, sign: float = 1.0, seed: int = 0) -> Measured:
+def measured(device: int, count: int = 90, sign: float = 1.0, seed: int = 0) -> LabelledPrograms:
     """Programs are good for a device by one column, and bad for one of the other sign."""
     found = programs_of(device, count, seed)
     raw = sign * np.array([p[1:, GOOD].sum() for p in found])
     labels = (1.0 + raw - raw.min()) / (1.0 + np.ptp(raw))
     tasks = [f"{device}-{number % 3}" for number in range(count)]
-    return Measured(found, labels, tasks, [f"d{device}"] * count)
+    return LabelledPrograms(found, labels, tasks, [f"d{device}"] * count)
 
 
-def together(*parts: Measured) -> Measured:
-    return Measured(
+def together(*parts: LabelledPrograms) -> LabelledPrograms:
+    return LabelledPrograms(
         [program for part in parts for program in part.programs],
         np.concatenate([part.labels for part in parts]),
         [task for part in parts for task in part.tasks],
@@ -52,7 +52,7 @@ def together(*parts: Measured) -> Measured:
     )
 
 
-def ordered(model: UnifiedModel, test: Measured) -> float:
+def ordered(model: UnifiedModel, test: LabelledPrograms) -> float:
     tasks = np.unique(test.tasks, return_inverse=True)[1]
     return metrics.ranking(test.labels, model.predict(test.programs), tasks).pca
 
@@ -158,8 +158,10 @@ class TestPlasticity:
         given = measured(1, 40)
         data = DistinctRows.of(given.programs)
         start = initial(intervals(data.distinct, 4), 16, 1, np.random.default_rng(0))
-        how = How(heads=2, loss="lambdarank", error_weight=1.0, dropout=0.0, device="cpu")
-        return Training(how, start, data, given.labels, 1e-2, keep), groups_of(given.tasks)
+        parameters = TrainingParameters(
+            heads=2, loss="lambdarank", error_weight=1.0, dropout=0.0, device="cpu"
+        )
+        return Training(parameters, start, data, given.labels, 1e-2, keep), groups_of(given.tasks)
 
     def test_importance_is_the_mean_of_each_lists_squared_gradient(self) -> None:
         training, lists = self.training()

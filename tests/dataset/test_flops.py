@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tunefleet.dataset.flop_rules import (
     UNKNOWN,
+    Certainty,
     Flops,
-    How,
     auto_scheduler_flops,
     metaschedule_flops,
 )
@@ -36,7 +36,7 @@ def tiled(
 def test_a_matmul_on_a_gpu() -> None:
     # Of a log of a 2080 Ti: BERT, [128, 768] x [3072, 768].
     assert auto_scheduler_flops("", tiled([128, 3072], [768])) == Flops(
-        603979776.0, How.EXACT, "tiled contraction"
+        603979776.0, Certainty.EXACT, "tiled contraction"
     )
 
 
@@ -62,7 +62,7 @@ def test_consumers_and_cooperative_fetching_add_nothing() -> None:
         # What was stage 2 is stage 3 since the cache was inserted before it.
         ["SP", 3, 0, 8, [2], 1],
     ]
-    assert Flops(65536.0, How.EXACT, "tiled contraction") == auto_scheduler_flops("", steps)
+    assert Flops(65536.0, Certainty.EXACT, "tiled contraction") == auto_scheduler_flops("", steps)
 
 
 def test_several_contractions_add_up() -> None:
@@ -72,17 +72,17 @@ def test_several_contractions_add_up() -> None:
 
 def test_winograd_is_estimated() -> None:
     found = auto_scheduler_flops("", tiled([4, 4, 49, 256], [256]))
-    assert (found.count, found.how) == (102760448, How.ESTIMATED)
+    assert (found.count, found.how) == (102760448, Certainty.ESTIMATED)
 
 
 def test_iterators_that_are_not_split_make_an_estimate() -> None:
     steps = tiled([64, 64], [64])
     steps[-1][2].append(99)
-    assert How.ESTIMATED is auto_scheduler_flops("", steps).how
+    assert Certainty.ESTIMATED is auto_scheduler_flops("", steps).how
 
 
 def test_a_contraction_without_reduction_has_one_operation_each() -> None:
-    assert Flops(4096.0, How.ESTIMATED, "part of the loops of a contraction") == (
+    assert Flops(4096.0, Certainty.ESTIMATED, "part of the loops of a contraction") == (
         auto_scheduler_flops("", tiled([64, 64], []))
     )
 
@@ -100,9 +100,9 @@ def test_nothing_known_is_unknown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "how"), [(None, How.EXACT), (1.0, How.UNKNOWN), (0.0, How.EXACT)]
+    ("count", "how"), [(None, Certainty.EXACT), (1.0, Certainty.UNKNOWN), (0.0, Certainty.EXACT)]
 )
-def test_flops_that_contradict_themselves_are_refused(count: float | None, how: How) -> None:
+def test_flops_that_contradict_themselves_are_refused(count: float | None, how: Certainty) -> None:
     with pytest.raises(ValueError, match="FLOPs"):
         Flops(count, how)
 
@@ -124,7 +124,7 @@ def test_any_complete_tiling_is_exact(space: list[int], reduce: list[int]) -> No
 def test_the_first_exact_program_decides() -> None:
     part = [["SP", 2, 0, 64, [8], 1]]
     programs = [[json.dumps(step) for step in steps] for steps in (part, tiled([8, 8], [8]))]
-    assert Flops(1024.0, How.EXACT, "tiled contraction") == flops_of(
+    assert Flops(1024.0, Certainty.EXACT, "tiled contraction") == flops_of(
         "auto_scheduler", '["f"]', programs
     )
 
@@ -154,7 +154,7 @@ def test_one_key_for_several_tasks_is_unknown(files: str) -> None:
 def test_a_program_that_tells_less_does_not_change_what_is_exact() -> None:
     part = a_record(steps=[["SP", 2, 0, 64, [8], 1]])
     found = flops_by_workload([a_batch([part, a_record(steps=tiled([8, 8], [8])), part])])
-    assert [flops.how for flops in found.values()] == [How.EXACT]
+    assert [flops.how for flops in found.values()] == [Certainty.EXACT]
 
 
 def test_a_trace_of_metaschedule() -> None:
@@ -166,7 +166,7 @@ def test_a_trace_of_metaschedule() -> None:
     for loop, tiles in zip(loops, decisions, strict=True):
         steps.append(["SamplePerfectTile", [loop], [5, 64], [], tiles])
     found = metaschedule_flops(steps)
-    assert (found.count, found.how) == (131072, How.ESTIMATED)
+    assert (found.count, found.how) == (131072, Certainty.ESTIMATED)
     assert metaschedule_flops([*steps, ["Blockize", ["l1"], [], ["b2"]]]) == UNKNOWN
     assert metaschedule_flops([["Fuse", ["l1"], [], ["l2"]]]) == UNKNOWN
 
@@ -177,7 +177,7 @@ def test_a_record_of_our_own_tells_what_the_compiler_counted() -> None:
         (flops,) = flops_by_workload([a_batch([row])]).values()
         return flops
 
-    assert found('{"flops":128.0}') == Flops(128.0, How.EXACT, "counted by the compiler")
+    assert found('{"flops":128.0}') == Flops(128.0, Certainty.EXACT, "counted by the compiler")
     # A transpose computes nothing.
     assert found('{"flops":0.0}').count is None
 
@@ -185,7 +185,7 @@ def test_a_record_of_our_own_tells_what_the_compiler_counted() -> None:
 @pytest.mark.parametrize("format", ["auto_scheduler", "metaschedule"])
 @pytest.mark.parametrize("step", ["no JSON", "5", "[]", '["SP"]', '["GetLoops",[],[],5]'])
 def test_what_is_no_program_tells_nothing(format: str, step: str) -> None:
-    assert flops_of(format, "w", [[step]]).how is How.UNKNOWN
+    assert flops_of(format, "w", [[step]]).how is Certainty.UNKNOWN
 
 
 @pytest.mark.parametrize("told", ['"abc"', "[1]", "-5", "NaN", "1e999"])

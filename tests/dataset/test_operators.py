@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunefleet.dataset.flop_rules import UNKNOWN, How
+from tunefleet.dataset.flop_rules import UNKNOWN, Certainty
 from tunefleet.dataset.operators import autotvm_flops
 
 
@@ -86,13 +86,13 @@ STEM = 2 * 64 * 112 * 112 * 3 * 7 * 7
 )  # fmt: skip
 def test_known_operators_are_exact(template: str, arguments: list[Any], count: int) -> None:
     found = autotvm_flops(json.dumps([template, *arguments]))
-    assert (count, How.EXACT) == (found.count, found.how)
+    assert (count, Certainty.EXACT) == (found.count, found.how)
 
 
 def test_a_transposed_convolution_is_estimated() -> None:
     arguments = [tensor(1, 128, 32, 32), tensor(128, 3, 4, 4), [2, 2], [1, 1, 1, 1], "float32"]
     found = autotvm_flops(json.dumps(["conv2d_transpose_nchw.cuda", *arguments]))
-    assert (found.count, found.how) == (2 * 3 * 64 * 64 * 128 * 16, How.ESTIMATED)
+    assert (found.count, found.how) == (2 * 3 * 64 * 64 * 128 * 16, Certainty.ESTIMATED)
 
 
 @pytest.mark.parametrize(
@@ -131,4 +131,4 @@ def test_any_arguments_have_flops_or_none(template: str, arguments: list[Any]) -
 
 @given(st.text() | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))
 def test_any_text_has_flops_or_none(workload: str) -> None:
-    assert autotvm_flops(workload).how in How
+    assert autotvm_flops(workload).how in Certainty

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tunefleet.dataset import codecs
@@ -126,6 +126,7 @@ class TestPrograms:
 
     @settings(max_examples=40, deadline=None)
     @given(st.lists(st.lists(PRIMITIVES, max_size=6) | st.sampled_from(TUNERS), max_size=8))
+    @example([[["Split", [], [], []]]])
     def test_a_program_has_the_rows_it_has_alone(self, programs: list[Program]) -> None:
         contexts = np.arange(32 * len(programs), dtype=np.float32).reshape(-1, 32)
         found = tilings(programs, contexts).ragged()

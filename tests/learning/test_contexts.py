@@ -8,7 +8,7 @@ import pytest
 
 from tests.dataset.records import Record, table
 from tunefleet.core.identity import DeviceIdentity
-from tunefleet.dataset.flop_rules import Flops, How
+from tunefleet.dataset.flop_rules import Certainty, Flops
 from tunefleet.dataset.schema import WORD
 from tunefleet.features.context import TaskContext
 from tunefleet.learning.contexts import contexts, task_context
@@ -17,7 +17,7 @@ from .made import made_records
 
 FIRST = np.arange(1)
 MD5 = "0" * 32
-CONTRACTION = Flops(8.0, How.EXACT, "tiled contraction")
+CONTRACTION = Flops(8.0, Certainty.EXACT, "tiled contraction")
 
 
 def workload(*arguments: object) -> str:
@@ -42,7 +42,7 @@ def test_auto_scheduler_tells_shapes_in_its_workload(expected: TaskContext, text
 
 
 def test_a_rule_tells_a_winograd_convolution() -> None:
-    flops = Flops(8.0, How.ESTIMATED, "products of a Winograd convolution")
+    flops = Flops(8.0, Certainty.ESTIMATED, "products of a Winograd convolution")
     assert task_context("auto_scheduler", workload(MD5, [1]), flops, {}).operator == "winograd"
 
 

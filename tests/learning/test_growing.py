@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.costmodel.cards import a_card
-from tunefleet.costmodel import CostModel, Measured, RandomModel, XGBModel
+from tunefleet.costmodel import CostModel, LabelledPrograms, RandomModel, XGBModel
 from tunefleet.errors import InputError
 from tunefleet.learning.growing import Recall, check_learns, check_recall, recalled
 
@@ -24,8 +24,8 @@ class Fixed:
         return self.sign * np.array([program[0, 0] for program in programs], float)
 
     @property
-    def remembered(self) -> Sequence[Measured]:
-        return [Measured(PROGRAMS, np.array([0.25, 0.5, 0.75, 1.0]), ["t"] * 4)]
+    def remembered(self) -> Sequence[LabelledPrograms]:
+        return [LabelledPrograms(PROGRAMS, np.array([0.25, 0.5, 0.75, 1.0]), ["t"] * 4)]
 
 
 def models(*signs: float) -> list[CostModel]:

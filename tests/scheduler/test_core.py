@@ -13,7 +13,7 @@ from tunefleet.scheduler.core import ATTEMPTS, Scheduler
 from tunefleet.scheduler.plan import FixedPlan
 from tunefleet.scheduler.policies import Interleaved
 from tunefleet.scheduler.resources import AWAY_S, Held, complaint_s, quarantine_s
-from tunefleet.scheduler.transitions import TRANSITIONS, Move, StageState, moved
+from tunefleet.scheduler.transitions import TRANSITIONS, StageState, Transition, moved
 from tunefleet.scheduler.values import (
     AbandonStage,
     End,
@@ -279,7 +279,7 @@ def test_a_round_left_open_by_an_earlier_scheduler_goes_on_where_it_was() -> Non
 
 def test_an_unknown_move_is_refused_with_the_story() -> None:
     for state in StageState:
-        for move in Move:
+        for move in Transition:
             if (state, move) in TRANSITIONS:
                 moved(state, move, "")
             else:

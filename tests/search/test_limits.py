@@ -11,11 +11,11 @@ from tunefleet.search.limits import (
     Amount,
     AtMost,
     Extent,
-    Fixed,
+    FixedExtent,
     Limit,
     Quotient,
-    Steps,
     Sum,
+    TileExtent,
 )
 from tunefleet.search.sketch import Sketch
 
@@ -26,14 +26,14 @@ VALUES = [np.array([[2, 3, 4], [1, 1, 24]]), np.array([[5, 1], [1, 5]])]
 @pytest.mark.parametrize(
     ("extent", "expected"),
     [
-        (Fixed(3), [3]),
-        (Steps(0, (1, 2)), [12, 24]),
-        (Steps(0, ()), [1, 1]),
-        (Sum(((2, Steps(0, (2,))), (-1, Steps(1, (1,))))), [7, 51]),
-        (Quotient(Steps(0, (0, 2)), 3), [3, 8]),
-        (AtMost(Steps(0, (2,)), 10), [4, 10]),
-        (Aligned(Steps(0, (2,)), 16, 16, 8), [72, 392]),
-        (Aligned(Fixed(3), 8, 16, 8), [24]),
+        (FixedExtent(3), [3]),
+        (TileExtent(0, (1, 2)), [12, 24]),
+        (TileExtent(0, ()), [1, 1]),
+        (Sum(((2, TileExtent(0, (2,))), (-1, TileExtent(1, (1,))))), [7, 51]),
+        (Quotient(TileExtent(0, (0, 2)), 3), [3, 8]),
+        (AtMost(TileExtent(0, (2,)), 10), [4, 10]),
+        (Aligned(TileExtent(0, (2,)), 16, 16, 8), [72, 392]),
+        (Aligned(FixedExtent(3), 8, 16, 8), [24]),
     ],
 )
 def test_indices_take_so_many_values(extent: Extent, expected: list[int]) -> None:
@@ -41,16 +41,16 @@ def test_indices_take_so_many_values(extent: Extent, expected: list[int]) -> Non
 
 
 def test_an_amount_is_of_all_combinations_and_limits_add_them() -> None:
-    bytes_ = Amount(4, (Steps(0, (2,)), Steps(1, (0,))))
+    bytes_ = Amount(4, (TileExtent(0, (2,)), TileExtent(1, (0,))))
     assert bytes_.of(VALUES).tolist() == [80, 96]
     assert Limit("shared memory", 0, 90, (bytes_,)).holds(VALUES).tolist() == [True, False]
     assert Limit("shared memory", 0, 181, (bytes_, bytes_)).holds(VALUES).tolist() == [True, False]
-    assert Limit("threads", 24, 24, (Amount(1, (Steps(0, (2,)),)),)).holds(VALUES)[1]
+    assert Limit("threads", 24, 24, (Amount(1, (TileExtent(0, (2,)),)),)).holds(VALUES)[1]
 
 
 def sketch(most: int, least: int = 1) -> Sketch:
     """Of one loop of 64 steps in three parts, the last of which is limited."""
-    limit = Limit("threads", least, most, (Amount(1, (Steps(0, (2,)),)),))
+    limit = Limit("threads", least, most, (Amount(1, (TileExtent(0, (2,)),)),))
     return Sketch(("made up",), (Tile.of(64, 3, -1),), (0,), (limit,))
 
 

@@ -19,7 +19,7 @@ from tunefleet.core.step import (
     Published,
     Remark,
     SegmentInfo,
-    Split,
+    SplitTasks,
     StepKey,
     StepKind,
     StepResult,
@@ -34,7 +34,7 @@ from . import values as v
 
 _BUILT = Built("c", "0f.so", (((1, 2), "float32"),), 0.5)
 RESULTS: dict[StepKind, StepResult] = {
-    StepKind.SPLIT: Split((v.make_task(),)),
+    StepKind.SPLIT: SplitTasks((v.make_task(),)),
     StepKind.IMPORT: Imported(
         NetworkInfo("net", "onnx", "d", (), (), constants=(("sr", (1.0,)),)),
         (v.make_task(), v.make_task("u")),

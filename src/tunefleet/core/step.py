@@ -85,7 +85,7 @@ class Remark:
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class SplitTasks:
     """The tasks of a network that is not compiled as a whole: those of which records are
     collected."""
 
@@ -249,11 +249,19 @@ class Measured:
 
 
 StepResult = (
-    Split | Imported | Checked | Finalists | Winners | Compiled | Verified | Published | Measured
+    SplitTasks
+    | Imported
+    | Checked
+    | Finalists
+    | Winners
+    | Compiled
+    | Verified
+    | Published
+    | Measured
 )
 
 RESULT_OF: dict[StepKind, type[StepResult]] = {
-    StepKind.SPLIT: Split,
+    StepKind.SPLIT: SplitTasks,
     StepKind.IMPORT: Imported,
     StepKind.CHECK: Checked,
     StepKind.BUILD_FINALISTS: Finalists,

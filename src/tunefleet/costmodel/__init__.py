@@ -1,6 +1,6 @@
 """Learned cost models behind one protocol."""
 
-from tunefleet.costmodel._base import CostModel, InputForm, Measured, Program, Scores
+from tunefleet.costmodel._base import CostModel, InputForm, LabelledPrograms, Program, Scores
 from tunefleet.costmodel._torch import has_cuda
 from tunefleet.costmodel.attention import AttentionModel
 from tunefleet.costmodel.lgbm import LGBMModel
@@ -33,8 +33,8 @@ __all__ = [
     "CostModel",
     "InputForm",
     "LGBMModel",
+    "LabelledPrograms",
     "MLPModel",
-    "Measured",
     "Program",
     "RandomModel",
     "Scores",

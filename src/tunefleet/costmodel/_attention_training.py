@@ -30,7 +30,7 @@ _LARGEST_GRADIENT = 0.5
 
 
 @dataclass(frozen=True)
-class How:
+class TrainingParameters:
     """The parameters of a model that training asks for."""
 
     heads: int
@@ -53,14 +53,14 @@ class Training:
 
     def __init__(
         self,
-        how: How,
+        parameters: TrainingParameters,
         start: Weights,
         data: DistinctRows,
         labels: Scores,
         learning_rate: float,
         keep: Kept | None = None,
     ) -> None:
-        self._how = how
+        self._parameters = parameters
         self._data = data
         self._labels = labels.astype(np.float32)
         self._weights = {name: self._tensor(value.copy()) for name, value in start.items()}
@@ -116,9 +116,11 @@ class Training:
         logits = self._logits(chosen)
         labels = self._tensor(self._labels[chosen])
         of_list = self._tensor(place)
-        loss = ranking_loss(self._how.loss, logits[of_list], labels[of_list], self._tensor(mask))
+        loss = ranking_loss(
+            self._parameters.loss, logits[of_list], labels[of_list], self._tensor(mask)
+        )
         error = (torch().sigmoid(logits) - labels) ** 2
-        total: Tensor = loss + self._how.error_weight * (error * (0.1 + labels)).mean()
+        total: Tensor = loss + self._parameters.error_weight * (error * (0.1 + labels)).mean()
         return total
 
     def _logits(self, chosen: NDArray[np.int64]) -> Tensor:
@@ -126,7 +128,7 @@ class Training:
         logits: Tensor = forward(
             torch(),
             self._weights,
-            self._how.heads,
+            self._parameters.heads,
             embed(torch(), self._weights, self._tensor(rows.distinct)),
             self._tensor(rows.local),
             self._tensor(rows.inside.astype(np.float32)),
@@ -135,7 +137,7 @@ class Training:
         return logits
 
     def _dropped(self, x: Any) -> Any:
-        return torch().nn.functional.dropout(x, self._how.dropout)
+        return torch().nn.functional.dropout(x, self._parameters.dropout)
 
     def gradients_of_loss(self, lists: Iterable[NDArray[np.int64]]) -> Iterator[Weights]:
         """The gradient of the loss of each list by itself."""
@@ -158,7 +160,7 @@ class Training:
         return {name: _array(w).copy() for name, w in self._weights.items()}
 
     def _tensor(self, value: NDArray[Any]) -> Tensor:
-        tensor: Tensor = torch().from_numpy(value).to(self._how.device)
+        tensor: Tensor = torch().from_numpy(value).to(self._parameters.device)
         return tensor
 
 

@@ -39,7 +39,7 @@ class InputForm(StrEnum):
 
 
 @dataclass(frozen=True)
-class Measured:
+class LabelledPrograms:
     """Programs with their labels, the names of their tasks, and of their devices where told."""
 
     programs: Sequence[Program]
@@ -56,8 +56,8 @@ class Measured:
                 f"{len(self.tasks)} tasks"
             )
 
-    def take(self, numbers: NDArray[np.int64]) -> Measured:
-        return Measured(
+    def take(self, numbers: NDArray[np.int64]) -> LabelledPrograms:
+        return LabelledPrograms(
             [self.programs[i] for i in numbers],
             self.labels[numbers],
             [self.tasks[i] for i in numbers],
@@ -78,7 +78,7 @@ class CostModel(Protocol):
         programs: Sequence[Program],
         labels: Scores,
         tasks: Sequence[str],
-        validation: Measured | None = None,
+        validation: LabelledPrograms | None = None,
     ) -> Self:
         """Learn from measured programs; `tasks` names the task of each.
 
@@ -87,12 +87,12 @@ class CostModel(Protocol):
         """
 
     @property
-    def remembered(self) -> Sequence[Measured]:
+    def remembered(self) -> Sequence[LabelledPrograms]:
         """Programs of each thing that was learned, which did not train it: how well they are
         ranked later tells what was forgotten. None of a kind that keeps none."""
         return ()
 
-    def learn(self, given: Measured, validation: Measured | None = None) -> Self:
+    def learn(self, given: LabelledPrograms, validation: LabelledPrograms | None = None) -> Self:
         """`fit`, and a model that tells devices apart is told of them."""
         return self.fit(given.programs, given.labels, given.tasks, validation)
 
@@ -111,8 +111,8 @@ class CostModel(Protocol):
 
     def learned_on(
         self,
-        given: Measured,
-        validation: Measured,
+        given: LabelledPrograms,
+        validation: LabelledPrograms,
         *,
         seed: int,
         device: str,

@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefleet.costmodel._base import Measured, Program
+from tunefleet.costmodel._base import LabelledPrograms, Program
 from tunefleet.costmodel._lists import groups_of
 
 Array = NDArray[np.float32]
@@ -34,7 +34,7 @@ class Domains:
     of_task: Codes
 
     @classmethod
-    def of(cls, given: Measured) -> Self:
+    def of(cls, given: LabelledPrograms) -> Self:
         first = first_rows(given.programs)
         devices = groups_of(given.devices or [""] * len(first))
         signatures = np.stack([_equal(first[group]) for group in devices])

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tunefleet.costmodel import metrics
-from tunefleet.costmodel._base import Measured, Scores
+from tunefleet.costmodel._base import LabelledPrograms, Scores
 
 
 def numbers_of(tasks: Sequence[str]) -> NDArray[np.int64]:
@@ -35,7 +35,9 @@ def batches(
         yield [lists[i] for i in order[start : start + together]]
 
 
-def set_aside(given: Measured, generator: np.random.Generator) -> tuple[Measured, Measured]:
+def set_aside(
+    given: LabelledPrograms, generator: np.random.Generator
+) -> tuple[LabelledPrograms, LabelledPrograms]:
     """A tenth of the programs as validation; all of them are both when there are too few."""
     count = len(given.labels) // 10
     if count < 2:

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tunefleet.costmodel import metrics
-from tunefleet.costmodel._base import Measured, Program, Scores
+from tunefleet.costmodel._base import LabelledPrograms, Program, Scores
 from tunefleet.costmodel._domains import PLACES
 from tunefleet.costmodel._forest import Table
 from tunefleet.costmodel._lists import groups_of
@@ -53,10 +53,10 @@ class Reach:
     @classmethod
     def of(
         cls,
-        given: Measured,
+        given: LabelledPrograms,
         parts: Sequence[Codes],
         told: NDArray[np.float64],
-        held: Measured,
+        held: LabelledPrograms,
         of_held: Scores,
     ) -> Self:
         """`told` (members, programs) are the labels that each member of a committee predicts, which
@@ -164,7 +164,7 @@ class _Tests:
     def __init__(self) -> None:
         self._found: list[tuple[float, float, float, float]] = []
 
-    def add(self, given: Measured, scores: Scores, shares: Scores) -> None:
+    def add(self, given: LabelledPrograms, scores: Scores, shares: Scores) -> None:
         for own in groups_of(given.tasks):
             labels = given.labels[own]
             if len(own) < _LEAST or np.ptp(labels) == 0:

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefleet.costmodel._base import Measured, Program, Scores
+from tunefleet.costmodel._base import LabelledPrograms, Program, Scores
 from tunefleet.costmodel._lists import groups_of, numbers_of
 from tunefleet.costmodel._rows import DistinctRows
 
@@ -23,7 +23,7 @@ class Sample:
     tasks: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
     @classmethod
-    def of(cls, given: Measured, most: int, longest: int, seed: int) -> Self:
+    def of(cls, given: LabelledPrograms, most: int, longest: int, seed: int) -> Self:
         """At most so many programs, `longest` of a task: fewer tasks rather than shorter lists."""
         generator = np.random.default_rng(seed)
         groups = groups_of(given.tasks)
@@ -45,16 +45,18 @@ class Sample:
             np.concatenate([self.tasks, first + other.tasks]),
         )
 
-    def measured(self, prefix: str = "") -> Measured:
+    def measured(self, prefix: str = "") -> LabelledPrograms:
         """Raises ValueError where there is none."""
-        return Measured(self.programs, self.labels, [f"{prefix}{task}" for task in self.tasks])
+        return LabelledPrograms(
+            self.programs, self.labels, [f"{prefix}{task}" for task in self.tasks]
+        )
 
-    def among(self, given: Measured) -> Measured:
+    def among(self, given: LabelledPrograms) -> LabelledPrograms:
         """Those given, and these."""
         if not self.programs:
             return given
         own, others = self.measured("kept "), [f"new {task}" for task in given.tasks]
-        return Measured(
+        return LabelledPrograms(
             [*given.programs, *own.programs],
             np.concatenate([given.labels, own.labels]),
             [*others, *own.tasks],

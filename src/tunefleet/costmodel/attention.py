@@ -28,8 +28,8 @@ from tunefleet.costmodel._attention_net import (
     intervals,
     narrowed,
 )
-from tunefleet.costmodel._attention_training import How, Kept, Training
-from tunefleet.costmodel._base import CostModel, InputForm, Measured, Program, Scores
+from tunefleet.costmodel._attention_training import Kept, Training, TrainingParameters
+from tunefleet.costmodel._base import CostModel, InputForm, LabelledPrograms, Program, Scores
 from tunefleet.costmodel._calibration import UNCHANGED, calibrated, is_line, line_through
 from tunefleet.costmodel._lists import batches, groups_of, numbers_of, pairs_ordered, set_aside
 from tunefleet.costmodel._ranking_loss import LOSSES
@@ -114,7 +114,7 @@ class AttentionModel(CostModel):
         programs: Sequence[Program],
         labels: Scores,
         tasks: Sequence[str],
-        validation: Measured | None = None,
+        validation: LabelledPrograms | None = None,
     ) -> Self:
         """Fit from nothing; keeps the epoch that ranks `validation` (or a tenth set aside) best.
 
@@ -123,7 +123,7 @@ class AttentionModel(CostModel):
 
         Raises SetupError without torch.
         """
-        given = Measured(programs, np.asarray(labels, float), tasks)
+        given = LabelledPrograms(programs, np.asarray(labels, float), tasks)
         generator = np.random.default_rng(self.seed)
         train, held = (given, validation) if validation else set_aside(given, generator)
         data = DistinctRows.of(train.programs)
@@ -136,7 +136,7 @@ class AttentionModel(CostModel):
         programs: Sequence[Program],
         labels: Scores,
         tasks: Sequence[str],
-        validation: Measured | None = None,
+        validation: LabelledPrograms | None = None,
         *,
         epochs: int = 10,
         learning_rate: float = 2e-4,
@@ -149,22 +149,22 @@ class AttentionModel(CostModel):
         """
         if not self.weights:
             raise ValueError("partial_fit before fit")
-        given = Measured(programs, np.asarray(labels, float), tasks)
+        given = LabelledPrograms(programs, np.asarray(labels, float), tasks)
         self._refuse_others(given.programs)
         generator = np.random.default_rng(self.seed)
         data = DistinctRows.of(given.programs)
         self._train(self.weights, data, given, validation, generator, epochs, learning_rate, keep)
         return self
 
-    def how(self, dropout: float | None = None) -> How:
+    def training_parameters(self, dropout: float | None = None) -> TrainingParameters:
         """The parameters that training asks for."""
         dropped = self.dropout if dropout is None else dropout
-        return How(self.heads, self.loss, self.error_weight, dropped, self.device)
+        return TrainingParameters(self.heads, self.loss, self.error_weight, dropped, self.device)
 
     def learned_on(
         self,
-        given: Measured,
-        validation: Measured,
+        given: LabelledPrograms,
+        validation: LabelledPrograms,
         *,
         seed: int,
         device: str,
@@ -187,8 +187,8 @@ class AttentionModel(CostModel):
         self,
         start: Weights,
         data: DistinctRows,
-        train: Measured,
-        held: Measured | None,
+        train: LabelledPrograms,
+        held: LabelledPrograms | None,
         generator: np.random.Generator,
         epochs: int,
         learning_rate: float,
@@ -196,7 +196,9 @@ class AttentionModel(CostModel):
     ) -> None:
         with one_thread():
             torch().manual_seed(self.seed)
-            training = Training(self.how(), start, data, train.labels, learning_rate, keep)
+            training = Training(
+                self.training_parameters(), start, data, train.labels, learning_rate, keep
+            )
             if self.follows_path:
                 training.follow_path()
             groups = groups_of(train.tasks)
@@ -227,7 +229,7 @@ class AttentionModel(CostModel):
             if held is not None:
                 self._line = line_through(self.predict(held.programs), held.labels)
 
-    def _epoch(self, held: Measured) -> Epoch:
+    def _epoch(self, held: LabelledPrograms) -> Epoch:
         scores = self.predict(held.programs)
         pca = pairs_ordered(held.labels, scores, numbers_of(held.tasks))
         return Epoch(pca, metrics.rmse(held.labels, scores))

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefleet.costmodel._base import CostModel, InputForm, Measured, Program, Scores
+from tunefleet.costmodel._base import CostModel, InputForm, LabelledPrograms, Program, Scores
 from tunefleet.costmodel._pack_sum import PackSum, predicted
 
 _MAGIC = b"tunefleet-lgbm/1\n"
@@ -42,7 +42,7 @@ class LGBMModel(CostModel):
         programs: Sequence[Program],
         labels: Scores,
         tasks: Sequence[str],
-        validation: Measured | None = None,
+        validation: LabelledPrograms | None = None,
     ) -> Self:
         """Fit from nothing; without `validation` all rounds are trained."""
         import lightgbm

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefleet.costmodel._base import CostModel, InputForm, Measured, Program, Scores
+from tunefleet.costmodel._base import CostModel, InputForm, LabelledPrograms, Program, Scores
 from tunefleet.costmodel._lists import batches, groups_of, numbers_of, pairs_ordered, set_aside
 from tunefleet.costmodel._rows import DistinctRows
 from tunefleet.costmodel._tensors import FORMAT, dumps, loads
@@ -47,7 +47,7 @@ class MLPModel(CostModel):
         programs: Sequence[Program],
         labels: Scores,
         tasks: Sequence[str],
-        validation: Measured | None = None,
+        validation: LabelledPrograms | None = None,
     ) -> Self:
         """Fit from nothing; stops when `validation` (or a tenth set aside) ranks no better.
 
@@ -56,7 +56,7 @@ class MLPModel(CostModel):
         if len(programs) != len(labels) or len(programs) == 0:
             raise ValueError(f"{len(programs)} programs and {len(labels)} labels")
         generator = np.random.default_rng(self.seed)
-        given = Measured(programs, np.asarray(labels, float), tasks)
+        given = LabelledPrograms(programs, np.asarray(labels, float), tasks)
         train, held = (given, validation) if validation else set_aside(given, generator)
         data = DistinctRows.of(train.programs)
         mean, scale = data.distinct.mean(axis=0), data.distinct.std(axis=0)
@@ -70,8 +70,8 @@ class MLPModel(CostModel):
         self,
         start: dict[str, NDArray[np.float32]],
         data: DistinctRows,
-        train: Measured,
-        held: Measured,
+        train: LabelledPrograms,
+        held: LabelledPrograms,
         generator: np.random.Generator,
     ) -> dict[str, NDArray[np.float32]]:
         """The weights of the epoch that ranks `held` best."""

@@ -7,7 +7,7 @@ from typing import Self
 
 import numpy as np
 
-from tunefleet.costmodel._base import CostModel, InputForm, Measured, Program, Scores
+from tunefleet.costmodel._base import CostModel, InputForm, LabelledPrograms, Program, Scores
 
 
 class RandomModel(CostModel):
@@ -23,7 +23,7 @@ class RandomModel(CostModel):
         programs: Sequence[Program],
         labels: Scores,
         tasks: Sequence[str],
-        validation: Measured | None = None,
+        validation: LabelledPrograms | None = None,
     ) -> Self:
         return self
 

@@ -41,7 +41,7 @@ _DAMAGED = "export it again from where it was trained, or train it again"
 
 
 @dataclass(frozen=True)
-class Entry:
+class RegistryEntry:
     """One version: its card, and the folder or archive that holds it."""
 
     card: Card
@@ -122,7 +122,7 @@ class Registry:
         self.directory = directory
         self.shipped = shipped or SHIPPED
 
-    def add(self, card: Card, members: Sequence[bytes]) -> Entry:
+    def add(self, card: Card, members: Sequence[bytes]) -> RegistryEntry:
         """Publish a version and return it with its id; what is there already stays as it is.
 
         The card's files are those of `members`, otherwise ValueError. Raises SetupError when the
@@ -141,9 +141,9 @@ class Registry:
                 f"cannot write cost models to {self.directory}: {error.strerror or error}",
                 cure="use --home DIR or TUNEFLEET_HOME",
             ) from error
-        return Entry(card, path)
+        return RegistryEntry(card, path)
 
-    def keep(self, entry: Entry) -> Entry:
+    def keep(self, entry: RegistryEntry) -> RegistryEntry:
         """An entry that `get` found elsewhere, by its path, added to the registry; any other as it
         is. Raises InputError and SetupError.
         """
@@ -151,9 +151,9 @@ class Registry:
             return entry
         return self.add(entry.card, entry.data())
 
-    def list(self) -> tuple[list[Entry], list[InputError]]:
+    def list(self) -> tuple[list[RegistryEntry], list[InputError]]:
         """All versions, newest first, and what is wrong with entries that cannot be read."""
-        entries: list[Entry] = []
+        entries: list[RegistryEntry] = []
         damaged: list[InputError] = []
         for path in self._paths():
             try:
@@ -162,7 +162,7 @@ class Registry:
                 damaged.append(error)
         return sorted(entries, key=lambda e: (-e.card.created, e.card.id)), damaged
 
-    def get(self, wanted: str) -> Entry:
+    def get(self, wanted: str) -> RegistryEntry:
         """The version of an id or the beginning of one, else the newest of a name.
 
         The path of an exported entry is taken as well. Raises InputError.
@@ -201,11 +201,11 @@ def registry_of(home: Path | None) -> Registry:
     return Registry(SHIPPED if home is None else Home(home).cost_models)
 
 
-def open_entry(path: Path) -> Entry:
+def open_entry(path: Path) -> RegistryEntry:
     """The entry in a folder or in a .zip file. Raises InputError."""
     data = _read(path, CARD)
     try:
-        return Entry(Card.from_bytes(data), path)
+        return RegistryEntry(Card.from_bytes(data), path)
     except (ValueError, msgspec.MsgspecError, RecursionError) as error:
         raise _damaged(path, CARD, str(error)) from error
 

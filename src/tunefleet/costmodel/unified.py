@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from tunefleet.costmodel import metrics
 from tunefleet.costmodel._attention_training import Training
-from tunefleet.costmodel._base import CostModel, InputForm, Measured, Program, Scores
+from tunefleet.costmodel._base import CostModel, InputForm, LabelledPrograms, Program, Scores
 from tunefleet.costmodel._domains import Domains
 from tunefleet.costmodel._forest import Forest, parts_of
 from tunefleet.costmodel._lists import groups_of, set_aside
@@ -120,7 +120,7 @@ class UnifiedModel(CostModel):
         self._replay = Sample()
 
     @property
-    def remembered(self) -> Sequence[Measured]:
+    def remembered(self) -> Sequence[LabelledPrograms]:
         return [c.known.measured() for c in self._chapters if c.known.programs]
 
     @property
@@ -133,12 +133,12 @@ class UnifiedModel(CostModel):
         programs: Sequence[Program],
         labels: Scores,
         tasks: Sequence[str],
-        validation: Measured | None = None,
+        validation: LabelledPrograms | None = None,
     ) -> Self:
         """Raises SetupError without torch."""
-        return self.learn(Measured(programs, np.asarray(labels, float), tasks), validation)
+        return self.learn(LabelledPrograms(programs, np.asarray(labels, float), tasks), validation)
 
-    def learn(self, given: Measured, validation: Measured | None = None) -> Self:
+    def learn(self, given: LabelledPrograms, validation: LabelledPrograms | None = None) -> Self:
         train, held = self._parts(given, validation)
         self._net = AttentionModel(
             self.hidden, _HEADS, epochs=self.epochs, patience=self.epochs, loss="lambdarank",
@@ -152,8 +152,8 @@ class UnifiedModel(CostModel):
 
     def learned_on(
         self,
-        given: Measured,
-        validation: Measured,
+        given: LabelledPrograms,
+        validation: LabelledPrograms,
         *,
         seed: int,
         device: str,
@@ -164,7 +164,7 @@ class UnifiedModel(CostModel):
         model._add(given, validation)
         return model
 
-    def _add(self, given: Measured, validation: Measured) -> None:
+    def _add(self, given: LabelledPrograms, validation: LabelledPrograms) -> None:
         net = self._net
         again = self._replay.among(given)
         net.seed, net.device = self.seed, self.device
@@ -176,12 +176,14 @@ class UnifiedModel(CostModel):
         )  # fmt: skip
         self._close(given, validation)
 
-    def _parts(self, given: Measured, validation: Measured | None) -> tuple[Measured, Measured]:
+    def _parts(
+        self, given: LabelledPrograms, validation: LabelledPrograms | None
+    ) -> tuple[LabelledPrograms, LabelledPrograms]:
         if validation is not None:
             return given, validation
         return set_aside(given, np.random.default_rng(self.seed))
 
-    def _close(self, train: Measured, held: Measured) -> None:
+    def _close(self, train: LabelledPrograms, held: LabelledPrograms) -> None:
         """The chapter of what the network has just learned, and what it must keep of it."""
         groups = groups_of(train.devices or [""] * len(train.tasks))
         parts = parts_of(groups if len(groups) > 2 else groups_of(train.tasks))
@@ -207,14 +209,14 @@ class UnifiedModel(CostModel):
         share = _best_share(known, of_net, chapter.forest.predict(known.programs))
         return replace(chapter, share=share)
 
-    def _judged(self, train: Measured) -> Plasticity:
+    def _judged(self, train: LabelledPrograms) -> Plasticity:
         generator = np.random.default_rng(self.seed)
         lists = [generator.permutation(group)[:LIST] for group in groups_of(train.tasks)]
         lists = [lists[i] for i in generator.permutation(len(lists))[:_JUDGED]]
-        how = self._net.how(dropout=0.0)
+        parameters = self._net.training_parameters(dropout=0.0)
         with one_thread():
             data = DistinctRows.of(train.programs)
-            training = Training(how, self._net.weights, data, train.labels, 0.0)
+            training = Training(parameters, self._net.weights, data, train.labels, 0.0)
             path, start = self._net.path, self._net.path_start
             return after(training, lists, self._kept, self.plasticity, path, start)
 
@@ -331,7 +333,7 @@ def _below(arrays: Mapping[str, NDArray[Any]], folder: str) -> dict[str, NDArray
     }
 
 
-def _best_share(held: Measured, of_net: Scores, of_trees: Scores) -> float:
+def _best_share(held: LabelledPrograms, of_net: Scores, of_trees: Scores) -> float:
     """The network's share of a score that orders most pairs of what was known. That it is not a
     half has to be plain, by two standard errors over the tasks: a hundred programs say little."""
     groups = [own for own in groups_of(held.tasks) if held.labels[own].max() > 0]

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from numpy.typing import NDArray
 
-from tunefleet.costmodel._base import CostModel, InputForm, Measured, Program, Scores
+from tunefleet.costmodel._base import CostModel, InputForm, LabelledPrograms, Program, Scores
 from tunefleet.costmodel._pack_sum import PackSum, predicted
 
 _MAGIC = b"tunefleet-xgb/1\n"
@@ -33,7 +33,7 @@ class XGBModel(CostModel):
         programs: Sequence[Program],
         labels: Scores,
         tasks: Sequence[str],
-        validation: Measured | None = None,
+        validation: LabelledPrograms | None = None,
     ) -> Self:
         """Fit from nothing; `tasks` is not used, labels are already relative to their task."""
         return self._fit(PackSum.of(programs, labels))

@@ -17,7 +17,7 @@ _TILED = 3
 _WINOGRAD = (4, 6, 8)
 
 
-class How(StrEnum):
+class Certainty(StrEnum):
     """What a count of operations rests on.
 
     EXACT: the multiplications and additions of the anchor operator (convolution, matrix product);
@@ -35,23 +35,23 @@ class Flops:
     """Operations of one execution; `count` is None exactly when `how` is unknown."""
 
     count: float | None
-    how: How
+    how: Certainty
     rule: str = ""
 
     def __post_init__(self) -> None:
-        if (self.count is None) != (self.how is How.UNKNOWN):
+        if (self.count is None) != (self.how is Certainty.UNKNOWN):
             raise ValueError(f"{self.how} FLOPs of {self.count}")
         if self.count is not None and not self.count > 0:
             raise ValueError(f"FLOPs are positive, not {self.count}")
 
 
-UNKNOWN = Flops(None, How.UNKNOWN)
+UNKNOWN = Flops(None, Certainty.UNKNOWN)
 
 #: No task has more: such extents are an error of the log, and would not fit a number.
 _MOST = 10**24
 
 
-def counted(count: int, how: How, rule: str) -> Flops:
+def counted(count: int, how: Certainty, rule: str) -> Flops:
     """That many operations; unknown for a count that cannot be true."""
     return Flops(float(count), how, rule) if 0 < count <= _MOST else UNKNOWN
 
@@ -105,12 +105,12 @@ def auto_scheduler_flops(workload: str, steps: Iterable[Sequence[Any]]) -> Flops
     if tiled:
         count = sum(nest.iterations * (2 if nest.reduces else 1) for nest in tiled)
         if any(nest.winograd for nest in tiled):
-            return counted(count, How.ESTIMATED, "products of a Winograd convolution")
+            return counted(count, Certainty.ESTIMATED, "products of a Winograd convolution")
         if all(nest.complete and nest.reduces for nest in tiled):
-            return counted(count, How.EXACT, "tiled contraction")
-        return counted(count, How.ESTIMATED, "part of the loops of a contraction")
+            return counted(count, Certainty.EXACT, "tiled contraction")
+        return counted(count, Certainty.ESTIMATED, "part of the loops of a contraction")
     largest = max([*(nest.iterations for nest in nests), *_argument_elements(workload)], default=0)
-    return counted(largest, How.ESTIMATED, "one operation per element")
+    return counted(largest, Certainty.ESTIMATED, "one operation per element")
 
 
 def _nests(steps: Iterable[Sequence[Any]]) -> list[_Nest]:
@@ -179,7 +179,7 @@ def metaschedule_flops(steps: Iterable[Sequence[Any]]) -> Flops:
             if loops is not None:
                 loops[inputs[0]] = decision[0]
     count = sum(2 * prod(map(prod, loops.values())) for loops in blocks if _contracts(loops))
-    return counted(count, How.ESTIMATED, "tiled contraction")
+    return counted(count, Certainty.ESTIMATED, "tiled contraction")
 
 
 def _tiles(decision: list[Any]) -> bool:

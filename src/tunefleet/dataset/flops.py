@@ -23,8 +23,8 @@ import pyarrow as pa
 
 from tunefleet.dataset.flop_rules import (
     UNKNOWN,
+    Certainty,
     Flops,
-    How,
     auto_scheduler_flops,
     metaschedule_flops,
 )
@@ -39,7 +39,7 @@ _PROGRAMS, _EVERY = 8, 256
 _MOST = 1e300
 
 #: Of a workload whose programs have different extents.
-SEVERAL_TASKS = Flops(None, How.UNKNOWN, "several tasks under one key")
+SEVERAL_TASKS = Flops(None, Certainty.UNKNOWN, "several tasks under one key")
 
 #: Format and workload.
 Workload = tuple[str, str]
@@ -58,7 +58,7 @@ def flops_of(format: str, workload: str, programs: Iterable[Sequence[str]]) -> F
     largest = UNKNOWN
     for program in programs:
         flops = _of_program(format, workload, program)
-        if flops.how is How.EXACT:
+        if flops.how is Certainty.EXACT:
             return flops
         if (flops.count or 0.0) > (largest.count or 0.0):
             largest = flops
@@ -161,7 +161,11 @@ def _told(batch: pa.RecordBatch, row: int) -> Flops | None:
     if not isinstance(count, int | float) or not 0 <= count < _MOST:
         return None
     rule = "counted by the compiler"
-    return Flops(float(count), How.EXACT, rule) if count else Flops(None, How.UNKNOWN, rule)
+    return (
+        Flops(float(count), Certainty.EXACT, rule)
+        if count
+        else Flops(None, Certainty.UNKNOWN, rule)
+    )
 
 
 def _codes(column: Any) -> tuple[Any, list[str]]:
@@ -171,7 +175,7 @@ def _codes(column: Any) -> tuple[Any, list[str]]:
 
 def _joined(first: Flops, second: Flops) -> Flops:
     """Of two findings about one workload: what is exact decides, then the larger estimate."""
-    exact = [flops for flops in (first, second) if flops.how is How.EXACT]
+    exact = [flops for flops in (first, second) if flops.how is Certainty.EXACT]
     several = len(exact) == 2 and first.count != second.count
     if several or SEVERAL_TASKS in (first, second):
         return SEVERAL_TASKS

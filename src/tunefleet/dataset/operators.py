@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from tunefleet.dataset.flop_rules import UNKNOWN, Flops, How, counted
+from tunefleet.dataset.flop_rules import UNKNOWN, Certainty, Flops, counted
 
 Shape = tuple[int, ...]
 
@@ -65,7 +65,7 @@ def _operator_flops(template: str, tensors: Sequence[Shape], rest: Sequence[Any]
 
 
 def _exact(count: int, rule: str) -> Flops:
-    return counted(count, How.EXACT, rule)
+    return counted(count, Certainty.EXACT, rule)
 
 
 def _dense(data: Shape, weight: Shape) -> Flops:
@@ -117,7 +117,7 @@ def _convolution(name: str, data: Shape, kernel: Shape, rest: Sequence[Any]) -> 
     if "depthwise" in name:
         return _exact(2 * positions * made * reduced, "depthwise convolution")
     if transposed:
-        return counted(2 * positions * made * reduced, How.ESTIMATED, "zeros included")
+        return counted(2 * positions * made * reduced, Certainty.ESTIMATED, "zeros included")
     # Each output channel sums over the channels of its group, and groups divide the channels.
     if channels % reduced:
         return UNKNOWN

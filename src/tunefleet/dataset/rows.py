@@ -38,7 +38,7 @@ class Words:
 
 
 @dataclass(frozen=True)
-class Steps:
+class ProgramSteps:
     """The primitives of all programs: row i has the next `lengths[i]` of `words.codes`."""
 
     words: Words
@@ -57,12 +57,12 @@ class Steps:
         ends = np.concatenate([np.zeros(1, np.uint64), np.cumsum(mixed, dtype=np.uint64)])
         return np.asarray(ends[starts + self.lengths] - ends[starts], np.uint64)
 
-    def take(self, numbers: Codes) -> Steps:
+    def take(self, numbers: Codes) -> ProgramSteps:
         """The primitives of these rows."""
         starts = (np.cumsum(self.lengths) - self.lengths)[numbers]
         lengths = self.lengths[numbers]
         place = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        return Steps(self.words.take(np.repeat(starts, lengths) + place), lengths)
+        return ProgramSteps(self.words.take(np.repeat(starts, lengths) + place), lengths)
 
 
 def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -87,7 +87,7 @@ class Rows:
     device: Words
     target: Words
     workload: Words
-    steps: Steps
+    steps: ProgramSteps
     latency_s: Vector
 
     def __len__(self) -> int:
@@ -141,7 +141,7 @@ class Rows:
             device=_words(table.column("device").chunks),
             target=_words(table.column("target").chunks),
             workload=_words(table.column("workload").chunks),
-            steps=Steps(
+            steps=ProgramSteps(
                 _words([chunk.flatten() for chunk in steps.chunks]),
                 np.concatenate([np.zeros(0, np.int64), *lengths]),
             ),

@@ -26,7 +26,7 @@ _NEIGHBOURS = 64
 
 
 @dataclass(frozen=True)
-class Amount:
+class SampleSize:
     """How much is kept: at most `rate` of all records, of tasks with `min_records` valid ones."""
 
     rate: float
@@ -60,14 +60,14 @@ def eligible(rows: Rows, min_records: int = MIN_RECORDS) -> Codes:
     return numbers
 
 
-def uniform(rows: Rows, amount: Amount, seed: int = 0) -> Codes:
+def uniform(rows: Rows, amount: SampleSize, seed: int = 0) -> Codes:
     """Records drawn at random, all with the same chance."""
     among = eligible(rows, amount.min_records)
     size = min(amount.budget(rows), len(among))
     return np.sort(np.random.default_rng(seed).choice(among, size, replace=False))
 
 
-def by_flops(rows: Rows, amount: Amount, flops: Mapping[str, float], seed: int = 0) -> Codes:
+def by_flops(rows: Rows, amount: SampleSize, flops: Mapping[str, float], seed: int = 0) -> Codes:
     """Whole tasks, drawn with the probability of their FLOPs until the amount is reached.
 
     `flops` are those of one run of a workload; the probability of a task is that of a floating
@@ -93,7 +93,7 @@ def by_flops(rows: Rows, amount: Amount, flops: Mapping[str, float], seed: int =
 
 
 def _whole_tasks(
-    rows: Rows, among: Codes, drawn: Codes, amount: Amount, generator: np.random.Generator
+    rows: Rows, among: Codes, drawn: Codes, amount: SampleSize, generator: np.random.Generator
 ) -> Codes:
     """Records of tasks in the order `drawn`, at random within each, up to the amount."""
     turn = np.full(int(rows.task.max()) + 1, len(drawn))
@@ -104,7 +104,7 @@ def _whole_tasks(
     return np.sort(in_turn[: min(amount.budget(rows), available)])
 
 
-def diverse(rows: Rows, amount: Amount, vectors: NDArray[np.float32], seed: int = 0) -> Codes:
+def diverse(rows: Rows, amount: SampleSize, vectors: NDArray[np.float32], seed: int = 0) -> Codes:
     """Of every task the same share of its programs: unlike each other, and where many are.
 
     `vectors` has a row of features for each record. Programs of a task are taken one after the

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefleet.dataset.flop_rules import UNKNOWN, Flops, How
+from tunefleet.dataset.flop_rules import UNKNOWN, Certainty, Flops
 from tunefleet.dataset.occurrences import Occurrences
 from tunefleet.dataset.primitives import failure_name, kind_name
 from tunefleet.hardware import HardwareTable
@@ -76,7 +76,7 @@ def summary(
                     np.array([t["gflops"] for t in (by_task[i] for i in own) if t["gflops"]])
                 ),
                 "flops": {
-                    str(how): sum(by_task[i]["flops_how"] == how for i in own) for how in How
+                    str(how): sum(by_task[i]["flops_how"] == how for i in own) for how in Certainty
                 },
                 "task_list": sorted((by_task[i] for i in own), key=_task_order),
             }

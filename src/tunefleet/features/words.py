@@ -188,7 +188,7 @@ def skeleton(keys: tuple[str, ...]) -> tuple[Skeleton, tuple[int, ...]]:
             nests |= dict.fromkeys(map(str, value[3]), number)
         if kind == "Split":
             # A part of a loop belongs to the loop's nest.
-            nests |= dict.fromkeys(map(str, value[3]), nests.get(str(value[1][0]), 0))
+            nests |= dict.fromkeys(map(str, value[3]), nests.get(_loop_of(value), 0))
             levels |= {str(name): level for level, name in enumerate(value[3])}
         if kind in ("CHR", "CHW", "RF"):
             shifts += 1
@@ -204,6 +204,11 @@ def skeleton(keys: tuple[str, ...]) -> tuple[Skeleton, tuple[int, ...]]:
 
 #: The word of a fetch's width.
 _FETCH = "meta_schedule.cooperative_fetch"
+
+
+def _loop_of(split: list[Any]) -> str:
+    """The loop that a split takes, "" where a stranger's names none."""
+    return str(next(iter(split[1]), ""))
 
 
 def _readers(values: Sequence[list[Any]]) -> dict[str, str]:
@@ -230,7 +235,7 @@ def _word(
     if kind == "SP":
         return Word("split", nest=int(value[1]) + 1000 * shifts, numbers=(compressed(value[3]),))
     if kind == "SamplePerfectTile":
-        return Word("split", nest=nests.get(str(value[1][0]), 0))
+        return Word("split", nest=nests.get(_loop_of(value), 0))
     if kind == "sp":
         return Word("split", numbers=(_name(value[1]),))
     if kind in _SILENT:

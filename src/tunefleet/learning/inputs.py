@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefleet.costmodel import MODELS, InputForm, Measured, Program
+from tunefleet.costmodel import MODELS, InputForm, LabelledPrograms, Program
 from tunefleet.dataset.formats import METASCHEDULE
 from tunefleet.dataset.rows import Codes, Vector, Words
 from tunefleet.dataset.splits import SplitRows
@@ -194,9 +194,9 @@ class Examples:
             self.devices.take(places),
         )
 
-    def measured(self) -> Measured:
+    def measured(self) -> LabelledPrograms:
         names = self.devices.names
-        return Measured(
+        return LabelledPrograms(
             self.programs,
             self.labels,
             self.tasks.astype(str).tolist(),

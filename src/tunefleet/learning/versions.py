@@ -10,7 +10,7 @@ from importlib import metadata
 
 from tunefleet.costmodel import MODELS, CostModel
 from tunefleet.costmodel.card import Card, DeviceMetrics
-from tunefleet.costmodel.registry import Entry, Registry
+from tunefleet.costmodel.registry import Registry, RegistryEntry
 from tunefleet.dataset.division import Division
 from tunefleet.dataset.splits import SplitRows
 from tunefleet.errors import InputError
@@ -45,7 +45,7 @@ def check_parent(parent: Card, features: str) -> None:
         )
 
 
-def start_of(parent: Entry, kind: str, records: Records) -> Sequence[CostModel]:
+def start_of(parent: RegistryEntry, kind: str, records: Records) -> Sequence[CostModel]:
     """The members that a new version goes on from; none where its kind learns anew.
 
     Raises InputError for records that they know: the test part would not be new to them.
@@ -69,7 +69,7 @@ def publish(
     trained: Trained,
     tested: Sequence[DeviceMetrics],
     created: float,
-) -> Entry:
+) -> RegistryEntry:
     """Add a version; `created` is in seconds since the epoch. Raises SetupError."""
     members = [member.save() for member in trained.members]
     used = origin.records.used(all_rows(origin.split))

@@ -17,7 +17,7 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=10**18)]
 Shown = Number | None
 
 
-class Interval(TypedDict):
+class ReportedInterval(TypedDict):
     """A median, and what it lies between with 95 % probability."""
 
     median: Number
@@ -28,23 +28,23 @@ class Interval(TypedDict):
 class Baseline(TypedDict):
     name: str
     kind: str
-    latency_ms: Interval
-    speedup: Interval
+    latency_ms: ReportedInterval
+    speedup: ReportedInterval
 
 
 class MeasuredShape(TypedDict, total=False):
     """At one of the network's shapes."""
 
     inputs: list[str]
-    tuned_ms: Interval | None
-    untuned_ms: Interval | None
-    speedup: Interval | None
+    tuned_ms: ReportedInterval | None
+    untuned_ms: ReportedInterval | None
+    speedup: ReportedInterval | None
     baselines: list[Baseline]
     disturbed: Shown
     warnings: list[str]
 
 
-class Task(TypedDict, total=False):
+class ReportedTask(TypedDict, total=False):
     task_id: str
     name: str
     shapes: str
@@ -69,20 +69,20 @@ class CurvePoint(TypedDict):
     latency_ms: Shown
 
 
-class Segment(TypedDict):
+class ReportedSegment(TypedDict):
     nodes: list[str]
     reason: str
     flops: Number
 
 
-class Outside(TypedDict):
+class ReportedOutside(TypedDict):
     framework: str
-    segments: list[Segment]
+    segments: list[ReportedSegment]
     share_of_flops: Shown
     share_of_time: Shown
 
 
-class Network(TypedDict, total=False):
+class ReportedNetwork(TypedDict, total=False):
     name: str
     source: str
     digest: str
@@ -90,7 +90,7 @@ class Network(TypedDict, total=False):
     outputs: list[str]
 
 
-class Device(TypedDict, total=False):
+class ReportedDevice(TypedDict, total=False):
     kind: str
     name: str
     isa: list[str]
@@ -107,7 +107,7 @@ class Toolchain(TypedDict, total=False):
     measure_version: Count
 
 
-class Budget(TypedDict, total=False):
+class ReportedBudget(TypedDict, total=False):
     trials: Count | None
     seconds: Shown
     target_latency_s: Shown
@@ -128,12 +128,12 @@ class Result(MeasuredShape, total=False):
     run: str
     job: str | None
     resumed: bool
-    network: Network
+    network: ReportedNetwork
     target: str
     threads: Count
-    device: Device
+    device: ReportedDevice
     toolchain: Toolchain
-    budget: Budget | None
+    budget: ReportedBudget | None
     stopped: str | None
     trials: Count
     failures: dict[str, Count]
@@ -148,10 +148,10 @@ class Result(MeasuredShape, total=False):
     difference_measure: str
     peak_gflops: Shown
     kernels_ms: Shown
-    outside: Outside | None
+    outside: ReportedOutside | None
     artifact: str | None
     report: str | None
-    tasks: list[Task]
+    tasks: list[ReportedTask]
     reused: Count
     curve: list[CurvePoint]
     shapes: list[MeasuredShape]

@@ -17,7 +17,7 @@ from tunefleet.core.ids import digest
 from tunefleet.core.importing import DEFAULT_IMPORT
 from tunefleet.core.job import Job, JobSpec, JobState
 from tunefleet.core.settings import MeasureSettings, SearchSettings, TuneSettings
-from tunefleet.core.step import Split, StepKey, StepKind
+from tunefleet.core.step import SplitTasks, StepKey, StepKind
 from tunefleet.errors import InputError, JobError, TunefleetError
 from tunefleet.runs.context import BenchmarkContext
 from tunefleet.runs.driver import fleet_of, source_of
@@ -165,7 +165,7 @@ class _Target:
         collected = digest(what)
         return replace(spec, network=replace(spec.network, digest=collected))
 
-    def own(self, split: Split) -> list[WeightedTask]:
+    def own(self, split: SplitTasks) -> list[WeightedTask]:
         """The tasks of a network that are wanted and that no network before it has."""
         own = [w for w in split.tasks if w.task.task_id not in self.seen]
         if self.tensorised:
@@ -244,7 +244,7 @@ class _Network:
             return [*self._failed(error), *target.next()]
         run = target.store.step(StepKey(job.job_id, StepKind.SPLIT))
         assert run is not None
-        assert isinstance(run.result, Split)
+        assert isinstance(run.result, SplitTasks)
         target.store.put_tasks(job.job_id, target.own(run.result))
         return self._collecting(job, resumed=False) or target.next()
 

@@ -17,7 +17,7 @@ from tunefleet.errors import InputError
 from tunefleet.runs.context import BenchmarkContext
 
 if TYPE_CHECKING:
-    from tunefleet.costmodel.registry import Entry
+    from tunefleet.costmodel.registry import RegistryEntry
 
 _DEFAULT_TRIALS = 1000
 
@@ -98,7 +98,7 @@ def _steered(search: SearchSettings, home: Path) -> SearchSettings:
     return replace(search, pretrained=registry_of(home).keep(model).card.id)
 
 
-def pretrained_model(name: str, home: Path) -> Entry:
+def pretrained_model(name: str, home: Path) -> RegistryEntry:
     """A model of a home's registry, or of a path, that can steer a search. Raises InputError."""
     from tunefleet.costmodel.registry import registry_of
     from tunefleet.features.tilings import SCHEMA

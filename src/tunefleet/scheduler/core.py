@@ -17,7 +17,7 @@ from tunefleet.scheduler.estimates import Estimates
 from tunefleet.scheduler.lanes import JobRecord, Lane, Pool, Stage
 from tunefleet.scheduler.policies import Policy
 from tunefleet.scheduler.resources import AWAY_S, Held, Resources, complaint_s, quarantine_s
-from tunefleet.scheduler.transitions import Move, StageState
+from tunefleet.scheduler.transitions import StageState, Transition
 from tunefleet.scheduler.values import (
     AbandonStage,
     End,
@@ -202,18 +202,18 @@ class Scheduler:
             self._done(stage, event)
         elif event.end is End.AWAY and stage.state is StageState.RUNNING:
             stage.attempt -= 1  # it says nothing of the stage
-            stage.move(Move.RETRY)
+            stage.move(Transition.RETRY)
             self._queue(stage, event.at)
         elif event.lost is not None and stage.state is StageState.RUNNING:
             self._lost(stage, event.lost, event.cause, event.at)
         elif stage.state is StageState.STOPPING:
-            stage.move(Move.STOPPED)
+            stage.move(Transition.STOPPED)
             self._close(stage.lane, event.at)
         else:
             self._failed(stage, event.cause or "the stage failed", event.at)
 
     def _done(self, stage: Stage, event: StageFinished) -> None:
-        stage.move(Move.FINISH)
+        stage.move(Transition.FINISH)
         stage.again = False
         job, lane, kind = stage.job, stage.lane, stage.kind
         self.estimates.learn(job.job_id, lane.task_id, kind, event.seconds)
@@ -224,7 +224,7 @@ class Scheduler:
         if not productive:  # nothing to build: the round ends here
             for other in lane.rounds[stage.key.iteration]:
                 if other.state is StageState.WAITING:
-                    other.move(Move.SKIP)
+                    other.move(Transition.SKIP)
         job.open_rounds -= lane.close_finished()
         self._offer(lane)
         self._open_rounds(job, event.at)
@@ -244,10 +244,10 @@ class Scheduler:
     def _failed(self, stage: Stage, cause: str, now: float) -> None:
         """An attempt is lost: try again, or give the lane up when it is poison."""
         if stage.attempt < ATTEMPTS:
-            stage.move(Move.RETRY)
+            stage.move(Transition.RETRY)
             self._queue(stage, now)
             return
-        stage.move(Move.FAIL)
+        stage.move(Transition.FAIL)
         lane = stage.lane
         lane.failed = f"{stage.key} failed {ATTEMPTS} times: {cause}"
         lane.job.plan.failed(lane.task_id, lane.failed)
@@ -261,18 +261,18 @@ class Scheduler:
         if stage.attempt >= ATTEMPTS or earlier is None or earlier.state is not StageState.DONE:
             self._failed(stage, cause or f"what {kind} made is lost", now)
             return
-        stage.move(Move.LOSE)
+        stage.move(Transition.LOSE)
         earlier.again = True
-        earlier.move(Move.REOPEN)
+        earlier.move(Transition.REOPEN)
         self._queue(earlier, now)
 
     def _drop(self, lane: Lane, reason: str) -> None:
         """Give up every stage of a lane; those that run are told to stop."""
         for stage in lane.stages():
             if stage.state in (StageState.WAITING, StageState.READY):
-                stage.move(Move.DROP)
+                stage.move(Transition.DROP)
             elif stage.state is StageState.RUNNING:
-                stage.move(Move.STOP)
+                stage.move(Transition.STOP)
                 if stage.lease in self._leases:  # else its resource was lost just now
                     held, _ = self._leases[stage.lease]
                     resource_id = held.resource.resource_id
@@ -286,7 +286,7 @@ class Scheduler:
 
     def _advance(self, lane: Lane, now: float) -> None:
         for stage in list(lane.enabled()):
-            stage.move(Move.ENABLE)
+            stage.move(Transition.ENABLE)
             self._queue(stage, now)
 
     def _queue(self, stage: Stage, now: float) -> None:
@@ -321,7 +321,7 @@ class Scheduler:
             if stage.lease != lease:
                 continue
             if stage.state is StageState.STOPPING:
-                stage.move(Move.STOPPED)
+                stage.move(Transition.STOPPED)
                 self._close(stage.lane, now)
             else:
                 self._failed(stage, cause, now)
@@ -389,7 +389,7 @@ class Scheduler:
     def _start(self, stage: Stage, held: Held, now: float) -> None:
         lease = self._next_lease
         self._next_lease += 1
-        stage.move(Move.START)
+        stage.move(Transition.START)
         stage.attempt += 1
         stage.lease = lease
         self.resources.start(held, stage, lease)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tunefleet.core.stage import Kind, StageKey, StageKind
-from tunefleet.scheduler.transitions import Move, StageState, moved
+from tunefleet.scheduler.transitions import StageState, Transition, moved
 from tunefleet.scheduler.values import ROLE_OF, JobRequest, Role
 
 #: (role, kind of resource): what a stage waits for, and what a resource serves.
@@ -35,7 +35,7 @@ class Stage:
         self.ready_at = 0.0
         self.ticket = 0
 
-    def move(self, move: Move) -> None:
+    def move(self, move: Transition) -> None:
         self.state = moved(self.state, move, self)
 
     def __str__(self) -> str:

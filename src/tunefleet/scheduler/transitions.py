@@ -17,7 +17,7 @@ class StageState(StrEnum):
     ABANDONED = "abandoned"
 
 
-class Move(StrEnum):
+class Transition(StrEnum):
     ENABLE = "enable"
     START = "start"
     FINISH = "finish"
@@ -31,27 +31,27 @@ class Move(StrEnum):
     REOPEN = "reopen"
 
 
-TRANSITIONS: dict[tuple[StageState, Move], StageState] = {
-    (StageState.WAITING, Move.ENABLE): StageState.READY,
-    (StageState.WAITING, Move.DROP): StageState.ABANDONED,
+TRANSITIONS: dict[tuple[StageState, Transition], StageState] = {
+    (StageState.WAITING, Transition.ENABLE): StageState.READY,
+    (StageState.WAITING, Transition.DROP): StageState.ABANDONED,
     # The select before it found nothing to build.
-    (StageState.WAITING, Move.SKIP): StageState.DONE,
-    (StageState.READY, Move.START): StageState.RUNNING,
-    (StageState.READY, Move.DROP): StageState.ABANDONED,
-    (StageState.RUNNING, Move.FINISH): StageState.DONE,
-    (StageState.RUNNING, Move.RETRY): StageState.READY,
-    (StageState.RUNNING, Move.FAIL): StageState.FAILED,
-    (StageState.RUNNING, Move.STOP): StageState.STOPPING,
+    (StageState.WAITING, Transition.SKIP): StageState.DONE,
+    (StageState.READY, Transition.START): StageState.RUNNING,
+    (StageState.READY, Transition.DROP): StageState.ABANDONED,
+    (StageState.RUNNING, Transition.FINISH): StageState.DONE,
+    (StageState.RUNNING, Transition.RETRY): StageState.READY,
+    (StageState.RUNNING, Transition.FAIL): StageState.FAILED,
+    (StageState.RUNNING, Transition.STOP): StageState.STOPPING,
     # What an earlier stage of its round made is gone: that one is opened again, this one waits.
-    (StageState.RUNNING, Move.LOSE): StageState.WAITING,
-    (StageState.DONE, Move.REOPEN): StageState.READY,
-    (StageState.STOPPING, Move.STOPPED): StageState.ABANDONED,
+    (StageState.RUNNING, Transition.LOSE): StageState.WAITING,
+    (StageState.DONE, Transition.REOPEN): StageState.READY,
+    (StageState.STOPPING, Transition.STOPPED): StageState.ABANDONED,
     # It was told to stop and had finished just before: its result counts.
-    (StageState.STOPPING, Move.FINISH): StageState.DONE,
+    (StageState.STOPPING, Transition.FINISH): StageState.DONE,
 }
 
 
-def moved(state: StageState, move: Move, story: object) -> StageState:
+def moved(state: StageState, move: Transition, story: object) -> StageState:
     """The state after a move; an unknown move is our bug and raises with the lane's story."""
     try:
         return TRANSITIONS[state, move]

@@ -27,7 +27,7 @@ class Extent(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed:
+class FixedExtent:
     """An index that takes as many values in every program."""
 
     extent: int
@@ -37,7 +37,7 @@ class Fixed:
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class TileExtent:
     """A loop over some parts of the tile that is choice number `choice`."""
 
     choice: int

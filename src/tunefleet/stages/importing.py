@@ -25,7 +25,7 @@ from tunefleet.core.importing import DEFAULT_IMPORT, ImportOptions
 from tunefleet.core.network import SEGMENT_PREFIX, Footprint, NetworkInfo, Signature
 from tunefleet.core.precision import BF16, FLOAT32, INT8
 from tunefleet.core.shapes import ShapeRequest
-from tunefleet.core.step import Imported, Remark, SegmentInfo, Split
+from tunefleet.core.step import Imported, Remark, SegmentInfo, SplitTasks
 from tunefleet.core.target import CudaTarget, Target
 from tunefleet.core.task import WeightedTask
 from tunefleet.stages.place import StepRequest, Workplace
@@ -266,12 +266,12 @@ def run(place: Workplace, request: StepRequest) -> tuple[Imported, tuple[Remark,
     return imported, outcome.remarks
 
 
-def run_split(place: Workplace, request: StepRequest) -> tuple[Split, tuple[Remark, ...]]:
+def run_split(place: Workplace, request: StepRequest) -> tuple[SplitTasks, tuple[Remark, ...]]:
     """The split step: the tasks of a network, and nothing else of it."""
     source, target = request.preparation.source, request.preparation.target
     with scratch_folder("tasks") as folder:
         tasked = tasked_network(source.spec, target, Path(folder), source.options)
-    return Split(tuple(tasked.tasks)), ()
+    return SplitTasks(tuple(tasked.tasks)), ()
 
 
 def tasked_network(

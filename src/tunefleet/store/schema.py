@@ -60,7 +60,7 @@ class Number(Double[float]):
     result_processor = _only(float, int)
 
 
-class Words(Text):
+class PlainText(Text):
     result_processor = _only(str)
 
 
@@ -120,15 +120,15 @@ jobs = Table(
     "jobs",
     metadata,
     Column("seq", Whole, primary_key=True),
-    Column("job_id", Words, nullable=False, unique=True),
-    Column("fingerprint", Words, nullable=False, index=True),
-    Column("state", Words, nullable=False),
+    Column("job_id", PlainText, nullable=False, unique=True),
+    Column("fingerprint", PlainText, nullable=False, index=True),
+    Column("state", PlainText, nullable=False),
     Column("created_at", Number, nullable=False),
     Column("elapsed_s", Number, nullable=False),
-    Column("device_exact", Words, nullable=False),
-    Column("device_compatible", Words, nullable=False),
-    Column("toolchain_exact", Words, nullable=False),
-    Column("toolchain_compatible", Words, nullable=False),
+    Column("device_exact", PlainText, nullable=False),
+    Column("device_compatible", PlainText, nullable=False),
+    Column("toolchain_exact", PlainText, nullable=False),
+    Column("toolchain_compatible", PlainText, nullable=False),
     Column("spec", Json, nullable=False),
     Column("summary", Json),
 )
@@ -136,12 +136,12 @@ jobs = Table(
 tasks = Table(
     "tasks",
     metadata,
-    Column("task_id", Words, primary_key=True),
-    Column("operator", Words, nullable=False),
-    Column("shapes", Words, nullable=False),
+    Column("task_id", PlainText, primary_key=True),
+    Column("operator", PlainText, nullable=False),
+    Column("shapes", PlainText, nullable=False),
     Column("flops", Number, nullable=False),
     Column("program", PackedText, nullable=False),
-    Column("precision", Words, nullable=False, server_default=""),
+    Column("precision", PlainText, nullable=False, server_default=""),
 )
 
 #: The name of a task is the job's: each network numbers its operators by itself.
@@ -151,7 +151,7 @@ job_tasks = Table(
     Column("job_id", ForeignKey("jobs.job_id"), primary_key=True),
     Column("position", Whole, primary_key=True, autoincrement=False),
     Column("task_id", ForeignKey("tasks.task_id"), nullable=False),
-    Column("name", Words, nullable=False),
+    Column("name", PlainText, nullable=False),
     Column("weight", Whole, nullable=False),
     UniqueConstraint("job_id", "task_id"),
 )
@@ -163,8 +163,8 @@ candidates = Table(
     metadata,
     Column("key", Whole, primary_key=True),
     Column("task_id", ForeignKey("tasks.task_id"), nullable=False),
-    Column("candidate_id", Words, nullable=False),
-    Column("content", Words, nullable=False),
+    Column("candidate_id", PlainText, nullable=False),
+    Column("content", PlainText, nullable=False),
     Column("trace", PackedText, nullable=False),
     Column("features", LargeBinary, nullable=False),
     UniqueConstraint("task_id", "candidate_id", "content"),
@@ -177,12 +177,12 @@ stages = Table(
     Column("job_id", ForeignKey("jobs.job_id"), nullable=False),
     Column("task_id", ForeignKey("tasks.task_id"), nullable=False),
     Column("iteration", Whole, nullable=False),
-    Column("kind", Words, nullable=False),
+    Column("kind", PlainText, nullable=False),
     Column("started_at", Number, nullable=False),
     Column("seconds", Number, nullable=False),
     Column("note", Json, nullable=False),
     Column("result", Json, nullable=False),
-    Column("resource_id", Words, nullable=False, server_default=""),
+    Column("resource_id", PlainText, nullable=False, server_default=""),
     Column("attempt", Whole, nullable=False, server_default="1"),
     UniqueConstraint("job_id", "task_id", "iteration", "kind"),
     Index(None, "started_at", "seconds"),
@@ -194,11 +194,11 @@ steps = Table(
     "steps",
     metadata,
     Column("seq", Whole, primary_key=True),
-    Column("owner", Words, nullable=False),
-    Column("kind", Words, nullable=False),
+    Column("owner", PlainText, nullable=False),
+    Column("kind", PlainText, nullable=False),
     Column("started_at", Number, nullable=False),
     Column("seconds", Number, nullable=False),
-    Column("resource_id", Words, nullable=False),
+    Column("resource_id", PlainText, nullable=False),
     Column("attempt", Whole, nullable=False),
     Column("remarks", Json, nullable=False),
     Column("result", PackedText, nullable=False),
@@ -231,7 +231,7 @@ trials = Table(
     Column("seq", Whole, primary_key=True),
     Column("job_id", ForeignKey("jobs.job_id"), nullable=False),
     Column("task_id", ForeignKey("tasks.task_id"), nullable=False),
-    Column("candidate_id", Words, nullable=False),
+    Column("candidate_id", PlainText, nullable=False),
     Column("candidate", ForeignKey("candidates.key"), nullable=False),
     Column("stage", ForeignKey("stages.seq"), nullable=False),
     Column("iteration", Whole, nullable=False),
@@ -239,7 +239,7 @@ trials = Table(
     Column("build_s", Number, nullable=False),
     Column("profile_s", Number, nullable=False),
     Column("latency_s", Number),
-    Column("failure", Words),
+    Column("failure", PlainText),
     Column("outcome", Json, nullable=False),
     UniqueConstraint("job_id", "task_id", "candidate_id"),
     Index(None, "job_id", "task_id", "seq"),
@@ -270,8 +270,8 @@ best = Table(
     "best",
     metadata,
     Column("task_id", ForeignKey("tasks.task_id"), primary_key=True),
-    Column("device_exact", Words, primary_key=True),
-    Column("toolchain_exact", Words, primary_key=True),
-    Column("job_id", Words, nullable=False),
+    Column("device_exact", PlainText, primary_key=True),
+    Column("toolchain_exact", PlainText, primary_key=True),
+    Column("job_id", PlainText, nullable=False),
     ForeignKeyConstraint(["job_id", "task_id"], ["winners.job_id", "winners.task_id"]),
 )

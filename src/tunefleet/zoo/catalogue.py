@@ -24,7 +24,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CatalogueEntry:
     """One network: `factory` is ``module:function`` below this package."""
 
     factory: str
@@ -34,8 +34,8 @@ class Entry:
 
 def _image(
     factory: str, *, size: int = 224, least: int = 32, step: int = 1, classes: int = 1000
-) -> Entry:
-    return Entry(
+) -> CatalogueEntry:
+    return CatalogueEntry(
         factory,
         MappingProxyType(
             {
@@ -48,8 +48,8 @@ def _image(
     )
 
 
-def _generator(factory: str, *, size: int, least: int, step: int) -> Entry:
-    return Entry(
+def _generator(factory: str, *, size: int, least: int, step: int) -> CatalogueEntry:
+    return CatalogueEntry(
         factory,
         MappingProxyType(
             {
@@ -61,8 +61,8 @@ def _generator(factory: str, *, size: int, least: int, step: int) -> Entry:
     )
 
 
-def _text(factory: str, *, size: int, most: int) -> Entry:
-    return Entry(
+def _text(factory: str, *, size: int, most: int) -> CatalogueEntry:
+    return CatalogueEntry(
         factory,
         MappingProxyType(
             {
@@ -75,7 +75,7 @@ def _text(factory: str, *, size: int, most: int) -> Entry:
     )
 
 
-CATALOGUE: Mapping[str, Entry] = MappingProxyType(
+CATALOGUE: Mapping[str, CatalogueEntry] = MappingProxyType(
     {
         "bert_2l": _text("transformers_:bert_2l", size=128, most=512),
         "bert_base": _text("transformers_:bert_base", size=128, most=512),

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 
 from tunefleet.core.precision import FLOAT32, PRECISIONS
 from tunefleet.errors import InputError
-from tunefleet.zoo.catalogue import CATALOGUE, Entry, Parameter
+from tunefleet.zoo.catalogue import CATALOGUE, CatalogueEntry, Parameter
 
 PREFIX = "zoo:"
 _PRECISION = "precision"
@@ -102,7 +102,7 @@ def _shown(text: str) -> str:
     return repr(text if len(text) <= 40 else text[:37] + "...")
 
 
-def _entry(name: str) -> Entry:
+def _entry(name: str) -> CatalogueEntry:
     entry = CATALOGUE.get(name)
     if entry is None:
         close = get_close_matches(name.lower().replace("-", "_"), CATALOGUE, n=1, cutoff=0.5)
@@ -111,7 +111,7 @@ def _entry(name: str) -> Entry:
     return entry
 
 
-def _parameter(name: str, key: str, entry: Entry) -> Parameter:
+def _parameter(name: str, key: str, entry: CatalogueEntry) -> Parameter:
     parameter = entry.parameters.get(key)
     if parameter is None:
         raise InputError(
@@ -131,7 +131,7 @@ def _integer(name: str, key: str, text: str) -> int:
     return int(text)
 
 
-def _check(name: str, key: str, value: int, entry: Entry) -> None:
+def _check(name: str, key: str, value: int, entry: CatalogueEntry) -> None:
     parameter = _parameter(name, key, entry)
     if not parameter.least <= value <= parameter.most:
         off = "small" if value < parameter.least else "large"

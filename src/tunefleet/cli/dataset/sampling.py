@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tunefleet.dataset.rows import Codes, Rows
-    from tunefleet.dataset.sampling import Amount
+    from tunefleet.dataset.sampling import SampleSize
 
 SCHEMA = "tunefleet-sample/1"
 METHODS = ("flops", "random", "diversity")
@@ -64,13 +64,13 @@ def sample(
     """Keep a part of the records: valid ones, of tasks that have enough of them."""
     from tunefleet.dataset import files, parquet
     from tunefleet.dataset.rows import Rows
-    from tunefleet.dataset.sampling import MIN_RECORDS, Amount
+    from tunefleet.dataset.sampling import MIN_RECORDS, SampleSize
     from tunefleet.dataset.schema import BATCH_ROWS
 
     arguments.check_free(Path(out), force)
     table = parquet.read_table(records)
     rows = Rows.of(table)
-    amount = Amount(rate, min_records or MIN_RECORDS)
+    amount = SampleSize(rate, min_records or MIN_RECORDS)
     kept = _kept(method, table, rows, amount, seed)
     with files.Draft(Path(out)) as draft:
         parquet.write(table.take(kept).to_batches(BATCH_ROWS), draft)
@@ -109,7 +109,7 @@ def _flops(table: pa.Table) -> dict[str, float]:
     return flops
 
 
-def _kept(method: str, table: pa.Table, rows: Rows, amount: Amount, seed: int) -> Codes:
+def _kept(method: str, table: pa.Table, rows: Rows, amount: SampleSize, seed: int) -> Codes:
     from tunefleet.dataset import sampling
 
     if method == "random":

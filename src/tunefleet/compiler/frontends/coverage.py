@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 
-class How(StrEnum):
+class OperatorSupport(StrEnum):
     """What becomes of an operator. A form of it that cannot be compiled stays where it ran."""
 
     OURS = "compiled, by a conversion of tunefleet"
@@ -24,7 +24,7 @@ class Operator:
     """An operator by its name in its framework. `note` says why one is not compiled."""
 
     name: str
-    how: How
+    support: OperatorSupport
     note: str = ""
 
 
@@ -44,20 +44,21 @@ def onnx_operators() -> Iterator[Operator]:
     }
     for name, schema in sorted(standard.items()):
         try:
-            how, note = (How.TVM if rule_of("", name) is None else How.OURS), ""
+            by_tvm = rule_of("", name) is None
+            support, note = OperatorSupport.TVM if by_tvm else OperatorSupport.OURS, ""
         except Refusal as refusal:
-            how, note = How.STAYS, str(refusal)
+            support, note = OperatorSupport.STAYS, str(refusal)
             is_function = schema.has_function or schema.has_context_dependent_function
             if is_function and name not in RANDOM:
-                how, note = How.WRITTEN_OUT, ""
+                support, note = OperatorSupport.WRITTEN_OUT, ""
         if name in ("If", "Loop", "Scan", *KNOWN):
-            how, note = How.CONSTANT, ""
-        if how is not How.CONSTANT and not _is_of_numbers(schema):
-            how, note = How.STAYS, "it takes or gives no tensors of numbers"
-        yield Operator(name, how, note)
+            support, note = OperatorSupport.CONSTANT, ""
+        if support is not OperatorSupport.CONSTANT and not _is_of_numbers(schema):
+            support, note = OperatorSupport.STAYS, "it takes or gives no tensors of numbers"
+        yield Operator(name, support, note)
     for domain, name in sorted(OPERATORS):
         if domain:
-            yield Operator(f"{domain}.{name}", How.OURS)
+            yield Operator(f"{domain}.{name}", OperatorSupport.OURS)
 
 
 def _is_of_numbers(schema: Any) -> bool:
@@ -93,19 +94,19 @@ def torch_operators() -> Iterator[Operator]:
         if not core and name not in theirs and name not in OPERATORS:
             continue
         if name in OPERATORS:
-            yield Operator(name, How.OURS)
+            yield Operator(name, OperatorSupport.OURS)
         elif torch.Tag.nondeterministic_seeded in operator.tags:
-            yield Operator(name, How.STAYS, "it is random")
+            yield Operator(name, OperatorSupport.STAYS, "it is random")
         elif name in usual:
-            yield Operator(name, How.WRITTEN_OUT)
+            yield Operator(name, OperatorSupport.WRITTEN_OUT)
         elif name in theirs:
-            yield Operator(name, How.TVM)
+            yield Operator(name, OperatorSupport.TVM)
         elif name in further:
-            yield Operator(name, How.WRITTEN_OUT)
+            yield Operator(name, OperatorSupport.WRITTEN_OUT)
         else:
-            yield Operator(name, How.STAYS, "TVM has no conversion for it")
+            yield Operator(name, OperatorSupport.STAYS, "TVM has no conversion for it")
     for name in sorted(QUANTIZED):
-        yield Operator(name, How.OURS)
+        yield Operator(name, OperatorSupport.OURS)
 
 
 def _overload(namespace: Any, name: str) -> Any:
@@ -119,6 +120,6 @@ def tflite_operators() -> Iterator[Operator]:
 
     for name, ours in operators().items():
         if ours is None:
-            yield Operator(name, How.REFUSED, "unless what it gives is constant")
+            yield Operator(name, OperatorSupport.REFUSED, "unless what it gives is constant")
         else:
-            yield Operator(name, How.OURS if ours else How.TVM)
+            yield Operator(name, OperatorSupport.OURS if ours else OperatorSupport.TVM)

@@ -21,7 +21,7 @@ class Wiring:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class GraphPart:
     """Nodes by their index, in an order in which they can run, that are on one side."""
 
     outside: bool
@@ -30,7 +30,7 @@ class Part:
 
 def cut(
     nodes: Sequence[Wiring], outside: Collection[int], uncrossable: Collection[str]
-) -> list[Part]:
+) -> list[GraphPart]:
     """The parts of a graph in an order in which they can run.
 
     `nodes` are in such an order already. Those of `outside` stay in ONNX Runtime, with cheap ones
@@ -42,9 +42,9 @@ def cut(
     chosen |= graph.between(glued) | graph.cheap_bridges(chosen)
     levels = graph.levels(chosen, glued)
     if levels is None:
-        return [Part(True, tuple(range(len(nodes))))]
+        return [GraphPart(True, tuple(range(len(nodes))))]
     return [
-        Part(bool(level % 2), tuple(i for i, at in enumerate(levels) if at == level))
+        GraphPart(bool(level % 2), tuple(i for i, at in enumerate(levels) if at == level))
         for level in sorted(set(levels))
     ]
 

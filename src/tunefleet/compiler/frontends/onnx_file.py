@@ -39,7 +39,7 @@ _FLOATS = frozenset(
 
 
 @dataclass(frozen=True)
-class Weights:
+class OnnxWeights:
     """The large tensors of a file by name, read when they are asked for."""
 
     folder: Path
@@ -64,7 +64,7 @@ class OnnxFile:
 
     path: Path
     model: onnx.ModelProto
-    weights: Weights
+    weights: OnnxWeights
     restamped: str | None = None
 
     @property
@@ -272,7 +272,7 @@ def _split(whole: onnx.ModelProto, path: Path) -> OnnxFile:
             onnx.external_data_helper.load_external_data_for_tensor(tensor, str(path.parent))
             tensor.ClearField("external_data")
             tensor.data_location = onnx.TensorProto.DEFAULT
-    large = Weights(path.parent, weights)
+    large = OnnxWeights(path.parent, weights)
     graph.input.extend(large.value_info(name) for name in weights)
     return OnnxFile(path, _inlined(model, whole, shown(path)), large)
 

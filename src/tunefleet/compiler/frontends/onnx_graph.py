@@ -11,7 +11,7 @@ import onnx
 
 from tunefleet.compiler.frontends.blame import gist
 from tunefleet.compiler.frontends.onnx_builder import Builder
-from tunefleet.compiler.frontends.onnx_file import Weights, array_of, domain_of, opsets_of, used
+from tunefleet.compiler.frontends.onnx_file import OnnxWeights, array_of, domain_of, opsets_of, used
 from tunefleet.compiler.frontends.onnx_operators import OPERATORS, UNSOUND, Node, Rule
 from tunefleet.compiler.frontends.onnx_refusal import Refusal
 from tunefleet.compiler.frontends.onnx_types import NOTHING_KNOWN, ValueType
@@ -86,7 +86,7 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
     def __init__(
         self,
         model: onnx.ModelProto,
-        weights: Weights,
+        weights: OnnxWeights,
         types: Mapping[str, ValueType],
         constants: dict[str, Any],
     ) -> None:

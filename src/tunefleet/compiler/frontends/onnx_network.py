@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import onnx
 
 from tunefleet.compiler.frontends.imported import Segment
-from tunefleet.compiler.frontends.onnx_cut import Part, Wiring, cut
-from tunefleet.compiler.frontends.onnx_file import Weights, graphs_of, used
+from tunefleet.compiler.frontends.onnx_cut import GraphPart, Wiring, cut
+from tunefleet.compiler.frontends.onnx_file import OnnxWeights, graphs_of, used
 from tunefleet.compiler.frontends.onnx_graph import Importer
 from tunefleet.compiler.frontends.onnx_refusal import Refusal
 from tunefleet.compiler.frontends.onnx_segments import flops, title, write_segment
@@ -27,7 +27,7 @@ _FEW_ELEMENTS = 1 << 16
 
 
 @dataclass(frozen=True)
-class Built:
+class ConvertedNetwork:
     """A module, the segments that it calls, and the types of the values of the graph."""
 
     mod: tvm.IRModule
@@ -36,8 +36,8 @@ class Built:
 
 
 def build_network(
-    model: onnx.ModelProto, weights: Weights, folder: Path, what: str, *, whole: bool
-) -> Built:
+    model: onnx.ModelProto, weights: OnnxWeights, folder: Path, what: str, *, whole: bool
+) -> ConvertedNetwork:
     """Converts what can be converted. Raises InputError with `whole` where that is not all."""
     builder = _Network(model, weights, folder)
     mod, reasons = builder.survey()
@@ -45,17 +45,17 @@ def build_network(
     if reasons and whole:
         raise _not_whole(what, model, reasons, builder.types)
     if not reasons:
-        return Built(mod, (), builder.types)
+        return ConvertedNetwork(mod, (), builder.types)
     while True:
         parts = builder.parts(reasons)
         mod, segments, refused = builder.assemble(parts, reasons)
         if not refused:
-            return Built(mod, segments, builder.types)
+            return ConvertedNetwork(mod, segments, builder.types)
         reasons |= refused
 
 
 class _Network:
-    def __init__(self, model: onnx.ModelProto, weights: Weights, folder: Path) -> None:
+    def __init__(self, model: onnx.ModelProto, weights: OnnxWeights, folder: Path) -> None:
         self._model = model
         self._nodes = list(model.graph.node)
         self._weights = weights
@@ -84,7 +84,7 @@ class _Network:
         self.by_tvm = {i for i, node in enumerate(self._nodes) if node.name in importer.by_tvm}
         return mod, reasons
 
-    def parts(self, reasons: dict[int, Refusal]) -> list[Part]:
+    def parts(self, reasons: dict[int, Refusal]) -> list[GraphPart]:
         wirings = [
             Wiring(tuple(used(n)), tuple(name for name in n.output if name), self._is_cheap(n))
             for n in self._nodes
@@ -98,7 +98,7 @@ class _Network:
         return cut(wirings, reasons.keys(), uncrossable)
 
     def assemble(
-        self, parts: Sequence[Part], reasons: dict[int, Refusal]
+        self, parts: Sequence[GraphPart], reasons: dict[int, Refusal]
     ) -> tuple[tvm.IRModule, tuple[Segment, ...], dict[int, Refusal]]:
         """The module of these parts, its segments, and what was refused after all: in other
         company a node may read something else, such as a shape that is no longer a constant."""
@@ -122,7 +122,7 @@ class _Network:
         mod = importer.build(write)
         return mod, tuple(segments), refused
 
-    def _write(self, importer: Importer, part: Part, told: dict[str, Refusal]) -> Segment:
+    def _write(self, importer: Importer, part: GraphPart, told: dict[str, Refusal]) -> Segment:
         nodes = [self._nodes[index] for index in part.nodes]
         inside = set(part.nodes)
         wanted = {value.name for value in self._model.graph.output}

@@ -40,14 +40,14 @@ _DISABLED = (
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedGraph:
     """A graph with the types of its tensors in `value_info`, and whether ONNX Runtime runs it."""
 
     model: onnx.ModelProto
     runs: bool
 
 
-def prepare(model: onnx.ModelProto, what: str) -> Prepared:
+def prepare(model: onnx.ModelProto, what: str) -> PreparedGraph:
     """The same graph, as simple as it gets. Raises InputError, beginning with `what`, where nodes
     wait for each other in a circle."""
     model = choose_branches(_converted(model))
@@ -58,7 +58,7 @@ def prepare(model: onnx.ModelProto, what: str) -> Prepared:
         model = without_sequences(model)
         if _form(model) == before:
             break
-    return Prepared(_sorted(with_types(model), what), runs)
+    return PreparedGraph(_sorted(with_types(model), what), runs)
 
 
 def _form(model: onnx.ModelProto) -> tuple[Any, ...]:

@@ -13,7 +13,7 @@ from onnx.external_data_helper import uses_external_data
 
 from tunefleet.artifacts.segments import segment_file, segment_name
 from tunefleet.compiler.frontends.imported import Segment
-from tunefleet.compiler.frontends.onnx_file import Array, Weights, domain_of, used
+from tunefleet.compiler.frontends.onnx_file import Array, OnnxWeights, domain_of, used
 from tunefleet.compiler.frontends.onnx_refusal import Refusal
 from tunefleet.compiler.frontends.onnx_types import NOTHING_KNOWN, ValueType
 
@@ -35,7 +35,7 @@ def write_segment(
     model: onnx.ModelProto,
     nodes: Sequence[onnx.NodeProto],
     wanted: Collection[str],
-    weights: Weights,
+    weights: OnnxWeights,
     types: Mapping[str, ValueType],
     reasons: Mapping[str, Refusal],
     folder: Path,
@@ -90,7 +90,7 @@ def _reason(nodes: Sequence[onnx.NodeProto], reasons: Mapping[str, Refusal]) -> 
     return "; ".join(dict.fromkeys(f"{node.op_type}: {refusal}" for node, refusal in first))
 
 
-def _save(part: onnx.ModelProto, large: Sequence[str], weights: Weights, folder: Path) -> str:
+def _save(part: onnx.ModelProto, large: Sequence[str], weights: OnnxWeights, folder: Path) -> str:
     """Writes the file with its weights; the name of the segment."""
     size = sum(weights.array(name).nbytes for name in large)
     if size > _MOST_INLINE:
@@ -103,7 +103,7 @@ def _save(part: onnx.ModelProto, large: Sequence[str], weights: Weights, folder:
     return name
 
 
-def _inline(name: str, weights: Weights) -> onnx.TensorProto:
+def _inline(name: str, weights: OnnxWeights) -> onnx.TensorProto:
     tensor = weights.tensors[name]
     copy = onnx.TensorProto(name=name, data_type=tensor.data_type, dims=tensor.dims)
     if uses_external_data(tensor):
@@ -116,7 +116,7 @@ def _inline(name: str, weights: Weights) -> onnx.TensorProto:
 
 
 def _save_beside(
-    part: onnx.ModelProto, large: Sequence[str], weights: Weights, folder: Path
+    part: onnx.ModelProto, large: Sequence[str], weights: OnnxWeights, folder: Path
 ) -> str:
     """As `_save`, the weights in a file of their own, written one at a time."""
     import hashlib

@@ -13,7 +13,13 @@ import onnx
 
 from tunefleet.compiler.frontends.blame import gist
 from tunefleet.compiler.frontends.examples import seeded_inputs
-from tunefleet.compiler.frontends.onnx_file import Array, Weights, array_of, domain_of, graphs_of
+from tunefleet.compiler.frontends.onnx_file import (
+    Array,
+    OnnxWeights,
+    array_of,
+    domain_of,
+    graphs_of,
+)
 from tunefleet.compiler.frontends.onnx_graph import Importer
 from tunefleet.compiler.frontends.onnx_infer import attempt
 from tunefleet.compiler.frontends.onnx_refusal import Refusal
@@ -105,7 +111,7 @@ class _Trial:
 
 def failures(
     model: onnx.ModelProto,
-    weights: Weights,
+    weights: OnnxWeights,
     types: Mapping[str, ValueType],
     converted: Iterable[int],
 ) -> dict[int, Refusal]:
@@ -125,7 +131,7 @@ def failures(
 
 def _trials(
     model: onnx.ModelProto,
-    weights: Weights,
+    weights: OnnxWeights,
     types: Mapping[str, ValueType],
     converted: Iterable[int],
 ) -> list[_Trial]:
@@ -174,7 +180,7 @@ def _trial(
     model: onnx.ModelProto,
     node: onnx.NodeProto,
     indices: tuple[int, ...],
-    weights: Weights,
+    weights: OnnxWeights,
     types: Mapping[str, ValueType],
 ) -> _Trial:
     """Runs one node in ONNX Runtime, on its own constants and on numbers that are made up."""
@@ -213,7 +219,7 @@ def _trial(
 
 
 def _results(
-    trials: Sequence[_Trial], weights: Weights, types: Mapping[str, ValueType]
+    trials: Sequence[_Trial], weights: OnnxWeights, types: Mapping[str, ValueType]
 ) -> list[str] | None:
     """What is wrong with each trial, "" for nothing; None where several do not compile together."""
     from tunefleet.compiler.code.executable import compile_network, run_compiled
@@ -233,12 +239,12 @@ def _results(
     return [_difference(trial, [next(outputs) for _ in trial.expected]) for trial in trials]
 
 
-def _alone(trial: _Trial, weights: Weights, types: Mapping[str, ValueType]) -> str:
+def _alone(trial: _Trial, weights: OnnxWeights, types: Mapping[str, ValueType]) -> str:
     results = _results([trial], weights, types)
     return results[0] if results else ""
 
 
-def _joined(trials: Sequence[_Trial], weights: Weights, types: Mapping[str, ValueType]) -> Any:
+def _joined(trials: Sequence[_Trial], weights: OnnxWeights, types: Mapping[str, ValueType]) -> Any:
     """All trials side by side in one module, as a network that is compiled like any other."""
     together = onnx.ModelProto(
         ir_version=trials[0].model.ir_version, opset_import=trials[0].model.opset_import
@@ -256,7 +262,7 @@ def _joined(trials: Sequence[_Trial], weights: Weights, types: Mapping[str, Valu
             names[:] = [prefix + name if name else "" for name in names]
         graph.node[0].name = prefix + graph.node[0].name
         together.graph.MergeFrom(graph)
-    importer = Importer(together, Weights(weights.folder, {}), renamed, {})
+    importer = Importer(together, OnnxWeights(weights.folder, {}), renamed, {})
 
     def write() -> None:
         for node in together.graph.node:

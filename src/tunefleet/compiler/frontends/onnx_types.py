@@ -8,7 +8,7 @@ from math import prod
 import onnx
 
 from tunefleet.compiler.frontends.examples import NUMPY_DTYPES
-from tunefleet.compiler.frontends.onnx_file import Weights
+from tunefleet.compiler.frontends.onnx_file import OnnxWeights
 from tunefleet.core.network import UNKNOWN
 
 
@@ -41,7 +41,7 @@ class ValueType:
 NOTHING_KNOWN = ValueType(None, None)
 
 
-def types_of(model: onnx.ModelProto, weights: Weights) -> dict[str, ValueType]:
+def types_of(model: onnx.ModelProto, weights: OnnxWeights) -> dict[str, ValueType]:
     """The types of the values of a graph by name, as far as they are known."""
     graph = model.graph
     types = {

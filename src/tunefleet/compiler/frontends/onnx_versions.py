@@ -28,7 +28,7 @@ MOST_VERSION = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class VersionLimits:
     """The newest format of files and the newest opset of the standard; None where not known."""
 
     format: int | None
@@ -36,7 +36,7 @@ class Limits:
 
 
 @lru_cache(maxsize=1)
-def runtime_limits() -> Limits:
+def runtime_limits() -> VersionLimits:
     """What the installed ONNX Runtime says when it is shown files of the future."""
     node = helper.make_node("Identity", ["x"], ["y"])
     value = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1])
@@ -50,7 +50,7 @@ def runtime_limits() -> Limits:
         probe = helper.make_model(graph, opset_imports=imports, ir_version=ir_version)
         match = re.search(pattern, _refusal(probe))
         limits.append(int(match.group(1)) if match else None)
-    return Limits(*limits)
+    return VersionLimits(*limits)
 
 
 def _refusal(model: onnx.ModelProto) -> str:

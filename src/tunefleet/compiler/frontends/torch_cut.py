@@ -29,7 +29,7 @@ _LAST = 1 << 30
 
 
 @dataclass(frozen=True)
-class Outside:
+class OutsideNodes:
     """Nodes that stay in PyTorch together; `inputs` and `outputs` are nodes with tensors."""
 
     nodes: list[Node]
@@ -68,13 +68,13 @@ def depths(nodes: Sequence[Node], outside: dict[Node, str]) -> dict[Node, int]:
 
 def parts(
     nodes: Sequence[Node], outside: dict[Node, str], results: set[Node], constants: set[Node]
-) -> list[list[Node] | Outside]:
+) -> list[list[Node] | OutsideNodes]:
     """The nodes in an order in which they can run: lists of nodes to compile, and segments."""
     depth = depths(nodes, outside)
     by_depth: dict[int, list[Node]] = {}
     for node in nodes:
         by_depth.setdefault(depth[node], []).append(node)
-    ordered: list[list[Node] | Outside] = []
+    ordered: list[list[Node] | OutsideNodes] = []
     # Others read values too that nobody needs, such as assertions about them.
     wanted = set(nodes)
     for level in sorted(by_depth):
@@ -86,7 +86,9 @@ def parts(
     return ordered
 
 
-def save(part: Outside, constants: dict[Node, Any], module: GraphModule, folder: Path) -> Segment:
+def save(
+    part: OutsideNodes, constants: dict[Node, Any], module: GraphModule, folder: Path
+) -> Segment:
     """Writes the segment's file and says what it is."""
     cut = _module(part, constants, module)
     examples = tuple(_example(node.meta["val"]) for node in part.inputs)
@@ -137,7 +139,7 @@ def _outside(
     results: set[Node],
     constants: set[Node],
     wanted: set[Node],
-) -> Outside:
+) -> OutsideNodes:
     inside = set(group)
     elsewhere = wanted - inside
     inputs: dict[Node, None] = {}
@@ -153,10 +155,10 @@ def _outside(
         if dtype not in NUMPY_DTYPES:
             raise CannotCutError(f"{node.name} is {dtype or type(value).__name__}")
     reasons = dict.fromkeys(outside[node] for node in group if node in outside)
-    return Outside(group, list(inputs), outputs, "; ".join(list(reasons)[:3]))
+    return OutsideNodes(group, list(inputs), outputs, "; ".join(list(reasons)[:3]))
 
 
-def _module(part: Outside, constants: dict[Node, Any], module: GraphModule) -> GraphModule:
+def _module(part: OutsideNodes, constants: dict[Node, Any], module: GraphModule) -> GraphModule:
     """The nodes of a part as a module of their own: tensors in, a tuple of tensors out."""
     graph, root = Graph(), torch.nn.Module()
     copies: dict[Node, Any] = {}

@@ -16,15 +16,15 @@ from tunefleet.compiler.frontends.relax_ import cannot_import, tidy
 from tunefleet.compiler.frontends.spec import listed
 from tunefleet.compiler.frontends.torch_cut import (
     CannotCutError,
-    Outside,
+    OutsideNodes,
     described,
     parts,
     save,
 )
 from tunefleet.compiler.frontends.torch_lower import lower
 from tunefleet.compiler.frontends.torch_translate import (
+    CompileCheck,
     Translator,
-    Trial,
     emit_segment,
     relax_constant,
     tensor_type,
@@ -73,9 +73,9 @@ def user_outputs(program: ExportedProgram) -> list[Any]:
 def convert(program: ExportedProgram, request: ImportRequest, what: str) -> Converted:
     """Converts what can be compiled and saves the rest below `request.folder`; raises InputError
     where `request.whole` refuses a rest."""
-    trial = Trial()
+    check = CompileCheck()
     try:
-        program, constants, refused = lower(program, trial)
+        program, constants, refused = lower(program, check)
     except Exception as exc:
         raise_mistake(exc)
         forget_frames(exc)
@@ -122,7 +122,7 @@ def _needed(
 
 def _relax(
     program: ExportedProgram,
-    ordered: Sequence[list[Node] | Outside],
+    ordered: Sequence[list[Node] | OutsideNodes],
     constants: dict[Node, Any],
     results: Sequence[Node],
     request: ImportRequest,
@@ -139,7 +139,7 @@ def _relax(
     with builder.function("main", [env[node] for node in inputs]):
         with builder.dataflow():
             for part in ordered:
-                if isinstance(part, Outside):
+                if isinstance(part, OutsideNodes):
                     segment = save(part, constants, program.graph_module, request.folder)
                     segments.append(segment)
                     called = emit_segment(
@@ -158,9 +158,9 @@ def _relax(
     return builder.get()
 
 
-def _operands(part: list[Node] | Outside) -> list[Node]:
+def _operands(part: list[Node] | OutsideNodes) -> list[Node]:
     """What the compiled nodes of a part read."""
-    if isinstance(part, Outside):
+    if isinstance(part, OutsideNodes):
         return []
     return [operand for node in part for operand in node.all_input_nodes]
 

@@ -12,7 +12,7 @@ from tunefleet.compiler.frontends.torch_bfloat16 import in_float32
 from tunefleet.compiler.frontends.torch_graph import allow_any_strides, simplify
 from tunefleet.compiler.frontends.torch_nodes import PACKED, RECURRENT
 from tunefleet.compiler.frontends.torch_quantized import decomposition
-from tunefleet.compiler.frontends.torch_translate import Trial
+from tunefleet.compiler.frontends.torch_translate import CompileCheck
 from tunefleet.errors import raise_mistake
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _MOST_ROUNDS = 3
 
 
 def lower(
-    program: ExportedProgram, trial: Trial
+    program: ExportedProgram, check: CompileCheck
 ) -> tuple[ExportedProgram, dict[Node, torch.Tensor], dict[Node, str]]:
     """The decomposed program, its constants by node, and why each node that cannot be compiled
     cannot.
@@ -45,7 +45,7 @@ def lower(
     tried: set[Any] = set()
     for _ in range(_MOST_ROUNDS):
         values = simplify(program)
-        refused = refusals(program, values, trial)
+        refused = refusals(program, values, check)
         more = {n.target for n in refused if isinstance(n.target, torch._ops.OpOverload)} - tried
         table = {target: d for target in more if (d := _decomposition(target)) is not None}
         if not table:
@@ -60,18 +60,18 @@ def lower(
             # A decomposition that fails on these operands says nothing of the program.
             return program, values, refused
     values = simplify(program)
-    return program, values, refusals(program, values, trial)
+    return program, values, refusals(program, values, check)
 
 
 def refusals(
-    program: ExportedProgram, values: dict[Node, torch.Tensor], trial: Trial
+    program: ExportedProgram, values: dict[Node, torch.Tensor], check: CompileCheck
 ) -> dict[Node, str]:
     """Why each node that depends on the inputs and cannot be compiled cannot."""
     reasons = {}
     for node in program.graph.nodes:
         if node.op != "call_function" or node in values:
             continue
-        refusal = trial.refusal(node, values)
+        refusal = check.refusal(node, values)
         if refusal is not None:
             reasons[node] = refusal
     return reasons

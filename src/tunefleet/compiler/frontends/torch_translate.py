@@ -99,7 +99,7 @@ def _name(node: Node) -> str:
     return getattr(node.target, "__name__", str(node.target))
 
 
-class Trial:
+class CompileCheck:
     """Tells whether a node can be compiled, by compiling it alone as far as TIR. Nodes that look
     the same are tried once."""
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from tunefleet.compiler.nests.template import (
     Anchor,
     Block,
+    BufferReference,
     Index,
-    Reference,
     Template,
     Unanswered,
 )
@@ -58,7 +58,7 @@ def _consumed(blocks: Sequence[Block], block: int, writer: int) -> Anchor:
     return _following(blocks[block], writer, _read(blocks[block], store.buffer), store)
 
 
-def _read(block: Block, buffer: int) -> Reference:
+def _read(block: Block, buffer: int) -> BufferReference:
     reads = {load for load in block.work.loads if load.buffer == buffer}
     if len(reads) != 1:
         raise Unanswered("a block is read in several ways, or not at all")
@@ -66,7 +66,7 @@ def _read(block: Block, buffer: int) -> Reference:
     return read
 
 
-def _following(block: Block, other: int, own: Reference, theirs: Reference) -> Anchor:
+def _following(block: Block, other: int, own: BufferReference, theirs: BufferReference) -> Anchor:
     indices: list[Index | None] = [None] * len(block.axes)
     for mine, their in zip(own.indices, theirs.indices, strict=True):
         if not mine.terms and not mine.constant:

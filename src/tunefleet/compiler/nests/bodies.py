@@ -7,7 +7,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tunefleet.compiler.code.loop_nests import CHIP, Counting, bits
-from tunefleet.compiler.nests.template import Buffer, Condition, Index, Reference, Unanswered, Work
+from tunefleet.compiler.nests.template import (
+    Buffer,
+    BufferReference,
+    Condition,
+    Index,
+    Unanswered,
+    Work,
+)
 from tunefleet.compiler.toolchain import load_tvm
 
 tvm = load_tvm()
@@ -46,10 +53,10 @@ class Buffers:
             )
         return self._numbers[buffer]
 
-    def region(self, region: Any, variables: Sequence[Any]) -> Reference:
+    def region(self, region: Any, variables: Sequence[Any]) -> BufferReference:
         indices = [_seen(each.min, variables) for each in region.region]
         sizes = [int(each.extent) for each in region.region]
-        return Reference(
+        return BufferReference(
             self.number(region.source),
             tuple(replace(i, extent=size) for i, size in zip(indices, sizes, strict=True)),
         )
@@ -77,7 +84,7 @@ def work_of(
     variables: Sequence[Any],
     extents: Sequence[int],
     buffers: Buffers,
-    regions: Mapping[Any, Reference] | None = None,
+    regions: Mapping[Any, BufferReference] | None = None,
 ) -> Work:
     """Of a statement of a block; Unanswered for one that is no store. `regions` are what a tensor
     instruction's own buffers stand for."""
@@ -111,10 +118,10 @@ class _Body:
     buffers: Buffers
     variables: Sequence[Any]
     extents: Sequence[int]
-    regions: Mapping[Any, Reference]
+    regions: Mapping[Any, BufferReference]
     conditions: list[Condition] = field(default_factory=list)
 
-    def access(self, buffer: Any, indices: Sequence[Any]) -> Reference:
+    def access(self, buffer: Any, indices: Sequence[Any]) -> BufferReference:
         if buffer in self.regions:
             # From where the region begins on, in the order of its memory.
             last = indices[-1]
@@ -122,11 +129,13 @@ class _Body:
             return replace(self.regions[buffer], lanes=lanes)
         number = self.buffers.number(buffer)
         try:
-            return Reference(number, tuple(affine(index, self.variables) for index in indices))
+            return BufferReference(
+                number, tuple(affine(index, self.variables) for index in indices)
+            )
         except Unanswered:
             if not self.buffers.found[number].argument or self.buffers.found[number].packed:
                 raise
-        return Reference(number, (), flat=self._flat(buffer, indices))
+        return BufferReference(number, (), flat=self._flat(buffer, indices))
 
     def _flat(self, buffer: Any, indices: Sequence[Any]) -> Index:
         """Quotient and remainder of a number may come together again."""
@@ -140,7 +149,7 @@ class _Body:
 
 
 @dataclass(kw_only=True)
-class _Reading(Counting[Reference]):
+class _Reading(Counting[BufferReference]):
     """Counts, but for conditions of the iterators, which it gives to `body`."""
 
     body: _Body

@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Any
 
 from tunefleet.compiler.code.loop_nests import operations_of
-from tunefleet.compiler.nests.program import Placed, Program, Steps
+from tunefleet.compiler.nests.program import Placed, Steps, TemplateProgram
 from tunefleet.compiler.nests.template import Condition, Unanswered
 from tunefleet.compiler.toolchain import load_tvm
 
@@ -27,7 +27,7 @@ Parts = tuple[tuple[int, int, int], ...]
 Sum = tuple[tuple[Parts, tuple[Digit, ...]], ...]
 
 
-def left_of(condition: Condition, program: Program, store: Placed) -> Mapping[str, int]:
+def left_of(condition: Condition, program: TemplateProgram, store: Placed) -> Mapping[str, int]:
     """The operations that are left of a condition, by their names in `Compute`."""
     sums = tuple(_sum(program, store, d) for d in condition.dimensions)
     if len(sums) == 1:
@@ -48,7 +48,7 @@ def _numbered(total: Sum) -> Sum:
     return tuple(found)
 
 
-def _sum(program: Program, store: Placed, dimension: int) -> Sum:
+def _sum(program: TemplateProgram, store: Placed, dimension: int) -> Sum:
     steps = program.steps(store.block)[dimension]
     found: list[tuple[Parts, tuple[Digit, ...]]] = []
     for slots, group in groupby(enumerate(store.path), lambda each: each[1].slots):
@@ -64,7 +64,7 @@ def _sum(program: Program, store: Placed, dimension: int) -> Sum:
     return tuple(found)
 
 
-def _digits(program: Program, slots: tuple[int, ...], steps: Steps) -> tuple[Digit, ...]:
+def _digits(program: TemplateProgram, slots: tuple[int, ...], steps: Steps) -> tuple[Digit, ...]:
     """What an iterator takes of a fused loop: one digit of those that go on in each other."""
     joined: list[tuple[int, int]] = []
     for slot in slots:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tunefleet.compiler.nests.program import Program
+from tunefleet.compiler.nests.program import TemplateProgram
 from tunefleet.compiler.nests.statements import statements
 from tunefleet.compiler.nests.template import Template, Unanswered
 from tunefleet.features.behaviours import Statement
@@ -57,7 +57,7 @@ class Derived:
         try:
             if isinstance(template, Unanswered):
                 raise template
-            return statements(Program(template, values))
+            return statements(TemplateProgram(template, values))
         except Unanswered as reason:
             self.why[str(reason)] += 1
             return None
@@ -75,7 +75,7 @@ class Derived:
             values = [each[0].tolist() for each in self._sketch.values(picks[None])]
             lowered = self._lowered(picks)
             try:
-                if lowered is not None and statements(Program(template, values)) != lowered:
+                if lowered is not None and statements(TemplateProgram(template, values)) != lowered:
                     return Unanswered("a program that was lowered does something else")
             except Unanswered:
                 continue

@@ -7,12 +7,12 @@ Follows TVM 0.27's src/s_tir/meta_schedule/postproc, whose rules look at extents
 
 from __future__ import annotations
 
-from tunefleet.compiler.nests.program import Around, Placed, Program
-from tunefleet.compiler.nests.template import Fetched, Reference, Unanswered
+from tunefleet.compiler.nests.program import Around, Placed, TemplateProgram
+from tunefleet.compiler.nests.template import BufferReference, Fetched, Unanswered
 from tunefleet.features.behaviours import Run
 
 
-def postprocessed(program: Program) -> None:
+def postprocessed(program: TemplateProgram) -> None:
     """Changes the loops of a program; nothing to do where a sketch asks for nothing."""
     for block, fetched in program.template.fetches.items():
         _fetch(program, block, fetched)
@@ -27,7 +27,7 @@ def postprocessed(program: Program) -> None:
                 program.paths[block][0].annotated = True
 
 
-def _fetch(program: Program, block: int, fetched: Fetched) -> None:
+def _fetch(program: TemplateProgram, block: int, fetched: Fetched) -> None:
     """As `RewriteCooperativeFetch`: what vectors do not divide has none, nor have elements of more
     than four bytes."""
     whole = program.paths[block][-1]
@@ -49,7 +49,7 @@ def _fetch(program: Program, block: int, fetched: Fetched) -> None:
     _replace(program, [whole], made)
 
 
-def _rewrite(program: Program, block: int, most_parallel: int, most_vector: int) -> None:
+def _rewrite(program: TemplateProgram, block: int, most_parallel: int, most_vector: int) -> None:
     path = program.paths[block]
     count = len(path)
     spatial = [program.is_spatial(loop) for loop in path]
@@ -101,7 +101,7 @@ def _vector(
     return -1 if steps == 1 else count
 
 
-def _contiguous(program: Program, block: int, region: Reference) -> int:
+def _contiguous(program: TemplateProgram, block: int, region: BufferReference) -> int:
     """How many of the innermost loops go through a region one element after the other."""
     path = program.paths[block]
     strides = _strides(program, block, region, path)
@@ -120,7 +120,9 @@ def _contiguous(program: Program, block: int, region: Reference) -> int:
     return count
 
 
-def _strides(program: Program, block: int, region: Reference, path: list[Around]) -> list[int]:
+def _strides(
+    program: TemplateProgram, block: int, region: BufferReference, path: list[Around]
+) -> list[int]:
     """As TVM sees them: of the last index that a loop moves. What is subtracted from, or divided,
     it does not see."""
     shape = program.template.buffers[region.buffer].shape
@@ -138,7 +140,7 @@ def _strides(program: Program, block: int, region: Reference, path: list[Around]
     return strides
 
 
-def _has_one_child(program: Program, loop: Around) -> bool:
+def _has_one_child(program: TemplateProgram, loop: Around) -> bool:
     children = set()
     for block, path in enumerate(program.paths):
         if loop in path:
@@ -147,7 +149,7 @@ def _has_one_child(program: Program, loop: Around) -> bool:
     return len(children) == 1
 
 
-def _fuse(program: Program, loops: list[Around], run: Run) -> Around:
+def _fuse(program: TemplateProgram, loops: list[Around], run: Run) -> Around:
     slots = tuple(slot for loop in loops for slot in loop.slots)
     extent = 1
     for loop in loops:
@@ -159,7 +161,7 @@ def _fuse(program: Program, loops: list[Around], run: Run) -> Around:
     return fused
 
 
-def _fuse_split(program: Program, block: int, vector: int) -> None:
+def _fuse_split(program: TemplateProgram, block: int, vector: int) -> None:
     path = list(program.paths[block])
     fused = _fuse(program, path, Run.SERIAL)
     outer = Around(fused.slots, -(-fused.extent // vector), Run.PARALLEL, step=vector)
@@ -167,14 +169,14 @@ def _fuse_split(program: Program, block: int, vector: int) -> None:
     _replace(program, [fused], [outer, inner])
 
 
-def _replace(program: Program, loops: list[Around], by: list[Around]) -> None:
+def _replace(program: TemplateProgram, loops: list[Around], by: list[Around]) -> None:
     for path in program.paths:
         if loops[0] in path:
             at = path.index(loops[0])
             path[at : at + len(loops)] = by
 
 
-def placed(program: Program) -> list[Placed]:
+def placed(program: TemplateProgram) -> list[Placed]:
     """The stores of a program in their order, with the loops around each."""
     found = [
         Placed(block, program.block(block).work, program.paths[block]) for block in program.order

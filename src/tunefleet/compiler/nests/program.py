@@ -11,10 +11,10 @@ from tunefleet.compiler.nests.template import (
     Axis,
     Block,
     Fixed,
-    Part,
     Rest,
     Same,
     Template,
+    TilePart,
     Unanswered,
     Work,
 )
@@ -58,7 +58,7 @@ class Placed:
 
 
 @dataclass(slots=True)
-class Program:
+class TemplateProgram:
     """`values` are what each choice decides (tile parts, a category, a location)."""
 
     template: Template
@@ -112,7 +112,7 @@ class Program:
 
     def _worked_out(self, slot: int) -> int:
         match self.template.slots[slot]:
-            case Part(choice, part):
+            case TilePart(choice, part):
                 return int(self.values[choice][part])
             case Fixed(extent):
                 return extent

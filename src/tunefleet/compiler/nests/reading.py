@@ -16,11 +16,11 @@ from tunefleet.compiler.nests.template import (
     Annotated,
     Axis,
     Block,
+    BufferReference,
     Copied,
     Nested,
-    Part,
-    Reference,
     Template,
+    TilePart,
     Unanswered,
     Work,
 )
@@ -130,8 +130,8 @@ class _Reader:
         regions = [*block.reads, *block.writes]
         if name in self.given:
             work = Work(
-                Reference(buffers.number(block.writes[0].source), ()),
-                tuple(Reference(buffers.number(each.source), ()) for each in block.reads),
+                BufferReference(buffers.number(block.writes[0].source), ()),
+                tuple(BufferReference(buffers.number(each.source), ()) for each in block.reads),
                 Compute(),
             )
             return Block(name, (), (), (), (), work, None, (), self.given[name])
@@ -164,7 +164,7 @@ class _Reader:
             others = (n for n in nests if n is not nest)
             alone = not any(loop.loop_var in path for n in others for loop in n.path)
             fixed = not any(
-                isinstance(self.tracked.slots[slot], Part)
+                isinstance(self.tracked.slots[slot], TilePart)
                 for loop in nest.path
                 for slot in self.tracked.known[loop.loop_var]
             )

@@ -13,15 +13,15 @@ import numpy as np
 from tunefleet.compiler.code.loop_nests import LOOKED_AT
 from tunefleet.compiler.nests.conditions import left_of
 from tunefleet.compiler.nests.postprocessing import placed, postprocessed
-from tunefleet.compiler.nests.program import Around, Placed, Program, Steps, outside
-from tunefleet.compiler.nests.template import Index, Reference, Unanswered
+from tunefleet.compiler.nests.program import Around, Placed, Steps, TemplateProgram, outside
+from tunefleet.compiler.nests.template import BufferReference, Index, Unanswered
 from tunefleet.features.behaviours import Access, Compute, Loop, Move, Run, Statement
 
 #: Of the slots of a loop, outermost first: how many steps it has, how far each goes.
 Digits = tuple[tuple[int, int], ...]
 
 
-def statements(program: Program) -> list[Statement]:
+def statements(program: TemplateProgram) -> list[Statement]:
     """Raises Unanswered where they cannot be told."""
     postprocessed(program)
     stores = placed(program)
@@ -38,7 +38,7 @@ def statements(program: Program) -> list[Statement]:
 
 
 def _statement(
-    program: Program, store: Placed, allocated: dict[int, tuple[int, tuple[int, ...]]]
+    program: TemplateProgram, store: Placed, allocated: dict[int, tuple[int, tuple[int, ...]]]
 ) -> Statement:
     # Bound loops of one step are there too. Virtual threads are not, as in `loop_nests.py`.
     loops = [
@@ -47,7 +47,7 @@ def _statement(
         if (loop.extent > 1 or loop.run == Run.BOUND) and not loop.axis.startswith("vthread")
     ]
 
-    def access(reference: Reference) -> Access:
+    def access(reference: BufferReference) -> Access:
         buffer = program.template.buffers[reference.buffer]
         shape = buffer.shape
         standing: frozenset[int] = frozenset()
@@ -77,7 +77,7 @@ def _statement(
     )
 
 
-def _compute(program: Program, store: Placed) -> Compute:
+def _compute(program: TemplateProgram, store: Placed) -> Compute:
     compute = store.work.compute
     for condition in store.work.conditions:
         for name, count in left_of(condition, program, store).items():
@@ -85,7 +85,9 @@ def _compute(program: Program, store: Placed) -> Compute:
     return compute
 
 
-def _flat(program: Program, block: int, reference: Reference, shape: tuple[int, ...]) -> Steps:
+def _flat(
+    program: TemplateProgram, block: int, reference: BufferReference, shape: tuple[int, ...]
+) -> Steps:
     if reference.flat is not None:
         return program.followed(block, reference.flat.terms)
     found: Steps = {}
@@ -97,7 +99,9 @@ def _flat(program: Program, block: int, reference: Reference, shape: tuple[int, 
     return found
 
 
-def _packed(program: Program, store: Placed, reference: Reference, flat: Steps) -> Steps:
+def _packed(
+    program: TemplateProgram, store: Placed, reference: BufferReference, flat: Steps
+) -> Steps:
     """Weights lie in the order of the loops that read them. `flat` is how they lie otherwise."""
     if any(sum(map(abs, (n for _, n in i.terms))) > 1 or i.constant for i in reference.indices):
         raise Unanswered("a packed weight is not read by its axes")
@@ -119,7 +123,7 @@ def _packed(program: Program, store: Placed, reference: Reference, flat: Steps) 
 
 
 def _allocated(
-    program: Program, buffer: int, stores: Sequence[Placed]
+    program: TemplateProgram, buffer: int, stores: Sequence[Placed]
 ) -> tuple[int, tuple[int, ...]]:
     """How many loops are around a buffer, and its shape: what is used of it inside of them."""
     uses = [
@@ -148,7 +152,7 @@ def _allocated(
     )
 
 
-def _span(program: Program, store: Placed, index: Index, standing: frozenset[int]) -> int:
+def _span(program: TemplateProgram, store: Placed, index: Index, standing: frozenset[int]) -> int:
     if index.constant:
         raise Unanswered("a buffer of its own is read beside where it is written")
     steps = program.followed(store.block, index.terms)
@@ -156,7 +160,7 @@ def _span(program: Program, store: Placed, index: Index, standing: frozenset[int
     return program.span(inside) + index.extent - 1
 
 
-def _move(program: Program, loop: Around, steps: Steps, standing: frozenset[int]) -> Move:
+def _move(program: TemplateProgram, loop: Around, steps: Steps, standing: frozenset[int]) -> Move:
     digits = tuple(
         (program.extent(slot), 0 if slot in standing else steps.get(slot, 0))
         for slot in loop.slots

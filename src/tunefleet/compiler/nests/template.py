@@ -19,7 +19,7 @@ class Unanswered(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TilePart:
     """As many steps as part `part` of the tile that is choice `choice`."""
 
     choice: int
@@ -56,7 +56,7 @@ class Same:
     slot: int
 
 
-Slot = Part | Fixed | Axis | Rest | Same
+Slot = TilePart | Fixed | Axis | Rest | Same
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Index:
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class BufferReference:
     """An element of a buffer, or where a region of it begins. `flat` is where that is in memory, of
     an argument whose indices are no sums themselves."""
 
@@ -110,8 +110,8 @@ class Work:
     """A store of a block. `conditions` are not among the operations of `compute`: how much is left
     of them differs."""
 
-    store: Reference
-    loads: tuple[Reference, ...]
+    store: BufferReference
+    loads: tuple[BufferReference, ...]
     compute: Compute
     conditions: tuple[Condition, ...] = ()
 
@@ -131,7 +131,7 @@ class Block:
     variables: tuple[Any, ...]
     work: Work
     first: Work | None
-    regions: tuple[Reference, ...]
+    regions: tuple[BufferReference, ...]
     given: tuple[Statement, ...] = ()
 
 

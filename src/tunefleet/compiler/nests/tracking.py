@@ -11,10 +11,10 @@ from tunefleet.compiler.nests.template import (
     Axis,
     Fetched,
     Fixed,
-    Part,
     Rest,
     Same,
     Slot,
+    TilePart,
     Unanswered,
 )
 from tunefleet.compiler.space.intrinsics import make_all_known
@@ -53,7 +53,7 @@ class Tracked:
     of_loop: dict[Any, tuple[int, ...]] = field(default_factory=dict)
     #: By name of a block: the slot of each iterator.
     axes: dict[str, list[int]] = field(default_factory=dict)
-    factors: dict[Any, Part] = field(default_factory=dict)
+    factors: dict[Any, TilePart] = field(default_factory=dict)
     #: Of the blocks whose axes are known, in the order in which they were met.
     names: list[str] = field(default_factory=list)
     #: By name of a first step: what it is of, which of its iterators, its slots in place of theirs.
@@ -108,11 +108,11 @@ class Tracked:
         if kind == "SamplePerfectTile":
             choice = self.sketch.positions.index(position)
             self.factors.update(
-                (out, Part(choice, part)) for part, out in enumerate(instruction.outputs)
+                (out, TilePart(choice, part)) for part, out in enumerate(instruction.outputs)
             )
         elif kind == "SampleCategorical":
             choice = self.sketch.positions.index(position)
-            self.factors[instruction.outputs[0]] = Part(choice, 0)
+            self.factors[instruction.outputs[0]] = TilePart(choice, 0)
         elif kind == "Bind" and instruction.attrs[0] == "threadIdx.x":
             self.threads = self.of_loop[instruction.inputs[0]]
         elif kind == "Bind" and instruction.attrs[0] == "threadIdx.y":

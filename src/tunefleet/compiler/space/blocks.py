@@ -15,7 +15,16 @@ from typing import Any
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.programs import nbytes
 from tunefleet.core.target import CudaTarget
-from tunefleet.search.limits import Amount, AtMost, Extent, Fixed, Limit, Quotient, Steps, Sum
+from tunefleet.search.limits import (
+    Amount,
+    AtMost,
+    Extent,
+    FixedExtent,
+    Limit,
+    Quotient,
+    Sum,
+    TileExtent,
+)
 from tunefleet.search.sketch import Sketch
 
 tvm = load_tvm()
@@ -47,11 +56,11 @@ def limits_of(
     limits: list[Limit] = []
     shared: list[Amount] = []
     for nest in nests:
-        threads = Amount(1, tuple(Steps(c, (p,)) for c, p in nest.bound(_PARALLEL)))
+        threads = Amount(1, tuple(TileExtent(c, (p,)) for c, p in nest.bound(_PARALLEL)))
         most = min(nest.most_threads, target.threads_per_block)
         limits.append(Limit("threads", nest.least_threads, most, (threads,)))
         if nest.pipelined:
-            steps = Amount(1, tuple(Steps(c, (p,)) for c, p in nest.pipelined))
+            steps = Amount(1, tuple(TileExtent(c, (p,)) for c, p in nest.pipelined))
             limits.append(Limit("steps to overlap", 2, _ANY, (steps,)))
         block = blocks.get(nest.block)
         if block is not None:
@@ -167,7 +176,7 @@ class _Block:
         return Amount(copies * nbytes((), str(region.source.ty.dtype)), tuple(extents))
 
     def _extent(self, each: Any, inside: set[Part]) -> Extent:
-        own = Fixed(int(each.extent)) if isinstance(each.extent, prim.IntImm) else Fixed(1)
+        own = FixedExtent(int(each.extent) if isinstance(each.extent, prim.IntImm) else 1)
         return Sum(((1, own), *self._terms(each.min, inside)))
 
     def _terms(self, index: Any, inside: set[Part]) -> list[tuple[int, Extent]]:
@@ -189,7 +198,7 @@ class _Block:
         if loop is None or loop not in self.tiles:
             return []
         choice = self.tiles[loop]
-        return [(1, Steps(choice, tuple(sorted(part for c, part in inside if c == choice))))]
+        return [(1, TileExtent(choice, tuple(sorted(part for c, part in inside if c == choice))))]
 
 
 def _blocks(module: Any, open_trace: Any, sketch: Sketch) -> dict[str, _Block]:

@@ -34,7 +34,7 @@ from tunefleet.compiler.space.product_steps import (
 from tunefleet.compiler.space.products import DataAxis, Product
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.search.choices import Tile
-from tunefleet.search.limits import Amount, Limit, Steps
+from tunefleet.search.limits import Amount, Limit, TileExtent
 from tunefleet.search.sketch import Sketch
 
 tvm = load_tvm()
@@ -279,4 +279,4 @@ def limits_of(sketch: Sketch, tiles: Tiles) -> tuple[Limit, ...]:
     """Not too much is written out."""
     *_, depth = (n for n, choice in enumerate(sketch.choices) if isinstance(choice, Tile))
     products = tiles.outer * tiles.columns
-    return (Limit("unrolled", 0, UNROLLED_CALLS, (Amount(products, (Steps(depth, (1,)),)),)),)
+    return (Limit("unrolled", 0, UNROLLED_CALLS, (Amount(products, (TileExtent(depth, (1,)),)),)),)

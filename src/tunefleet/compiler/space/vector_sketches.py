@@ -22,7 +22,7 @@ from tunefleet.compiler.space.product_steps import (
 )
 from tunefleet.compiler.space.products import Product
 from tunefleet.search.choices import Tile
-from tunefleet.search.limits import Amount, Limit, Steps
+from tunefleet.search.limits import Amount, Limit, TileExtent
 from tunefleet.search.sketch import Sketch
 
 #: Of rows and columns: parts of threads, of a thread, of registers; of the depth: steps, unrolled.
@@ -121,7 +121,7 @@ def limits_of(sketch: Sketch, intrinsic: VectorIntrinsic) -> tuple[Limit, ...]:
     """Sums, a row of weights and a data vector fit the registers; not too much is written out."""
     tiles = [number for number, choice in enumerate(sketch.choices) if isinstance(choice, Tile)]
     *spatial, depth = tiles
-    registers = tuple(Steps(number, (_REGISTERS,)) for number in spatial)
+    registers = tuple(TileExtent(number, (_REGISTERS,)) for number in spatial)
     columns = registers[-1:]
     return (
         Limit(
@@ -130,5 +130,5 @@ def limits_of(sketch: Sketch, intrinsic: VectorIntrinsic) -> tuple[Limit, ...]:
             intrinsic.registers - 1,
             (Amount(1, registers), Amount(1, columns)),
         ),
-        Limit("unrolled", 0, UNROLLED_CALLS, (Amount(1, (*registers, Steps(depth, (1,)))),)),
+        Limit("unrolled", 0, UNROLLED_CALLS, (Amount(1, (*registers, TileExtent(depth, (1,)))),)),
     )

@@ -35,7 +35,7 @@ from tunefleet.compiler.space.products import Product
 from tunefleet.compiler.toolchain.programs import nbytes
 from tunefleet.core.target import CudaTarget
 from tunefleet.search.choices import Tile
-from tunefleet.search.limits import Aligned, Amount, Limit, Steps
+from tunefleet.search.limits import Aligned, Amount, Limit, TileExtent
 from tunefleet.search.sketch import Sketch
 
 #: Instructions that are written out in a step of the depth, at most.
@@ -198,12 +198,13 @@ def limits_of(sketch: Sketch, intrinsic: WarpProduct, target: CudaTarget) -> tup
     rows, columns, depth = (
         n for n, choice in enumerate(sketch.choices) if isinstance(choice, Tile)
     )
-    row_warps, column_warps = Steps(rows, (_ROW_WARPS,)), Steps(columns, (_COLUMN_WARPS,))
-    row_fragments, column_fragments = Steps(rows, (_ROW_PARTS,)), Steps(columns, (_COLUMN_PARTS,))
-    loads = Steps(depth, (1,))
-    high, wide = Steps(rows, (1, 2)), Steps(columns, (1, 2))
+    row_warps, column_warps = TileExtent(rows, (_ROW_WARPS,)), TileExtent(columns, (_COLUMN_WARPS,))
+    row_fragments = TileExtent(rows, (_ROW_PARTS,))
+    column_fragments = TileExtent(columns, (_COLUMN_PARTS,))
+    loads = TileExtent(depth, (1,))
+    high, wide = TileExtent(rows, (1, 2)), TileExtent(columns, (1, 2))
 
-    def stage(dtype: str, high: Steps, each: int, wide: Steps, width: int) -> Amount:
+    def stage(dtype: str, high: TileExtent, each: int, wide: TileExtent, width: int) -> Amount:
         number = nbytes((), dtype)
         row = Aligned(wide, width, _BANKS // number, ALIGNED // number)
         return Amount(number * each, (high, row))

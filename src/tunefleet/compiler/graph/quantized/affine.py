@@ -90,7 +90,7 @@ def parameter(values: Any, like: Any, dtype: str = "float32") -> Any:
     return constant(array.reshape([1] * (rank - array.ndim) + list(array.shape)))
 
 
-class Writer:
+class CallWriter:
     """Emits calls; those on constants are evaluated."""
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ from tunefleet.compiler.graph.quantized.affine import (
     EIGHT_BITS,
     Affine,
     Array,
-    Writer,
+    CallWriter,
     is_zero,
     parameter,
     relax,
@@ -32,7 +32,7 @@ op = relax.op
 _MOST_TERMS = 1 << 16
 
 
-def matmul(writer: Writer, left: Affine, right: Affine, *, unsigned: bool) -> Affine | None:
+def matmul(writer: CallWriter, left: Affine, right: Affine, *, unsigned: bool) -> Affine | None:
     """The product of two tensors as sums in int32; None where it is not one of 8-bit integers.
 
     Of `right`, a scale by columns is allowed. `unsigned`: the left side is to be uint8, else int8;
@@ -60,7 +60,7 @@ def matmul(writer: Writer, left: Affine, right: Affine, *, unsigned: bool) -> Af
     return Affine(sums, scale, np.zeros((), "int32"), factor=factor)
 
 
-def _signed_weight(writer: Writer, weight: Affine, *, wide: bool = False) -> Affine:
+def _signed_weight(writer: CallWriter, weight: Affine, *, wide: bool = False) -> Affine:
     """The weight as int8, around 0 where it fits there, or, if it may be `wide`, as int16 around 0:
     no instruction takes the weights of a depthwise convolution as bytes."""
     values = value_of(weight.q)
@@ -80,7 +80,7 @@ def _signed_weight(writer: Writer, weight: Affine, *, wide: bool = False) -> Aff
     return replace(weight, q=q, zero=weight.zero - np.int32(128), offset=0)
 
 
-def _summed(writer: Writer, q: Any, axis: int) -> Any:
+def _summed(writer: CallWriter, q: Any, axis: int) -> Any:
     """Sums along an axis, which stays with the extent 1."""
     values = value_of(q)
     if values is not None:
@@ -90,7 +90,7 @@ def _summed(writer: Writer, q: Any, axis: int) -> Any:
     return writer.emit(op.sum(wide, [axis % len(q.ty.shape.values)], keepdims=True))
 
 
-def _less(writer: Writer, sums: Any, zero: Any, others: Any) -> Any:
+def _less(writer: CallWriter, sums: Any, zero: Any, others: Any) -> Any:
     """`sums` less a zero point times the sums of the other side."""
     inline = value_of(others) is not None or not isinstance(zero, np.ndarray)
     by = writer.zero(zero) if inline else parameter(zero, others, "int32")
@@ -101,7 +101,7 @@ def _less(writer: Writer, sums: Any, zero: Any, others: Any) -> Any:
     return writer.emit(op.subtract(sums, product))
 
 
-def _with_both(writer: Writer, sums: Any, left: Any, right: Any, terms: Any) -> Any:
+def _with_both(writer: CallWriter, sums: Any, left: Any, right: Any, terms: Any) -> Any:
     """`sums` and the product of both zero points, so many times (a number or int32 that
     broadcast)."""
     both = writer.emit(op.multiply(writer.zero(left), writer.zero(right)))
@@ -111,7 +111,7 @@ def _with_both(writer: Writer, sums: Any, left: Any, right: Any, terms: Any) -> 
 
 
 def convolution(
-    writer: Writer, call: Any, data: Affine, weight: Affine, *, unsigned: bool
+    writer: CallWriter, call: Any, data: Affine, weight: Affine, *, unsigned: bool
 ) -> Affine | None:
     """A 2D convolution (NCHW, OIHW, constant weight) as sums in int32; None where it is not one of
     8-bit integers. Of the weight, a scale and a zero point by output channels are allowed."""
@@ -164,7 +164,7 @@ def _is_convolution(call: Any, data: Affine, weight: Affine) -> bool:
     )
 
 
-def _padded(writer: Writer, data: Affine, padding: list[int]) -> Any:
+def _padded(writer: CallWriter, data: Affine, padding: list[int]) -> Any:
     """The integers of NCHW with their zero point around them, padded as NHWC: TVM converts no
     layout through a pad, and the transposes cancel those that it puts around the convolution."""
     top, left, bottom, right = padding
@@ -174,7 +174,7 @@ def _padded(writer: Writer, data: Affine, padding: list[int]) -> Any:
     return writer.emit(op.permute_dims(padded, [0, 3, 1, 2]))
 
 
-def _convolved(writer: Writer, call: Any, data: Any, weight: Any, padding: list[int]) -> Any:
+def _convolved(writer: CallWriter, call: Any, data: Any, weight: Any, padding: list[int]) -> Any:
     sums = op.nn.conv2d(
         data,
         weight,

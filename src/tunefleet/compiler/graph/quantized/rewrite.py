@@ -13,8 +13,8 @@ from tunefleet.compiler.graph.quantized.affine import (
     EIGHT_BITS,
     Affine,
     Array,
+    CallWriter,
     Shifted,
-    Writer,
     is_zero,
     number,
     relax,
@@ -27,7 +27,7 @@ from tunefleet.compiler.graph.quantized.products import convolution, matmul
 from tunefleet.compiler.graph.quantized.rounding import (
     KERNELS,
     KERNELS_IN_FLOATS,
-    Result,
+    OutputQuantization,
     quantized,
     requantized,
 )
@@ -91,7 +91,7 @@ class _Rewrite:
     kept as integers, or a tuple of either."""
 
     def __init__(self, unsigned: bool) -> None:
-        self.writer = Writer()
+        self.writer = CallWriter()
         self.unsigned = unsigned
         self._known: dict[Any, Any] = {}
         self._plain: dict[Any, Any] = {}
@@ -217,7 +217,7 @@ def _dequantize_by_values(rewrite: _Rewrite, call: Any, x: Any, offset: int) -> 
     return writer.emit(op.multiply(difference, scale))
 
 
-def _without_axes(writer: Writer, expr: Any) -> Any:
+def _without_axes(writer: CallWriter, expr: Any) -> Any:
     return writer.emit(op.reshape(expr, [])) if expr.ty.ndim else expr
 
 
@@ -235,7 +235,7 @@ def _quantize(rewrite: _Rewrite, call: Any) -> Any:
         if not _is_one(scale):
             return None
         by = scale if known_scale is None else known_scale
-        to = Result(by, writer.as_type(zero, "int32"), dtype)
+        to = OutputQuantization(by, writer.as_type(zero, "int32"), dtype)
         return quantized(writer, rewrite.plain(call.args[0]), to)
     rank, axis = call.ty.ndim, int(call.attrs.axis)
     points: Array = spread(known_zero.astype("int32"), rank, axis)
@@ -245,12 +245,14 @@ def _quantize(rewrite: _Rewrite, call: Any) -> Any:
         offset = -128 if rewrite.unsigned else 128
         kept = "uint8" if rewrite.unsigned else "int8"
         points = np.asarray(points - np.int32(offset))
-    real, to = _by_inverse(rewrite, call.args[0], Result(scales, points, kept, offset))
+    real, to = _by_inverse(rewrite, call.args[0], OutputQuantization(scales, points, kept, offset))
     q = _integers(rewrite, real, to)
     return Shifted(q, offset) if offset else q
 
 
-def _by_inverse(rewrite: _Rewrite, expr: Any, to: Result) -> tuple[Any, Result]:
+def _by_inverse(
+    rewrite: _Rewrite, expr: Any, to: OutputQuantization
+) -> tuple[Any, OutputQuantization]:
     """What is quantised, and how. PyTorch's way comes as a product by the inverse of the scale that
     is quantised with the scale 1."""
     product = rewrite.call_of(expr)
@@ -262,7 +264,7 @@ def _by_inverse(rewrite: _Rewrite, expr: Any, to: Result) -> tuple[Any, Result]:
     return product.args[0], replace(to, scale=1 / inverse, inverse=inverse)
 
 
-def _integers(rewrite: _Rewrite, real: Any, to: Result) -> Any:
+def _integers(rewrite: _Rewrite, real: Any, to: OutputQuantization) -> Any:
     """The integers of a quantisation of `real`, by the shortest way that gives those of the
     network's framework."""
     writer, scale, zero, dtype = rewrite.writer, to.scale, to.zero, to.dtype

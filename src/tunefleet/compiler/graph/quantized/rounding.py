@@ -20,7 +20,7 @@ from tunefleet.compiler.graph.folding import ints
 from tunefleet.compiler.graph.quantized.affine import (
     Affine,
     Array,
-    Writer,
+    CallWriter,
     number,
     parameter,
     relax,
@@ -32,7 +32,7 @@ op = relax.op
 _BELOW_ALL = -1e30
 
 
-def rounded(writer: Writer, x: Any, zero: Any, dtype: str) -> Any:
+def rounded(writer: CallWriter, x: Any, zero: Any, dtype: str) -> Any:
     """Floats to the nearest integers, around `zero` and within the limits of `dtype`.
 
     `zero` is an array, or an expression of one int32 where it is known at run time only.
@@ -48,7 +48,7 @@ def rounded(writer: Writer, x: Any, zero: Any, dtype: str) -> Any:
     return writer.as_type(x, dtype)
 
 
-def quantized(writer: Writer, x: Any, to: Result) -> Any:
+def quantized(writer: CallWriter, x: Any, to: OutputQuantization) -> Any:
     """Real numbers as integers: divided by the scale, or multiplied by its inverse, and rounded."""
     if to.inverse is not None:
         x = writer.emit(op.multiply(x, parameter(to.inverse, x)))
@@ -59,21 +59,21 @@ def quantized(writer: Writer, x: Any, to: Result) -> Any:
     return rounded(writer, x, to.zero, to.dtype)
 
 
-def requantized(writer: Writer, value: Affine, to: Result) -> Any:
+def requantized(writer: CallWriter, value: Affine, to: OutputQuantization) -> Any:
     """Sums in int32 as 8-bit integers: multiplied by one float32, and rounded."""
     x = writer.as_type(value.q, "float32")
     x = writer.emit(op.multiply(x, parameter(value.scale / to.scale, x)))
     return rounded(writer, x, to.zero, to.dtype)
 
 
-def _apart(writer: Writer, product: Any) -> Any:
+def _apart(writer: CallWriter, product: Any) -> Any:
     """A product that is rounded before it is added to: LLVM makes one instruction with one rounding
     of a product and a sum where it sees both, which neither framework does here."""
     return writer.emit(op.maximum(product, number(_BELOW_ALL, "float32")))
 
 
 @dataclass(frozen=True)
-class Result:
+class OutputQuantization:
     """The scale, the zero point and the type of 8-bit integers that an operator gives. The network
     itself has `q + offset` for them. Scale and zero point are expressions of one number where they
     are known at run time only. Numbers are multiplied by `inverse` where there is one, as in
@@ -91,7 +91,7 @@ class Result:
         return np.float32(self.zero + self.offset)
 
 
-def _own(writer: Writer, part: Affine) -> tuple[Any, np.float32]:
+def _own(writer: CallWriter, part: Affine) -> tuple[Any, np.float32]:
     """The integers that the network has, as floats, and their zero point."""
     x = writer.as_type(part.q, "float32")
     if part.offset:
@@ -99,7 +99,7 @@ def _own(writer: Writer, part: Affine) -> tuple[Any, np.float32]:
     return x, np.float32(part.zero + part.offset)
 
 
-def _add(writer: Writer, call: Any, parts: Sequence[Affine], to: Result) -> Any:
+def _add(writer: CallWriter, call: Any, parts: Sequence[Affine], to: OutputQuantization) -> Any:
     """a * ratio + (b * ratio + constant), where the constant has all zero points. A product and a
     sum are one instruction with one rounding there; `programs.with_programs` makes that of what
     is written here."""
@@ -113,7 +113,9 @@ def _add(writer: Writer, call: Any, parts: Sequence[Affine], to: Result) -> Any:
     return rounded(writer, x, np.asarray(-to.offset), to.dtype)
 
 
-def _multiply(writer: Writer, call: Any, parts: Sequence[Affine], to: Result) -> Any:
+def _multiply(
+    writer: CallWriter, call: Any, parts: Sequence[Affine], to: OutputQuantization
+) -> Any:
     """(a - zero) * (b - zero) as an integer, times one float32; the zero point of the result is
     added before it is rounded."""
     left, right = parts
@@ -128,7 +130,7 @@ def _multiply(writer: Writer, call: Any, parts: Sequence[Affine], to: Result) ->
     return rounded(writer, x, np.asarray(-to.offset), to.dtype)
 
 
-def _mean(writer: Writer, call: Any, parts: Sequence[Affine], to: Result) -> Any:
+def _mean(writer: CallWriter, call: Any, parts: Sequence[Affine], to: OutputQuantization) -> Any:
     """A global average: the sum of the integers, times one float32."""
     (value,) = parts
     rank = len(value.shape)
@@ -145,7 +147,7 @@ def _mean(writer: Writer, call: Any, parts: Sequence[Affine], to: Result) -> Any
     return rounded(writer, x, to.zero, to.dtype)
 
 
-def _sum(writer: Writer, call: Any, parts: Sequence[Affine], to: Result) -> Any:
+def _sum(writer: CallWriter, call: Any, parts: Sequence[Affine], to: OutputQuantization) -> Any:
     """The sum of real numbers that were rounded to float32 each."""
     left, right = (_apart(writer, writer.real(part)) for part in parts)
     return quantized(writer, writer.emit(op.add(left, right)), to)
@@ -153,12 +155,14 @@ def _sum(writer: Writer, call: Any, parts: Sequence[Affine], to: Result) -> Any:
 
 #: Operators between quantised tensors that ONNX Runtime has kernels for; None for a form that it
 #: has not.
-KERNELS: dict[str, Callable[[Writer, Any, Sequence[Affine], Result], Any]] = {
+KERNELS: dict[str, Callable[[CallWriter, Any, Sequence[Affine], OutputQuantization], Any]] = {
     "relax.add": _add,
     "relax.mean": _mean,
     "relax.multiply": _multiply,
 }
 #: Those of PyTorch, which computes in floats, where that needs more than the operators themselves.
-KERNELS_IN_FLOATS: dict[str, Callable[[Writer, Any, Sequence[Affine], Result], Any]] = {
+KERNELS_IN_FLOATS: dict[
+    str, Callable[[CallWriter, Any, Sequence[Affine], OutputQuantization], Any]
+] = {
     "relax.add": _sum,
 }
