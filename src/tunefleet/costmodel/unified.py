@@ -6,9 +6,10 @@ boosted trees on whole programs. What is learned at a time is a chapter:
 
 - The network goes on from its weights, held by selective synaptic plasticity (`_plasticity.py`)
   and, if asked to, by a few programs of earlier chapters among the new ones (`replay`).
-- Each chapter has trees of its own, which say as much as the network at first. After each later
-  chapter a part of its validation records decides anew: the less the network still knows, the less
-  it says. Which chapter a program belongs to is told by its device (`_domains.py`).
+- Each chapter has trees of its own, and how much of its score is the network's. A part of its
+  validation records decides that, unless they are few, again after each chapter: the less the
+  network still knows, the less it says. Which chapter a program belongs to is told by its device
+  (`_domains.py`).
 - On a device that no chapter has seen the network, which has no committee, says nothing; those of
   `_forest.py` say how far knowledge of some devices holds on others. The less of its programs was
   ever learned, and the more the members of a committee differ, the more the score becomes what
@@ -28,12 +29,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefleet.costmodel import metrics
 from tunefleet.costmodel._attention_training import Training
 from tunefleet.costmodel._base import CostModel, InputForm, LabelledPrograms, Program, Scores
 from tunefleet.costmodel._domains import Domains
 from tunefleet.costmodel._forest import Forest, parts_of
-from tunefleet.costmodel._lists import groups_of, set_aside
+from tunefleet.costmodel._lists import groups_of, numbers_of, pairs_ordered, set_aside
 from tunefleet.costmodel._plasticity import METHODS, Plasticity, after
 from tunefleet.costmodel._reach import Reach
 from tunefleet.costmodel._rows import DistinctRows
@@ -54,11 +54,9 @@ _REPLAYED = 16
 _NEW_EPOCHS, _NEW_RATE = 30, 1e-3
 #: How fast a chapter's say falls with the share of its device's numbers that are others.
 _NEARNESS = 20.0
-#: The network's share of a score. The programs that could decide another at first have decided when
-#: to stop training it, and would flatter it.
-_HALF = 0.5
-#: Shares that are tried later, and by how many standard errors one has to be better.
-_SHARES, _PLAIN = (_HALF, 0.25, 0.75, 0.0, 1.0), 2.0
+#: The network's share of the score, the usual one first, and of how many programs it is chosen at
+#: least: they have decided when to stop training the network, and few would flatter it.
+_SHARES, _TELLING = (0.5, 0.25, 0.75, 0.0, 1.0), 400
 
 
 @dataclass(frozen=True)
@@ -189,11 +187,14 @@ class UnifiedModel(CostModel):
         parts = parts_of(groups if len(groups) > 2 else groups_of(train.tasks))
         forest = Forest.fit(train.programs, train.labels, parts, self.seed)
         of_trees = forest.predict(held.programs)
+        share = _SHARES[0]
+        if len(held.programs) >= _TELLING:
+            share = _best_share(held, self._net.predict(held.programs), of_trees)
         known = Sample.of(held, _KNOWN, LIST, self.seed)
         told = forest.told_apart(forest.rows(train.programs))
         reach = Reach.of(train, parts, told, held, of_trees)
         self._chapters = tuple(self._shared_anew(chapter) for chapter in self._chapters)
-        self._chapters += (_Chapter(forest, Domains.of(train), reach, _HALF, known),)
+        self._chapters += (_Chapter(forest, Domains.of(train), reach, share, known),)
         if self.strength > 0:
             self._kept = self._judged(train)
         if self.replay:
@@ -334,25 +335,13 @@ def _below(arrays: Mapping[str, NDArray[Any]], folder: str) -> dict[str, NDArray
 
 
 def _best_share(held: LabelledPrograms, of_net: Scores, of_trees: Scores) -> float:
-    """The network's share of a score that orders most pairs of what was known. That it is not a
-    half has to be plain, by two standard errors over the tasks: a hundred programs say little."""
-    groups = [own for own in groups_of(held.tasks) if held.labels[own].max() > 0]
-    blends = [share * of_net + (1.0 - share) * of_trees for share in _SHARES]
-    ordered = np.array(
-        [
-            [metrics.pairwise_accuracy(held.labels[own], blend[own]) for own in groups]
-            for blend in blends
-        ]
-    )
-    weights = np.array([len(own) for own in groups], float) / max(1, sum(map(len, groups)))
-    gain = ordered - ordered[0]
-    best = int(np.argmax(gain @ weights))
-    mean = float(gain[best] @ weights)
-    if best == 0 or len(groups) < 2:
-        return _SHARES[0]
-    few = len(groups) / (len(groups) - 1)
-    error = float(np.sqrt(few * ((weights * (gain[best] - mean)) ** 2).sum()))
-    return _SHARES[best] if mean > _PLAIN * error else _SHARES[0]
+    """The network's share of a score that orders most pairs of the validation part."""
+    numbers = numbers_of(held.tasks)
+    ordered = [
+        pairs_ordered(held.labels, share * of_net + (1.0 - share) * of_trees, numbers)
+        for share in _SHARES
+    ]
+    return _SHARES[int(np.argmax(ordered))]
 
 
 def _agreed(told: NDArray[np.float64], lists: Sequence[NDArray[np.int64]]) -> float:
