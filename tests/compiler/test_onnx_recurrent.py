@@ -202,6 +202,7 @@ def _by_onnx_runtime(inputs):
     [
         {},
         {"hidden": 130, "directions": 2},
+        {"hidden": 600},  # threads share the units of one sequence
         {"dtype": "uint8", "columns": True, "directions": 2},
         {"dtype": "uint8", "points": True, "peeps": True},
         {"points": True, "directions": 2, "lengths": [4]},

@@ -7,7 +7,7 @@ registers, one after another through memory, and so never leave them before thei
 Directions, and rows of the batch, run in parallel.
 
 Where weights are 8-bit integers and the network quantises its activations as it runs, so does each
-step with its state: an eighth of the memory is read, and sums are those of integers.
+step with its state: a quarter of the memory is read, and sums are those of integers.
 
 Steps depend on one another, so MetaSchedule has nothing to choose: the program is as it is.
 """
