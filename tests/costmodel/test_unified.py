@@ -14,12 +14,13 @@ from tunefleet.costmodel._lists import groups_of
 from tunefleet.costmodel._plasticity import METHODS, Plasticity, after
 from tunefleet.costmodel._rows import DistinctRows
 from tunefleet.costmodel._sample import Sample
-from tunefleet.costmodel._tensors import loads
+from tunefleet.costmodel._tensors import FORMAT, dumps, loads
 
 pytestmark = pytest.mark.frameworks
 
 COLUMNS = 8
 DEVICE, TASK, GOOD = 0, 1, 3
+FORMAT_NOW = "tunefleet-unified/3"
 
 
 def programs_of(device: int, count: int, seed: int = 0, tasks: int = 3) -> list[np.ndarray]:
@@ -97,13 +98,34 @@ class TestModel:
         assert ordered(model, measured(1, seed=5)) > 0.85
         assert ordered(model, measured(2, sign=-1.0, seed=5)) > 0.85
 
+    def test_the_network_that_has_forgotten_a_device_is_kept_as_it_was(self) -> None:
+        parent = small(strength=0.0, epochs=30).learn(measured(1), measured(1, 40, seed=1))
+        child = parent.learned_on(
+            measured(2, sign=-1.0), measured(2, 40, -1.0, seed=1), seed=0, device="cpu", epochs=60
+        )
+        test = measured(1, seed=5)
+        numbers = np.unique(test.tasks, return_inverse=True)[1]
+        forgotten = metrics.ranking(test.labels, child.network.predict(test.programs), numbers).pca
+        assert forgotten < ordered(parent, test) - 0.2
+        assert ordered(child, test) > ordered(parent, test) - 0.02
+        arrays, _ = loads(child.save(), FORMAT_NOW)
+        assert [int(arrays[f"chapter{number}/network"][0]) for number in range(2)] == [0, 1]
+
+    def test_a_network_that_knows_more_takes_the_place_of_the_one_before(self) -> None:
+        first = small(epochs=1).learn(measured(1), measured(1, 40, seed=1))
+        second = first.learned_on(
+            measured(1, seed=2), measured(1, 40, seed=1), seed=0, device="cpu", epochs=20
+        )
+        arrays, _ = loads(second.save(), FORMAT_NOW)
+        assert [name for name in arrays if name.startswith("net")] == ["net0"]
+
     def test_it_keeps_programs_of_each_thing_it_learned(self) -> None:
         kept = UnifiedModel.load(of_two()).remembered
         assert [len(each.labels) for each in kept] == [40, 40]
         assert kept[0].programs[0][0, DEVICE] == 1
 
     def test_what_is_saved_has_replay_and_importances(self) -> None:
-        arrays, _ = loads(of_two(), "tunefleet-unified/2")
+        arrays, _ = loads(of_two(), FORMAT_NOW)
         assert len(arrays["replay/labels"]) == 40
         assert any(name.startswith("kept/importance.") for name in arrays)
 
@@ -142,15 +164,22 @@ class TestModel:
         with pytest.raises(ValueError, match="plasticity"):
             small(**settings)
 
-    @pytest.mark.parametrize("damage", ["chapter0/share", "chapter1/whole", "net"])
+    @pytest.mark.parametrize("damage", ["chapter0/share", "chapter1/whole", "net0"])
     def test_a_file_that_lacks_a_part_is_refused(self, damage: str) -> None:
-        from tunefleet.costmodel._tensors import FORMAT, dumps
-
-        arrays, header = loads(of_two(), "tunefleet-unified/2")
+        arrays, header = loads(of_two(), FORMAT_NOW)
         del arrays[damage]
-        data = dumps(arrays, {FORMAT: "tunefleet-unified/2", "settings": header["settings"]})
         with pytest.raises(ValueError, match="not a unified cost model"):
-            UnifiedModel.load(data)
+            UnifiedModel.load(dumps(arrays, header))
+
+    def test_a_file_of_the_format_before_is_scored_by_its_one_network(self) -> None:
+        arrays, header = loads(of_two(), FORMAT_NOW)
+        last = max(name for name in arrays if name.startswith("net"))
+        arrays["net"] = arrays.pop(last)
+        for name in [n for n in arrays if n.startswith("net0") or n.endswith("/network")]:
+            del arrays[name]
+        model = UnifiedModel.load(dumps(arrays, header | {FORMAT: "tunefleet-unified/2"}))
+        assert model.network.save() == arrays["net"].tobytes()
+        assert ordered(model, measured(2, sign=-1.0, seed=5)) > 0.85
 
 
 class TestPlasticity:

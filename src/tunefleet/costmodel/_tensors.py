@@ -30,8 +30,8 @@ def dumps(arrays: Mapping[str, NDArray[Any]], header: Mapping[str, str]) -> byte
     return _sorted(bytes(save(whole, dict(header))))
 
 
-def loads(data: bytes, format: str) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
-    """The arrays and the header that `dumps` was given.
+def loads(data: bytes, *formats: str) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    """The arrays and the header that `dumps` was given; the newest of the formats comes first.
 
     Raises ValueError for what is no safetensors file, or one of another format.
     """
@@ -41,8 +41,8 @@ def loads(data: bytes, format: str) -> tuple[dict[str, NDArray[Any]], dict[str, 
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a safetensors file: {error}") from error
     said = header.get(FORMAT)
-    if said != format:
-        raise ValueError(f"not a file of {format}: it says {said!r}")
+    if said not in formats:
+        raise ValueError(f"not a file of {formats[0]}: it says {said!r}")
     return arrays, header
 
 

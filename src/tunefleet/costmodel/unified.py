@@ -6,10 +6,11 @@ boosted trees on whole programs. What is learned at a time is a chapter:
 
 - The network goes on from its weights, held by selective synaptic plasticity (`_plasticity.py`)
   and, if asked to, by a few programs of earlier chapters among the new ones (`replay`).
-- Each chapter has trees of its own, and how much of its score is the network's. A part of its
-  validation records decides that, unless they are few, again after each chapter: the less the
-  network still knows, the less it says. Which chapter a program belongs to is told by its device
-  (`_domains.py`).
+- Each chapter has trees of its own, and how much of its score is the network's: a part of its
+  validation records decides that, unless they are few. They are ranked again after each later
+  chapter. Where the network orders fewer of them than before, the chapter keeps the network as it
+  was: what is learned later does not make it worse. Which chapter a program belongs to is told by
+  its device (`_domains.py`).
 - On a device that no chapter has seen the network, which has no committee, says nothing; those of
   `_forest.py` say how far knowledge of some devices holds on others. The less of its programs was
   ever learned, and the more the members of a committee differ, the more the score becomes what
@@ -23,7 +24,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -31,9 +31,10 @@ from numpy.typing import NDArray
 
 from tunefleet.costmodel._attention_training import Training
 from tunefleet.costmodel._base import CostModel, InputForm, LabelledPrograms, Program, Scores
+from tunefleet.costmodel._chapter import Chapter, arrays_below, arrays_in, best_share
 from tunefleet.costmodel._domains import Domains
 from tunefleet.costmodel._forest import Forest, parts_of
-from tunefleet.costmodel._lists import groups_of, numbers_of, pairs_ordered, set_aside
+from tunefleet.costmodel._lists import groups_of, set_aside
 from tunefleet.costmodel._plasticity import METHODS, Plasticity, after
 from tunefleet.costmodel._reach import Reach
 from tunefleet.costmodel._rows import DistinctRows
@@ -42,7 +43,8 @@ from tunefleet.costmodel._tensors import FORMAT, dumps, loads
 from tunefleet.costmodel._torch import one_thread
 from tunefleet.costmodel.attention import LIST, AttentionModel
 
-_FORMAT = "tunefleet-unified/2"
+#: Chapters of files of the one before are all scored by the last network.
+_FORMAT, _FORMAT_BEFORE = "tunefleet-unified/3", "tunefleet-unified/2"
 
 #: Lists by which it is judged what a weight matters, at most.
 _JUDGED = 128
@@ -54,34 +56,10 @@ _REPLAYED = 16
 _NEW_EPOCHS, _NEW_RATE = 30, 1e-3
 #: How fast a chapter's say falls with the share of its device's numbers that are others.
 _NEARNESS = 20.0
-#: The network's share of the score, the usual one first, and of how many programs it is chosen at
-#: least: they have decided when to stop training the network, and few would flatter it.
-_SHARES, _TELLING = (0.5, 0.25, 0.75, 0.0, 1.0), 400
+#: A chapter that would say less than this of a score says nothing: it need not be asked.
+_LEAST_SAY = 0.01
 
-
-@dataclass(frozen=True)
-class _Chapter:
-    """What was learned at a time: trees, devices and tasks, how far that reaches, the network's
-    share of a score, and programs by which it is tested later whether they are still known."""
-
-    forest: Forest
-    domains: Domains
-    reach: Reach
-    share: float
-    known: Sample
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        arrays = {"share": np.array([self.share])} | _in("known", self.known.arrays())
-        return arrays | self.forest.arrays() | self.domains.arrays() | self.reach.arrays()
-
-    @classmethod
-    def of_arrays(cls, arrays: Mapping[str, NDArray[Any]], columns: int) -> Self:
-        (share,) = arrays["share"].tolist()
-        forest, known = Forest.of_arrays(arrays), Sample.of_arrays(_below(arrays, "known"))
-        if forest.table.columns != columns or not 0 <= share <= 1:
-            raise ValueError("a chapter of other columns")
-        reach = Reach.of_arrays(arrays)
-        return cls(forest, Domains.of_arrays(arrays, columns), reach, share, known)
+Codes = NDArray[np.int64]
 
 
 class UnifiedModel(CostModel):
@@ -112,8 +90,9 @@ class UnifiedModel(CostModel):
         self.replay = replay
         self.seed = seed
         self.device = device
+        #: What learns on. Chapters may keep it as it was.
         self._net = AttentionModel()
-        self._chapters: tuple[_Chapter, ...] = ()
+        self._chapters: tuple[Chapter, ...] = ()
         self._kept: Plasticity | None = None
         self._replay = Sample()
 
@@ -123,7 +102,7 @@ class UnifiedModel(CostModel):
 
     @property
     def network(self) -> AttentionModel:
-        """The network alone."""
+        """The network alone, as it has learned last."""
         return self._net
 
     def fit(
@@ -163,7 +142,7 @@ class UnifiedModel(CostModel):
         return model
 
     def _add(self, given: LabelledPrograms, validation: LabelledPrograms) -> None:
-        net = self._net
+        self._net = net = AttentionModel.load(self._net.save())
         again = self._replay.among(given)
         net.seed, net.device = self.seed, self.device
         net.follows_path = self.plasticity == "path"
@@ -187,28 +166,17 @@ class UnifiedModel(CostModel):
         parts = parts_of(groups if len(groups) > 2 else groups_of(train.tasks))
         forest = Forest.fit(train.programs, train.labels, parts, self.seed)
         of_trees = forest.predict(held.programs)
-        share = _SHARES[0]
-        if len(held.programs) >= _TELLING:
-            share = _best_share(held, self._net.predict(held.programs), of_trees)
+        _, share = best_share(held, self._net.predict(held.programs), of_trees)
         known = Sample.of(held, _KNOWN, LIST, self.seed)
         told = forest.told_apart(forest.rows(train.programs))
         reach = Reach.of(train, parts, told, held, of_trees)
-        self._chapters = tuple(self._shared_anew(chapter) for chapter in self._chapters)
-        self._chapters += (_Chapter(forest, Domains.of(train), reach, share, known),)
+        self._chapters = tuple(chapter.scored_by(self._net) for chapter in self._chapters)
+        self._chapters += (Chapter(forest, Domains.of(train), reach, self._net, share, known),)
         if self.strength > 0:
             self._kept = self._judged(train)
         if self.replay:
             again = Sample.of(train, self.replay, _REPLAYED, self.seed)
             self._replay = self._replay.beside(again)
-
-    def _shared_anew(self, chapter: _Chapter) -> _Chapter:
-        """A chapter learned before, by what the network still knows of it."""
-        if not chapter.known.programs:
-            return chapter
-        known = chapter.known.measured()
-        of_net = self._net.predict(known.programs)
-        share = _best_share(known, of_net, chapter.forest.predict(known.programs))
-        return replace(chapter, share=share)
 
     def _judged(self, train: LabelledPrograms) -> Plasticity:
         generator = np.random.default_rng(self.seed)
@@ -224,42 +192,68 @@ class UnifiedModel(CostModel):
     def predict(self, programs: Sequence[Program]) -> Scores:
         """Expected labels. Of devices that it has not seen they depend on the programs given
         beside, of the same task, by which it judges what it knows of them."""
-        return self._scored(programs, lambda: self._net.predict(programs))
 
-    def predict_distinct(self, distinct: Sequence[Program], local: NDArray[np.int64]) -> Scores:
-        programs = list(np.concatenate(distinct)[local])
-        return self._scored(programs, lambda: self._net.predict_distinct(distinct, local))
+        def of_network(network: AttentionModel, numbers: Codes) -> Scores:
+            return network.predict([programs[i] for i in numbers])
 
-    def _scored(self, programs: Sequence[Program], of_net: Callable[[], Scores]) -> Scores:
+        return self._scored(programs, of_network)
+
+    def predict_distinct(self, distinct: Sequence[Program], local: Codes) -> Scores:
+        def of_network(network: AttentionModel, numbers: Codes) -> Scores:
+            return network.predict_distinct(distinct, local[numbers])
+
+        return self._scored(list(np.concatenate(distinct)[local]), of_network)
+
+    def _scored(
+        self, programs: Sequence[Program], of_network: Callable[[AttentionModel, Codes], Scores]
+    ) -> Scores:
+        """`of_network` gives a network's scores of some of the programs."""
         if not self._chapters:
             raise ValueError("predict before fit")
         if len(programs) == 0:
             return np.zeros(0)
         away = np.array([c.domains.distance(programs) for c in self._chapters])
         say = np.exp(-_NEARNESS * (away - away.min(axis=0)))
+        say[say < _LEAST_SAY * say.sum(axis=0)] = 0.0
         say /= say.sum(axis=0)
         unseen = away.min(axis=0) > 0
-        share = say.T @ np.array([chapter.share for chapter in self._chapters])
-        # It has no committee by which to judge what it knows of other devices.
-        share[unseen] = 0.0
-        tables = [chapter.forest.rows(programs) for chapter in self._chapters]
-        of_trees = sum(
-            of_chapter * chapter.forest.of_rows(rows)
-            for of_chapter, chapter, rows in zip(say, self._chapters, tables, strict=True)
-        )
-        scores: Scores = np.array(of_trees)
-        if share.any():
-            scores = share * of_net() + (1.0 - share) * of_trees
+        tables = {
+            number: chapter.forest.rows(programs)
+            for number, chapter in enumerate(self._chapters)
+            if say[number].any()
+        }
+        of_trees = np.zeros(len(programs))
+        for number, rows in tables.items():
+            of_trees += say[number] * self._chapters[number].forest.of_rows(rows)
+        # A network has no committee by which to judge what it knows of other devices.
+        say_of_networks = np.where(unseen, 0.0, say)
+        scores = of_trees.copy()
+        for network in self._networks():
+            share = sum(
+                chapter.share * of_chapter
+                for chapter, of_chapter in zip(self._chapters, say_of_networks, strict=True)
+                if chapter.network is network
+            )
+            numbers = np.flatnonzero(share)
+            if len(numbers):
+                said = of_network(network, numbers)
+                scores[numbers] += share[numbers] * (said - of_trees[numbers])
         if unseen.any():
             self._doubt(scores, programs, tables, np.flatnonzero(unseen), say, of_trees)
         return scores
+
+    def _networks(self) -> list[AttentionModel]:
+        """As they were when chapters kept them, the one that learns on last."""
+        kept = {id(chapter.network): chapter.network for chapter in self._chapters}
+        kept.pop(id(self._net), None)
+        return [*kept.values(), self._net]
 
     def _doubt(
         self,
         scores: Scores,
         programs: Sequence[Program],
-        tables: Sequence[NDArray[np.float32]],
-        numbers: NDArray[np.int64],
+        tables: Mapping[int, NDArray[np.float32]],
+        numbers: Codes,
         say: NDArray[np.float64],
         of_trees: Scores,
     ) -> None:
@@ -284,12 +278,17 @@ class UnifiedModel(CostModel):
     def save(self) -> bytes:
         if not self._chapters:
             raise ValueError("save before fit")
-        arrays: dict[str, NDArray[Any]] = {"net": np.frombuffer(self._net.save(), np.uint8)}
+        networks = self._networks()
+        arrays: dict[str, NDArray[Any]] = {
+            f"net{number}": np.frombuffer(network.save(), np.uint8)
+            for number, network in enumerate(networks)
+        }
         for number, chapter in enumerate(self._chapters):
-            arrays |= _in(f"chapter{number}", chapter.arrays())
+            by = [network is chapter.network for network in networks].index(True)
+            arrays |= arrays_in(f"chapter{number}", chapter.arrays() | {"network": np.array([by])})
         if self._kept is not None:
-            arrays |= _in("kept", self._kept.arrays())
-        arrays |= _in("replay", self._replay.arrays())
+            arrays |= arrays_in("kept", self._kept.arrays())
+        arrays |= arrays_in("replay", self._replay.arrays())
         settings = {
             name: getattr(self, name)
             for name in ("hidden", "epochs", "plasticity", "strength", "replay", "seed")
@@ -298,20 +297,28 @@ class UnifiedModel(CostModel):
 
     @classmethod
     def load(cls, data: bytes) -> Self:
-        arrays, header = loads(data, _FORMAT)
+        arrays, header = loads(data, _FORMAT, _FORMAT_BEFORE)
         try:
             model = cls(**json.loads(header["settings"]))
-            model._net = AttentionModel.load(arrays["net"].tobytes())
-            columns = len(model._net.weights["mean"])
+            networks = [
+                AttentionModel.load(arrays[name].tobytes())
+                for name in sorted(
+                    (name for name in arrays if name.startswith("net")),
+                    key=lambda name: int(name.removeprefix("net") or 0),
+                )
+            ]
+            model._net = networks[-1]
+            if len({len(network.weights["mean"]) for network in networks}) > 1:
+                raise ValueError("networks of different columns")
             count = len({name.split("/")[0] for name in arrays if name.startswith("chapter")})
             model._chapters = tuple(
-                _Chapter.of_arrays(_below(arrays, f"chapter{number}"), columns)
+                Chapter.of_arrays(arrays_below(arrays, f"chapter{number}"), networks)
                 for number in range(count)
             )
             if not count:
                 raise ValueError("it has learned nothing")
-            model._kept = Plasticity.of_arrays(_below(arrays, "kept"))
-            model._replay = Sample.of_arrays(_below(arrays, "replay"))
+            model._kept = Plasticity.of_arrays(arrays_below(arrays, "kept"))
+            model._replay = Sample.of_arrays(arrays_below(arrays, "replay"))
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"not a unified cost model: {error}") from error
         return model
@@ -320,28 +327,6 @@ class UnifiedModel(CostModel):
 _HEADS = 8
 #: Of the squared error beside the ranking loss: scores are labels too.
 _ERROR_WEIGHT = 1.0
-
-
-def _in(folder: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    return {f"{folder}/{name}": value for name, value in arrays.items()}
-
-
-def _below(arrays: Mapping[str, NDArray[Any]], folder: str) -> dict[str, NDArray[Any]]:
-    return {
-        name.removeprefix(f"{folder}/"): value
-        for name, value in arrays.items()
-        if name.startswith(f"{folder}/")
-    }
-
-
-def _best_share(held: LabelledPrograms, of_net: Scores, of_trees: Scores) -> float:
-    """The network's share of a score that orders most pairs of the validation part."""
-    numbers = numbers_of(held.tasks)
-    ordered = [
-        pairs_ordered(held.labels, share * of_net + (1.0 - share) * of_trees, numbers)
-        for share in _SHARES
-    ]
-    return _SHARES[int(np.argmax(ordered))]
 
 
 def _agreed(told: NDArray[np.float64], lists: Sequence[NDArray[np.int64]]) -> float:

@@ -1,0 +1,93 @@
+"""What a unified model learned at a time, and which network scores its programs since."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunefleet.costmodel._base import LabelledPrograms, Scores
+from tunefleet.costmodel._domains import Domains
+from tunefleet.costmodel._forest import Forest
+from tunefleet.costmodel._lists import numbers_of, pairs_ordered
+from tunefleet.costmodel._reach import Reach
+from tunefleet.costmodel._sample import Sample
+from tunefleet.costmodel.attention import AttentionModel
+
+#: The network's share of the score, the usual one first, and of how many programs it is chosen at
+#: least: they have decided when to stop training the network, and few would flatter it.
+_SHARES, _TELLING = (0.5, 0.25, 0.75, 0.0, 1.0), 400
+
+#: The network of a chapter whose file names none.
+_LAST = np.array([-1])
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """What was learned at a time: trees, devices and tasks, how far that reaches, the network that
+    scores its programs and its share of the score, and programs by which it is tested later
+    whether they are still known."""
+
+    forest: Forest
+    domains: Domains
+    reach: Reach
+    network: AttentionModel
+    share: float
+    known: Sample
+
+    def scored_by(self, network: AttentionModel) -> Self:
+        """This chapter after another has been learned: scored by the network as it is now, if that
+        orders no fewer of its programs than the one it had."""
+        if not self.known.programs:
+            return self
+        known = self.known.measured()
+        of_trees = self.forest.predict(known.programs)
+        (before, _), (after, share) = (
+            best_share(known, of.predict(known.programs), of_trees)
+            for of in (self.network, network)
+        )
+        return replace(self, network=network, share=share) if after >= before else self
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        arrays = {"share": np.array([self.share])} | arrays_in("known", self.known.arrays())
+        return arrays | self.forest.arrays() | self.domains.arrays() | self.reach.arrays()
+
+    @classmethod
+    def of_arrays(
+        cls, arrays: Mapping[str, NDArray[Any]], networks: Sequence[AttentionModel]
+    ) -> Self:
+        (share,), (number,) = arrays["share"].tolist(), arrays.get("network", _LAST).tolist()
+        network = networks[number]
+        columns = len(network.weights["mean"])
+        forest, known = Forest.of_arrays(arrays), Sample.of_arrays(arrays_below(arrays, "known"))
+        if forest.table.columns != columns or not 0 <= share <= 1:
+            raise ValueError("a chapter of other columns")
+        domains, reach = Domains.of_arrays(arrays, columns), Reach.of_arrays(arrays)
+        return cls(forest, domains, reach, network, share, known)
+
+
+def best_share(held: LabelledPrograms, of_net: Scores, of_trees: Scores) -> tuple[float, float]:
+    """How many pairs are ordered right with the best share of the network, and that share."""
+    numbers = numbers_of(held.tasks)
+    shares = _SHARES if len(held.programs) >= _TELLING else _SHARES[:1]
+    ordered = [
+        pairs_ordered(held.labels, share * of_net + (1.0 - share) * of_trees, numbers)
+        for share in shares
+    ]
+    best = int(np.argmax(ordered))
+    return ordered[best], shares[best]
+
+
+def arrays_in(folder: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    return {f"{folder}/{name}": value for name, value in arrays.items()}
+
+
+def arrays_below(arrays: Mapping[str, NDArray[Any]], folder: str) -> dict[str, NDArray[Any]]:
+    return {
+        name.removeprefix(f"{folder}/"): value
+        for name, value in arrays.items()
+        if name.startswith(f"{folder}/")
+    }
