@@ -19,8 +19,9 @@ $(STAMP): pyproject.toml constraints.txt
 demo: env
 	$(BIN)/tunefleet tune zoo:squeezenet --minutes 3
 
+# Two files of tests at a time: each waits for processes half of its time.
 test: env
-	$(BIN)/python -m pytest --cov --cov-report=
+	$(BIN)/python -m pytest --cov --cov-report= --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 # Less than a minute: the tests that need neither the compiler nor a framework, which cannot be imported.
 quick: env
