@@ -9,7 +9,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from tunefleet.core.device import THIS_MACHINE
 from tunefleet.core.importing import DEFAULT_IMPORT, ImportOptions, NetworkSource
 from tunefleet.core.placement import (
     Assignment,
@@ -21,10 +20,11 @@ from tunefleet.core.placement import (
 )
 from tunefleet.core.precision import FLOAT32
 from tunefleet.core.trial import ranking_latency
+from tunefleet.devices.health import check_all_there
 from tunefleet.errors import InputError, JobError
 from tunefleet.runs.context import BenchmarkContext
 from tunefleet.runs.driver import source_of
-from tunefleet.runs.timing import DeviceTimings, TaskTiming, device_worker, time_tasks
+from tunefleet.runs.timing import DeviceTimings, TaskTiming, device_spec, device_worker, time_tasks
 from tunefleet.system.scratch import scratch_folder
 
 if TYPE_CHECKING:
@@ -78,6 +78,8 @@ class Placing:
         self.names = tuple(contexts)
         self.contexts = tuple(contexts.values())
         self._tell = tell
+        # Before the import, which takes long: a device is asked for its answers only after it.
+        check_all_there([device_spec(context) for context in self.contexts])
         source = source_of(spec, options, self.contexts[0], precision, calibrate)
         self._scratch = scratch_folder("placement")
         try:
@@ -122,10 +124,7 @@ class Placing:
         modules = self._compiled([parts_of(flow, chosen) for chosen in plans])
         (inputs,) = load_arrays(self.networks[0].examples, 1)
         outputs = [number for number, tensor in enumerate(flow.tensors) if tensor.is_output]
-        devices = [
-            (c.devices[0].spec if c.devices else THIS_MACHINE, c.target.threads)
-            for c in self.contexts
-        ]
+        devices = [(device_spec(c), c.target.threads) for c in self.contexts]
         self._tell("running the parts in turn")
         with device_worker(self._nearest()) as worker:
             asked = (devices, modules, inputs, outputs, rounds)
