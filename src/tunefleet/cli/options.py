@@ -372,7 +372,7 @@ Json = Annotated[
         help="Also write it all as JSON; - is stdout, and then nothing else goes there.",
     ),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, only the result.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, only warnings and the result.")]
 Traceback = Annotated[
     bool,
     typer.Option(

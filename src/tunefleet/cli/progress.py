@@ -133,8 +133,8 @@ class Progress:
         match event:
             case Note():
                 return event
-            case JobHeld(reason):
-                return Note(f"paused: {reason}")
+            case JobHeld(reason, by_user):
+                return Note(f"paused: {reason}", warning=not by_user)
             case JobContinued():
                 return Note("continued")
             case StageAbandoned(key, reason):
