@@ -222,10 +222,11 @@ def test_the_health_of_a_tracker_is_that_of_its_servers(
     assert lab.rpc is not None
     nobody = DeviceSpec(rpc=replace(lab.rpc, key="nobody"))
     assert "no server of the key nobody" in health_of(nobody).detail
-    assert [2, 0] == [health.servers for health in healths_of([lab, nobody])]
-    with pytest.raises(RetryElsewhereError, match="lends nothing: .*; start one: .* --key nobody"):
+    servers = [health.servers for health in healths_of([lab, nobody])]
+    assert servers == [2, 0]
+    with pytest.raises(RetryElsewhereError, match=r"lends nothing: .*; start one: .* --key nobody"):
         check_all_there([lab, nobody])
-    assert [2, 0] == [health.servers for health in check_any_there([lab, nobody])]
+    assert servers == [health.servers for health in check_any_there([lab, nobody])]
     devices = [opened(), opened()]
     for device, free in zip(devices, (1, 0), strict=True):
         device.describe()
