@@ -54,7 +54,8 @@ def learn(
             "--name",
             metavar="NAME",
             callback=arguments.name,
-            help="What to call the new version; the default is the name of the model.",
+            help="What to call the new version; the default is the name of the model, or my-NAME "
+            "for one that comes with tunefleet.",
             show_default=False,
         ),
     ] = None,
@@ -104,7 +105,7 @@ def learn(
         start=start,
     )  # fmt: skip
     recalls = growing.recalled(start, trained.members)
-    called = name or parent.card.name
+    called = name or arguments.own_name(registry, parent)
     growing.check_recall(called, recalls, most_loss)
     tested = evaluation.evaluate(trained.members, parts.test)
     origin = versions.Origin(called, schema, table, division, divided, parent.card)
@@ -129,6 +130,7 @@ def learn(
         "recall": [asdict(recall) for recall in recalls],
     }
     output.tell(json, {**figures, "card": entry.card.to_json()}, show)
+    arguments.tell_which_steers(registry, entry, parent)
 
 
 @contextmanager
