@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from tests.devices.test_registry import absent
+from tests.devices.programs import absent
 from tunefleet.cli.app import run
 
 pytestmark = pytest.mark.tvm

@@ -1,17 +1,13 @@
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.devices.programs import free_port
 from tunefleet.core.device import DeviceDescription, DeviceSpec, RegisteredDevice, RpcAddress
-from tunefleet.core.home import Home
 from tunefleet.core.identity import DeviceIdentity
 from tunefleet.devices.registry import DeviceRegistry, check_name
 from tunefleet.errors import InputError
-from tunefleet.hardware.processor import device_identity
 
 IDENTITY = DeviceIdentity("cpu", "Cortex-A72", ("asimd",), 4, (("L2", 1 << 20),), 8)
 BOARD = RegisteredDevice(
@@ -20,14 +16,6 @@ BOARD = RegisteredDevice(
     DeviceDescription(IDENTITY, "aarch64", (0, 1, 2, 3)),
     1.5,
 )
-
-
-def absent(home: Path) -> str:
-    """Name a device like this machine, `gone`, where nobody listens; its address."""
-    spec = DeviceSpec(rpc=RpcAddress("127.0.0.1", free_port()))
-    here = DeviceDescription(device_identity(), os.uname().machine, (0,))
-    DeviceRegistry(Home(home).devices).add(RegisteredDevice("gone", spec, here, 0.0))
-    return spec.url
 
 
 @pytest.fixture

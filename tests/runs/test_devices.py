@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.devices import programs
-from tests.devices.test_registry import absent
+from tests.devices.programs import absent
 from tests.fleet.jobs import SETTINGS
 from tunefleet import BenchmarkContext, Session, tune
 from tunefleet.cli.app import run

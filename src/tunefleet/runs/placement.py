@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tunefleet.core.importing import DEFAULT_IMPORT, ImportOptions, NetworkSource
 from tunefleet.core.placement import (
-    Assignment,
+    CallDevices,
     Cost,
     Part,
     PlacementProblem,
@@ -106,11 +106,11 @@ class Placing:
     def close(self) -> None:
         self._scratch.cleanup()
 
-    def fastest_each(self) -> Assignment:
+    def fastest_each(self) -> CallDevices:
         """Each call where it is fastest, whatever its transfers take."""
         return tuple(row.index(min(row)) for row in self.measured.seconds)
 
-    def run(self, plans: Sequence[Assignment], rounds: int = _ROUNDS) -> list[Ran]:
+    def run(self, plans: Sequence[CallDevices], rounds: int = _ROUNDS) -> list[Ran]:
         """Compile the parts of each plan for their devices, and run inferences of all plans in
         turn, from this machine's memory and back to it.
 
@@ -266,7 +266,7 @@ def judged(placing: Placing) -> dict[str, Any]:
     return report
 
 
-def told(placing: Placing, chosen: Assignment) -> dict[str, Any]:
+def told(placing: Placing, chosen: CallDevices) -> dict[str, Any]:
     """What is known of a placement: its calls, what it takes and what others would."""
     measured, names = placing.measured, placing.names
     costs = [measured.cost(measured.single(d)) for d in range(len(names))]
@@ -302,7 +302,7 @@ def _device(placing: Placing, device: int) -> dict[str, Any]:
     }
 
 
-def _tasks(placing: Placing, chosen: Assignment) -> list[dict[str, Any]]:
+def _tasks(placing: Placing, chosen: CallDevices) -> list[dict[str, Any]]:
     """A row for each task, with how many of its calls went to each device."""
     first = placing.networks[0]
     rows = []
@@ -334,7 +334,7 @@ def _tasks(placing: Placing, chosen: Assignment) -> list[dict[str, Any]]:
     return rows
 
 
-def _prediction(placing: Placing, chosen: Assignment) -> dict[str, Any] | None:
+def _prediction(placing: Placing, chosen: CallDevices) -> dict[str, Any] | None:
     """The placement that predictions alone lead to, beside the one that was measured: what it was
     expected to take, what it takes, and what is lost by it."""
     if placing.predicted is None:
@@ -351,7 +351,7 @@ def _prediction(placing: Placing, chosen: Assignment) -> dict[str, Any] | None:
 
 
 def _described(
-    problem: PlacementProblem, chosen: Assignment, names: Sequence[str]
+    problem: PlacementProblem, chosen: CallDevices, names: Sequence[str]
 ) -> dict[str, Any]:
     return {
         "calls_on": {name: chosen.count(device) for device, name in enumerate(names)},

@@ -20,7 +20,7 @@ from tunefleet.errors import InputError
 
 if TYPE_CHECKING:
     from tunefleet.costmodel.card import Card
-    from tunefleet.learning.progress import Progress
+    from tunefleet.learning.progress import TellProgress
 
 SCHEMA = "tunefleet-costmodel-learn/1"
 MOST_LOSS = 0.03
@@ -135,7 +135,7 @@ def learn(
 
 @contextmanager
 def _files(
-    add: list[Path], from_home: bool, home: Path | None, parent: Card, progress: Progress
+    add: list[Path], from_home: bool, home: Path | None, parent: Card, progress: TellProgress
 ) -> Iterator[list[Path]]:
     """The files to learn from; those of a home are written for as long as they are read."""
     if not add and not from_home:
@@ -148,7 +148,7 @@ def _files(
         yield [*add, *of_home]
 
 
-def _of_home(folder: Path, home: Path | None, parent: Card, progress: Progress) -> list[Path]:
+def _of_home(folder: Path, home: Path | None, parent: Card, progress: TellProgress) -> list[Path]:
     """A file for each job of a home that has ended and that the parent has not learned from."""
     from tunefleet.core.home import default_home
     from tunefleet.learning.records import file_sha256
