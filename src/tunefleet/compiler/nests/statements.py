@@ -40,12 +40,8 @@ def statements(program: TemplateProgram) -> list[Statement]:
 def _statement(
     program: TemplateProgram, store: Placed, allocated: dict[int, tuple[int, tuple[int, ...]]]
 ) -> Statement:
-    # Bound loops of one step are there too. Virtual threads are not, as in `loop_nests.py`.
-    loops = [
-        loop
-        for loop in store.path
-        if (loop.extent > 1 or loop.run == Run.BOUND) and not loop.axis.startswith("vthread")
-    ]
+    # Bound loops of one step are there too.
+    loops = [loop for loop in store.path if loop.extent > 1 or loop.run == Run.BOUND]
 
     def access(reference: BufferReference) -> Access:
         buffer = program.template.buffers[reference.buffer]
