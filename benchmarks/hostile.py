@@ -25,6 +25,7 @@ import common
 import hostile_artifacts
 import hostile_commands
 import hostile_files
+import hostile_folders
 import hostile_networks
 import hostile_onnx
 from hostile_case import MOST_MB, MOST_S, Case, Row, World, run
@@ -38,6 +39,7 @@ def all_cases() -> list[Case]:
         *hostile_commands.cases(),
         *hostile_onnx.cases(),
         *hostile_networks.cases(),
+        *hostile_folders.cases(),
         *hostile_artifacts.cases(),
         *hostile_files.cases(),
     ]

@@ -12,14 +12,13 @@ each time.
 from __future__ import annotations
 
 import argparse
-import random
 import signal
 import sqlite3
 import statistics
 import tempfile
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from itertools import count
@@ -29,9 +28,9 @@ from typing import Any
 import numpy as np
 
 import common
-from killing import PHASES, Blow, Command
+from kill_plan import Draw, Plan
+from killing import PHASES, Command
 
-SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 #: Seconds that a command may take to end after a signal, and its workers after it.
 LIMIT_S = 5.0
 #: Seconds after which a command hangs.
@@ -69,18 +68,6 @@ class Contents:
     artifact: str | None
     #: When each step of the network began that is committed.
     steps: dict[str, float]
-
-
-@dataclass(frozen=True)
-class Plan:
-    """When to strike: `after_s` the command's beginning, or after a network reached `phase`."""
-
-    blow: Blow
-    after_s: float
-    phase: str | None = None
-
-    def due(self, command: Command) -> Callable[[], bool]:
-        return lambda: command.reached(self.phase or PHASES[0], self.after_s)
 
 
 @dataclass
@@ -330,30 +317,6 @@ def _run(artifact: str) -> None:
     found = [output.shape for output in outputs]
     if found != expected or not all(np.isfinite(output).all() for output in outputs):
         raise ValueError(f"outputs of shapes {found} instead of {expected}, or not finite")
-
-
-class Draw:
-    """Draws moments and signals: half of the moments over the whole command, half in the phase
-    that was hit least. `lengths`: seconds of each phase, and of all, by number of networks."""
-
-    def __init__(self, seed: int, lengths: dict[int, dict[str, float]]) -> None:
-        self._lengths = lengths
-        self._generator = random.Random(seed)
-
-    def plan(self, kills: list[dict[str, Any]], networks: int) -> Plan:
-        """`kills`: those until now."""
-        generator, lengths = self._generator, self._lengths[networks]
-        number = generator.choice(SIGNALS)
-        # As a terminal sends them.
-        to_all = number in (signal.SIGINT, signal.SIGHUP) and generator.random() < 0.5
-        blow = Blow(number, group=to_all)
-        if generator.random() < 0.5:
-            return Plan(blow, generator.uniform(0.0, lengths["all"]))
-        alike = [kill["phases"] for kill in kills if len(kill["networks"]) == networks]
-        hits = Counter(phase for phases in alike for phase in set(phases))
-        least = min(hits[phase] for phase in PHASES)
-        phase = generator.choice([phase for phase in PHASES if hits[phase] == least])
-        return Plan(blow, generator.uniform(0.0, lengths[phase]), phase)
 
 
 def _commands() -> Iterator[list[str]]:

@@ -26,7 +26,7 @@ import common
 from common import Check, at_least, at_most, table
 from rpc_devices import Server, register
 from tunefleet import BenchmarkContext, tune
-from tunefleet.core.placement import Assignment, Connection, best_placement, parts_of
+from tunefleet.core.placement import CallDevices, Connection, best_placement, parts_of
 from tunefleet.runs.placement import Placing, Ran, told
 
 _OLD = "x86-64-v2"
@@ -99,7 +99,7 @@ def _placed(network: str, placing: Placing, rounds: int, checks: list[Check]) ->
     return {"report": report, "plans": rows, "transfers free": alike}
 
 
-def _plans(placing: Placing) -> dict[str, Assignment]:
+def _plans(placing: Placing) -> dict[str, CallDevices]:
     """Everything on each device, the placement, and two divisions that it has to be faster than:
     they show whether transfers are counted right, also where the placement is one device."""
     measured = placing.measured
@@ -112,7 +112,7 @@ def _plans(placing: Placing) -> dict[str, Assignment]:
     }
 
 
-def _row(placing: Placing, name: str, plan: Assignment, ran: Ran) -> dict[str, Any]:
+def _row(placing: Placing, name: str, plan: CallDevices, ran: Ran) -> dict[str, Any]:
     cost = placing.measured.cost(plan)
     return {
         "plan": name,

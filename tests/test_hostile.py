@@ -53,7 +53,7 @@ def test_the_page_has_the_cases_that_there_are() -> None:
 
 def test_a_mutation_depends_on_its_number_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARK.parent))
-    from hostile_mutations import any_json
+    from hostile_changes import any_json
 
     content = json.dumps({"a": [1, {"b": 2}], "c": "x"}).encode()
     first, again = (

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from rich.console import Console
 
 from tunefleet.cli.live import LineView
-from tunefleet.cli.overview import Overview
+from tunefleet.cli.overview import Overview, short_names
 from tunefleet.cli.progress import Progress
 from tunefleet.core.budget import Budget
 from tunefleet.core.events import (
@@ -121,7 +121,7 @@ def a_run(
             yield Note("the reference kernel moved by 4.1 %, a batch is measured again", True)
         elif number == 7:
             yield ResourceQuarantined("cpu0", "the reference kernel moved by 40 %", 30.0)
-            yield JobHeld("by its user")
+            yield JobHeld("by its user", by_user=True)
             yield JobContinued()
             yield ResourceBack("cpu0")
     yield PhaseStarted("verify winners")
@@ -160,7 +160,9 @@ def lines_of_all(
 ) -> list[str]:
     """What a log shows of events that come `step_s` apart."""
     file, now = io.StringIO(), [0.0]
-    view = LineView(Overview(networks), Console(file=file, width=80, markup=False), lambda: now[0])
+    view = LineView(
+        Overview(short_names(networks)), Console(file=file, width=80, markup=False), lambda: now[0]
+    )
     for index, event in events:
         now[0] += step_s
         view.observer(index)(event)

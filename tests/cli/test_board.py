@@ -33,7 +33,7 @@ BUILD, PROFILE = key(0, 1, StageKind.BUILD), key(0, 0, StageKind.PROFILE, "1" * 
 
 def after(networks: Sequence[str], events: Sequence[tuple[int, Event]]) -> tuple[Overview, float]:
     """The overview after events that come a second apart, and the time then."""
-    overview = Overview(networks)
+    overview = Overview(short_names(networks))
     for now, (index, event) in enumerate(events, 1):
         overview.absorb(index, event, float(now))
     return overview, float(len(events))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from tests.dataset.records import Record, table
 from tests.learning.made import made_table
+from tunefleet.core.home import Home, default_home
 from tunefleet.costmodel import registry
 from tunefleet.dataset import parquet
 from tunefleet.dataset.rows import Rows
@@ -31,6 +33,20 @@ def _none_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "SHIPPED", tmp_path / "shipped")
 
 
+Ship = Callable[[str], None]
+
+
+@pytest.fixture
+def ship() -> Ship:
+    """Makes a version of this home one that comes with the package."""
+
+    def move(version: str) -> None:
+        registry.SHIPPED.mkdir()
+        shutil.move(Home(default_home()).cost_models / version, registry.SHIPPED)
+
+    return move
+
+
 def costmodel(invoke: Invoke, *arguments: str) -> Outcome:
     return invoke("costmodel", *arguments)
 
@@ -49,6 +65,23 @@ def test_a_model_is_trained_tested_and_kept(invoke: Invoke, records: str) -> Non
         assert text in ended.out
     for text in ("read 240 records of 1 file", "trained xgb, seed 0 (1 of 1)"):
         assert text in ended.err
+
+
+def test_a_name_that_hides_a_shipped_model_is_told(
+    invoke: Invoke, records: str, ship: Ship
+) -> None:
+    shipped = trained(invoke, records)["card"]["id"]
+    ship(shipped)
+    ended = costmodel(invoke, "train", records, "--model", "random", "--name", "mine", "--quiet",
+                      "--json", "-")  # fmt: skip
+    figures = json.loads(ended.out)
+    assert ended.err == (
+        "note: mine is this version now, for searches too; the one that comes with tunefleet is "
+        f"{shipped[:12]}: name it so, or remove {figures['path']}\n"
+    )
+    found = json.loads(costmodel(invoke, "show", "mine", "--json", "-").out)["id"]
+    assert figures["card"]["id"] == found
+    assert costmodel(invoke, "show", shipped[:12]).code == 0
 
 
 def test_quiet_shows_the_result_only(invoke: Invoke, records: str) -> None:
@@ -279,6 +312,18 @@ class TestLearn:
         assert ended.code == 0
         for text in ("k80: ", "learned before (1), ", "kept as next"):
             assert text in ended.out
+
+    def test_what_a_shipped_model_learns_has_a_name_of_its_own(
+        self, invoke: Invoke, known: dict[str, Any], others: str, ship: Ship
+    ) -> None:
+        ship(known["id"])
+        learn = ("learn", "--add", others, "--epochs", "1", "--most-loss", "1")
+        ended = costmodel(invoke, *learn, "--model", "mine")
+        assert (ended.code, ended.out.count("kept as my-mine, ")) == (0, 1)
+        assert (
+            "note: steer searches by it: tunefleet tune NETWORK --pretrained my-mine" in ended.err
+        )
+        assert known["id"] == json.loads(costmodel(invoke, "show", "mine", "--json", "-").out)["id"]
 
     def test_a_version_that_forgets_too_much_is_not_kept(
         self, invoke: Invoke, known: dict[str, Any], others: str, monkeypatch: pytest.MonkeyPatch

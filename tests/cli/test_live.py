@@ -15,7 +15,9 @@ from tunefleet.cli.view import Panel, bar, sparkline
 from tunefleet.core.budget import Budget
 from tunefleet.core.events import (
     Event,
+    JobContinued,
     JobEnded,
+    JobHeld,
     JobOpened,
     LaneUpdated,
     Note,
@@ -195,6 +197,15 @@ def test_quiet_names_the_network_that_a_warning_is_about() -> None:
         view.observer(0)(Note("just so"))
         view.observer(1)(Note("look", warning=True))
     assert file.getvalue() == "b: warning: look\n"
+
+
+def test_quiet_tells_that_a_full_disk_holds_a_network() -> None:
+    file = io.StringIO()
+    with watch(["net"], Console(file=file, width=80), quiet=True) as view:
+        view.observer(0)(JobHeld("the disk is full"))
+        view.observer(0)(JobContinued())
+        view.observer(0)(JobHeld("by its user", by_user=True))
+    assert file.getvalue() == "warning: paused: the disk is full\n"
 
 
 def test_a_line_tells_why_a_network_failed() -> None:

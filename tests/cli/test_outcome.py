@@ -61,6 +61,17 @@ def test_an_error_is_one_line_and_a_code(
         assert bool(bug) == (code == 70)
 
 
+def test_a_bug_is_reported_below_the_home_of_the_command(
+    invoke: Invoke, tuning: FakeTuning, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUNEFLEET_HOME", str(tmp_path / "another"))
+    tuning.raises = errors.InternalError("a")
+    ended = invoke("tune", "zoo:tiny_cnn", "--quiet", "--home", str(tmp_path / "home"))
+    (bug,) = tmp_path.rglob("bug-*.txt")
+    assert tmp_path / "home" / "bugs" == bug.parent
+    assert ended.err.endswith(f"internal error: a (report it with {bug})\n")
+
+
 @pytest.mark.slow
 def test_every_error_class_has_its_own_code() -> None:
     def below(kind: type[errors.TunefleetError]) -> list[type[errors.TunefleetError]]:

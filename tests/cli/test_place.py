@@ -3,6 +3,7 @@ from typing import Any
 
 import pytest
 
+from tests.devices.programs import absent
 from tunefleet.cli.app import run
 
 pytestmark = pytest.mark.tvm
@@ -48,3 +49,13 @@ def test_a_device_that_is_given_twice_is_refused(
 def test_a_device_that_nobody_named_is_refused(tmp_path: Path) -> None:
     given = ["--device", "local", "--device", "board", "--home", str(tmp_path), "--json", "-"]
     assert run(["place", "zoo:tiny_cnn", *given, "--quiet"]) == 2
+
+
+def test_a_device_that_is_away_is_told_before_anything_is_imported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = absent(tmp_path)
+    given = ["--device", "local", "--device", "gone", "--home", str(tmp_path)]
+    assert run(["place", "zoo:tiny_cnn", *given]) == 4
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {url} is not there: connection refused; start it: python -m")

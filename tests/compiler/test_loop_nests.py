@@ -73,6 +73,20 @@ def test_a_program_of_a_gpu_has_bound_loops_and_memory_on_the_chip() -> None:
     assert [load.on_chip for load in update.loads].count(True) == 1
 
 
+def test_virtual_threads_are_loops_too() -> None:
+    from tunefleet.compiler.code.loop_nests import statements_of
+
+    schedule = _matmul(8, 16, 4)
+    i, j, _ = schedule.get_loops(schedule.get_sblock("c", func_name="main"))
+    virtual, thread = schedule.split(j, [4, 4])
+    for loop, axis in ((i, "blockIdx.x"), (virtual, "vthread.x"), (thread, "threadIdx.x")):
+        schedule.bind(loop, axis)
+    *_, update = statements_of(schedule.mod)
+    bound = [Loop(extent, Run.BOUND) for extent in (8, 4, 4)]
+    assert update.loops == (*bound, Loop(4))
+    assert [move.stride for move in update.store.moves] == [16, 4, 1, 0]
+
+
 def test_operations_are_counted_by_kind() -> None:
     from tunefleet.compiler.code.loop_nests import statements_of
     from tunefleet.compiler.toolchain import load_tvm

@@ -76,6 +76,7 @@ def test_convolution_into_integers():
         ((0.1, 0.7, 0.9), (7, 9, 100)),
         # Another order of operations, or another rounding between them, shows here.
         ((0.07752637, 0.062096935, 0.09636868), (36, 28, 38)),
+        ((0.1, 2.6793887e36, 2.6793887e36), (7, 0, 0)),  # a mask of the least float32
     ],
 )
 @pytest.mark.parametrize("operator", ["QLinearAdd", "QLinearMul"])

@@ -268,6 +268,19 @@ def test_every_sum_of_two_integers_is_that_of_torch(tmp_path: Any, target: Any) 
     _check_equal(_imported(tmp_path, forward, left.contiguous(), right.contiguous()), target)
 
 
+def test_a_mask_of_the_least_numbers_is_added_as_torch_does(tmp_path: Any, target: Any) -> None:
+    scale = 1.3344e36  # of 0 down to the least float32
+    integers = torch.arange(256).to(torch.uint8)
+    left, right = torch.meshgrid(integers, integers, indexing="ij")
+
+    def forward(m: Any, left: Any, right: Any) -> Any:
+        scores = ops.dequantize_per_tensor(left, 0.2, 128, *UINT8)
+        masked = scores + ops.dequantize_per_tensor(right, scale, 255, *UINT8)
+        return ops.quantize_per_tensor(masked, scale, 255, *UINT8)
+
+    _check_equal(_imported(tmp_path, forward, left.contiguous(), right.contiguous()), target)
+
+
 def test_integers_become_the_numbers_of_torch_in_half_precision(tmp_path: Any, target: Any) -> None:
     def forward(m: Any, x: Any) -> Any:
         return ops.dequantize_per_tensor(x, 0.0317, 9, *UINT8, out_dtype=torch.float16)

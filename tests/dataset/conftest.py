@@ -11,7 +11,7 @@ import pytest
 
 from tunefleet.dataset import codecs
 from tunefleet.dataset.codecs import auto_scheduler
-from tunefleet.dataset.codecs.codec import Report
+from tunefleet.dataset.codecs.codec import TellBadLine
 from tunefleet.dataset.codecs.rows import read_lines
 from tunefleet.dataset.formats import AUTO_SCHEDULER
 from tunefleet.dataset.schema import RECORDS
@@ -42,7 +42,7 @@ def read_all(path: Path, **options: Any) -> tuple[list[dict[str, Any]], list[tup
     return rows, [(line.line, line.reason) for line in bad]
 
 
-def read_line_by_line(path: Path, device: str, report: Report) -> Iterator[pa.RecordBatch]:
+def read_line_by_line(path: Path, device: str, report: TellBadLine) -> Iterator[pa.RecordBatch]:
     """What `AutoScheduler.read` gives, without its short cut."""
     return read_lines(path, AUTO_SCHEDULER, device, auto_scheduler.parse, report)
 

@@ -15,8 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from tunefleet.core.device import DeviceDescription, DeviceSpec, RegisteredDevice, RpcAddress
+from tunefleet.core.home import Home
 from tunefleet.core.trial import Built
 from tunefleet.devices import reference
+from tunefleet.devices.registry import DeviceRegistry
+from tunefleet.hardware.processor import device_identity
 
 _C = """
 #include <stdint.h>
@@ -24,6 +28,14 @@ _C = """
 int __tvm_ffi_main(void *self, const void *args, int32_t count, void *result) {{ {body} }}
 """
 _ARGS = (((16,), "float32"),)
+
+
+def absent(home: Path) -> str:
+    """Name a device like this machine, `gone`, where nobody listens; its address."""
+    spec = DeviceSpec(rpc=RpcAddress("127.0.0.1", free_port()))
+    here = DeviceDescription(device_identity(), os.uname().machine, (0,))
+    DeviceRegistry(Home(home).devices).add(RegisteredDevice("gone", spec, here, 0.0))
+    return spec.url
 
 
 def matmul(folder: Path, factor: float = 1.0) -> Built:

@@ -21,7 +21,13 @@ from tunefleet.core.device import DeviceSpec, RpcAddress
 from tunefleet.core.settings import MeasureSettings
 from tunefleet.core.trial import Failure, FailureKind, Measurement
 from tunefleet.devices import asking, call_limit_s
-from tunefleet.devices.health import DeviceState, health_of, servers_of
+from tunefleet.devices.health import (
+    DeviceState,
+    check_all_there,
+    check_any_there,
+    health_of,
+    healths_of,
+)
 from tunefleet.errors import InputError, RetryElsewhereError
 from tunefleet.stages import work
 
@@ -216,7 +222,11 @@ def test_the_health_of_a_tracker_is_that_of_its_servers(
     assert lab.rpc is not None
     nobody = DeviceSpec(rpc=replace(lab.rpc, key="nobody"))
     assert "no server of the key nobody" in health_of(nobody).detail
-    assert (servers_of(lab), servers_of(nobody)) == (2, 1)
+    servers = [health.servers for health in healths_of([lab, nobody])]
+    assert servers == [2, 0]
+    with pytest.raises(RetryElsewhereError, match=r"lends nothing: .*; start one: .* --key nobody"):
+        check_all_there([lab, nobody])
+    assert servers == [health.servers for health in check_any_there([lab, nobody])]
     devices = [opened(), opened()]
     for device, free in zip(devices, (1, 0), strict=True):
         device.describe()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.devices import programs
+from tests.devices.programs import absent
 from tests.fleet.jobs import SETTINGS
 from tunefleet import BenchmarkContext, Session, tune
 from tunefleet.cli.app import run
@@ -163,6 +164,15 @@ def test_a_device_that_stays_away_ends_the_job_which_can_go_on(
         assert again.result is not None, again.error
         assert again.result["resumed"]
         assert again.result["trials"] == TRIALS
+
+
+def test_no_job_begins_where_no_device_can_be_reached(tmp_path: Path) -> None:
+    url = absent(tmp_path)
+    context = BenchmarkContext(home=tmp_path, device="gone", threads=1)
+    with pytest.raises(RetryElsewhereError, match=f"{url} is not there: connection refused"):
+        tune(["zoo:tiny_cnn"], context=context, trials=1)
+    with contextlib.closing(open_store(tmp_path)) as store:
+        assert store.jobs() == []
 
 
 def test_a_device_that_nobody_named_is_told(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import fcntl
 import json
+import multiprocessing
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,6 +17,7 @@ import pytest
 from tests.fleet.jobs import SETTINGS
 from tunefleet import BenchmarkContext, Session, evaluate_artifact, list_tasks, run_artifact
 from tunefleet.core.events import Event, JobContinued, JobHeld, JobOpened, Note, PhaseStarted
+from tunefleet.core.home import Home
 from tunefleet.core.job import JobState
 from tunefleet.core.step import DELIVERY, PREPARATION, WINNERS
 from tunefleet.errors import InputError, JobError, StepOrderError, TunefleetError
@@ -87,6 +90,21 @@ def test_a_network_that_is_not_there_leaves_no_session_open(tmp_path: Path) -> N
         for early in (ours.run, ours.save, ours.evaluate):
             with pytest.raises(StepOrderError, match="needs build first"):
                 early()
+
+
+def test_a_session_that_cannot_tell_its_result_ends_its_workers_all_the_same(
+    tmp_path: Path,
+) -> None:
+    cores, workers = os.sched_getaffinity(0), set(multiprocessing.active_children())
+    context = BenchmarkContext(home=tmp_path, threads=1)
+    session = Session(context).from_network("zoo:tiny_cnn")
+    assert set(multiprocessing.active_children()) > workers
+    Home(tmp_path).store.unlink()
+    with pytest.raises(TunefleetError, match="was removed while it was in use"):
+        session.close()
+    assert workers == set(multiprocessing.active_children())
+    assert cores == os.sched_getaffinity(0)
+    session.close()
 
 
 def test_a_new_job_takes_the_place_of_one_that_was_interrupted(tmp_path: Path) -> None:

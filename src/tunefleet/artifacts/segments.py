@@ -22,7 +22,7 @@ from tunefleet.errors import SetupError
 #: The folder of segments beside a module.
 FOLDER = "segments"
 
-Run = Callable[[Sequence[Array]], Sequence[Array]]
+RunSegment = Callable[[Sequence[Array]], Sequence[Array]]
 
 
 def segment_name(content: bytes | str) -> str:
@@ -69,12 +69,12 @@ def release_segments(names: Sequence[str]) -> None:
 class _Segment:
     """Runs one segment on the tensors that the module hands over, without copying them."""
 
-    def __init__(self, opener: Callable[[Path, int], Run]) -> None:
+    def __init__(self, opener: Callable[[Path, int], RunSegment]) -> None:
         self.path = Path()
         self.users = 0
         self._opener = opener
         self._opening = threading.Lock()
-        self._run: Run | None = None
+        self._run: RunSegment | None = None
 
     def __call__(self, *tensors: Any) -> Any:
         with self._opening:
@@ -89,7 +89,7 @@ _registered: dict[str, _Segment] = {}
 _lock = threading.Lock()
 
 
-def _open_onnx(path: Path, threads: int) -> Run:
+def _open_onnx(path: Path, threads: int) -> RunSegment:
     try:
         import onnxruntime
     except ImportError as exc:
@@ -113,7 +113,7 @@ def _open_onnx(path: Path, threads: int) -> Run:
     return run
 
 
-def _open_torch(path: Path, threads: int) -> Run:
+def _open_torch(path: Path, threads: int) -> RunSegment:
     try:
         import torch
     except ImportError as exc:
@@ -135,4 +135,4 @@ def _open_torch(path: Path, threads: int) -> Run:
     return run
 
 
-_OPENERS: dict[str, Callable[[Path, int], Run]] = {".onnx": _open_onnx, ".pt2": _open_torch}
+_OPENERS: dict[str, Callable[[Path, int], RunSegment]] = {".onnx": _open_onnx, ".pt2": _open_torch}

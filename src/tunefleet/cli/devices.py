@@ -81,13 +81,10 @@ def devices(
     home: options.Home = None, json: options.Json = None, traceback: options.Traceback = False
 ) -> None:
     """List the devices: what they are, whether they answer, and whether somebody has them."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    from tunefleet.devices.health import health_of
+    from tunefleet.devices.health import healths_of
 
     listed = [_local(), *_registry(home).all()]
-    with ThreadPoolExecutor(len(listed)) as asked:  # those that do not answer take seconds
-        states = list(asked.map(lambda device: health_of(device.spec), listed))
+    states = healths_of([device.spec for device in listed])
     rows = [
         {
             "name": device.name,

@@ -1,4 +1,4 @@
-"""Watches runs: a live view in a terminal, plain lines in a log, nothing when quiet."""
+"""Watches runs: a live view in a terminal, plain lines in a log, only warnings when quiet."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.live import Live
 
 from tunefleet.cli.board import Board
 from tunefleet.cli.outcome import one_line
-from tunefleet.cli.overview import Overview, Told
+from tunefleet.cli.overview import Overview, Told, short_names
 from tunefleet.cli.view import Panel, log_line
 from tunefleet.core.events import Event, JobEnded, JobOpened, Observer, PhaseStarted, StageCommitted
 from tunefleet.core.stage import StageKind
@@ -163,7 +163,7 @@ def _ending(event: JobEnded) -> str:
 @contextmanager
 def watch(networks: Sequence[str], console: Console, *, quiet: bool) -> Iterator[View]:
     """The view that suits `console` and so many networks, for the time of the block."""
-    overview = Overview([one_line(network) for network in networks])
+    overview = Overview(short_names([one_line(network) for network in networks]))
     if quiet:
         yield QuietView(overview, console)
     elif console.is_terminal and not console.is_dumb_terminal:

@@ -181,6 +181,14 @@ def directory(value: Path | None) -> Path | None:
     return value
 
 
+def _home(context: typer.Context, value: Path | None) -> Path | None:
+    """As `directory`; a bug is reported below it."""
+    home = directory(value)
+    if context.obj is not None:
+        context.obj.home = home
+    return home
+
+
 def writable(value: str | None) -> str | None:
     """Refuse a path that could not be written later; `-` is the standard output."""
     if value is None or value == STDOUT:
@@ -340,7 +348,8 @@ Home = Annotated[
     typer.Option(
         metavar="DIR",
         envvar=HOME_VARIABLE,
-        callback=directory,
+        is_eager=True,
+        callback=_home,
         help="Where records and artifacts are kept.",
     ),
 ]
@@ -372,7 +381,7 @@ Json = Annotated[
         help="Also write it all as JSON; - is stdout, and then nothing else goes there.",
     ),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, only the result.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, only warnings and the result.")]
 Traceback = Annotated[
     bool,
     typer.Option(

@@ -45,6 +45,7 @@ class Invocation:
     """What one call of the command line carries besides its options."""
 
     traceback: bool = False
+    home: Path | None = None
 
 
 def guard(call: Callable[[Invocation], object], err: TextIO | None = None) -> int:
@@ -92,7 +93,7 @@ def _explained(error: BaseException, invocation: Invocation, err: TextIO) -> int
     if isinstance(error, BrokenPipeError):
         _silence_stdout()
         return BROKEN_PIPE
-    line, code = _line_and_code(error)
+    line, code = _line_and_code(error, invocation.home)
     if invocation.traceback and not isinstance(error, USAGE_ERROR):
         traceback.print_exception(error, file=err)
     _forget(error)
@@ -109,7 +110,7 @@ def _forget(error: BaseException | None) -> None:
     gc.collect()
 
 
-def _line_and_code(error: BaseException) -> tuple[str, int]:
+def _line_and_code(error: BaseException, home: Path | None) -> tuple[str, int]:
     if isinstance(error, Stopped):
         return str(error), INTERRUPTED
     if isinstance(error, (KeyboardInterrupt, typer.Abort)):
@@ -123,14 +124,14 @@ def _line_and_code(error: BaseException) -> tuple[str, int]:
         return f"error: {machine_error(error)}", SetupError.exit_code
     text = str(error) or "no text"
     name = "" if isinstance(error, InternalError) else f"{type(error).__name__}: "
-    place = _written(error)
+    place = _written(error, home)
     how = f"report it with {place}" if place else "run with --traceback for details"
     return f"internal error: {name}{text} ({how})", InternalError.exit_code
 
 
-def _written(error: BaseException) -> Path | None:
-    """The file with what a report of a bug needs, below the home folder or among temporary files;
-    None where neither can be written."""
+def _written(error: BaseException, given: Path | None) -> Path | None:
+    """The file with what a report of a bug needs, below the home that the command was `given`, or
+    the usual one, or among temporary files; None where none can be written."""
     from tunefleet.artifacts.runtime import installed_versions
     from tunefleet.core.home import Home, default_home
 
@@ -139,7 +140,7 @@ def _written(error: BaseException) -> Path | None:
     versions = ", ".join(f"{k} {v}" for k, v in installed_versions().items() if v)
     text = f"{command}\n{platform.platform()}, Python {sys.version}\n{versions}\n\n{details}"
     name = f"bug-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
-    home = Home(Path(os.environ.get(HOME_VARIABLE) or default_home()))
+    home = Home(given or Path(os.environ.get(HOME_VARIABLE) or default_home()))
     for folder in (home.bugs, Path(tempfile.gettempdir())):
         with contextlib.suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)

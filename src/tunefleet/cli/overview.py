@@ -32,7 +32,8 @@ class Overview:
     """
 
     def __init__(self, networks: Sequence[str]) -> None:
-        self.jobs = [Progress(name) for name in short_names(networks)]
+        """`networks` are what each is called where there are several."""
+        self.jobs = [Progress(name) for name in networks]
         self.usage = Usage()
         self.began: float | None = None
         self.notes: deque[Told] = deque(maxlen=NOTES)

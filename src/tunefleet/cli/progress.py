@@ -25,7 +25,7 @@ from tunefleet.core.events import (
     StageProgressed,
     StageStarted,
 )
-from tunefleet.core.stage import Kind, StageKey, StageKind, UpdateResult
+from tunefleet.core.stage import StageKey, StageKind, UpdateResult, WorkKind
 
 #: Notes that are kept, the last ones.
 NOTES = 4
@@ -75,7 +75,7 @@ class Progress:
     running: dict[StageKey, Running] = field(default_factory=dict)
     held: JobHeld | None = None
     ended: JobEnded | None = None
-    spent: dict[Kind, float] = field(default_factory=dict)
+    spent: dict[WorkKind, float] = field(default_factory=dict)
     #: Estimated latency of the network after each round, as soon as every task has one.
     history: list[float] = field(default_factory=list)
     notes: deque[Note] = field(default_factory=lambda: deque(maxlen=NOTES))
@@ -133,8 +133,8 @@ class Progress:
         match event:
             case Note():
                 return event
-            case JobHeld(reason):
-                return Note(f"paused: {reason}")
+            case JobHeld(reason, by_user):
+                return Note(f"paused: {reason}", warning=not by_user)
             case JobContinued():
                 return Note("continued")
             case StageAbandoned(key, reason):
@@ -238,6 +238,6 @@ class Progress:
         )
 
 
-def _usual_resource(kind: Kind) -> str:
+def _usual_resource(kind: WorkKind) -> str:
     """Where a stage runs that was started without a scheduler."""
     return "device" if kind is StageKind.PROFILE else "host"

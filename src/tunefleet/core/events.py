@@ -47,9 +47,11 @@ class LaneUpdated:
 
 @dataclass(frozen=True, slots=True)
 class JobHeld:
-    """No further stage of the job starts until it is continued."""
+    """No further stage of the job starts until it is continued: what it lacks is there, or
+    whoever wanted it held (`by_user`) wants it no longer."""
 
     reason: str
+    by_user: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from itertools import combinations
 from tunefleet.core.cut import CutGraph
 
 #: The device of each call, by its number.
-Assignment = tuple[int, ...]
+CallDevices = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class PlacementProblem:
             if len(row) != len(self.connections) or not math.isfinite(min(row)):
                 raise ValueError(f"{name} runs on no device")
 
-    def cost(self, chosen: Assignment) -> Cost:
+    def cost(self, chosen: CallDevices) -> Cost:
         """What an inference takes where each call runs on its `chosen` device. A tensor goes to a
         device once, and comes from one once, however many calls read it."""
         transfers = 0.0
@@ -115,7 +115,7 @@ class PlacementProblem:
         kernels = sum(row[device] for row, device in zip(self.seconds, chosen, strict=True))
         return Cost(kernels, transfers)
 
-    def single(self, device: int) -> Assignment:
+    def single(self, device: int) -> CallDevices:
         """Everything on one device."""
         return (device,) * len(self.flow.calls)
 
@@ -125,7 +125,7 @@ class PlacementProblem:
         return min(devices, key=lambda device: self.cost(self.single(device)).total_s)
 
 
-def best_placement(problem: PlacementProblem) -> Assignment:
+def best_placement(problem: PlacementProblem) -> CallDevices:
     """The assignment of the least total: exact for two devices, by one minimum cut. For more, pairs
     of devices exchange their calls, each exchange exact, until none gains (Boykov, Veksler and
     Zabih's swap moves). It is never worse than the best single device.
@@ -137,7 +137,7 @@ def best_placement(problem: PlacementProblem) -> Assignment:
     return min((_exchanged(problem, s) for s in starts), key=lambda a: problem.cost(a).total_s)
 
 
-def _exchanged(problem: PlacementProblem, chosen: Assignment) -> Assignment:
+def _exchanged(problem: PlacementProblem, chosen: CallDevices) -> CallDevices:
     """The best that exchanges between pairs lead to."""
     total = problem.cost(chosen).total_s
     gained = True
@@ -156,7 +156,7 @@ class _Exchange:
     of the pair is the source's side of a cut."""
 
     def __init__(
-        self, problem: PlacementProblem, chosen: Assignment, pair: tuple[int, int]
+        self, problem: PlacementProblem, chosen: CallDevices, pair: tuple[int, int]
     ) -> None:
         self._problem = problem
         self._chosen = chosen
@@ -165,7 +165,7 @@ class _Exchange:
         calls = [call for call, device in enumerate(chosen) if device in pair]
         self._nodes = {call: self._graph.node() for call in calls}
 
-    def best(self) -> Assignment:
+    def best(self) -> CallDevices:
         first, second = self._pair
         for call in self._nodes:
             row = self._problem.seconds[call]
@@ -228,7 +228,7 @@ class Part:
     outputs: tuple[int, ...]
 
 
-def parts_of(flow: Dataflow, chosen: Assignment) -> tuple[Part, ...]:
+def parts_of(flow: Dataflow, chosen: CallDevices) -> tuple[Part, ...]:
     """The parts of a placement, in the order in which they run: each goes on for as long as some
     call of its device can run. Of the devices that may be first, the one that leads to fewer parts.
     """
@@ -237,7 +237,7 @@ def parts_of(flow: Dataflow, chosen: Assignment) -> tuple[Part, ...]:
     return tuple(_part(flow, chosen[calls[0]], calls) for calls in shortest)
 
 
-def _runs(flow: Dataflow, chosen: Assignment, device: int) -> list[tuple[int, ...]]:
+def _runs(flow: Dataflow, chosen: CallDevices, device: int) -> list[tuple[int, ...]]:
     needed = _needed(flow)
     done: set[int] = set()
     runs: list[tuple[int, ...]] = []
@@ -252,7 +252,7 @@ def _runs(flow: Dataflow, chosen: Assignment, device: int) -> list[tuple[int, ..
 
 
 def _able(
-    needed: Sequence[set[int]], chosen: Assignment, device: int, done: set[int]
+    needed: Sequence[set[int]], chosen: CallDevices, device: int, done: set[int]
 ) -> Iterator[int]:
     """What a device can run without the others, from what is `done`, which grows."""
     for call, own in enumerate(chosen):

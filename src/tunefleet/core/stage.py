@@ -26,7 +26,7 @@ STAGE_ORDER = (StageKind.SELECT, StageKind.BUILD, StageKind.PROFILE, StageKind.U
 
 
 #: What a scheduler orders: stages of a task, or steps of a network.
-Kind = StageKind | StepKind
+WorkKind = StageKind | StepKind
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -37,7 +37,7 @@ class StageKey:
     job_id: str
     task_id: str
     iteration: int
-    kind: Kind
+    kind: WorkKind
 
     def __str__(self) -> str:
         return f"{self.kind} {self.task_id[:8]}#{self.iteration} of job {self.job_id[:8]}"

@@ -1,6 +1,6 @@
 """Learned cost models behind one protocol."""
 
-from tunefleet.costmodel._base import CostModel, InputForm, LabelledPrograms, Program, Scores
+from tunefleet.costmodel._base import CostModel, InputForm, LabelledPrograms, ProgramRows, Scores
 from tunefleet.costmodel._torch import has_cuda
 from tunefleet.costmodel.attention import AttentionModel
 from tunefleet.costmodel.lgbm import LGBMModel
@@ -9,7 +9,7 @@ from tunefleet.costmodel.random_ import RandomModel
 from tunefleet.costmodel.unified import UnifiedModel
 from tunefleet.costmodel.xgb import XGBModel
 
-Kind = (
+ModelClass = (
     type[AttentionModel]
     | type[LGBMModel]
     | type[MLPModel]
@@ -18,7 +18,7 @@ Kind = (
     | type[XGBModel]
 )
 
-MODELS: dict[str, Kind] = {
+MODELS: dict[str, ModelClass] = {
     AttentionModel.name: AttentionModel,
     LGBMModel.name: LGBMModel,
     MLPModel.name: MLPModel,
@@ -35,7 +35,7 @@ __all__ = [
     "LGBMModel",
     "LabelledPrograms",
     "MLPModel",
-    "Program",
+    "ProgramRows",
     "RandomModel",
     "Scores",
     "UnifiedModel",

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Weights = dict[str, Any]
+NamedArrays = dict[str, Any]
 Array = NDArray[np.float32]
 
 #: Attention of e^50 to one is all there is.
@@ -31,7 +31,7 @@ _BOUND = 50.0
 FIXED = ("mean", "scale", "column", "low", "width")
 
 
-def intervals(rows: Array, bins: int) -> Weights:
+def intervals(rows: Array, bins: int) -> NamedArrays:
     """How numbers of these rows are encoded: `mean` and `scale` of each column; `column`, `low` and
     `width` of each interval. Zero, which often means that there is nothing, is an end of one."""
     spans: list[tuple[int, float, float]] = []
@@ -52,7 +52,7 @@ def intervals(rows: Array, bins: int) -> Weights:
     }
 
 
-def sizes(fixed: Weights, hidden: int, layers: int) -> dict[str, tuple[int, int]]:
+def sizes(fixed: NamedArrays, hidden: int, layers: int) -> dict[str, tuple[int, int]]:
     """Inputs and outputs of each layer."""
     columns = len(fixed["mean"]) + len(fixed["column"])
     shapes = {"rows1": (columns, hidden), "rows2": (hidden, hidden)}
@@ -63,7 +63,9 @@ def sizes(fixed: Weights, hidden: int, layers: int) -> dict[str, tuple[int, int]
     return shapes | {"program": (hidden, hidden), "score": (hidden, 1)}
 
 
-def initial(fixed: Weights, hidden: int, layers: int, generator: np.random.Generator) -> Weights:
+def initial(
+    fixed: NamedArrays, hidden: int, layers: int, generator: np.random.Generator
+) -> NamedArrays:
     """Weights uniform in +-1/sqrt(inputs), as PyTorch's linear layers start."""
     weights = dict(fixed)
     for name, (inputs, outputs) in sizes(fixed, hidden, layers).items():
@@ -75,7 +77,7 @@ def initial(fixed: Weights, hidden: int, layers: int, generator: np.random.Gener
     return weights
 
 
-def are_weights(arrays: Weights, hidden: int, layers: int) -> bool:
+def are_weights(arrays: NamedArrays, hidden: int, layers: int) -> bool:
     """Whether these are the arrays of such a network. Raises KeyError where it has no columns."""
     columns = (len(arrays["mean"]),)
     intervals = (len(arrays["column"]),)
@@ -90,7 +92,7 @@ def are_weights(arrays: Weights, hidden: int, layers: int) -> bool:
     )
 
 
-def narrowed(weights: Weights, rows: Array) -> tuple[Weights, Array]:
+def narrowed(weights: NamedArrays, rows: Array) -> tuple[NamedArrays, Array]:
     """The same network for rows without what is equal in all of them: numbers, and intervals that
     all rows lie on one side of. What these add up to becomes a part of the bias."""
     least, most = rows.min(axis=0), rows.max(axis=0)
@@ -112,7 +114,7 @@ def narrowed(weights: Weights, rows: Array) -> tuple[Weights, Array]:
     return weights | fewer, rows[:, differs]
 
 
-def embed(xp: Any, weights: Weights, rows: Any) -> Any:
+def embed(xp: Any, weights: NamedArrays, rows: Any) -> Any:
     """Rows (rows, columns) embedded, with their queries, keys and values: (rows, 4 hidden)."""
     x = _relu(_dense(weights, "rows1", _encoded(xp, weights, rows)))
     x = _relu(_dense(weights, "rows2", x))
@@ -121,7 +123,7 @@ def embed(xp: Any, weights: Weights, rows: Any) -> Any:
 
 def forward(
     xp: Any,
-    weights: Weights,
+    weights: NamedArrays,
     heads: int,
     embedded: Any,
     local: Any,
@@ -187,13 +189,13 @@ def _weighed(xp: Any, heads: int, projected: Any, inside: Any) -> tuple[Any, Any
     return weight, total.reshape(programs, heads, length, 1), value
 
 
-def _encoded(xp: Any, weights: Weights, rows: Any) -> Any:
+def _encoded(xp: Any, weights: NamedArrays, rows: Any) -> Any:
     plain = (rows - weights["mean"]) / weights["scale"]
     place = ((rows[:, weights["column"]] - weights["low"]) / weights["width"]).clip(0, 1)
     return xp.concatenate([plain, place], 1)
 
 
-def _dense(weights: Weights, name: str, x: Any) -> Any:
+def _dense(weights: NamedArrays, name: str, x: Any) -> Any:
     # One product of all rows: of three dimensions NumPy makes one for each program, which takes
     # three times as long.
     layer = weights[f"w_{name}"]

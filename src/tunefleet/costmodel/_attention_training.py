@@ -22,7 +22,7 @@ from tunefleet.costmodel._torch import torch
 if TYPE_CHECKING:
     from torch import Tensor
 
-Weights = dict[str, NDArray[Any]]
+NamedArrays = dict[str, NDArray[Any]]
 #: Numbers of the programs of one task each.
 Lists = list[NDArray[np.int64]]
 
@@ -54,7 +54,7 @@ class Training:
     def __init__(
         self,
         parameters: TrainingParameters,
-        start: Weights,
+        start: NamedArrays,
         data: DistinctRows,
         labels: Scores,
         learning_rate: float,
@@ -79,7 +79,7 @@ class Training:
                 for name in self._learnt
             }
         #: By how much the steps of each weight have lowered the loss (`_plasticity.by_path`).
-        self.path: Weights | None = None
+        self.path: NamedArrays | None = None
 
     def follow_path(self) -> None:
         """Work out `path` from now on."""
@@ -139,24 +139,24 @@ class Training:
     def _dropped(self, x: Any) -> Any:
         return torch().nn.functional.dropout(x, self._parameters.dropout)
 
-    def gradients_of_loss(self, lists: Iterable[NDArray[np.int64]]) -> Iterator[Weights]:
+    def gradients_of_loss(self, lists: Iterable[NDArray[np.int64]]) -> Iterator[NamedArrays]:
         """The gradient of the loss of each list by itself."""
         for each in lists:
             self._optimiser.zero_grad()
             _backward(self._loss([each]))
             yield self._gradients()
 
-    def gradients_of_output(self, lists: Iterable[NDArray[np.int64]]) -> Iterator[Weights]:
+    def gradients_of_output(self, lists: Iterable[NDArray[np.int64]]) -> Iterator[NamedArrays]:
         """The gradient of the sum of squared scores of each list."""
         for each in lists:
             self._optimiser.zero_grad()
             _backward((self._logits(each) ** 2).sum())
             yield self._gradients()
 
-    def _gradients(self) -> Weights:
+    def _gradients(self) -> NamedArrays:
         return {name: _array(w.grad) for name, w in self._learnt.items()}
 
-    def weights(self) -> Weights:
+    def weights(self) -> NamedArrays:
         return {name: _array(w).copy() for name, w in self._weights.items()}
 
     def _tensor(self, value: NDArray[Any]) -> Tensor:

@@ -25,7 +25,7 @@ from typing import ClassVar, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-Program = NDArray[np.float32]
+ProgramRows = NDArray[np.float32]
 Scores = NDArray[np.float64]
 
 
@@ -42,7 +42,7 @@ class InputForm(StrEnum):
 class LabelledPrograms:
     """Programs with their labels, the names of their tasks, and of their devices where told."""
 
-    programs: Sequence[Program]
+    programs: Sequence[ProgramRows]
     labels: Scores
     tasks: Sequence[str]
     devices: Sequence[str] = ()
@@ -75,7 +75,7 @@ class CostModel(Protocol):
 
     def fit(
         self,
-        programs: Sequence[Program],
+        programs: Sequence[ProgramRows],
         labels: Scores,
         tasks: Sequence[str],
         validation: LabelledPrograms | None = None,
@@ -98,7 +98,7 @@ class CostModel(Protocol):
 
     def fit_residual(
         self,
-        programs: Sequence[Program],
+        programs: Sequence[ProgramRows],
         labels: Scores,
         tasks: Sequence[str],
         offset: Scores,
@@ -124,10 +124,10 @@ class CostModel(Protocol):
         """
         raise ValueError(f"{self.name} models learn anew only")
 
-    def predict(self, programs: Sequence[Program]) -> Scores:
+    def predict(self, programs: Sequence[ProgramRows]) -> Scores:
         """One score per program."""
 
-    def predict_distinct(self, distinct: Sequence[Program], local: NDArray[np.int64]) -> Scores:
+    def predict_distinct(self, distinct: Sequence[ProgramRows], local: NDArray[np.int64]) -> Scores:
         """`predict` of programs of one length, `local` (programs, length) numbers of rows.
 
         They number `distinct`, tables of rows that follow each other and must not change.
@@ -142,7 +142,7 @@ class CostModel(Protocol):
         """The model that `save` returned."""
 
 
-def stack(programs: Sequence[Program]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+def stack(programs: Sequence[ProgramRows]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """All rows of all programs, and the row where each program starts."""
     sizes = np.array([len(p) for p in programs])
     if (sizes == 0).any():

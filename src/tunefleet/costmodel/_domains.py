@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefleet.costmodel._base import LabelledPrograms, Program
+from tunefleet.costmodel._base import LabelledPrograms, ProgramRows
 from tunefleet.costmodel._lists import groups_of
 
 Array = NDArray[np.float32]
@@ -49,7 +49,7 @@ class Domains:
             varies |= np.isnan(_equal(first[group]))
         return cls(signatures, np.flatnonzero(~varies) if tasks else np.zeros(0, np.int64))
 
-    def distance(self, programs: Sequence[Program]) -> NDArray[np.float64]:
+    def distance(self, programs: Sequence[ProgramRows]) -> NDArray[np.float64]:
         """(programs,): the share of the nearest device's numbers that are others; 0 where a device
         is known."""
         first = np.round(first_rows(programs), PLACES)
@@ -61,12 +61,12 @@ class Domains:
             nearest = np.minimum(nearest, (first[:, told] != signature[told]).mean(axis=1))
         return nearest
 
-    def lists(self, programs: Sequence[Program]) -> list[Codes]:
+    def lists(self, programs: Sequence[ProgramRows]) -> list[Codes]:
         """Numbers of the programs of each task."""
         first = np.round(first_rows(programs)[:, self.of_task], PLACES)
         return groups_of([row.tobytes().hex() for row in np.ascontiguousarray(first)])
 
-    def devices(self, programs: Sequence[Program]) -> list[Codes]:
+    def devices(self, programs: Sequence[ProgramRows]) -> list[Codes]:
         """Numbers of the programs of each device, as far as it can be told from others."""
         told = np.flatnonzero(~np.isnan(self.signatures).any(axis=0))
         first = np.round(first_rows(programs)[:, np.intersect1d(told, self.of_task)], PLACES)
@@ -88,7 +88,7 @@ class Domains:
         return cls(signatures, of_task)
 
 
-def first_rows(programs: Sequence[Program]) -> Array:
+def first_rows(programs: Sequence[ProgramRows]) -> Array:
     """(programs, columns)."""
     return np.stack([program[0] for program in programs]).astype(np.float32, copy=False)
 

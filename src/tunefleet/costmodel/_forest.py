@@ -17,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefleet.costmodel._base import Program, Scores
+from tunefleet.costmodel._base import ProgramRows, Scores
 
 Array = NDArray[np.float32]
 Codes = NDArray[np.int64]
@@ -42,7 +42,7 @@ class Table:
     kept: Codes
 
     @classmethod
-    def of(cls, programs: Sequence[Program]) -> Table:
+    def of(cls, programs: Sequence[ProgramRows]) -> Table:
         """What differs among these programs."""
         columns = programs[0].shape[1]
         longest = min(_LONGEST, max(map(len, programs)))
@@ -55,7 +55,7 @@ class Table:
             low, high = np.minimum(low, least), np.maximum(high, most)
         return cls(columns, np.flatnonzero(low < high))
 
-    def rows(self, programs: Sequence[Program]) -> Array:
+    def rows(self, programs: Sequence[ProgramRows]) -> Array:
         """(programs, kept). Raises ValueError for programs of other columns."""
         table = np.zeros((len(programs), len(self.kept)), np.float32)
         for numbers, rows in _by_length(programs):
@@ -64,7 +64,7 @@ class Table:
         return table
 
 
-def _by_length(programs: Sequence[Program]) -> list[tuple[Codes, Array]]:
+def _by_length(programs: Sequence[ProgramRows]) -> list[tuple[Codes, Array]]:
     """Numbers of the programs of one length, and their rows side by side; some at a time."""
     lengths = np.array([min(len(program), _LONGEST) for program in programs])
     found = []
@@ -86,7 +86,7 @@ class Forest:
 
     @classmethod
     def fit(
-        cls, programs: Sequence[Program], labels: Scores, parts: Sequence[Codes], seed: int
+        cls, programs: Sequence[ProgramRows], labels: Scores, parts: Sequence[Codes], seed: int
     ) -> Self:
         """`parts` number the programs that a member lacks; without two parts none is told apart."""
         table = Table.of(programs)
@@ -99,11 +99,11 @@ class Forest:
             members.append(_boosted(rows[rest], labels[rest], _MEMBER_ROUNDS, seed + 1 + number))
         return cls(table, _boosted(rows, labels, _ROUNDS, seed), tuple(members))
 
-    def predict(self, programs: Sequence[Program]) -> Scores:
+    def predict(self, programs: Sequence[ProgramRows]) -> Scores:
         """Labels (programs,) by the trees that saw everything."""
         return self.of_rows(self.rows(programs))
 
-    def rows(self, programs: Sequence[Program]) -> Array:
+    def rows(self, programs: Sequence[ProgramRows]) -> Array:
         """Programs as the trees see them, a row each."""
         rows = self.table.rows(programs)
         return rows if rows.shape[1] else np.zeros((len(programs), 1), np.float32)

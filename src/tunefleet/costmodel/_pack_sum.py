@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefleet.costmodel._base import Program, Scores, stack
+from tunefleet.costmodel._base import ProgramRows, Scores, stack
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class PackSum:
 
     @classmethod
     def of(
-        cls, programs: Sequence[Program], labels: Scores, offset: Scores | None = None
+        cls, programs: Sequence[ProgramRows], labels: Scores, offset: Scores | None = None
     ) -> PackSum:
         if len(programs) != len(labels) or len(programs) == 0:
             raise ValueError(f"{len(programs)} programs and {len(labels)} labels")
@@ -54,7 +54,7 @@ class PackSum:
 
 
 def predicted(
-    programs: Sequence[Program], columns: int, of_rows: Callable[[NDArray[np.float32]], Any]
+    programs: Sequence[ProgramRows], columns: int, of_rows: Callable[[NDArray[np.float32]], Any]
 ) -> Scores:
     """Scores of programs by a booster that scores rows of so many columns."""
     if len(programs) == 0:

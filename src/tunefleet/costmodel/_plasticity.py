@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefleet.costmodel._attention_training import Kept, Lists, Training, Weights
+from tunefleet.costmodel._attention_training import Kept, Lists, NamedArrays, Training
 
 METHODS = ("squared", "output", "path")
 #: The damping of `path`, of Zenke et al.'s code.
@@ -50,16 +50,16 @@ class Plasticity:
         }
         return Kept(self.anchor, stiffness)
 
-    def arrays(self) -> Weights:
+    def arrays(self) -> NamedArrays:
         """As they are saved."""
         return {f"anchor.{name}": np.asarray(value) for name, value in self.anchor.items()} | {
             f"importance.{name}": np.asarray(value) for name, value in self.importance.items()
         }
 
     @classmethod
-    def of_arrays(cls, arrays: Weights) -> Plasticity | None:
+    def of_arrays(cls, arrays: NamedArrays) -> Plasticity | None:
         """What `arrays` gave, or None where there is none of it. Raises ValueError."""
-        parts: dict[str, Weights] = {"anchor": {}, "importance": {}}
+        parts: dict[str, NamedArrays] = {"anchor": {}, "importance": {}}
         for name, value in arrays.items():
             part, _, of = name.partition(".")
             if part in parts:
@@ -75,8 +75,8 @@ def after(
     lists: Lists,
     before: Plasticity | None,
     method: str,
-    path: Weights | None = None,
-    start: Weights | None = None,
+    path: NamedArrays | None = None,
+    start: NamedArrays | None = None,
 ) -> Plasticity:
     """What has to be kept once these lists were learned.
 
@@ -98,16 +98,16 @@ def after(
 
 
 def _mean(
-    measure: Callable[[NDArray[Any]], NDArray[Any]], gradients: Iterable[Weights], count: int
-) -> Weights:
-    total: Weights = {}
+    measure: Callable[[NDArray[Any]], NDArray[Any]], gradients: Iterable[NamedArrays], count: int
+) -> NamedArrays:
+    total: NamedArrays = {}
     for each in gradients:
         for name, gradient in each.items():
             total[name] = total.get(name, np.zeros(gradient.shape)) + measure(gradient)
     return {name: (value / count).astype(np.float32) for name, value in total.items()}
 
 
-def _by_path(path: Weights, start: Weights, weights: Weights) -> Weights:
+def _by_path(path: NamedArrays, start: NamedArrays, weights: NamedArrays) -> NamedArrays:
     return {
         name: np.maximum(
             way / ((weights[name] - start[name]).astype(np.float64) ** 2 + _DAMPING), 0.0

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tunefleet.costmodel import metrics
-from tunefleet.costmodel._base import LabelledPrograms, Program, Scores
+from tunefleet.costmodel._base import LabelledPrograms, ProgramRows, Scores
 from tunefleet.costmodel._domains import PLACES
 from tunefleet.costmodel._forest import Table
 from tunefleet.costmodel._lists import groups_of
@@ -72,11 +72,11 @@ class Reach:
         tests.add(held, of_held, _Rows.of(held.programs).known(rows.digests))
         return cls(rows.digests, tests.slope(), devices)
 
-    def familiar(self, programs: Sequence[Program]) -> Scores:
+    def familiar(self, programs: Sequence[ProgramRows]) -> Scores:
         """(programs,): the share of each program's rows that were learned."""
         return _Rows.of(programs).known(self.words)
 
-    def mixed(self, scores: Scores, programs: Sequence[Program], agreed: float) -> Scores:
+    def mixed(self, scores: Scores, programs: Sequence[ProgramRows], agreed: float) -> Scores:
         """Scores of programs of one task of a device that none has recorded, about as large as
         they were. Members of the committee agree on the share `agreed` of what they say."""
         known = min(0.5, self.known * float(self.familiar(programs).mean()) ** 2)
@@ -101,7 +101,7 @@ class Reach:
         return cls(words, known, of_typical)
 
 
-def typical(programs: Sequence[Program]) -> Scores:
+def typical(programs: Sequence[ProgramRows]) -> Scores:
     """(programs,): how near each is to the mean of all, 0 for the nearest that can be. A number
     counts by how many deviations it is off, all numbers alike."""
     rows = Table.of(programs).rows(programs).astype(np.float64)
@@ -124,7 +124,7 @@ class _Rows:
     programs: int
 
     @classmethod
-    def of(cls, programs: Sequence[Program]) -> Self:
+    def of(cls, programs: Sequence[ProgramRows]) -> Self:
         data = DistinctRows.of(programs)
         owner = np.repeat(np.arange(len(programs)), data.sizes)
         later = np.ones(len(owner), bool)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefleet.costmodel._base import Program, stack
+from tunefleet.costmodel._base import ProgramRows, stack
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class DistinctRows:
     sizes: NDArray[np.int64]
 
     @classmethod
-    def of(cls, programs: Sequence[Program]) -> DistinctRows:
+    def of(cls, programs: Sequence[ProgramRows]) -> DistinctRows:
         rows, starts = stack(programs)
         # Sorting one number for each row is quicker than sorting rows; different rows with the
         # same 64 bits of a random projection are not met in practice.

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefleet.costmodel._base import LabelledPrograms, Program, Scores
+from tunefleet.costmodel._base import LabelledPrograms, ProgramRows, Scores
 from tunefleet.costmodel._lists import groups_of, numbers_of
 from tunefleet.costmodel._rows import DistinctRows
 
@@ -18,7 +18,7 @@ from tunefleet.costmodel._rows import DistinctRows
 class Sample:
     """`tasks` number the lists that the programs are of."""
 
-    programs: Sequence[Program] = ()
+    programs: Sequence[ProgramRows] = ()
     labels: Scores = field(default_factory=lambda: np.zeros(0))
     tasks: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 

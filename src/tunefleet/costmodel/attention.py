@@ -29,7 +29,7 @@ from tunefleet.costmodel._attention_net import (
     narrowed,
 )
 from tunefleet.costmodel._attention_training import Kept, Training, TrainingParameters
-from tunefleet.costmodel._base import CostModel, InputForm, LabelledPrograms, Program, Scores
+from tunefleet.costmodel._base import CostModel, InputForm, LabelledPrograms, ProgramRows, Scores
 from tunefleet.costmodel._calibration import UNCHANGED, calibrated, is_line, line_through
 from tunefleet.costmodel._lists import batches, groups_of, numbers_of, pairs_ordered, set_aside
 from tunefleet.costmodel._ranking_loss import LOSSES
@@ -52,7 +52,7 @@ _TABLES = 64
 #: Of training that goes on: measured with 50 to 200 records (benchmarks/transfer.py, few-shot).
 _TUNED_EPOCHS, _TUNED_RATE = 30, 5e-4
 
-Weights = dict[str, NDArray[Any]]
+NamedArrays = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -99,19 +99,19 @@ class AttentionModel(CostModel):
         self.device = device
         #: Of the last `fit` or `partial_fit`.
         self.history: tuple[Epoch, ...] = ()
-        self.weights: Weights = {}
+        self.weights: NamedArrays = {}
         #: Whether training works out what each weight did for the loss, what that was, and of which
         #: weights it began.
         self.follows_path = False
-        self.path: Weights | None = None
-        self.path_start: Weights = {}
+        self.path: NamedArrays | None = None
+        self.path_start: NamedArrays = {}
         self._line = UNCHANGED
         #: Embedded tables by weights and rows, with the former and a reference to the latter.
-        self._tables: dict[tuple[int, int], tuple[Weights, Any, NDArray[np.float32]]] = {}
+        self._tables: dict[tuple[int, int], tuple[NamedArrays, Any, NDArray[np.float32]]] = {}
 
     def fit(
         self,
-        programs: Sequence[Program],
+        programs: Sequence[ProgramRows],
         labels: Scores,
         tasks: Sequence[str],
         validation: LabelledPrograms | None = None,
@@ -133,7 +133,7 @@ class AttentionModel(CostModel):
 
     def partial_fit(
         self,
-        programs: Sequence[Program],
+        programs: Sequence[ProgramRows],
         labels: Scores,
         tasks: Sequence[str],
         validation: LabelledPrograms | None = None,
@@ -185,7 +185,7 @@ class AttentionModel(CostModel):
 
     def _train(
         self,
-        start: Weights,
+        start: NamedArrays,
         data: DistinctRows,
         train: LabelledPrograms,
         held: LabelledPrograms | None,
@@ -234,7 +234,7 @@ class AttentionModel(CostModel):
         pca = pairs_ordered(held.labels, scores, numbers_of(held.tasks))
         return Epoch(pca, metrics.rmse(held.labels, scores))
 
-    def predict(self, programs: Sequence[Program]) -> Scores:
+    def predict(self, programs: Sequence[ProgramRows]) -> Scores:
         """Predicted labels, in (0, 1)."""
         if not self.weights:
             raise ValueError("predict before fit")
@@ -249,7 +249,7 @@ class AttentionModel(CostModel):
             parts.append(self._scores(self._embedded(rows.distinct), rows.local, inside))
         return np.concatenate(parts)
 
-    def predict_distinct(self, distinct: Sequence[Program], local: NDArray[np.int64]) -> Scores:
+    def predict_distinct(self, distinct: Sequence[ProgramRows], local: NDArray[np.int64]) -> Scores:
         """Quickest when the columns that differ within a table are few: each is embedded once."""
         if not self.weights:
             raise ValueError("predict before fit")
@@ -260,7 +260,7 @@ class AttentionModel(CostModel):
         embedded = [self._table(rows) for rows in distinct if len(rows)]
         return self._scores(np.concatenate(embedded), local)
 
-    def attention(self, program: Program) -> NDArray[np.float32]:
+    def attention(self, program: ProgramRows) -> NDArray[np.float32]:
         """Of a program of `rows` rows, how much of what each of them sees in the first layer each
         other is: (heads, rows, rows), whose last axis adds up to 1."""
         if not self.weights:
@@ -297,7 +297,7 @@ class AttentionModel(CostModel):
             logits[part] = forward(np, self.weights, self.heads, embedded, local[part], there)
         return calibrated(1.0 / (1.0 + np.exp(-logits)), self._line)
 
-    def _refuse_others(self, programs: Sequence[Program]) -> None:
+    def _refuse_others(self, programs: Sequence[ProgramRows]) -> None:
         columns, known = programs[0].shape[1], len(self.weights["mean"])
         if columns != known:
             raise ValueError(f"features have {columns} columns, the model {known}")

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefleet.costmodel._base import CostModel, InputForm, LabelledPrograms, Program, Scores
+from tunefleet.costmodel._base import CostModel, InputForm, LabelledPrograms, ProgramRows, Scores
 from tunefleet.costmodel._pack_sum import PackSum, predicted
 
 _MAGIC = b"tunefleet-lgbm/1\n"
@@ -39,7 +39,7 @@ class LGBMModel(CostModel):
 
     def fit(
         self,
-        programs: Sequence[Program],
+        programs: Sequence[ProgramRows],
         labels: Scores,
         tasks: Sequence[str],
         validation: LabelledPrograms | None = None,
@@ -98,7 +98,7 @@ class LGBMModel(CostModel):
             "verbosity": -1,
         }
 
-    def predict(self, programs: Sequence[Program]) -> Scores:
+    def predict(self, programs: Sequence[ProgramRows]) -> Scores:
         if self._booster is None:
             raise ValueError("predict before fit")
         return predicted(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefleet.costmodel._base import CostModel, InputForm, LabelledPrograms, Program, Scores
+from tunefleet.costmodel._base import CostModel, InputForm, LabelledPrograms, ProgramRows, Scores
 from tunefleet.costmodel._lists import batches, groups_of, numbers_of, pairs_ordered, set_aside
 from tunefleet.costmodel._rows import DistinctRows
 from tunefleet.costmodel._tensors import FORMAT, dumps, loads
@@ -44,7 +44,7 @@ class MLPModel(CostModel):
 
     def fit(
         self,
-        programs: Sequence[Program],
+        programs: Sequence[ProgramRows],
         labels: Scores,
         tasks: Sequence[str],
         validation: LabelledPrograms | None = None,
@@ -116,7 +116,7 @@ class MLPModel(CostModel):
         torch().nn.utils.clip_grad_norm_(learnt, 0.5)
         optimiser.step()
 
-    def predict(self, programs: Sequence[Program]) -> Scores:
+    def predict(self, programs: Sequence[ProgramRows]) -> Scores:
         if not self._weights:
             raise ValueError("predict before fit")
         if len(programs) == 0:
@@ -197,7 +197,7 @@ def _forward(
     return scores
 
 
-def _scores(weights: dict[str, NDArray[np.float32]], programs: Sequence[Program]) -> Scores:
+def _scores(weights: dict[str, NDArray[np.float32]], programs: Sequence[ProgramRows]) -> Scores:
     data = DistinctRows.of(programs)
     tensors = {name: torch().from_numpy(value) for name, value in weights.items()}
     with torch().no_grad():

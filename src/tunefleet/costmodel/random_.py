@@ -7,7 +7,7 @@ from typing import Self
 
 import numpy as np
 
-from tunefleet.costmodel._base import CostModel, InputForm, LabelledPrograms, Program, Scores
+from tunefleet.costmodel._base import CostModel, InputForm, LabelledPrograms, ProgramRows, Scores
 
 
 class RandomModel(CostModel):
@@ -20,14 +20,14 @@ class RandomModel(CostModel):
 
     def fit(
         self,
-        programs: Sequence[Program],
+        programs: Sequence[ProgramRows],
         labels: Scores,
         tasks: Sequence[str],
         validation: LabelledPrograms | None = None,
     ) -> Self:
         return self
 
-    def predict(self, programs: Sequence[Program]) -> Scores:
+    def predict(self, programs: Sequence[ProgramRows]) -> Scores:
         return self._generator.random(len(programs))
 
     def save(self) -> bytes:

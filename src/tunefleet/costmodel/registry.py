@@ -189,16 +189,29 @@ class Registry:
             cure=f"choose of {known}" if known else "train one with `tunefleet costmodel train`",
         )
 
+    def is_shipped(self, entry: RegistryEntry) -> bool:
+        """Whether a version comes with the package."""
+        return entry.path.parent == self.shipped
+
+    def shipped_of(self, name: str) -> RegistryEntry | None:
+        """The version that comes with the package under a name, which one of the home hides.
+        Raises InputError."""
+        entries = map(open_entry, _entries(self.shipped))
+        return next((entry for entry in entries if entry.card.name == name), None)
+
     def _paths(self) -> Iterator[Path]:
         for directory in dict.fromkeys((self.directory, self.shipped)):
-            if directory.is_dir():
-                # What starts with a dot is a draft, of a process that works or was killed.
-                yield from sorted(p for p in directory.glob("[!._]*") if p.is_dir())
+            yield from _entries(directory)
 
 
 def registry_of(home: Path | None) -> Registry:
     """The registry of a home; without one the shipped models alone."""
     return Registry(SHIPPED if home is None else Home(home).cost_models)
+
+
+def _entries(directory: Path) -> list[Path]:
+    """What starts with a dot is a draft, of a process that works or was killed."""
+    return sorted(p for p in directory.glob("[!._]*") if p.is_dir()) if directory.is_dir() else []
 
 
 def open_entry(path: Path) -> RegistryEntry:

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tunefleet.costmodel._attention_training import Training
-from tunefleet.costmodel._base import CostModel, InputForm, LabelledPrograms, Program, Scores
+from tunefleet.costmodel._base import CostModel, InputForm, LabelledPrograms, ProgramRows, Scores
 from tunefleet.costmodel._chapter import Chapter, arrays_below, arrays_in, best_share
 from tunefleet.costmodel._domains import Domains
 from tunefleet.costmodel._forest import Forest, parts_of
@@ -107,7 +107,7 @@ class UnifiedModel(CostModel):
 
     def fit(
         self,
-        programs: Sequence[Program],
+        programs: Sequence[ProgramRows],
         labels: Scores,
         tasks: Sequence[str],
         validation: LabelledPrograms | None = None,
@@ -189,7 +189,7 @@ class UnifiedModel(CostModel):
             path, start = self._net.path, self._net.path_start
             return after(training, lists, self._kept, self.plasticity, path, start)
 
-    def predict(self, programs: Sequence[Program]) -> Scores:
+    def predict(self, programs: Sequence[ProgramRows]) -> Scores:
         """Expected labels. Of devices that it has not seen they depend on the programs given
         beside, of the same task, by which it judges what it knows of them."""
 
@@ -198,14 +198,14 @@ class UnifiedModel(CostModel):
 
         return self._scored(programs, of_network)
 
-    def predict_distinct(self, distinct: Sequence[Program], local: Codes) -> Scores:
+    def predict_distinct(self, distinct: Sequence[ProgramRows], local: Codes) -> Scores:
         def of_network(network: AttentionModel, numbers: Codes) -> Scores:
             return network.predict_distinct(distinct, local[numbers])
 
         return self._scored(list(np.concatenate(distinct)[local]), of_network)
 
     def _scored(
-        self, programs: Sequence[Program], of_network: Callable[[AttentionModel, Codes], Scores]
+        self, programs: Sequence[ProgramRows], of_network: Callable[[AttentionModel, Codes], Scores]
     ) -> Scores:
         """`of_network` gives a network's scores of some of the programs."""
         if not self._chapters:
@@ -251,7 +251,7 @@ class UnifiedModel(CostModel):
     def _doubt(
         self,
         scores: Scores,
-        programs: Sequence[Program],
+        programs: Sequence[ProgramRows],
         tables: Mapping[int, NDArray[np.float32]],
         numbers: Codes,
         say: NDArray[np.float64],

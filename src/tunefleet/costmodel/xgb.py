@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from numpy.typing import NDArray
 
-from tunefleet.costmodel._base import CostModel, InputForm, LabelledPrograms, Program, Scores
+from tunefleet.costmodel._base import CostModel, InputForm, LabelledPrograms, ProgramRows, Scores
 from tunefleet.costmodel._pack_sum import PackSum, predicted
 
 _MAGIC = b"tunefleet-xgb/1\n"
@@ -30,7 +30,7 @@ class XGBModel(CostModel):
 
     def fit(
         self,
-        programs: Sequence[Program],
+        programs: Sequence[ProgramRows],
         labels: Scores,
         tasks: Sequence[str],
         validation: LabelledPrograms | None = None,
@@ -40,7 +40,7 @@ class XGBModel(CostModel):
 
     def fit_residual(
         self,
-        programs: Sequence[Program],
+        programs: Sequence[ProgramRows],
         labels: Scores,
         tasks: Sequence[str],
         offset: Scores,
@@ -74,7 +74,7 @@ class XGBModel(CostModel):
         )
         return self
 
-    def predict(self, programs: Sequence[Program]) -> Scores:
+    def predict(self, programs: Sequence[ProgramRows]) -> Scores:
         if self._booster is None:
             raise ValueError("predict before fit")
         return predicted(

@@ -42,7 +42,7 @@ _MOST = 1e300
 SEVERAL_TASKS = Flops(None, Certainty.UNKNOWN, "several tasks under one key")
 
 #: Format and workload.
-Workload = tuple[str, str]
+WorkloadKey = tuple[str, str]
 #: What a record says of its FLOPs itself, and its program.
 _Row = tuple[Flops | None, list[str]]
 
@@ -91,9 +91,9 @@ class FlopCounter:
     """
 
     def __init__(self) -> None:
-        self._found: dict[Workload, Flops] = {}
-        self._seen: dict[tuple[str, Workload], int] = {}
-        self._last: dict[tuple[str, Workload], _Row] = {}
+        self._found: dict[WorkloadKey, Flops] = {}
+        self._seen: dict[tuple[str, WorkloadKey], int] = {}
+        self._last: dict[tuple[str, WorkloadKey], _Row] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Look at some programs of each workload in each file, chosen by their number in it, so
@@ -113,7 +113,7 @@ class FlopCounter:
             for each in chosen:
                 self._found[of[1]] = _joined(self._found.get(of[1], UNKNOWN), _of(of[1], each))
 
-    def _chosen(self, of: tuple[str, Workload], rows: Any) -> list[int]:
+    def _chosen(self, of: tuple[str, WorkloadKey], rows: Any) -> list[int]:
         """Which of a workload's rows to look at, then its last; AutoTVM's tell all the same."""
         before = self._seen.get(of, 0)
         self._seen[of] = before + len(rows)
@@ -122,7 +122,7 @@ class FlopCounter:
         return [int(n) for n in (*(rows[looked] if of[1][0] != AUTOTVM else ()), rows[-1])]
 
     @property
-    def flops(self) -> dict[Workload, Flops]:
+    def flops(self) -> dict[WorkloadKey, Flops]:
         """By format and workload."""
         found = dict(self._found)
         for (_, workload), row in self._last.items():
@@ -130,12 +130,12 @@ class FlopCounter:
         return found
 
 
-def _of(workload: Workload, row: _Row) -> Flops:
+def _of(workload: WorkloadKey, row: _Row) -> Flops:
     told, program = row
     return told or flops_of(*workload, [program])
 
 
-def flops_by_workload(batches: Iterable[pa.RecordBatch]) -> dict[Workload, Flops]:
+def flops_by_workload(batches: Iterable[pa.RecordBatch]) -> dict[WorkloadKey, Flops]:
     """By format and workload, of all records in `batches`."""
     counter = FlopCounter()
     for batch in batches:

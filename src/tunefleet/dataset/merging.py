@@ -14,7 +14,7 @@ import pyarrow as pa
 from tunefleet.dataset import files, parquet
 from tunefleet.dataset.schema import TASK
 
-Numbers = np.ndarray[Any, np.dtype[np.int32]]
+RowNumbers = np.ndarray[Any, np.dtype[np.int32]]
 
 
 @dataclass
@@ -70,8 +70,8 @@ def _keys(batch: pa.RecordBatch, numbers: dict[str, int]) -> Iterator[bytes]:
         yield key.digest()
 
 
-def _numbered(array: pa.DictionaryArray, numbers: dict[str, int]) -> Numbers:
+def _numbered(array: pa.DictionaryArray, numbers: dict[str, int]) -> RowNumbers:
     texts = array.dictionary.to_pylist()
     known = np.array([numbers.setdefault(text, len(numbers)) for text in texts], np.int32)
-    result: Numbers = known[array.indices.to_numpy()]
+    result: RowNumbers = known[array.indices.to_numpy()]
     return result

@@ -16,7 +16,7 @@ from tunefleet.errors import InputError
 
 #: A stage, an iterator, another step or a level, counted from 0. Programs have some hundreds at
 #: most; of a stage by its number, all before it are counted (`flop_rules`).
-Index = Annotated[int, Meta(ge=0, le=2**16 - 1)]
+SmallIndex = Annotated[int, Meta(ge=0, le=2**16 - 1)]
 #: The length of a loop; 0 where it is not known.
 Length = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Flag = Annotated[int, Meta(ge=0, le=1)]
@@ -26,33 +26,33 @@ AnnotationKind = Annotated[int, Meta(ge=0, le=11)]
 
 
 class _Step(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    stage: Index
+    stage: SmallIndex
 
 
 class Annotation(_Step, frozen=True, tag="AN"):
     """Annotate an iterator."""
 
-    iterator: Index
+    iterator: SmallIndex
     annotation: AnnotationKind
 
 
 class Fuse(_Step, frozen=True, tag="FU"):
     """Fuse consecutive iterators into one."""
 
-    iterators: tuple[Index, ...]
+    iterators: tuple[SmallIndex, ...]
 
 
 class Pragma(_Step, frozen=True, tag="PR"):
     """Attach a pragma: `auto_unroll_max_step$N` or `debug_skip_region`."""
 
-    iterator: Index
+    iterator: SmallIndex
     pragma: str
 
 
 class Reorder(_Step, frozen=True, tag="RE"):
     """Reorder all iterators."""
 
-    order: tuple[Index, ...]
+    order: tuple[SmallIndex, ...]
 
 
 class Split(_Step, frozen=True, tag="SP"):
@@ -61,7 +61,7 @@ class Split(_Step, frozen=True, tag="SP"):
     With `inner_to_outer` the lengths are those of the inner ones.
     """
 
-    iterator: Index
+    iterator: SmallIndex
     extent: Length
     lengths: tuple[Length, ...]
     inner_to_outer: Flag
@@ -70,24 +70,24 @@ class Split(_Step, frozen=True, tag="SP"):
 class FollowSplit(_Step, frozen=True, tag="FSP"):
     """Split as an earlier step did, into `parts` + 1 iterators."""
 
-    iterator: Index
-    source_step: Index
-    parts: Index
+    iterator: SmallIndex
+    source_step: SmallIndex
+    parts: SmallIndex
 
 
 class FollowFusedSplit(_Step, frozen=True, tag="FFSP"):
     """Split by the product of what several earlier steps have at a level."""
 
-    iterator: Index
-    source_steps: tuple[Index, ...]
-    level: Index
+    iterator: SmallIndex
+    source_steps: tuple[SmallIndex, ...]
+    level: SmallIndex
     factor_or_parts: Flag
 
 
 class StorageAlign(_Step, frozen=True, tag="SA"):
     """Align the storage of an axis."""
 
-    iterator: Index
+    iterator: SmallIndex
     factor: Length
     offset: Length
 
@@ -95,8 +95,8 @@ class StorageAlign(_Step, frozen=True, tag="SA"):
 class ComputeAt(_Step, frozen=True, tag="CA"):
     """Compute at an iterator of another stage."""
 
-    target_stage: Index
-    target_iterator: Index
+    target_stage: SmallIndex
+    target_iterator: SmallIndex
 
 
 class ComputeInline(_Step, frozen=True, tag="CI"):
@@ -111,7 +111,7 @@ class CacheRead(_Step, frozen=True, tag="CHR"):
     """Add a stage after this one that caches it for its readers."""
 
     scope: str
-    readers: tuple[Index, ...]
+    readers: tuple[SmallIndex, ...]
 
 
 class CacheWrite(_Step, frozen=True, tag="CHW"):
@@ -123,8 +123,8 @@ class CacheWrite(_Step, frozen=True, tag="CHW"):
 class Rfactor(_Step, frozen=True, tag="RF"):
     """Factor a reduction; adds a stage."""
 
-    iterator: Index
-    factor_iterator: Index
+    iterator: SmallIndex
+    factor_iterator: SmallIndex
 
 
 Step = (

@@ -19,7 +19,7 @@ from tunefleet.core.layout import LayoutChoice
 from tunefleet.errors import TunefleetError
 from tunefleet.hardware.processor import cpu_info, device_identity
 
-Check = dict[str, Any]
+CheckJson = dict[str, Any]
 
 _NEEDED_FREE_GIB = 2
 
@@ -34,7 +34,7 @@ def examine(choice: LayoutChoice) -> dict[str, Any]:
     return {"checks": checks, "ok": all(c["severity"] != "error" for c in checks)}
 
 
-def _guarded(name: str, check: Callable[[], Check]) -> Check:
+def _guarded(name: str, check: Callable[[], CheckJson]) -> CheckJson:
     try:
         outcome = check()
     except TunefleetError as error:
@@ -44,26 +44,26 @@ def _guarded(name: str, check: Callable[[], Check]) -> Check:
     return {"name": name, **outcome}
 
 
-def _fine(value: str) -> Check:
+def _fine(value: str) -> CheckJson:
     return {"ok": True, "severity": "ok", "value": value, "advice": ""}
 
 
-def _warning(value: str, advice: str) -> Check:
+def _warning(value: str, advice: str) -> CheckJson:
     return {"ok": False, "severity": "warning", "value": value, "advice": advice}
 
 
-def _error(value: str, advice: str) -> Check:
+def _error(value: str, advice: str) -> CheckJson:
     return {"ok": False, "severity": "error", "value": value, "advice": advice}
 
 
-def _python() -> Check:
+def _python() -> CheckJson:
     value = f"{platform.python_version()} on {sys.platform}"
     if sys.platform != "linux":
         return _error(value, "tunefleet measures on Linux only")
     return _fine(value)
 
 
-def _tvm() -> Check:
+def _tvm() -> CheckJson:
     version = installed_versions()["apache-tvm"]
     if version != TVM_VERSION:
         installed = version or "not installed"
@@ -71,7 +71,7 @@ def _tvm() -> Check:
     return _fine(version)
 
 
-def _ffi() -> Check:
+def _ffi() -> CheckJson:
     version = installed_versions()["apache-tvm-ffi"]
     if version != FFI_VERSION:
         advice = f"pip install apache-tvm-ffi=={FFI_VERSION}: others crash with this TVM"
@@ -79,25 +79,25 @@ def _ffi() -> Check:
     return _fine(version)
 
 
-def _llvm() -> Check:
+def _llvm() -> CheckJson:
     return _fine(str(load_tvm().target.codegen.llvm_version_major()))
 
 
-def _linker() -> Check:
+def _linker() -> CheckJson:
     path = shutil.which("ld") or shutil.which("ld.lld")
     if path is None:
         return _error("none on the PATH", "install binutils (or gcc): kernels are linked with it")
     return _fine(path)
 
 
-def _compiler() -> Check:
+def _compiler() -> CheckJson:
     path = shutil.which("g++") or shutil.which("gcc")
     if path is None:
         return _error("none on the PATH", "install gcc: whole networks are linked with it")
     return _fine(path)
 
 
-def _cores() -> Check:
+def _cores() -> CheckJson:
     usable, present = len(cpu_info().cores), os.cpu_count() or 1
     value = f"{usable} of {present} cores, {cpu_info().name}"
     if usable < present:
@@ -105,7 +105,7 @@ def _cores() -> Check:
     return _fine(value)
 
 
-def _isa() -> Check:
+def _isa() -> CheckJson:
     target = native_target()
     check_runs_here(target)
     hidden = [a for a in target.mattr if a.startswith("-")]
@@ -120,15 +120,15 @@ def _isa() -> Check:
     return _fine(value)
 
 
-def _resources(choice: LayoutChoice) -> Check:
+def _resources(choice: LayoutChoice) -> CheckJson:
     return _fine(choice.reason)
 
 
-def _target(threads: int) -> Check:
+def _target(threads: int) -> CheckJson:
     return _fine(str(native_target(threads)))
 
 
-def _threads(wanted: int) -> Check:
+def _threads(wanted: int) -> CheckJson:
     set_threads(wanted)
     got = int(load_tvm().get_global_func("runtime.NumThreads")())
     if got != wanted:
@@ -136,7 +136,7 @@ def _threads(wanted: int) -> Check:
     return _fine(f"{got} (TVM alone would use half the logical CPUs)")
 
 
-def _load() -> Check:
+def _load() -> CheckJson:
     load, cores = os.getloadavg()[0], len(cpu_info().cores)
     value = f"load {load:.1f} on {cores} cores"
     if load > 0.5 * cores:
@@ -144,7 +144,7 @@ def _load() -> Check:
     return _fine(value)
 
 
-def _peak(threads: int) -> Check:
+def _peak(threads: int) -> CheckJson:
     from tunefleet.devices.cpu import LocalCpu
 
     with tempfile.TemporaryDirectory() as directory:
@@ -152,7 +152,7 @@ def _peak(threads: int) -> Check:
     return _fine(f"{reached:.0f} GFLOP/s float32, measured")
 
 
-def _noise(threads: int) -> Check:
+def _noise(threads: int) -> CheckJson:
     from tunefleet.devices.cpu import LocalCpu
 
     with tempfile.TemporaryDirectory() as directory:
@@ -165,14 +165,14 @@ def _noise(threads: int) -> Check:
     return _fine(value)
 
 
-def _memory() -> Check:
+def _memory() -> CheckJson:
     gib = cpu_info().memory_gib
     if gib < 4:
         return _warning(f"{gib} GiB", "large networks may not fit: 8 GiB are comfortable")
     return _fine(f"{gib} GiB")
 
 
-def _scratch() -> Check:
+def _scratch() -> CheckJson:
     path = Path(tempfile.gettempdir())
     free = shutil.disk_usage(path).free / 2**30
     value = f"{path}, {free:.0f} GiB free"
@@ -181,7 +181,7 @@ def _scratch() -> Check:
     return _fine(value)
 
 
-def _checks(choice: LayoutChoice) -> dict[str, Callable[[], Check]]:
+def _checks(choice: LayoutChoice) -> dict[str, Callable[[], CheckJson]]:
     return {
         "python": _python,
         "tvm": _tvm,

@@ -6,6 +6,8 @@ from __future__ import annotations
 import socket
 import struct
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -13,6 +15,7 @@ from typing import Any
 from tunefleet.core.device import DeviceSpec, RpcAddress
 from tunefleet.devices import tracker
 from tunefleet.devices.tracker import knock, received
+from tunefleet.errors import RetryElsewhereError
 
 #: The first word of a conversation with a server (tvm/rpc/base.py).
 _SERVER = 0xFF271
@@ -74,12 +77,46 @@ def health_of(spec: DeviceSpec) -> Health:
             return Health(DeviceState.UNREACHABLE, ping_ms, detail)
 
 
-def servers_of(spec: DeviceSpec) -> int:
-    """How many devices stand behind an address: as many as a tracker has servers of its key; one
-    where it does not answer, which whoever uses it is told."""
-    if spec.rpc is None or not spec.rpc.tracker:
-        return 1
-    return max(1, health_of(spec).servers)
+def healths_of(specs: Sequence[DeviceSpec]) -> list[Health]:
+    """Ask devices at the same time: those that do not answer take seconds."""
+    with ThreadPoolExecutor(max(1, len(specs))) as asked:
+        return list(asked.map(health_of, specs))
+
+
+def check_any_there(specs: Sequence[DeviceSpec]) -> list[Health]:
+    """The health of devices that take each other's work. Raises RetryElsewhereError where none of
+    them can be reached; one that is away may come back."""
+    healths = healths_of(specs)
+    if all(health.state is DeviceState.UNREACHABLE for health in healths):
+        _raise_first_away(specs, healths)
+    return healths
+
+
+def check_all_there(specs: Sequence[DeviceSpec]) -> None:
+    """Raises RetryElsewhereError for the first of these devices that cannot be reached."""
+    _raise_first_away(specs, healths_of(specs))
+
+
+def _raise_first_away(specs: Sequence[DeviceSpec], healths: Sequence[Health]) -> None:
+    for spec, health in zip(specs, healths, strict=True):
+        if spec.rpc is not None and health.state is DeviceState.UNREACHABLE:
+            raise unreachable(spec.rpc, health.detail, without_server=health.servers == 0)
+
+
+def unreachable(
+    address: RpcAddress, cause: str, *, without_server: bool = False
+) -> RetryElsewhereError:
+    """What is told of a server or tracker that does not answer, or of a tracker that does and is
+    `without_server` of its key."""
+    if without_server:
+        place = f"--tracker {address.host}:{address.port} --key {address.key}"
+        return RetryElsewhereError(
+            f"{address.url} lends nothing: {cause}",
+            cure=f"start one: python -m tvm.exec.rpc_server {place}",
+        )
+    command = "rpc_tracker" if address.tracker else "rpc_server"
+    start = f"python -m tvm.exec.{command} --host 0.0.0.0 --port {address.port}"
+    return RetryElsewhereError(f"{address.url} is not there: {cause}", cure=f"start it: {start}")
 
 
 def cause_of(error: Exception) -> str:

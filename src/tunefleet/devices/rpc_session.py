@@ -23,7 +23,7 @@ from tunefleet.compiler.toolchain.programs import nbytes
 from tunefleet.core.device import DeviceSpec, RpcAddress
 from tunefleet.devices import tracker
 from tunefleet.devices._base import Transfers
-from tunefleet.devices.health import cause_of, health_of
+from tunefleet.devices.health import cause_of, health_of, unreachable
 from tunefleet.devices.probing import machine_of, probe_library
 from tunefleet.devices.runners import RANDOM_BYTES, random_array
 from tunefleet.errors import DeviceError, InternalError, RetryElsewhereError
@@ -361,9 +361,3 @@ def _cause(address: RpcAddress, error: Exception) -> str:
     except OSError as refused:
         return cause_of(refused)
     return one_line(error)
-
-
-def unreachable(address: RpcAddress, cause: str) -> RetryElsewhereError:
-    command = "rpc_tracker" if address.tracker else "rpc_server"
-    start = f"python -m tvm.exec.{command} --host 0.0.0.0 --port {address.port}"
-    return RetryElsewhereError(f"{address.url} is not there: {cause}", cure=f"start it: {start}")

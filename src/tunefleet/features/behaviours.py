@@ -7,8 +7,9 @@ with its sign.
     0-3     one-hot: program, load, compute, store
     4-35    of the program: its context (`features/context.py`)
     36-119  of the 12 innermost loops around, the innermost first: extent, one-hot (parallel,
-            vectorized, unrolled, bound to threads or blocks of a GPU), by how many elements an
-            access moves with it (of a computation that of what it stores), whether by one
+            vectorized, unrolled, bound to blocks, threads or virtual threads of a GPU), by how
+            many elements an access moves with it (of a computation that of what it stores),
+            whether by one
     120     iterations of all loops around
     121-130 of an access: bytes of an element, elements of a vector, bytes of the buffer, bytes
             that are touched in all, within the 2, 4 and 6 innermost loops, iterations per element

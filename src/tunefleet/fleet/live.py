@@ -17,7 +17,7 @@ from tunefleet.core.events import (
     StageStarted,
 )
 from tunefleet.core.job import Job
-from tunefleet.core.stage import Kind, StageRun
+from tunefleet.core.stage import StageRun, WorkKind
 from tunefleet.core.step import StepKind, StepRun
 from tunefleet.core.task import Task
 from tunefleet.fleet.executor import Assignment, Report
@@ -155,7 +155,7 @@ class Steps:
     request: JobRequest = field(init=False)
 
     def __post_init__(self) -> None:
-        done: frozenset[Kind] = frozenset(kind for kind in self.done if kind not in self.again)
+        done: frozenset[WorkKind] = frozenset(kind for kind in self.done if kind not in self.again)
         # Each step needs what the one before it left, so none may be brought forward.
         self.request = JobRequest(
             self.watcher,

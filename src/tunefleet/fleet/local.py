@@ -14,7 +14,7 @@ from tunefleet.core.job import Job, JobState
 from tunefleet.core.layout import MachineLayout
 from tunefleet.core.settings import TuneSettings
 from tunefleet.core.target import Target
-from tunefleet.devices.health import servers_of
+from tunefleet.devices.health import check_any_there
 from tunefleet.fleet.controls import ControlRequest, Controls, controls_of
 from tunefleet.fleet.executor import LocalExecutor
 from tunefleet.fleet.live import Ending, Live, Search
@@ -67,10 +67,16 @@ class LocalFleet:
 
     @property
     def slots(self) -> tuple[DeviceSlot, ...]:
-        """What takes batches at the same time; none where that is this machine."""
+        """What takes batches at the same time; none where that is this machine. A device that is
+        away has one place, which rests. Raises RetryElsewhereError where all devices are away."""
         if self._slots is None:
-            counted = [(device, servers_of(device.spec)) for device in self._devices]
-            self._slots = tuple(slot for device, n in counted for slot in device.slots(n))
+            specs = [device.spec for device in self._devices]
+            healths = check_any_there(specs) if specs else []
+            self._slots = tuple(
+                slot
+                for device, health in zip(self._devices, healths, strict=True)
+                for slot in device.slots(max(1, health.servers))
+            )
         return self._slots
 
     @property

@@ -175,7 +175,7 @@ class Shell:
             self._handle(values.JobCancelled(now(), job_id))
         elif request is ControlRequest.PAUSE and job_id not in self._paused:
             self._paused.add(job_id)
-            self.tell(job_id, JobHeld("paused by its user"))
+            self.tell(job_id, JobHeld("by its user", by_user=True))
             self._handle(values.JobPaused(now(), job_id))
         elif request is ControlRequest.RUN and job_id in self._paused:
             self._paused.discard(job_id)

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefleet.costmodel import MODELS, InputForm, LabelledPrograms, Program
+from tunefleet.costmodel import MODELS, InputForm, LabelledPrograms, ProgramRows
 from tunefleet.dataset.formats import METASCHEDULE
 from tunefleet.dataset.rows import Codes, Vector, Words
 from tunefleet.dataset.splits import SplitRows
@@ -23,14 +23,14 @@ from tunefleet.features import behaviours, per_store, sequences, tilings
 from tunefleet.features.sequences import Sequences
 from tunefleet.features.tilings import Tilings
 from tunefleet.learning.contexts import contexts
-from tunefleet.learning.progress import Progress, paced
+from tunefleet.learning.progress import TellProgress, paced
 from tunefleet.learning.records import Records
 
 
 class Extracted(Protocol):
     """The features of some records."""
 
-    def programs(self, form: InputForm) -> Sequence[Program]:
+    def programs(self, form: InputForm) -> Sequence[ProgramRows]:
         """A program of each record in the form that a model takes."""
 
 
@@ -42,7 +42,7 @@ class Extractor(Protocol):
 
     name: str
 
-    def extract(self, records: Records, numbers: Codes, progress: Progress) -> Extracted:
+    def extract(self, records: Records, numbers: Codes, progress: TellProgress) -> Extracted:
         """The features of these rows, in their order."""
 
 
@@ -50,7 +50,7 @@ class Extractor(Protocol):
 class _Primitives:
     found: Sequences | Tilings
 
-    def programs(self, form: InputForm) -> Sequence[Program]:
+    def programs(self, form: InputForm) -> Sequence[ProgramRows]:
         return self.found.flat() if form is InputForm.FLAT else self.found.ragged()
 
 
@@ -59,7 +59,7 @@ class TilingExtractor:
 
     name = tilings.SCHEMA
 
-    def extract(self, records: Records, numbers: Codes, progress: Progress) -> Extracted:
+    def extract(self, records: Records, numbers: Codes, progress: TellProgress) -> Extracted:
         steps = records.rows.steps.take(numbers)
         told = contexts(records, numbers)
         try:
@@ -74,7 +74,7 @@ class SequenceExtractor:
 
     name = sequences.SCHEMA
 
-    def extract(self, records: Records, numbers: Codes, progress: Progress) -> Extracted:
+    def extract(self, records: Records, numbers: Codes, progress: TellProgress) -> Extracted:
         steps = records.rows.steps.take(numbers)
         try:
             extracted = Sequences.of(steps.words.names, steps.words.codes, steps.lengths)
@@ -89,9 +89,9 @@ def _not_primitives(schema: str, error: ValueError) -> InputError:
 
 @dataclass(frozen=True)
 class _Rows:
-    found: tuple[Program, ...]
+    found: tuple[ProgramRows, ...]
 
-    def programs(self, form: InputForm) -> Sequence[Program]:
+    def programs(self, form: InputForm) -> Sequence[ProgramRows]:
         return self.found
 
 
@@ -100,7 +100,7 @@ class _Lowered(ABC):
 
     name = ""
 
-    def extract(self, records: Records, numbers: Codes, progress: Progress) -> Extracted:
+    def extract(self, records: Records, numbers: Codes, progress: TellProgress) -> Extracted:
         self._check(records)
         told = contexts(records, numbers)
         programs = []
@@ -118,7 +118,7 @@ class _Lowered(ABC):
         return _Rows(tuple(programs))
 
     @abstractmethod
-    def of_row(self, row: Mapping[str, Any], told: NDArray[np.float32]) -> Program:
+    def of_row(self, row: Mapping[str, Any], told: NDArray[np.float32]) -> ProgramRows:
         """The program of a record; `told` (32,) is its context."""
 
     def _check(self, records: Records) -> None:
@@ -138,7 +138,7 @@ class PerStoreExtractor(_Lowered):
 
     name = per_store.SCHEMA
 
-    def of_row(self, row: Mapping[str, Any], told: NDArray[np.float32]) -> Program:
+    def of_row(self, row: Mapping[str, Any], told: NDArray[np.float32]) -> ProgramRows:
         from tunefleet.compiler.code.recorded import per_store_features
 
         return per_store_features(row["workload"], row["definition"], row["target"], row["steps"])
@@ -149,7 +149,7 @@ class BehaviourExtractor(_Lowered):
 
     name = behaviours.SCHEMA
 
-    def of_row(self, row: Mapping[str, Any], told: NDArray[np.float32]) -> Program:
+    def of_row(self, row: Mapping[str, Any], told: NDArray[np.float32]) -> ProgramRows:
         from tunefleet.compiler.code.recorded import statements
 
         return behaviours.encode(statements(row["workload"], row["definition"], row["steps"]), told)
@@ -181,7 +181,7 @@ def extractor(name: str) -> Extractor:
 class Examples:
     """Programs of some records with what is known of each: label, task and device."""
 
-    programs: Sequence[Program]
+    programs: Sequence[ProgramRows]
     labels: Vector
     tasks: Codes
     devices: Words
@@ -222,7 +222,7 @@ class Inputs:
     features: Extracted
 
     @classmethod
-    def of(cls, records: Records, numbers: Codes, schema: str, progress: Progress) -> Inputs:
+    def of(cls, records: Records, numbers: Codes, schema: str, progress: TellProgress) -> Inputs:
         """Of ascending row numbers. Raises InputError."""
         return cls(records, numbers, extractor(schema).extract(records, numbers, progress))
 

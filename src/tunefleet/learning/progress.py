@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-Progress = Callable[[str], None]
+TellProgress = Callable[[str], None]
 
 #: Seconds between two lines about the same thing.
 _EVERY_S = 5.0
 
 
-def paced(progress: Progress, clock: Callable[[], float] = time.monotonic) -> Progress:
+def paced(progress: TellProgress, clock: Callable[[], float] = time.monotonic) -> TellProgress:
     """Passes a line on when the last one, or the start, is some seconds ago."""
     told = clock()
 

@@ -20,7 +20,7 @@ from tunefleet.dataset.rows import Codes, Rows, Words
 from tunefleet.dataset.schema import RECORDS
 from tunefleet.dataset.splits import processor
 from tunefleet.errors import InputError
-from tunefleet.learning.progress import Progress, paced
+from tunefleet.learning.progress import TellProgress, paced
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def read_records(
     *,
     device: str,
     on_bad: Callable[[BadLine], None],
-    progress: Progress,
+    progress: TellProgress,
 ) -> Records:
     """Files of records, logs and folders of logs as one table.
 

@@ -14,7 +14,7 @@ from tunefleet.costmodel import MODELS, CostModel, has_cuda
 from tunefleet.costmodel.card import Setting
 from tunefleet.errors import InputError, SetupError
 from tunefleet.learning.inputs import Examples
-from tunefleet.learning.progress import Progress
+from tunefleet.learning.progress import TellProgress
 
 DEVICES = ("cpu", "cuda")
 
@@ -109,7 +109,7 @@ def train(
     *,
     seeds: int,
     options: Options,
-    progress: Progress,
+    progress: TellProgress,
     start: Sequence[CostModel] = (),
     clock: Callable[[], float] = time.perf_counter,
 ) -> Trained:

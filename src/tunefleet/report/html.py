@@ -36,12 +36,12 @@ from tunefleet.report.words import (
     verdict,
 )
 
-Result = Mapping[str, Any]
+ResultJson = Mapping[str, Any]
 
 _STAGE_CLASSES = 11
 
 
-def render_html(result: Result) -> str:
+def render_html(result: ResultJson) -> str:
     """The page as text. `result` has schema tunefleet-result/3; what is missing is left out."""
     name = _network(result).get("name") or "network"
     sections = (
@@ -56,11 +56,11 @@ def render_html(result: Result) -> str:
     return page(str(name), "tunefleet report", _place(result), sections, _identity(result))
 
 
-def _network(result: Result) -> Result:
+def _network(result: ResultJson) -> ResultJson:
     return result.get("network") or {}
 
 
-def _place(result: Result) -> str:
+def _place(result: ResultJson) -> str:
     place = device_text(result.get("device"))
     threads = result.get("threads")
     if threads:
@@ -68,7 +68,7 @@ def _place(result: Result) -> str:
     return place
 
 
-def _headline(result: Result) -> str:
+def _headline(result: ResultJson) -> str:
     tuned, beside = result.get("tuned_ms"), baselines(result)
     figures = []
     for each in beside[:1]:
@@ -96,7 +96,7 @@ def _headline(result: Result) -> str:
     return f"<section>{content}</section>"
 
 
-def _figure(name: str, interval: Result, unit: str, kind: str = "") -> str:
+def _figure(name: str, interval: ResultJson, unit: str, kind: str = "") -> str:
     digits = interval_digits(interval)
     middle, low, high = (significant(float(interval[k]), digits) for k in ("median", "low", "high"))
     mark = f"<i>{escape(unit.strip())}</i>" if unit.startswith(" ") else escape(unit)
@@ -106,7 +106,7 @@ def _figure(name: str, interval: Result, unit: str, kind: str = "") -> str:
     )
 
 
-def _curve(result: Result) -> str:
+def _curve(result: ResultJson) -> str:
     target_s = (result.get("budget") or {}).get("target_latency_s")
     drawing = svg.tuning_curve(result.get("curve") or [], target_s * 1e3 if target_s else None)
     if not drawing:
@@ -116,7 +116,7 @@ def _curve(result: Result) -> str:
     )
 
 
-def _wall(result: Result) -> str:
+def _wall(result: ResultJson) -> str:
     wall = {str(k): float(v) for k, v in (result.get("wall") or {}).items() if v}
     if not wall:
         return ""
@@ -139,7 +139,7 @@ def _wall(result: Result) -> str:
     )
 
 
-def _tasks(result: Result) -> str:
+def _tasks(result: ResultJson) -> str:
     tasks = sorted(result.get("tasks") or [], key=lambda t: -(t.get("network_share") or 0.0))
     if not tasks:
         return ""
@@ -161,7 +161,7 @@ def _tasks(result: Result) -> str:
     return section("Tasks", table, _tasks_note(result, tasks), kind="long")
 
 
-def _tasks_note(result: Result, tasks: Sequence[Result]) -> str:
+def _tasks_note(result: ResultJson, tasks: Sequence[ResultJson]) -> str:
     note = f"{format_count(len(tasks))} tasks by their share of the latency"
     if result.get("peak_gflops"):
         note += f"; peak {format_gflops(result['peak_gflops'])} GFLOP/s, measured"
@@ -170,7 +170,7 @@ def _tasks_note(result: Result, tasks: Sequence[Result]) -> str:
     return note
 
 
-def _task_row(task: Result, total: float, largest: float) -> str:
+def _task_row(task: ResultJson, total: float, largest: float) -> str:
     share, peak = task.get("network_share"), task.get("peak_share")
     latency = task.get("latency_us")
     name = escape(str(task.get("name", UNKNOWN)))
@@ -193,7 +193,7 @@ def _task_row(task: Result, total: float, largest: float) -> str:
     )
 
 
-def _failures(result: Result) -> str:
+def _failures(result: ResultJson) -> str:
     failures = result.get("failures") or {}
     if not failures:
         return ""
@@ -206,7 +206,7 @@ def _failures(result: Result) -> str:
     return section("Failed trials", pairs(rows), note)
 
 
-def _conditions(result: Result) -> str:
+def _conditions(result: ResultJson) -> str:
     network, device = _network(result), result.get("device") or {}
     rows = [
         ("network", ", ".join(str(network[k]) for k in ("name", "source") if network.get(k))),
@@ -228,17 +228,17 @@ def _conditions(result: Result) -> str:
     return section("Conditions", pairs((n, v) for n, v in rows if v))
 
 
-def _stopped(result: Result) -> str:
+def _stopped(result: ResultJson) -> str:
     text = str(result.get("stopped") or "")
     return f"{text} (resumed)" if text and result.get("resumed") else text
 
 
-def _reused(result: Result) -> str:
+def _reused(result: ResultJson) -> str:
     count = result.get("reused")
     return f"records of earlier jobs for {format_count(count)} tasks" if count else ""
 
 
-def _difference(result: Result) -> str:
+def _difference(result: ResultJson) -> str:
     differences = result.get("difference") or {}
     known = [k for k in ("untuned", "plain", "tuned") if differences.get(k) is not None]
     parts = [f"{k} {format_difference(differences[k])}" for k in known]
@@ -246,6 +246,6 @@ def _difference(result: Result) -> str:
     return f"{', '.join(parts)} of the {basis} of the source framework" if parts else ""
 
 
-def _identity(result: Result) -> str:
+def _identity(result: ResultJson) -> str:
     named = [(k, result.get(k)) for k in ("run", "job", "artifact")]
     return ", ".join(f"{name} {value}" for name, value in named if value)

@@ -12,13 +12,13 @@ from tunefleet.report.grid import Grid
 from tunefleet.report.text import pairs
 from tunefleet.report.units import TIMES, UNKNOWN, format_latency, significant
 
-Report = Mapping[str, Any]
+PlacementJson = Mapping[str, Any]
 
 #: Stands beside a time of a program that nobody tuned.
 _PLAIN = "plain"
 
 
-def placement_table(report: Report) -> Table:
+def placement_table(report: PlacementJson) -> Table:
     """A row for each task: where its calls went, and what it takes on each device."""
     names = [device["name"] for device in report["devices"]]
     optional = ["shapes", TIMES, *(f"{name}, predicted" for name in names)]
@@ -42,7 +42,7 @@ def placement_table(report: Report) -> Table:
     return table
 
 
-def _places(task: Report) -> str:
+def _places(task: PlacementJson) -> str:
     """The device, or several with the calls on each."""
     on = {name: count for name, count in task["on"].items() if count}
     if len(on) == 1:
@@ -50,7 +50,7 @@ def _places(task: Report) -> str:
     return ", ".join(f"{name} {TIMES}{count}" for name, count in on.items())
 
 
-def totals_table(report: Report) -> Table:
+def totals_table(report: PlacementJson) -> Table:
     """One inference as placed, each task where it is fastest, and everything on each device; then
     how devices are reached, what predictions were worth, and what is to be done."""
     rows: list[tuple[str, str | Text]] = [
@@ -67,7 +67,7 @@ def totals_table(report: Report) -> Table:
     return pairs(rows)
 
 
-def _total(cost: Report) -> str:
+def _total(cost: PlacementJson) -> str:
     if cost["total_s"] is None:
         return "not every task runs there"
     parts = f" in {cost['parts']} parts" if cost.get("parts", 1) > 1 else ""
@@ -75,8 +75,8 @@ def _total(cost: Report) -> str:
     return f"{format_latency(cost['total_s'])}{parts}: kernels {kernels}, transfers {transfers}"
 
 
-def _reached(device: Report) -> str:
-    def link(way: Report) -> str:
+def _reached(device: PlacementJson) -> str:
+    def link(way: PlacementJson) -> str:
         rate = way["bytes_per_s"]
         speed = "" if rate is None else f" and {significant(rate / 1e6)} MB/s"
         return f"{format_latency(way['latency_s'])}{speed}"
@@ -89,7 +89,7 @@ def _reached(device: Report) -> str:
     )
 
 
-def _prediction(report: Report) -> str:
+def _prediction(report: PlacementJson) -> str:
     predicted = report["predicted"]
     if predicted is None:
         few = [d["name"] for d in report["devices"] if d["recorded_tasks"] < 2]
@@ -106,7 +106,7 @@ def _prediction(report: Report) -> str:
     )
 
 
-def _ran(report: Report) -> str:
+def _ran(report: PlacementJson) -> str:
     ran = report["ran"]
     alone = ran["alone_s"]
     beside = (
@@ -115,7 +115,7 @@ def _ran(report: Report) -> str:
     return f"as placed {format_latency(ran['placement_s'])}{beside}"
 
 
-def _verdict(report: Report) -> str:
+def _verdict(report: PlacementJson) -> str:
     best, ran = report["best_device"], report["ran"]
     if report["pays"]:
         saved = "" if ran["alone_s"] is None else f"; {_ratio(ran['alone_s'], ran['placement_s'])}"

@@ -11,18 +11,18 @@ from tunefleet.errors import InputError
 
 #: What formats can show: no negative, infinite or other absurd number.
 _MOST = 1e18
-Number = Annotated[float, msgspec.Meta(ge=0.0, le=_MOST)]
+Measure = Annotated[float, msgspec.Meta(ge=0.0, le=_MOST)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=10**18)]
 #: None where it was not measured.
-Shown = Number | None
+Shown = Measure | None
 
 
 class ReportedInterval(TypedDict):
     """A median, and what it lies between with 95 % probability."""
 
-    median: Number
-    low: Number
-    high: Number
+    median: Measure
+    low: Measure
+    high: Measure
 
 
 class Baseline(TypedDict):
@@ -49,7 +49,7 @@ class ReportedTask(TypedDict, total=False):
     name: str
     shapes: str
     weight: Count
-    flops: Number
+    flops: Measure
     trials: Count
     failed: Count
     latency_us: Shown
@@ -58,21 +58,21 @@ class ReportedTask(TypedDict, total=False):
     winograd: bool
     intrinsic: str
     peak_share: Shown
-    network_share: Number
+    network_share: Measure
 
 
 class CurvePoint(TypedDict):
     """Of the tuning curve: `latency_ms` of the whole network, once every task has one."""
 
     trials: Count
-    wall_s: Number
+    wall_s: Measure
     latency_ms: Shown
 
 
 class ReportedSegment(TypedDict):
     nodes: list[str]
     reason: str
-    flops: Number
+    flops: Measure
 
 
 class ReportedOutside(TypedDict):
@@ -96,7 +96,7 @@ class ReportedDevice(TypedDict, total=False):
     isa: list[str]
     cores: Count
     caches: list[tuple[str, Count]]
-    memory_gib: Number
+    memory_gib: Measure
     key: str
 
 
@@ -138,13 +138,13 @@ class Result(MeasuredShape, total=False):
     trials: Count
     failures: dict[str, Count]
     failure_texts: dict[str, list[tuple[str, Count]]]
-    wall_s: Number
-    wall: dict[str, Number]
+    wall_s: Measure
+    wall: dict[str, Measure]
     delivered: str | None
     why_plain: str | None
     verified: bool
     difference: Difference
-    tolerance: Number
+    tolerance: Measure
     difference_measure: str
     peak_gflops: Shown
     kernels_ms: Shown

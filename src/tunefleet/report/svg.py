@@ -15,10 +15,10 @@ _WIDTH, _HEIGHT = 860, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 18, 42, 46
 _TOOLTIPS = 150
 
-Point = Mapping[str, Any]
+PointJson = Mapping[str, Any]
 
 
-def tuning_curve(points: Sequence[Point], target_ms: float | None = None) -> str:
+def tuning_curve(points: Sequence[PointJson], target_ms: float | None = None) -> str:
     """Estimated latency of the network over wall time as a step line; "" without a point.
 
     `points` are {trials, wall_s, latency_ms or None} in order of time.
@@ -74,7 +74,7 @@ def _y_axis(scale: Scale) -> list[str]:
     return parts
 
 
-def _x_axis(scale: Scale, points: Sequence[Point]) -> list[str]:
+def _x_axis(scale: Scale, points: Sequence[PointJson]) -> list[str]:
     """Wall time below, trials at the same moments above."""
     bottom = _HEIGHT - _BOTTOM
     times = [float(p["wall_s"]) for p in points]
@@ -111,7 +111,7 @@ def _target(scale: Scale, target_ms: float) -> list[str]:
     ]
 
 
-def _steps(x: Scale, y: Scale, points: Sequence[Point]) -> str:
+def _steps(x: Scale, y: Scale, points: Sequence[PointJson]) -> str:
     path = ""
     for point in points:
         px, py = _px(x, float(point["wall_s"])), _py(y, float(point["latency_ms"]))
@@ -119,7 +119,7 @@ def _steps(x: Scale, y: Scale, points: Sequence[Point]) -> str:
     return path
 
 
-def _improvements(points: Sequence[Point]) -> list[Point]:
+def _improvements(points: Sequence[PointJson]) -> list[PointJson]:
     """The first point, the last, and those in between where the latency fell, at most so many."""
     fell = [
         after for before, after in pairwise(points) if after["latency_ms"] < before["latency_ms"]
@@ -129,7 +129,7 @@ def _improvements(points: Sequence[Point]) -> list[Point]:
     return chosen if chosen[-1] is points[-1] else [*chosen, points[-1]]
 
 
-def _dot(x: Scale, y: Scale, point: Point) -> str:
+def _dot(x: Scale, y: Scale, point: PointJson) -> str:
     text = (
         f"{format_latency(float(point['latency_ms']) / 1e3)} after "
         f"{format_count(point['trials'])} trials, {format_seconds(float(point['wall_s']))}"

@@ -32,7 +32,7 @@ from tunefleet.report.words import (
     verdict,
 )
 
-Result = Mapping[str, Any]
+ResultJson = Mapping[str, Any]
 
 _BAR = 24
 #: Kernels that are shown.
@@ -49,7 +49,7 @@ def pairs(rows: Sequence[tuple[str, str | Text]]) -> Table:
     return table
 
 
-def summary_table(result: Result) -> Table:
+def summary_table(result: ResultJson) -> Table:
     """What was tuned, what came of it, and under which conditions."""
     network = result.get("network") or {}
     rows: list[tuple[str, str | Text]] = [
@@ -73,7 +73,7 @@ def summary_table(result: Result) -> Table:
     return pairs(rows)
 
 
-def _latency_rows(result: Result) -> list[tuple[str, str | Text]]:
+def _latency_rows(result: ResultJson) -> list[tuple[str, str | Text]]:
     rows: list[tuple[str, str | Text]] = []
     if result.get("tuned_ms"):
         rows.append(("latency", format_interval(result["tuned_ms"], "ms")))
@@ -83,7 +83,7 @@ def _latency_rows(result: Result) -> list[tuple[str, str | Text]]:
     return rows
 
 
-def _baseline_rows(result: Result) -> list[tuple[str, str | Text]]:
+def _baseline_rows(result: ResultJson) -> list[tuple[str, str | Text]]:
     """The gain over each baseline, the first in bold: it is what the user has today."""
     rows: list[tuple[str, str | Text]] = []
     for index, each in enumerate(baselines(result)):
@@ -94,7 +94,7 @@ def _baseline_rows(result: Result) -> list[tuple[str, str | Text]]:
     return rows
 
 
-def _trials_text(result: Result) -> str:
+def _trials_text(result: ResultJson) -> str:
     failures = result.get("failures") or {}
     text = format_count(result.get("trials"))
     if failures:
@@ -105,7 +105,7 @@ def _trials_text(result: Result) -> str:
     return text
 
 
-def _failure_rows(result: Result) -> list[tuple[str, str | Text]]:
+def _failure_rows(result: ResultJson) -> list[tuple[str, str | Text]]:
     """What failed trials said most often, by kind."""
     rows: list[tuple[str, str | Text]] = []
     for kind, texts in sorted((result.get("failure_texts") or {}).items()):
@@ -115,7 +115,7 @@ def _failure_rows(result: Result) -> list[tuple[str, str | Text]]:
     return rows
 
 
-def networks_table(networks: Sequence[str], outcomes: Sequence[Result | str]) -> Table:
+def networks_table(networks: Sequence[str], outcomes: Sequence[ResultJson | str]) -> Table:
     """A row per network: what came of it, or nothing where its outcome is an error's text."""
     table = Grid("Networks")
     table.add_column("network", no_wrap=True, overflow="ellipsis", min_width=8)
@@ -150,7 +150,7 @@ def _task_name(task: Mapping[str, Any]) -> Text:
     return name
 
 
-def tasks_table(result: Result, *, limit: int | None = None) -> Table:
+def tasks_table(result: ResultJson, *, limit: int | None = None) -> Table:
     """The tasks by their share of the network's latency, largest first."""
     tasks = sorted(result.get("tasks") or [], key=lambda t: -(t.get("network_share") or 0.0))
     shown = tasks if limit is None else tasks[:limit]
@@ -182,7 +182,7 @@ def tasks_table(result: Result, *, limit: int | None = None) -> Table:
     return table
 
 
-def wall_table(result: Result) -> Table:
+def wall_table(result: ResultJson) -> Table:
     """Where the wall time went, largest first."""
     wall = {k: v for k, v in (result.get("wall") or {}).items() if v}
     total = sum(wall.values())
@@ -202,7 +202,7 @@ def wall_table(result: Result) -> Table:
     return table
 
 
-def evaluation_table(evaluation: Result) -> Table:
+def evaluation_table(evaluation: ResultJson) -> Table:
     """What `evaluate` measured."""
     rows: list[tuple[str, str | Text]] = [
         ("network", Text(str(evaluation.get("network", UNKNOWN)), style="bold")),
@@ -213,7 +213,7 @@ def evaluation_table(evaluation: Result) -> Table:
     return pairs(rows)
 
 
-def kernels_table(evaluation: Result) -> Table:
+def kernels_table(evaluation: ResultJson) -> Table:
     """The kernels of a network by the time they take in one inference."""
     kernels = evaluation.get("kernels") or []
     total = sum(k["ms"] for k in kernels) or 1.0
@@ -232,7 +232,7 @@ def kernels_table(evaluation: Result) -> Table:
     return table
 
 
-def listing_table(listing: Result) -> Table:
+def listing_table(listing: ResultJson) -> Table:
     """The tasks of a network that is not tuned yet, by their share of its FLOPs."""
     title = f"{listing.get('network', '')} on {listing.get('target', '')}"
     table = Grid(title, optional=("Σ", "#", "MFLOP", TIMES))
@@ -256,7 +256,7 @@ def listing_table(listing: Result) -> Table:
     return table
 
 
-def jobs_table(jobs: Sequence[Result]) -> Table:
+def jobs_table(jobs: Sequence[ResultJson]) -> Table:
     """The jobs of a home, in the given order."""
     table = Grid(optional=("tuning", "trials", "started", "run", "speed-up"))
     for heading in ("job", "state"):
@@ -282,7 +282,7 @@ def jobs_table(jobs: Sequence[Result]) -> Table:
     return table
 
 
-def checks_table(examination: Result) -> Table:
+def checks_table(examination: ResultJson) -> Table:
     """What `doctor` found, with advice below what is not in order."""
     marks = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "error": ("error", "red")}
     table = Table(box=None, show_header=False, pad_edge=False)

@@ -9,10 +9,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from tunefleet.core.device import THIS_MACHINE
 from tunefleet.core.importing import DEFAULT_IMPORT, ImportOptions, NetworkSource
 from tunefleet.core.placement import (
-    Assignment,
+    CallDevices,
     Cost,
     Part,
     PlacementProblem,
@@ -21,10 +20,11 @@ from tunefleet.core.placement import (
 )
 from tunefleet.core.precision import FLOAT32
 from tunefleet.core.trial import ranking_latency
+from tunefleet.devices.health import check_all_there
 from tunefleet.errors import InputError, JobError
 from tunefleet.runs.context import BenchmarkContext
 from tunefleet.runs.driver import source_of
-from tunefleet.runs.timing import DeviceTimings, TaskTiming, device_worker, time_tasks
+from tunefleet.runs.timing import DeviceTimings, TaskTiming, device_spec, device_worker, time_tasks
 from tunefleet.system.scratch import scratch_folder
 
 if TYPE_CHECKING:
@@ -78,6 +78,8 @@ class Placing:
         self.names = tuple(contexts)
         self.contexts = tuple(contexts.values())
         self._tell = tell
+        # Before the import, which takes long: a device is asked for its answers only after it.
+        check_all_there([device_spec(context) for context in self.contexts])
         source = source_of(spec, options, self.contexts[0], precision, calibrate)
         self._scratch = scratch_folder("placement")
         try:
@@ -104,11 +106,11 @@ class Placing:
     def close(self) -> None:
         self._scratch.cleanup()
 
-    def fastest_each(self) -> Assignment:
+    def fastest_each(self) -> CallDevices:
         """Each call where it is fastest, whatever its transfers take."""
         return tuple(row.index(min(row)) for row in self.measured.seconds)
 
-    def run(self, plans: Sequence[Assignment], rounds: int = _ROUNDS) -> list[Ran]:
+    def run(self, plans: Sequence[CallDevices], rounds: int = _ROUNDS) -> list[Ran]:
         """Compile the parts of each plan for their devices, and run inferences of all plans in
         turn, from this machine's memory and back to it.
 
@@ -122,10 +124,7 @@ class Placing:
         modules = self._compiled([parts_of(flow, chosen) for chosen in plans])
         (inputs,) = load_arrays(self.networks[0].examples, 1)
         outputs = [number for number, tensor in enumerate(flow.tensors) if tensor.is_output]
-        devices = [
-            (c.devices[0].spec if c.devices else THIS_MACHINE, c.target.threads)
-            for c in self.contexts
-        ]
+        devices = [(device_spec(c), c.target.threads) for c in self.contexts]
         self._tell("running the parts in turn")
         with device_worker(self._nearest()) as worker:
             asked = (devices, modules, inputs, outputs, rounds)
@@ -267,7 +266,7 @@ def judged(placing: Placing) -> dict[str, Any]:
     return report
 
 
-def told(placing: Placing, chosen: Assignment) -> dict[str, Any]:
+def told(placing: Placing, chosen: CallDevices) -> dict[str, Any]:
     """What is known of a placement: its calls, what it takes and what others would."""
     measured, names = placing.measured, placing.names
     costs = [measured.cost(measured.single(d)) for d in range(len(names))]
@@ -303,7 +302,7 @@ def _device(placing: Placing, device: int) -> dict[str, Any]:
     }
 
 
-def _tasks(placing: Placing, chosen: Assignment) -> list[dict[str, Any]]:
+def _tasks(placing: Placing, chosen: CallDevices) -> list[dict[str, Any]]:
     """A row for each task, with how many of its calls went to each device."""
     first = placing.networks[0]
     rows = []
@@ -335,7 +334,7 @@ def _tasks(placing: Placing, chosen: Assignment) -> list[dict[str, Any]]:
     return rows
 
 
-def _prediction(placing: Placing, chosen: Assignment) -> dict[str, Any] | None:
+def _prediction(placing: Placing, chosen: CallDevices) -> dict[str, Any] | None:
     """The placement that predictions alone lead to, beside the one that was measured: what it was
     expected to take, what it takes, and what is lost by it."""
     if placing.predicted is None:
@@ -352,7 +351,7 @@ def _prediction(placing: Placing, chosen: Assignment) -> dict[str, Any] | None:
 
 
 def _described(
-    problem: PlacementProblem, chosen: Assignment, names: Sequence[str]
+    problem: PlacementProblem, chosen: CallDevices, names: Sequence[str]
 ) -> dict[str, Any]:
     return {
         "calls_on": {name: chosen.count(device) for device, name in enumerate(names)},

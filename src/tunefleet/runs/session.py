@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -80,17 +81,15 @@ class Session:
 
     def close(self) -> None:
         """End the workers and release the store. The session can still tell its result."""
-        if self._course is not None:
-            if self._result is None and self._prepared:
-                self._result = self._course.result()
-            self._course.close()
-            self._course = None
-        if self._fleet is not None:
-            self._fleet.close()
-            self._fleet = None
-        if self._module is not None:
-            self._module.close()
-            self._module = None
+        with ExitStack() as closing:  # each is closed whatever becomes of the others
+            for held in (self._module, self._fleet, self._course):
+                if held is not None:
+                    closing.callback(held.close)
+            try:
+                if self._course is not None and self._result is None and self._prepared:
+                    self._result = self._course.result()
+            finally:
+                self._course = self._fleet = self._module = None
 
     # The steps
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tunefleet.core.device import THIS_MACHINE
+from tunefleet.core.device import THIS_MACHINE, DeviceSpec
 from tunefleet.core.identity import Tier
 from tunefleet.core.placement import Connection
 from tunefleet.core.predicting import Timed, Workload, predicted_s, typical_error
@@ -104,13 +104,18 @@ def workload_of(task: Task) -> Workload:
     return Workload(task.operator, task.flops, numbers)
 
 
+def device_spec(context: BenchmarkContext) -> DeviceSpec:
+    """The one device that a context measures on."""
+    return context.devices[0].spec if context.devices else THIS_MACHINE
+
+
 @contextmanager
 def device_worker(context: BenchmarkContext) -> Iterator[DeviceWorker]:
     """A worker that measures on the device of a context."""
     from tunefleet.stages.place import DeviceWorker
     from tunefleet.workers.pool import WorkerPool
 
-    spec = context.devices[0].spec if context.devices else THIS_MACHINE
+    spec = device_spec(context)
     with scratch_folder("device") as folder, WorkerPool(1, _config(context, folder)) as pool:
         yield DeviceWorker(pool, context.target.threads, spec)
 

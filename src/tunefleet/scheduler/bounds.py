@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tunefleet.core.stage import STAGE_ORDER, Kind, StageKind
+from tunefleet.core.stage import STAGE_ORDER, StageKind, WorkKind
 from tunefleet.scheduler.durations import LaneName
 from tunefleet.scheduler.lanes import Pool
 from tunefleet.scheduler.simulator import Simulation
@@ -119,7 +119,7 @@ def _exclude(one: Resource, other: Resource) -> bool:
 
 def _lane_ends(simulation: Simulation) -> dict[LaneName, float]:
     """When each lane could end if it never waited."""
-    seconds: dict[LaneName, dict[tuple[int, Kind], float]] = {}
+    seconds: dict[LaneName, dict[tuple[int, WorkKind], float]] = {}
     for span in simulation.spans:
         key = span.key
         of_lane = seconds.setdefault((key.job_id, key.task_id), {})
@@ -132,11 +132,11 @@ def _lane_ends(simulation: Simulation) -> dict[LaneName, float]:
     return ends
 
 
-def _in_sequence(seconds: Mapping[tuple[int, Kind], float]) -> float:
+def _in_sequence(seconds: Mapping[tuple[int, WorkKind], float]) -> float:
     return sum(seconds.values())
 
 
-def _with_lookahead(seconds: Mapping[tuple[int, Kind], float]) -> float:
+def _with_lookahead(seconds: Mapping[tuple[int, WorkKind], float]) -> float:
     """A stage follows the one before it in its round and the same one of the round before; a
     selection follows the build of the round before."""
     before = dict.fromkeys(STAGE_ORDER, 0.0)

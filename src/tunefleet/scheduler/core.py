@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tunefleet.core.settings import MAX_DRIFT
-from tunefleet.core.stage import Kind, StageKey
+from tunefleet.core.stage import StageKey, WorkKind
 from tunefleet.errors import InternalError
 from tunefleet.scheduler.estimates import Estimates
 from tunefleet.scheduler.lanes import JobRecord, Lane, Pool, Stage
@@ -255,7 +255,7 @@ class Scheduler:
         self._drop(lane, "another stage of its lane failed")
         self._close(lane, now)
 
-    def _lost(self, stage: Stage, kind: Kind, cause: str, now: float) -> None:
+    def _lost(self, stage: Stage, kind: WorkKind, cause: str, now: float) -> None:
         """What an earlier stage of the round made is gone: make it again, then try again."""
         earlier = next((s for s in stage.lane.rounds[stage.key.iteration] if s.kind is kind), None)
         if stage.attempt >= ATTEMPTS or earlier is None or earlier.state is not StageState.DONE:

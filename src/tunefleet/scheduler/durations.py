@@ -13,7 +13,7 @@ from statistics import NormalDist
 from types import MappingProxyType
 from typing import Any
 
-from tunefleet.core.stage import STAGE_ORDER, Kind, StageKey, StageKind
+from tunefleet.core.stage import STAGE_ORDER, StageKey, StageKind, WorkKind
 from tunefleet.errors import InputError
 
 SCHEMA = "tunefleet-durations/1"
@@ -29,7 +29,7 @@ Round = tuple[float, float, float, float]
 class Means:
     """Every stage of a kind takes the same number of seconds."""
 
-    seconds: Mapping[Kind, float]
+    seconds: Mapping[WorkKind, float]
 
     def __call__(self, key: StageKey) -> float:
         return self.seconds[key.kind]
@@ -54,7 +54,7 @@ class Spread:
     update of a lane drawn apart), `stage_cv` that of the stages around the mean of their lane.
     """
 
-    means: Mapping[Kind, float]
+    means: Mapping[WorkKind, float]
     lane_cv: float = 0.0
     stage_cv: float = 0.0
     seed: int = 0

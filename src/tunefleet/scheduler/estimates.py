@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tunefleet.core.stage import STAGE_ORDER, Kind
+from tunefleet.core.stage import STAGE_ORDER, WorkKind
 
 #: Share of the newest duration in a running mean: batches of one lane are alike.
 _NEWEST = 0.4
@@ -17,16 +17,16 @@ class Estimates:
     a job without history everyone's."""
 
     def __init__(self) -> None:
-        self._of_lane: dict[tuple[str, str, Kind], float] = {}
-        self._of_job: dict[tuple[str, Kind], float] = {}
-        self._of_kind: dict[Kind, float] = {}
+        self._of_lane: dict[tuple[str, str, WorkKind], float] = {}
+        self._of_job: dict[tuple[str, WorkKind], float] = {}
+        self._of_kind: dict[WorkKind, float] = {}
 
-    def learn(self, job_id: str, task_id: str, kind: Kind, seconds: float) -> None:
+    def learn(self, job_id: str, task_id: str, kind: WorkKind, seconds: float) -> None:
         _mix(self._of_lane, (job_id, task_id, kind), seconds)
         _mix(self._of_job, (job_id, kind), seconds)
         _mix(self._of_kind, kind, seconds)
 
-    def seconds(self, job_id: str, task_id: str, kind: Kind) -> float:
+    def seconds(self, job_id: str, task_id: str, kind: WorkKind) -> float:
         estimate = self._of_lane.get((job_id, task_id, kind))
         if estimate is None:
             estimate = self._of_job.get((job_id, kind))
@@ -38,7 +38,7 @@ class Estimates:
         """One round of a lane, its four stages."""
         return sum(self.seconds(job_id, task_id, kind) for kind in STAGE_ORDER)
 
-    def forget(self, job_id: str, task_ids: list[str], order: tuple[Kind, ...]) -> None:
+    def forget(self, job_id: str, task_ids: list[str], order: tuple[WorkKind, ...]) -> None:
         for kind in order:
             self._of_job.pop((job_id, kind), None)
             for task_id in task_ids:

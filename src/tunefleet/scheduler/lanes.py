@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tunefleet.core.stage import Kind, StageKey, StageKind
+from tunefleet.core.stage import StageKey, StageKind, WorkKind
 from tunefleet.scheduler.transitions import StageState, Transition, moved
 from tunefleet.scheduler.values import ROLE_OF, JobRequest, Role
 
@@ -18,7 +18,7 @@ class Stage:
     __slots__ = ("again", "attempt", "job", "key", "kind", "lane", "lease", "pool", "position",
                  "ready_at", "state", "ticket")  # fmt: skip
 
-    def __init__(self, lane: Lane, iteration: int, kind: Kind) -> None:
+    def __init__(self, lane: Lane, iteration: int, kind: WorkKind) -> None:
         self.lane = lane
         self.job = lane.job
         self.kind = kind
@@ -58,7 +58,7 @@ class Lane:
         #: Whether the plan knows that another round may be opened: true before the first.
         self.offered = True
 
-    def open(self, iteration: int, done: frozenset[Kind] = frozenset()) -> None:
+    def open(self, iteration: int, done: frozenset[WorkKind] = frozenset()) -> None:
         stages = [Stage(self, iteration, kind) for kind in self.job.request.order]
         for stage in stages:
             if stage.kind in done:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from tunefleet.core.stage import Kind, StageKey
+from tunefleet.core.stage import StageKey, WorkKind
 
 
 class Plan(Protocol):
@@ -16,7 +16,7 @@ class Plan(Protocol):
         """Task id -> iteration of the round that the lane opens next."""
         ...
 
-    def unfinished(self) -> Sequence[tuple[str, int, frozenset[Kind]]]:
+    def unfinished(self) -> Sequence[tuple[str, int, frozenset[WorkKind]]]:
         """Rounds that an earlier scheduler left open: (task id, iteration, finished stages)."""
         ...
 
@@ -49,7 +49,7 @@ class Plan(Protocol):
 class StepPlan:
     """One round of the steps of a network, of which some may be done."""
 
-    def __init__(self, done: frozenset[Kind] = frozenset()) -> None:
+    def __init__(self, done: frozenset[WorkKind] = frozenset()) -> None:
         self._done = done
         self._opened = bool(done)
         self._over = ""
@@ -57,7 +57,7 @@ class StepPlan:
     def lanes(self) -> Mapping[str, int]:
         return {"": 0}
 
-    def unfinished(self) -> Sequence[tuple[str, int, frozenset[Kind]]]:
+    def unfinished(self) -> Sequence[tuple[str, int, frozenset[WorkKind]]]:
         return [("", 0, self._done)] if self._done else ()
 
     def next_lane(self, now: float) -> str | None:
@@ -93,7 +93,7 @@ class FixedPlan:
     def lanes(self) -> Mapping[str, int]:
         return dict.fromkeys(self._left, 0)
 
-    def unfinished(self) -> Sequence[tuple[str, int, frozenset[Kind]]]:
+    def unfinished(self) -> Sequence[tuple[str, int, frozenset[WorkKind]]]:
         return ()
 
     def next_lane(self, now: float) -> str | None:

@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tunefleet.core.stage import Kind, StageKey
+from tunefleet.core.stage import StageKey, WorkKind
 from tunefleet.scheduler.core import Scheduler
 from tunefleet.scheduler.values import (
     AbandonStage,
@@ -41,7 +41,7 @@ class Span:
     attempt: int = 1
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> WorkKind:
         return self.key.kind
 
 

@@ -10,12 +10,12 @@ from tunefleet.core.settings import SearchSettings
 from tunefleet.core.stage import (
     STAGE_ORDER,
     BuildResult,
-    Kind,
     ProfileResult,
     SelectResult,
     StageKey,
     StageRun,
     UpdateResult,
+    WorkKind,
 )
 from tunefleet.core.task import WeightedTask
 
@@ -40,7 +40,7 @@ class LaneProgress:
         self._history: list[float | None] = []
         self._seconds = 0.0
         #: iteration -> finished stages of an open round.
-        self.rounds: dict[int, set[Kind]] = {}
+        self.rounds: dict[int, set[WorkKind]] = {}
         self.next_iteration = 0
         #: iteration -> trials that the open round is still expected to make.
         self._expected: dict[int, int] = {}
@@ -167,7 +167,7 @@ class TuningPlan:
     def lanes(self) -> Mapping[str, int]:
         return {task_id: lane.next_iteration for task_id, lane in self.progress.items()}
 
-    def unfinished(self) -> Sequence[tuple[str, int, frozenset[Kind]]]:
+    def unfinished(self) -> Sequence[tuple[str, int, frozenset[WorkKind]]]:
         rounds = [
             (task_id, iteration, frozenset(done))
             for task_id, lane in self.progress.items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tunefleet.core.stage import STAGE_ORDER, Kind, StageKey, StageKind
+from tunefleet.core.stage import STAGE_ORDER, StageKey, StageKind, WorkKind
 from tunefleet.core.step import StepKind
 from tunefleet.scheduler.plan import Plan
 
@@ -16,7 +16,7 @@ class Role(StrEnum):
 
 
 #: Where each kind of stage and of step runs.
-ROLE_OF: dict[Kind, Role] = {
+ROLE_OF: dict[WorkKind, Role] = {
     StageKind.SELECT: Role.HOST,
     StageKind.BUILD: Role.HOST,
     StageKind.PROFILE: Role.DEVICE,
@@ -68,7 +68,7 @@ class JobRequest:
 
     job_id: str
     plan: Plan
-    order: tuple[Kind, ...] = STAGE_ORDER
+    order: tuple[WorkKind, ...] = STAGE_ORDER
     host_kind: str = "host"
     device_kind: str = "device"
     user: str = ""
@@ -133,7 +133,7 @@ class StageFinished:
     result: object = None
     drift: float = 0.0
     cause: str = ""
-    lost: Kind | None = None
+    lost: WorkKind | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ _TIMES_MEAN, _MOST_MEAN = 1.5, 0.3
 
 Arrays = Sequence[NDArray[Any]]
 #: Outputs by the index of a signature and its inputs.
-Run = Callable[[int, Arrays], list[NDArray[Any]]]
+RunSignature = Callable[[int, Arrays], list[NDArray[Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +67,9 @@ class Agreement:
 def agreement(
     inputs: Sequence[Arrays],
     float_type: str,
-    reference: Run,
-    module: Run,
-    otherwise: Run | None = None,
+    reference: RunSignature,
+    module: RunSignature,
+    otherwise: RunSignature | None = None,
     *,
     quantised: bool = False,
 ) -> Agreement:
@@ -104,7 +104,9 @@ def agreement(
     return in_mean if in_mean.holds else found
 
 
-def otherwise_of(kind: str, reference: Callable[..., Any], *, quantised: bool) -> Run | None:
+def otherwise_of(
+    kind: str, reference: Callable[..., Any], *, quantised: bool
+) -> RunSignature | None:
     """A source framework of a kind, run as right in another way; None where it has none. ONNX
     Runtime does without its optimisations and takes weights moved by their last bits, since the
     order of sums may be the same without the former. PyTorch takes such weights where sums are
@@ -116,7 +118,11 @@ def otherwise_of(kind: str, reference: Callable[..., Any], *, quantised: bool) -
 
 
 def _largest(
-    inputs: Sequence[Arrays], float_type: str, reference: Run, module: Run, quantised: bool
+    inputs: Sequence[Arrays],
+    float_type: str,
+    reference: RunSignature,
+    module: RunSignature,
+    quantised: bool,
 ) -> Agreement:
     """As `agreement`, by the largest difference."""
     from tunefleet.compiler.graph.sensitivity import nudged, shuffled
@@ -156,7 +162,7 @@ def accepted_difference(own: float, least: float = TOLERANCE) -> float:
 
 def difference_of(
     expected: Sequence[list[NDArray[Any]]],
-    run: Run,
+    run: RunSignature,
     inputs: Sequence[Arrays],
     *,
     ordered: bool = True,

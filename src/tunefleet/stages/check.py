@@ -18,7 +18,7 @@ from tunefleet.stages.agreement import (
     TOLERANCE,
     Agreement,
     Arrays,
-    Run,
+    RunSignature,
     agreement,
     otherwise_of,
 )
@@ -106,7 +106,7 @@ def _disagreement(name: str, difference: float, float_type: str) -> JobError:
     )
 
 
-def running(name: str, path: Path, place: Workplace) -> Run:
+def running(name: str, path: Path, place: Workplace) -> RunSignature:
     """Runs a module of a network on the device."""
 
     def run(index: int, inputs: Arrays) -> list[NDArray[Any]]:

@@ -15,7 +15,7 @@ from tunefleet.core.home import Home
 from tunefleet.core.job import Job
 from tunefleet.core.network import Footprint
 from tunefleet.core.settings import TuneSettings
-from tunefleet.core.stage import Kind, StageKey
+from tunefleet.core.stage import StageKey, WorkKind
 from tunefleet.core.step import Preparation, StepKey, StepKind
 from tunefleet.core.task import Task
 from tunefleet.costmodel.registry import Registry, registry_of
@@ -29,7 +29,7 @@ T = TypeVar("T")
 class LostInputError(Exception):
     """What an earlier stage or step made is gone; whoever schedules has it made again."""
 
-    def __init__(self, kind: Kind, text: str) -> None:
+    def __init__(self, kind: WorkKind, text: str) -> None:
         super().__init__(text)
         self.kind = kind
 

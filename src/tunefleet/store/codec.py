@@ -13,7 +13,6 @@ from sqlalchemy import Row
 from tunefleet.core.ids import digest
 from tunefleet.core.job import Job, JobSpec, JobState
 from tunefleet.core.stage import (
-    Kind,
     SelectResult,
     StageKey,
     StageKind,
@@ -21,6 +20,7 @@ from tunefleet.core.stage import (
     StageRun,
     StageSpan,
     UpdateResult,
+    WorkKind,
 )
 from tunefleet.core.step import (
     RESULT_OF,
@@ -233,7 +233,7 @@ def result_value(result: StageResult) -> Any:
 
 
 @_reading
-def result_of(kind: Kind, value: Any, selected: tuple[Candidate, ...]) -> StageResult:
+def result_of(kind: WorkKind, value: Any, selected: tuple[Candidate, ...]) -> StageResult:
     if kind is StageKind.SELECT:
         return SelectResult(selected, value["exhausted"])
     return msgspec.convert(value, RESULT_TYPES[kind])

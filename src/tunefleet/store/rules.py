@@ -10,20 +10,20 @@ from tunefleet.core.ids import canonical_json
 from tunefleet.core.job import JobState
 from tunefleet.core.stage import (
     BuildResult,
-    Kind,
     ProfileResult,
     SelectResult,
     StageKind,
     StageResult,
     StageRun,
     UpdateResult,
+    WorkKind,
 )
 from tunefleet.core.step import RESULT_OF, StepRun
 from tunefleet.core.task import WeightedTask
 from tunefleet.core.trial import Failure, Measurement, Trial
 from tunefleet.errors import InputError, InternalError
 
-RESULT_TYPES: dict[Kind, type[StageResult]] = {
+RESULT_TYPES: dict[WorkKind, type[StageResult]] = {
     StageKind.SELECT: SelectResult,
     StageKind.BUILD: BuildResult,
     StageKind.PROFILE: ProfileResult,

@@ -4,6 +4,7 @@ measures."""
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -34,10 +35,19 @@ class Machine:
         self.layout = layout
         #: Of what runs a network on this machine.
         self.threads = min(target.threads, len(layout.device_cores))
-        self._cores = os.sched_getaffinity(0)
-        os.sched_setaffinity(0, layout.host_cores)
-        self._scratch = scratch_folder("machine")
-        self.scratch = Path(self._scratch.name)
+        with ExitStack() as opening:
+            opening.callback(os.sched_setaffinity, 0, os.sched_getaffinity(0))
+            os.sched_setaffinity(0, layout.host_cores)
+            self.scratch = Path(opening.enter_context(scratch_folder("machine")))
+            self._start(settings, remotes, opening)
+            self._open = opening.pop_all()
+
+    def _start(self, settings: TuneSettings, remotes: int, opening: ExitStack) -> None:
+        layout = self.layout
+
+        def pool(workers: int, config: WorkerConfig) -> WorkerPool:
+            return opening.enter_context(WorkerPool(workers, config))
+
         log = str(self.scratch / "workers.log")
         # A program that takes more than there is would end other processes than its worker.
         most = machine_memory().total / 2**30
@@ -47,12 +57,12 @@ class Machine:
         host = WorkerConfig(1, building, log, layout.host_cores)
         device = WorkerConfig(self.threads, self._measuring_gib, log, layout.device_cores)
         #: Selects and updates: its caches of tune contexts stay warm in one process.
-        self.lead = WorkerPool(1, host)
-        self.host = WorkerPool(layout.builders, host)
-        self.device = WorkerPool(1, device)
+        self.lead = pool(1, host)
+        self.host = pool(layout.builders, host)
+        self.device = pool(1, device)
         # They only send what runs elsewhere; whole networks too.
         sending = replace(device, memory_gib=_every_gib())
-        self.remotes = tuple(WorkerPool(1, sending) for _ in range(remotes))
+        self.remotes = tuple(pool(1, sending) for _ in range(remotes))
 
     def __enter__(self) -> Machine:
         return self
@@ -87,10 +97,7 @@ class Machine:
         self.device.restart()
 
     def close(self) -> None:
-        for pool in (self.lead, self.host, self.device, *self.remotes):
-            pool.close()
-        self._scratch.cleanup()
-        os.sched_setaffinity(0, self._cores)
+        self._open.close()
 
 
 def _every_gib() -> float:

@@ -10,7 +10,7 @@ from tunefleet.zoo.blocks import conv_bn, finish, image_inputs
 from tunefleet.zoo.spec import ZooSpec
 
 #: Input channels, planes of the stage and stride -> a residual block.
-Block = Callable[[int, int, int], nn.Module]
+MakeBlock = Callable[[int, int, int], nn.Module]
 
 
 class _Residual(nn.Module):
@@ -36,7 +36,7 @@ def _basic(inputs: int, width: int, stride: int) -> nn.Module:
     return _Residual(body, inputs, width, stride)
 
 
-def _bottleneck(groups: int = 1, group_width: int = 64) -> Block:
+def _bottleneck(groups: int = 1, group_width: int = 64) -> MakeBlock:
     """Strides in the 3x3 convolution, as torchvision does ("ResNet v1.5")."""
 
     def block(inputs: int, planes: int, stride: int) -> nn.Module:
@@ -52,7 +52,7 @@ def _bottleneck(groups: int = 1, group_width: int = 64) -> Block:
 
 
 def _resnet(
-    spec: ZooSpec, depths: tuple[int, ...], expansion: int, block: Block
+    spec: ZooSpec, depths: tuple[int, ...], expansion: int, block: MakeBlock
 ) -> tuple[nn.Module, dict[str, Tensor]]:
     layers: list[nn.Module] = [
         conv_bn(3, 64, 7, stride=2, activation=nn.ReLU()),

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import io
 
+import pytest
 from rich.console import Console
 
 from tunefleet.cli.dataset.collecting_view import Tally, Watcher
 from tunefleet.core.budget import Budget
-from tunefleet.core.events import JobEnded, JobOpened, LaneUpdated, Note, PhaseStarted
+from tunefleet.core.events import (
+    JobEnded,
+    JobHeld,
+    JobOpened,
+    LaneUpdated,
+    Note,
+    PhaseStarted,
+    ResourceQuarantined,
+)
 from tunefleet.core.task import Task, WeightedTask
 
 
@@ -66,3 +75,16 @@ def test_a_log_gets_a_line_when_a_network_ends() -> None:
     assert lines[0].startswith("4 records, 1 of 2 networks, 0:00")
     assert lines[0].endswith(": importing b")
     assert lines[1] == "b: warning: cannot be imported"
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_what_holds_a_collection_is_told(quiet: bool) -> None:
+    out = io.StringIO()
+    with Watcher(["a", "b"], Console(file=out, width=120), quiet=quiet) as watcher:
+        rests = ResourceQuarantined("board", "no answer", 4.0)
+        for index in (0, 1):
+            watcher.observer(index)(rests)
+        watcher.observer(1)(JobHeld("the disk is full"))
+        watcher.observer(0)(Note("as before"))
+    told = ["warning: board rests for 4 s: no answer", "b: warning: paused: the disk is full"]
+    assert out.getvalue().splitlines() == [*told, *([] if quiet else ["a: note: as before"])]

@@ -14,7 +14,7 @@ from tunefleet.cli.outcome import one_line
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tunefleet.costmodel.registry import Registry
+    from tunefleet.costmodel.registry import Registry, RegistryEntry
     from tunefleet.dataset import splits as dataset_splits
     from tunefleet.learning.records import Records
 
@@ -48,6 +48,32 @@ def read(files: list[Path], device: str, progress: Callable[[str], None]) -> Rec
     records = read_records(files, device=device, on_bad=bad, progress=progress)
     bad.end()
     return records
+
+
+def own_name(registry: Registry, parent: RegistryEntry) -> str:
+    """What a version is called that follows another, unless told: what a home learned does not take
+    the place of a model that comes with tunefleet, by which searches are steered."""
+    return f"my-{parent.card.name}" if registry.is_shipped(parent) else parent.card.name
+
+
+def tell_which_steers(
+    registry: Registry, entry: RegistryEntry, learned_from: RegistryEntry | None = None
+) -> None:
+    """Say on stderr which version searches take, where a new one has the name of a model that comes
+    with tunefleet, or has learned more than such a one."""
+    name = entry.card.name
+    hidden = registry.shipped_of(name)
+    if hidden is not None:
+        place = one_line(str(entry.path))
+        text = (
+            f"{name} is this version now, for searches too; the one that comes with tunefleet is "
+            f"{hidden.card.id[:12]}: name it so, or remove {place}"
+        )
+    elif learned_from is not None and registry.is_shipped(learned_from):
+        text = f"steer searches by it: tunefleet tune NETWORK --pretrained {name}"
+    else:
+        return
+    output.console(stderr=True).print(f"note: {text}", soft_wrap=True)
 
 
 def reporter(quiet: bool) -> Callable[[str], None]:

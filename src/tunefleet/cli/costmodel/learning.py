@@ -20,7 +20,7 @@ from tunefleet.errors import InputError
 
 if TYPE_CHECKING:
     from tunefleet.costmodel.card import Card
-    from tunefleet.learning.progress import Progress
+    from tunefleet.learning.progress import TellProgress
 
 SCHEMA = "tunefleet-costmodel-learn/1"
 MOST_LOSS = 0.03
@@ -54,7 +54,8 @@ def learn(
             "--name",
             metavar="NAME",
             callback=arguments.name,
-            help="What to call the new version; the default is the name of the model.",
+            help="What to call the new version; the default is the name of the model, or my-NAME "
+            "for one that comes with tunefleet.",
             show_default=False,
         ),
     ] = None,
@@ -104,7 +105,7 @@ def learn(
         start=start,
     )  # fmt: skip
     recalls = growing.recalled(start, trained.members)
-    called = name or parent.card.name
+    called = name or arguments.own_name(registry, parent)
     growing.check_recall(called, recalls, most_loss)
     tested = evaluation.evaluate(trained.members, parts.test)
     origin = versions.Origin(called, schema, table, division, divided, parent.card)
@@ -129,11 +130,12 @@ def learn(
         "recall": [asdict(recall) for recall in recalls],
     }
     output.tell(json, {**figures, "card": entry.card.to_json()}, show)
+    arguments.tell_which_steers(registry, entry, parent)
 
 
 @contextmanager
 def _files(
-    add: list[Path], from_home: bool, home: Path | None, parent: Card, progress: Progress
+    add: list[Path], from_home: bool, home: Path | None, parent: Card, progress: TellProgress
 ) -> Iterator[list[Path]]:
     """The files to learn from; those of a home are written for as long as they are read."""
     if not add and not from_home:
@@ -146,7 +148,7 @@ def _files(
         yield [*add, *of_home]
 
 
-def _of_home(folder: Path, home: Path | None, parent: Card, progress: Progress) -> list[Path]:
+def _of_home(folder: Path, home: Path | None, parent: Card, progress: TellProgress) -> list[Path]:
     """A file for each job of a home that has ended and that the parent has not learned from."""
     from tunefleet.core.home import default_home
     from tunefleet.learning.records import file_sha256

@@ -93,3 +93,4 @@ def train(
 
     figures = {"schema": SCHEMA, "path": str(entry.path), "seconds": list(trained.seconds)}
     output.tell(json, {**figures, "card": entry.card.to_json()}, show)
+    arguments.tell_which_steers(registry, entry)

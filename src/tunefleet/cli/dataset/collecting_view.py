@@ -10,12 +10,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tunefleet.cli.outcome import one_line
+from tunefleet.cli.overview import Overview
 from tunefleet.core.events import (
     Event,
     JobEnded,
     JobOpened,
     LaneUpdated,
-    Note,
     Observer,
     PhaseStarted,
 )
@@ -112,10 +112,12 @@ class Tally:
 
 
 class Watcher:
-    """Shows a tally: one line in place in a terminal, a line now and then in a log."""
+    """Shows a tally: one line in place in a terminal, a line now and then in a log. What a user
+    should be told has a line of its own; quietly, warnings alone are shown."""
 
     def __init__(self, names: Sequence[str], console: Console, *, quiet: bool) -> None:
         self.tally = Tally(names, time.monotonic())
+        self._overview = Overview(names)
         self._console = console
         self._quiet = quiet
         self._last = time.monotonic()
@@ -137,13 +139,13 @@ class Watcher:
 
     def _observe(self, index: int, event: Event) -> None:
         with self._lock:
+            now = time.monotonic()
             self.tally.absorb(index, event)
-            name = self.tally.networks[index].name
-            if isinstance(event, Note):
-                self._print(f"{name}: {'warning: ' if event.warning else ''}{event.text}")
+            told = self._overview.absorb(index, event, now)
+            if told is not None and (told.warning or not self._quiet):
+                self._print(told.line("note: "))
             if self._quiet:
                 return
-            now = time.monotonic()
             text = f"{self.tally.line(now)}: {self.tally.doing()}"
             if self._status is not None:
                 self._status.update(one_line(text))

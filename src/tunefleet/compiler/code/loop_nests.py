@@ -30,6 +30,9 @@ _PASSES = (
 #: Of tirx.For.
 _RUNS = {1: Run.PARALLEL, 2: Run.VECTORIZED, 3: Run.UNROLLED, 4: Run.BOUND}
 
+#: What loops become that are bound to blocks and threads of a GPU, and to virtual threads.
+_BOUND = ("thread_extent", "virtual_thread")
+
 #: Iterations of a loop in which an index is looked at; the rest are taken to go on alike.
 LOOKED_AT = 256
 
@@ -83,7 +86,7 @@ class _Walk:
             self.found.append(self._statement(node, around))
         elif isinstance(node, tirx.Evaluate):
             self.found += self._called(node, around)
-        elif isinstance(node, tirx.AttrStmt) and node.attr_key == "thread_extent":
+        elif isinstance(node, tirx.AttrStmt) and node.attr_key in _BOUND:
             loop = Loop(_number(node.value), Run.BOUND)
             self.visit(node.body, around.inside(loop, node.node.var))
         elif isinstance(node, tirx.IfThenElse):

@@ -10,7 +10,7 @@ import onnx
 
 from tunefleet.errors import raise_mistake
 
-Result = TypeVar("Result")
+T = TypeVar("T")
 
 #: What ONNX Runtime calls the types of tensors.
 _KINDS = {
@@ -32,7 +32,7 @@ _KINDS = {
 }
 
 
-def attempt(step: Callable[[], Result]) -> Result | None:
+def attempt(step: Callable[[], T]) -> T | None:
     """The result of a step that may be left out, None where it fails.
 
     The libraries raise plain exceptions of many kinds, for operators that are not in their tables

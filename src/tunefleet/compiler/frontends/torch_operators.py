@@ -25,7 +25,7 @@ from tunefleet.compiler.toolchain import load_tvm
 relax = load_tvm().relax
 op = relax.op
 
-Operator = Callable[[Any, Node], Any]
+Conversion = Callable[[Any, Node], Any]
 
 #: Batch, channels, and three axes.
 _RANK_OF_VOLUMES = 5
@@ -85,7 +85,7 @@ def _added_matmul(t: Any, node: Node) -> Any:
     return t.block_builder.emit(op.add(product, bias))
 
 
-def _reduced(function: Any) -> Operator:
+def _reduced(function: Any) -> Conversion:
     """A reduction over given axes, or over all of them."""
 
     def convert(t: Any, node: Node) -> Any:
@@ -104,7 +104,7 @@ def _reduced(function: Any) -> Operator:
     return single
 
 
-def _any_or_all(function: Any) -> Operator:
+def _any_or_all(function: Any) -> Conversion:
     """`any` is the maximum of truths as numbers, `all` their minimum."""
     reduce = _reduced(lambda x, axes, keep: function(op.astype(x, "int8"), axes, keep))
 
@@ -124,7 +124,7 @@ def _any_or_all(function: Any) -> Operator:
     return convert
 
 
-def _extreme_with_index(extreme: Any, index: Any) -> Operator:
+def _extreme_with_index(extreme: Any, index: Any) -> Conversion:
     def convert(t: Any, node: Node) -> Any:
         x, axis = t.env[node.args[0]], node.args[1]
         keep = bool(argument(node, 2, "keepdim", False))
@@ -168,7 +168,7 @@ def _broadcast_in_dim(t: Any, node: Node) -> Any:
     return t.block_builder.emit(op.broadcast_to(op.reshape(x, extents), shape))
 
 
-def _mean_of_windows(name: str) -> Operator:
+def _mean_of_windows(name: str) -> Conversion:
     """avg_pool2d and avg_pool3d: TVM leaves out a divisor that is not the number of elements."""
 
     def convert(t: Any, node: Node) -> Any:
@@ -206,7 +206,7 @@ def _distances(t: Any, node: Node) -> Any:
     return t.block_builder.emit(op.sum(apart, -1) if degree == 1 else op.max(apart, -1))
 
 
-def _elementwise(function: Any) -> Operator:
+def _elementwise(function: Any) -> Conversion:
     def convert(t: Any, node: Node) -> Any:
         return t.block_builder.emit(function(*[_expr(t, a, node) for a in node.args]))
 
@@ -217,7 +217,7 @@ def _expr(t: Any, arg: Any, node: Node) -> Any:
     return t.env[arg] if isinstance(arg, Node) else relax.const(arg, dtype_of(node))
 
 
-def _arithmetic(function: Any, of_truths: Any = None) -> Operator:
+def _arithmetic(function: Any, of_truths: Any = None) -> Conversion:
     """Of operands of two types, numbers among them, in torch's common type."""
 
     def convert(t: Any, node: Node) -> Any:
@@ -232,7 +232,7 @@ def _arithmetic(function: Any, of_truths: Any = None) -> Operator:
     return convert
 
 
-def _compared(function: Any) -> Operator:
+def _compared(function: Any) -> Conversion:
     def convert(t: Any, node: Node) -> Any:
         operands: Any = node.args[:2]
         left, right = (a.meta["val"] if isinstance(a, Node) else a for a in operands)
@@ -321,7 +321,7 @@ _ARITHMETIC = {
 }
 
 #: By the name of the torch operator.
-OPERATORS: dict[str, Operator] = {
+OPERATORS: dict[str, Conversion] = {
     # The overloads of aten, and `default` for the operators of prims.
     **{
         f"{name}.{overload}": convert
@@ -378,6 +378,6 @@ OPERATORS: dict[str, Operator] = {
 }
 
 
-def conversion(target: Any) -> Operator | None:
+def conversion(target: Any) -> Conversion | None:
     """The conversion here of what a node calls, None where there is none."""
     return QUANTIZED.get(str(target)) or OPERATORS.get(getattr(target, "__name__", str(target)))

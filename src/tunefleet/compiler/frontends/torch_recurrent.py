@@ -8,7 +8,7 @@ from typing import Any
 from torch.fx import Node
 
 from tunefleet.compiler.graph.activations import Activation
-from tunefleet.compiler.graph.recurrence import Layer, Numbers, Operator, emit
+from tunefleet.compiler.graph.recurrence import Layer, Numbers, RecurrentKind, emit
 from tunefleet.compiler.toolchain import load_tvm
 
 relax = load_tvm().relax
@@ -16,7 +16,7 @@ op = relax.op
 
 _SIGMOID, _TANH, _RELU = Activation("sigmoid"), Activation("tanh"), Activation("relu")
 #: Where the gates of ONNX, of which `Layer` tells, lie among those of torch.
-_ORDER: dict[Operator, tuple[int, ...]] = {"RNN": (0,), "GRU": (1, 0, 2), "LSTM": (0, 3, 1, 2)}
+_ORDER: dict[RecurrentKind, tuple[int, ...]] = {"RNN": (0,), "GRU": (1, 0, 2), "LSTM": (0, 3, 1, 2)}
 
 
 def _lstm(t: Any, node: Node) -> list[Any]:
@@ -40,7 +40,7 @@ def _rnn(activation: Activation) -> Any:
 
 def _layers(
     builder: Any,
-    operator: Operator,
+    operator: RecurrentKind,
     x: Any,
     states: Sequence[Any],
     weights: Sequence[Any],
@@ -92,7 +92,7 @@ def _layers(
     return [x, *(builder.emit(op.concat(results, 0)) for results in last)]
 
 
-def _joined(builder: Any, operator: Operator, parts: Sequence[Any], hidden: int) -> Any:
+def _joined(builder: Any, operator: RecurrentKind, parts: Sequence[Any], hidden: int) -> Any:
     """The weights of all directions, below one another, with the gates in the order of ONNX."""
     turned = []
     for part in parts:

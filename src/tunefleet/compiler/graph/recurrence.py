@@ -25,8 +25,8 @@ tvm = load_tvm()
 relax = tvm.relax
 op = relax.op
 
-Operator = Literal["RNN", "GRU", "LSTM"]
-GATES: Mapping[Operator, int] = {"RNN": 1, "GRU": 3, "LSTM": 4}
+RecurrentKind = Literal["RNN", "GRU", "LSTM"]
+GATES: Mapping[RecurrentKind, int] = {"RNN": 1, "GRU": 3, "LSTM": 4}
 
 #: Sums of a block of units that fit into the registers of AVX2 with enough of them in flight.
 _SUMS = 64
@@ -47,7 +47,7 @@ class Layer:
     are multiplied as 8-bit integers by such (of one phase only).
     """
 
-    operator: Operator
+    operator: RecurrentKind
     steps: int
     batch: int
     inputs: int

@@ -8,7 +8,7 @@ from typing import Any
 
 from tunefleet.compiler.graph.byte_state import ByteState
 from tunefleet.compiler.graph.loops import T, allocated, call_loops, sum_type
-from tunefleet.compiler.graph.recurrence import Layer, Operator, Phase
+from tunefleet.compiler.graph.recurrence import Layer, Phase, RecurrentKind
 from tunefleet.compiler.toolchain import load_tvm
 
 tvm = load_tvm()
@@ -345,4 +345,4 @@ def _lstm(block: _Block) -> None:
         block.each(step)
 
 
-_CELLS: dict[Operator, Callable[[_Block], None]] = {"RNN": _rnn, "GRU": _gru, "LSTM": _lstm}
+_CELLS: dict[RecurrentKind, Callable[[_Block], None]] = {"RNN": _rnn, "GRU": _gru, "LSTM": _lstm}

@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Any
 
 from tunefleet.compiler.code.loop_nests import operations_of
-from tunefleet.compiler.nests.program import Placed, Steps, TemplateProgram
+from tunefleet.compiler.nests.program import Placed, SlotSteps, TemplateProgram
 from tunefleet.compiler.nests.template import Condition, Unanswered
 from tunefleet.compiler.toolchain import load_tvm
 
@@ -22,9 +22,9 @@ tvm = load_tvm()
 #: left), how far each goes.
 Digit = tuple[int, int, int]
 #: Of the loops that one was fused and split into: the place around the block, extent and step.
-Parts = tuple[tuple[int, int, int], ...]
+DigitParts = tuple[tuple[int, int, int], ...]
 #: Of an iterator: what moves it, and its digits.
-Sum = tuple[tuple[Parts, tuple[Digit, ...]], ...]
+DigitSum = tuple[tuple[DigitParts, tuple[Digit, ...]], ...]
 
 
 def left_of(condition: Condition, program: TemplateProgram, store: Placed) -> Mapping[str, int]:
@@ -38,7 +38,7 @@ def left_of(condition: Condition, program: TemplateProgram, store: Placed) -> Ma
     return condition.left[sums]
 
 
-def _numbered(total: Sum) -> Sum:
+def _numbered(total: DigitSum) -> DigitSum:
     """Which loops they are does not matter, but for their order."""
     found, number = [], 0
     for parts, digits in total:
@@ -48,9 +48,9 @@ def _numbered(total: Sum) -> Sum:
     return tuple(found)
 
 
-def _sum(program: TemplateProgram, store: Placed, dimension: int) -> Sum:
+def _sum(program: TemplateProgram, store: Placed, dimension: int) -> DigitSum:
     steps = program.steps(store.block)[dimension]
-    found: list[tuple[Parts, tuple[Digit, ...]]] = []
+    found: list[tuple[DigitParts, tuple[Digit, ...]]] = []
     for slots, group in groupby(enumerate(store.path), lambda each: each[1].slots):
         # Loops over the same slots are parts of one that was fused and split.
         loops = [(place, loop.extent, loop.step) for place, loop in group if loop.extent > 1]
@@ -64,7 +64,9 @@ def _sum(program: TemplateProgram, store: Placed, dimension: int) -> Sum:
     return tuple(found)
 
 
-def _digits(program: TemplateProgram, slots: tuple[int, ...], steps: Steps) -> tuple[Digit, ...]:
+def _digits(
+    program: TemplateProgram, slots: tuple[int, ...], steps: SlotSteps
+) -> tuple[Digit, ...]:
     """What an iterator takes of a fused loop: one digit of those that go on in each other."""
     joined: list[tuple[int, int]] = []
     for slot in slots:
@@ -83,7 +85,9 @@ def _digits(program: TemplateProgram, slots: tuple[int, ...], steps: Steps) -> t
     return tuple(found)
 
 
-def _counted(expression: Any, variables: list[Any], sums: tuple[Sum, ...]) -> Mapping[str, int]:
+def _counted(
+    expression: Any, variables: list[Any], sums: tuple[DigitSum, ...]
+) -> Mapping[str, int]:
     analyzer = tvm.sym.Analyzer()
     loops: dict[int, Any] = {}
     for variable, terms in zip(variables, sums, strict=True):

@@ -21,7 +21,7 @@ from tunefleet.compiler.nests.template import (
 from tunefleet.features.behaviours import Run
 
 #: How far an iterator or an index goes with each step of a slot.
-Steps = dict[int, int]
+SlotSteps = dict[int, int]
 
 
 @dataclass(eq=False, slots=True)
@@ -66,7 +66,7 @@ class TemplateProgram:
     paths: list[list[Around]] = field(default_factory=list)
     order: list[int] = field(default_factory=list)
     _extents: dict[int, int] = field(default_factory=dict)
-    _steps: dict[int, list[Steps]] = field(default_factory=dict)
+    _steps: dict[int, list[SlotSteps]] = field(default_factory=dict)
     _reducing: set[int] | None = None
     #: Of blocks in the loops of others: the anchor, and the slots of the loops that they share.
     _anchors: dict[int, tuple[Anchor, frozenset[int]]] = field(default_factory=dict)
@@ -142,11 +142,11 @@ class TemplateProgram:
         inside = {slot: step for slot, step in followed.items() if slot not in outside}
         return self.span(inside) + index.extent - 1
 
-    def span(self, steps: Steps) -> int:
+    def span(self, steps: SlotSteps) -> int:
         """From the first to the last value of what goes so far with each step, both included."""
         return 1 + sum(abs(step) * (self.extent(slot) - 1) for slot, step in steps.items())
 
-    def steps(self, block: int) -> list[Steps]:
+    def steps(self, block: int) -> list[SlotSteps]:
         """Of each iterator of a block."""
         if block not in self._steps:
             self._steps[block] = [
@@ -154,17 +154,17 @@ class TemplateProgram:
             ]
         return self._steps[block]
 
-    def followed(self, block: int, terms: Sequence[tuple[int, int]]) -> Steps:
+    def followed(self, block: int, terms: Sequence[tuple[int, int]]) -> SlotSteps:
         """Of a sum of a block's iterators, each times its coefficient."""
-        found: Steps = {}
+        found: SlotSteps = {}
         steps = self.steps(block)
         for dimension, coefficient in terms:
             for slot, step in steps[dimension].items():
                 found[slot] = found.get(slot, 0) + coefficient * step
         return found
 
-    def _iterator(self, block: int, dimension: int) -> Steps:
-        found: Steps = {}
+    def _iterator(self, block: int, dimension: int) -> SlotSteps:
+        found: SlotSteps = {}
         copied = self.template.copies.get(block)
         if copied is not None:
             theirs = self._whole(copied.block, copied.dimensions[dimension])
@@ -175,8 +175,8 @@ class TemplateProgram:
         inside = self.template.inside.get(block)
         return found if inside is None else self._outside(found, inside)
 
-    def _whole(self, block: int, dimension: int) -> Steps:
-        found: Steps = {}
+    def _whole(self, block: int, dimension: int) -> SlotSteps:
+        found: SlotSteps = {}
         if block in self._anchors:
             anchor, outside = self._anchors[block]
             index = anchor.indices[dimension]
@@ -186,7 +186,7 @@ class TemplateProgram:
         self._expand(self.template.blocks[block].axes[dimension], 1, found)
         return found
 
-    def _outside(self, steps: Steps, inside: frozenset[int]) -> Steps:
+    def _outside(self, steps: SlotSteps, inside: frozenset[int]) -> SlotSteps:
         """Of an iterator that counts what a tensor instruction goes through at once."""
         at_once = self.span({slot: step for slot, step in steps.items() if slot in inside})
         outside = {slot: step for slot, step in steps.items() if slot not in inside}
@@ -194,7 +194,7 @@ class TemplateProgram:
             raise Unanswered("a tensor instruction does not divide a loop")
         return {slot: step // at_once for slot, step in outside.items()}
 
-    def _expand(self, slot: int, step: int, into: Steps) -> None:
+    def _expand(self, slot: int, step: int, into: SlotSteps) -> None:
         inner = self.template.splits.get(slot)
         if inner is None:
             into[slot] = into.get(slot, 0) + step

@@ -13,7 +13,7 @@ import numpy as np
 from tunefleet.compiler.code.loop_nests import LOOKED_AT
 from tunefleet.compiler.nests.conditions import left_of
 from tunefleet.compiler.nests.postprocessing import placed, postprocessed
-from tunefleet.compiler.nests.program import Around, Placed, Steps, TemplateProgram, outside
+from tunefleet.compiler.nests.program import Around, Placed, SlotSteps, TemplateProgram, outside
 from tunefleet.compiler.nests.template import BufferReference, Index, Unanswered
 from tunefleet.features.behaviours import Access, Compute, Loop, Move, Run, Statement
 
@@ -40,12 +40,8 @@ def statements(program: TemplateProgram) -> list[Statement]:
 def _statement(
     program: TemplateProgram, store: Placed, allocated: dict[int, tuple[int, tuple[int, ...]]]
 ) -> Statement:
-    # Bound loops of one step are there too. Virtual threads are not, as in `loop_nests.py`.
-    loops = [
-        loop
-        for loop in store.path
-        if (loop.extent > 1 or loop.run == Run.BOUND) and not loop.axis.startswith("vthread")
-    ]
+    # Bound loops of one step are there too.
+    loops = [loop for loop in store.path if loop.extent > 1 or loop.run == Run.BOUND]
 
     def access(reference: BufferReference) -> Access:
         buffer = program.template.buffers[reference.buffer]
@@ -87,10 +83,10 @@ def _compute(program: TemplateProgram, store: Placed) -> Compute:
 
 def _flat(
     program: TemplateProgram, block: int, reference: BufferReference, shape: tuple[int, ...]
-) -> Steps:
+) -> SlotSteps:
     if reference.flat is not None:
         return program.followed(block, reference.flat.terms)
-    found: Steps = {}
+    found: SlotSteps = {}
     scale = 1
     for index, extent in zip(reversed(reference.indices), reversed(shape), strict=True):
         for slot, step in program.followed(block, index.terms).items():
@@ -100,15 +96,15 @@ def _flat(
 
 
 def _packed(
-    program: TemplateProgram, store: Placed, reference: BufferReference, flat: Steps
-) -> Steps:
+    program: TemplateProgram, store: Placed, reference: BufferReference, flat: SlotSteps
+) -> SlotSteps:
     """Weights lie in the order of the loops that read them. `flat` is how they lie otherwise."""
     if any(sum(map(abs, (n for _, n in i.terms))) > 1 or i.constant for i in reference.indices):
         raise Unanswered("a packed weight is not read by its axes")
     split = any(loop.step > 1 for loop in store.path)
     # A loop that was fused and split is there twice, with the same slots.
     loops = [loop for loop in store.path if loop.step > 1] if split else store.path
-    found: Steps = {}
+    found: SlotSteps = {}
     scale = 1
     for loop in reversed(loops):
         for slot in reversed(loop.slots):
@@ -160,7 +156,9 @@ def _span(program: TemplateProgram, store: Placed, index: Index, standing: froze
     return program.span(inside) + index.extent - 1
 
 
-def _move(program: TemplateProgram, loop: Around, steps: Steps, standing: frozenset[int]) -> Move:
+def _move(
+    program: TemplateProgram, loop: Around, steps: SlotSteps, standing: frozenset[int]
+) -> Move:
     digits = tuple(
         (program.extent(slot), 0 if slot in standing else steps.get(slot, 0))
         for slot in loop.slots

@@ -16,7 +16,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
-from tunefleet.compiler.quantize.calibration import Sample
+from tunefleet.compiler.quantize.calibration import SampleInputs
 from tunefleet.compiler.quantize.losses import watched
 
 Floats = NDArray[np.float64]
@@ -27,7 +27,7 @@ _UNROUNDED = "_QuantizeLinear_Input"
 
 
 def correct(
-    source: Path, quantized: Path, target: Path, samples: Sequence[Sample], apart: bool
+    source: Path, quantized: Path, target: Path, samples: Sequence[SampleInputs], apart: bool
 ) -> bool:
     """Writes the network of `quantized`, which was made of that of `source`, to `target` with other
     biases of its convolutions; `apart`: with its weights beside it. False where there is none."""
@@ -107,7 +107,9 @@ def _along(numbers: Floats, values: Floats, axis: int) -> Floats:
     return numbers.reshape([-1 if i == axis else 1 for i in range(values.ndim)])
 
 
-def _means(source: Path, names: Sequence[str], samples: Sequence[Sample]) -> dict[str, Floats]:
+def _means(
+    source: Path, names: Sequence[str], samples: Sequence[SampleInputs]
+) -> dict[str, Floats]:
     """The mean of each channel of activations over all samples and places."""
     sums: dict[str, Floats] = {}
     for values in watched(source, names, samples):

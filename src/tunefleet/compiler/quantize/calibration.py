@@ -16,7 +16,7 @@ from tunefleet.errors import InputError, raise_mistake
 from tunefleet.system.files import ARCHIVE_ERRORS, check_archive, check_regular
 
 Array = NDArray[Any]
-Sample = Mapping[str, Array]
+SampleInputs = Mapping[str, Array]
 
 _SUFFIXES = (".npy", ".npz")
 _CURE = "give .npy or .npz files of inputs by name, or a folder of them"
@@ -65,14 +65,14 @@ def content_of(data: Path) -> str:
     return digest.hexdigest()
 
 
-def samples_of(data: Path, inputs: Sequence[Input]) -> list[Sample]:
+def samples_of(data: Path, inputs: Sequence[Input]) -> list[SampleInputs]:
     """The inputs of each inference, by name; at most `MOST_SAMPLES`.
 
     An array of one axis more than the network's input holds a sample for each place of its first
     axis. One of as many axes holds a sample for each batch of the network, of which it has one or
     several; where the batch is free, a sample is one row. Raises InputError.
     """
-    samples: list[Sample] = []
+    samples: list[SampleInputs] = []
     for path in files_of(data):
         arrays = _named(path, inputs)
         parts = {each.name: _split(arrays[each.name], each, path) for each in inputs}

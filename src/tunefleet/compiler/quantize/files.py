@@ -22,7 +22,7 @@ from tunefleet.compiler.frontends.spec import (
     source_path,
     zoo_spec,
 )
-from tunefleet.compiler.quantize.calibration import Sample, content_of, samples_of
+from tunefleet.compiler.quantize.calibration import SampleInputs, content_of, samples_of
 from tunefleet.compiler.toolchain.quiet import quiet
 from tunefleet.core.ids import digest
 from tunefleet.core.precision import INT8, Precision
@@ -117,7 +117,7 @@ def _make(spec: str, data: Path | None, file: Path, what: str) -> None:
     from tunefleet.compiler.quantize.recipe import check_floats, inputs_of, quantize
 
     with scratch_folder("quantize") as folder:
-        own: Sequence[Sample] = ()
+        own: Sequence[SampleInputs] = ()
         source = Path(spec)
         if is_zoo(spec):
             source = Path(folder, "zoo.onnx")
@@ -131,7 +131,7 @@ def _make(spec: str, data: Path | None, file: Path, what: str) -> None:
     file.write_bytes(written.SerializeToString())
 
 
-def _exported(spec: ZooSpec, path: Path) -> list[Sample]:
+def _exported(spec: ZooSpec, path: Path) -> list[SampleInputs]:
     """Writes a network of the zoo as an ONNX file; the inputs that it is calibrated with: its
     seeded ones, and the same numbers in other orders."""
     import numpy as np

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from tunefleet.compiler.quantize.calibration import Sample
+from tunefleet.compiler.quantize.calibration import SampleInputs
 from tunefleet.core.precision import OutputLoss
 
 Array = NDArray[Any]
@@ -25,13 +25,13 @@ def has_nan(outputs: dict[str, Array]) -> bool:
     return any(a.dtype.kind == "f" and np.isnan(a).any() for a in outputs.values())
 
 
-def outputs_of(path: Path, samples: Sequence[Sample]) -> Outputs:
+def outputs_of(path: Path, samples: Sequence[SampleInputs]) -> Outputs:
     """By ONNX Runtime. Raises whatever it raises."""
     return list(_runs(path, samples))
 
 
 def watched(
-    path: Path, names: Sequence[str], samples: Sequence[Sample]
+    path: Path, names: Sequence[str], samples: Sequence[SampleInputs]
 ) -> Iterator[dict[str, Any]]:
     """What values inside the network of a file are in each sample, one after the other: those of
     all samples are gigabytes. A file is left beside it, where weights are looked for that are."""
@@ -43,7 +43,7 @@ def watched(
     return _runs(watching, samples)
 
 
-def _runs(path: Path, samples: Sequence[Sample]) -> Iterator[dict[str, Any]]:
+def _runs(path: Path, samples: Sequence[SampleInputs]) -> Iterator[dict[str, Any]]:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

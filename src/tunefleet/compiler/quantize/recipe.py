@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tunefleet.compiler.frontends.blame import gist, said_by_runtime
 from tunefleet.compiler.frontends.spec import network_bytes
 from tunefleet.compiler.quantize.biases import correct
-from tunefleet.compiler.quantize.calibration import Input, Sample
+from tunefleet.compiler.quantize.calibration import Input, SampleInputs
 from tunefleet.compiler.quantize.losses import Outputs, has_nan, losses_of, outputs_of
 from tunefleet.compiler.quantize.smoothing import smooth
 from tunefleet.core.precision import INT8, OutputLoss, Precision
@@ -80,7 +80,7 @@ def check_floats(model: onnx.ModelProto, what: str) -> None:
         )
 
 
-def quantize(source: Path, target: Path, samples: Sequence[Sample], what: str) -> Precision:
+def quantize(source: Path, target: Path, samples: Sequence[SampleInputs], what: str) -> Precision:
     """Writes the network of `source` in 8-bit integers to `target`: activations in uint8, of ranges
     with or without outliers, whichever loses less; weights in int8 with a scale for each channel,
     and what they lost on average taken off biases where that loses less.
@@ -143,7 +143,7 @@ def quantize(source: Path, target: Path, samples: Sequence[Sample], what: str) -
 def _write(
     source: Path,
     target: Path,
-    samples: Sequence[Sample],
+    samples: Sequence[SampleInputs],
     method: Any,
     alone: bool,
     stacked: Sequence[str],
@@ -217,9 +217,9 @@ def _newer(path: Path, model: onnx.ModelProto) -> Path:
 class _Reader:
     """Samples one after the other, as ONNX Runtime's quantiser reads them."""
 
-    def __init__(self, samples: Sequence[Sample]) -> None:
+    def __init__(self, samples: Sequence[SampleInputs]) -> None:
         self._all = samples
-        self._samples: Iterator[Sample] = iter(samples)
+        self._samples: Iterator[SampleInputs] = iter(samples)
 
     def __len__(self) -> int:
         return len(self._all)
@@ -227,17 +227,17 @@ class _Reader:
     def set_range(self, start_index: int, end_index: int) -> None:
         self._samples = iter(self._all[start_index:end_index])
 
-    def get_next(self) -> Sample | None:
+    def get_next(self) -> SampleInputs | None:
         return next(self._samples, None)
 
-    def __iter__(self) -> Iterator[Sample]:
+    def __iter__(self) -> Iterator[SampleInputs]:
         return self._samples
 
-    def __next__(self) -> Sample:
+    def __next__(self) -> SampleInputs:
         return next(self._samples)
 
 
-def _outputs_in_floats(source: Path, samples: Sequence[Sample], what: str) -> Outputs:
+def _outputs_in_floats(source: Path, samples: Sequence[SampleInputs], what: str) -> Outputs:
     try:
         return outputs_of(source, samples)
     except Exception as exc:

@@ -19,7 +19,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
-from tunefleet.compiler.quantize.calibration import Sample
+from tunefleet.compiler.quantize.calibration import SampleInputs
 from tunefleet.compiler.quantize.losses import watched
 
 Floats = NDArray[np.float32]
@@ -50,7 +50,7 @@ class _Seen:
         self.rows.append(table[:: -(-len(table) // rows)])
 
 
-def smooth(source: Path, target: Path, samples: Sequence[Sample], apart: bool) -> None:
+def smooth(source: Path, target: Path, samples: Sequence[SampleInputs], apart: bool) -> None:
     """Writes the network of `source`, with the outliers of what its products with weights read
     moved into these weights; `apart`: with its weights beside it, as it has them.
 
@@ -111,7 +111,7 @@ def _turned(node: onnx.NodeProto, table: Floats) -> Floats:
     return table.T if _flag(node, "transB") else table
 
 
-def _seen(source: Path, names: Sequence[str], samples: Sequence[Sample]) -> dict[str, _Seen]:
+def _seen(source: Path, names: Sequence[str], samples: Sequence[SampleInputs]) -> dict[str, _Seen]:
     """What activations are in all samples."""
     found: dict[str, _Seen] = {}
     for values in watched(source, names, samples) if names else ():

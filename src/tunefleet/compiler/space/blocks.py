@@ -40,7 +40,7 @@ _PARALLEL = _OF_BLOCK[1:]
 #: No limit.
 _ANY = 2**62
 #: A part of a tile: (choice, part).
-Part = tuple[int, int]
+AxisPart = tuple[int, int]
 
 
 def limits_of(
@@ -80,19 +80,19 @@ class _Nest:
     each of its reads is fetched into shared memory, `copies` how many of that are kept at once."""
 
     block: str
-    order: list[Part] = field(default_factory=list)
-    axes: dict[Part, str] = field(default_factory=dict)
-    fetches: dict[int, Part] = field(default_factory=dict)
+    order: list[AxisPart] = field(default_factory=list)
+    axes: dict[AxisPart, str] = field(default_factory=dict)
+    fetches: dict[int, AxisPart] = field(default_factory=dict)
     least_threads: int = 1
     most_threads: int = _ANY
     copies: int = 1
     #: Of the loop whose steps overlap, fetching ahead.
-    pipelined: list[Part] = field(default_factory=list)
+    pipelined: list[AxisPart] = field(default_factory=list)
 
-    def bound(self, axes: Sequence[str]) -> list[Part]:
+    def bound(self, axes: Sequence[str]) -> list[AxisPart]:
         return [part for part, axis in self.axes.items() if axis in axes]
 
-    def inside(self, loop: Part) -> set[Part]:
+    def inside(self, loop: AxisPart) -> set[AxisPart]:
         """The parts whose steps a fetch at `loop` is for: the loops inside, and all threads."""
         return {*self.order[self.order.index(loop) + 1 :], *self.bound(_OF_BLOCK)}
 
@@ -103,8 +103,8 @@ class _Nests:
     def __init__(self, sketch: Sketch) -> None:
         self._choices = {position: i for i, position in enumerate(sketch.positions)}
         self._nests: dict[str, _Nest] = {}
-        self._factors: dict[str, Part] = {}
-        self._parts: dict[str, list[Part]] = {}
+        self._factors: dict[str, AxisPart] = {}
+        self._parts: dict[str, list[AxisPart]] = {}
         self._cached: dict[str, tuple[_Nest, int]] = {}
 
     @classmethod
@@ -154,7 +154,7 @@ class _Nests:
                 if parts and parts[-1] in nest.order:
                     nest.copies, nest.pipelined = max(value) + 1, parts
 
-    def _of(self, part: Part) -> _Nest | None:
+    def _of(self, part: AxisPart) -> _Nest | None:
         return next((nest for nest in self._nests.values() if part in nest.order), None)
 
 
@@ -166,7 +166,7 @@ class _Block:
     iterators: Mapping[Any, Any]
     tiles: Mapping[Any, int]
 
-    def fetched(self, read: int, inside: set[Part], copies: int) -> Amount:
+    def fetched(self, read: int, inside: set[AxisPart], copies: int) -> Amount:
         """Bytes of shared memory that a read of the block takes."""
         region = self.reads[read]
         extents = [
@@ -175,11 +175,11 @@ class _Block:
         ]
         return Amount(copies * nbytes((), str(region.source.ty.dtype)), tuple(extents))
 
-    def _extent(self, each: Any, inside: set[Part]) -> Extent:
+    def _extent(self, each: Any, inside: set[AxisPart]) -> Extent:
         own = FixedExtent(int(each.extent) if isinstance(each.extent, prim.IntImm) else 1)
         return Sum(((1, own), *self._terms(each.min, inside)))
 
-    def _terms(self, index: Any, inside: set[Part]) -> list[tuple[int, Extent]]:
+    def _terms(self, index: Any, inside: set[AxisPart]) -> list[tuple[int, Extent]]:
         """The parts of a sum that an index is; one that is none of what is known here stays."""
         match type(index).__name__:
             case "Add" | "Sub":

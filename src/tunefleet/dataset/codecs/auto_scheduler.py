@@ -24,7 +24,7 @@ from msgspec import Meta
 
 from tunefleet.dataset import files, steps
 from tunefleet.dataset.codecs import canonical, strict_json
-from tunefleet.dataset.codecs.codec import LineError, Report, not_written
+from tunefleet.dataset.codecs.codec import LineError, TellBadLine, not_written
 from tunefleet.dataset.codecs.rows import Row
 from tunefleet.dataset.formats import AUTO_SCHEDULER
 from tunefleet.errors import InputError
@@ -57,7 +57,7 @@ class AutoScheduler:
     def sniff(self, path: Path, head: bytes) -> bool:
         return re.search(rb'^\{[^\n]*"i"\s*:\s*\[\s*\[', head, re.MULTILINE) is not None
 
-    def read(self, path: Path, device: str, report: Report) -> Iterator[pa.RecordBatch]:
+    def read(self, path: Path, device: str, report: TellBadLine) -> Iterator[pa.RecordBatch]:
         reader = canonical.Reader(str(path), device, parse)
         for first, lines in files.line_chunks(path):
             batch = reader.batch(first, lines, report)

@@ -24,7 +24,7 @@ import pyarrow as pa
 from msgspec import Meta, Raw
 
 from tunefleet.dataset.codecs import strict_json
-from tunefleet.dataset.codecs.codec import LineError, Report
+from tunefleet.dataset.codecs.codec import LineError, TellBadLine
 from tunefleet.dataset.codecs.rows import Row, read_lines
 from tunefleet.dataset.formats import AUTOTVM
 
@@ -84,7 +84,7 @@ class AutoTVM:
     def sniff(self, path: Path, head: bytes) -> bool:
         return re.search(rb'^\{[^\n]*"(input|i)"\s*:\s*\[\s*"', head, re.MULTILINE) is not None
 
-    def read(self, path: Path, device: str, report: Report) -> Iterator[pa.RecordBatch]:
+    def read(self, path: Path, device: str, report: TellBadLine) -> Iterator[pa.RecordBatch]:
         return read_lines(path, AUTOTVM, device, parse, report)
 
 

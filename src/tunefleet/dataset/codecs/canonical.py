@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tunefleet.dataset import steps
-from tunefleet.dataset.codecs.codec import LineError, Report
+from tunefleet.dataset.codecs.codec import LineError, TellBadLine
 from tunefleet.dataset.codecs.rows import Parse, Row, batch_of, constant, parsed
 from tunefleet.dataset.formats import AUTO_SCHEDULER
 from tunefleet.dataset.schema import RECORDS
@@ -77,7 +77,7 @@ class Reader:
         self._spacing = SPACED
         self._task = lru_cache(maxsize=1 << 12)(self._parse_task)
 
-    def batch(self, first: int, lines: Sequence[bytes], report: Report) -> pa.RecordBatch:
+    def batch(self, first: int, lines: Sequence[bytes], report: TellBadLine) -> pa.RecordBatch:
         """The records of lines, the first of which has the number `first`."""
         pieces = self._pieces(first, lines)
         whole = pieces.others

@@ -25,7 +25,7 @@ class BadLine:
 
 
 #: Told of every bad line, its number and the reason, in the order of the file. May raise.
-Report = Callable[[int, str], None]
+TellBadLine = Callable[[int, str], None]
 
 
 class LineError(ValueError):
@@ -49,7 +49,7 @@ class Codec(Protocol):
     def sniff(self, path: Path, head: bytes) -> bool:
         """Whether a file is of this format, by its name and its first bytes."""
 
-    def read(self, path: Path, device: str, report: Report) -> Iterator[pa.RecordBatch]:
+    def read(self, path: Path, device: str, report: TellBadLine) -> Iterator[pa.RecordBatch]:
         """The records of a file as batches of `schema.RECORDS`, in the order of its lines.
 
         Bad lines go to `report`, and reading goes on behind them. Memory is bounded by a batch, not

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from tunefleet.dataset import files
 from tunefleet.dataset.codecs import strict_json
-from tunefleet.dataset.codecs.codec import LineError, Report
+from tunefleet.dataset.codecs.codec import LineError, TellBadLine
 from tunefleet.dataset.codecs.rows import Row, batch_of
 from tunefleet.dataset.formats import KERNEL_TUNER
 from tunefleet.dataset.primitives import UNKNOWN_ERROR
@@ -76,7 +76,7 @@ class KernelTuner:
             head.lstrip()[:1] == b"{" and re.search(rb'"results"\s*:\s*\[', head) is not None
         )
 
-    def read(self, path: Path, device: str, report: Report) -> Iterator[pa.RecordBatch]:
+    def read(self, path: Path, device: str, report: TellBadLine) -> Iterator[pa.RecordBatch]:
         rows: list[Row] = []
         for number, header, value in _configurations(path):
             try:

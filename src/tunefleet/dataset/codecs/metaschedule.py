@@ -24,7 +24,7 @@ from msgspec import Meta
 
 from tunefleet.dataset import files
 from tunefleet.dataset.codecs import strict_json
-from tunefleet.dataset.codecs.codec import LineError, Report, not_written
+from tunefleet.dataset.codecs.codec import LineError, TellBadLine, not_written
 from tunefleet.dataset.codecs.rows import Row, is_comment, read_lines
 from tunefleet.dataset.formats import METASCHEDULE
 from tunefleet.dataset.primitives import UNKNOWN_ERROR
@@ -52,7 +52,7 @@ class MetaSchedule:
     def sniff(self, path: Path, head: bytes) -> bool:
         return re.search(rb"^\[\s*\d+\s*,\s*\[\s*\[\s*\[", head, re.MULTILINE) is not None
 
-    def read(self, path: Path, device: str, report: Report) -> Iterator[pa.RecordBatch]:
+    def read(self, path: Path, device: str, report: TellBadLine) -> Iterator[pa.RecordBatch]:
         workloads = _read_workloads(path)
 
         def parse_line(number: int, line: bytes) -> Row:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tunefleet.dataset import files
 from tunefleet.dataset.codecs import strict_json
-from tunefleet.dataset.codecs.codec import LineError, Report
+from tunefleet.dataset.codecs.codec import LineError, TellBadLine
 from tunefleet.dataset.schema import RECORDS, WORD
 
 
@@ -40,7 +40,7 @@ def is_comment(line: bytes) -> bool:
 
 
 def read_lines(
-    path: Path, format: str, device: str, parse: Parse, report: Report
+    path: Path, format: str, device: str, parse: Parse, report: TellBadLine
 ) -> Iterator[pa.RecordBatch]:
     """The batches of a file whose lines are parsed one by one."""
     for first, lines in files.line_chunks(path):
@@ -49,7 +49,7 @@ def read_lines(
             yield batch_of(rows, format, str(path), device)
 
 
-def parsed(lines: Iterable[tuple[int, bytes]], parse: Parse, report: Report) -> Iterator[Row]:
+def parsed(lines: Iterable[tuple[int, bytes]], parse: Parse, report: TellBadLine) -> Iterator[Row]:
     """The rows of numbered lines; comments are skipped and bad lines reported."""
     for number, line in lines:
         if is_comment(line):

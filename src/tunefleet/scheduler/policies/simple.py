@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tunefleet.core.stage import STAGE_ORDER, Kind
+from tunefleet.core.stage import STAGE_ORDER, WorkKind
 from tunefleet.core.step import StepKind
 from tunefleet.scheduler.lanes import JobRecord, Stage
 from tunefleet.scheduler.names import INTERLEAVED, SEQUENTIAL, SYNCHRONOUS
@@ -70,8 +70,8 @@ class Synchronous(_Plain):
     gated = True
 
     def __init__(self) -> None:
-        self._queues: dict[Kind, Queues] = {k: Queues() for k in (*StepKind, *STAGE_ORDER)}
-        self._phase: Kind | None = None
+        self._queues: dict[WorkKind, Queues] = {k: Queues() for k in (*StepKind, *STAGE_ORDER)}
+        self._phase: WorkKind | None = None
 
     def add(self, stage: Stage, now: float) -> None:
         self._queues[stage.kind][stage.pool].push(0, stage)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tunefleet.compiler.frontends.onnx_operators.heads import (
-    Scores,
+    HeadScores,
     attend,
     both,
     causal,
@@ -43,7 +43,7 @@ def _attention(node: Node) -> list[Any]:
     precision = attrs.get("softmax_precision", 0)
     if precision not in (0, _FLOAT, _FLOAT16):
         raise NotImplementedError(f"Attention with softmax_precision {precision}")
-    form = Scores(
+    form = HeadScores(
         scale=attrs.get("scale"),
         softcap=float(attrs.get("softcap", 0.0)),
         bias=bias,
@@ -55,7 +55,7 @@ def _attention(node: Node) -> list[Any]:
     return [output, key, value, _stage(node, attended, form) if node.wants(3) else None]
 
 
-def _stage(node: Node, attended: Any, form: Scores) -> Any:
+def _stage(node: Node, attended: Any, form: HeadScores) -> Any:
     mode = node.attrs.get("qk_matmul_output_mode", 0)
     if mode == 2 and form.allowed is not None:
         raise NotImplementedError("Attention that gives out scores of keys that it may not see")

@@ -9,7 +9,7 @@ import numpy as np
 
 from tunefleet.compiler.frontends.onnx_operators.attention import caches
 from tunefleet.compiler.frontends.onnx_operators.heads import (
-    Scores,
+    HeadScores,
     attend,
     causal,
     join_heads,
@@ -69,7 +69,7 @@ def _attended(node: Node, projected: Any) -> list[Any]:
             joined_past(node, node.emit(p), x) for p, x in zip(past, (key, value), strict=True)
         )
     bias = _biases(node, 3, 5, query, key, before)
-    form = Scores(scale=attrs.get("scale") or None, bias=bias)
+    form = HeadScores(scale=attrs.get("scale") or None, bias=bias)
     output = join_heads(node, attend(node, query, key, value, form).output)
     present = None
     if node.wants(1):
@@ -98,7 +98,7 @@ def _multi_head(node: Node) -> list[Any]:
     before = node.shape(6)[2] if node.has(6) else 0
     key, value = (joined_past(node, node.input(6 + i), x) for i, x in enumerate((key, value)))
     bias = _biases(node, 4, 5, query, key, before)
-    form = Scores(scale=attrs.get("scale") or None, bias=bias)
+    form = HeadScores(scale=attrs.get("scale") or None, bias=bias)
     return [join_heads(node, attend(node, query, key, value, form).output), key, value]
 
 
@@ -187,7 +187,7 @@ def _grouped(node: Node) -> list[Any]:
     window = attrs.get("local_window_size", -1)
     if window > 0:
         allowed = allowed & ~causal(tokens, tokens, -window)
-    form = Scores(
+    form = HeadScores(
         scale=attrs.get("scale") or None, softcap=float(attrs.get("softcap", 0)), allowed=allowed
     )
     return [join_heads(node, attend(node, query, key, value, form).output), key, value]

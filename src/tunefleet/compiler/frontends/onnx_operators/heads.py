@@ -22,7 +22,7 @@ op = relax.op
 
 
 @dataclass(frozen=True, slots=True)
-class Scores:
+class HeadScores:
     """How scores become weights.
 
     `bias` is added to them, `allowed` is boolean; both broadcast to (batch, heads, queries, keys).
@@ -76,7 +76,7 @@ def both(first: Any, second: Any) -> Any:
     return op.logical_and(one, other)
 
 
-def attend(node: Node, query: Any, key: Any, value: Any, form: Scores) -> Attended:
+def attend(node: Node, query: Any, key: Any, value: Any, form: HeadScores) -> Attended:
     """Attention of (batch, heads, tokens, size) tensors; keys may have fewer heads than queries."""
     batch, heads, queries, size = shape_of(query)
     _, groups, keys, width = shape_of(value)

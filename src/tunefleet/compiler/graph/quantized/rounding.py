@@ -28,8 +28,8 @@ from tunefleet.compiler.graph.quantized.affine import (
 
 op = relax.op
 
-#: No product of a scale and an integer is below.
-_BELOW_ALL = -1e30
+#: No finite product of a scale and an integer is below: those of masks are as large as floats go.
+_BELOW_ALL = float(np.finfo("float32").min)
 
 
 def rounded(writer: CallWriter, x: Any, zero: Any, dtype: str) -> Any:
