@@ -73,6 +73,16 @@ def test_an_operator_without_conversion_stays_in_torch(tmp_path: Any, target: An
     np.testing.assert_allclose(expected, _outputs(network, tmp_path, target)[0], rtol=1e-5)
 
 
+def test_axes_that_are_permuted_may_count_from_the_end(tmp_path: Any, target: Any) -> None:
+    import torch
+
+    left, right = torch.randn(2, 4, 5), torch.randn(4, 5, 3)
+    path = _saved(tmp_path, lambda x: torch.tensordot(x, right, 2), left)
+    network = load_network(path)
+    (expected,) = network.reference(network.example_inputs)
+    np.testing.assert_allclose(expected, _outputs(network, tmp_path, target)[0], rtol=1e-5)
+
+
 def test_a_whole_module_is_refused_with_the_operator_that_prevents_it(tmp_path: Any) -> None:
     import torch
 

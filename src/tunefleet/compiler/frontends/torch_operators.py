@@ -276,6 +276,13 @@ def _squeeze(t: Any, node: Node) -> Any:
     return t.block_builder.emit(op.squeeze(x, axes)) if axes else x
 
 
+def _permute(t: Any, node: Node) -> Any:
+    """With axes counted from the start: TVM's layout inference fails on others."""
+    order: Any = argument(node, 1, "dims")
+    axes = [int(axis) % len(order) for axis in order]
+    return t.block_builder.emit(op.permute_dims(t.env[node.args[0]], axes))
+
+
 def _rounded_quotient(t: Any, node: Node) -> Any:
     """floor_divide, and div with a rounding mode."""
     left, right = (_cast(t, arg, dtype_of(node)) for arg in node.args[:2])
@@ -349,6 +356,7 @@ OPERATORS: dict[str, Operator] = {
     "squeeze.default": _squeeze,
     "squeeze.dim": _squeeze,
     "squeeze.dims": _squeeze,
+    "permute.default": _permute,
     "where.self": _where,
     "where.ScalarOther": _where,
     "where.ScalarSelf": _where,
@@ -367,6 +375,7 @@ OPERATORS: dict[str, Operator] = {
     "floor_divide.default": _rounded_quotient,
     "div.Tensor_mode": _rounded_quotient,
     "div.Scalar_mode": _rounded_quotient,
+    "_neg_view.default": _elementwise(op.negative),
     "_unsafe_view.default": _reshape,
     **RESIZING,
     **SCATTERING,
