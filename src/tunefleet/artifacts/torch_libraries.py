@@ -25,6 +25,7 @@ _OPERATOR = "torch.ops."
 _MODULES = {
     "quantized_decomposed": ("torch.ao.quantization.fx._decomposed", "torch"),
     "torchao": ("torchao.quantization", "torchao"),
+    "transformers": ("transformers.integrations.moe", "transformers"),
 }
 
 

@@ -13,7 +13,10 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from tunefleet.compiler.frontends.torch_elementwise import ELEMENTWISE
+from tunefleet.compiler.frontends.torch_experts import EXPERTS
 from tunefleet.compiler.frontends.torch_nodes import argument, dtype_of, shape_of
+from tunefleet.compiler.frontends.torch_pooling import POOLING
 from tunefleet.compiler.frontends.torch_quantized import QUANTIZED, integer_product
 from tunefleet.compiler.frontends.torch_recurrent import RECURRENT_RULES
 from tunefleet.compiler.frontends.torch_resizing import RESIZING
@@ -377,6 +380,9 @@ OPERATORS: dict[str, Operator] = {
     "div.Scalar_mode": _rounded_quotient,
     "_neg_view.default": _elementwise(op.negative),
     "_unsafe_view.default": _reshape,
+    **ELEMENTWISE,
+    **EXPERTS,
+    **POOLING,
     **RESIZING,
     **SCATTERING,
     **SELECTING,
