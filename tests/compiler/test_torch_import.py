@@ -235,3 +235,37 @@ def test_what_has_an_extent_that_values_decide_may_be_joined(tmp_path: Any, targ
     np.testing.assert_allclose(
         found, network.reference(network.example_inputs)[0], rtol=1e-5, atol=1e-5
     )
+
+
+def test_operators_that_nothing_registers_are_named(tmp_path: Any) -> None:
+    import torch
+
+    library = torch.library.Library("elsewhere", "DEF")
+    library.define("twice(Tensor x) -> Tensor")
+    library.impl("twice", lambda x: x * 2, "CompositeExplicitAutograd")
+    path = _saved(tmp_path, lambda x: torch.ops.elsewhere.twice(x) + 1, torch.ones(3))
+    library._destroy()
+    with pytest.raises(InputError, match="operators of elsewhere, which nothing here registers"):
+        load_network(path)
+
+
+def test_experts_of_transformers_need_no_import_before(tmp_path: Any) -> None:
+    import subprocess
+    import sys
+
+    import torch
+
+    pytest.importorskip("transformers.integrations.moe")
+    weights, ends = torch.randn(2, 3, 5), torch.tensor([1, 4])
+    path = _saved(
+        tmp_path,
+        lambda x: torch.ops.transformers.grouped_mm_fallback(x, weights, ends),
+        torch.randn(4, 3),
+    )
+    opening = "import sys; from tunefleet.compiler.frontends import load_network as load; "
+    told = "print(load(sys.argv[1]).info.outputs[0].shape)"
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", opening + told, str(path)],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout == "(4, 5)\n"

@@ -169,7 +169,7 @@ class TorchReference:
                         buffer.copy_(value)
         finally:
             torch.set_num_threads(before)
-        return [output.contiguous().resolve_neg().numpy() for output in copies]
+        return [output.contiguous().numpy() for output in copies]
 
     def bound(self, inputs: Sequence[np.ndarray], threads: int) -> Callable[[], object]:
         import torch

@@ -76,7 +76,9 @@ def _by_rows(p: Pairs, rows: Node, kind: str, count: int, scale: float, parts: i
         return torch.from_numpy(np.stack([turned.real, turned.imag], -1))
 
     # Number j of the rows is j // outer along the first factor, j % outer along the second.
-    split = p.call(aten.permute.default, _shaped(p, rows, [lead, inner, outer, parts]), [0, 2, 1, 3])
+    split = p.call(
+        aten.permute.default, _shaped(p, rows, [lead, inner, outer, parts]), [0, 2, 1, 3]
+    )
     short = _by_rows(p, _shaped(p, split, [lead * outer, inner * parts]), kind, inner, 1.0, parts)
     short = _shaped(p, short, [lead, outer, inner, 2])
     turned = p.product(short, p.constant(("rotation", kind, count), rotation, rows))
