@@ -115,7 +115,7 @@ class Pairs:
 
     def call(self, target: Any, *args: Any, **kwargs: Any) -> Node:
         """A node of an operator, with what torch says of its result."""
-        node = self._graph.call_function(target, args, kwargs)
+        node: Node = self._graph.call_function(target, args, kwargs)
         values: Any = map_arg((args, kwargs), lambda n: n.meta["val"])
         node.meta["val"] = target(*values[0], **values[1])
         return node
@@ -164,12 +164,12 @@ class Pairs:
         return self._constants[key, dtype]
 
     def _lifted(self, value: Tensor, mode: Any) -> Node:
-        first = next(iter(self._graph.nodes))
+        first: Node = next(iter(self._graph.nodes))
         name = f"transform_{len(self._constants)}"
         while name in self._program.constants:
             name += "_"
         with self._graph.inserting_before(first):
-            node = self._graph.placeholder(name)
+            node: Node = self._graph.placeholder(name)
         node.meta["val"] = mode.from_tensor(value, static_shapes=True)
         spec = InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(node.name), name)
         self._program.graph_signature.input_specs.insert(0, spec)

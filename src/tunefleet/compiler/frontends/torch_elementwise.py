@@ -70,10 +70,22 @@ def _hypotenuse(t: Any, node: Node) -> Any:
     return emit(op.multiply(larger, root))
 
 
+def _elu(t: Any, node: Node) -> Any:
+    """With the scales that make selu of it, which TVM leaves out."""
+    x, dtype = t.env[node.args[0]], dtype_of(node)
+    names = ("alpha", "scale", "input_scale")
+    factors = (argument(node, index, name, 1) for index, name in enumerate(names, 1))
+    alpha, scale, inner = (relax.const(factor, dtype) for factor in factors)
+    below = op.multiply(alpha, op.subtract(op.exp(op.multiply(x, inner)), relax.const(1, dtype)))
+    chosen = op.where(op.greater(x, relax.const(0, dtype)), x, below)
+    return t.block_builder.emit(op.multiply(scale, chosen))
+
+
 #: By the name of the torch operator.
 ELEMENTWISE: dict[str, Callable[[Any, Node], Any]] = {
     "copysign.Scalar": _copied_sign,
     "copysign.Tensor": _copied_sign,
+    "elu.default": _elu,
     "full_like.default": _filled_alike,
     "hypot.default": _hypotenuse,
     "nan_to_num.default": _finite,

@@ -42,7 +42,7 @@ def _indirect(rows: Any, weights: Any, expert: Any) -> Any:
     )
 
 
-#: By the name of the torch operator.
+#: By the name of the operator, with that of its package.
 EXPERTS: dict[str, Callable[[Any, Node], Any]] = {
-    "grouped_mm_fallback.default": _by_expert,
+    "transformers.grouped_mm_fallback.default": _by_expert,
 }

@@ -299,17 +299,6 @@ def _rounded_quotient(t: Any, node: Node) -> Any:
     return t.block_builder.emit(rounded(op.divide(left, right)))
 
 
-def _elu(t: Any, node: Node) -> Any:
-    """With the scales that make selu of it, which TVM leaves out."""
-    x, dtype = t.env[node.args[0]], dtype_of(node)
-    names = ("alpha", "scale", "input_scale")
-    factors = (argument(node, index, name, 1) for index, name in enumerate(names, 1))
-    alpha, scale, inner = (relax.const(factor, dtype) for factor in factors)
-    below = op.multiply(alpha, op.subtract(op.exp(op.multiply(x, inner)), relax.const(1, dtype)))
-    chosen = op.where(op.greater(x, relax.const(0, dtype)), x, below)
-    return t.block_builder.emit(op.multiply(scale, chosen))
-
-
 def _reshape(t: Any, node: Node) -> Any:
     return t.block_builder.emit(op.reshape(t.env[node.args[0]], shape_of(node)))
 
@@ -374,14 +363,12 @@ OPERATORS: dict[str, Operator] = {
     "var.default": _variance,
     "var_mean.correction": _variance_and_mean,
     "var_mean.dim": _variance_and_mean,
-    "elu.default": _elu,
     "floor_divide.default": _rounded_quotient,
     "div.Tensor_mode": _rounded_quotient,
     "div.Scalar_mode": _rounded_quotient,
     "_neg_view.default": _elementwise(op.negative),
     "_unsafe_view.default": _reshape,
     **ELEMENTWISE,
-    **EXPERTS,
     **POOLING,
     **RESIZING,
     **SCATTERING,
@@ -393,6 +380,10 @@ OPERATORS: dict[str, Operator] = {
 }
 
 
+#: Those that packages register, by their names with that of the package.
+OF_PACKAGES: dict[str, Operator] = QUANTIZED | EXPERTS
+
+
 def conversion(target: Any) -> Operator | None:
     """The conversion here of what a node calls, None where there is none."""
-    return QUANTIZED.get(str(target)) or OPERATORS.get(getattr(target, "__name__", str(target)))
+    return OF_PACKAGES.get(str(target)) or OPERATORS.get(getattr(target, "__name__", str(target)))
