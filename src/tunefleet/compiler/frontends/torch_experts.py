@@ -27,7 +27,9 @@ def _by_expert(t: Any, node: Node) -> Any:
     # Rows beyond the last end are of no expert, and nothing is computed of them.
     of_row = emit(op.sum(op.astype(ended, "int32"), [1]))
     known = emit(op.minimum(of_row, relax.const(experts - 1, "int32")))
-    product = t.block_builder.emit_te(_indirect, rows, weights, known)
+    product = t.block_builder.emit_te(
+        _indirect, rows, weights, known, primfunc_name_hint="grouped_matmul"
+    )
     within = op.reshape(op.less(of_row, relax.const(experts, "int32")), [count, 1])
     return emit(op.where(within, product, relax.const(0, str(rows.ty.dtype))))
 
