@@ -73,6 +73,16 @@ def test_an_operator_without_conversion_stays_in_torch(tmp_path: Any, target: An
     np.testing.assert_allclose(expected, _outputs(network, tmp_path, target)[0], rtol=1e-5)
 
 
+def test_axes_that_are_permuted_may_count_from_the_end(tmp_path: Any, target: Any) -> None:
+    import torch
+
+    left, right = torch.randn(2, 4, 5), torch.randn(4, 5, 3)
+    path = _saved(tmp_path, lambda x: torch.tensordot(x, right, 2), left)
+    network = load_network(path)
+    (expected,) = network.reference(network.example_inputs)
+    np.testing.assert_allclose(expected, _outputs(network, tmp_path, target)[0], rtol=1e-5)
+
+
 def test_a_whole_module_is_refused_with_the_operator_that_prevents_it(tmp_path: Any) -> None:
     import torch
 
@@ -128,9 +138,10 @@ def test_a_program_that_cannot_be_cut_stays_in_torch_as_a_whole(tmp_path: Any, t
     import torch
 
     def forward(x: Any) -> Any:
-        # The spectrum is complex and would pass from one segment to another.
-        spectrum = torch.fft.fft(x)
-        return (spectrum * torch.special.bessel_j0(torch.relu(torch.special.bessel_j1(x)))).real
+        # What is narrow has a type that NumPy lacks, and would pass from one segment to another.
+        narrow = x.to(torch.float8_e4m3fn)
+        late = torch.relu(torch.special.bessel_j1(x)).to(torch.float8_e4m3fn)
+        return torch.special.bessel_j0(torch.cat([narrow, late]).to(torch.float32))
 
     path = _saved(tmp_path, forward, torch.randn(2, 8))
     network = load_network(path, ImportRequest(tmp_path))
@@ -225,3 +236,37 @@ def test_what_has_an_extent_that_values_decide_may_be_joined(tmp_path: Any, targ
     np.testing.assert_allclose(
         found, network.reference(network.example_inputs)[0], rtol=1e-5, atol=1e-5
     )
+
+
+def test_operators_that_nothing_registers_are_named(tmp_path: Any) -> None:
+    import torch
+
+    library = torch.library.Library("elsewhere", "DEF")
+    library.define("twice(Tensor x) -> Tensor")
+    library.impl("twice", lambda x: x * 2, "CompositeExplicitAutograd")
+    path = _saved(tmp_path, lambda x: torch.ops.elsewhere.twice(x) + 1, torch.ones(3))
+    library._destroy()
+    with pytest.raises(InputError, match="operators of elsewhere, which nothing here registers"):
+        load_network(path)
+
+
+def test_experts_of_transformers_need_no_import_before(tmp_path: Any) -> None:
+    import subprocess
+    import sys
+
+    import torch
+
+    pytest.importorskip("transformers.integrations.moe")
+    weights, ends = torch.randn(2, 3, 5), torch.tensor([1, 4])
+    path = _saved(
+        tmp_path,
+        lambda x: torch.ops.transformers.grouped_mm_fallback(x, weights, ends),
+        torch.randn(4, 3),
+    )
+    opening = "import sys; from tunefleet.compiler.frontends import load_network as load; "
+    told = "print(load(sys.argv[1]).info.outputs[0].shape)"
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", opening + told, str(path)],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout == "(4, 5)\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ _TIES = torch.tensor([[3.0, 1.0, 3.0, -2.0, 1.0], [0.0, 0.0, 5.0, 4.0, 0.0]])
 _LONG = torch.arange(600.0).remainder(7).reshape(2, 300)
 _LARGE = torch.linspace(-1, 1, 3 << 20).reshape(3, 1 << 20)
 _HALF = torch.randn(4, 3, 3).half()
+_EXPERTS = torch.randn(4, 3, 5)
+_EXTREMES = torch.tensor([[math.nan, math.inf, -math.inf], [-0.0, 0.0, -1.5]])
 _WHOLE_NUMBERS = torch.tensor([[-7, -1, 0], [1, 5, 8]])
 
 
@@ -29,6 +32,13 @@ def _assigned(x: Any) -> Any:
 def _met(kind: str, own: bool) -> Any:
     index = torch.tensor([[0, 3, 0], [1, 1, 1]])
     return lambda x: x.scatter_reduce(1, index, x[:, 1:4] + 1, kind, include_self=own)
+
+
+def _grouped(x: Any) -> Any:
+    """Four experts, of which the second has no rows; the last two rows are of none."""
+    pytest.importorskip("transformers.integrations.moe")
+    ends = torch.tensor([2, 2, 5, len(x) - 2]) + (x[0, 0] > 99)
+    return torch.ops.transformers.grouped_mm_fallback(x, _EXPERTS, ends)
 
 
 def _apart(degree: float) -> Any:
@@ -153,6 +163,31 @@ _CASES = {
         for kind in ("sum", "mean", "prod", "amax", "amin")
         for own in (True, False)
     },
+    "a sign copied": (lambda x: torch.copysign(x + 2, x - 2) + torch.copysign(x, -1.0), _TIES),
+    "a sign of zero copied": (lambda x: torch.copysign(torch.ones(3), x[1]), _EXTREMES),
+    "numbers made finite": (lambda x: torch.nan_to_num(x), _EXTREMES),
+    "numbers made finite that are known": (lambda x: x.nan_to_num(1, 2, 3), _EXTREMES),
+    "hypotenuses": (lambda x: torch.hypot(x * 1e20, x[:, :1] * 1e20) / 1e20, _TIES),
+    "truths as many as there are numbers": (
+        lambda x: torch.where(torch.full_like(x, True, dtype=torch.bool), x, 0),
+        _TIES,
+    ),
+    **{
+        f"the largest of windows of several sizes in {len(size)} axes": (
+            lambda x, size=size, pool=pool: pool(x, size, return_indices=True),
+            torch.randn(2, 3, 7, 5, 6)[tuple([slice(None)] * 2 + [0] * (3 - len(size)))],
+        )
+        for pool, size in (
+            (torch.nn.functional.adaptive_max_pool1d, (4,)),
+            (torch.nn.functional.adaptive_max_pool2d, (3, 4)),
+            (torch.nn.functional.adaptive_max_pool3d, (3, 5, 4)),
+        )
+    },
+    "the largest of windows of one size": (
+        lambda x: torch.nn.functional.adaptive_max_pool2d(x, (3, 2)),
+        torch.randn(1, 2, 6, 8),
+    ),
+    "rows by the weights of their experts": (_grouped, torch.randn(9, 3)),
     "an empty part": (lambda x: torch.cat([x[:, 2:], x[:, :0]], 1), _TIES),
 }
 

@@ -130,7 +130,7 @@ def _open_torch(path: Path, threads: int) -> RunSegment:
         with torch.no_grad():
             outputs = module(*[torch.from_numpy(array) for array in arrays])
         tensors = outputs if isinstance(outputs, tuple | list) else [outputs]
-        return [output.contiguous().numpy() for output in tensors]
+        return [output.contiguous().resolve_neg().numpy() for output in tensors]
 
     return run
 

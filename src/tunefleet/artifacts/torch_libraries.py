@@ -20,18 +20,23 @@ from tunefleet.artifacts.torch_safety import dictionaries
 from tunefleet.errors import InputError, raise_mistake
 
 _OPERATOR = "torch.ops."
+#: The namespace of branches and loops, which torch does not register with the others.
+_CONTROL = "higher_order"
 #: By the namespace of operators, or the package of a class of weights: the module that registers
 #: them, and what is to be installed for it.
 _MODULES = {
     "quantized_decomposed": ("torch.ao.quantization.fx._decomposed", "torch"),
     "torchao": ("torchao.quantization", "torchao"),
+    "torchvision": ("torchvision", "torchvision"),
+    "transformers": ("transformers.integrations.moe", "transformers"),
 }
 
 
 def import_libraries(reader: Any, path: Path) -> None:
     """Imports what the operators and weights of an archive need; `reader` is torch's own. Raises
     InputError where that is not installed."""
-    for name in sorted({*_namespaces(reader), *_packages(reader)} & set(_MODULES)):
+    namespaces = set(_namespaces(reader))
+    for name in sorted({*namespaces, *_packages(reader)} & set(_MODULES)):
         module, package = _MODULES[name]
         try:
             importlib.import_module(module)
@@ -39,6 +44,12 @@ def import_libraries(reader: Any, path: Path) -> None:
             raise InputError(
                 f"{path} needs {package}, which is not installed", cure=f"pip install {package}"
             ) from error
+    registered = {name.partition("::")[0] for name in torch._C._dispatch_get_all_op_names()}
+    for name in sorted(namespaces - registered - {_CONTROL}):
+        raise InputError(
+            f"{path} calls operators of {name}, which nothing here registers",
+            cure="tune the module from Python, once what registers them is imported",
+        )
 
 
 def _records(reader: Any, prefix: str, suffix: str) -> Iterator[tuple[str, Any]]:

@@ -74,8 +74,8 @@ def torch_operators() -> Iterator[Operator]:
     import torch
     from torch._decomp import decomposition_table
 
-    from tunefleet.compiler.frontends.torch_operators import OPERATORS
-    from tunefleet.compiler.frontends.torch_quantized import QUANTIZED
+    from tunefleet.compiler.frontends.torch_complex_rules import RULES
+    from tunefleet.compiler.frontends.torch_operators import OF_PACKAGES, OPERATORS
     from tunefleet.compiler.frontends.torch_translate import Translator
     from tunefleet.compiler.toolchain import load_tvm
 
@@ -91,9 +91,10 @@ def torch_operators() -> Iterator[Operator]:
     further = {str(o).removeprefix("aten.") for o in decomposition_table}
     for name, operator in sorted(overloads.items()):
         core = torch.Tag.core in operator.tags
-        if not core and name not in theirs and name not in OPERATORS:
+        known_here = name in OPERATORS or operator in RULES
+        if not core and name not in theirs and not known_here:
             continue
-        if name in OPERATORS:
+        if name in OPERATORS or (operator in RULES and name not in theirs):
             yield Operator(name, OperatorSupport.OURS)
         elif torch.Tag.nondeterministic_seeded in operator.tags:
             yield Operator(name, OperatorSupport.STAYS, "it is random")
@@ -105,7 +106,7 @@ def torch_operators() -> Iterator[Operator]:
             yield Operator(name, OperatorSupport.WRITTEN_OUT)
         else:
             yield Operator(name, OperatorSupport.STAYS, "TVM has no conversion for it")
-    for name in sorted(QUANTIZED):
+    for name in sorted(OF_PACKAGES):
         yield Operator(name, OperatorSupport.OURS)
 
 

@@ -9,6 +9,8 @@ from torch._decomp import decomposition_table
 from torch.fx import Node
 
 from tunefleet.compiler.frontends.torch_bfloat16 import in_float32
+from tunefleet.compiler.frontends.torch_complex import in_pairs
+from tunefleet.compiler.frontends.torch_complex_rules import RULES
 from tunefleet.compiler.frontends.torch_graph import allow_any_strides, simplify
 from tunefleet.compiler.frontends.torch_nodes import PACKED, RECURRENT
 from tunefleet.compiler.frontends.torch_quantized import decomposition
@@ -41,7 +43,7 @@ def lower(
     program = in_float32(program)
     allow_any_strides(program.graph)
     program.graph_module.recompile()
-    program = program.run_decompositions(_table(program))
+    program = in_pairs(program.run_decompositions(_table(program)), RULES)
     tried: set[Any] = set()
     for _ in range(_MOST_ROUNDS):
         values = simplify(program)
@@ -54,7 +56,7 @@ def lower(
         allow_any_strides(program.graph)
         try:
             # With the usual ones for what these decompositions are made of.
-            program = program.run_decompositions(_table(program) | table)
+            program = in_pairs(program.run_decompositions(_table(program) | table), RULES)
         except Exception as exc:
             raise_mistake(exc)
             # A decomposition that fails on these operands says nothing of the program.

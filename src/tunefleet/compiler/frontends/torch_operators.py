@@ -13,7 +13,10 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from tunefleet.compiler.frontends.torch_elementwise import ELEMENTWISE
+from tunefleet.compiler.frontends.torch_experts import EXPERTS
 from tunefleet.compiler.frontends.torch_nodes import argument, dtype_of, shape_of
+from tunefleet.compiler.frontends.torch_pooling import POOLING
 from tunefleet.compiler.frontends.torch_quantized import QUANTIZED, integer_product
 from tunefleet.compiler.frontends.torch_recurrent import RECURRENT_RULES
 from tunefleet.compiler.frontends.torch_resizing import RESIZING
@@ -276,6 +279,13 @@ def _squeeze(t: Any, node: Node) -> Any:
     return t.block_builder.emit(op.squeeze(x, axes)) if axes else x
 
 
+def _permute(t: Any, node: Node) -> Any:
+    """With axes counted from the start: TVM's layout inference fails on others."""
+    order: Any = argument(node, 1, "dims")
+    axes = [int(axis) % len(order) for axis in order]
+    return t.block_builder.emit(op.permute_dims(t.env[node.args[0]], axes))
+
+
 def _rounded_quotient(t: Any, node: Node) -> Any:
     """floor_divide, and div with a rounding mode."""
     left, right = (_cast(t, arg, dtype_of(node)) for arg in node.args[:2])
@@ -287,17 +297,6 @@ def _rounded_quotient(t: Any, node: Node) -> Any:
         return t.block_builder.emit(divide(left, right))
     rounded = op.floor if mode == "floor" else op.trunc
     return t.block_builder.emit(rounded(op.divide(left, right)))
-
-
-def _elu(t: Any, node: Node) -> Any:
-    """With the scales that make selu of it, which TVM leaves out."""
-    x, dtype = t.env[node.args[0]], dtype_of(node)
-    names = ("alpha", "scale", "input_scale")
-    factors = (argument(node, index, name, 1) for index, name in enumerate(names, 1))
-    alpha, scale, inner = (relax.const(factor, dtype) for factor in factors)
-    below = op.multiply(alpha, op.subtract(op.exp(op.multiply(x, inner)), relax.const(1, dtype)))
-    chosen = op.where(op.greater(x, relax.const(0, dtype)), x, below)
-    return t.block_builder.emit(op.multiply(scale, chosen))
 
 
 def _reshape(t: Any, node: Node) -> Any:
@@ -349,6 +348,7 @@ OPERATORS: dict[str, Conversion] = {
     "squeeze.default": _squeeze,
     "squeeze.dim": _squeeze,
     "squeeze.dims": _squeeze,
+    "permute.default": _permute,
     "where.self": _where,
     "where.ScalarOther": _where,
     "where.ScalarSelf": _where,
@@ -363,11 +363,13 @@ OPERATORS: dict[str, Conversion] = {
     "var.default": _variance,
     "var_mean.correction": _variance_and_mean,
     "var_mean.dim": _variance_and_mean,
-    "elu.default": _elu,
     "floor_divide.default": _rounded_quotient,
     "div.Tensor_mode": _rounded_quotient,
     "div.Scalar_mode": _rounded_quotient,
+    "_neg_view.default": _elementwise(op.negative),
     "_unsafe_view.default": _reshape,
+    **ELEMENTWISE,
+    **POOLING,
     **RESIZING,
     **SCATTERING,
     **SELECTING,
@@ -378,6 +380,10 @@ OPERATORS: dict[str, Conversion] = {
 }
 
 
+#: Those that packages register, by their names with that of the package.
+OF_PACKAGES: dict[str, Conversion] = QUANTIZED | EXPERTS
+
+
 def conversion(target: Any) -> Conversion | None:
     """The conversion here of what a node calls, None where there is none."""
-    return QUANTIZED.get(str(target)) or OPERATORS.get(getattr(target, "__name__", str(target)))
+    return OF_PACKAGES.get(str(target)) or OPERATORS.get(getattr(target, "__name__", str(target)))

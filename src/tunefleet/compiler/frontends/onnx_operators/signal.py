@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tunefleet.compiler.frontends.fourier import MOST_NUMBERS, transform_matrix
 from tunefleet.compiler.frontends.onnx_operators.node import (
     Node,
     Rule,
@@ -18,9 +18,6 @@ from tunefleet.compiler.frontends.onnx_operators.node import (
 )
 
 op = relax.op
-
-#: A matrix with more numbers makes artifacts too large.
-_MAX_NUMBERS = 2**24
 
 _DTYPES = {1: "float32", 6: "int32", 7: "int64", 10: "float16", 11: "float64"}
 
@@ -70,19 +67,6 @@ def _mel(node: Node) -> Any:
     return constant(weights, _dtype(node))
 
 
-def _matrix(
-    transform: Callable[[NDArray[Any]], NDArray[Any]], count: int, parts: int
-) -> NDArray[Any]:
-    """A transform of `count` numbers as a matrix (count * parts, ...), real and imaginary parts
-    being neighbours."""
-    basis = np.eye(count)
-    rows = basis[:, None] if parts == 1 else np.stack([basis, 1j * basis], 1)
-    image = transform(rows.reshape(count * parts, count))
-    if np.iscomplexobj(image):
-        image = np.stack([image.real, image.imag], -1).reshape(count * parts, -1)
-    return image
-
-
 def _dft(node: Node) -> Any:
     shape, x = node.shape(0), node.inputs[0]
     rank = len(shape)
@@ -92,7 +76,7 @@ def _dft(node: Node) -> Any:
     count = shape[axis]
     default = 2 * (count - 1) if inverse and onesided else count
     length = int(_number(node, 1, default))
-    if count * parts * 2 * length > _MAX_NUMBERS:
+    if count * parts * 2 * length > MOST_NUMBERS:
         raise NotImplementedError(f"DFT of length {length}")
 
     def transform(rows: NDArray[Any]) -> NDArray[Any]:
@@ -103,7 +87,7 @@ def _dft(node: Node) -> Any:
         image = np.fft.fft(rows, length)
         return image[:, : length // 2 + 1] if onesided else image
 
-    matrix = _matrix(transform, count, parts)
+    matrix = transform_matrix(transform, count, parts)
     order = [*(i for i in range(rank - 1) if i != axis), axis, rank - 1]
     lead = [shape[i] for i in order[:-2]]
     flat = op.reshape(op.permute_dims(x, order), (*lead, count * parts))
@@ -124,7 +108,7 @@ def _stft(node: Node) -> Any:
     onesided = node.attrs.get("onesided", 1)
     if onesided and parts == 2:
         raise NotImplementedError("one-sided STFT of complex numbers")
-    if length * parts * 2 * length > _MAX_NUMBERS:
+    if length * parts * 2 * length > MOST_NUMBERS:
         raise NotImplementedError(f"STFT of frames of {length}")
     shape_of_window = np.ones(length) if window is None else window
 
@@ -132,7 +116,7 @@ def _stft(node: Node) -> Any:
         image = np.fft.fft(rows * shape_of_window)
         return image[:, : length // 2 + 1] if onesided else image
 
-    matrix = _matrix(transform, length, parts)
+    matrix = transform_matrix(transform, length, parts)
     filters = matrix.reshape(length, parts, -1).transpose(2, 1, 0)
     channels = op.permute_dims(op.reshape(x, (shape[0], shape[1], parts)), [0, 2, 1])
     frames = op.nn.conv1d(node.emit(channels), constant(filters, dtype_of(x)), step)

@@ -1,0 +1,92 @@
+"""Conversions of torch operators that compute each number by itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from torch.fx import Node
+
+from tunefleet.compiler.frontends.torch_nodes import argument, dtype_of, shape_of
+from tunefleet.compiler.toolchain import load_tvm
+
+relax = load_tvm().relax
+op = relax.op
+
+
+def _copied_sign(t: Any, node: Node) -> Any:
+    """copysign: with the sign of the other, that of a negative zero too. Torch's own
+    decomposition has a truth as a float."""
+    dtype = dtype_of(node)
+    zero = relax.const(0, dtype)
+    size, sign = (op.astype(_operand(t, x, dtype), dtype) for x in node.args[:2])
+    sign = t.block_builder.emit(sign)
+    inverse = op.divide(relax.const(1, dtype), sign)
+    negative = op.logical_or(op.less(sign, zero), op.less(inverse, zero))
+    size = t.block_builder.emit(op.abs(size))
+    return t.block_builder.emit(op.where(negative, op.negative(size), size))
+
+
+def _operand(t: Any, x: Any, dtype: str) -> Any:
+    return t.env[x] if isinstance(x, Node) else relax.const(x, dtype)
+
+
+def _filled_alike(t: Any, node: Node) -> Any:
+    """full_like, whose number may be a truth."""
+    number: Any = node.args[1]
+    if isinstance(number, Node):
+        raise ValueError("a number that is computed")
+    full = relax.const(number, dtype_of(node))
+    return t.block_builder.emit(op.broadcast_to(full, shape_of(node)))
+
+
+def _finite(t: Any, node: Node) -> Any:
+    """nan_to_num (x, for none, for infinity, for minus infinity)."""
+    x, dtype = t.env[node.args[0]], dtype_of(node)
+    if "float" not in dtype:
+        return x
+    limit = float(np.finfo(dtype).max)
+    none, most, least = (
+        default if (given := argument(node, index, name)) is None else float(given)
+        for index, name, default in ((1, "nan", 0.0), (2, "posinf", limit), (3, "neginf", -limit))
+    )
+    emit = t.block_builder.emit
+    x = emit(op.where(op.equal(x, x), x, relax.const(none, dtype)))
+    for infinity, number in ((math.inf, most), (-math.inf, least)):
+        x = emit(op.where(op.equal(x, relax.const(infinity, dtype)), relax.const(number, dtype), x))
+    return x
+
+
+def _hypotenuse(t: Any, node: Node) -> Any:
+    """hypot, whose squares must not overflow."""
+    emit, dtype = t.block_builder.emit, dtype_of(node)
+    left, right = (emit(op.abs(t.env[x])) for x in node.args[:2])
+    larger, smaller = emit(op.maximum(left, right)), emit(op.minimum(left, right))
+    divisor = op.where(op.greater(larger, relax.const(0, dtype)), larger, relax.const(1, dtype))
+    ratio = emit(op.divide(smaller, divisor))
+    root = op.sqrt(op.add(op.multiply(ratio, ratio), relax.const(1, dtype)))
+    return emit(op.multiply(larger, root))
+
+
+def _elu(t: Any, node: Node) -> Any:
+    """With the scales that make selu of it, which TVM leaves out."""
+    x, dtype = t.env[node.args[0]], dtype_of(node)
+    names = ("alpha", "scale", "input_scale")
+    factors = (argument(node, index, name, 1) for index, name in enumerate(names, 1))
+    alpha, scale, inner = (relax.const(factor, dtype) for factor in factors)
+    below = op.multiply(alpha, op.subtract(op.exp(op.multiply(x, inner)), relax.const(1, dtype)))
+    chosen = op.where(op.greater(x, relax.const(0, dtype)), x, below)
+    return t.block_builder.emit(op.multiply(scale, chosen))
+
+
+#: By the name of the torch operator.
+ELEMENTWISE: dict[str, Callable[[Any, Node], Any]] = {
+    "copysign.Scalar": _copied_sign,
+    "copysign.Tensor": _copied_sign,
+    "elu.default": _elu,
+    "full_like.default": _filled_alike,
+    "hypot.default": _hypotenuse,
+    "nan_to_num.default": _finite,
+}
