@@ -8,7 +8,7 @@ from typing import Any
 
 from tunefleet.compiler.graph import ordering, scans, winograd
 from tunefleet.compiler.graph.folding import ints
-from tunefleet.compiler.graph.loops import with_roots
+from tunefleet.compiler.graph.loops import for_target, with_roots
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.bfloat16 import BFLOAT16, rounded, widened
 from tunefleet.compiler.toolchain.programs import FUSABLE
@@ -35,7 +35,7 @@ def legalize(*, fewer_products: bool = False) -> Any:
     }
     if fewer_products:
         definitions["relax.nn.conv2d"] = _conv2d_winograd
-    passes = [tvm.relax.transform.LegalizeOps(definitions), with_roots()]
+    passes = [tvm.relax.transform.LegalizeOps(definitions), for_target(), with_roots()]
     return tvm.transform.Sequential(passes)
 
 
