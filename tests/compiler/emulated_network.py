@@ -33,7 +33,8 @@ __all__ = ["Emulated", "need_compiler"]
 
 _HEADER = Path(__file__).parent / "emulated_memory.h"
 _POINTER = re.compile(r"(\w[\w ]*?)\* __restrict__ (\w+)")
-_HELD = re.compile(r"(\w*?)_ptr(_\d+)?")
+#: What TVM puts behind the name of a buffer.
+_HELD = re.compile(r"_ptr(_\d+)?$")
 
 
 class Emulated:
@@ -120,11 +121,11 @@ def _program(name: str, source: str, function: Any, arguments: list[Any]) -> str
                 # Arguments of TVM's own kernels may begin anywhere in their memory.
                 given.append("0" if "elem_offset" in parameter else None)
                 continue
-            kind, (buffer, _) = pointer[1], _HELD.fullmatch(pointer[2]).groups()
+            kind, buffer = pointer[1], _HELD.sub("", pointer[2])
             memory = f"{buffer}_of_{kind.replace(' ', '_')}"
             if buffer in own:
                 number = own.index(buffer)
-                size, begin = int(np.prod(arguments[number][0])), f"given[{number}]"
+                size, begin = str(int(np.prod(arguments[number][0]))), f"given[{number}]"
             else:
                 size, begin = f"{sizes[buffer]} / sizeof({kind})", f"between_{buffer}"
                 lines[buffer] = f"void* {begin} = emulated::between({sizes[buffer]});"
@@ -141,7 +142,8 @@ def _program(name: str, source: str, function: Any, arguments: list[Any]) -> str
 
 def _sizes(body: Any) -> dict[str, int]:
     """Bytes of the buffers that kernels hand on, by name. TVM lets those of blocks share memory."""
-    own, of_blocks = {}, {}
+    own: dict[str, int] = {}
+    of_blocks: dict[str, int] = {}
     for buffer, of_block in _allocated(body):
         extents = [int(extent) for extent in buffer.shape]
         size = int(np.prod(extents)) * np.dtype(str(buffer.dtype)).itemsize
@@ -191,13 +193,11 @@ def _host(node: Any, called: Any, loops: list[str], numbers: Any) -> Iterator[st
 
 def _bound(node: Any, extents: dict[str, int]) -> bool:
     """Whether a statement begins with a binding to threads, whose extents are noted."""
-    tag, extent = None, None
     if isinstance(node, tirx.For) and node.thread_binding is not None:
-        tag, extent = node.thread_binding.thread_tag, node.extent
-    if isinstance(node, tirx.AttrStmt) and node.attr_key == "thread_extent":
-        tag, extent = node.node.thread_tag, node.value
-    if tag is None:
+        extents[str(node.thread_binding.thread_tag)] = int(node.extent)
+    elif isinstance(node, tirx.AttrStmt) and node.attr_key == "thread_extent":
+        extents[str(node.node.thread_tag)] = int(node.value)
+    else:
         return False
-    extents[str(tag)] = int(extent)
     _bound(node.body, extents)
     return True

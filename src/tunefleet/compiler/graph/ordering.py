@@ -84,7 +84,7 @@ def _selection(
 
     def write(inputs: list[Any], outputs: list[Any]) -> None:
         with parallel(rows) as row:
-            select(*inputs, outputs, row, [allocated([wanted], dtype) for dtype in heap_dtypes])
+            select(inputs[0], outputs, row, [allocated([wanted], dtype) for dtype in heap_dtypes])
 
     def kernels(inputs: list[Any], outputs: list[Any]) -> None:
         # Beside one another, so that neighbouring threads read neighbouring elements.
@@ -93,7 +93,7 @@ def _selection(
             for of, dtype in zip(("values", "indices"), heap_dtypes, strict=True)
         ]
         with each(rows) as row:
-            select(*inputs, outputs, row, [_Column(buffer, row) for buffer in whole])
+            select(inputs[0], outputs, row, [_Column(buffer, row) for buffer in whole])
 
     def select(source: Any, outputs: list[Any], row: Any, storage: list[Any]) -> None:
         targets = dict(zip(kinds, outputs, strict=True))

@@ -43,11 +43,11 @@ def _scan(
 
     def write(inputs: list[Any], outputs: list[Any]) -> None:
         with parallel(outer * inner // together) as thread:
-            scan(*inputs, *outputs, thread, together)
+            scan(inputs[0], outputs[0], thread, together)
 
     def kernels(inputs: list[Any], outputs: list[Any]) -> None:
         with each(outer * inner) as thread:
-            scan(*inputs, *outputs, thread, 1)
+            scan(inputs[0], outputs[0], thread, 1)
 
     def scan(source: Any, target: Any, thread: Any, together: int) -> None:
         groups = inner // together
