@@ -53,7 +53,7 @@ class Emulated:
             name = str(variable.name_hint)
             if name not in call_counts(mod):
                 continue
-            module = plainly_scheduled(normalized(direct(function)), target)
+            module = plainly_scheduled(_named_apart(normalized(direct(function))), target)
             (self.sources[name],) = device_sources(lowered(module, target))
             arguments = tvm.s_tir.meta_schedule.arg_info.ArgInfo.from_prim_func(module["main"])
             self._outputs[name] = [([int(d) for d in a.shape], str(a.dtype)) for a in arguments]
@@ -98,6 +98,13 @@ class Emulated:
         pointers = [a.ctypes.data_as(ctypes.c_void_p) for a in (*arguments, *made)]
         call(self._library[f"run_{name}"], pointers)
         return made if len(made) > 1 else made[0]
+
+
+def _named_apart(module: Any) -> Any:
+    """A module whose function has no two parameters of one name, as when it is printed."""
+    names = [str(parameter.name) for parameter in module["main"].params]
+    apart = len(set(names)) == len(names)
+    return module if apart else tvm.script.from_source(module.script())
 
 
 def _program(name: str, source: str, function: Any, arguments: list[Any]) -> str:

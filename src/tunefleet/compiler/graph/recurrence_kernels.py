@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tunefleet.compiler.graph.byte_state import point_of, quantised, scale_of
 from tunefleet.compiler.graph.kernels import WARP, each, kernel, shared, workspace
 from tunefleet.compiler.graph.loops import T, allocated
 from tunefleet.compiler.graph.recurrence_cells import CELLS, Block, Steps, Unit
@@ -21,8 +22,6 @@ tirx = load_tvm().tirx
 
 #: Threads that share the sum of a unit. Few units are computed at once, and each waits for memory.
 _SLICES = 8
-#: The largest number of 8 bits.
-_MOST = 255.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +214,7 @@ class _ByteSums(_Sums):
         own = allocated([2], "float32")
         for row in self._rows:
             for which in range(2):
-                own[which] = _float(0.0)
+                own[which] = tirx.const(0, "float32")
             with T.serial(0, -(-hidden // WARP)) as i:
                 k = i * WARP + self._lane
                 with T.If(k < hidden), T.Then():
@@ -225,25 +224,20 @@ class _ByteSums(_Sums):
                 extremes[self._part, 2 * row + which, self._lane] = own[which]
         for row in self._rows:
             for which in range(2):
-                own[which] = _float(0.0)
+                own[which] = tirx.const(0, "float32")
             with T.serial(0, WARP) as lane:
                 for which, of_two in enumerate(functions):
                     seen = extremes[self._part, 2 * row + which, lane]
                     own[which] = of_two(own[which], seen)
             low, high = own[0], own[1]
-            width = (high - low) / _float(_MOST)
-            self._scale[row] = tirx.Select(high == low, _float(1.0), width)
-            point = (_float(0.0) - low) / self._scale[row]
-            point = tirx.min(tirx.max(point, _float(0.0)), _float(_MOST))
-            self._zero[row] = tirx.nearbyint(point).astype("int32")
+            self._scale[row] = scale_of(low, high)
+            self._zero[row] = point_of(low, self._scale[row])
 
     def _add(self, sums: Any, k: Any) -> None:
         place = (self._steps.direction, self._block)
         numbers = allocated([len(self._rows)], "int32")
         for row in self._rows:
-            zero = self._zero[row].astype("float32")
-            number = tirx.nearbyint(self._source[row, k] / self._scale[row]) + zero
-            number = tirx.min(tirx.max(number, _float(0.0)), _float(_MOST))
+            number = quantised(self._source[row, k], self._scale[row], self._zero[row])
             numbers[row] = number.astype("int32")
         for which, (row, gate) in enumerate(self._each):
             weight = self._matrix[(*place, gate, self._of_block, k)].astype("int32")
@@ -261,7 +255,3 @@ class _ByteSums(_Sums):
             if "points" in given:
                 total -= self._total(len(self._each) + row) * given["points"][each]
             totals[row, gate] = total.astype("float32") * (self._scale[row] * given["scales"][each])
-
-
-def _float(value: float) -> Any:
-    return tirx.const(value, "float32")

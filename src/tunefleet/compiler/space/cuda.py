@@ -20,16 +20,12 @@ from tunefleet.compiler.space.matrices import PLAIN_THREADS
 from tunefleet.compiler.space.sketching import open_sketch
 from tunefleet.compiler.space.tensor_cores import CudaTensorCores
 from tunefleet.compiler.toolchain import load_tvm
-from tunefleet.compiler.toolchain.programs import REDUCTION, SPATIAL
+from tunefleet.compiler.toolchain.programs import POSTPROCESSED, REDUCTION, SPATIAL
 from tunefleet.core.target import CudaTarget, Target
 from tunefleet.search.sketch import Sketch
 
 tvm = load_tvm()
 ms = tvm.s_tir.meta_schedule
-
-
-#: The instruction of a trace at which its postprocessing begins.
-_POSTPROCESSED = "EnterPostproc"
 
 
 class CudaKernels:
@@ -42,7 +38,7 @@ class CudaKernels:
     def made(self, trace: str) -> bool:
         """Every other program of a GPU has a step that binds threads."""
         instructions, _ = json.loads(trace)
-        return all(instruction[0] == _POSTPROCESSED for instruction in instructions)
+        return all(instruction[0] == POSTPROCESSED for instruction in instructions)
 
     def opened(self, target: Target, module: Any, open_trace: Any) -> Sketch:
         return open_sketch(module, open_trace)
