@@ -15,7 +15,7 @@ tvm = load_tvm()
 tirx = tvm.tirx
 
 
-class Steps:
+class LayerSteps:
     """What one thread sees of a layer: a direction, rows of the batch from `first` on, and their
     state before and after a step, indexed by row and unit.
 
@@ -69,11 +69,11 @@ class Steps:
 
 
 @dataclass(frozen=True, slots=True)
-class Block(ABC):
+class UnitBlock(ABC):
     """The gates of a few units of one row, in registers: `sums` is indexed by row, gate and unit. A
     step of it is a loop over the units."""
 
-    loop: Steps
+    loop: LayerSteps
     phase: Phase
     block: Any
     time: Any
@@ -92,7 +92,7 @@ class Unit:
     An activation takes a gate that is stored: its argument stands in it several times.
     """
 
-    block: Block
+    block: UnitBlock
     unit: Any
 
     @property
@@ -147,7 +147,7 @@ class Unit:
         return self.block.loop.layer.activations[function](x)
 
 
-def _rnn(block: Block) -> None:
+def _rnn(block: UnitBlock) -> None:
     def add(unit: Unit) -> None:
         unit[0] = unit.clipped(unit[0] + unit.of_inputs(0))
 
@@ -158,7 +158,7 @@ def _rnn(block: Block) -> None:
     block.each(activate)
 
 
-def _gru(block: Block) -> None:
+def _gru(block: UnitBlock) -> None:
     """Gates are z, r and the candidate, which a second phase computes unless the reset is applied
     to what the state gives to it."""
     loop = block.loop
@@ -201,7 +201,7 @@ def _gru(block: Block) -> None:
         block.each(step)
 
 
-def _lstm(block: Block) -> None:
+def _lstm(block: UnitBlock) -> None:
     """Gates are i, o, f and the candidate of the cell; peepholes are i, o, f."""
     loop = block.loop
 
@@ -242,4 +242,4 @@ def _lstm(block: Block) -> None:
         block.each(step)
 
 
-CELLS: dict[Operator, Callable[[Block], None]] = {"RNN": _rnn, "GRU": _gru, "LSTM": _lstm}
+CELLS: dict[Operator, Callable[[UnitBlock], None]] = {"RNN": _rnn, "GRU": _gru, "LSTM": _lstm}

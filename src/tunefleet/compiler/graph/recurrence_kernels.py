@@ -15,7 +15,7 @@ from typing import Any
 from tunefleet.compiler.graph.byte_state import point_of, quantised, scale_of
 from tunefleet.compiler.graph.kernels import WARP, each, kernel, shared, workspace
 from tunefleet.compiler.graph.loops import T, allocated
-from tunefleet.compiler.graph.recurrence_cells import CELLS, Block, Steps, Unit
+from tunefleet.compiler.graph.recurrence_cells import CELLS, LayerSteps, Unit, UnitBlock
 from tunefleet.compiler.toolchain import load_tvm
 
 tirx = load_tvm().tirx
@@ -26,7 +26,7 @@ _SLICES = 8
 
 @dataclass(frozen=True, slots=True)
 class _OfRows:
-    """What `Steps` knows as a buffer [rows, units], within one [..., directions, batch, units]."""
+    """What `LayerSteps` knows as [rows, units], within a buffer [..., directions, batch, units]."""
 
     buffer: Any
     before: tuple[Any, ...]
@@ -42,7 +42,7 @@ class _OfRows:
         return (*others, first + row, unit)
 
 
-class Kernels(Steps):
+class Kernels(LayerSteps):
     """Writes the program."""
 
     def write(self) -> None:
@@ -127,7 +127,7 @@ class _Totals:
 
 
 @dataclass(frozen=True)
-class _OfUnit(Block):
+class _OfUnit(UnitBlock):
     """A step is one unit: that of the thread."""
 
     lane: Any

@@ -8,7 +8,7 @@ from typing import Any
 from tunefleet.compiler.graph.byte_state import ByteState
 from tunefleet.compiler.graph.loops import T, allocated, call_loops, parallel
 from tunefleet.compiler.graph.recurrence import Layer, Phase
-from tunefleet.compiler.graph.recurrence_cells import CELLS, Block, Steps, Unit
+from tunefleet.compiler.graph.recurrence_cells import CELLS, LayerSteps, Unit, UnitBlock
 from tunefleet.compiler.graph.recurrence_kernels import Kernels
 from tunefleet.compiler.toolchain import load_tvm
 
@@ -47,7 +47,7 @@ def call_layer(builder: Any, layer: Layer, given: Mapping[str, Any]) -> Any:
     return call_loops(builder, layer.operator.lower(), list(given.values()), types, write, kernels)
 
 
-class _Loop(Steps):
+class _Loop(LayerSteps):
     """Writes the program. Each thread has a direction, some rows of the batch, and their state;
     where there is but one of these and it is large, threads share its units in each step."""
 
@@ -142,7 +142,7 @@ class _Loop(Steps):
                     output[self.direction, self.first + row, unit] = value
 
 
-class _Vectors(Block):
+class _Vectors(UnitBlock):
     """A step is a vector of the units."""
 
     def each(self, step: Callable[[Unit], None]) -> None:
