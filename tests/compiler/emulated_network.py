@@ -101,8 +101,10 @@ class Emulated:
 
 
 def _named_apart(module: Any) -> Any:
-    """A module whose function has no two parameters of one name, as when it is printed."""
-    names = [str(parameter.name) for parameter in module["main"].params]
+    """A module whose function has no two buffers of one name, as when it is printed."""
+    function = module["main"]
+    names = [str(parameter.name) for parameter in function.params]
+    names += [str(buffer.name) for buffer, _ in _allocated(function.body)]
     apart = len(set(names)) == len(names)
     return module if apart else tvm.script.from_source(module.script())
 
