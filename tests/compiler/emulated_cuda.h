@@ -8,15 +8,23 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <map>
 #include <memory>
+#include <stdexcept>
+#include <string>
 #include <ucontext.h>
 #include <vector>
 
+#define CUDART_INF_F HUGE_VALF
+#define CUDART_INF HUGE_VAL
+#define CUDART_NAN_F NAN
+#define CUDART_NAN double(NAN)
+
+using uchar = unsigned char;
+using uint = unsigned;
 using std::max;
 using std::min;
 
@@ -46,7 +54,9 @@ struct Thread {
 };
 
 static ucontext_t scheduler;
-static Thread* current;
+static Thread *current, *threads_begin;
+// Kernels so far, and turns of the threads of a block from one barrier to the next.
+static long launches, rounds;
 static const std::function<void()>* kernel;
 alignas(64) static char dynamic[1 << 20];
 
@@ -54,17 +64,19 @@ static std::map<void*, size_t> memory;
 
 inline void shared(void* begin, size_t bytes) { memory[begin] = bytes; }
 
-[[noreturn]] inline void fail(const char* what) {
-  fprintf(stderr, "emulated CUDA: %s\n", what);
-  abort();
-}
+// What a thread did wrong. An exception does not leave the stack of the thread.
+static std::string wrong;
 
 inline void expect(bool holds, const char* what) {
-  if (!holds) fail(what);
+  if (!holds) throw std::runtime_error(what);
 }
 
 inline void begin() {
-  (*kernel)();
+  try {
+    (*kernel)();
+  } catch (const std::exception& error) {
+    wrong = error.what();
+  }
   current->done = true;
   swapcontext(&current->context, &scheduler);
 }
@@ -78,6 +90,7 @@ inline void collective(const void* pointer, uint64_t more) {
 // All blocks, threads in ascending or in descending order.
 inline void launch(int blocks, Triple extents, bool descending, const std::function<void()>& body) {
   kernel = &body;
+  ++launches;
   int count = extents.x * extents.y * extents.z;
   for (int block = 0; block < blocks; ++block) {
     blockIdx = {block, 0, 0};
@@ -85,6 +98,7 @@ inline void launch(int blocks, Triple extents, bool descending, const std::funct
     memset(dynamic, 0x7f, sizeof(dynamic));
     for (auto [begin, bytes] : memory) memset(begin, 0x7f, bytes);
     std::vector<Thread> threads(count);
+    threads_begin = threads.data();
     for (int i = 0; i < count; ++i) {
       Thread& t = threads[i];
       t.index = {i % extents.x, i / extents.x % extents.y, i / extents.x / extents.y};
@@ -97,11 +111,13 @@ inline void launch(int blocks, Triple extents, bool descending, const std::funct
     }
     for (int left = count; left;) {
       int ended = 0;
+      ++rounds;
       for (int i = 0; i < count; ++i) {
         current = &threads[descending ? count - 1 - i : i];
         threadIdx = current->index;
         swapcontext(&scheduler, &current->context);
         ended += current->done;
+        expect(wrong.empty(), wrong.c_str());
       }
       expect(ended == 0 || ended == count, "a barrier that not all threads reach");
       left = count - ended;
@@ -109,6 +125,19 @@ inline void launch(int blocks, Triple extents, bool descending, const std::funct
     for (int i = 0; i < count; ++i)
       expect(threads[i].trail == threads[i / WARP * WARP].trail, "a warp that goes several ways");
   }
+}
+
+// What went wrong in kernels, nullptr if nothing did.
+inline const char* outcome(const std::function<void()>& kernels) {
+  static std::string told;
+  wrong.clear();
+  try {
+    kernels();
+  } catch (const std::exception& error) {
+    told = error.what();
+    return told.c_str();
+  }
+  return nullptr;
 }
 
 }  // namespace emulated

@@ -27,13 +27,13 @@ from tunefleet.compiler.toolchain.programs import load_program
 tvm = load_tvm()
 
 _HEADER = Path(__file__).parent / "emulated_cuda.h"
-_KERNEL = re.compile(r'^extern "C" __global__ void .*?(main_kernel\w*)\((.*)\) \{$', re.MULTILINE)
+KERNEL = re.compile(r'^extern "C" __global__ void .*?(main_kernel\w*)\((.*)\) \{$', re.MULTILINE)
 _DYNAMIC = re.compile(r"extern __shared__ __align__\(\d+\) (\w[\w ]*?) (\w+)\[\];")
-_STATIC = re.compile(r"__shared__ (alignas\(\d+\)) (\w[\w ]*?) (\w+)\[(\d+)\];")
+STATIC = re.compile(r"__shared__ (alignas\(\d+\)) (\w[\w ]*?) (\w+)\[(\d+)\];")
 #: Bytes of what one kernel leaves for the next.
 _BETWEEN = 1 << 20
 #: What results are before they are written.
-_UNWRITTEN = 77
+UNWRITTEN = 77
 
 
 def need_compiler() -> None:
@@ -62,12 +62,19 @@ def results_of(
     last = tvm.s_tir.meta_schedule.arg_info.ArgInfo.from_prim_func(function)[-1]
 
     def result(*, descending: bool) -> Any:
-        made = np.full([int(d) for d in last.shape], _UNWRITTEN, str(last.dtype))
+        made = np.full([int(d) for d in last.shape], UNWRITTEN, str(last.dtype))
         pointers = [a.ctypes.data_as(ctypes.c_void_p) for a in (*arrays, made)]
-        library.run((ctypes.c_void_p * len(pointers))(*pointers), ctypes.c_bool(descending))
+        call(library.run, pointers, ctypes.c_bool(descending))
         return made
 
     return result(descending=False), result(descending=True)
+
+
+def call(run: Any, pointers: list[Any], *others: Any) -> None:
+    """Runs kernels; an AssertionError says what a thread did wrong."""
+    run.restype = ctypes.c_char_p
+    wrong = run((ctypes.c_void_p * len(pointers))(*pointers), *others)
+    assert wrong is None, wrong.decode()
 
 
 def _launches(function: Any) -> list[tuple[int, int, int]]:
@@ -99,9 +106,9 @@ def _compiled(
 ) -> Any:
     code = re.sub(r"^\s*#include.*$", "", source, flags=re.MULTILINE)
     code = _DYNAMIC.sub(r"\1* \2 = reinterpret_cast<\1*>(emulated::dynamic);", code)
-    code = _STATIC.sub(r"\1 static \2 \3[\4]; emulated::shared(\3, sizeof(\3));", code)
+    code = STATIC.sub(r"\1 static \2 \3[\4]; emulated::shared(\3, sizeof(\3));", code)
     calls, between = [], set()
-    for (name, parameters), (blocks, x, y) in zip(_KERNEL.findall(source), launches, strict=True):
+    for (name, parameters), (blocks, x, y) in zip(KERNEL.findall(source), launches, strict=True):
         arguments = []
         for parameter in parameters.split(", "):
             kind, _, own = parameter.partition("* __restrict__ ")
@@ -115,7 +122,10 @@ def _compiled(
             f"emulated::launch({blocks}, {{{x}, {y}, 1}}, descending, "
             f"[&] {{ {name}({', '.join(arguments)}); }});"
         )
-    begin, end = 'extern "C" void run(void** given, bool descending) {', "}"
+    begin = (
+        'extern "C" const char* run(void** given, bool descending) {return emulated::outcome([&] {'
+    )
+    end = "}); }"
     path = folder / f"emulated{len(list(folder.glob('*.cpp')))}.cpp"
     path.write_text("\n".join([code, *sorted(between), begin, *calls, end]))
     library = path.with_suffix(".so")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.compiler.onnx_nodes import check, compiled, convert, feed, model, random
+from tests.compiler.onnx_nodes import check, compiled, convert, feed, model, prepared, random
 
 from tunefleet.compiler.frontends.onnx_operators import OPERATORS, UNSOUND
 
@@ -222,3 +222,11 @@ def test_windows_are_added_up_to_an_image(form):
     ]
     inputs = [random(2, 3 * 6, counts[0] * counts[1]), _whole(*image), _whole(*block)]
     check("Col2Im", inputs, constants={1, 2}, **form)
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 5, 2), (2, 3, 4, 2), (3, 2, 5, 2), (2, 4, 2, 1)], ids=str)
+@pytest.mark.parametrize("axis", [0, 1, -2])
+def test_fewer_elements_are_scattered_than_there_are(shape, axis):
+    places = np.random.default_rng(0).integers(0, (3, 4, 5, 2)[axis], shape)
+    inputs = [random(3, 4, 5, 2), places, random(*shape)]
+    check("ScatterElements", inputs, by=prepared, opset=18, axis=axis, reduction="add")

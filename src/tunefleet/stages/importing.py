@@ -168,12 +168,16 @@ class _Outcome:
 
 def prepare_network(tasked: TaskedNetwork, target: Target, folder: Path) -> bool:
     """Compile a network's plain module into `folder`, and the untuned one if it can be run, which
-    is what it returns; the program stays there."""
+    is what it returns; the program stays there.
+
+    For a GPU there is no untuned one: TVM alone binds nothing to threads, and what it writes for
+    the host would reach into the GPU's memory.
+    """
     from tunefleet.compiler.graph.weights import save_program
 
     lifted = compile_to(folder / PLAIN, tasked.module, target, {})
     save_program(tasked.module, lifted, folder / PROGRAM)
-    if tasked.flops > MOST_UNTUNED_FLOPS:
+    if tasked.flops > MOST_UNTUNED_FLOPS or isinstance(target, CudaTarget):
         return False
     compile_to(folder / UNTUNED, tasked.module, target, {}, plain=False)
     return True

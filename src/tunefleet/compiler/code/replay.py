@@ -17,13 +17,10 @@ from tunefleet.compiler.graph.forms import form_of
 from tunefleet.compiler.space.intrinsics import make_all_known
 from tunefleet.compiler.space.spaces import postprocessors
 from tunefleet.compiler.toolchain import load_tvm
-from tunefleet.compiler.toolchain.programs import load_program, trace_text
+from tunefleet.compiler.toolchain.programs import POSTPROCESSED, load_program, trace_text
 from tunefleet.core.target import CudaTarget, Target
 
 tvm = load_tvm()
-
-#: The instruction of a trace at which its postprocessing begins.
-_POSTPROCESSED = "EnterPostproc"
 
 
 def replay(module: Any, target: Target, trace: str) -> Any:
@@ -40,7 +37,7 @@ def replay(module: Any, target: Target, trace: str) -> Any:
     schedule = tvm.s_tir.Schedule(form)
     make_all_known(parsed[0])
     tvm.s_tir.schedule.Trace.apply_json_to_schedule(parsed, schedule)
-    if all(instruction[0] != _POSTPROCESSED for instruction in parsed[0]):
+    if all(instruction[0] != POSTPROCESSED for instruction in parsed[0]):
         schedule.enter_postproc()
         for postprocessor in postprocessors(target, trace):
             if not postprocessor.apply(schedule):

@@ -43,15 +43,12 @@ class ByteState:
         state, lanes, hidden = self._state, self._lanes, self._layer.hidden
         for row in range(self._layer.rows):
             low, high = (self._extreme(row, of_two) for of_two in (tirx.min, tirx.max))
-            width = (high - low) / _float(_MOST)
-            self._scale[row] = tirx.Select(high == low, _float(1.0), width)
+            self._scale[row] = scale_of(low, high)
             scale = self._scale[row]
-            point = tirx.min(tirx.max((_float(0.0) - low) / scale, _float(0.0)), _float(_MOST))
-            self._zero[row] = tirx.nearbyint(point).astype("int32")
-            zero = self._zero[row].astype("float32")
+            self._zero[row] = point_of(low, scale)
+            zero = self._zero[row]
             with T.serial(0, self._layer.padded // lanes) as part, T.vectorized(0, lanes) as lane:
-                number = tirx.nearbyint(state[row, part * lanes + lane] / scale) + zero
-                number = tirx.min(tirx.max(number, _float(0.0)), _float(_MOST))
+                number = quantised(state[row, part * lanes + lane], scale, zero)
                 self._numbers[row, part * lanes + lane] = number.astype("int16")
             if "points" in self._given:
                 self._sum[row] = tirx.const(0, "int32")
@@ -95,6 +92,25 @@ class ByteState:
                         total -= self._sum[row] * given["points"][each]
                     scale = self._scale[row] * given["scales"][each]
                     sums[row, gate, unit] = total.astype("float32") * scale
+
+
+def scale_of(low: Any, high: Any) -> Any:
+    """The scale of a state, of the least and the largest of its values and zero."""
+    return tirx.Select(high == low, _float(1.0), (high - low) / _float(_MOST))
+
+
+def point_of(low: Any, scale: Any) -> Any:
+    """Its zero point, int32."""
+    return tirx.nearbyint(_within((_float(0.0) - low) / scale)).astype("int32")
+
+
+def quantised(value: Any, scale: Any, point: Any) -> Any:
+    """A value as a whole number of 8 bits, still a float."""
+    return _within(tirx.nearbyint(value / scale) + point.astype("float32"))
+
+
+def _within(value: Any) -> Any:
+    return tirx.min(tirx.max(value, _float(0.0)), _float(_MOST))
 
 
 def _float(value: float) -> Any:

@@ -8,7 +8,8 @@ from typing import Any
 
 from tunefleet.compiler.graph import ordering, scans, winograd
 from tunefleet.compiler.graph.folding import ints
-from tunefleet.compiler.graph.loops import with_roots
+from tunefleet.compiler.graph.loops import for_target, with_roots
+from tunefleet.compiler.graph.scattering import scatter_elements
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.bfloat16 import BFLOAT16, rounded, widened
 from tunefleet.compiler.toolchain.programs import FUSABLE
@@ -30,12 +31,13 @@ def legalize(*, fewer_products: bool = False) -> Any:
         "relax.min": _min,
         "relax.nn.conv2d_transpose": _conv2d_transpose,
         "relax.not_equal": partial(_compared, "not_equal"),
+        "relax.scatter_elements": scatter_elements,
         "relax.sort": ordering.sort,
         "relax.topk": ordering.topk,
     }
     if fewer_products:
         definitions["relax.nn.conv2d"] = _conv2d_winograd
-    passes = [tvm.relax.transform.LegalizeOps(definitions), with_roots()]
+    passes = [tvm.relax.transform.LegalizeOps(definitions), for_target(), with_roots()]
     return tvm.transform.Sequential(passes)
 
 

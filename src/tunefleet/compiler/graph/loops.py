@@ -2,6 +2,8 @@
 another.
 
 They are fused with nothing, and MetaSchedule has nothing to choose in them: they run as written.
+Each is written twice, as loops of a CPU and as kernels of a GPU (`kernels.py`). The latter are an
+attribute of the former until a graph is prepared for its target.
 """
 
 from __future__ import annotations
@@ -18,8 +20,10 @@ relax = tvm.relax
 from tvm.script.ir_builder import IRBuilder  # noqa: E402  (TVM is loaded our way first)
 from tvm.script.ir_builder import tirx as T  # noqa: E402
 
-__all__ = ["T", "allocated", "call_loops", "with_roots"]
+__all__ = ["T", "allocated", "call_loops", "for_target", "parallel", "with_roots"]
 
+#: The attribute of a program that is it as kernels.
+_KERNELS = "tunefleet.kernels"
 #: Of TVM's patterns of operators, the one that is fused with nothing.
 _OPAQUE = 8
 #: Of a thread's own memory, which is on its stack, at most.
@@ -29,34 +33,67 @@ Write = Callable[[list[Any], list[Any]], None]
 
 
 def call_loops(
-    builder: Any, name: str, inputs: Sequence[Any], outputs: Sequence[Any], write: Write
+    builder: Any,
+    name: str,
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+    write: Write,
+    kernels: Write,
 ) -> Any:
-    """A call of a program that `write` writes, given the buffers of inputs and outputs.
+    """A call of a program that `write` writes for a CPU and `kernels` for a GPU, both given the
+    buffers of inputs and outputs.
 
     `inputs` are Relax expressions of static shape, `outputs` tensor types; the result is a tuple
-    unless there is one output. In `write` the IRBuilder of TVM is open; buffers take one index for
-    each dimension, or one for all of them.
+    unless there is one output. While they write, the IRBuilder of TVM is open; buffers take one
+    index for each dimension, or one for all of them. What `kernels` writes stands in kernels, but
+    for memory that they share and serial loops over them.
     """
+    types = [x.ty for x in inputs]
+    function, of_gpu = (_program(name, types, outputs, each) for each in (write, kernels))
+    variable = builder.add_func(function.with_attr(_KERNELS, of_gpu), name)
+    return relax.call_tir(variable, list(inputs), list(outputs) if len(outputs) > 1 else outputs[0])
+
+
+def _program(name: str, inputs: Sequence[Any], outputs: Sequence[Any], write: Write) -> Any:
     with IRBuilder() as script:
         with T.prim_func(s_tir=True):
             T.func_name(name)
             T.func_attr({"tirx.noalias": True, "op_pattern": _OPAQUE})
-            types = [x.ty for x in inputs]
-            sources = [_argument(f"x{i}", each) for i, each in enumerate(types)]
+            sources = [_argument(f"x{i}", each) for i, each in enumerate(inputs)]
             targets = [_argument(f"y{i}", each) for i, each in enumerate(outputs)]
             with T.sblock("root"), T.sblock(name):
                 T.reads(*map(_whole, sources))
                 T.writes(*map(_whole, targets))
                 write([T.buffer_proxy(s) for s in sources], [T.buffer_proxy(t) for t in targets])
         # The module names it: equal programs are one.
-        function = script.get().without_attr("global_symbol")
-    variable = builder.add_func(function, name)
-    return relax.call_tir(variable, list(inputs), list(outputs) if len(outputs) > 1 else outputs[0])
+        return script.get().without_attr("global_symbol")
+
+
+def for_target() -> Any:
+    """A pass that leaves of each of these programs the form that the current target runs."""
+
+    def transform(mod: Any, _: Any) -> Any:
+        target = tvm.target.Target.current(allow_none=True)
+        is_gpu = target is not None and "gpu" in target.keys
+        result = mod.clone()
+        for variable, function in mod.functions_items():
+            if isinstance(function, tvm.tirx.PrimFunc) and _KERNELS in (function.attrs or {}):
+                kernels = function.attrs[_KERNELS]
+                chosen = kernels if is_gpu else function.without_attr(_KERNELS)
+                result.update_func(variable, chosen)
+        return result
+
+    return tvm.transform.module_pass(transform, opt_level=0, name="for_target")
+
+
+def parallel(count: int) -> Any:
+    """A loop whose iterations a CPU's threads share."""
+    return (T.parallel if count > 1 else T.serial)(0, count)
 
 
 def allocated(shape: Sequence[int], dtype: str) -> Any:
-    """Memory of a program, or of each step of a parallel loop, indexed as the buffers that `write`
-    is given. It is the thread's own, the only kind that a GPU has, unless it is large."""
+    """Memory of a program, of each step of a parallel loop or of each thread of a kernel, indexed
+    as the buffers that `write` is given. It is the thread's own unless it is large."""
     bits = int(tvm.DataType(dtype).bits)
     scope = "local" if math.prod(shape) * bits <= 8 * _OWN_BYTES else "global"
     return T.buffer_proxy(T.decl_buffer(list(shape), dtype, scope=scope))

@@ -7,9 +7,11 @@ elements keep their order; what is not a number is greater than every number, as
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
-from tunefleet.compiler.graph.loops import T, allocated, call_loops
+from tunefleet.compiler.graph.kernels import each, workspace
+from tunefleet.compiler.graph.loops import T, allocated, call_loops, parallel
 from tunefleet.compiler.toolchain import load_tvm
 
 tvm = load_tvm()
@@ -69,6 +71,7 @@ def _selection(
     length = shape[place]
     wanted = length if int(count) < 1 else min(int(count), length)
     after = [*shape[:place], wanted, *shape[place + 1 :]]
+    compared = _COMPARED.get(str(x.ty.dtype), str(x.ty.dtype))
     dtypes = {"values": str(x.ty.dtype), "indices": str(index_dtype)}
     kinds = ("values", "indices") if results == "both" else (results,)
     inner = 1
@@ -77,39 +80,66 @@ def _selection(
     outer = 1
     for extent in shape[:place]:
         outer *= extent
+    rows, heap_dtypes = outer * inner, (compared, "int32")
 
     def write(inputs: list[Any], outputs: list[Any]) -> None:
-        (source,), targets = inputs, dict(zip(kinds, outputs, strict=True))
-        rows = outer * inner
-        with (T.parallel if rows > 1 else T.serial)(0, rows) as row:
-            first = row // inner * (length * inner) + row % inner
-            selected = row // inner * (wanted * inner) + row % inner
-            heap = _Heap(wanted, dtypes["values"], largest)
-            heap.fill(source, first, inner)
-            with T.serial(0, length - wanted) as rest:
-                heap.offer(source[first + (rest + wanted) * inner], rest + wanted)
-            with T.serial(0, wanted) as taken:
-                end = wanted - 1 - taken
-                value, index = heap.values[0], heap.indices[0]
-                if "values" in targets:
-                    targets["values"][selected + end * inner] = value.astype(dtypes["values"])
-                if "indices" in targets:
-                    targets["indices"][selected + end * inner] = index.astype(dtypes["indices"])
-                heap.sink(heap.values[end], heap.indices[end], 0, end)
+        with parallel(rows) as row:
+            select(inputs[0], outputs, row, [allocated([wanted], dtype) for dtype in heap_dtypes])
+
+    def kernels(inputs: list[Any], outputs: list[Any]) -> None:
+        # Beside one another, so that neighbouring threads read neighbouring elements.
+        whole = [
+            workspace(of, [wanted, rows], dtype)
+            for of, dtype in zip(("values", "indices"), heap_dtypes, strict=True)
+        ]
+        with each(rows) as row:
+            select(inputs[0], outputs, row, [_Column(buffer, row) for buffer in whole])
+
+    def select(source: Any, outputs: list[Any], row: Any, storage: list[Any]) -> None:
+        targets = dict(zip(kinds, outputs, strict=True))
+        first = row // inner * (length * inner) + row % inner
+        selected = row // inner * (wanted * inner) + row % inner
+        heap = _Heap(wanted, compared, largest, *storage)
+        heap.fill(source, first, inner)
+        with T.serial(0, length - wanted) as rest:
+            heap.offer(source[first + (rest + wanted) * inner], rest + wanted)
+        with T.serial(0, wanted) as taken:
+            end = wanted - 1 - taken
+            value, index = heap.values[0], heap.indices[0]
+            if "values" in targets:
+                targets["values"][selected + end * inner] = value.astype(dtypes["values"])
+            if "indices" in targets:
+                targets["indices"][selected + end * inner] = index.astype(dtypes["indices"])
+            heap.sink(heap.values[end], heap.indices[end], 0, end)
 
     types = [relax.TensorType(after, dtypes[kind]) for kind in kinds]
-    return call_loops(builder, name, [x], types, write)
+    return call_loops(builder, name, [x], types, write, kernels)
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column of a buffer as one of its own."""
+
+    buffer: Any
+    number: Any
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.buffer[place, self.number]
+
+    def __setitem__(self, place: Any, value: Any) -> None:
+        self.buffer[place, self.number] = value
 
 
 class _Heap:
-    """The elements of a row that come first so far; the root is the last of them."""
+    """The elements of a row that come first so far; the root is the last of them. `values` and
+    `indices` are of its size."""
 
-    def __init__(self, size: int, dtype: str, largest: bool) -> None:
+    def __init__(self, size: int, dtype: str, largest: bool, values: Any, indices: Any) -> None:
         self._size = size
         self._largest = largest
-        self._dtype = _COMPARED.get(dtype, dtype)
-        self.values = allocated([size], self._dtype)
-        self.indices = allocated([size], "int32")
+        self._dtype = dtype
+        self.values = values
+        self.indices = indices
         # What sinks, where it is, and the child that it is held against.
         self._value = allocated([1], self._dtype)
         self._index, self._place, self._child = (allocated([1], "int32") for _ in range(3))

@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tunefleet.compiler.graph.loops import T, allocated, call_loops, sum_type
+from tunefleet.compiler.graph.kernels import each
+from tunefleet.compiler.graph.loops import T, allocated, call_loops, parallel, sum_type
 from tunefleet.compiler.toolchain import load_tvm
 
 tvm = load_tvm()
@@ -39,24 +40,29 @@ def _scan(
     axis = int(attrs.axis) % len(rows) if attrs.axis is not None else 0
     outer, inner = math.prod(rows[:axis]), math.prod(rows[axis + 1 :])
     together = max(n for n in range(1, _MOST_TOGETHER + 1) if inner % n == 0)
-    groups = inner // together
 
     def write(inputs: list[Any], outputs: list[Any]) -> None:
-        (source,), (target,) = inputs, outputs
-        threads = outer * groups
-        with (T.parallel if threads > 1 else T.serial)(0, threads) as thread:
-            totals = allocated([together], summed)
-            with T.serial(0, together) as i:
-                totals[i] = tirx.const(start, summed)
-            first = thread // groups * (rows[axis] * inner) + thread % groups * together
-            with T.serial(0, rows[axis]) as step, T.serial(0, together) as i:
-                place = first + step * inner + i
-                total = combine(totals[i], source[place].astype(summed))
-                if exclusive:
-                    target[place] = totals[i].astype(dtype)
-                    totals[i] = total
-                else:
-                    totals[i] = total
-                    target[place] = totals[i].astype(dtype)
+        with parallel(outer * inner // together) as thread:
+            scan(inputs[0], outputs[0], thread, together)
 
-    return call_loops(builder, name, [x], [relax.TensorType(after, dtype)], write)
+    def kernels(inputs: list[Any], outputs: list[Any]) -> None:
+        with each(outer * inner) as thread:
+            scan(inputs[0], outputs[0], thread, 1)
+
+    def scan(source: Any, target: Any, thread: Any, together: int) -> None:
+        groups = inner // together
+        totals = allocated([together], summed)
+        with T.serial(0, together) as i:
+            totals[i] = tirx.const(start, summed)
+        first = thread // groups * (rows[axis] * inner) + thread % groups * together
+        with T.serial(0, rows[axis]) as step, T.serial(0, together) as i:
+            place = first + step * inner + i
+            total = combine(totals[i], source[place].astype(summed))
+            if exclusive:
+                target[place] = totals[i].astype(dtype)
+                totals[i] = total
+            else:
+                totals[i] = total
+                target[place] = totals[i].astype(dtype)
+
+    return call_loops(builder, name, [x], [relax.TensorType(after, dtype)], write, kernels)

@@ -1,5 +1,6 @@
 """The search space of NVIDIA GPUs: products by tensor cores, MetaSchedule's tilings with shared
-memory, reductions across threads, and blocks bound to threads.
+memory, reductions across threads, and blocks bound to threads. What is written as kernels has one
+program, which is it as it is.
 
 Sketches of a tiled block come with and, where the GPU copies to shared memory on its own (sm_80 and
 later), also with the fetches of the next steps under way. Everything that samples is a perfect tile
@@ -9,6 +10,8 @@ or a category: steps of unrolling, the width of a fetch, the threads of a reduct
 from __future__ import annotations
 
 import contextlib
+import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -17,12 +20,28 @@ from tunefleet.compiler.space.matrices import PLAIN_THREADS
 from tunefleet.compiler.space.sketching import open_sketch
 from tunefleet.compiler.space.tensor_cores import CudaTensorCores
 from tunefleet.compiler.toolchain import load_tvm
-from tunefleet.compiler.toolchain.programs import REDUCTION, SPATIAL
+from tunefleet.compiler.toolchain.programs import POSTPROCESSED, REDUCTION, SPATIAL
 from tunefleet.core.target import CudaTarget, Target
 from tunefleet.search.sketch import Sketch
 
 tvm = load_tvm()
 ms = tvm.s_tir.meta_schedule
+
+
+class CudaKernels:
+    """Programs that are kernels already (`graph/kernels.py`, TVM's own definitions of scattering):
+    rules would bind their threads to threads once more."""
+
+    def generator(self, target: Target, module: Any) -> Any:
+        return _as_told(lambda schedule: [schedule] if _is_kernels(schedule) else [])
+
+    def made(self, trace: str) -> bool:
+        """Every other program of a GPU has a step that binds threads."""
+        instructions, _ = json.loads(trace)
+        return all(instruction[0] == POSTPROCESSED for instruction in instructions)
+
+    def opened(self, target: Target, module: Any, open_trace: Any) -> Sketch:
+        return open_sketch(module, open_trace)
 
 
 class CudaTilings:
@@ -31,6 +50,8 @@ class CudaTilings:
     def generator(self, target: Target, module: Any) -> Any:
         """Without the rule that applies rules by the name that an operator asks for: there are none
         for GPUs, and each missing one is a warning."""
+        if module.functions and _is_kernels(tvm.s_tir.Schedule(module)):
+            return _as_told(lambda schedule: [])
         rules = [
             rule
             for rule in ms.schedule_rule.ScheduleRule.create("cuda")
@@ -52,7 +73,7 @@ class CudaTilings:
 
 
 class CudaSpace:
-    families = (CudaTensorCores(), CudaTilings())
+    families = (CudaKernels(), CudaTensorCores(), CudaTilings())
 
     def plainly_scheduled(self, module: Any) -> Any:
         """`module` with every block's results shared out to threads, its reduction inside.
@@ -88,9 +109,22 @@ def _share_out(schedule: Any, block: Any) -> None:
     schedule.bind(inner, "threadIdx.x")
 
 
+def _as_told(schedules: Callable[[Any], list[Any]]) -> Any:
+    return ms.space_generator.ScheduleFn(schedules, sch_rules=[], postprocs=[], mutator_probs={})
+
+
+def _is_kernels(schedule: Any) -> bool:
+    """Whether a task is written as kernels."""
+    root = schedule.get_sblock("root", func_name="main")
+    blocks = map(schedule.get, schedule.get_child_blocks(root))
+    return any(_starts_threads(block.body) for block in blocks)
+
+
 def _starts_threads(statement: Any) -> bool:
-    """Whether a block is a kernel already, as TVM's own definitions of scattering are."""
+    """Whether the body of a block consists of kernels."""
     if isinstance(statement, tvm.tirx.AttrStmt) and statement.attr_key == "thread_extent":
+        return True
+    if isinstance(statement, tvm.tirx.For) and statement.thread_binding is not None:
         return True
     parts = getattr(statement, "seq", [getattr(statement, "body", None)])
     return any(_starts_threads(part) for part in parts if part is not None)

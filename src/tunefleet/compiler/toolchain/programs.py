@@ -18,6 +18,8 @@ tvm = load_tvm()
 SPATIAL, REDUCTION = 0, 2
 #: And for programs that take elementwise ones after them (`op_pattern`).
 FUSABLE = 4
+#: The instruction of a trace at which its postprocessing begins.
+POSTPROCESSED = "EnterPostproc"
 
 
 @lru_cache(maxsize=256)
