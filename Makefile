@@ -3,14 +3,17 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
+WHICH := -c "import ssl, sys; print(sys.base_prefix, sys.version)"
 
 .PHONY: env demo test quick check bench-quick arm-board clean
 
 env: $(STAMP)
 
-# torch comes first and by exact version: asked for by another package, pip takes its CUDA build.
+# An environment that another Python made is made anew: venv would leave its executable beside a
+# library that it cannot load. torch comes first and by exact version: asked for by another package,
+# pip takes its CUDA build.
 $(STAMP): pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
+	test "$$($(BIN)/python $(WHICH) 2>&1)" = "$$($(PYTHON) $(WHICH))" || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "pip>=24" "setuptools>=77" wheel
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test,check]"
