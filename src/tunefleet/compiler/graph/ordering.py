@@ -17,7 +17,7 @@ relax, tirx = tvm.relax, tvm.tirx
 
 Results = Literal["both", "values", "indices"]
 #: TVM's LLVM code compares neither.
-_COMPARED = {"float16": "float32", "bool": "uint8"}
+COMPARED = {"float16": "float32", "bool": "uint8"}
 
 
 def sort(builder: Any, call: Any) -> Any:
@@ -107,7 +107,7 @@ class _Heap:
     def __init__(self, size: int, dtype: str, largest: bool) -> None:
         self._size = size
         self._largest = largest
-        self._dtype = _COMPARED.get(dtype, dtype)
+        self._dtype = COMPARED.get(dtype, dtype)
         self.values = allocated([size], self._dtype)
         self.indices = allocated([size], "int32")
         # What sinks, where it is, and the child that it is held against.
