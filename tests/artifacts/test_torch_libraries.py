@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 import zipfile
@@ -23,6 +24,29 @@ from pathlib import Path
 from tunefleet.artifacts.torch_file import open_program
 program = open_program(Path(sys.argv[1]), trust=bool(sys.argv[2]))
 print([type(tensor).__name__ for tensor in program.state_dict.values()])
+"""
+
+#: What a package of operators does when it is imported.
+_REGISTERS = """
+import torch
+@torch.library.custom_op("torchvision::doubled", mutates_args=())
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+doubled.register_fake(torch.empty_like)
+"""
+_EXPORT = """
+import sys, torch, torchvision
+class Network(torch.nn.Module):
+    def forward(self, x):
+        return torch.ops.torchvision.doubled(x) + 1
+torch.export.save(torch.export.export(Network(), (torch.ones(2),)), sys.argv[1])
+"""
+_RUN = """
+import sys, torch
+from pathlib import Path
+from tunefleet.artifacts.torch_file import open_program
+assert "torchvision" not in sys.modules
+print(open_program(Path(sys.argv[1])).module()(torch.ones(2)).tolist())
 """
 
 
@@ -46,6 +70,16 @@ def test_a_process_that_knows_no_quantised_operators_opens_them(
     command = [sys.executable, "-W", "ignore", "-c", _OPEN, str(quantised), trust]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert done.stdout == "[]\n"
+
+
+def test_a_package_whose_operators_a_file_calls_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "torchvision").mkdir()
+    (tmp_path / "torchvision" / "__init__.py").write_text(_REGISTERS)
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    for code in (_EXPORT, _RUN):
+        command = [sys.executable, "-W", "ignore", "-c", code, str(tmp_path / "network.pt2")]
+        done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    assert done.stdout == "[3.0, 3.0]\n"
 
 
 def _calling(saved: Path, operator: str) -> Path:

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from tests.compiler.onnx_nodes import check, compiled, convert, feed, model, prepared, random
 
+from tunefleet.compiler.frontends import ImportRequest, load_network
 from tunefleet.compiler.frontends.onnx_operators import OPERATORS, UNSOUND
+from tunefleet.compiler.toolchain import load_tvm
 
 pytestmark = pytest.mark.tvm
 
@@ -21,6 +23,28 @@ def test_an_operator_is_converted_or_left_but_not_both():
 
 def test_the_mask_of_a_dropout():
     check("Dropout", [random(2, 3)], outputs=["y", "mask"])
+
+
+@pytest.mark.parametrize(("opset", "attributes"), [(13, {}), (18, {"num_outputs": 2})])
+def test_a_part_that_nobody_reads_is_a_part(opset, attributes, tmp_path):
+    from onnx import TensorProto, helper, save
+
+    nodes = [
+        helper.make_node("Split", ["x"], ["a", "b"], axis=1, **attributes),
+        helper.make_node("Relu", ["a"], ["y"]),
+    ]
+    x, y = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, columns])
+        for name, columns in (("x", 8), ("y", 4))
+    )
+    graph = helper.make_graph(nodes, "split", [x], [y])
+    imports = [helper.make_opsetid("", opset)]
+    save(helper.make_model(graph, opset_imports=imports, ir_version=9), tmp_path / "network.onnx")
+    network = load_network(tmp_path / "network.onnx", ImportRequest(tmp_path, whole=True))
+    x, tvm = random(2, 8), load_tvm()
+    machine = tvm.relax.VirtualMachine(tvm.compile(network.mod, "llvm"), tvm.cpu())
+    found = machine["main"](tvm.runtime.tensor(x)).numpy()
+    np.testing.assert_allclose(found, np.maximum(x[:, :4], 0))
 
 
 @pytest.mark.parametrize("signs", [(1, 0), (0, 1), (0, 0), (1, 1)])

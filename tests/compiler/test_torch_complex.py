@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tunefleet.compiler.frontends import ImportRequest, load_network
+from tunefleet.errors import InputError
 
 torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore")]
@@ -190,3 +191,22 @@ def test_a_part_in_torch_may_give_what_torch_has_not_negated_yet(tmp_path: Any) 
         np.testing.assert_allclose(found.numpy(), fft.ihfft(_ROWS).imag.resolve_neg(), atol=1e-6)
     finally:
         release_segments(names)
+
+
+@pytest.mark.parametrize(
+    ("forward", "x", "cause", "cure"),
+    [
+        (lambda x: x.abs(), torch.ones(2, dtype=torch.complex64),
+         "input x is complex64, which TVM does not have", "torch.view_as_complex"),
+        (lambda x: fft.fft(x), _ROWS,
+         "output output is complex64, which TVM does not have", "torch.view_as_real"),
+        (lambda x: x * 2, torch.ones(2).bfloat16(),
+         "input x is bfloat16, which NumPy does not have", "float32"),
+    ],
+)  # fmt: skip
+def test_who_lacks_the_type_of_an_input_or_output_is_told(
+    forward: Any, x: Any, cause: str, cure: str, tmp_path: Any
+) -> None:
+    with pytest.raises(InputError, match=cause) as raised:
+        _loaded(forward, x, tmp_path, whole=False)
+    assert cure in str(raised.value.cure)

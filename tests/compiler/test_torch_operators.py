@@ -20,6 +20,11 @@ _LARGE = torch.linspace(-1, 1, 3 << 20).reshape(3, 1 << 20)
 _HALF = torch.randn(4, 3, 3).half()
 _EXPERTS = torch.randn(4, 3, 5)
 _EXTREMES = torch.tensor([[math.nan, math.inf, -math.inf], [-0.0, 0.0, -1.5]])
+_UNKNOWN = torch.tensor([[1.0, math.nan, 2.0, -math.inf], [math.inf, 3.0, 3.0, math.nan]])
+_ENDS = torch.tensor([[0.0, -0.0, 1.0, -1.0, 1 - 2**-24, 1e-20, -1e-20],
+                      [-3.0, 2.0, 40.0, -2.5, math.inf, -math.inf, math.nan]])  # fmt: skip
+_ORDERED = torch.tensor([-1.0, 0.0, 0.0, 3.0, 3.0, 4.5])
+_PLACES = torch.randn(2, 6, 5, 4, 3)
 _WHOLE_NUMBERS = torch.tensor([[-7, -1, 0], [1, 5, 8]])
 
 
@@ -39,10 +44,6 @@ def _grouped(x: Any) -> Any:
     pytest.importorskip("transformers.integrations.moe")
     ends = torch.tensor([2, 2, 5, len(x) - 2]) + (x[0, 0] > 99)
     return torch.ops.transformers.grouped_mm_fallback(x, _EXPERTS, ends)
-
-
-def _apart(degree: float) -> Any:
-    return lambda x: torch.cdist(x, x[:, :2] + 1, degree)
 
 
 _CASES = {
@@ -137,13 +138,6 @@ _CASES = {
         torch.randn(2, 4, 5),
     ),
     "a product that keeps its axis": (lambda x: x.prod(1, keepdim=True), _TIES + 0.5),
-    **{
-        f"distances of degree {degree}": (
-            _apart(degree),
-            torch.randn(2, 3, 4),
-        )
-        for degree in (1.0, 2.0, float("inf"))
-    },
     "bits moved": (lambda x: (x << 2) | (x >> 1), _WHOLE_NUMBERS),
     "bags of an embedding": (
         lambda x: torch.nn.functional.embedding_bag(x.abs(), _LONG[:, :20].T, mode="mean"),
@@ -188,13 +182,125 @@ _CASES = {
         torch.randn(1, 2, 6, 8),
     ),
     "rows by the weights of their experts": (_grouped, torch.randn(9, 3)),
+    **{
+        f"the largest and smallest so far of axis {axis} of {kind}": (
+            lambda x, axis=axis: (*x.cummax(axis), *x.cummin(axis)),
+            x,
+        )
+        for kind, axis, x in (
+            ("ties", 1, _TIES),
+            ("what is no number", 1, _UNKNOWN),
+            ("what is no number", 0, _UNKNOWN),
+            ("whole numbers", -2, _WHOLE_NUMBERS),
+            ("truths", 1, _TIES > 1),
+            ("half precision", 1, _HALF),
+            ("a number", 0, torch.tensor(2.0)),
+        )
+    },
+    **{
+        f"the logarithm of sums of exponentials of axis {axis} of {kind}": (
+            lambda x, axis=axis: torch.logcumsumexp(x, axis),
+            x,
+        )
+        for kind, axis, x in (
+            ("ties", 1, _TIES),
+            ("numbers that overflow", 0, _TIES * 200),
+            ("what is no number", 1, _UNKNOWN),
+            ("double precision", -1, _LONG.double()),
+        )
+    },
+    **{
+        f"places in order of {kind}": (
+            lambda x, rows=rows: tuple(torch.searchsorted(rows, x, right=r) for r in (False, True)),
+            x,
+        )
+        for kind, rows, x in (
+            ("numbers in one row", _ORDERED, _TIES),
+            ("what is no number", _ORDERED, _UNKNOWN),
+            ("numbers in a row for each", torch.stack([_ORDERED, _ORDERED * 2]), _TIES),
+            ("whole numbers", torch.tensor([-1, 0, 0, 5]), _WHOLE_NUMBERS),
+        )
+    },
+    "places in what another order sorts": (
+        lambda x: torch.searchsorted(x, x + 0.5, side="right", sorter=x.argsort(), out_int32=True),
+        _TIES,
+    ),
+    "buckets": (
+        lambda x: (torch.bucketize(x, _ORDERED), torch.bucketize(x, _ORDERED, right=True)),
+        torch.cat([_UNKNOWN[0], _TIES[0]]),
+    ),
+    **{
+        f"functions beyond those of C of {kind}": (
+            lambda x: (x.erfc(), x.erfinv(), x.lgamma(), x.digamma(), x.i0()),
+            x,
+        )
+        for kind, x in (
+            ("numbers", torch.linspace(-6.3, 9.7, 200).reshape(4, 50)),
+            ("large numbers", torch.linspace(-80, 80, 50)),
+            ("double precision", torch.linspace(-0.99, 0.98, 30, dtype=torch.float64)),
+            ("ends", _ENDS),
+            ("a number", torch.tensor(0.3)),
+            ("half precision", _HALF.abs() + 0.25),
+            ("whole numbers", torch.tensor([[-2, -1, 0], [1, 2, 5]])),
+        )
+    },
+    **{
+        f"distances of degree {degree}": (
+            lambda x, degree=degree: (
+                torch.cdist(x, x[:, :2] + 1, degree),
+                torch.nn.functional.pdist(x[0], degree),
+            ),
+            torch.randn(2, 3, 4) * torch.tensor([1, 0, 2, 1]),
+        )
+        for degree in (0.0, 1.0, 1.5, 2.0, 3.0, math.inf)
+    },
+    "numbers put on diagonals": (
+        lambda x: tuple(
+            torch.diagonal_scatter(x, x.diagonal(offset, *axes) * 3 + 1, offset, *axes)
+            for offset in (0, 1, -2)
+            for axes in ((0, 1), (-2, 0))
+        ),
+        torch.randn(3, 4, 2),
+    ),
+    **{
+        f"{what} of {kind}": (f, x)
+        for what, f in (
+            ("medians", lambda x: (x.median(), *x.median(1), x.median(0, True)[0])),
+            ("medians of what is known", lambda x: (x.nanmedian(), x.nanmedian(-1, True)[0])),
+            ("what is most frequent", lambda x: (*x.mode(), *x.mode(0, True))),
+        )
+        for kind, x in (
+            ("ties", _TIES),
+            ("an even number", _TIES[:, :4] + torch.arange(4.0) / 8),
+            ("what is no number", _UNKNOWN),
+            ("whole numbers", _WHOLE_NUMBERS),
+            ("three axes", torch.randn(3, 4, 2).round()),
+        )
+        # In what order PyTorch takes what is no number then depends on where it stands.
+        if (what, kind) != ("what is most frequent", "what is no number")
+    },
+    "quotients of zero": (lambda x: (x / 0, x / -0.0, x / torch.tensor(0.0)), _EXTREMES),
+    "what differs from what is no number": (lambda x: (x != x, x != 3, x != x[:1]), _UNKNOWN),
+    **{
+        f"volumes between elements, {method}": (
+            lambda x, method=method: tuple(
+                torch.nn.functional.grid_sample(x, _PLACES, method, beyond, aligned)
+                for beyond in ("zeros", "border", "reflection")
+                for aligned in (True, False)
+            ),
+            torch.randn(2, 3, 4, 5, 3) / 8,
+        )
+        for method in ("bilinear", "nearest")
+    },
     "an empty part": (lambda x: torch.cat([x[:, 2:], x[:, :0]], 1), _TIES),
 }
 
 
 @pytest.mark.parametrize("name", _CASES)
-def test_an_operator_computes_what_torch_computes(name: str, tmp_path: Any) -> None:
+def test_an_operator_computes_what_torch_computes(name: str, tmp_path: Any, target: Any) -> None:
+    from tunefleet.compiler.graph.pipeline import prepare
     from tunefleet.compiler.toolchain import load_tvm
+    from tunefleet.compiler.toolchain.host import to_tvm
 
     forward, x = _CASES[name]
 
@@ -205,8 +311,9 @@ def test_an_operator_computes_what_torch_computes(name: str, tmp_path: Any) -> N
     torch.export.save(torch.export.export(Network(), (x,)), tmp_path / "network.pt2")
     network = load_network(tmp_path / "network.pt2", ImportRequest(tmp_path, whole=True))
     tvm = load_tvm()
-    machine = tvm.relax.VirtualMachine(tvm.compile(network.mod, "llvm"), tvm.cpu())
-    found = machine["main"](tvm.runtime.tensor(np.ascontiguousarray(x.numpy())))
+    compiled = tvm.compile(prepare(network.mod, to_tvm(target)), to_tvm(target))
+    machine = tvm.relax.VirtualMachine(compiled, tvm.cpu())
+    found = machine["main"](tvm.runtime.tensor(np.array(x.numpy(), order="C")))
     expected = network.reference(network.example_inputs)
     outputs = [found] if len(expected) == 1 else list(found)
     for actual, wanted in zip(outputs, expected, strict=True):

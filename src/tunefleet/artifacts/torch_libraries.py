@@ -67,7 +67,9 @@ def _namespaces(reader: Any) -> Iterator[str]:
     for each in dictionaries([program for _, program in _records(reader, "models/", "")]):
         target = each.get("target")
         if isinstance(target, str) and target.startswith(_OPERATOR):
-            yield target.removeprefix(_OPERATOR).partition(".")[0]
+            namespace, _, operator = target.removeprefix(_OPERATOR).partition(".")
+            if operator:  # else a function of torch's own, which is refused as unsafe
+                yield namespace
 
 
 def _packages(reader: Any) -> Iterator[str]:

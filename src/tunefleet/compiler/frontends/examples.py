@@ -16,9 +16,13 @@ NUMPY_DTYPES = frozenset(
     | {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 )
 
-
 #: Of all inputs together.
 _MOST_BYTES = 1 << 40
+
+
+def lacking(dtype: str) -> str:
+    """Which of both does not have a type that is none of `NUMPY_DTYPES`."""
+    return "TVM" if dtype.startswith("complex") else "NumPy"
 
 
 def seeded_inputs(specs: Iterable[TensorSpec]) -> tuple[np.ndarray, ...]:

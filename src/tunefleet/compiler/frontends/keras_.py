@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tunefleet.compiler.frontends.examples import NUMPY_DTYPES, seeded_inputs
+from tunefleet.compiler.frontends.examples import NUMPY_DTYPES, lacking, seeded_inputs
 from tunefleet.compiler.frontends.free import FixedInputs, FreeInput, fixed_inputs
 from tunefleet.compiler.frontends.imported import ImportedNetwork, ImportRequest
 from tunefleet.compiler.frontends.spec import (
@@ -127,7 +127,7 @@ def _dtype(tensor: Any, what: str) -> str:
     dtype = str(tensor.dtype)
     if dtype not in NUMPY_DTYPES:
         raise InputError(
-            f"{what}: input {tensor.name} holds {dtype}, which NumPy does not have",
+            f"{what}: input {tensor.name} holds {dtype}, which {lacking(dtype)} does not have",
             cure="give it float32, float16 or integer inputs",
         )
     return dtype

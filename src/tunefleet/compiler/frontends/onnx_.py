@@ -312,7 +312,7 @@ def _load(path: Path, request: ImportRequest, what: str) -> ImportedNetwork:
 def _output_dtype(name: str, dtype: str | None, what: str) -> str:
     if dtype is None:
         raise InputError(
-            f"{what}: output {name} is of a type that NumPy does not have",
+            f"{what}: output {name} is of a type that NumPy and TVM do not both have",
             cure="export the network with float32 or float16 outputs",
         )
     return dtype

@@ -163,11 +163,11 @@ def _name(graph: onnx.GraphProto) -> None:
 
 def _trim(graph: onnx.GraphProto) -> None:
     """Removes outputs that nobody reads from the ends of nodes. Those with bodies give as many as
-    their bodies do."""
+    their bodies do, and into how many parts a Split divides is how many outputs it has."""
     read = {name for node in graph.node for name in used(node)}
     read |= {value.name for value in graph.output}
     for node in graph.node:
-        if next(iter(graphs_of(node)), None) is not None:
+        if node.op_type == "Split" or next(iter(graphs_of(node)), None) is not None:
             continue
         while len(node.output) > 1 and node.output[-1] not in read:
             del node.output[-1]

@@ -8,7 +8,7 @@ from typing import Any
 import tvm_ffi
 
 from tunefleet.compiler.frontends.blame import gist
-from tunefleet.compiler.frontends.examples import NUMPY_DTYPES
+from tunefleet.compiler.frontends.examples import NUMPY_DTYPES, lacking
 from tunefleet.compiler.graph.constants import value_of
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.core.network import TensorSpec
@@ -111,8 +111,9 @@ def _static(field: Any, name: str, what: str) -> TensorSpec:
             cure="export with fixed shapes",
         )
     if str(field.dtype) not in NUMPY_DTYPES:
+        dtype = str(field.dtype)
         raise InputError(
-            f"{what}: output {name} is {field.dtype}, which NumPy does not have",
+            f"{what}: output {name} is {dtype}, which {lacking(dtype)} does not have",
             cure="export the network with float32 or float16 outputs",
         )
     extents = tuple(int(extent) for extent in shape)

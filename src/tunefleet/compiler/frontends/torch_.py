@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tunefleet.compiler.frontends.examples import NUMPY_DTYPES, seeded_inputs
+from tunefleet.compiler.frontends.examples import NUMPY_DTYPES, lacking, seeded_inputs
 from tunefleet.compiler.frontends.imported import (
     ImportedNetwork,
     ImportRequest,
@@ -294,8 +294,10 @@ def _output_specs(
         dtype = str(value.dtype).removeprefix("torch.")
         if dtype not in NUMPY_DTYPES:
             raise InputError(
-                f"{what}: output {name} is {dtype}, which NumPy does not have",
-                cure="export the network with float32 or float16 outputs",
+                f"{what}: output {name} is {dtype}, which {lacking(dtype)} does not have",
+                cure="return torch.view_as_real of it"
+                if value.is_complex()
+                else "export the network with float32 or float16 outputs",
             )
         if 0 in shape:
             raise InputError(

@@ -10,9 +10,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch.fx import Node
 
+from tunefleet.compiler.frontends.torch_distances import DISTANCES
 from tunefleet.compiler.frontends.torch_elementwise import ELEMENTWISE
 from tunefleet.compiler.frontends.torch_experts import EXPERTS
 from tunefleet.compiler.frontends.torch_nodes import argument, dtype_of, shape_of
@@ -23,6 +25,7 @@ from tunefleet.compiler.frontends.torch_resizing import RESIZING
 from tunefleet.compiler.frontends.torch_scattering import SCATTERING
 from tunefleet.compiler.frontends.torch_selecting import SELECTING
 from tunefleet.compiler.frontends.torch_sorting import SORTING
+from tunefleet.compiler.frontends.torch_special import SPECIAL
 from tunefleet.compiler.toolchain import load_tvm
 
 relax = load_tvm().relax
@@ -195,20 +198,6 @@ def _mean_of_windows(name: str) -> Conversion:
     return convert
 
 
-def _distances(t: Any, node: Node) -> Any:
-    """_cdist_forward (x, y, p): between all rows of one and all of the other."""
-    left, right = t.retrieve_args(node)[:2]
-    degree = float(argument(node, 2, "p"))
-    apart = op.subtract(op.expand_dims(left, -2), op.expand_dims(right, -3))
-    apart = t.block_builder.emit(op.abs(t.block_builder.emit(apart)))
-    if degree == 2:
-        squares = t.block_builder.emit(op.multiply(apart, apart))
-        return t.block_builder.emit(op.sqrt(t.block_builder.emit(op.sum(squares, -1))))
-    if degree not in (1, math.inf):
-        raise ValueError(f"distances of degree {degree:g}")
-    return t.block_builder.emit(op.sum(apart, -1) if degree == 1 else op.max(apart, -1))
-
-
 def _elementwise(function: Any) -> Conversion:
     def convert(t: Any, node: Node) -> Any:
         return t.block_builder.emit(function(*[_expr(t, a, node) for a in node.args]))
@@ -233,6 +222,16 @@ def _arithmetic(function: Any, of_truths: Any = None) -> Conversion:
         return t.block_builder.emit(chosen(left, right))
 
     return convert
+
+
+def _quotient(left: Any, right: Any) -> Any:
+    """TVM refuses to divide by a known zero; a product with its reciprocal is the same."""
+    if hasattr(right, "value") and "float" in str(right.ty.dtype):
+        divisor = right.value.numpy()
+        if divisor.size == 1 and not divisor.any():
+            infinite = np.copysign(np.inf, divisor).astype(divisor.dtype)
+            return op.multiply(left, relax.const(infinite, str(right.ty.dtype)))
+    return op.divide(left, right)
 
 
 def _compared(function: Any) -> Conversion:
@@ -291,12 +290,12 @@ def _rounded_quotient(t: Any, node: Node) -> Any:
     left, right = (_cast(t, arg, dtype_of(node)) for arg in node.args[:2])
     mode = node.kwargs.get("rounding_mode", "floor")
     if mode is None:
-        return t.block_builder.emit(op.divide(left, right))
+        return t.block_builder.emit(_quotient(left, right))
     if "int" in dtype_of(node):
         divide = op.floor_divide if mode == "floor" else op.divide
         return t.block_builder.emit(divide(left, right))
     rounded = op.floor if mode == "floor" else op.trunc
-    return t.block_builder.emit(rounded(op.divide(left, right)))
+    return t.block_builder.emit(rounded(_quotient(left, right)))
 
 
 def _reshape(t: Any, node: Node) -> Any:
@@ -307,7 +306,7 @@ _ARITHMETIC = {
     "add": _arithmetic(op.add, op.logical_or),
     "sub": _arithmetic(op.subtract),
     "mul": _arithmetic(op.multiply, op.logical_and),
-    "div": _arithmetic(op.divide),
+    "div": _arithmetic(_quotient),
     "maximum": _arithmetic(op.maximum, op.logical_or),
     "minimum": _arithmetic(op.minimum, op.logical_and),
     "eq": _compared(op.equal),
@@ -355,7 +354,6 @@ OPERATORS: dict[str, Conversion] = {
     "fill.Tensor": _fill,
     "__lshift__.Scalar": _arithmetic(op.left_shift),
     "__rshift__.Scalar": _arithmetic(op.right_shift),
-    "_cdist_forward.default": _distances,
     "avg_pool2d.default": _mean_of_windows("avg_pool2d.default"),
     "avg_pool3d.default": _mean_of_windows("avg_pool3d.default"),
     "broadcast_in_dim.default": _broadcast_in_dim,
@@ -368,12 +366,14 @@ OPERATORS: dict[str, Conversion] = {
     "div.Scalar_mode": _rounded_quotient,
     "_neg_view.default": _elementwise(op.negative),
     "_unsafe_view.default": _reshape,
+    **DISTANCES,
     **ELEMENTWISE,
     **POOLING,
     **RESIZING,
     **SCATTERING,
     **SELECTING,
     **SORTING,
+    **SPECIAL,
     "exp2.default": _elementwise(
         lambda x: op.exp(op.multiply(x, relax.const(0.6931471805599453, str(x.ty.dtype))))
     ),

@@ -1,4 +1,4 @@
-"""Conversions of torch operators that resize images."""
+"""Conversions of torch operators that resize images, or read volumes between their elements."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from tunefleet.compiler.frontends.resampling import interpolation, resampled
 from tunefleet.compiler.frontends.torch_nodes import argument
 from tunefleet.compiler.toolchain import load_tvm
 
-relax = load_tvm().relax
+tvm = load_tvm()
+relax, topi = tvm.relax, tvm.topi
 op = relax.op
 
 #: Torch's coefficient of the cubic kernel, as that of Pillow, where it antialiases.
@@ -76,10 +77,33 @@ def _check_scales(t: Any, node: Node, size: list[int]) -> None:
             raise ValueError(f"a scale of {scale} from {before} to {after} pixels")
 
 
+#: By torch's numbers.
+_BETWEEN = ("bilinear", "nearest")
+_BEYOND = ("zeros", "border", "reflection")
+
+
+def _looked_up(t: Any, node: Node) -> Any:
+    """grid_sampler_3d (x, places, how between elements, what beyond the ends, aligned): TVM has a
+    definition of it, but no operator."""
+    x, places = t.env[node.args[0]], t.env[node.args[1]]
+    method, beyond = (int(argument(node, i, n)) for i, n in ((2, "mode"), (3, "padding_mode")))
+    aligned = bool(argument(node, 4, "align_corners"))
+    if _BEYOND[beyond] == "reflection" and 1 in [int(e) for e in x.ty.shape][2:]:
+        raise ValueError("reflection at an axis of one element")
+
+    def compute(x: Any, places: Any) -> Any:
+        moved = topi.transpose(places, [0, 4, 1, 2, 3])
+        how = _BETWEEN[method]
+        return topi.image.grid_sample(x, moved, how, "NCDHW", _BEYOND[beyond], aligned)
+
+    return t.block_builder.emit_te(compute, x, places, primfunc_name_hint="grid_sample")
+
+
 #: By the name of the torch operator.
 RESIZING: dict[str, Callable[[Any, Node], Any]] = {
     "_upsample_bicubic2d_aa.default": _antialiased(_CUBIC),
     "_upsample_bilinear2d_aa.default": _antialiased(None),
+    "grid_sampler_3d.default": _looked_up,
     "upsample_bilinear2d.default": _resize("linear"),
     "upsample_bilinear2d.vec": _resize("linear"),
     "upsample_nearest2d.default": _resize("nearest_neighbor"),

@@ -10,9 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 from torch.fx import Node
 
-from tunefleet.compiler.frontends.torch_nodes import argument, dtype_of
+from tunefleet.compiler.frontends.torch_nodes import argument, dtype_of, shape_of
+from tunefleet.compiler.frontends.torch_selecting import MOST_PLACES
 from tunefleet.compiler.toolchain import load_tvm
 
 relax = load_tvm().relax
@@ -94,10 +96,27 @@ def _bags(t: Any, node: Node) -> list[Any]:
     return [result, *[relax.const(np.zeros(0), "int64")] * 3]
 
 
+def _put_on_diagonal(t: Any, node: Node) -> Any:
+    """diagonal_scatter: a lookup of where torch itself puts what it is given."""
+    x, source = t.env[node.args[0]], t.env[node.args[1]]
+    shape, extents = shape_of(node), [int(e) for e in source.ty.shape]
+    if math.prod(shape) > MOST_PLACES:
+        raise ValueError("a diagonal with more elements around it than are written out")
+    numbers = torch.arange(math.prod(extents)).reshape(extents)
+    rest = [
+        argument(node, i, n, d) for i, n, d in ((2, "offset", 0), (3, "dim1", 0), (4, "dim2", 1))
+    ]
+    places = torch.diagonal_scatter(torch.full(shape, -1), numbers, *rest).numpy()
+    flat = t.block_builder.emit(op.reshape(source, [-1]))
+    taken = t.block_builder.emit(op.take(flat, relax.const(np.maximum(places, 0)), 0))
+    return t.block_builder.emit(op.where(relax.const(places >= 0), taken, x))
+
+
 #: By the name of the torch operator.
 SCATTERING: dict[str, Callable[[Any, Node], Any]] = {
     "_embedding_bag.default": _bags,
     "_embedding_bag_forward_only.default": _bags,
+    "diagonal_scatter.default": _put_on_diagonal,
     "scatter.src": _scatter("update"),
     "scatter_add.default": _scatter("add"),
     "scatter_reduce.two": _scatter_reduce,

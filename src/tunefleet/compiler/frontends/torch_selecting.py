@@ -19,7 +19,7 @@ relax = load_tvm().relax
 op = relax.op
 
 #: Most elements of a view whose places are written out.
-_MOST_PLACES = 1 << 22
+MOST_PLACES = 1 << 22
 #: A place known here may be added to so often.
 _MOST_TURNS = 64
 
@@ -162,7 +162,7 @@ def _strided(t: Any, node: Node) -> Any:
     offset = int(argument(node, 3, "storage_offset") or 0)
     if not value.is_contiguous() or value.storage_offset():
         raise ValueError("a view of memory that other tensors lie in")
-    if math.prod(shape_of(node)) > _MOST_PLACES:
+    if math.prod(shape_of(node)) > MOST_PLACES:
         raise ValueError("a view with more elements than are written out")
     places = np.full(shape_of(node), offset, "int64")
     for axis, stride in enumerate(strides):

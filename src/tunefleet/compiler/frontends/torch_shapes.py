@@ -13,7 +13,7 @@ import torch
 from torch.export.graph_signature import ConstantArgument, InputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
-from tunefleet.compiler.frontends.examples import NUMPY_DTYPES
+from tunefleet.compiler.frontends.examples import NUMPY_DTYPES, lacking
 from tunefleet.compiler.frontends.free import FixedInputs, FreeInput, fixed_inputs
 from tunefleet.core.shapes import ShapeRequest
 from tunefleet.errors import InputError, raise_mistake
@@ -223,7 +223,9 @@ def _dtype(value: torch.Tensor, name: str, what: str) -> str:
     dtype = str(value.dtype).removeprefix("torch.")
     if dtype not in NUMPY_DTYPES:
         raise InputError(
-            f"{what}: input {name} is {dtype}, which NumPy does not have",
-            cure="export the module with float32 or float16 inputs",
+            f"{what}: input {name} is {dtype}, which {lacking(dtype)} does not have",
+            cure="take pairs of real numbers, and torch.view_as_complex of them in forward"
+            if value.is_complex()
+            else "export the module with float32 or float16 inputs",
         )
     return dtype

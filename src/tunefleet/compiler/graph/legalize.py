@@ -8,7 +8,7 @@ from typing import Any
 
 from tunefleet.compiler.graph import ordering, scans, winograd
 from tunefleet.compiler.graph.folding import ints
-from tunefleet.compiler.graph.loops import for_target, with_roots
+from tunefleet.compiler.graph.loops import for_target, sum_type, with_roots
 from tunefleet.compiler.graph.scattering import scatter_elements
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.bfloat16 import BFLOAT16, rounded, widened
@@ -58,16 +58,24 @@ def _rounded(x: Any) -> Any:
 
 
 def _compared(name: str, builder: Any, call: Any) -> Any:
-    """TVM compares truths as if they were floats, which LLVM refuses."""
+    """TVM compares truths as if they were floats, which LLVM refuses; to TVM and its LLVM code a
+    number that is none does not differ from others."""
     left, right = call.args
-    if str(left.ty.dtype) != "bool":
-        return tvm.ir.Op.get(f"relax.{name}").get_attr("FLegalize")(builder, call)
+    dtype = str(left.ty.dtype)
 
-    def compute(left: Any, right: Any) -> Any:
+    def of_truths(left: Any, right: Any) -> Any:
         differs = topi.logical_xor(left, right)
         return differs if name == "not_equal" else topi.logical_not(differs)
 
-    return builder.call_te(compute, left, right, primfunc_name_hint=name)
+    def differing(left: Any, right: Any) -> Any:
+        unknown = (topi.isnan(x.astype(sum_type(dtype))) for x in (left, right))
+        return topi.logical_or(topi.not_equal(left, right), topi.logical_or(*unknown))
+
+    if dtype == "bool":
+        return builder.call_te(of_truths, left, right, primfunc_name_hint=name)
+    if name == "not_equal" and dtype.startswith("float"):
+        return builder.call_te(differing, left, right, primfunc_name_hint=name)
+    return tvm.ir.Op.get(f"relax.{name}").get_attr("FLegalize")(builder, call)
 
 
 def _max(builder: Any, call: Any) -> Any:

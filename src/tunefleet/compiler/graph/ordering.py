@@ -19,7 +19,7 @@ relax, tirx = tvm.relax, tvm.tirx
 
 Results = Literal["both", "values", "indices"]
 #: TVM's LLVM code compares neither.
-_COMPARED = {"float16": "float32", "bool": "uint8"}
+COMPARED = {"float16": "float32", "bool": "uint8"}
 
 
 def sort(builder: Any, call: Any) -> Any:
@@ -71,7 +71,7 @@ def _selection(
     length = shape[place]
     wanted = length if int(count) < 1 else min(int(count), length)
     after = [*shape[:place], wanted, *shape[place + 1 :]]
-    compared = _COMPARED.get(str(x.ty.dtype), str(x.ty.dtype))
+    compared = COMPARED.get(str(x.ty.dtype), str(x.ty.dtype))
     dtypes = {"values": str(x.ty.dtype), "indices": str(index_dtype)}
     kinds = ("values", "indices") if results == "both" else (results,)
     inner = 1
