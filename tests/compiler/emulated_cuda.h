@@ -28,6 +28,7 @@ using std::min;
 #define __global__
 #define __device__
 #define __host__
+#define __forceinline__ inline
 #define __launch_bounds__(n)
 #define __align__(n) alignas(n)
 

@@ -35,7 +35,9 @@ _HEADER = Path(__file__).parent / "emulated_fragments.h"
 _KERNEL = re.compile(r'^extern "C" __global__ void .*?(main_kernel\w*)\((.*)\) \{$', re.MULTILINE)
 STATIC = re.compile(r"__shared__ (alignas\(\d+\)) (\w[\w ]*?) (\w+)\[(\d+)\];")
 _DYNAMIC = re.compile(r"extern __shared__ __align__\(\d+\) (\w[\w ]*?) (\w+)\[\];")
-_OWN = re.compile(r"^( *)(?:alignas\(\d+\) )?([\w:]+(?: char)?(?:<.*>)?) (\w+_ptr\w*)\[(\d+)\];", re.M)
+_OWN = re.compile(
+    r"^( *)(?:alignas\(\d+\) )?([\w:]+(?: char)?(?:<.*>)?) (\w+_ptr\w*)\[(\d+)\];", re.M
+)
 _POINTER = re.compile(r"(\w[\w ]*?)\* __restrict__ (\w+)")
 #: What TVM puts behind the name of a buffer.
 _HELD = re.compile(r"_ptr(_\d+)?$")
@@ -168,9 +170,7 @@ def _program(name: str, source: str, module: Any, arguments: list[tuple[list[int
     assert next(kernels, None) is None
     run = f'extern "C" const char* run_{name}(void** given) {{ return emulated::outcome([&] {{'
     code = _emulated(source, module)
-    return "\n".join(
-        [f"namespace of_{name} {{", code, run, *lines.values(), calls, "}); }", "}"]
-    )
+    return "\n".join([f"namespace of_{name} {{", code, run, *lines.values(), calls, "}); }", "}"])
 
 
 def _emulated(source: str, module: Any) -> str:
@@ -182,8 +182,10 @@ def _emulated(source: str, module: Any) -> str:
     if _DYNAMIC.search(code):
         sizes = _dynamic(module)
         code = _DYNAMIC.sub(
-            lambda m: f"static auto {m[2]} = emulated::shared_memory<{m[1]}>"
-            f"({sizes[_HELD.sub('', m[2])]} / sizeof({m[1]}));",
+            lambda m: (
+                f"static auto {m[2]} = emulated::shared_memory<{m[1]}>"
+                f"({sizes[_HELD.sub('', m[2])]} / sizeof({m[1]}));"
+            ),
             code,
         )
     code = _OWN.sub(r"\1emulated::Own<\2, \4> \3;", code)

@@ -27,25 +27,26 @@ inline float __half2float(half a) { return a; }
 inline half __float2half(float a) { return half(a); }
 inline half __float2half_rn(float a) { return half(a); }
 
-#define VECTOR2(T, name, bytes)                                  \
-  struct alignas(bytes) name {                                   \
-    T x, y;                                                      \
-  };                                                             \
-  inline name make_##name(T x, T y) { return {x, y}; }
-#define VECTOR4(T, name, bytes)                                        \
-  struct alignas(bytes) name {                                         \
-    T x, y, z, w;                                                      \
-  };                                                                   \
-  inline name make_##name(T x, T y, T z, T w) { return {x, y, z, w}; }
-VECTOR2(half, half2, 4)
-VECTOR2(float, float2, 8)
-VECTOR2(int, int2, 8)
-VECTOR2(unsigned, uint2, 8)
-VECTOR2(signed char, char2, 2)
-VECTOR4(float, float4, 16)
-VECTOR4(int, int4, 16)
-VECTOR4(unsigned, uint4, 16)
-VECTOR4(signed char, char4, 4)
-VECTOR4(long long, longlong4, 16)
-VECTOR2(long long, longlong2, 16)
+// Of one type; of three elements, a vector begins wherever an element does.
+#define VECTORS(T, name)                                                                        \
+  struct alignas(2 * sizeof(T)) name##2 { T x, y; };                                            \
+  struct name##3 { T x, y, z; };                                                                \
+  struct alignas(4 * sizeof(T) < 16 ? 4 * sizeof(T) : 16) name##4 { T x, y, z, w; };            \
+  inline name##2 make_##name##2(T x, T y) { return {x, y}; }                                    \
+  inline name##3 make_##name##3(T x, T y, T z) { return {x, y, z}; }                            \
+  inline name##4 make_##name##4(T x, T y, T z, T w) { return {x, y, z, w}; }
+VECTORS(signed char, char)
+VECTORS(unsigned char, uchar)
+VECTORS(short, short)
+VECTORS(unsigned short, ushort)
+VECTORS(int, int)
+VECTORS(unsigned, uint)
+VECTORS(long long, longlong)
+VECTORS(unsigned long long, ulonglong)
+VECTORS(float, float)
+VECTORS(double, double)
+
+// TVM's code has the vectors of more of them.
+struct alignas(4) half2 { half x, y; };
+inline half2 make_half2(half x, half y) { return {x, y}; }
 using __half2 = half2;

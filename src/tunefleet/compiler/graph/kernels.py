@@ -19,6 +19,9 @@ from tvm.script.ir_builder import tirx as T  # noqa: E402
 
 #: Threads that a GPU runs in step.
 WARP = 32
+#: Threads of a block, at most, of the forms in which a program is written: a target takes the first
+#: that is within its limit.
+THREADS = (256, WARP)
 #: Of a block whose threads do not work together, at most: few rows still reach many processors.
 _THREADS = 64
 
@@ -36,9 +39,10 @@ def kernel(blocks: int, *threads: int) -> Iterator[list[Any]]:
 
 
 @contextmanager
-def each(count: int) -> Iterator[Any]:
-    """A kernel with a thread for each number below `count`, which it gives."""
-    threads = min(_THREADS, -(-count // WARP) * WARP)
+def each(count: int, most: int) -> Iterator[Any]:
+    """A kernel with a thread for each number below `count`, which it gives; `most` threads are in a
+    block."""
+    threads = min(_THREADS, most, -(-count // WARP) * WARP)
     with ExitStack() as stack:
         block, thread = stack.enter_context(kernel(-(-count // threads), threads))
         number = block * threads + thread
