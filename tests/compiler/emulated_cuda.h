@@ -32,6 +32,9 @@ using std::min;
 #define __launch_bounds__(n)
 #define __align__(n) alignas(n)
 
+inline float rsqrtf(float x) { return 1 / sqrtf(x); }
+inline double rsqrt(double x) { return 1 / sqrt(x); }
+
 struct Triple {
   int x, y, z;
 };

@@ -139,7 +139,7 @@ def _named_apart(module: Any) -> Any:
 def _program(name: str, source: str, module: Any, arguments: list[tuple[list[int], str]]) -> str:
     """C++ with a function `run_NAME` of the pointers of all arguments."""
     body = module["main"].body
-    own = [str(parameter.name) for parameter in module["main"].params]
+    own = [_in_code(parameter) for parameter in module["main"].params]
     sizes = _sizes(body)
     lines: dict[str, str] = {}
     kernels = iter(_KERNEL.findall(source))
@@ -200,8 +200,12 @@ def _sizes(body: Any) -> dict[str, int]:
     of_blocks: dict[str, int] = {}
     for buffer, of_block in _allocated(body):
         if str(buffer.scope()) == "global":
-            (of_blocks if of_block else own)[str(buffer.name)] = _bytes(buffer)
+            (of_blocks if of_block else own)[_in_code(buffer)] = _bytes(buffer)
     return own | dict.fromkeys(of_blocks, max(of_blocks.values(), default=0))
+
+
+def _in_code(named: Any) -> str:
+    return re.sub(r"\W", "_", str(named.name))
 
 
 def _bytes(buffer: Any) -> int:
@@ -219,7 +223,7 @@ def _dynamic(module: Any) -> dict[str, int]:
         module = getattr(transform, step)()(module)
     module = tirx.transform.FlattenBuffer()(module)
     return {
-        re.sub(r"\W", "_", str(buffer.name)): _bytes(buffer)
+        _in_code(buffer): _bytes(buffer)
         for buffer, _ in _allocated(module["main"].body)
         if str(buffer.scope()) == "shared.dyn"
     }

@@ -27,6 +27,9 @@ from tunefleet.search.sketch import Sketch
 tvm = load_tvm()
 ms = tvm.s_tir.meta_schedule
 
+#: Threads that share a sum, as MetaSchedule has them for NVIDIA's GPUs.
+_SUMMING_THREADS = (4, 8, 16, 32, 64, 128, 256, 512)
+
 
 class CudaKernels:
     """Programs that are kernels already (`graph/kernels.py`, TVM's own definitions of scattering):
@@ -52,8 +55,9 @@ class CudaTilings:
         for GPUs, and each missing one is a warning."""
         if module.functions and _is_kernels(tvm.s_tir.Schedule(module)):
             return _as_told(lambda schedule: [])
+        assert isinstance(target, CudaTarget)
         rules = [
-            rule
+            _within_limit(rule, target)
             for rule in ms.schedule_rule.ScheduleRule.create("cuda")
             if not isinstance(rule, ms.schedule_rule.ApplyCustomRule)
         ]
@@ -88,6 +92,15 @@ class CudaSpace:
             with contextlib.suppress(tvm.s_tir.ScheduleError):
                 _share_out(schedule, block, plain_threads(target))
         return schedule.mod
+
+
+def _within_limit(rule: Any, target: CudaTarget) -> Any:
+    """MetaSchedule's rule for sums by several threads asks no target how many a block may have."""
+    if not isinstance(rule, ms.schedule_rule.CrossThreadReduction):
+        return rule
+    return ms.schedule_rule.CrossThreadReduction(
+        [threads for threads in _SUMMING_THREADS if threads <= target.threads_per_block]
+    )
 
 
 def _share_out(schedule: Any, block: Any, threads: int) -> None:
