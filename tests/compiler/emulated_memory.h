@@ -174,6 +174,11 @@ T plain(T number) {
 
 }  // namespace emulated
 
+// Of half floats too, which become floats on their way.
+template <class A, class B, class C>
+float fmaf(const A& a, const B& b, const C& c) {
+  return ::fmaf(float(emulated::plain(a)), float(emulated::plain(b)), float(emulated::plain(c)));
+}
 template <class A, class B>
 auto min(const A& a, const B& b) -> std::common_type_t<decltype(emulated::plain(a)), decltype(emulated::plain(b))> {
   auto x = emulated::plain(a);

@@ -53,10 +53,11 @@ def call_loops(
     """
     types = [x.ty for x in inputs]
     function = _program(name, types, outputs, write)
-    of_gpu = [
-        _program(name, types, outputs, lambda i, o, most=most: kernels(i, o, most))
-        for most in THREADS
-    ]
+
+    def within(most: int) -> Write:
+        return lambda inputs, outputs: kernels(inputs, outputs, most)
+
+    of_gpu = [_program(name, types, outputs, within(most)) for most in THREADS]
     variable = builder.add_func(function.with_attr(_KERNELS, of_gpu), name)
     return relax.call_tir(variable, list(inputs), list(outputs) if len(outputs) > 1 else outputs[0])
 
