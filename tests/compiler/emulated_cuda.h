@@ -1,8 +1,5 @@
 // What TVM's CUDA source needs to run on a CPU: a block's threads one after another, from one
-// barrier to the next.
-//
-// A warp's fragments are whole matrices here, which the first of its threads holds: what the others
-// are given must be the same. How a GPU spreads fragments over threads is not looked at.
+// barrier, or one exchange within a warp, to the next.
 #pragma once
 
 #include <algorithm>
@@ -31,8 +28,12 @@ using std::min;
 #define __global__
 #define __device__
 #define __host__
+#define __forceinline__ inline
 #define __launch_bounds__(n)
 #define __align__(n) alignas(n)
+
+inline float rsqrtf(float x) { return 1 / sqrtf(x); }
+inline double rsqrt(double x) { return 1 / sqrt(x); }
 
 struct Triple {
   int x, y, z;
@@ -43,12 +44,23 @@ namespace emulated {
 
 constexpr int WARP = 32;
 constexpr size_t STACK = 512 << 10;
+// Of memory that nothing was written to.
+constexpr int UNWRITTEN = 0x7f;
+
+enum class State { RUNS, AT_BARRIER, AT_WARP, ENDED };
 
 struct Thread {
   ucontext_t context;
   std::unique_ptr<char[]> stack;
   Triple index;
-  bool done = false;
+  State state = State::RUNS;
+  // Where in the source it waits.
+  int line = 0;
+  // What it gives to the other threads of its warp, of which lane it wants that, and what it gets:
+  // that, and which lanes are there.
+  uint64_t given = 0, taken = 0;
+  int lane = 0;
+  unsigned present = 0;
   // What its warp was called for: the same for all of its threads.
   uint64_t trail = 0;
 };
@@ -58,11 +70,14 @@ static Thread *current, *threads_begin;
 // Kernels so far, and turns of the threads of a block from one barrier to the next.
 static long launches, rounds;
 static const std::function<void()>* kernel;
-alignas(64) static char dynamic[1 << 20];
 
+// Shared memory that keeps its place from block to block.
 static std::map<void*, size_t> memory;
 
-inline void shared(void* begin, size_t bytes) { memory[begin] = bytes; }
+inline void shared(void* begin, size_t bytes) {
+  memory[begin] = bytes;
+  memset(begin, UNWRITTEN, bytes);
+}
 
 // What a thread did wrong. An exception does not leave the stack of the thread.
 static std::string wrong;
@@ -71,57 +86,100 @@ inline void expect(bool holds, const char* what) {
   if (!holds) throw std::runtime_error(what);
 }
 
+inline void pause(State state) {
+  current->state = state;
+  swapcontext(&current->context, &scheduler);
+}
+
 inline void begin() {
   try {
     (*kernel)();
   } catch (const std::exception& error) {
     wrong = error.what();
   }
-  current->done = true;
-  swapcontext(&current->context, &scheduler);
+  pause(State::ENDED);
 }
 
-inline bool leads() { return threadIdx.x % WARP == 0; }
+inline int lane() { return (current - threads_begin) % WARP; }
+
+inline bool leads() { return lane() == 0; }
 
 inline void collective(const void* pointer, uint64_t more) {
   current->trail = current->trail * 1000003 + reinterpret_cast<uint64_t>(pointer) * 31 + more;
 }
 
-// All blocks, threads in ascending or in descending order.
-inline void launch(int blocks, Triple extents, bool descending, const std::function<void()>& body) {
+// The threads of a warp that wait for one another go on, those at the earliest place. Whether any did.
+inline bool met(Thread* begin, Thread* end) {
+  int line = 0;
+  for (Thread* t = begin; t != end; ++t)
+    if (t->state == State::AT_WARP && (!line || t->line < line)) line = t->line;
+  if (!line) return false;
+  unsigned present = 0;
+  auto waits = [&](int lane) {
+    return begin + lane < end && begin[lane].state == State::AT_WARP && begin[lane].line == line;
+  };
+  for (int lane = 0; lane < WARP; ++lane) present |= unsigned(waits(lane)) << lane;
+  for (int lane = 0; lane < WARP; ++lane) {
+    if (!(present >> lane & 1)) continue;
+    Thread& t = begin[lane];
+    // What a lane that is not there would give is undefined.
+    memset(&t.taken, UNWRITTEN, sizeof(t.taken));
+    if (present >> t.lane & 1) t.taken = begin[t.lane].given;
+    t.present = present;
+  }
+  for (int lane = 0; lane < WARP; ++lane)
+    if (present >> lane & 1) begin[lane].state = State::RUNS;
+  return true;
+}
+
+// The threads of a block, to its end.
+inline void run(std::vector<Thread>& threads) {
+  int count = threads.size();
+  for (;;) {
+    for (Thread& t : threads) {
+      if (t.state != State::RUNS) continue;
+      current = &t;
+      threadIdx = t.index;
+      swapcontext(&scheduler, &t.context);
+      expect(wrong.empty(), wrong.c_str());
+    }
+    bool goes_on = false;
+    for (int warp = 0; warp < count; warp += WARP)
+      goes_on |= met(&threads[warp], threads.data() + min(count, warp + WARP));
+    if (goes_on) continue;
+    ++rounds;
+    for (Thread& t : threads) {
+      expect(t.state == threads[0].state, "a barrier that not all threads reach");
+      expect(t.line == threads[0].line || t.state == State::ENDED, "threads at several barriers");
+    }
+    if (threads[0].state == State::ENDED) return;
+    for (Thread& t : threads) t.state = State::RUNS;
+  }
+}
+
+// All blocks, one after another.
+inline void launch(int blocks, Triple extents, const std::function<void()>& body) {
   kernel = &body;
   ++launches;
   int count = extents.x * extents.y * extents.z;
+  std::vector<std::unique_ptr<char[]>> stacks(count);
+  for (auto& stack : stacks) stack.reset(new char[STACK]);
   for (int block = 0; block < blocks; ++block) {
     blockIdx = {block, 0, 0};
     // Numbers that no block before has left.
-    memset(dynamic, 0x7f, sizeof(dynamic));
-    for (auto [begin, bytes] : memory) memset(begin, 0x7f, bytes);
+    for (auto [begin, bytes] : memory) memset(begin, UNWRITTEN, bytes);
     std::vector<Thread> threads(count);
     threads_begin = threads.data();
     for (int i = 0; i < count; ++i) {
       Thread& t = threads[i];
       t.index = {i % extents.x, i / extents.x % extents.y, i / extents.x / extents.y};
-      t.stack.reset(new char[STACK]);
       getcontext(&t.context);
-      t.context.uc_stack.ss_sp = t.stack.get();
+      t.context.uc_stack.ss_sp = stacks[i].get();
       t.context.uc_stack.ss_size = STACK;
       t.context.uc_link = nullptr;
       makecontext(&t.context, begin, 0);
     }
-    for (int left = count; left;) {
-      int ended = 0;
-      ++rounds;
-      for (int i = 0; i < count; ++i) {
-        current = &threads[descending ? count - 1 - i : i];
-        threadIdx = current->index;
-        swapcontext(&scheduler, &current->context);
-        ended += current->done;
-        expect(wrong.empty(), wrong.c_str());
-      }
-      expect(ended == 0 || ended == count, "a barrier that not all threads reach");
-      left = count - ended;
-    }
+    run(threads);
     for (int i = 0; i < count; ++i)
       expect(threads[i].trail == threads[i / WARP * WARP].trail, "a warp that goes several ways");
   }
@@ -140,131 +198,42 @@ inline const char* outcome(const std::function<void()>& kernels) {
   return nullptr;
 }
 
+inline void barrier(int line) {
+  current->line = line;
+  pause(State::AT_BARRIER);
+}
+
+// Waits for the other threads of a warp that come here.
+inline void meet(int line, uint64_t given, int lane) {
+  current->line = line, current->given = given, current->lane = lane;
+  pause(State::AT_WARP);
+}
+
+inline unsigned present(int line) {
+  meet(line, 0, 0);
+  return current->present;
+}
+
+// What another lane of the same group of `width` gives; what a thread gives itself where none is.
+template <class T>
+T shuffled(int line, unsigned mask, T value, int to, int width) {
+  static_assert(sizeof(T) <= sizeof(uint64_t), "a number of 8 bytes at most");
+  int own = lane(), group = own / width;
+  uint64_t bytes = 0;
+  memcpy(&bytes, &value, sizeof(T));
+  meet(line, bytes, to >= 0 && to / width == group ? to : own);
+  expect(current->present == mask, "a shuffle that not all threads of its mask reach");
+  memcpy(&value, &current->taken, sizeof(T));
+  return value;
+}
+
 }  // namespace emulated
 
-inline void __syncthreads() {
-  swapcontext(&emulated::current->context, &emulated::scheduler);
-}
-
-struct half {
-  uint16_t bits;
-  half() = default;
-  half(float value) {
-    _Float16 number = static_cast<_Float16>(value);
-    memcpy(&bits, &number, sizeof(bits));
-  }
-  operator float() const {
-    _Float16 number;
-    memcpy(&number, &bits, sizeof(bits));
-    return static_cast<float>(number);
-  }
-};
-using __half = half;
-
-inline bool __hgt(half a, half b) { return float(a) > float(b); }
-inline bool __hlt(half a, half b) { return float(a) < float(b); }
-inline half operator+(half a, half b) { return half(float(a) + float(b)); }
-inline half operator*(half a, half b) { return half(float(a) * float(b)); }
-inline float __half2float(half a) { return a; }
-inline half __float2half(float a) { return half(a); }
-inline half __float2half_rn(float a) { return half(a); }
-
-#define VECTOR2(T, name, bytes)                                  \
-  struct alignas(bytes) name {                                   \
-    T x, y;                                                      \
-  };                                                             \
-  inline name make_##name(T x, T y) { return {x, y}; }
-#define VECTOR4(T, name, bytes)                                        \
-  struct alignas(bytes) name {                                         \
-    T x, y, z, w;                                                      \
-  };                                                                   \
-  inline name make_##name(T x, T y, T z, T w) { return {x, y, z, w}; }
-VECTOR2(half, half2, 4)
-VECTOR2(float, float2, 8)
-VECTOR2(int, int2, 8)
-VECTOR2(unsigned, uint2, 8)
-VECTOR2(signed char, char2, 2)
-VECTOR4(float, float4, 16)
-VECTOR4(int, int4, 16)
-VECTOR4(unsigned, uint4, 16)
-VECTOR4(signed char, char4, 4)
-VECTOR4(long long, longlong4, 16)
-VECTOR2(long long, longlong2, 16)
-using __half2 = half2;
-
-namespace nvcuda::wmma {
-
-struct matrix_a;
-struct matrix_b;
-struct accumulator;
-struct row_major;
-struct col_major;
-enum layout_t { mem_row_major, mem_col_major };
-
-template <class Use, int M, int N, int K>
-struct shape;
-template <int M, int N, int K>
-struct shape<matrix_a, M, N, K> {
-  static constexpr int rows = M, columns = K;
-};
-template <int M, int N, int K>
-struct shape<matrix_b, M, N, K> {
-  static constexpr int rows = K, columns = N;
-};
-template <int M, int N, int K>
-struct shape<accumulator, M, N, K> {
-  static constexpr int rows = M, columns = N;
-};
-
-template <class Use, int M, int N, int K, class T, class Layout = void>
-struct fragment : shape<Use, M, N, K> {
-  T x[shape<Use, M, N, K>::rows][shape<Use, M, N, K>::columns];
-};
-
-template <class T>
-void aligned(const T* pointer, unsigned rows_apart) {
-  emulated::expect(reinterpret_cast<uint64_t>(pointer) % 16 == 0, "a fragment that begins askew");
-  emulated::expect(rows_apart * sizeof(T) % 16 == 0, "rows of a fragment that begin askew");
-}
-
-template <class U, int M, int N, int K, class T, class L, class V>
-void fill_fragment(fragment<U, M, N, K, T, L>& f, V value) {
-  for (auto& row : f.x)
-    for (auto& each : row) each = T(value);
-}
-
-template <class U, int M, int N, int K, class T, class L>
-void load_matrix_sync(fragment<U, M, N, K, T, L>& f, const T* from, unsigned apart) {
-  aligned(from, apart);
-  emulated::collective(from, apart);
-  if (!emulated::leads()) return;
-  constexpr bool across = std::is_same_v<L, col_major>;
-  for (int i = 0; i < f.rows; ++i)
-    for (int j = 0; j < f.columns; ++j) f.x[i][j] = across ? from[j * apart + i] : from[i * apart + j];
-}
-
-template <int M, int N, int K, class T>
-void store_matrix_sync(T* to, const fragment<accumulator, M, N, K, T>& f, unsigned apart, layout_t) {
-  aligned(to, apart);
-  emulated::collective(to, apart);
-  if (!emulated::leads()) return;
-  for (int i = 0; i < M; ++i)
-    for (int j = 0; j < N; ++j) to[i * apart + j] = f.x[i][j];
-}
-
-template <int M, int N, int K, class T, class LA, class LB, class S>
-void mma_sync(fragment<accumulator, M, N, K, S>& d, const fragment<matrix_a, M, N, K, T, LA>& a,
-              const fragment<matrix_b, M, N, K, T, LB>& b,
-              const fragment<accumulator, M, N, K, S>& c) {
-  emulated::collective(nullptr, 1);
-  if (!emulated::leads()) return;
-  using Wide = std::conditional_t<std::is_same_v<S, int>, int, float>;
-  for (int i = 0; i < M; ++i)
-    for (int j = 0; j < N; ++j) {
-      Wide sum = c.x[i][j];
-      for (int k = 0; k < K; ++k) sum += Wide(a.x[i][k]) * Wide(b.x[k][j]);
-      d.x[i][j] = S(sum);
-    }
-}
-
-}  // namespace nvcuda::wmma
+#define __syncthreads() emulated::barrier(__LINE__)
+#define __activemask() emulated::present(__LINE__)
+#define SHUFFLED(mask, value, to, width) \
+  emulated::shuffled(__LINE__, mask, emulated::plain(value), to, width)
+#define __shfl_sync(mask, value, of, width) \
+  SHUFFLED(mask, value, emulated::lane() / width * width + of % width, width)
+#define __shfl_down_sync(mask, value, by, width) SHUFFLED(mask, value, emulated::lane() + by, width)
+#define __shfl_up_sync(mask, value, by, width) SHUFFLED(mask, value, emulated::lane() - by, width)

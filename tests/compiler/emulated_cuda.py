@@ -1,9 +1,12 @@
-"""Runs the CUDA source of a program on the CPU, thread after thread.
+"""Runs the CUDA source of programs on the CPU, block after block, with all threads of a block in
+turn from one barrier, or one exchange within a warp, to the next.
 
-What it shows: that the code which each thread runs computes the product, with the barriers that it
-has, in two orders of the threads; that all threads of a warp ask for the same fragments, and that
-these begin where they may. What it does not: how a GPU spreads a fragment over a warp's threads and
-rounds its sums, what a barrier is needed for that neither order misses, how long anything takes.
+What it shows: that the threads compute what they should; that no index is out of bounds, of shared
+memory and of a thread's own too, and no vector begins where it may not; that no two threads touch
+one element, one of them to write, without a barrier or the end of a kernel between (so the order
+of the threads does not matter); that all threads come to the same barriers, and those of a warp to
+the same exchanges and fragments. What it does not: how a GPU spreads a fragment over a warp's
+threads, how it rounds sums and functions, how long anything takes.
 """
 
 from __future__ import annotations
@@ -12,11 +15,12 @@ import ctypes
 import re
 import shutil
 import subprocess
+from collections.abc import Callable, Iterable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from tunefleet.compiler.code.build import lowered
 from tunefleet.compiler.code.device_code import device_sources
@@ -25,18 +29,27 @@ from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.programs import load_program
 
 tvm = load_tvm()
+tirx = tvm.tirx
 
-_HEADER = Path(__file__).parent / "emulated_cuda.h"
-KERNEL = re.compile(r'^extern "C" __global__ void .*?(main_kernel\w*)\((.*)\) \{$', re.MULTILINE)
-_DYNAMIC = re.compile(r"extern __shared__ __align__\(\d+\) (\w[\w ]*?) (\w+)\[\];")
+_HEADER = Path(__file__).parent / "emulated_fragments.h"
+_KERNEL = re.compile(r'^extern "C" __global__ void .*?(main_kernel\w*)\((.*)\) \{$', re.MULTILINE)
 STATIC = re.compile(r"__shared__ (alignas\(\d+\)) (\w[\w ]*?) (\w+)\[(\d+)\];")
-#: Bytes of what one kernel leaves for the next.
-_BETWEEN = 1 << 20
+_DYNAMIC = re.compile(r"extern __shared__ __align__\(\d+\) (\w[\w ]*?) (\w+)\[\];")
+_OWN = re.compile(
+    r"^( *)(?:alignas\(\d+\) )?([\w:]+(?: char)?(?:<.*>)?) (\w+_ptr\w*)\[(\d+)\];", re.M
+)
+_POINTER = re.compile(r"(\w[\w ]*?)\* __restrict__ (\w+)")
+#: What TVM puts behind the name of a buffer.
+_HELD = re.compile(r"_ptr(_\d+)?$")
+#: Steps that overlap: without copies that run by themselves, nothing waits for any.
+_COPIES = re.compile(r'asm volatile\("cp\.async\.(?:wait|commit)_group[^;]*;"[^;]*\);')
 #: What results are before they are written.
 UNWRITTEN = 77
 
 
 def need_compiler() -> None:
+    import pytest
+
     if shutil.which("g++") is None:
         pytest.skip("no g++")
     flags = ["-std=c++17", "-x", "c++", "-fsyntax-only", "-include", str(_HEADER), "/dev/null"]
@@ -46,89 +59,236 @@ def need_compiler() -> None:
 
 def source_of(program: str, target: Any, trace: str) -> str:
     """The CUDA source of a program of a task."""
-    (source,) = device_sources(lowered(replay(load_program(program), target, trace).mod, target))
+    return source_of_module(replay(load_program(program), target, trace).mod, target)
+
+
+def source_of_module(module: Any, target: Any) -> str:
+    (source,) = device_sources(lowered(module, target))
     return source
 
 
 def results_of(
-    program: str, target: Any, trace: str, arrays: list[Any], folder: Path, source: str = ""
-) -> tuple[Any, Any]:
-    """The result with threads in ascending and in descending order, of a program's source or of
-    another with the same kernels."""
-    function = load_program(program)["main"]
+    program: str,
+    target: Any,
+    trace: str,
+    arrays: list[Any],
+    folder: Path,
+    change: Callable[[str], str] = str,
+) -> Any:
+    """The result of a program of a task; `change` and errors are those of a library."""
+    module = replay(load_program(program), target, trace).mod
+    return Library({"program": module}, target, folder, change).run("program", arrays)
+
+
+class Library:
+    """Scheduled modules by name, compiled from their CUDA `sources`. `change` is what is made of
+    each source before it runs."""
+
+    def __init__(
+        self,
+        modules: dict[str, Any],
+        target: Any,
+        folder: Path,
+        change: Callable[[str], str] = str,
+    ) -> None:
+        apart = {name: _named_apart(module) for name, module in modules.items()}
+        self.sources = {name: source_of_module(module, target) for name, module in apart.items()}
+        self._arguments = {name: _arguments(module) for name, module in modules.items()}
+        # A library that is loaded may not be written over.
+        path = folder / f"emulated{len(list(folder.glob('*.cpp')))}.cpp"
+        texts = [
+            _program(name, change(self.sources[name]), module, self._arguments[name])
+            for name, module in apart.items()
+        ]
+        path.write_text("\n".join(texts))
+        library = path.with_suffix(".so")
+        command = ["g++", "-std=c++17", "-O0", "-w", "-shared", "-fPIC", "-include", str(_HEADER)]
+        subprocess.run([*command, "-o", str(library), str(path)], check=True)
+        self._library = ctypes.CDLL(str(library))
+
+    def run(self, name: str, arrays: list[Any]) -> Any:
+        """The output of a program, or its outputs; an AssertionError says what a thread did
+        wrong."""
+        rest = self._arguments[name][len(arrays) :]
+        made = [np.full(shape, UNWRITTEN, dtype) for shape, dtype in rest]
+        pointers = [a.ctypes.data_as(ctypes.c_void_p) for a in (*arrays, *made)]
+        run = self._library[f"run_{name}"]
+        run.restype = ctypes.c_char_p
+        wrong = run((ctypes.c_void_p * len(pointers))(*pointers))
+        assert wrong is None, wrong.decode()
+        return made if len(made) > 1 else made[0]
+
+
+def _arguments(module: Any) -> list[tuple[list[int], str]]:
+    arguments = tvm.s_tir.meta_schedule.arg_info.ArgInfo.from_prim_func(module["main"])
+    return [([int(d) for d in a.shape], str(a.dtype)) for a in arguments]
+
+
+def _named_apart(module: Any) -> Any:
+    """A module whose function has no two buffers of one name that kernels hand on, as when it is
+    printed."""
+    function = module["main"]
     names = [str(parameter.name) for parameter in function.params]
-    launches = _launches(replay(load_program(program), target, trace).mod["main"])
-    library = _compiled(source or source_of(program, target, trace), names, launches, folder)
-    last = tvm.s_tir.meta_schedule.arg_info.ArgInfo.from_prim_func(function)[-1]
-
-    def result(*, descending: bool) -> Any:
-        made = np.full([int(d) for d in last.shape], UNWRITTEN, str(last.dtype))
-        pointers = [a.ctypes.data_as(ctypes.c_void_p) for a in (*arrays, made)]
-        call(library.run, pointers, ctypes.c_bool(descending))
-        return made
-
-    return result(descending=False), result(descending=True)
+    names += [
+        str(buffer.name) for buffer, _ in _allocated(function.body) if buffer.scope() == "global"
+    ]
+    apart = len(set(names)) == len(names)
+    return module if apart else tvm.script.from_source(module.script())
 
 
-def call(run: Any, pointers: list[Any], *others: Any) -> None:
-    """Runs kernels; an AssertionError says what a thread did wrong."""
-    run.restype = ctypes.c_char_p
-    wrong = run((ctypes.c_void_p * len(pointers))(*pointers), *others)
-    assert wrong is None, wrong.decode()
+def _program(name: str, source: str, module: Any, arguments: list[tuple[list[int], str]]) -> str:
+    """C++ with a function `run_NAME` of the pointers of all arguments."""
+    body = module["main"].body
+    own = [_in_code(parameter) for parameter in module["main"].params]
+    sizes = _sizes(body)
+    lines: dict[str, str] = {}
+    kernels = iter(_KERNEL.findall(source))
+
+    def called() -> tuple[str, list[str | None]]:
+        """A kernel, and what it is given; None for the number of a step."""
+        kernel, parameters = next(kernels)
+        given: list[str | None] = []
+        for parameter in parameters.split(", "):
+            pointer = _POINTER.fullmatch(parameter)
+            if pointer is None:
+                # Arguments of TVM's own kernels may begin anywhere in their memory.
+                given.append("0" if "elem_offset" in parameter else None)
+                continue
+            kind, buffer = pointer[1], _HELD.sub("", pointer[2])
+            memory = f"{buffer}_of_{kind.replace(' ', '_')}"
+            if buffer in own:
+                number = own.index(buffer)
+                size, begin = str(int(np.prod(arguments[number][0]))), f"given[{number}]"
+            else:
+                size, begin = f"{sizes[buffer]} / sizeof({kind})", f"between_{buffer}"
+                lines[buffer] = f"void* {begin} = emulated::between({sizes[buffer]});"
+            lines[memory] = f"emulated::Memory<{kind}> {memory}({begin}, {size});"
+            given.append(memory)
+        return kernel, given
+
+    calls = "\n".join(_host(body, called, [], count()))
+    assert next(kernels, None) is None
+    run = f'extern "C" const char* run_{name}(void** given) {{ return emulated::outcome([&] {{'
+    code = _emulated(source, module)
+    return "\n".join([f"namespace of_{name} {{", code, run, *lines.values(), calls, "}); }", "}"])
 
 
-def _launches(function: Any) -> list[tuple[int, int, int]]:
-    """Blocks, and threads along x and y, of each kernel, in order."""
-    body = function.body.block.body
-    kernels = []
-    for statement in body.seq if isinstance(body, tvm.tirx.SeqStmt) else [body]:
-        extents: dict[str, int] = {}
-        _bound(statement, extents)
-        kernels.append(
-            (extents["blockIdx.x"], extents["threadIdx.x"], extents.get("threadIdx.y", 1))
+def _emulated(source: str, module: Any) -> str:
+    """The kernels of a source with memory that knows its bounds and who touches it."""
+    code = re.sub(r"^\s*#include.*$", "", source, flags=re.MULTILINE)
+    code = code.replace('extern "C" __global__', "static")
+    code = _COPIES.sub("", code)
+    code = STATIC.sub(r"static auto \3 = emulated::shared_memory<\2>(\4);", code)
+    if _DYNAMIC.search(code):
+        sizes = _dynamic(module)
+        code = _DYNAMIC.sub(
+            lambda m: (
+                f"static auto {m[2]} = emulated::shared_memory<{m[1]}>"
+                f"({sizes[_HELD.sub('', m[2])]} / sizeof({m[1]}));"
+            ),
+            code,
         )
-    return kernels
+    code = _OWN.sub(r"\1emulated::Own<\2, \4> \3;", code)
+    code = re.sub(r"\*\((\w+)\*\)\((?=\w+ \+ )", r"emulated::wide<\1>(", code)
+    code = re.sub(r"\(\(volatile [\w ]+\*\)(\w+)\)", r"\1", code)
+    return _POINTER.sub(r"emulated::Memory<\1> \2", code)
+
+
+def _sizes(body: Any) -> dict[str, int]:
+    """Bytes of the buffers that kernels hand on, by name. TVM lets those of blocks share memory."""
+    own: dict[str, int] = {}
+    of_blocks: dict[str, int] = {}
+    for buffer, of_block in _allocated(body):
+        if str(buffer.scope()) == "global":
+            (of_blocks if of_block else own)[_in_code(buffer)] = _bytes(buffer)
+    return own | dict.fromkeys(of_blocks, max(of_blocks.values(), default=0))
+
+
+def _in_code(named: Any) -> str:
+    return re.sub(r"\W", "_", str(named.name))
+
+
+def _bytes(buffer: Any) -> int:
+    extents = [int(extent) for extent in buffer.shape]
+    return int(np.prod(extents)) * np.dtype(str(buffer.dtype)).itemsize
+
+
+def _dynamic(module: Any) -> dict[str, int]:
+    """Bytes of the shared memory that kernels ask for at their launch, by the code's name of it."""
+    transform = tvm.s_tir.transform
+    for step in (
+        "LowerInitBlock", "PlanAndUpdateBufferAllocationLocation", "ConvertBlocksToOpaque",
+        "CompactBufferAllocation", "LowerMatchBuffer", "LowerOpaqueBlock",
+    ):  # fmt: skip
+        module = getattr(transform, step)()(module)
+    module = tirx.transform.FlattenBuffer()(module)
+    return {
+        _in_code(buffer): _bytes(buffer)
+        for buffer, _ in _allocated(module["main"].body)
+        if str(buffer.scope()) == "shared.dyn"
+    }
+
+
+def _allocated(node: Any) -> Iterator[tuple[Any, bool]]:
+    """Buffers, and whether they are a block's."""
+    if isinstance(node, tvm.s_tir.SBlockRealize):
+        node = node.block
+        for buffer in node.alloc_buffers:
+            yield buffer, True
+    if isinstance(node, tirx.AllocBuffer):
+        yield node.buffer, False
+    for below in _below(node):
+        yield from _allocated(below)
+
+
+def _below(node: Any) -> Iterable[Any]:
+    parts = getattr(node, "seq", None)
+    if parts is None:
+        names = ("init", "body", "then_case", "else_case")
+        parts = [getattr(node, name, None) for name in names]
+    return [part for part in parts if isinstance(part, tirx.Stmt)]
+
+
+def _host(node: Any, called: Any, loops: list[str], numbers: Any) -> Iterator[str]:
+    """The launches of a program's kernels, and the loops over them."""
+    if isinstance(node, tvm.s_tir.SBlockRealize):
+        node = node.block
+    if _binds(node):
+        extents: dict[str, int] = {}
+        _bound(node, extents)
+        kernel, given = called()
+        # All numbers that a kernel is given are those of the loops around it.
+        outer = iter(loops)
+        passed = ", ".join(next(outer) if each is None else each for each in given)
+        threads = [extents.get(f"threadIdx.{axis}", 1) for axis in "xyz"]
+        yield (
+            f"emulated::launch({extents.get('blockIdx.x', 1)}, {{{', '.join(map(str, threads))}}}, "
+            f"[&] {{ {kernel}({passed}); }});"
+        )
+        return
+    if isinstance(node, tirx.For):
+        loop = f"loop{next(numbers)}"
+        yield f"for (int {loop} = 0; {loop} < {int(node.extent)}; ++{loop}) {{"
+        yield from _host(node.body, called, [*loops, loop], numbers)
+        yield "}"
+        return
+    for below in _below(node):
+        yield from _host(below, called, loops, numbers)
+
+
+def _binds(node: Any) -> bool:
+    if isinstance(node, tirx.For):
+        return node.thread_binding is not None
+    return isinstance(node, tirx.AttrStmt) and node.attr_key == "thread_extent"
 
 
 def _bound(node: Any, extents: dict[str, int]) -> None:
-    """Of the loops in a statement that are bound to threads."""
-    if isinstance(node, tvm.tirx.For) and node.thread_binding is not None:
-        extents[str(node.thread_binding.thread_tag)] = int(node.extent)
+    """Of everything in a statement that is bound to threads."""
     if isinstance(node, tvm.s_tir.SBlockRealize):
         node = node.block
-    for below in getattr(node, "seq", [getattr(node, "body", None)]):
-        if below is not None:
-            _bound(below, extents)
-
-
-def _compiled(
-    source: str, names: list[str], launches: list[tuple[int, int, int]], folder: Path
-) -> Any:
-    code = re.sub(r"^\s*#include.*$", "", source, flags=re.MULTILINE)
-    code = _DYNAMIC.sub(r"\1* \2 = reinterpret_cast<\1*>(emulated::dynamic);", code)
-    code = STATIC.sub(r"\1 static \2 \3[\4]; emulated::shared(\3, sizeof(\3));", code)
-    calls, between = [], set()
-    for (name, parameters), (blocks, x, y) in zip(KERNEL.findall(source), launches, strict=True):
-        arguments = []
-        for parameter in parameters.split(", "):
-            kind, _, own = parameter.partition("* __restrict__ ")
-            buffer = own.removesuffix("_ptr")
-            if buffer in names:
-                arguments.append(f"static_cast<{kind}*>(given[{names.index(buffer)}])")
-            else:
-                arguments.append(f"reinterpret_cast<{kind}*>(between_{buffer})")
-                between.add(f"alignas(64) static char between_{buffer}[{_BETWEEN}];")
-        calls.append(
-            f"emulated::launch({blocks}, {{{x}, {y}, 1}}, descending, "
-            f"[&] {{ {name}({', '.join(arguments)}); }});"
-        )
-    begin = (
-        'extern "C" const char* run(void** given, bool descending) {return emulated::outcome([&] {'
-    )
-    end = "}); }"
-    path = folder / f"emulated{len(list(folder.glob('*.cpp')))}.cpp"
-    path.write_text("\n".join([code, *sorted(between), begin, *calls, end]))
-    library = path.with_suffix(".so")
-    command = ["g++", "-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-include", str(_HEADER)]
-    subprocess.run([*command, "-o", str(library), str(path)], check=True)
-    return ctypes.CDLL(str(library))
+    if _binds(node):
+        is_loop = isinstance(node, tirx.For)
+        tag = (node.thread_binding if is_loop else node.node).thread_tag
+        extents[str(tag)] = int(node.extent if is_loop else node.value)
+    for below in _below(node):
+        _bound(below, extents)

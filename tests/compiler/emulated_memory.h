@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "emulated_cuda.h"
+#include "emulated_types.h"
 
 namespace emulated {
 
@@ -44,22 +45,35 @@ struct Touched {
 template <class T>
 class Memory;
 
+// Where something begins in memory, as a pointer says it.
 template <class T>
-class Element {
- public:
-  Element(const Memory<T>& memory, long at) : memory(memory), at(at) {}
-  operator T() const { return memory.read(at); }
-  T operator=(T value) const {
-    memory.write(at, value);
-    return value;
-  }
-  T operator=(const Element& other) const { return *this = T(other); }
-
- private:
+struct Place {
   const Memory<T>& memory;
   long at;
 };
 
+template <class T, class Kept>
+class Element {
+ public:
+  Element(const Memory<Kept>& memory, long at) : memory(memory), at(at) {}
+  operator T() const { return memory.template read<T>(at); }
+  template <class U, class = std::enable_if_t<std::is_arithmetic_v<U> && !std::is_same_v<T, U>>>
+  explicit operator U() const {
+    return static_cast<U>(T(*this));
+  }
+  T operator=(T value) const {
+    memory.template write<T>(at, value);
+    return value;
+  }
+  T operator=(const Element& other) const { return *this = T(other); }
+  Place<Kept> operator&() const { return {memory, at}; }
+
+ private:
+  const Memory<Kept>& memory;
+  long at;
+};
+
+// Elements of one type, which may be looked at as others of other sizes. `at` counts the former.
 template <class T>
 class Memory {
  public:
@@ -67,58 +81,104 @@ class Memory {
       : data(static_cast<T*>(begin)), size(size), is_shared(is_shared),
         touched(std::make_shared<std::vector<Touched>>(size)) {}
 
-  Element<T> operator[](long at) const {
-    expect(0 <= at && at < size, "an index out of bounds");
-    return {*this, at};
+  Element<T, T> operator[](long at) const { return {*this, at}; }
+  Place<T> operator+(long at) const { return {*this, at}; }
+  const T* at(long number) const { return data + number; }
+
+  template <class V>
+  V read(long at) const {
+    for (long i = at; i < end<V>(at); ++i) {
+      Touched& here = (*touched)[i];
+      expect(!here.written.unordered(is_shared), "an element that is read while another thread writes it");
+      here.read.note(is_shared);
+    }
+    V value;
+    memcpy(&value, data + at, sizeof(V));
+    return value;
   }
-  T read(long at) const {
-    Touched& here = (*touched)[at];
-    expect(!here.written.unordered(is_shared), "an element that is read while another thread writes it");
-    here.read.note(is_shared);
-    return data[at];
-  }
-  void write(long at, T value) const {
-    Touched& here = (*touched)[at];
-    expect(!here.written.unordered(is_shared), "an element that two threads write");
-    expect(!here.read.unordered(is_shared), "an element that is written while another thread reads it");
-    here.written.note(is_shared);
-    data[at] = value;
+  template <class V>
+  void write(long at, V value) const {
+    for (long i = at; i < end<V>(at); ++i) {
+      Touched& here = (*touched)[i];
+      expect(!here.written.unordered(is_shared), "an element that two threads write");
+      expect(!here.read.unordered(is_shared), "an element that is written while another thread reads it");
+      here.written.note(is_shared);
+    }
+    memcpy(data + at, &value, sizeof(V));
   }
 
  private:
+  template <class V>
+  long end(long at) const {
+    static_assert(sizeof(V) % sizeof(T) == 0, "parts of elements are not told apart");
+    long after = at + sizeof(V) / sizeof(T);
+    expect(0 <= at && after <= size, "an index out of bounds");
+    // What is allocated begins at a multiple of all of these.
+    expect(at * sizeof(T) % alignof(V) == 0, "a vector that begins askew");
+    return after;
+  }
+
   T* data;
   long size;
   bool is_shared;
   std::shared_ptr<std::vector<Touched>> touched;
 };
 
-// Static shared memory of a kernel; numbers that no block before has left.
+// Several elements at once, of shared memory or of a thread's own.
+template <class V, class T>
+Element<V, T> wide(const Place<T>& place) {
+  return {place.memory, place.at};
+}
+template <class V, class T>
+V& wide(T* begin) {
+  expect(reinterpret_cast<uint64_t>(begin) % alignof(V) == 0, "a vector that begins askew");
+  return *reinterpret_cast<V*>(begin);
+}
+
+// Memory of one thread alone, which no thread before has left numbers in.
+template <class T, long SIZE>
+struct Own {
+  alignas(64) T data[SIZE];
+  Own() { memset(static_cast<void*>(data), UNWRITTEN, sizeof(data)); }
+  T& operator[](long at) {
+    expect(0 <= at && at < SIZE, "an index out of bounds");
+    return data[at];
+  }
+  T* operator+(long at) { return &(*this)[at]; }
+};
+
+// Shared memory of a kernel.
 template <class T>
 Memory<T> shared_memory(long size) {
-  T* begin = new T[size];
+  void* begin = aligned_alloc(64, (size * sizeof(T) + 63) / 64 * 64);
   shared(begin, size * sizeof(T));
-  return Memory<T>(begin, size, true);
+  return Memory<T>(static_cast<T*>(begin), size, true);
 }
 
 // What one kernel leaves for the next.
 inline void* between(size_t bytes) {
   static std::vector<std::unique_ptr<char[]>> kept;
   kept.emplace_back(new char[bytes]);
-  memset(kept.back().get(), 0x7f, bytes);
+  memset(kept.back().get(), UNWRITTEN, bytes);
   return kept.back().get();
 }
 
-template <class T>
-T plain(const Element<T>& element) {
+template <class T, class Kept>
+T plain(const Element<T, Kept>& element) {
   return element;
 }
-template <class T, class = std::enable_if_t<std::is_arithmetic_v<T>>>
+template <class T, class = std::enable_if_t<std::is_arithmetic_v<T> || std::is_same_v<T, half>>>
 T plain(T number) {
   return number;
 }
 
 }  // namespace emulated
 
+// Of half floats too, which become floats on their way.
+template <class A, class B, class C>
+float fmaf(const A& a, const B& b, const C& c) {
+  return ::fmaf(float(emulated::plain(a)), float(emulated::plain(b)), float(emulated::plain(c)));
+}
 template <class A, class B>
 auto min(const A& a, const B& b) -> std::common_type_t<decltype(emulated::plain(a)), decltype(emulated::plain(b))> {
   auto x = emulated::plain(a);

@@ -96,6 +96,7 @@ def test_all_of_a_vector_register_is_used(
         ("cuda/80", "written like sm_80"),
         ("cuda/sm_80 -x=1", "cannot read '-x=1'"),
         ("cuda/sm_80 -max_threads_per_block=0", "-max_threads_per_block"),
+        ("cuda/sm_80 -max_threads_per_block=31", "32 threads of a warp"),
         ("cuda/sm_80 -host-mcpu=pentium99", "no processor 'pentium99'"),
     ],
 )

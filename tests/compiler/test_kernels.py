@@ -144,9 +144,36 @@ def test_scans_and_orders(operator, others, outputs, attrs, gpu, tmp_path):
     check(model(operator, inputs, outputs, {1}, **attrs), inputs, gpu, tmp_path)
 
 
-def test_a_selection_too_large_for_a_threads_own_memory(gpu, tmp_path):
-    inputs = [random(2, 9000), np.array([8500], "int64")]
-    check(model("TopK", inputs, ["v", "i"], {1}, axis=1), inputs, gpu, tmp_path)
+@pytest.mark.parametrize("shape", [(300, 40), (3, 20, 7)], ids=str)
+def test_rows_that_are_many_or_short_are_selected_from_by_a_thread_each(shape, gpu, tmp_path):
+    inputs = [random(*shape), np.array([17], "int64")]
+    network = model("TopK", inputs, ["v", "i"], {1}, axis=1)
+    check(network, inputs, gpu, tmp_path)
+
+
+@pytest.mark.parametrize("largest", [0, 1])
+@pytest.mark.parametrize(
+    ("shape", "axis", "count"), [((1, 1000), 1, 1000), ((2, 65, 3), 1, 7), ((33,), 0, 33)], ids=str
+)
+def test_many_threads_sort_a_row(shape, axis, count, largest, gpu, tmp_path):
+    """Stably, for many elements are alike."""
+    x = np.random.default_rng(0).integers(0, 20, shape).astype("float32")
+    inputs = [x, np.array([count], "int64")]
+    network = model("TopK", inputs, ["v", "i"], {1}, axis=axis, largest=largest)
+    check(network, inputs, gpu, tmp_path)
+
+
+def test_what_is_no_number_comes_after_every_number(gpu, tmp_path):
+    from tests.compiler.emulated_network import Emulated, need_compiler
+
+    need_compiler()
+    x = random(1, 70)
+    x[0, [3, 40, 41]], x[0, 7] = np.nan, np.inf
+    inputs = [x, np.array([70], "int64")]
+    network = model("TopK", inputs, ["v", "i"], {1}, axis=1, largest=0)
+    values, indices = Emulated(prepared(network, gpu), gpu, tmp_path)(x)
+    np.testing.assert_array_equal(np.sort(x), values)
+    np.testing.assert_array_equal(np.argsort(x, kind="stable"), indices)
 
 
 @pytest.mark.parametrize(("reduction", "rows"), [("add", 3), ("max", 2)])
@@ -208,6 +235,7 @@ NETWORKS: dict[str, Any] = {
     "topk": lambda gpu: (
         model("TopK", [random(3, 50), np.array([5], "int64")], ["v", "i"], {1}), gpu, "topk",
     ),
+    "relu": lambda gpu: (model("Relu", [random(30, 50)]), gpu, "relu"),
     "cumsum": lambda gpu: (
         model("CumSum", [random(3, 50), np.array(1, "int64")], ["y"], {1}), gpu, "cumsum",
     ),
@@ -241,6 +269,30 @@ def test_kernels_keep_the_limits_of_a_gpu(form, dtype, gpu):
     threads = [int(n) for n in re.findall(r"__launch_bounds__\((\d+)", source)]
     assert 0 < shared <= gpu.shared_memory_bytes
     assert max(threads) <= gpu.threads_per_block
+
+
+@pytest.mark.parametrize("most", [32, 64, 128])
+@pytest.mark.parametrize("operator", ["lstm", "bytes", "topk", "cumsum", "scatter", "relu"])
+def test_kernels_keep_a_users_limit_of_threads(operator, most, tmp_path):
+    from tests.compiler.emulated_network import Emulated, need_compiler
+
+    from tunefleet.compiler.toolchain.host import parse_target
+
+    need_compiler()
+    target = parse_target(f"cuda/sm_80 -max_threads_per_block={most}")
+    network, _, _ = NETWORKS[operator](target)
+    emulated = Emulated(prepared(network, target), target, tmp_path)
+    texts = "".join(emulated.sources.values())
+    assert max(int(n) for n in re.findall(r"__launch_bounds__\((\d+)", texts)) <= most
+
+
+@pytest.mark.parametrize("operator", ["LSTM", "GRU"])
+def test_a_layer_in_blocks_of_one_warp(operator, tmp_path):
+    from tunefleet.compiler.toolchain.host import parse_target
+
+    target = parse_target("cuda/sm_80 -max_threads_per_block=32")
+    inputs = wide(operator, 40, 3)
+    check(recurrent(operator, inputs, 40), inputs, target, tmp_path)
 
 
 def test_a_cpu_has_loops_and_nothing_of_kernels(gpu, target):

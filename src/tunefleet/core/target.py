@@ -119,6 +119,11 @@ class CudaTarget(Target):
         limits = [getattr(self, name) for name in LIMITS.values()]
         if any(type(limit) is not int or limit < 1 for limit in limits):
             raise ValueError(f"a limit of a GPU is a positive whole number, not {limits}")
+        if self.threads_per_block < self.warp_size:
+            raise ValueError(
+                f"a block has the {self.warp_size} threads of a warp at least, "
+                f"not {self.threads_per_block}"
+            )
 
     @property
     def cpu(self) -> CpuTarget:

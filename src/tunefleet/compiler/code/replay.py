@@ -12,7 +12,7 @@ import json
 from typing import Any
 
 from tunefleet.compiler.code.brackets import bracketed
-from tunefleet.compiler.code.unrolling import keep_rolled
+from tunefleet.compiler.code.unrolling import keep_rolled, leave_to_nvcc
 from tunefleet.compiler.graph.forms import form_of
 from tunefleet.compiler.space.intrinsics import make_all_known
 from tunefleet.compiler.space.spaces import postprocessors
@@ -42,8 +42,8 @@ def replay(module: Any, target: Target, trace: str) -> Any:
         for postprocessor in postprocessors(target, trace):
             if not postprocessor.apply(schedule):
                 raise ValueError("MetaSchedule's postprocessing rejects the program")
-        if not isinstance(target, CudaTarget):  # a matter of LLVM's
-            keep_rolled(schedule)
+        # The first is a matter of LLVM's, the other of TVM's code for GPUs.
+        (leave_to_nvcc if isinstance(target, CudaTarget) else keep_rolled)(schedule)
     return schedule
 
 

@@ -1,5 +1,9 @@
-"""Loops that stay loops: where a vector is put together element by element in each of many copies
-of a loop's body, LLVM's time grows with the square of their number, to minutes."""
+"""Loops that TVM must not unroll.
+
+Where a vector is put together element by element in each of many copies of a loop's body, LLVM's
+time grows with the square of their number, to minutes. And a sum by several threads of a GPU TVM
+lowers once: with a second copy of it, it stops (`load_remap_`).
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ from numpy.typing import NDArray
 from tunefleet.compiler.code.indices import evaluated
 from tunefleet.compiler.code.loop_nests import Counting
 from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.compiler.toolchain.programs import REDUCTION
 
 tvm = load_tvm()
 tirx = tvm.tirx
@@ -57,6 +62,41 @@ def keep_rolled(schedule: Any) -> None:
             for key in (_STEPS, _EXPLICIT):
                 if key in annotations:
                     schedule.unannotate(loop, key)
+
+
+def leave_to_nvcc(schedule: Any) -> None:
+    """Has nvcc unroll what TVM would, in loops around a sum by several threads."""
+    for name in _repeated(schedule.mod["main"].body, (), 1):
+        for loop in schedule.get_loops(schedule.get_sblock(name)):
+            if int(schedule.get(loop).annotations.get(_EXPLICIT, 0)):
+                schedule.unannotate(loop, _EXPLICIT)
+                schedule.annotate(loop, _EXPLICIT, 0)
+
+
+def _repeated(node: Any, threads: tuple[Any, ...], times: int) -> Iterator[str]:
+    """Blocks that several threads sum up, `times` one after another. `threads` are loops' variables
+    that are bound to them."""
+    if isinstance(node, tirx.For):
+        if node.thread_binding is not None:
+            threads = (*threads, node.loop_var)
+        elif int(node.kind) == _SERIAL:
+            times *= int(node.extent) if isinstance(node.extent, tirx.IntImm) else 1
+    if isinstance(node, tvm.s_tir.SBlockRealize):
+        node = node.block if not node.iter_values else node
+    if isinstance(node, tvm.s_tir.SBlockRealize):
+        pairs = zip(node.block.iter_vars, node.iter_values, strict=True)
+        sums = [value for variable, value in pairs if int(variable.iter_type) == REDUCTION]
+        if times > 1 and any(_uses(value, threads) for value in sums):
+            yield str(node.block.name_hint)
+        return
+    for below in getattr(node, "seq", [getattr(node, "body", None)]):
+        if isinstance(below, tirx.Stmt):
+            yield from _repeated(below, threads, times)
+
+
+def _uses(value: Any, variables: Sequence[Any]) -> bool:
+    used = tirx.analysis.undefined_vars(value)
+    return any(each.same_as(variable) for each in used for variable in variables)
 
 
 def _gathering(node: Any, block: str, around: _Around) -> Iterator[tuple[str, _Around]]:

@@ -22,6 +22,9 @@ Step = Callable[[list[Any], list[Any], Any], None]
 
 #: Threads that a GPU runs in step.
 WARP = 32
+#: Threads of a block, at most, of the forms in which a program is written: a target takes the first
+#: that is within its limit.
+THREADS = (256, WARP)
 #: Of a block whose threads do not work together, at most: few rows still reach many processors.
 _THREADS = 64
 
@@ -39,9 +42,10 @@ def kernel(blocks: int, *threads: int) -> Iterator[list[Any]]:
 
 
 @contextmanager
-def each(count: int) -> Iterator[Any]:
-    """A kernel with a thread for each number below `count`, which it gives."""
-    threads = min(_THREADS, -(-count // WARP) * WARP)
+def each(count: int, most: int) -> Iterator[Any]:
+    """A kernel with a thread for each number below `count`, which it gives; `most` threads are in a
+    block."""
+    threads = min(_THREADS, most, -(-count // WARP) * WARP)
     with ExitStack() as stack:
         block, thread = stack.enter_context(kernel(-(-count // threads), threads))
         number = block * threads + thread

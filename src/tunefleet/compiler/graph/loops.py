@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tunefleet.compiler.graph.kernels import THREADS
 from tunefleet.compiler.toolchain import load_tvm
 
 tvm = load_tvm()
@@ -22,7 +23,7 @@ from tvm.script.ir_builder import tirx as T  # noqa: E402
 
 __all__ = ["T", "allocated", "call_loops", "for_target", "parallel", "with_roots"]
 
-#: The attribute of a program that is it as kernels.
+#: The attribute of a program that is it as kernels, once for each number of `kernels.THREADS`.
 _KERNELS = "tunefleet.kernels"
 #: Of TVM's patterns of operators, the one that is fused with nothing.
 _OPAQUE = 8
@@ -30,6 +31,7 @@ _OPAQUE = 8
 _OWN_BYTES = 2**16
 
 Write = Callable[[list[Any], list[Any]], None]
+WriteKernels = Callable[[list[Any], list[Any], int], None]
 
 
 def call_loops(
@@ -38,7 +40,7 @@ def call_loops(
     inputs: Sequence[Any],
     outputs: Sequence[Any],
     write: Write,
-    kernels: Write,
+    kernels: WriteKernels,
 ) -> Any:
     """A call of a program that `write` writes for a CPU and `kernels` for a GPU, both given the
     buffers of inputs and outputs.
@@ -46,10 +48,16 @@ def call_loops(
     `inputs` are Relax expressions of static shape, `outputs` tensor types; the result is a tuple
     unless there is one output. While they write, the IRBuilder of TVM is open; buffers take one
     index for each dimension, or one for all of them. What `kernels` writes stands in kernels, but
-    for memory that they share and serial loops over them.
+    for memory that they share and serial loops over them; the number that it is also given is how
+    many threads a block may have.
     """
     types = [x.ty for x in inputs]
-    function, of_gpu = (_program(name, types, outputs, each) for each in (write, kernels))
+    function = _program(name, types, outputs, write)
+
+    def within(most: int) -> Write:
+        return lambda inputs, outputs: kernels(inputs, outputs, most)
+
+    of_gpu = [_program(name, types, outputs, within(most)) for most in THREADS]
     variable = builder.add_func(function.with_attr(_KERNELS, of_gpu), name)
     return relax.call_tir(variable, list(inputs), list(outputs) if len(outputs) > 1 else outputs[0])
 
@@ -75,11 +83,16 @@ def for_target() -> Any:
     def transform(mod: Any, _: Any) -> Any:
         target = tvm.target.Target.current(allow_none=True)
         is_gpu = target is not None and "gpu" in target.keys
+        most = int(target.attrs["max_threads_per_block"]) if is_gpu else 0
         result = mod.clone()
         for variable, function in mod.functions_items():
             if isinstance(function, tvm.tirx.PrimFunc) and _KERNELS in (function.attrs or {}):
-                kernels = function.attrs[_KERNELS]
-                chosen = kernels if is_gpu else function.without_attr(_KERNELS)
+                kernels = zip(THREADS, function.attrs[_KERNELS], strict=True)
+                chosen = (
+                    next(form for threads, form in kernels if threads <= most)
+                    if is_gpu
+                    else function.without_attr(_KERNELS)
+                )
                 result.update_func(variable, chosen)
         return result
 

@@ -20,7 +20,8 @@ from tunefleet.compiler.toolchain import load_tvm
 
 tirx = load_tvm().tirx
 
-#: Threads that share the sum of a unit. Few units are computed at once, and each waits for memory.
+#: Threads that share the sum of a unit, at most. Few units are computed at once, and each waits for
+#: memory.
 _SLICES = 8
 
 
@@ -45,8 +46,10 @@ class _OfRows:
 class Kernels(LayerSteps):
     """Writes the program."""
 
-    def write(self) -> None:
-        layer = self.layer
+    def write_within(self, most: int) -> None:
+        """With `most` threads in a block, one warp at least."""
+        layer, self._most = self.layer, most
+        self.slices = min(_SLICES, most // WARP)
         shape = [layer.directions, layer.batch, layer.hidden]
         self._states = workspace("states", [2, *shape], self.sum_type)
         is_lstm, has_reset = layer.operator == "LSTM", len(layer.phases) > 1
@@ -60,7 +63,7 @@ class Kernels(LayerSteps):
 
     def _start(self) -> None:
         layer = self.layer
-        with each(layer.directions * layer.batch * layer.hidden) as number:
+        with each(layer.directions * layer.batch * layer.hidden, self._most) as number:
             place = self._place(number)
             for name, buffer, before in (("hidden", self._states, (0,)), ("cell", self._cells, ())):
                 if buffer is not None:
@@ -70,7 +73,7 @@ class Kernels(LayerSteps):
 
     def _store_last(self) -> None:
         layer = self.layer
-        with each(layer.directions * layer.batch * layer.hidden) as number:
+        with each(layer.directions * layer.batch * layer.hidden, self._most) as number:
             place = self._place(number)
             _, *last = self.outputs
             last[0][place] = self._states[(layer.steps % 2, *place)].astype(self.dtype)
@@ -87,7 +90,7 @@ class Kernels(LayerSteps):
         layer, phase = self.layer, self.layer.phases[index]
         tiles, groups = -(-layer.hidden // WARP), layer.batch // layer.rows
         blocks = layer.directions * groups * tiles
-        with kernel(blocks, WARP, _SLICES) as (block, lane, part):
+        with kernel(blocks, WARP, self.slices) as (block, lane, part):
             together = block // tiles
             self.direction, self.first = together // groups, together % groups * layer.rows
             self.state, self.next = (self._of_rows(self._states, n % 2) for n in (step, step + 1))
@@ -177,11 +180,11 @@ class _Sums:
     def _add_up(self, dtype: str, count: int, add: Callable[[Any, Any], None]) -> None:
         """`count` sums of what `add` adds for each element of the state."""
         hidden = self._steps.layer.hidden
-        self._partial = shared([_SLICES, count, WARP], dtype)
+        self._partial = shared([self._steps.slices, count, WARP], dtype)
         sums = allocated([count], dtype)
         for number in range(count):
             sums[number] = tirx.const(0, dtype)
-        steps = -(-hidden // _SLICES)
+        steps = -(-hidden // self._steps.slices)
         with T.serial(0, steps) as i:
             k = self._part * steps + i
             with T.If(tirx.all(self._unit < hidden, k < hidden)), T.Then():
@@ -190,7 +193,7 @@ class _Sums:
             self._partial[self._part, number, self._lane] = sums[number]
 
     def _total(self, number: int) -> Any:
-        parts = [self._partial[part, number, self._lane] for part in range(_SLICES)]
+        parts = [self._partial[part, number, self._lane] for part in range(self._steps.slices)]
         return sum(parts[1:], parts[0])
 
 
@@ -210,7 +213,7 @@ class _ByteSums(_Sums):
         state: to do so in every block is quicker than a kernel before."""
         hidden = self._steps.layer.hidden
         functions = (tirx.min, tirx.max)
-        extremes = shared([_SLICES, 2 * len(self._rows), WARP], "float32")
+        extremes = shared([self._steps.slices, 2 * len(self._rows), WARP], "float32")
         own = allocated([2], "float32")
         for row in self._rows:
             for which in range(2):

@@ -41,8 +41,8 @@ def call_layer(builder: Any, layer: Layer, given: Mapping[str, Any]) -> Any:
     def write(inputs: list[Any], outputs: list[Any]) -> None:
         _Loop(layer, dtype, named(inputs), outputs).write()
 
-    def kernels(inputs: list[Any], outputs: list[Any]) -> None:
-        Kernels(layer, dtype, named(inputs), outputs).write()
+    def kernels(inputs: list[Any], outputs: list[Any], most: int) -> None:
+        Kernels(layer, dtype, named(inputs), outputs).write_within(most)
 
     return call_loops(builder, layer.operator.lower(), list(given.values()), types, write, kernels)
 

@@ -109,8 +109,8 @@ def _scan(
         with parallel(outer * inner // together) as thread:
             scan(inputs[0], outputs[0], thread, together)
 
-    def kernels(inputs: list[Any], outputs: list[Any]) -> None:
-        with each(outer * inner) as thread:
+    def kernels(inputs: list[Any], outputs: list[Any], most: int) -> None:
+        with each(outer * inner, most) as thread:
             scan(inputs[0], outputs[0], thread, 1)
 
     def scan(source: Any, target: Any, thread: Any, together: int) -> None:

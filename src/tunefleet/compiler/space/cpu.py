@@ -79,7 +79,7 @@ class CpuTilings:
 class CpuSpace:
     families = (CpuTensorised(), CpuTilings())
 
-    def plainly_scheduled(self, module: Any) -> Any:
+    def plainly_scheduled(self, module: Any, target: Target) -> Any:
         return plainly_scheduled(module)
 
 

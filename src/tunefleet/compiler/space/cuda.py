@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from tunefleet.compiler.space.blocks import limits_of
-from tunefleet.compiler.space.matrices import PLAIN_THREADS
+from tunefleet.compiler.space.matrices import plain_threads
 from tunefleet.compiler.space.sketching import open_sketch
 from tunefleet.compiler.space.tensor_cores import CudaTensorCores
 from tunefleet.compiler.toolchain import load_tvm
@@ -26,6 +26,9 @@ from tunefleet.search.sketch import Sketch
 
 tvm = load_tvm()
 ms = tvm.s_tir.meta_schedule
+
+#: Threads that share a sum, as MetaSchedule has them for NVIDIA's GPUs.
+_SUMMING_THREADS = (4, 8, 16, 32, 64, 128, 256, 512)
 
 
 class CudaKernels:
@@ -52,8 +55,9 @@ class CudaTilings:
         for GPUs, and each missing one is a warning."""
         if module.functions and _is_kernels(tvm.s_tir.Schedule(module)):
             return _as_told(lambda schedule: [])
+        assert isinstance(target, CudaTarget)
         rules = [
-            rule
+            _within_limit(rule, target)
             for rule in ms.schedule_rule.ScheduleRule.create("cuda")
             if not isinstance(rule, ms.schedule_rule.ApplyCustomRule)
         ]
@@ -75,21 +79,31 @@ class CudaTilings:
 class CudaSpace:
     families = (CudaKernels(), CudaTensorCores(), CudaTilings())
 
-    def plainly_scheduled(self, module: Any) -> Any:
+    def plainly_scheduled(self, module: Any, target: Target) -> Any:
         """`module` with every block's results shared out to threads, its reduction inside.
 
         A block of a form that this does not fit is run by one thread.
         """
+        assert isinstance(target, CudaTarget)
         schedule = tvm.s_tir.Schedule(module, debug_mask="none", error_render_level="none")
         root = schedule.get_sblock("root", func_name="main")
         for block in schedule.get_child_blocks(root):
             # What was applied before a primitive is refused stays: each keeps the meaning.
             with contextlib.suppress(tvm.s_tir.ScheduleError):
-                _share_out(schedule, block)
+                _share_out(schedule, block, plain_threads(target))
         return schedule.mod
 
 
-def _share_out(schedule: Any, block: Any) -> None:
+def _within_limit(rule: Any, target: CudaTarget) -> Any:
+    """MetaSchedule's rule for sums by several threads asks no target how many a block may have."""
+    if not isinstance(rule, ms.schedule_rule.CrossThreadReduction):
+        return rule
+    return ms.schedule_rule.CrossThreadReduction(
+        [threads for threads in _SUMMING_THREADS if threads <= target.threads_per_block]
+    )
+
+
+def _share_out(schedule: Any, block: Any, threads: int) -> None:
     if _starts_threads(schedule.get(block).body):
         return
     kinds = [int(v.iter_type) for v in schedule.get(block).iter_vars]
@@ -104,7 +118,7 @@ def _share_out(schedule: Any, block: Any) -> None:
         spatial = [schedule.add_unit_loop(outermost)]
     elif reductions:
         schedule.reorder(*spatial, *reductions)
-    outer, inner = schedule.split(schedule.fuse(*spatial), [None, PLAIN_THREADS])
+    outer, inner = schedule.split(schedule.fuse(*spatial), [None, threads])
     schedule.bind(outer, "blockIdx.x")
     schedule.bind(inner, "threadIdx.x")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from tunefleet.compiler.space.intrinsics import WarpProduct
@@ -16,6 +17,7 @@ from tunefleet.compiler.space.product_steps import finished, reached
 from tunefleet.compiler.space.products import Product
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.programs import nbytes
+from tunefleet.core.target import CudaTarget
 
 tvm = load_tvm()
 tirx = tvm.tirx
@@ -29,8 +31,13 @@ _MOST_ZEROS = 4
 _MOST_BYTES = 16
 #: TVM's code for CUDA has no more 8-bit numbers at once than these, but where it copies them.
 _MOST_COMPUTED_BYTES = 4
-#: Threads of a block of a plain schedule, or of a kernel that runs by itself.
-PLAIN_THREADS = 256
+#: Threads of a block of a plain schedule, or of a kernel that runs by itself, at most.
+_PLAIN_THREADS = 256
+
+
+def plain_threads(target: CudaTarget) -> int:
+    """Threads of a block that no search has chosen."""
+    return min(_PLAIN_THREADS, target.threads_per_block)
 
 
 class NoFormError(Exception):
@@ -134,7 +141,13 @@ def _extents(product: Product) -> tuple[int, int, int]:
 
 
 def prepared(
-    schedule: Any, block: Any, product: Product, intrinsic: WarpProduct, *, fused: bool
+    schedule: Any,
+    block: Any,
+    product: Product,
+    intrinsic: WarpProduct,
+    target: CudaTarget,
+    *,
+    fused: bool,
 ) -> Any:
     """`block` becomes a product of matrices, [batch,] rows, columns, depth, whose results another
     block finishes, which this returns; its loops are [batch,] rows, columns.
@@ -143,9 +156,10 @@ def prepared(
     results, else it is on its own. Raises tvm.s_tir.ScheduleError or NoFormError where that has no
     such form.
     """
-    after = finished(schedule, block, on_its_own)
+    alone = partial(_on_its_own, threads=plain_threads(target))
+    after = finished(schedule, block, alone)
     if after is not None and not fused:
-        on_its_own(schedule, after)
+        alone(schedule, after)
         after = None
     result = _as_matrices(schedule, block, product)
     if after is not None:
@@ -250,9 +264,9 @@ def _pad(schedule: Any, block: Any, product: Product, intrinsic: WarpProduct) ->
         schedule.pad_einsum(block, [1] * lead + list(wanted))
 
 
-def on_its_own(schedule: Any, block: Any) -> None:
+def _on_its_own(schedule: Any, block: Any, threads: int) -> None:
     """A block that runs by itself, an element for each thread."""
     together = schedule.fuse(*schedule.get_loops(block))
-    outer, inner = schedule.split(together, [None, PLAIN_THREADS])
+    outer, inner = schedule.split(together, [None, threads])
     schedule.bind(outer, "blockIdx.x")
     schedule.bind(inner, "threadIdx.x")

@@ -50,7 +50,7 @@ class SearchSpace(Protocol):
     def families(self) -> Sequence[Family]:
         """At least one, always in the same order."""
 
-    def plainly_scheduled(self, module: Any) -> Any:
+    def plainly_scheduled(self, module: Any, target: Target) -> Any:
         """`module` with a schedule that needs no search and no measurement."""
 
 
@@ -63,7 +63,7 @@ def space_of(target: Target) -> SearchSpace:
 
 def plainly_scheduled(module: Any, target: Target) -> Any:
     """What a network runs where no program was found, and what checks an import."""
-    return space_of(target).plainly_scheduled(module)
+    return space_of(target).plainly_scheduled(module, target)
 
 
 def tune_contexts(module: Any, target: Target, strategy: Any = None, *, seed: int = 1) -> list[Any]:

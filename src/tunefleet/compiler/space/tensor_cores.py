@@ -58,7 +58,7 @@ def sketches(schedule: Any, target: CudaTarget) -> list[Any]:
     product = product_of(function, schedule) if function is not None else None
     if product is None or len(schedule.get_output_blocks("root")) != 1:
         return []
-    made = (_sketch(schedule, product, each) for each in _fitting(product, target))
+    made = (_sketch(schedule, product, each, target) for each in _fitting(product, target))
     return [each for each in made if each is not None]
 
 
@@ -68,10 +68,12 @@ def _fitting(product: Product, target: CudaTarget) -> list[WarpProduct]:
     return fitting(product, [i for i in known if (i.data, i.weight, i.accumulator) == types])
 
 
-def _sketch(schedule: Any, product: Product, intrinsic: WarpProduct) -> Any | None:
+def _sketch(
+    schedule: Any, product: Product, intrinsic: WarpProduct, target: CudaTarget
+) -> Any | None:
     """With what follows the product in its tiles, if that has a form for it. None where the product
     has none: a row of it in several places of what is read, say."""
     for fused in (True, False):
         with contextlib.suppress(tvm.s_tir.ScheduleError, NoFormError):
-            return warp_sketches.scheduled(schedule.copy(), product, intrinsic, fused=fused)
+            return warp_sketches.scheduled(schedule.copy(), product, intrinsic, target, fused=fused)
     return None

@@ -71,13 +71,15 @@ class _Nest:
         return [self.row_parts[_ROW_WARPS], self.column_parts[_COLUMN_WARPS]]
 
 
-def scheduled(schedule: Any, product: Product, intrinsic: WarpProduct, *, fused: bool) -> Any:
+def scheduled(
+    schedule: Any, product: Product, intrinsic: WarpProduct, target: CudaTarget, *, fused: bool
+) -> Any:
     """`fused`: what follows the product is computed where its sums are, else in a block of its own.
     Raises tvm.s_tir.ScheduleError or NoFormError for a form that no tile can be computed in."""
     for name in intrinsic.trace_names:
         make_known(name)
     block = schedule.get_sblock(product.block)
-    finish = matrices.prepared(schedule, block, product, intrinsic, fused=fused)
+    finish = matrices.prepared(schedule, block, product, intrinsic, target, fused=fused)
     nest = _split(schedule, block, intrinsic)
     data, weight = product.data_read, product.weight_read
     _fetched(schedule, block, data, nest, matrices.data_width(product))

@@ -299,6 +299,8 @@ def _config(target: Target) -> dict[str, Any]:
         config["mtriple"] = cpu.mtriple
     if isinstance(target, CudaTarget):
         limits = {option: getattr(target, name) for option, name in LIMITS.items()}
+        # Another name of a limit, which TVM's own kernels read.
+        limits["max_num_threads"] = target.threads_per_block
         return {"kind": target.kind, "arch": target.arch, "host": config, **limits}
     return config
 
