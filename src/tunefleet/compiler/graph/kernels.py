@@ -6,19 +6,16 @@ Within a block, TVM puts a barrier between what threads write to shared memory a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from tunefleet.compiler.graph.loops import Write, parallel
 from tunefleet.compiler.toolchain import load_tvm
 
 tvm = load_tvm()
 
 from tvm.script.ir_builder import IRBuilder  # noqa: E402  (TVM is loaded our way first)
 from tvm.script.ir_builder import tirx as T  # noqa: E402
-
-Step = Callable[[list[Any], list[Any], Any], None]
 
 #: Threads that a GPU runs in step.
 WARP = 32
@@ -53,21 +50,6 @@ def each(count: int, most: int) -> Iterator[Any]:
             stack.enter_context(T.If(number < count))
             stack.enter_context(T.Then())
         yield number
-
-
-def alone(count: int, step: Step) -> tuple[Write, Write]:
-    """What writes a program of `count` steps that need nothing of one another: for a CPU, and as
-    one kernel. A step is given the buffers of inputs and outputs and its number."""
-
-    def write(inputs: list[Any], outputs: list[Any]) -> None:
-        with parallel(count) as number:
-            step(inputs, outputs, number)
-
-    def kernels(inputs: list[Any], outputs: list[Any]) -> None:
-        with each(count) as number:
-            step(inputs, outputs, number)
-
-    return write, kernels
 
 
 def workspace(name: str, shape: Sequence[int], dtype: str) -> Any:

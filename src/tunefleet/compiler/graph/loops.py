@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tunefleet.compiler.graph.kernels import THREADS
+from tunefleet.compiler.graph.kernels import THREADS, each
 from tunefleet.compiler.toolchain import load_tvm
 
 tvm = load_tvm()
@@ -32,6 +32,7 @@ _OWN_BYTES = 2**16
 
 Write = Callable[[list[Any], list[Any]], None]
 WriteKernels = Callable[[list[Any], list[Any], int], None]
+WriteStep = Callable[[list[Any], list[Any], Any], None]
 
 
 def call_loops(
@@ -67,8 +68,8 @@ def _program(name: str, inputs: Sequence[Any], outputs: Sequence[Any], write: Wr
         with T.prim_func(s_tir=True):
             T.func_name(name)
             T.func_attr({"tirx.noalias": True, "op_pattern": _OPAQUE})
-            sources = [_argument(f"x{i}", each) for i, each in enumerate(inputs)]
-            targets = [_argument(f"y{i}", each) for i, each in enumerate(outputs)]
+            sources = [_argument(f"x{i}", type_) for i, type_ in enumerate(inputs)]
+            targets = [_argument(f"y{i}", type_) for i, type_ in enumerate(outputs)]
             with T.sblock("root"), T.sblock(name):
                 T.reads(*map(_whole, sources))
                 T.writes(*map(_whole, targets))
@@ -102,6 +103,21 @@ def for_target() -> Any:
 def parallel(count: int) -> Any:
     """A loop whose iterations a CPU's threads share."""
     return (T.parallel if count > 1 else T.serial)(0, count)
+
+
+def alone(count: int, step: WriteStep) -> tuple[Write, WriteKernels]:
+    """What writes a program of `count` steps that need nothing of one another. A step is given the
+    buffers of inputs and outputs and its number."""
+
+    def write(inputs: list[Any], outputs: list[Any]) -> None:
+        with parallel(count) as number:
+            step(inputs, outputs, number)
+
+    def kernels(inputs: list[Any], outputs: list[Any], most: int) -> None:
+        with each(count, most) as number:
+            step(inputs, outputs, number)
+
+    return write, kernels
 
 
 def allocated(shape: Sequence[int], dtype: str) -> Any:

@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tunefleet.compiler.graph.kernels import alone, each
-from tunefleet.compiler.graph.loops import T, allocated, call_loops, parallel, sum_type
+from tunefleet.compiler.graph.kernels import each
+from tunefleet.compiler.graph.loops import T, allocated, alone, call_loops, parallel, sum_type
 from tunefleet.compiler.graph.ordering import COMPARED
 from tunefleet.compiler.toolchain import load_tvm
 

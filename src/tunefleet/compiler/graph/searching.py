@@ -6,8 +6,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tunefleet.compiler.graph.kernels import alone
-from tunefleet.compiler.graph.loops import T, allocated, call_loops
+from tunefleet.compiler.graph.loops import T, allocated, alone, call_loops
 from tunefleet.compiler.graph.ordering import COMPARED
 from tunefleet.compiler.toolchain import load_tvm
 
