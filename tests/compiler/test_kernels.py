@@ -311,3 +311,32 @@ def test_a_network_with_a_recurrent_layer_is_compiled_for_a_gpu(gpu, tmp_path):
     network = prepared(recurrent("LSTM", _inputs("LSTM")), gpu)
     save_network(compile_network(network, gpu, {}), tmp_path / "net.so")
     assert b"__global__" not in (tmp_path / "net.so").read_bytes()
+
+
+def test_programs_of_independent_steps_of_torch(gpu, tmp_path):
+    torch = pytest.importorskip("torch")
+    from tests.compiler.emulated_network import Emulated, need_compiler
+
+    from tunefleet.compiler.frontends import ImportRequest, load_network
+    from tunefleet.compiler.graph.pipeline import prepare
+    from tunefleet.compiler.toolchain.host import to_tvm
+
+    need_compiler()
+
+    class Steps(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            values, places = torch.cummax(x, 1)
+            edges = torch.tensor([-0.5, 0.0, 0.25, 0.9])
+            return values, places, torch.bucketize(x, edges), *torch.mode(torch.round(x), 1)
+
+    given = torch.from_numpy(random(3, 37, 5))
+    path = tmp_path / "steps.pt2"
+    torch.export.save(torch.export.export(Steps().eval(), (given,)), path)
+    loaded = load_network(path, ImportRequest(tmp_path, whole=True))
+    emulated = Emulated(prepare(loaded.mod, to_tvm(gpu)), gpu, tmp_path)
+    *found, index = emulated(given.numpy())
+    for ours, theirs in zip(found, Steps()(given), strict=False):
+        np.testing.assert_array_equal(ours, theirs.numpy())
+    # Which of the equal ones torch names depends on its sort.
+    named = np.take_along_axis(given.numpy().round(), index[:, None], 1)[:, 0]
+    np.testing.assert_array_equal(named, found[-1])
