@@ -323,7 +323,7 @@ def test_programs_of_independent_steps_of_torch(gpu, tmp_path):
 
     need_compiler()
 
-    class Steps(torch.nn.Module):
+    class Steps(torch.nn.Module):  # type: ignore[name-defined]
         def forward(self, x: Any) -> Any:
             values, places = torch.cummax(x, 1)
             edges = torch.tensor([-0.5, 0.0, 0.25, 0.9])
