@@ -116,5 +116,8 @@ def machine() -> Iterator[Any]:
     from tunefleet.compiler.toolchain.host import native_target
     from tunefleet.workers.machine import Machine
 
+    cores = os.sched_getaffinity(0)
     with Machine(native_target(1), SETTINGS, SHARED) as made:
+        # It is there until all tests have ended; they do not share its one core.
+        os.sched_setaffinity(0, cores)
         yield made
