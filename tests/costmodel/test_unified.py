@@ -111,6 +111,13 @@ class TestModel:
         arrays, _ = loads(child.save(), FORMAT_NOW)
         assert [int(arrays[f"chapter{number}/network"][0]) for number in range(2)] == [0, 1]
 
+    def test_a_device_that_was_learned_many_times_is_ranked_as_one_that_was_once(self) -> None:
+        model = UnifiedModel.load(of_two())
+        test = programs_of(1, 9, seed=4)
+        once = model.predict(test)
+        model._chapters *= 150
+        np.testing.assert_allclose(once, model.predict(test), rtol=1e-6)
+
     def test_a_network_that_knows_more_takes_the_place_of_the_one_before(self) -> None:
         first = small(epochs=1).learn(measured(1), measured(1, 40, seed=1))
         second = first.learned_on(

@@ -56,7 +56,7 @@ _REPLAYED = 16
 _NEW_EPOCHS, _NEW_RATE = 30, 1e-3
 #: How fast a chapter's say falls with the share of its device's numbers that are others.
 _NEARNESS = 20.0
-#: A chapter that would say less than this of a score says nothing: it need not be asked.
+#: A chapter that would say less than this share of what the nearest says need not be asked.
 _LEAST_SAY = 0.01
 
 Codes = NDArray[np.int64]
@@ -214,7 +214,7 @@ class UnifiedModel(CostModel):
             return np.zeros(0)
         away = np.array([c.domains.distance(programs) for c in self._chapters])
         say = np.exp(-_NEARNESS * (away - away.min(axis=0)))
-        say[say < _LEAST_SAY * say.sum(axis=0)] = 0.0
+        say[say < _LEAST_SAY] = 0.0
         say /= say.sum(axis=0)
         unseen = away.min(axis=0) > 0
         tables = {
