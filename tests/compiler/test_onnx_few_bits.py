@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.compiler.onnx_nodes import check, random
+from tests.compiler.onnx_nodes import check, expected, random
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -83,3 +83,60 @@ def test_blocks_of_which_the_last_is_shorter(axis: int) -> None:
     size = 3 if axis == 0 else 4
     inputs = [numbers, scales, points]
     check("DequantizeLinear", inputs, constants={0, 1, 2}, axis=axis, block_size=size)
+
+
+@pytest.mark.parametrize("width", [32, 24])
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize("bits", [4, 8])
+def test_rows_of_a_table_of_few_bits(bits: int, zeros: bool, width: int) -> None:
+    drawn = np.random.default_rng(width)
+    table = drawn.integers(0, 256, (6, width * bits // 8)).astype("uint8")
+    scales = drawn.random((6, 2)).astype("float32") + np.float32(0.1)
+    points = drawn.integers(0, 256, (6, 2 * bits // 8)).astype("uint8") if zeros else None
+    places = np.array([[0, 5], [2, -1]])
+    inputs = [table, places, scales, *([points] if zeros else [])]
+    form = {"domain": "com.microsoft", "constants": {0, 2, 3}, "bits": bits, "block_size": 16}
+    check("GatherBlockQuantized", inputs, **form)
+
+
+@pytest.mark.parametrize("kind", ["INT4", "UINT4"])
+@pytest.mark.parametrize("zeros", [False, True])
+def test_a_table_of_four_bits_becomes_bytes(zeros: bool, kind: str) -> None:
+    from tunefleet.compiler.frontends.onnx_few_bits import pack
+
+    drawn = np.random.default_rng(0)
+    numbers = drawn.integers(*((-8, 8) if kind == "INT4" else (0, 16)), (5, 34))
+    scales = drawn.random((5, 3)).astype("float32")
+    tensors = [helper.make_tensor("t", getattr(onnx.TensorProto, kind), (5, 34), numbers.ravel())]
+    if zeros:
+        of_type = helper.make_tensor("z", tensors[0].data_type, (5, 3), [3] * 15)
+        tensors.append(of_type)
+    node = helper.make_node(
+        "GatherBlockQuantized", ["t", "x", "s", *(["z"] if zeros else [])], ["y"],
+        domain="com.microsoft", block_size=16,
+    )  # fmt: skip
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.INT64, [2])
+    graph = helper.make_graph(
+        [node], "graph", [x], [onnx.ValueInfoProto(name="y")],
+        [*tensors, numpy_helper.from_array(scales, "s")],
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    network = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    places = {"x": np.array([4, 1])}
+    (before,) = expected(network, places)
+    pack(network.graph, list(network.graph.node), Path())
+    assert not {tensor.name for tensor in network.graph.initializer} & {"t"}
+    (after,) = expected(network, places)
+    np.testing.assert_array_equal(after, before)
+
+
+@pytest.mark.parametrize("quant_type", [0, 1])
+def test_products_by_bitsandbytes(quant_type: int) -> None:
+    drawn = np.random.default_rng(quant_type)
+    packed = drawn.integers(0, 256, 32 * 24 // 2).astype("uint8")
+    scales = drawn.random(32 * 24 // 16).astype("float32")
+    form = {"K": 32, "N": 24, "block_size": 16, "quant_type": quant_type}
+    check(
+        "MatMulBnb4", [random(3, 32), packed, scales], domain="com.microsoft",
+        constants={1, 2}, **form,
+    )  # fmt: skip

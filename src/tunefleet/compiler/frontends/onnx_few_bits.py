@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
 from onnx import numpy_helper
 
 _KINDS = onnx.TensorProto.DataType
@@ -16,6 +18,53 @@ _WIDER = {
     for name, kind in _KINDS.items()
     if name in ("INT2", "UINT2", "INT4", "UINT4")
 }
+
+
+#: What is added to a number of four bits so that it is none below zero, by type.
+_LIFTED = {_KINDS.INT4: 8, _KINDS.UINT4: 0}
+
+
+def pack(graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto], folder: Path) -> None:
+    """Makes tables of bytes, of two numbers each, in place of those of four bits whose rows
+    GatherBlockQuantized takes. It reads both, and they are the same numbers."""
+    tensors = {each.name: each for each in graph.initializer}
+    packed: dict[str, list[onnx.TensorProto]] = {}
+    for node in nodes:
+        table = tensors.get(node.input[0]) if node.op_type == "GatherBlockQuantized" else None
+        points = node.input[3] if len(node.input) > 3 else ""
+        if table is None or table.data_type not in _LIFTED or (points and points not in tensors):
+            continue
+        form = {each.name: each.i for each in node.attribute}
+        last = len(table.dims) - 1
+        axes = form.get("gather_axis", 0), form.get("quantize_axis", 1) % (last + 1)
+        if axes != (0, last) or table.dims[last] % 2:
+            continue
+        lift = _LIFTED[table.data_type]
+        if table.name not in packed:
+            scales = [*table.dims[:last], -(-table.dims[last] // form.get("block_size", 128))]
+            zero = _numbers(tensors[points], folder) if points else np.zeros(scales, "uint8")
+            packed[table.name] = [
+                numpy_helper.from_array(_bytes(numbers + lift), f"{table.name} {kind}")
+                for kind, numbers in (("bytes", _numbers(table, folder)), ("zeros", zero))
+            ]
+            graph.initializer.extend(packed[table.name])
+        del node.input[3:]
+        node.input[0] = packed[table.name][0].name
+        node.input.append(packed[table.name][1].name)
+    used = {name for node in nodes for name in node.input} | {each.name for each in graph.output}
+    for tensor in [tensors[name] for name in packed if name not in used]:
+        graph.initializer.remove(tensor)
+
+
+def _numbers(tensor: onnx.TensorProto, folder: Path) -> NDArray[np.int8]:
+    return np.asarray(numpy_helper.to_array(tensor, str(folder))).astype("int8")
+
+
+def _bytes(numbers: NDArray[Any]) -> NDArray[np.uint8]:
+    """Two numbers of the last axis in a byte, the first in the lower bits."""
+    even = np.pad(numbers, [(0, 0)] * (numbers.ndim - 1) + [(0, numbers.shape[-1] % 2)])
+    both: NDArray[np.uint8] = (even[..., ::2] + 16 * even[..., 1::2].astype("uint8")).astype("uint8")
+    return both
 
 
 def widen(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto], folder: Path) -> None:

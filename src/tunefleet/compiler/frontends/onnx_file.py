@@ -15,7 +15,7 @@ import onnx
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
 from tunefleet.compiler.frontends.imported import check_operators
-from tunefleet.compiler.frontends.onnx_few_bits import widen
+from tunefleet.compiler.frontends.onnx_few_bits import pack, widen
 from tunefleet.compiler.frontends.onnx_versions import MOST_VERSION, STANDARD_NAMES, restamp
 from tunefleet.compiler.frontends.spec import shown
 from tunefleet.core.network import TensorSpec
@@ -97,6 +97,7 @@ def read_file(path: Path) -> OnnxFile:
     _check_types(whole.graph, what)
     _check_external(whole.graph, path.parent, what)
     note = restamp(whole)
+    pack(whole.graph, list(all_nodes(whole.graph)), path.parent)
     widen(whole.graph, all_nodes(whole.graph), path.parent)
     return replace(_split(whole, path), restamped=note)
 

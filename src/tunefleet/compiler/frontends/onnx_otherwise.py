@@ -20,7 +20,7 @@ def without_rounding(model: onnx.ModelProto) -> None:
     """Products by weights of few bits, in place: their `accuracy_level` lets ONNX Runtime round
     what they read to 8 bits, and without it they read floats."""
     for node in all_nodes(model.graph):
-        if node.op_type == "MatMulNBits":
+        if node.op_type in ("MatMulNBits", "QMoE"):
             kept = [each for each in node.attribute if each.name != "accuracy_level"]
             del node.attribute[:]
             node.attribute.extend(kept)

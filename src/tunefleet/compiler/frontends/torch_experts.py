@@ -10,10 +10,11 @@ from typing import Any
 
 from torch.fx import Node
 
+from tunefleet.compiler.frontends.experts import rows_by_expert
 from tunefleet.compiler.toolchain import load_tvm
 
 tvm = load_tvm()
-relax, te = tvm.relax, tvm.te
+relax = tvm.relax
 op = relax.op
 
 
@@ -28,20 +29,10 @@ def _by_expert(t: Any, node: Node) -> Any:
     of_row = emit(op.sum(op.astype(ended, "int32"), [1]))
     known = emit(op.minimum(of_row, relax.const(experts - 1, "int32")))
     product = t.block_builder.emit_te(
-        _indirect, rows, weights, known, primfunc_name_hint="grouped_matmul"
+        rows_by_expert, rows, weights, known, primfunc_name_hint="grouped_matmul"
     )
     within = op.reshape(op.less(of_row, relax.const(experts, "int32")), [count, 1])
     return emit(op.where(within, product, relax.const(0, str(rows.ty.dtype))))
-
-
-def _indirect(rows: Any, weights: Any, expert: Any) -> Any:
-    """Each row times the weights that it is told."""
-    inner = te.reduce_axis((0, rows.shape[1]), name="k")
-    return te.compute(
-        (rows.shape[0], weights.shape[2]),
-        lambda i, j: te.sum(rows[i, inner] * weights[expert[i], inner, j], axis=inner),
-        name="grouped_matmul",
-    )
 
 
 #: By the name of the operator, with that of its package.
