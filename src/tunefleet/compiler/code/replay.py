@@ -12,6 +12,7 @@ import json
 from typing import Any
 
 from tunefleet.compiler.code.brackets import bracketed
+from tunefleet.compiler.code.fetching import fitting, synchronous_where_apart
 from tunefleet.compiler.code.unrolling import keep_rolled, leave_to_nvcc
 from tunefleet.compiler.graph.forms import form_of
 from tunefleet.compiler.space.intrinsics import make_all_known
@@ -37,7 +38,12 @@ def replay(module: Any, target: Target, trace: str) -> Any:
     schedule = tvm.s_tir.Schedule(form)
     make_all_known(parsed[0])
     tvm.s_tir.schedule.Trace.apply_json_to_schedule(parsed, schedule)
-    if all(instruction[0] != POSTPROCESSED for instruction in parsed[0]):
+    if any(instruction[0] == POSTPROCESSED for instruction in parsed[0]):
+        if isinstance(target, CudaTarget):
+            synchronous_where_apart(schedule)
+    else:
+        if isinstance(target, CudaTarget):
+            schedule = _fetching_well(form, schedule, parsed)
         schedule.enter_postproc()
         for postprocessor in postprocessors(target, trace):
             if not postprocessor.apply(schedule):
@@ -45,6 +51,16 @@ def replay(module: Any, target: Target, trace: str) -> Any:
         # The first is a matter of LLVM's, the other of TVM's code for GPUs.
         (leave_to_nvcc if isinstance(target, CudaTarget) else keep_rolled)(schedule)
     return schedule
+
+
+def _fetching_well(form: Any, schedule: Any, parsed: list[Any]) -> Any:
+    """What a trace has made of a program, with vectors that its fetches can have."""
+    decisions = fitting(parsed, schedule)
+    if decisions is None:
+        return schedule
+    again = tvm.s_tir.Schedule(form)
+    tvm.s_tir.schedule.Trace.apply_json_to_schedule([parsed[0], decisions], again)
+    return again
 
 
 def scheduled(module: Any, target: Target, trace: str) -> Any:
