@@ -164,8 +164,9 @@ def test_what_is_read_too_early_is_seen(change, told, products, tmp_path):
             library.run(name, given)
 
 
-@pytest.mark.parametrize("task", ["conv", "conv3d"])
+@pytest.mark.parametrize("task", ["conv", "matvec"])
 def test_random_programs_that_fetch_ahead_are_right(task, tmp_path):
+    """Of a vector times a matrix TVM takes some fetches for copies of chips other than GPUs."""
     from tests.compiler.test_cuda_programs import given_for, plain_result
 
     need_compiler()

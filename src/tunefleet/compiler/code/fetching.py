@@ -4,7 +4,7 @@ MetaSchedule draws how many numbers a thread fetches at once, and does not look 
 Numbers that do not lie side by side are put together one by one, which TVM's code for CUDA can for
 few types; a vector that does not begin at a multiple of itself is an error of the GPU; and no GPU
 moves more than 16 bytes at once. So a fetch has the widest vectors, up to those that were drawn,
-that it can have. The decision of the trace becomes these: what TVM alone makes of it is the same.
+that it can have.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _fitting(schedule: Any, block: Any, width: int) -> int:
 def _side_by_side(schedule: Any, block: Any) -> int:
     """What divides the length and the beginning of each row of numbers that the innermost loop of
     a block reads one after another. 0 where it reads the same all the time."""
-    *outer, whole = [schedule.get(loop) for loop in schedule.get_loops(block)]
+    *outer, whole = _loops(schedule, block)
     # Each loop on its own tells all of sums; of others, some places where several are on their way.
     around = [{loop.loop_var: np.arange(int(loop.extent))} for loop in outer]
     rng = np.random.default_rng(0)
@@ -81,6 +81,16 @@ def _side_by_side(schedule: Any, block: Any) -> int:
         length = int(breaks[0]) + 1 if len(breaks) else len(along)
         begins = np.concatenate([along[::length], *map(address, around)])
         found = int(np.gcd.reduce(np.append(np.abs(begins), [length, found])))
+    return found
+
+
+def _loops(schedule: Any, block: Any) -> list[Any]:
+    """Around a block, outermost first; no step of the schedule's trace, as asking it would be."""
+    found: list[Any] = []
+    place = schedule.get_sref(block).parent
+    while place is not None and isinstance(place.stmt, tirx.For):
+        found.insert(0, place.stmt)
+        place = place.parent
     return found
 
 
