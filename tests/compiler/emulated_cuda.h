@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -63,6 +64,9 @@ struct Thread {
   unsigned present = 0;
   // What its warp was called for: the same for all of its threads.
   uint64_t trail = 0;
+  // What ends each copy that it has begun: those of no group yet, and of groups, the oldest first.
+  std::vector<std::function<void()>> begun;
+  std::deque<std::vector<std::function<void()>>> groups;
 };
 
 static ucontext_t scheduler;

@@ -31,7 +31,11 @@ from tunefleet.compiler.toolchain.programs import load_program
 tvm = load_tvm()
 tirx = tvm.tirx
 
-_HEADER = Path(__file__).parent / "emulated_fragments.h"
+_HEADERS = [
+    option
+    for name in ("emulated_fragments.h", "emulated_copies.h")
+    for option in ("-include", str(Path(__file__).parent / name))
+]
 _KERNEL = re.compile(r'^extern "C" __global__ void .*?(main_kernel\w*)\((.*)\) \{$', re.MULTILINE)
 STATIC = re.compile(r"__shared__ (alignas\(\d+\)) (\w[\w ]*?) (\w+)\[(\d+)\];")
 _DYNAMIC = re.compile(r"extern __shared__ __align__\(\d+\) (\w[\w ]*?) (\w+)\[\];")
@@ -41,8 +45,15 @@ _OWN = re.compile(
 _POINTER = re.compile(r"(\w[\w ]*?)\* __restrict__ (\w+)")
 #: What TVM puts behind the name of a buffer.
 _HELD = re.compile(r"_ptr(_\d+)?$")
-#: Steps that overlap: without copies that run by themselves, nothing waits for any.
-_COPIES = re.compile(r'asm volatile\("cp\.async\.(?:wait|commit)_group[^;]*;"[^;]*\);')
+#: A copy that runs by itself, groups of these, and waiting for groups.
+COPY = re.compile(
+    r"^__forceinline__ __device__ void (?P<name>\w+)"
+    r"\(void\* dst, int dst_off, void\* src, int src_off(?P<condition>, int predicate)?\) \{\n"
+    r"(?P<body>(?:(?!^\}).)*?cp\.async\.c[ag]\.shared\.global.*?)^\}",
+    re.M | re.S,
+)
+COMMIT = re.compile(r'asm volatile\("cp\.async\.commit_group;"[^;]*\);')
+WAIT = re.compile(r'asm volatile\("cp\.async\.wait_group (\d+);"[^;]*\);')
 #: What results are before they are written.
 UNWRITTEN = 77
 
@@ -52,7 +63,7 @@ def need_compiler() -> None:
 
     if shutil.which("g++") is None:
         pytest.skip("no g++")
-    flags = ["-std=c++17", "-x", "c++", "-fsyntax-only", "-include", str(_HEADER), "/dev/null"]
+    flags = ["-std=c++17", "-x", "c++", "-fsyntax-only", *_HEADERS, "/dev/null"]
     if subprocess.run(["g++", *flags], capture_output=True).returncode:
         pytest.skip("g++ knows no half floats")
 
@@ -102,7 +113,7 @@ class Library:
         ]
         path.write_text("\n".join(texts))
         library = path.with_suffix(".so")
-        command = ["g++", "-std=c++17", "-O0", "-w", "-shared", "-fPIC", "-include", str(_HEADER)]
+        command = ["g++", "-std=c++17", "-O0", "-w", "-shared", "-fPIC", *_HEADERS]
         subprocess.run([*command, "-o", str(library), str(path)], check=True)
         self._library = ctypes.CDLL(str(library))
 
@@ -177,7 +188,9 @@ def _emulated(source: str, module: Any) -> str:
     """The kernels of a source with memory that knows its bounds and who touches it."""
     code = re.sub(r"^\s*#include.*$", "", source, flags=re.MULTILINE)
     code = code.replace('extern "C" __global__', "static")
-    code = _COPIES.sub("", code)
+    code = COPY.sub(_copy, code)
+    code = COMMIT.sub("emulated::commit_copies();", code)
+    code = WAIT.sub(r"emulated::wait_for_copies(\1);", code)
     code = STATIC.sub(r"static auto \3 = emulated::shared_memory<\2>(\4);", code)
     if _DYNAMIC.search(code):
         sizes = _dynamic(module)
@@ -192,6 +205,21 @@ def _emulated(source: str, module: Any) -> str:
     code = re.sub(r"\*\((\w+)\*\)\((?=\w+ \+ )", r"emulated::wide<\1>(", code)
     code = re.sub(r"\(\(volatile [\w ]+\*\)(\w+)\)", r"\1", code)
     return _POINTER.sub(r"emulated::Memory<\1> \2", code)
+
+
+def _copy(match: re.Match[str]) -> str:
+    """A function that copies elements, of the sizes that TVM has written into it."""
+    begins = [re.search(rf"{side}_off(?: \* (\d+))?;", match["body"]) for side in ("dst", "src")]
+    sizes = [each[1] or "1" for each in begins if each]
+    (count,) = re.findall(r'"n"\((\d+)\)', match["body"])
+    given = "dst, dst_off, src, src_off" + (", predicate == 1" if match["condition"] else "")
+    return (
+        "template <class D, class S> void "
+        f"{match['name']}(const emulated::Memory<D>& dst, int dst_off, "
+        f"const emulated::Memory<S>& src, int src_off{match['condition'] or ''}) {{\n"
+        f"  static_assert(sizeof(D) == {sizes[0]} && sizeof(S) == {sizes[1]});\n"
+        f"  emulated::copy<{count}>({given});\n}}"
+    )
 
 
 def _sizes(body: Any) -> dict[str, int]:

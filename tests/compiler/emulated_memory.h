@@ -40,6 +40,8 @@ struct Access {
 
 struct Touched {
   Access read, written;
+  // A copy to it that runs by itself and has not been waited for.
+  Access copied;
 };
 
 template <class T>
@@ -89,6 +91,7 @@ class Memory {
   V read(long at) const {
     for (long i = at; i < end<V>(at); ++i) {
       Touched& here = (*touched)[i];
+      expect_copied(here);
       expect(!here.written.unordered(is_shared), "an element that is read while another thread writes it");
       here.read.note(is_shared);
     }
@@ -98,16 +101,30 @@ class Memory {
   }
   template <class V>
   void write(long at, V value) const {
-    for (long i = at; i < end<V>(at); ++i) {
-      Touched& here = (*touched)[i];
-      expect(!here.written.unordered(is_shared), "an element that two threads write");
-      expect(!here.read.unordered(is_shared), "an element that is written while another thread reads it");
-      here.written.note(is_shared);
-    }
+    for (long i = at; i < end<V>(at); ++i) writable(i).written.note(is_shared);
     memcpy(data + at, &value, sizeof(V));
+  }
+  template <class V>
+  void begin_copy(long at) const {
+    for (long i = at; i < end<V>(at); ++i) writable(i).copied.note(is_shared);
+  }
+  template <class V>
+  void end_copy(long at, V value) const {
+    for (long i = at; i < end<V>(at); ++i) (*touched)[i].copied = {};
+    write(at, value);
   }
 
  private:
+  void expect_copied(const Touched& here) const {
+    expect(!here.copied.now(is_shared), "an element that is touched before the copy to it was waited for");
+  }
+  Touched& writable(long at) const {
+    Touched& here = (*touched)[at];
+    expect_copied(here);
+    expect(!here.written.unordered(is_shared), "an element that two threads write");
+    expect(!here.read.unordered(is_shared), "an element that is written while another thread reads it");
+    return here;
+  }
   template <class V>
   long end(long at) const {
     static_assert(sizeof(V) % sizeof(T) == 0, "parts of elements are not told apart");

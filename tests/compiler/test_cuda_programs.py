@@ -2,7 +2,8 @@
 shows).
 
 `TUNEFLEET_PROGRAMS=8 pytest tests/compiler/test_cuda_programs.py` runs so many of every sketch of
-every task; otherwise it is one of some sketches.
+every task; otherwise it is one of some sketches. With `-s` it tells how many that were, and how
+many of them copied while they computed.
 """
 
 from __future__ import annotations
@@ -15,15 +16,22 @@ import pytest
 
 pytestmark = pytest.mark.tvm
 
-from tests.compiler.emulated_cuda import Library, need_compiler, source_of_module  # noqa: E402
-from tests.compiler.gpu_products import GPU  # noqa: E402
+from tests.compiler.emulated_cuda import (  # noqa: E402
+    COPY,
+    Library,
+    need_compiler,
+    source_of_module,
+)
+from tests.compiler.gpu_products import GPU, product_and_sum, tensor_sketches  # noqa: E402
 from tests.compiler.gpu_tasks import NAMES, programs_of  # noqa: E402
 
 from tunefleet.compiler.code.build import build_default  # noqa: E402
 from tunefleet.compiler.code.replay import replay  # noqa: E402
+from tunefleet.compiler.space.intrinsics import WARP_PRODUCTS  # noqa: E402
 from tunefleet.compiler.space.opening import task_space  # noqa: E402
 from tunefleet.compiler.toolchain import load_tvm  # noqa: E402
 from tunefleet.compiler.toolchain.host import native_target, parse_target  # noqa: E402
+from tunefleet.compiler.toolchain.nvcc import compile_cubin, find_nvcc  # noqa: E402
 from tunefleet.compiler.toolchain.programs import load_program  # noqa: E402
 from tunefleet.core.trial import Built  # noqa: E402
 
@@ -34,12 +42,14 @@ _COUNT = int(os.environ.get("TUNEFLEET_PROGRAMS", "0"))
 _SOME = ["matmul_odd", "winograd", "conv_stride", "transposed", "softmax", "sum", "argmax"]
 
 
-def random_modules(program, target=GPU, count=_COUNT):
-    """Random scheduled programs of a task, by a name."""
+def random_modules(program, target=GPU, count=_COUNT, without=()):
+    """Random scheduled programs of a task, by a name, but those of some sketches."""
     space = task_space(program, target).decisions
     rng = np.random.default_rng(0)
     traces = []
     for number, sketch in enumerate(space.sketches):
+        if number in without:
+            continue
         if count or number in (0, len(space.sketches) - 1):
             picks = sketch.sample(max(1, count), rng)
             traces += space.traces(space.population(number, picks).distinct())
@@ -77,6 +87,45 @@ def test_threads_compute_what_the_task_does(name, tmp_path):
         for each in modules:
             result = library.run(each, arrays)
             np.testing.assert_allclose(result, expected, rtol=2e-4, atol=2e-5, err_msg=each)
+        _tell(name, library)
+
+
+def _tell(name, library):
+    copying = sum(COPY.search(source) is not None for source in library.sources.values())
+    print(f"\n{name}: {len(library.sources)} programs, {copying} copy ahead")
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("data", ["float16", "int8"])
+def test_small_numbers_are_fetched_by_vectors_that_code_has(data, transposed, tmp_path):
+    """Without tensor cores, whatever widths were drawn for what does not lie side by side."""
+    need_compiler()
+    intrinsic = next(i for i in WARP_PRODUCTS if i.data == data and i.transposed == transposed)
+    shapes = [(32, 48, 64), (31, 30, 40), (64, 64, 64)] if _COUNT else [(32, 48, 64)]
+    for shape in shapes:
+        program = product_and_sum(*shape, intrinsic)
+        tensor = tensor_sketches(task_space(program, GPU).decisions)
+        modules = random_modules(program, count=_COUNT or 1, without=tensor)
+        arrays, made = given_for(program)
+        expected = plain_result(program, arrays, made, tmp_path)
+        library = Library(modules, GPU, tmp_path)
+        for each in modules:
+            np.testing.assert_allclose(library.run(each, arrays), expected, rtol=1e-3, atol=1e-3)
+        _tell(f"{data} {shape}", library)
+        if find_nvcc() is not None:
+            compile_cubin(_together(library.sources), GPU.arch)
+
+
+def _together(sources):
+    """Several programs as one, since nvcc takes longest to begin."""
+    include = re.compile(r"^ *#include.*$", re.M)
+    included = dict.fromkeys(i for source in sources.values() for i in include.findall(source))
+    apart = [
+        f"namespace {name} {{\n{include.sub('', source)}\n}}".replace('extern "C"', "")
+        for name, source in sources.items()
+    ]
+    # Those of nvcc's own runtime compiler are not for nvcc.
+    return "\n".join([*(line for line in included if "cuda/std" not in line), *apart])
 
 
 @pytest.mark.parametrize("most", [64, 256])

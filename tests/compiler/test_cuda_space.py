@@ -106,6 +106,16 @@ def test_a_program_reads_as_itself(
         assert decisions.read(whole).keys() == program.keys()
 
 
+def _has_narrower_vectors(form: Any, trace: str) -> bool:
+    """Than MetaSchedule has drawn."""
+    from tunefleet.compiler.code.fetching import fitting
+    from tunefleet.compiler.toolchain import load_tvm
+
+    schedule, parsed = load_tvm().s_tir.Schedule(form), json.loads(trace)
+    load_tvm().s_tir.schedule.Trace.apply_json_to_schedule(parsed, schedule)
+    return fitting(parsed, schedule) is not None
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_programs_of_metaschedules_search_are_programs_of_the_space(
     name: str, spaces: dict[str, Any], programs_of: dict[str, str], gpu: Any
@@ -130,6 +140,8 @@ def test_programs_of_metaschedules_search_are_programs_of_the_space(
                 assert read is not None
                 (trace,) = spaces[name].decisions.traces(read)
                 own = replay(load_program(programs_of[name]), gpu, trace)
+                if _has_narrower_vectors(form, trace):
+                    continue
                 # Of which TVM compiles some only so.
                 leave_to_nvcc(candidate.sch)
                 tvm.ir.assert_structural_equal(candidate.sch.mod, own.mod, map_free_vars=True)

@@ -92,6 +92,20 @@ def test_products_of_a_gpu_are_told_with_what_their_threads_fetch(tiny: Any, tar
     assert min(told.values()) >= 3
 
 
+@pytest.mark.parametrize("data", ["float16", "int8"])
+def test_so_are_vectors_that_are_narrower_than_was_drawn(data: str) -> None:
+    from tests.compiler.gpu_products import GPU, product_and_sum
+
+    from tunefleet.compiler.space.intrinsics import WARP_PRODUCTS
+
+    intrinsic = next(i for i in WARP_PRODUCTS if i.data == data and i.transposed)
+    program = product_and_sum(32, 48, 64, intrinsic)
+    told = compare(program, GPU, 6)
+    for number, of in enumerate(kinds(program, GPU)):
+        if "Tensorize" not in of:
+            assert told[number] == 6
+
+
 def convolution(stride: int, dilation: int, *, finished: int = 0) -> str:
     """Of a picture of 10 x 10; its results are `finished` columns fewer."""
     from tunefleet.compiler.toolchain import load_tvm

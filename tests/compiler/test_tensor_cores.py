@@ -15,6 +15,7 @@ import pytest
 pytestmark = pytest.mark.tvm
 
 from tests.compiler.emulated_cuda import (  # noqa: E402
+    Library,
     need_compiler,
     results_of,
     source_of,
@@ -30,12 +31,14 @@ from tests.compiler.gpu_products import (  # noqa: E402
 from tests.compiler.products import saved_program  # noqa: E402
 
 from tunefleet.compiler.code.build import build_candidate, build_default  # noqa: E402
+from tunefleet.compiler.code.replay import replay  # noqa: E402
 from tunefleet.compiler.space.intrinsics import WARP_PRODUCTS  # noqa: E402
 from tunefleet.compiler.space.opening import has_tensorised  # noqa: E402
 from tunefleet.compiler.space.tensor_cores import CudaTensorCores  # noqa: E402
 from tunefleet.compiler.toolchain import load_tvm  # noqa: E402
 from tunefleet.compiler.toolchain.host import native_target  # noqa: E402
 from tunefleet.compiler.toolchain.nvcc import compile_cubin, find_nvcc, need_nvcc  # noqa: E402
+from tunefleet.compiler.toolchain.programs import load_program  # noqa: E402
 from tunefleet.core.trial import Built  # noqa: E402
 
 tvm = load_tvm()
@@ -94,9 +97,11 @@ def assert_computed(program, arrays, folder, count=1, name=""):
     expected = plain_result(program, arrays, folder)
     traces = traces_by(program, name, count)
     assert traces
-    for trace in traces:
-        result = results_of(program, GPU, trace, arrays, folder)
-        np.testing.assert_array_equal(expected, result)
+    task = load_program(program)
+    modules = {f"p{n}": replay(task, GPU, trace).mod for n, trace in enumerate(traces)}
+    library = Library(modules, GPU, folder)
+    for each in modules:
+        np.testing.assert_array_equal(expected, library.run(each, arrays))
 
 
 @ALL
@@ -107,7 +112,7 @@ def test_products_become_tensor_core_code(intrinsic, tmp_path):
     # The second divides into no fragments.
     for rows, columns, depth in ((64, 64, 64), (31, 30, 40)):
         program = product_and_sum(rows, columns, depth, intrinsic)
-        (trace,) = traces_by(program, intrinsic.name, 1)
+        trace, *_ = traces_by(program, intrinsic.name, 1)
         assert expected == instructions_in(source_of(program, GPU, trace), tmp_path)
 
 

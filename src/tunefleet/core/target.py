@@ -13,6 +13,8 @@ SHARED_MEMORY_BYTES = 48 * 1024
 THREADS_PER_BLOCK = 1024
 REGISTERS_PER_BLOCK = 65536
 WARP_SIZE = 32
+#: The least compute capability of a GPU that has `cp.async`.
+_COPIES_AHEAD = (8, 0)
 
 
 class Target(ABC):
@@ -30,6 +32,11 @@ class Target(ABC):
     @abstractmethod
     def cpu(self) -> CpuTarget:
         """The target of what runs on a CPU: its own, or that of its host."""
+
+    @property
+    def copies_ahead(self) -> bool:
+        """Whether memory is copied to the chip while what was copied before is computed with."""
+        return False
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
@@ -138,6 +145,10 @@ class CudaTarget(Target):
         """Compute capability, major and minor: (8, 0) of sm_80."""
         digits = self.arch.removeprefix("sm_").rstrip("af")
         return int(digits[:-1]), int(digits[-1])
+
+    @property
+    def copies_ahead(self) -> bool:
+        return self.capability >= _COPIES_AHEAD
 
     def to_json(self) -> dict[str, Any]:
         limits = {name: getattr(self, name) for name in LIMITS.values()}

@@ -15,6 +15,9 @@ import numpy as np
 
 from tunefleet.search.choices import Bools, Ints
 
+#: The most of a limit that has only a least.
+UNLIMITED = 2**62
+
 #: What the choices of programs decide: for each choice (programs, parts).
 Values = Sequence[Ints]
 

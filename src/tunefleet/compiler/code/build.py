@@ -24,23 +24,38 @@ from tunefleet.errors import InternalError, SetupError, raise_disk_full, raise_m
 tvm = load_tvm()
 
 
-def lowering() -> Any:
+def lowering(target: Target) -> Any:
     """The pass context that candidates and delivered networks are both lowered in.
 
     Without TVM's elimination of common subexpressions: LLVM does the same, and TVM's takes a
     quarter of the lowering time (docs/benchmarks.md, build time). And without its checks of a
     kernel's arguments, which LLVM takes another quarter for: a kernel is called by a network whose
     shapes were fixed with it, or with arguments made for it; networks check what users give.
+
+    TVM writes that a GPU waits for its copies wherever a schedule fetches ahead, but has it copy on
+    its own only where it is told to. What it then does for chips that copy whole loops (Hexagon) is
+    left out: CUDA has no such call.
     """
-    config = {"tirx.disable_cse_tir": True, "tirx.disable_assert": True}
-    return tvm.transform.PassContext(opt_level=3, config=config)
+    config = {
+        "tirx.disable_cse_tir": True,
+        "tirx.disable_assert": True,
+        "tirx.use_async_copy": target.copies_ahead,
+    }
+    left_out = [_WithoutLoopsAsCopies()] if target.copies_ahead else None
+    return tvm.transform.PassContext(opt_level=3, config=config, instruments=left_out)
+
+
+@tvm.ir.instrument.pass_instrument
+class _WithoutLoopsAsCopies:
+    def should_run(self, module: Any, info: Any) -> bool:
+        return str(info.name) != "s_tir.LowerAsyncDMA"
 
 
 def lowered(module: Any, target: Target) -> Any:
     """A scheduled module as code of TVM's runtime, not linked: of a GPU's kernels the source.
 
     Raises whatever TVM raises for a program that it cannot compile."""
-    with lowering():
+    with lowering(target):
         return tvm.tirx.build(module, target=to_tvm(target))
 
 

@@ -60,7 +60,7 @@ def compile_network(
     `plain`, other tasks stay as TVM writes them.
     """
     tvm_target = to_tvm(target)
-    with tvm_target, lowering():
+    with tvm_target, lowering(target):
         applied = _apply(mod, target, traces, plain=plain)
         folded = tvm.transform.Sequential(
             [

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,3 +37,13 @@ def evaluated(node: Any, places: Mapping[Any, NDArray[np.int64]]) -> NDArray[np.
             )
             return found
     return np.array(0)
+
+
+def element(
+    buffer: Any, indices: Sequence[Any], places: Mapping[Any, NDArray[np.int64]]
+) -> NDArray[np.int64]:
+    """Which element of a buffer, one row after the other, is at indices."""
+    shape = [int(extent) if isinstance(extent, tirx.IntImm) else 1 for extent in buffer.ty.shape]
+    steps = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    values = (evaluated(i, places) * step for i, step in zip(indices, steps, strict=True))
+    return sum(values, np.zeros(1, np.int64))

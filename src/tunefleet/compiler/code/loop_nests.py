@@ -139,6 +139,13 @@ def operations_of(expression: Any) -> dict[str, int]:
     return counting.counts
 
 
+def loads_of(expression: Any) -> list[tuple[Any, Sequence[Any]]]:
+    """Buffers and indices of what an expression loads, in its order."""
+    reading = Counting(lambda buffer, indices: (buffer, indices))
+    reading.visit(expression)
+    return reading.loads
+
+
 def _of_tiles(tiles: Tiles, addresses: Sequence[Access]) -> list[Access]:
     """What is written and read: sums are in registers, which have no address."""
     if not addresses:

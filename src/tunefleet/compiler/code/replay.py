@@ -12,12 +12,14 @@ import json
 from typing import Any
 
 from tunefleet.compiler.code.brackets import bracketed
+from tunefleet.compiler.code.fetching import fitting, synchronous_where_apart
 from tunefleet.compiler.code.unrolling import keep_rolled, leave_to_nvcc
 from tunefleet.compiler.graph.forms import form_of
 from tunefleet.compiler.space.intrinsics import make_all_known
 from tunefleet.compiler.space.spaces import postprocessors
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.programs import POSTPROCESSED, load_program, trace_text
+from tunefleet.core.ids import canonical_json
 from tunefleet.core.target import CudaTarget, Target
 
 tvm = load_tvm()
@@ -37,7 +39,12 @@ def replay(module: Any, target: Target, trace: str) -> Any:
     schedule = tvm.s_tir.Schedule(form)
     make_all_known(parsed[0])
     tvm.s_tir.schedule.Trace.apply_json_to_schedule(parsed, schedule)
-    if all(instruction[0] != POSTPROCESSED for instruction in parsed[0]):
+    if any(instruction[0] == POSTPROCESSED for instruction in parsed[0]):
+        if isinstance(target, CudaTarget):
+            synchronous_where_apart(schedule)
+    else:
+        if isinstance(target, CudaTarget):
+            schedule = _fetching_well(form, schedule, parsed)
         schedule.enter_postproc()
         for postprocessor in postprocessors(target, trace):
             if not postprocessor.apply(schedule):
@@ -47,11 +54,28 @@ def replay(module: Any, target: Target, trace: str) -> Any:
     return schedule
 
 
+def _fetching_well(form: Any, schedule: Any, parsed: list[Any]) -> Any:
+    """What a trace has made of a program, with vectors that its fetches can have."""
+    decisions = fitting(parsed, schedule)
+    if decisions is None:
+        return schedule
+    again = tvm.s_tir.Schedule(form)
+    tvm.s_tir.schedule.Trace.apply_json_to_schedule([parsed[0], decisions], again)
+    return again
+
+
 def scheduled(module: Any, target: Target, trace: str) -> Any:
     """`module` as the trace schedules it, ready to be compiled. Raises as `replay` does."""
     return bracketed(replay(module, target, trace).mod)
 
 
 def completed(program: str, target: Target, trace: str) -> str:
-    """`trace` with its postprocessing, for those who apply it with TVM alone; about 15 ms."""
-    return trace_text(replay(load_program(program), target, trace).trace)
+    """`trace` with its postprocessing, for those who apply it with TVM alone; about 15 ms.
+
+    It keeps its own decisions, by which it is known, where fetches have narrower vectors: those are
+    in the steps of its postprocessing."""
+    instructions, made = json.loads(trace_text(replay(load_program(program), target, trace).trace))
+    own = {int(position): decision for position, decision in json.loads(trace)[1]}
+    return canonical_json(
+        [instructions, [[position, own.get(position, decision)] for position, decision in made]]
+    )

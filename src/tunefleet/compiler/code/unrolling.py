@@ -7,7 +7,6 @@ lowers once: with a second copy of it, it stops (`load_remap_`).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefleet.compiler.code.indices import evaluated
-from tunefleet.compiler.code.loop_nests import Counting
+from tunefleet.compiler.code.indices import element, evaluated
+from tunefleet.compiler.code.loop_nests import loads_of
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.programs import REDUCTION
 
@@ -133,16 +132,11 @@ def _inside(loop: Any, around: _Around) -> _Around:
 
 
 def _accesses(store: Any) -> list[tuple[Any, Sequence[Any]]]:
-    reading = Counting(lambda buffer, indices: (buffer, indices))
-    reading.visit(store.value)
-    return [(store.buffer, store.indices), *reading.loads]
+    return [(store.buffer, store.indices), *loads_of(store.value)]
 
 
 def _apart(access: tuple[Any, Sequence[Any]], around: _Around) -> bool:
     buffer, indices = access
-    places = dict(around.places)
-    shape = [int(extent) if isinstance(extent, tirx.IntImm) else 1 for extent in buffer.ty.shape]
-    steps = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
-    elements = sum(evaluated(i, places) * step for i, step in zip(indices, steps, strict=True))
+    elements = element(buffer, indices, dict(around.places))
     strides = np.diff(np.broadcast_to(elements, (around.lanes,)))
     return not ((strides == 0).all() or (strides == 1).all())

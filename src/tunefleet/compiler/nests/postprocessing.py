@@ -7,9 +7,12 @@ Follows TVM 0.27's src/s_tir/meta_schedule/postproc, whose rules look at extents
 
 from __future__ import annotations
 
+import math
+
 from tunefleet.compiler.nests.program import Around, Placed, TemplateProgram
 from tunefleet.compiler.nests.template import BufferReference, Fetched, Unanswered
-from tunefleet.features.behaviours import Run
+from tunefleet.compiler.space.matrices import most_at_once, narrowed
+from tunefleet.features.behaviours import Compute, Run
 
 
 def postprocessed(program: TemplateProgram) -> None:
@@ -29,12 +32,19 @@ def postprocessed(program: TemplateProgram) -> None:
 
 def _fetch(program: TemplateProgram, block: int, fetched: Fetched) -> None:
     """As `RewriteCooperativeFetch`: what vectors do not divide has none, nor have elements of more
-    than four bytes."""
+    than four bytes. Before that vectors are narrowed, as `code/fetching.py` does."""
     whole = program.paths[block][-1]
     work = program.block(block).work
     buffers = [program.template.buffers[each.buffer] for each in (work.store, *work.loads)]
+    number_bytes = [buffer.element_bytes for buffer in buffers]
     vector = int(program.values[fetched.vector][0])
-    if whole.extent % vector or max(buffer.element_bytes for buffer in buffers) > 4:
+    if vector > 1:
+        if work.compute.casts:
+            raise Unanswered("a fetch that computes in other types")
+        copied = work.compute == Compute() and not work.conditions
+        most = most_at_once(max(number_bytes), min(number_bytes), copied=copied)
+        vector = narrowed(vector, _side_by_side(program, block, whole), most)
+    if whole.extent % vector or max(number_bytes) > 4:
         vector = 1
     threads = program.product(fetched.threads)
     steps = threads * vector
@@ -47,6 +57,31 @@ def _fetch(program: TemplateProgram, block: int, fetched: Fetched) -> None:
     if vector > 1:
         made.append(Around(whole.slots, vector, Run.VECTORIZED))
     _replace(program, [whole], made)
+
+
+def _side_by_side(program: TemplateProgram, block: int, whole: Around) -> int:
+    """What divides the length and the beginning of each row of numbers that a loop reads one after
+    another; 0 where it reads the same all the time."""
+    found = 0
+    for load in program.block(block).work.loads:
+        shape = program.template.buffers[load.buffer].shape
+        steps = {
+            slot: step
+            for slot, step in program.flat(block, load, shape).items()
+            if step and program.extent(slot) > 1
+        }
+        if steps.keys().isdisjoint(whole.slots):
+            continue
+        length = 1
+        for slot in reversed(whole.slots):
+            if program.extent(slot) == 1:
+                continue
+            if steps.get(slot) != length:
+                break
+            length *= program.extent(slot)
+            del steps[slot]
+        found = math.gcd(found, length, load.first(shape), *steps.values())
+    return found
 
 
 def _rewrite(program: TemplateProgram, block: int, most_parallel: int, most_vector: int) -> None:

@@ -10,6 +10,7 @@ from tunefleet.compiler.nests.template import (
     Anchor,
     Axis,
     Block,
+    BufferReference,
     Fixed,
     Rest,
     Same,
@@ -161,6 +162,18 @@ class TemplateProgram:
         for dimension, coefficient in terms:
             for slot, step in steps[dimension].items():
                 found[slot] = found.get(slot, 0) + coefficient * step
+        return found
+
+    def flat(self, block: int, reference: BufferReference, shape: Sequence[int]) -> SlotSteps:
+        """How far an element of a buffer of a shape goes in memory."""
+        if reference.flat is not None:
+            return self.followed(block, reference.flat.terms)
+        found: SlotSteps = {}
+        scale = 1
+        for index, extent in zip(reversed(reference.indices), reversed(shape), strict=True):
+            for slot, step in self.followed(block, index.terms).items():
+                found[slot] = found.get(slot, 0) + scale * step
+            scale *= extent
         return found
 
     def _iterator(self, block: int, dimension: int) -> SlotSteps:

@@ -48,13 +48,13 @@ def _statement(
         shape = buffer.shape
         standing: frozenset[int] = frozenset()
         if buffer.argument:
-            steps = _flat(program, store.block, reference, shape)
+            steps = program.flat(store.block, reference, shape)
             if buffer.packed:
                 steps = _packed(program, store, reference, steps)
         else:
             depth, shape = allocated[reference.buffer]
             standing = outside(store.path[:depth], buffer.scope)
-            steps = _flat(program, store.block, reference, shape)
+            steps = program.flat(store.block, reference, shape)
         return Access(
             moves=tuple(_move(program, loop, steps, standing) for loop in loops),
             element_bytes=buffer.element_bytes,
@@ -79,20 +79,6 @@ def _compute(program: TemplateProgram, store: Placed) -> Compute:
         for name, count in left_of(condition, program, store).items():
             compute = replace(compute, **{name: getattr(compute, name) + count})
     return compute
-
-
-def _flat(
-    program: TemplateProgram, block: int, reference: BufferReference, shape: tuple[int, ...]
-) -> SlotSteps:
-    if reference.flat is not None:
-        return program.followed(block, reference.flat.terms)
-    found: SlotSteps = {}
-    scale = 1
-    for index, extent in zip(reversed(reference.indices), reversed(shape), strict=True):
-        for slot, step in program.followed(block, index.terms).items():
-            found[slot] = found.get(slot, 0) + scale * step
-        scale *= extent
-    return found
 
 
 def _packed(

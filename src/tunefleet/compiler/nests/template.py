@@ -7,7 +7,7 @@ axis was split into, each times the extents of those after it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -80,6 +80,15 @@ class BufferReference:
     indices: tuple[Index, ...]
     lanes: int = 1
     flat: Index | None = None
+
+    def first(self, shape: Sequence[int]) -> int:
+        """Which element of a buffer of a shape it is where all iterators are 0."""
+        if self.flat is not None:
+            return self.flat.constant
+        found = 0
+        for index, extent in zip(self.indices, shape, strict=True):
+            found = found * extent + index.constant
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from tunefleet.compiler.nests.template import (
 )
 from tunefleet.compiler.space.intrinsics import make_all_known
 from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.compiler.toolchain.programs import FETCHED
 from tunefleet.errors import raise_mistake
 from tunefleet.search.choices import Location
 from tunefleet.search.sketch import Sketch
@@ -26,7 +27,6 @@ from tunefleet.search.sketch import Sketch
 tvm = load_tvm()
 tirx = tvm.tirx
 
-_FETCHED = "meta_schedule.cooperative_fetch"
 SPATIAL, REDUCTION = 0, 2  # of tirx.IterVar
 
 
@@ -117,7 +117,7 @@ class Tracked:
             self.threads = self.of_loop[instruction.inputs[0]]
         elif kind == "Bind" and instruction.attrs[0] == "threadIdx.y":
             raise Unanswered("threads in two dimensions")
-        elif kind == "Annotate" and instruction.attrs[0] == _FETCHED:
+        elif kind == "Annotate" and instruction.attrs[0] == FETCHED:
             name = str(self.schedule.get(instruction.inputs[0]).name_hint)
             self.fetches[name] = Fetched(self.factors[instruction.inputs[1]].choice, self.threads)
         elif kind == "GetLoops":

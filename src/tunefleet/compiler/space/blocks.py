@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tunefleet.compiler.toolchain import load_tvm
-from tunefleet.compiler.toolchain.programs import nbytes
+from tunefleet.compiler.toolchain.programs import STAGES, nbytes
 from tunefleet.core.target import CudaTarget
 from tunefleet.search.limits import (
+    UNLIMITED,
     Amount,
     AtMost,
     Extent,
@@ -32,13 +33,10 @@ prim = tvm.tirx
 
 _LEAST_THREADS = "meta_schedule.thread_extent_low_inclusive"
 _MOST_THREADS = "meta_schedule.thread_extent_high_inclusive"
-_PIPELINE = "software_pipeline_stage"
 #: Axes along which the threads of one block stand.
 _OF_BLOCK = ("vthread.x", "threadIdx.x", "threadIdx.y", "threadIdx.z")
 _PARALLEL = _OF_BLOCK[1:]
 
-#: No limit.
-_ANY = 2**62
 #: A part of a tile: (choice, part).
 AxisPart = tuple[int, int]
 
@@ -61,7 +59,7 @@ def limits_of(
         limits.append(Limit("threads", nest.least_threads, most, (threads,)))
         if nest.pipelined:
             steps = Amount(1, tuple(TileExtent(c, (p,)) for c, p in nest.pipelined))
-            limits.append(Limit("steps to overlap", 2, _ANY, (steps,)))
+            limits.append(Limit("steps to overlap", 2, UNLIMITED, (steps,)))
         block = blocks.get(nest.block)
         if block is not None:
             shared += [
@@ -84,7 +82,7 @@ class _Nest:
     axes: dict[AxisPart, str] = field(default_factory=dict)
     fetches: dict[int, AxisPart] = field(default_factory=dict)
     least_threads: int = 1
-    most_threads: int = _ANY
+    most_threads: int = UNLIMITED
     copies: int = 1
     #: Of the loop whose steps overlap, fetching ahead.
     pipelined: list[AxisPart] = field(default_factory=list)
@@ -148,7 +146,7 @@ class _Nests:
             self._nests[block].least_threads = int(value)
         elif key == _MOST_THREADS and block in self._nests:
             self._nests[block].most_threads = int(value)
-        elif key == _PIPELINE:
+        elif key == STAGES:
             parts = self._parts.get(block, [])
             for nest in self._nests.values():
                 if parts and parts[-1] in nest.order:

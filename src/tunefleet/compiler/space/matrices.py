@@ -29,6 +29,10 @@ _MOST_PRIME, _SURPLUS = 7, 8
 _MOST_ZEROS = 4
 #: Bytes that a thread moves at once.
 _MOST_BYTES = 16
+#: That a GPU copies to shared memory on its own.
+_COPIED_BYTES = (4, 8, 16)
+#: Elements of a vector.
+_VECTORS = (1, 2, 4, 8, 16)
 #: TVM's code for CUDA has no more 8-bit numbers at once than these, but where it copies them.
 _MOST_COMPUTED_BYTES = 4
 #: Threads of a block of a plain schedule, or of a kernel that runs by itself, at most.
@@ -60,11 +64,44 @@ def result_width(schedule: Any, finish: Any) -> int:
 def vectors(schedule: Any, block: Any, width: int) -> list[int]:
     """How many numbers a thread may read, compute and write at once, where `width` of them lie side
     by side: the widest of their types goes by 16 bytes."""
-    body = schedule.get(block).body
-    most = _MOST_BYTES // max(_bytes(body))
-    if not isinstance(body.value, tvm.ir.TensorLoad) and min(_bytes(body)) == 1:
-        most = min(most, _MOST_COMPUTED_BYTES)
-    return [n for n in (1, 2, 4, 8, 16) if n <= most and width % n == 0]
+    most = most_of(schedule.get(block).body)
+    return [n for n in _VECTORS if n <= most and width % n == 0]
+
+
+def most_of(statement: Any) -> int:
+    """How many of the numbers of a store a thread may have at once."""
+    number_bytes = list(_bytes(statement))
+    copied = isinstance(statement.value, tvm.ir.TensorLoad)
+    return most_at_once(max(number_bytes), min(number_bytes), copied=copied)
+
+
+def narrowed(width: int, side_by_side: int, most: int) -> int:
+    """The widest vectors that divide those of `width` numbers and `side_by_side`, which numbers one
+    after another come and begin by; with no more than `most` numbers."""
+    return max(
+        n for n in range(1, width + 1) if width % n == 0 == side_by_side % n and n <= max(1, most)
+    )
+
+
+def most_at_once(widest: float, narrowest: float, *, copied: bool) -> int:
+    """How many numbers a thread may have at once of types with so many bytes; `copied`: it computes
+    nothing of them."""
+    most = int(_MOST_BYTES / widest)
+    return most if copied or narrowest > 1 else min(most, _MOST_COMPUTED_BYTES)
+
+
+def copied(schedule: Any, block: Any, numbers: Iterable[int]) -> list[int]:
+    """Which of so many numbers at once a GPU copies on its own, from sm_80 on: 4, 8 or 16 bytes. It
+    puts zeros in place of what is not read, and TVM has it do so for floats alone."""
+    value = schedule.get(block).body.value
+    if isinstance(value, tvm.ir.Call) and str(value.op.name).endswith(".if_then_else"):
+        _, value, otherwise = value.args
+        if not isinstance(otherwise, tirx.FloatImm) or otherwise.value != 0:
+            return []
+    if not isinstance(value, tvm.ir.TensorLoad):
+        return []
+    number = nbytes((), str(value.source.dtype))
+    return [n for n in numbers if n * number in _COPIED_BYTES]
 
 
 def _bytes(node: Any) -> Iterator[int]:

@@ -1,7 +1,8 @@
 """Programs of GPUs whose products are tensor cores': a family beside the tilings.
 
 A product has a sketch for each shape of the instruction that fits it about as well as the best. The
-shapes differ in how many rows and columns of the results one instruction makes.
+shapes differ in how many rows and columns of the results one instruction makes. From sm_80 on each
+has a second one, which fetches ahead.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ from tunefleet.search.sketch import Sketch
 
 tvm = load_tvm()
 ms = tvm.s_tir.meta_schedule
+
+#: Steps that a sketch fetches ahead; as many as the tilings of MetaSchedule do at least.
+_AHEAD = 2
 
 
 class CudaTensorCores:
@@ -58,7 +62,12 @@ def sketches(schedule: Any, target: CudaTarget) -> list[Any]:
     product = product_of(function, schedule) if function is not None else None
     if product is None or len(schedule.get_output_blocks("root")) != 1:
         return []
-    made = (_sketch(schedule, product, each, target) for each in _fitting(product, target))
+    ahead = (0, _AHEAD) if target.copies_ahead else (0,)
+    made = (
+        _sketch(schedule, product, each, target, steps)
+        for each in _fitting(product, target)
+        for steps in ahead
+    )
     return [each for each in made if each is not None]
 
 
@@ -69,11 +78,13 @@ def _fitting(product: Product, target: CudaTarget) -> list[WarpProduct]:
 
 
 def _sketch(
-    schedule: Any, product: Product, intrinsic: WarpProduct, target: CudaTarget
+    schedule: Any, product: Product, intrinsic: WarpProduct, target: CudaTarget, ahead: int
 ) -> Any | None:
     """With what follows the product in its tiles, if that has a form for it. None where the product
     has none: a row of it in several places of what is read, say."""
     for fused in (True, False):
         with contextlib.suppress(tvm.s_tir.ScheduleError, NoFormError):
-            return warp_sketches.scheduled(schedule.copy(), product, intrinsic, target, fused=fused)
+            return warp_sketches.scheduled(
+                schedule.copy(), product, intrinsic, target, ahead=ahead, fused=fused
+            )
     return None

@@ -12,12 +12,14 @@
 Convolutions become products of matrices by the indices that they fetch with: rows are all pixels,
 the depth is the window and its channels. What does not divide into fragments is fetched as zeros,
 and not written. Fragments of rows are further apart than warps are, so that all warps store rows
-that follow each other, and little shared memory is needed for them.
+that follow each other, and little shared memory is needed for them. Where the GPU copies on its
+own, what some of the next steps multiply may be fetched ahead.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tunefleet.compiler.space import matrices
@@ -31,11 +33,12 @@ from tunefleet.compiler.space.intrinsics.wmma import (
     WARP,
     WEIGHT_SCOPE,
 )
+from tunefleet.compiler.space.matrices import NoFormError
 from tunefleet.compiler.space.products import Product
-from tunefleet.compiler.toolchain.programs import nbytes
+from tunefleet.compiler.toolchain.programs import COPIED_STAGES, STAGES, nbytes
 from tunefleet.core.target import CudaTarget
 from tunefleet.search.choices import Tile
-from tunefleet.search.limits import Aligned, Amount, Limit, TileExtent
+from tunefleet.search.limits import UNLIMITED, Aligned, Amount, Limit, TileExtent
 from tunefleet.search.sketch import Sketch
 
 #: Instructions that are written out in a step of the depth, at most.
@@ -72,9 +75,16 @@ class _Nest:
 
 
 def scheduled(
-    schedule: Any, product: Product, intrinsic: WarpProduct, target: CudaTarget, *, fused: bool
+    schedule: Any,
+    product: Product,
+    intrinsic: WarpProduct,
+    target: CudaTarget,
+    *,
+    ahead: int,
+    fused: bool,
 ) -> Any:
-    """`fused`: what follows the product is computed where its sums are, else in a block of its own.
+    """`ahead`: of so many steps of the depth the fetches are under way while one is multiplied.
+    `fused`: what follows the product is computed where its sums are, else in a block of its own.
     Raises tvm.s_tir.ScheduleError or NoFormError for a form that no tile can be computed in."""
     for name in intrinsic.trace_names:
         make_known(name)
@@ -82,8 +92,13 @@ def scheduled(
     finish = matrices.prepared(schedule, block, product, intrinsic, target, fused=fused)
     nest = _split(schedule, block, intrinsic)
     data, weight = product.data_read, product.weight_read
-    _fetched(schedule, block, data, nest, matrices.data_width(product))
-    _fetched(schedule, block, weight, nest, matrices.weight_width(product))
+    widths = {data: matrices.data_width(product), weight: matrices.weight_width(product)}
+    copied = [
+        _fetched(schedule, block, read, nest, width, by_itself=ahead > 0)
+        for read, width in widths.items()
+    ]
+    if ahead and not any(copied):
+        raise NoFormError("nothing that the GPU copies on its own")
     of_data = schedule.cache_read(block, data, DATA_SCOPE)
     schedule.compute_at(of_data, nest.rows, preserve_unit_loops=True)
     of_weight = schedule.cache_read(block, weight, WEIGHT_SCOPE)
@@ -92,7 +107,8 @@ def scheduled(
     store = schedule.cache_write(block, 0, SUMS_SCOPE)
     stored = _stored(schedule, store, nest, intrinsic)
     schedule.reverse_compute_at(finish, stored, preserve_unit_loops=True)
-    _by_all_threads(schedule, finish, stored, nest, matrices.result_width(schedule, finish))
+    numbers = matrices.vectors(schedule, finish, matrices.result_width(schedule, finish))
+    _by_all_threads(schedule, finish, stored, nest, numbers)
     first = schedule.decompose_reduction(block, nest.step)
     # The product before all others: a trace is called by the first intrinsic that it names.
     schedule.tensorize(nest.call, intrinsic.trace_name)
@@ -106,6 +122,8 @@ def scheduled(
     fragment = schedule.blockize(schedule.get_loops(store)[-2])
     _apart(schedule, fragment)
     schedule.tensorize(fragment, intrinsic.store)
+    if ahead:
+        _fetch_ahead(schedule, nest.step, ahead)
     return schedule
 
 
@@ -136,24 +154,38 @@ def _sampled(schedule: Any, loop: Any, parts: int) -> list[Any]:
     return list(schedule.sample_perfect_tile(loop, n=parts, max_innermost_factor=_MOST_PARTS))
 
 
-def _fetched(schedule: Any, block: Any, read: int, nest: _Nest, width: int) -> None:
-    """All threads bring what a step of the depth reads into shared memory."""
+def _fetched(
+    schedule: Any, block: Any, read: int, nest: _Nest, width: int, *, by_itself: bool
+) -> bool:
+    """All threads bring what a step of the depth reads into shared memory; `by_itself`: by copies
+    that the GPU makes on its own, if it has any for that. Whether it has."""
     fetch = matrices.written_by(schedule, block, read)
     schedule.set_scope(fetch, 0, FETCH_SCOPE)
     schedule.compute_at(fetch, nest.step, preserve_unit_loops=True)
-    _by_all_threads(schedule, fetch, nest.step, nest, width)
+    numbers = matrices.vectors(schedule, fetch, width)
+    copied = matrices.copied(schedule, fetch, numbers) if by_itself else []
+    _by_all_threads(schedule, fetch, nest.step, nest, copied or numbers)
     _apart(schedule, fetch)
+    return bool(copied)
 
 
-def _by_all_threads(schedule: Any, block: Any, outside: Any, nest: _Nest, width: int) -> None:
-    """The loops of a block inside a loop, shared out to all threads, so many numbers to each at a
-    time as lie side by side."""
+def _fetch_ahead(schedule: Any, step: Any, ahead: int) -> None:
+    """A step fetches data, fetches weights and multiplies, in this order."""
+    schedule.annotate(step, STAGES, [0, 0, ahead])
+    schedule.annotate(step, "software_pipeline_order", [0, 1, 2])
+    schedule.annotate(step, COPIED_STAGES, [0])
+
+
+def _by_all_threads(
+    schedule: Any, block: Any, outside: Any, nest: _Nest, numbers: Sequence[int]
+) -> None:
+    """The loops of a block inside a loop, shared out to all threads; `numbers` are how many
+    elements each may have at a time."""
     loops, variable = schedule.get_loops(block), schedule.get(outside).loop_var
     around = next(
         n for n, loop in enumerate(loops) if schedule.get(loop).loop_var.same_as(variable)
     )
     together = schedule.fuse(*loops[around + 1 :])
-    numbers = matrices.vectors(schedule, block, width)
     vector = schedule.sample_categorical(numbers, [1 / len(numbers)] * len(numbers))
     factors = [None, *nest.warps, WARP, vector]
     _, warp_row, warp_column, lane, at_once = schedule.split(together, factors)
@@ -226,10 +258,25 @@ def limits_of(sketch: Sketch, intrinsic: WarpProduct, target: CudaTarget) -> tup
     warps = (row_warps, column_warps)
     of_block = tuple(Amount(WARP * a.each, (*warps, *a.extents)) for a in held)
     calls = Amount(1, (row_fragments, column_fragments, loads))
+    stages = _stages(sketch)
+    fetched = tuple(replace(each, each=stages * each.each) for each in (data, weights))
+    steps = Amount(1, (TileExtent(depth, (0,)),))
+    overlapping = (Limit("steps to overlap", 2, UNLIMITED, (steps,)),) if stages > 1 else ()
     return (
         Limit("threads", WARP, target.threads_per_block, (Amount(WARP, warps),)),
-        Limit("shared memory", 0, target.shared_memory_bytes, (data, weights, sums)),
+        Limit("shared memory", 0, target.shared_memory_bytes, (*fetched, sums)),
         Limit("registers of a thread", 0, _MOST_REGISTERS, held),
         Limit("registers", 0, target.registers_per_block, of_block),
         Limit("unrolled", 0, _WRITTEN_OUT, (calls,)),
+        *overlapping,
     )
+
+
+def _stages(sketch: Sketch) -> int:
+    """So many steps have what they fetch in shared memory at once."""
+    found = (
+        max(inputs[1]) + 1
+        for kind, inputs, attributes, _ in sketch.instructions
+        if kind == "Annotate" and attributes[0] == STAGES
+    )
+    return next(found, 1)

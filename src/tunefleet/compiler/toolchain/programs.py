@@ -20,6 +20,11 @@ SPATIAL, REDUCTION = 0, 2
 FUSABLE = 4
 #: The instruction of a trace at which its postprocessing begins.
 POSTPROCESSED = "EnterPostproc"
+#: What a block says that the threads of a GPU fetch together: the numbers that each has at once.
+FETCHED = "meta_schedule.cooperative_fetch"
+#: What a loop says whose steps overlap: for each of its statements the stage that it is in, and
+#: which of the stages copy by themselves.
+STAGES, COPIED_STAGES = "software_pipeline_stage", "software_pipeline_async_stages"
 
 
 @lru_cache(maxsize=256)
