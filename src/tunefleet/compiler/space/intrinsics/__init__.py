@@ -10,6 +10,7 @@ from tunefleet.compiler.space.intrinsics import amx, arm, wmma, x86
 from tunefleet.compiler.space.intrinsics._base import (
     Intrinsic,
     VectorIntrinsic,
+    coded,
     description,
 )
 from tunefleet.compiler.space.intrinsics.amx import TileIntrinsic, Tiles, tiles_called, tiles_named
@@ -138,7 +139,7 @@ def make_known(trace_name: str) -> None:
         elif tiles is not None:
             code = tiles[0].code(tiles[1])
         elif intrinsic is not None:
-            code = description(intrinsic), intrinsic.implementation(intrinsic)
+            code = description(intrinsic), coded(intrinsic)
         tvm.s_tir.TensorIntrin.register(trace_name, *code, override=True)
     except Exception as error:  # no candidate is to blame that it was not taken
         raise internal(error) from error
