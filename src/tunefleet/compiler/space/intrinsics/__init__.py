@@ -30,6 +30,7 @@ __all__ = [
     "Tiles",
     "VectorIntrinsic",
     "WarpProduct",
+    "dot_products",
     "has_intrinsics",
     "intrinsic_named",
     "intrinsics_of",
@@ -71,6 +72,17 @@ def has_intrinsics(target: Target) -> bool:
     if isinstance(target, CudaTarget):
         return bool(warp_products_of(target))
     return bool(intrinsics_of(target.cpu))
+
+
+@cache
+def dot_products() -> tuple[VectorIntrinsic, ...]:
+    """Instructions of x86 that multiply unsigned by signed bytes, and the features of each: the
+    widest of those that need the same."""
+    widest: dict[frozenset[str], VectorIntrinsic] = {}
+    for each in x86.INTRINSICS:
+        if (each.data, each.weight, each.widens) == ("uint8", "int8", False):
+            widest.setdefault(each.features, each)
+    return tuple(widest.values())
 
 
 def least_target(intrinsic: Intrinsic) -> CpuTarget:

@@ -66,9 +66,7 @@ def _code(data: str) -> str:
     )
 
 
-def _intrinsic(
-    name: str, feature: str, data: str, update: Any, llvm: str = ""
-) -> VectorIntrinsic:
+def _intrinsic(name: str, feature: str, data: str, update: Any, llvm: str = "") -> VectorIntrinsic:
     return VectorIntrinsic(
         name, _MACHINE, frozenset({feature}), _LANES, _DEPTH, data, "int8", "int32", _REGISTERS,
         update, llvm, widens=bool(llvm),

@@ -1,4 +1,4 @@
-"""Tensor intrinsics of x86-64: VNNI (of AVX-512 and of AVX) and BF16 dot products, and exact ones of 8-bit numbers without.
+"""Tensor intrinsics of x86-64: dot products of VNNI and BF16, and exact ones of bytes without VNNI.
 
 `vpmaddubsw` saturates sums of two products to 16 bits, which silently loses what real data
 has. The forms without VNNI widen to 16 bits instead and use `vpmaddwd`, whose sums are exact.
