@@ -12,6 +12,7 @@ from tests.compiler.test_onnx_recurrent import _in_bytes, _quantised_lstm
 from tunefleet.compiler.code.executable import compile_network, run_compiled
 from tunefleet.compiler.frontends.relax_ import tidy
 from tunefleet.compiler.graph.pipeline import prepare
+from tunefleet.compiler.graph.tasks import extract_tasks
 from tunefleet.compiler.space.intrinsics import dot_products, runs_on
 from tunefleet.compiler.toolchain.host import check_runs_here, native_target, parse_target, to_tvm
 from tunefleet.errors import InputError
@@ -64,6 +65,14 @@ def test_the_matrix_is_packed_before_anything_runs():
         for target in (_PLAIN, "alderlake")
     ]
     assert names[0] == names[1]
+
+
+def test_a_layer_by_an_instruction_is_a_task_of_as_many_operations():
+    flops = []
+    for text in (_PLAIN, "alderlake"):
+        tasks = extract_tasks(_prepared(_in_bytes(), text), parse_target(text))
+        flops += [each.task.flops for each in tasks if each.task.operator == "lstm"]
+    assert flops[0] == flops[1] > 0
 
 
 @pytest.mark.parametrize("instruction", dot_products(), ids=lambda i: i.name)

@@ -40,6 +40,8 @@ __all__ = [
 _KERNELS = "tunefleet.kernels"
 #: The attribute of a program that is it by instructions, each with what it needs and reads.
 _INSTRUCTED = "tunefleet.instructed"
+#: TVM's attribute of a program whose operations are counted.
+_FLOPS = "estimated_flops"
 #: Of TVM's patterns of operators, the one that is fused with nothing.
 _OPAQUE = 8
 #: Of a thread's own memory, which is on its stack, at most.
@@ -100,22 +102,24 @@ def call_loops(
     of_gpu = [_program(name, types, outputs, within(most)) for most in THREADS]
     function = function.with_attr(_KERNELS, of_gpu)
     if instructed:
-        made = [_with_instruction(name, types, outputs, each) for each in instructed]
+        module = tvm.IRModule({name: function})
+        flops = int(tvm.s_tir.analysis.estimate_tir_flops(module))
+        made = [_with_instruction(name, types, outputs, each, flops) for each in instructed]
         function = function.with_attr(_INSTRUCTED, made)
     variable = builder.add_func(function, name)
     return relax.call_tir(variable, list(inputs), list(outputs) if len(outputs) > 1 else outputs[0])
 
 
 def _with_instruction(
-    name: str, inputs: Sequence[Any], outputs: Sequence[Any], form: Instructed
+    name: str, inputs: Sequence[Any], outputs: Sequence[Any], form: Instructed, flops: int
 ) -> dict[str, Any]:
-    """As an attribute holds it."""
+    """As an attribute holds it. TVM cannot count the operations of an instruction."""
     packing = form.packing
     types = list(inputs)
     types[form.input] = relax.TensorType(packing.shape, str(types[form.input].dtype))
     return {
         "features": sorted(form.features),
-        "program": _program(name, types, outputs, form.write),
+        "program": _program(name, types, outputs, form.write).with_attr(_FLOPS, flops),
         "input": form.input,
         "split": packing.split,
         "order": packing.order,
