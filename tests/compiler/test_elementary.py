@@ -1,4 +1,4 @@
-"""exp, erf, tanh and powers in generated code: as exact as they say, for all numbers, without libm."""
+"""exp, erf, tanh and powers in generated code: as exact as they say, for all numbers, no libm."""
 
 from __future__ import annotations
 

@@ -31,6 +31,7 @@ __all__ = [
     "Write",
     "allocated",
     "call_loops",
+    "call_program",
     "for_target",
     "parallel",
     "with_roots",
@@ -107,6 +108,14 @@ def call_loops(
         made = [_with_instruction(name, types, outputs, each, flops) for each in instructed]
         function = function.with_attr(_INSTRUCTED, made)
     variable = builder.add_func(function, name)
+    return relax.call_tir(variable, list(inputs), list(outputs) if len(outputs) > 1 else outputs[0])
+
+
+def call_program(
+    builder: Any, name: str, inputs: Sequence[Any], outputs: Sequence[Any], write: Write
+) -> Any:
+    """As `call_loops`, of a program for CPUs alone."""
+    variable = builder.add_func(_program(name, [x.ty for x in inputs], outputs, write), name)
     return relax.call_tir(variable, list(inputs), list(outputs) if len(outputs) > 1 else outputs[0])
 
 

@@ -1,10 +1,10 @@
-"""exp, erf, tanh and whole powers in vector instructions, where TVM calls libm for every element, or
-exp twice for a tanh.
+"""exp, erf, tanh and whole powers in vector instructions. TVM calls libm for every element, and
+makes two exponentials of a tanh.
 
 libm's `erff` takes another way for every range of its argument: the latency of a product with GELU
 would depend, threefold, on the numbers that it is measured with. The functions here take one way
-for all numbers. They are for float32, all but powers for narrower types through it; float64 stays with
-libm.
+for all numbers. They are for float32, all but powers for narrower types through it; float64 stays
+with libm.
 
 The coefficients are fits of ours: least squares, reweighted towards the largest relative error.
 """
