@@ -105,7 +105,7 @@ def test_code_that_tvm_does_not_take_is_our_bug(tmp_path, monkeypatch):
     """Not a failure of each candidate that needs it."""
     program, target = matrix_product(4, 16, 8, _native()), native_target(1)
     (trace,) = tensorised_traces(task_space(program, target), 1)
-    broken = replace(_native(), implementation=lambda intrinsic: "no code")
+    broken = replace(_native(), update=lambda *_: "no code")
     monkeypatch.setitem(intrinsics._BY_NAME, broken.trace_name, broken)
     intrinsics.make_known.cache_clear()
     try:

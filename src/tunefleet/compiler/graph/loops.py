@@ -2,37 +2,78 @@
 another.
 
 They are fused with nothing, and MetaSchedule has nothing to choose in them: they run as written.
-Each is written twice, as loops of a CPU and as kernels of a GPU (`kernels.py`). The latter are an
-attribute of the former until a graph is prepared for its target.
+Each is written as loops of a CPU and as kernels of a GPU (`kernels.py`), some also as loops by an
+instruction that not every CPU has. All but the first are attributes of it until a graph is prepared
+for its target.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from tunefleet.compiler.graph.folding import ints
 from tunefleet.compiler.graph.kernels import THREADS, each
 from tunefleet.compiler.toolchain import load_tvm
 
 tvm = load_tvm()
-relax = tvm.relax
+relax, topi = tvm.relax, tvm.topi
 
 from tvm.script.ir_builder import IRBuilder  # noqa: E402  (TVM is loaded our way first)
 from tvm.script.ir_builder import tirx as T  # noqa: E402
 
-__all__ = ["T", "allocated", "call_loops", "for_target", "parallel", "with_roots"]
+__all__ = [
+    "Instructed",
+    "Packing",
+    "T",
+    "Write",
+    "allocated",
+    "call_loops",
+    "call_program",
+    "for_target",
+    "parallel",
+    "with_roots",
+]
 
 #: The attribute of a program that is it as kernels, once for each number of `kernels.THREADS`.
 _KERNELS = "tunefleet.kernels"
+#: The attribute of a program that is it by instructions, each with what it needs and reads.
+_INSTRUCTED = "tunefleet.instructed"
+#: TVM's attribute of a program whose operations are counted.
+_FLOPS = "estimated_flops"
 #: Of TVM's patterns of operators, the one that is fused with nothing.
 _OPAQUE = 8
 #: Of a thread's own memory, which is on its stack, at most.
 _OWN_BYTES = 2**16
 
+_CALL_TIR = tvm.ir.Op.get("relax.call_tir")
+
 Write = Callable[[list[Any], list[Any]], None]
 WriteKernels = Callable[[list[Any], list[Any], int], None]
 WriteStep = Callable[[list[Any], list[Any], Any], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """Another order of an input's numbers: its axes are split into `split`, which are put into
+    `order` and joined to `shape`."""
+
+    split: tuple[int, ...]
+    order: tuple[int, ...]
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Instructed:
+    """A program for CPUs that have all of `features` (LLVM's names). It reads input number `input`
+    packed, and is else the same."""
+
+    features: frozenset[str]
+    input: int
+    packing: Packing
+    write: Write
 
 
 def call_loops(
@@ -42,9 +83,10 @@ def call_loops(
     outputs: Sequence[Any],
     write: Write,
     kernels: WriteKernels,
+    instructed: Sequence[Instructed] = (),
 ) -> Any:
     """A call of a program that `write` writes for a CPU and `kernels` for a GPU, both given the
-    buffers of inputs and outputs.
+    buffers of inputs and outputs. A CPU runs the first of `instructed` whose features it has.
 
     `inputs` are Relax expressions of static shape, `outputs` tensor types; the result is a tuple
     unless there is one output. While they write, the IRBuilder of TVM is open; buffers take one
@@ -59,8 +101,39 @@ def call_loops(
         return lambda inputs, outputs: kernels(inputs, outputs, most)
 
     of_gpu = [_program(name, types, outputs, within(most)) for most in THREADS]
-    variable = builder.add_func(function.with_attr(_KERNELS, of_gpu), name)
+    function = function.with_attr(_KERNELS, of_gpu)
+    if instructed:
+        module = tvm.IRModule({name: function})
+        flops = int(tvm.s_tir.analysis.estimate_tir_flops(module))
+        made = [_with_instruction(name, types, outputs, each, flops) for each in instructed]
+        function = function.with_attr(_INSTRUCTED, made)
+    variable = builder.add_func(function, name)
     return relax.call_tir(variable, list(inputs), list(outputs) if len(outputs) > 1 else outputs[0])
+
+
+def call_program(
+    builder: Any, name: str, inputs: Sequence[Any], outputs: Sequence[Any], write: Write
+) -> Any:
+    """As `call_loops`, of a program for CPUs alone."""
+    variable = builder.add_func(_program(name, [x.ty for x in inputs], outputs, write), name)
+    return relax.call_tir(variable, list(inputs), list(outputs) if len(outputs) > 1 else outputs[0])
+
+
+def _with_instruction(
+    name: str, inputs: Sequence[Any], outputs: Sequence[Any], form: Instructed, flops: int
+) -> dict[str, Any]:
+    """As an attribute holds it. TVM cannot count the operations of an instruction."""
+    packing = form.packing
+    types = list(inputs)
+    types[form.input] = relax.TensorType(packing.shape, str(types[form.input].dtype))
+    return {
+        "features": sorted(form.features),
+        "program": _program(name, types, outputs, form.write).with_attr(_FLOPS, flops),
+        "input": form.input,
+        "split": packing.split,
+        "order": packing.order,
+        "shape": packing.shape,
+    }
 
 
 def _program(name: str, inputs: Sequence[Any], outputs: Sequence[Any], write: Write) -> Any:
@@ -83,21 +156,75 @@ def for_target() -> Any:
 
     def transform(mod: Any, _: Any) -> Any:
         target = tvm.target.Target.current(allow_none=True)
-        is_gpu = target is not None and "gpu" in target.keys
-        most = int(target.attrs["max_threads_per_block"]) if is_gpu else 0
         result = mod.clone()
+        packed = {}
         for variable, function in mod.functions_items():
             if isinstance(function, tvm.tirx.PrimFunc) and _KERNELS in (function.attrs or {}):
-                kernels = zip(THREADS, function.attrs[_KERNELS], strict=True)
-                chosen = (
-                    next(form for threads, form in kernels if threads <= most)
-                    if is_gpu
-                    else function.without_attr(_KERNELS)
-                )
-                result.update_func(variable, chosen)
-        return result
+                form = _by_instruction(function, target)
+                if form is not None:
+                    packed[variable] = form
+                result.update_func(variable, form["program"] if form else _plain(function, target))
+        return _packed(result, packed) if packed else result
 
     return tvm.transform.module_pass(transform, opt_level=0, name="for_target")
+
+
+def _is_gpu(target: Any) -> bool:
+    return target is not None and "gpu" in target.keys
+
+
+def _plain(function: Any, target: Any) -> Any:
+    """A program without instructions of one processor."""
+    if not _is_gpu(target):
+        return function.without_attr(_KERNELS).without_attr(_INSTRUCTED)
+    most = int(target.attrs["max_threads_per_block"])
+    kernels = zip(THREADS, function.attrs[_KERNELS], strict=True)
+    return next(form for threads, form in kernels if threads <= most)
+
+
+def _by_instruction(function: Any, target: Any) -> Mapping[str, Any] | None:
+    """The first of its forms by an instruction that a target has."""
+    if target is None or _is_gpu(target):
+        return None
+    has = tvm.target.codegen.target_has_features
+    for form in function.attrs.get(_INSTRUCTED, ()):
+        if has(list(form["features"]), target):
+            return dict(form)
+    return None
+
+
+def _packed(mod: Any, forms: Mapping[Any, Mapping[str, Any]]) -> Any:
+    """With the inputs of programs as their forms by instructions read them: what is constant is
+    packed when constants are folded."""
+    writer = _Packed(mod, forms)
+    function = writer.visit_expr(mod["main"])
+    written = writer.builder_.get()
+    written.update_func(written.get_global_var("main"), function)
+    return written
+
+
+@relax.expr_functor.mutator
+class _Packed(relax.PyExprMutator):  # type: ignore[misc, name-defined]
+    def __init__(self, mod: Any, forms: Mapping[Any, Mapping[str, Any]]) -> None:
+        super().__init__(mod)
+        self._forms = forms
+
+    def visit_call_(self, call: Any) -> Any:
+        call = super().visit_call_(call)
+        form = self._forms.get(call.args[0]) if call.op == _CALL_TIR else None
+        if form is None:
+            return call
+        fields = list(call.args[1].fields)
+        packing = [ints(form[name]) for name in ("split", "order", "shape")]
+        packed = self.builder_.emit_te(_pack, fields[form["input"]], *packing)
+        fields[form["input"]] = packed
+        outputs = call.ty_args[0]
+        outputs = list(outputs.fields) if isinstance(outputs, relax.TupleType) else outputs
+        return relax.call_tir(call.args[0], fields, outputs)
+
+
+def _pack(x: Any, split: Sequence[int], order: Sequence[int], shape: Sequence[int]) -> Any:
+    return topi.reshape(topi.transpose(topi.reshape(x, split), order), shape)
 
 
 def parallel(count: int) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 from tunefleet.compiler.graph import winograd
 from tunefleet.compiler.graph.attention import pad_attention
 from tunefleet.compiler.graph.bfloat16 import in_bfloat16
+from tunefleet.compiler.graph.extremes import with_extremes
 from tunefleet.compiler.graph.forms import with_forms
 from tunefleet.compiler.graph.legalize import legalize
 from tunefleet.compiler.graph.quantized import integer_programs, prefers_unsigned, with_programs
@@ -48,6 +49,8 @@ def prepare(mod: Any, target: Any, precision: str = FLOAT32) -> Any:
         mod = transform.CanonicalizeBindings()(mod)
         tiles = _has_tiles(target)
         mod = with_programs(pad_attention(simplify(mod)), tiles=tiles)
+        if _is_cpu(target):
+            mod = with_extremes(mod)
         if precision == BF16:
             mod = in_bfloat16(mod, tiles=tiles)
         prepared = _fused(mod, legalize())
@@ -56,9 +59,12 @@ def prepare(mod: Any, target: Any, precision: str = FLOAT32) -> Any:
         return prepared
 
 
+def _is_cpu(target: Any) -> bool:
+    return str(target.kind.name) == "llvm"
+
+
 def _has_tiles(target: Any) -> bool:
-    is_cpu = str(target.kind.name) == "llvm"
-    return is_cpu and bool(tvm.target.codegen.target_has_features(_TILES, target))
+    return _is_cpu(target) and bool(tvm.target.codegen.target_has_features(_TILES, target))
 
 
 def _fused(mod: Any, legalized: Any) -> Any:

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tunefleet.compiler.graph.byte_state import ByteState
-from tunefleet.compiler.graph.loops import T, allocated, call_loops, parallel
+from tunefleet.compiler.graph.byte_state import ByteState, DotState
+from tunefleet.compiler.graph.loops import (
+    Instructed,
+    Packing,
+    T,
+    Write,
+    allocated,
+    call_loops,
+    parallel,
+)
 from tunefleet.compiler.graph.recurrence import Layer, Phase
 from tunefleet.compiler.graph.recurrence_cells import CELLS, LayerSteps, Unit, UnitBlock
 from tunefleet.compiler.graph.recurrence_kernels import Kernels
+from tunefleet.compiler.space.intrinsics import VectorIntrinsic, dot_products
 from tunefleet.compiler.toolchain import load_tvm
 
 tvm = load_tvm()
@@ -38,20 +48,42 @@ def call_layer(builder: Any, layer: Layer, given: Mapping[str, Any]) -> Any:
     def named(inputs: list[Any]) -> dict[str, Any]:
         return dict(zip(given, inputs, strict=True))
 
-    def write(inputs: list[Any], outputs: list[Any]) -> None:
-        _Loop(layer, dtype, named(inputs), outputs).write()
+    def writing(instruction: VectorIntrinsic | None) -> Write:
+        def write(inputs: list[Any], outputs: list[Any]) -> None:
+            _Loop(layer, dtype, named(inputs), outputs).write(instruction)
+
+        return write
 
     def kernels(inputs: list[Any], outputs: list[Any], most: int) -> None:
         Kernels(layer, dtype, named(inputs), outputs).write_within(most)
 
-    return call_loops(builder, layer.operator.lower(), list(given.values()), types, write, kernels)
+    instructed = []
+    if layer.in_bytes:
+        matrix = list(given).index("matrix0")
+        instructed = [
+            Instructed(each.features, matrix, _packing(layer, each), writing(each))
+            for each in dot_products()
+        ]
+    name, inputs = layer.operator.lower(), list(given.values())
+    return call_loops(builder, name, inputs, types, writing(None), kernels, instructed)
+
+
+def _packing(layer: Layer, instruction: VectorIntrinsic) -> Packing:
+    """The matrix of a layer in bytes as an instruction reads it: [directions, blocks, steps, gates
+    * units * depth of the instruction]."""
+    (phase,) = layer.phases
+    shape = (layer.directions, layer.padded // phase.units, len(phase.gates), phase.units)
+    steps, depth = layer.depth // instruction.depth, instruction.depth
+    packed = (*shape[:2], steps, math.prod(shape[2:]) * depth)
+    return Packing((*shape, steps, depth), (0, 1, 4, 2, 3, 5), packed)
 
 
 class _Loop(LayerSteps):
     """Writes the program. Each thread has a direction, some rows of the batch, and their state;
     where there is but one of these and it is large, threads share its units in each step."""
 
-    def write(self) -> None:
+    def write(self, instruction: VectorIntrinsic | None) -> None:
+        """By an instruction where the layer is in bytes, which LLVM finds for None."""
         layer = self.layer
         groups = layer.batch // layer.rows
         together = layer.directions * groups
@@ -68,7 +100,10 @@ class _Loop(LayerSteps):
             self._start(self.state, "hidden")
             self._start(self.cell, "cell")
             if layer.in_bytes:
-                self.integers = ByteState(self.layer, self.state, self.given, self.direction)
+                of_state = (layer, self.state, self.given, self.direction)
+                self.integers = (
+                    DotState(*of_state, instruction) if instruction else ByteState(*of_state)
+                )
             with T.serial(0, layer.steps) as step:
                 time = self.time(step)
                 if layer.in_bytes:

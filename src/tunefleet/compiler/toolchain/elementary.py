@@ -1,9 +1,10 @@
-"""exp, erf and whole powers in vector instructions, where TVM calls libm for every element.
+"""exp, erf, tanh and whole powers in vector instructions. TVM calls libm for every element, and
+makes two exponentials of a tanh.
 
 libm's `erff` takes another way for every range of its argument: the latency of a product with GELU
 would depend, threefold, on the numbers that it is measured with. The functions here take one way
-for all numbers. They are for float32, exp and erf for narrower types through it; float64 stays with
-libm.
+for all numbers. They are for float32, all but powers for narrower types through it; float64 stays
+with libm.
 
 The coefficients are fits of ours: least squares, reweighted towards the largest relative error.
 """
@@ -36,6 +37,16 @@ _ERF_Q = (
     3.889828703613908e-05,
 )  # fmt: skip
 
+# tanh(x) = x * P(x**2) / Q(x**2) for |x| <= 9.01, with a relative error of 2.1e-8; beyond it is 1.
+_TANH_TOP = 9.01
+_TANH_P = (
+    0.999999979230535, 0.1338037144519403, 0.0034948108988781105, 2.0596272036118692e-05,
+    1.333684616085991e-08,
+)  # fmt: skip
+_TANH_Q = (
+    1.0, 0.46713686860652703, 0.025874026109958835, 0.0003284363010789093, 7.769282092963078e-07,
+)  # fmt: skip
+
 #: Functions that become long expressions.
 _LONG = ("tirx.exp", "tirx.erf", "tirx.tanh", "tirx.sigmoid")
 #: Of an expression, besides the arguments of a call.
@@ -53,6 +64,7 @@ def use_vector_functions() -> None:
     rules = {
         "exp": _through_float32("exp", _exp),
         "erf": _through_float32("erf", _erf),
+        "tanh": _through_float32("tanh", _tanh),
         "pow": _pow,
     }
     for name, rule in rules.items():
@@ -117,10 +129,20 @@ def _exp(x: Any) -> Any:
 
 
 def _erf(x: Any) -> Any:
-    """A quotient of polynomials: within 6 units in the last place."""
-    clipped = _clipped(x, -_ERF_TOP, _ERF_TOP)
+    """Within 6 units in the last place."""
+    return _quotient(x, _ERF_TOP, _ERF_P, _ERF_Q)
+
+
+def _tanh(x: Any) -> Any:
+    """Within 6 units in the last place."""
+    return _quotient(x, _TANH_TOP, _TANH_P, _TANH_Q)
+
+
+def _quotient(x: Any, top: float, over: Sequence[float], under: Sequence[float]) -> Any:
+    """x times a quotient of polynomials of its square, from -1 to 1; one of these beyond `top`."""
+    clipped = _clipped(x, -top, top)
     square = clipped * clipped
-    value = clipped * _polynomial(square, _ERF_P) / _polynomial(square, _ERF_Q)
+    value = clipped * _polynomial(square, over) / _polynomial(square, under)
     return _clipped(value, -1.0, 1.0)
 
 
@@ -144,7 +166,7 @@ def _product(x: Any, times: int) -> Any:
 
 
 def _libm(name: str, *arguments: Any) -> Any:
-    """What TVM does itself. LLVM knows exp and pow of vectors, and nothing of erf."""
+    """What TVM does itself. LLVM knows exp, pow and tanh of vectors, and nothing of erf."""
     from tvm import tirx
 
     x = arguments[0]

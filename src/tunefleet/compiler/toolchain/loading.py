@@ -19,7 +19,7 @@ from tunefleet.compiler.toolchain.reducers import use_infinities
 from tunefleet.core.identity import ToolchainIdentity
 
 #: Part of every record's identity: raise it when a change makes old latencies incomparable.
-MEASURE_VERSION = 5
+MEASURE_VERSION = 6
 
 _INTRINSICS = "tvm.s_tir.tensor_intrin"
 

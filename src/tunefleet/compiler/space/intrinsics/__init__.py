@@ -10,6 +10,7 @@ from tunefleet.compiler.space.intrinsics import amx, arm, wmma, x86
 from tunefleet.compiler.space.intrinsics._base import (
     Intrinsic,
     VectorIntrinsic,
+    coded,
     description,
 )
 from tunefleet.compiler.space.intrinsics.amx import TileIntrinsic, Tiles, tiles_called, tiles_named
@@ -29,6 +30,7 @@ __all__ = [
     "Tiles",
     "VectorIntrinsic",
     "WarpProduct",
+    "dot_products",
     "has_intrinsics",
     "intrinsic_named",
     "intrinsics_of",
@@ -70,6 +72,17 @@ def has_intrinsics(target: Target) -> bool:
     if isinstance(target, CudaTarget):
         return bool(warp_products_of(target))
     return bool(intrinsics_of(target.cpu))
+
+
+@cache
+def dot_products() -> tuple[VectorIntrinsic, ...]:
+    """Instructions of x86 that multiply unsigned by signed bytes, and the features of each: the
+    widest of those that need the same."""
+    widest: dict[frozenset[str], VectorIntrinsic] = {}
+    for each in x86.INTRINSICS:
+        if (each.data, each.weight, each.widens) == ("uint8", "int8", False):
+            widest.setdefault(each.features, each)
+    return tuple(widest.values())
 
 
 def least_target(intrinsic: Intrinsic) -> CpuTarget:
@@ -138,7 +151,7 @@ def make_known(trace_name: str) -> None:
         elif tiles is not None:
             code = tiles[0].code(tiles[1])
         elif intrinsic is not None:
-            code = description(intrinsic), intrinsic.implementation(intrinsic)
+            code = description(intrinsic), coded(intrinsic)
         tvm.s_tir.TensorIntrin.register(trace_name, *code, override=True)
     except Exception as error:  # no candidate is to blame that it was not taken
         raise internal(error) from error

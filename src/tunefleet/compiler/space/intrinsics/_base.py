@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tunefleet.compiler.toolchain.bfloat16 import stored, widened
@@ -36,13 +37,14 @@ class VectorIntrinsic(Intrinsic):
     """C[lanes] += sum over k of A[k] * B[lanes, k], k below `depth`: one data vector, which every
     lane reads, times packed weights.
 
-    `implementation` makes the code, a PrimFunc with the arguments of `description`.
+    `update` makes the code: what the sums become, of the intrinsic and of the loaded data (depth),
+    weights (lanes * depth) and sums (lanes).
     """
 
     #: Vector registers of the machine: sums, weights and a data vector are to stay in them.
     registers: int
-    implementation: Callable[[VectorIntrinsic], Any]
-    #: Functions that the implementation calls, as text of LLVM's; empty where it calls none.
+    update: Callable[[VectorIntrinsic, Any, Any, Any], Any]
+    #: Functions that the code calls, as text of LLVM's; empty where it calls none.
     llvm: str = ""
     #: Whether numbers are made wider before they are multiplied, which takes most of the gain.
     widens: bool = False
@@ -78,14 +80,13 @@ def description(intrinsic: VectorIntrinsic) -> Any:
     return of
 
 
-def coded(intrinsic: VectorIntrinsic, update: Callable[[Any, Any, Any], Any]) -> Any:
-    """The code of an intrinsic from what its sums become: `update(a, b, c)` of the loaded data
-    (depth), weights (lanes * depth) and sums (lanes)."""
+def coded(intrinsic: VectorIntrinsic) -> Any:
+    """The code of an intrinsic, a PrimFunc with the arguments of `description`."""
     from tvm.script import tirx as T
 
     lanes, depth = intrinsic.lanes, intrinsic.depth
     data, weight = stored(intrinsic.data), stored(intrinsic.weight)
-    accumulator = intrinsic.accumulator
+    accumulator, update = intrinsic.accumulator, partial(intrinsic.update, intrinsic)
 
     @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
     def code(

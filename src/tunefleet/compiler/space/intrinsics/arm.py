@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tunefleet.compiler.space.intrinsics._base import VectorIntrinsic, called, coded, everywhere
+from tunefleet.compiler.space.intrinsics._base import VectorIntrinsic, called, everywhere
 from tunefleet.compiler.toolchain import load_tvm
 
 tvm = load_tvm()
@@ -19,34 +19,22 @@ _LANES, _DEPTH = 4, 4
 _SUMS, _BYTES = "int32x4", 16
 
 
-def _dot(intrinsic: VectorIntrinsic) -> Any:
+def _dot(intrinsic: VectorIntrinsic, a: Any, b: Any, c: Any) -> Any:
     """`sdot`: both sides signed."""
-
-    def update(a: Any, b: Any, c: Any) -> Any:
-        data = everywhere(a, f"int8x{_BYTES}", _LANES)
-        return called("llvm.aarch64.neon.sdot.v4i32.v16i8", _SUMS, c, b, data)
-
-    return coded(intrinsic, update)
+    data = everywhere(a, f"int8x{_BYTES}", _LANES)
+    return called("llvm.aarch64.neon.sdot.v4i32.v16i8", _SUMS, c, b, data)
 
 
-def _mixed_dot(intrinsic: VectorIntrinsic) -> Any:
+def _mixed_dot(intrinsic: VectorIntrinsic, a: Any, b: Any, c: Any) -> Any:
     """`usdot`: unsigned data times signed weights."""
-
-    def update(a: Any, b: Any, c: Any) -> Any:
-        data = everywhere(a, f"uint8x{_BYTES}", _LANES)
-        return called("llvm.aarch64.neon.usdot.v4i32.v16i8", _SUMS, c, data, b)
-
-    return coded(intrinsic, update)
+    data = everywhere(a, f"uint8x{_BYTES}", _LANES)
+    return called("llvm.aarch64.neon.usdot.v4i32.v16i8", _SUMS, c, data, b)
 
 
-def _widened(intrinsic: VectorIntrinsic) -> Any:
+def _widened(intrinsic: VectorIntrinsic, a: Any, b: Any, c: Any) -> Any:
     """Products in 16 bits, which hold any of two bytes, summed by pairs in 32."""
-
-    def update(a: Any, b: Any, c: Any) -> Any:
-        data, weights = everywhere(a, _SUMS, _LANES), tirx.reinterpret(_SUMS, b)
-        return tirx.call_extern(_SUMS, _name(intrinsic.data), c, data, weights)
-
-    return coded(intrinsic, update)
+    data, weights = everywhere(a, _SUMS, _LANES), tirx.reinterpret(_SUMS, b)
+    return tirx.call_extern(_SUMS, _name(intrinsic.data), c, data, weights)
 
 
 def _name(data: str) -> str:
@@ -78,12 +66,10 @@ def _code(data: str) -> str:
     )
 
 
-def _intrinsic(
-    name: str, feature: str, data: str, implementation: Any, llvm: str = ""
-) -> VectorIntrinsic:
+def _intrinsic(name: str, feature: str, data: str, update: Any, llvm: str = "") -> VectorIntrinsic:
     return VectorIntrinsic(
         name, _MACHINE, frozenset({feature}), _LANES, _DEPTH, data, "int8", "int32", _REGISTERS,
-        implementation, llvm, widens=bool(llvm),
+        update, llvm, widens=bool(llvm),
     )  # fmt: skip
 
 

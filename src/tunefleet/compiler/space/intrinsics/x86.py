@@ -1,4 +1,4 @@
-"""Tensor intrinsics of x86-64: VNNI and BF16 dot products, and exact ones of 8-bit numbers without.
+"""Tensor intrinsics of x86-64: dot products of VNNI and BF16, and exact ones of bytes without VNNI.
 
 `vpmaddubsw` saturates sums of two products to 16 bits, which silently loses what real data
 has. The forms without VNNI widen to 16 bits instead and use `vpmaddwd`, whose sums are exact.
@@ -8,12 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tunefleet.compiler.space.intrinsics._base import (
-    VectorIntrinsic,
-    called,
-    coded,
-    everywhere,
-)
+from tunefleet.compiler.space.intrinsics._base import VectorIntrinsic, called, everywhere
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.bfloat16 import BFLOAT16
 
@@ -24,18 +19,14 @@ tirx = tvm.tirx
 _WIDE, _NARROW = 32, 16
 
 
-def _vnni(intrinsic: VectorIntrinsic) -> Any:
+def _vnni(intrinsic: VectorIntrinsic, a: Any, b: Any, c: Any) -> Any:
     """`vpdpbusd`: unsigned data times signed weights."""
     lanes = intrinsic.lanes
     name, sums = f"llvm.x86.avx512.vpdpbusd.{32 * lanes}", f"int32x{lanes}"
-
-    def update(a: Any, b: Any, c: Any) -> Any:
-        return called(name, sums, c, everywhere(a, f"uint8x{4 * lanes}", lanes), b)
-
-    return coded(intrinsic, update)
+    return called(name, sums, c, everywhere(a, f"uint8x{4 * lanes}", lanes), b)
 
 
-def _vnni_signed(intrinsic: VectorIntrinsic) -> Any:
+def _vnni_signed(intrinsic: VectorIntrinsic, a: Any, b: Any, c: Any) -> Any:
     """Signed data are made unsigned by 128 more, which is taken off the sums again.
 
     What is taken off is the same for all rows of data: the compiler works it out once for them.
@@ -43,18 +34,14 @@ def _vnni_signed(intrinsic: VectorIntrinsic) -> Any:
     lanes = intrinsic.lanes
     name, sums = f"llvm.x86.avx512.vpdpbusd.{32 * lanes}", f"int32x{lanes}"
     unsigned = f"uint8x{4 * lanes}"
-
-    def update(a: Any, b: Any, c: Any) -> Any:
-        flipped = tirx.bitwise_xor(tirx.reinterpret("int32", a), tirx.const(-2139062144, "int32"))
-        more = called(name, sums, c, tirx.reinterpret(unsigned, tirx.Broadcast(flipped, lanes)), b)
-        zeros = tirx.Broadcast(tirx.const(0, "int32"), lanes)
-        shift = tirx.Broadcast(tirx.const(128, "uint8"), 4 * lanes)
-        return more - called(name, sums, zeros, shift, b)
-
-    return coded(intrinsic, update)
+    flipped = tirx.bitwise_xor(tirx.reinterpret("int32", a), tirx.const(-2139062144, "int32"))
+    more = called(name, sums, c, tirx.reinterpret(unsigned, tirx.Broadcast(flipped, lanes)), b)
+    zeros = tirx.Broadcast(tirx.const(0, "int32"), lanes)
+    shift = tirx.Broadcast(tirx.const(128, "uint8"), 4 * lanes)
+    return more - called(name, sums, zeros, shift, b)
 
 
-def _bf16(intrinsic: VectorIntrinsic) -> Any:
+def _bf16(intrinsic: VectorIntrinsic, a: Any, b: Any, c: Any) -> Any:
     """`vdpbf16ps`: pairs of bfloat16, summed in float32 (denormals are zero).
 
     TVM turns bfloat16 into float32 wherever it is computed with, the arguments of an instruction
@@ -62,12 +49,8 @@ def _bf16(intrinsic: VectorIntrinsic) -> Any:
     """
     lanes = intrinsic.lanes
     words = f"int32x{lanes}"
-
-    def update(a: Any, b: Any, c: Any) -> Any:
-        data, weights = everywhere(a, words, lanes), tirx.reinterpret(words, b)
-        return tirx.call_extern(f"float32x{lanes}", _bf16_name(lanes), c, data, weights)
-
-    return coded(intrinsic, update)
+    data, weights = everywhere(a, words, lanes), tirx.reinterpret(words, b)
+    return tirx.call_extern(f"float32x{lanes}", _bf16_name(lanes), c, data, weights)
 
 
 def _bf16_name(lanes: int) -> str:
@@ -91,7 +74,7 @@ def _bf16_code(lanes: int) -> str:
 _PAIRS = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd"}
 
 
-def _widened(intrinsic: VectorIntrinsic) -> Any:
+def _widened(intrinsic: VectorIntrinsic, a: Any, b: Any, c: Any) -> Any:
     """`vpmaddwd` of both sides as 16-bit numbers: exact for all 8-bit ones, signed or not.
 
     Of each four bytes the first and third become one pair, the second and fourth another: two
@@ -100,15 +83,11 @@ def _widened(intrinsic: VectorIntrinsic) -> Any:
     lanes = intrinsic.lanes
     sums, words = f"int32x{lanes}", f"int16x{2 * lanes}"
     products = _PAIRS[lanes]
-
-    def update(a: Any, b: Any, c: Any) -> Any:
-        both = everywhere(a, words, lanes)
-        data = _halves(both, lanes, signed=intrinsic.data == "int8")
-        weights = _halves(tirx.reinterpret(words, b), lanes, signed=True)
-        first, second = (called(products, sums, d, w) for d, w in zip(data, weights, strict=True))
-        return c + (first + second)
-
-    return coded(intrinsic, update)
+    both = everywhere(a, words, lanes)
+    data = _halves(both, lanes, signed=intrinsic.data == "int8")
+    weights = _halves(tirx.reinterpret(words, b), lanes, signed=True)
+    first, second = (called(products, sums, d, w) for d, w in zip(data, weights, strict=True))
+    return c + (first + second)
 
 
 def _halves(words: Any, lanes: int, *, signed: bool) -> tuple[Any, Any]:
@@ -125,18 +104,20 @@ def _halves(words: Any, lanes: int, *, signed: bool) -> tuple[Any, Any]:
 
 def _intrinsics() -> list[VectorIntrinsic]:
     vnni = frozenset({"avx512vnni", "avx512vl"})
+    of_vnni = [
+        ("vnni", vnni, _WIDE, (16, 8, 4)),
+        # The same instruction for processors that have no AVX-512.
+        ("avxvnni", frozenset({"avxvnni"}), _NARROW, (8, 4)),
+    ]
+    kinds = [("", "uint8", _vnni), (".signed", "int8", _vnni_signed)]
     made = [
         VectorIntrinsic(
-            f"vnni.{lanes}x4", "x86_64", vnni, lanes, 4, "uint8", "int8", "int32", _WIDE, _vnni
+            f"{name}{kind}.{lanes}x4", "x86_64", features, lanes, 4, data, "int8", "int32",
+            registers, update,
         )
-        for lanes in (16, 8, 4)
-    ]
-    made += [
-        VectorIntrinsic(
-            f"vnni.signed.{lanes}x4", "x86_64", vnni, lanes, 4, "int8", "int8", "int32", _WIDE,
-            _vnni_signed,
-        )
-        for lanes in (16, 8, 4)
+        for name, features, registers, widths in of_vnni
+        for kind, data, update in kinds
+        for lanes in widths
     ]  # fmt: skip
     made += [
         VectorIntrinsic(
