@@ -22,6 +22,16 @@ Written by `python benchmarks/operators.py --write docs/operators.md` from the t
 go by. An operator that is compiled may have forms that are not, such as shapes that depend on
 values: `tunefleet tasks NETWORK` says which nodes of a network stay in its source framework, and
 why. They run there inside the same artifact. Of TFLite nothing can stay.
+
+## What is not a number (NaN)
+
+It goes through arithmetic, activations, `relu`, `clamp` and the maximum or minimum of two tensors as in
+PyTorch and ONNX Runtime. It does not, where that would take instructions that every network would pay for:
+
+- the largest or smallest number of an axis, its place (`max`, `amin`, `argmax`) and maximum pooling leave it out,
+  where PyTorch gives it; in ONNX Runtime it depends on where it stands. On 64-bit ARM processors, which have an
+  instruction for it, it comes through all of them but `argmax` and `argmin`;
+- on x86 processors without AVX and on NVIDIA GPUs `relu` and `clamp` give their limit for it.
 """
 
 _FRAMEWORKS: tuple[tuple[str, str, Callable[[], Iterator[Operator]]], ...] = (
