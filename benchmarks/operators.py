@@ -25,13 +25,14 @@ why. They run there inside the same artifact. Of TFLite nothing can stay.
 
 ## What is not a number (NaN)
 
-It goes through arithmetic, activations, `relu`, `clamp` and the maximum or minimum of two tensors as in
-PyTorch and ONNX Runtime. It does not, where that would take instructions that every network would pay for:
+It goes through arithmetic, activations, `relu`, `clamp` and the maximum or minimum of two tensors
+as in PyTorch and ONNX Runtime. It is left out where it would take instructions that every network
+pays for:
 
-- the largest or smallest number of an axis, its place (`max`, `amin`, `argmax`) and maximum pooling leave it out,
-  where PyTorch gives it; in ONNX Runtime it depends on where it stands. On 64-bit ARM processors, which have an
-  instruction for it, it comes through all of them but `argmax` and `argmin`;
-- on x86 processors without AVX and on NVIDIA GPUs `relu` and `clamp` give their limit for it.
+- The largest or smallest number of an axis, its place (`max`, `amin`, `argmax`) and maximum pooling
+  leave it out, where PyTorch gives it; in ONNX Runtime it depends on where it stands. On 64-bit ARM
+  processors, which have an instruction for it, all but `argmax` and `argmin` let it through.
+- On x86 processors without AVX and on NVIDIA GPUs `relu` and `clamp` give a limit in its place.
 """
 
 _FRAMEWORKS: tuple[tuple[str, str, Callable[[], Iterator[Operator]]], ...] = (

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from tests.compiler import onnx_nodes
+
 from tunefleet.compiler.code.build import lowered
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.host import to_tvm
