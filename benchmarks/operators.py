@@ -22,6 +22,17 @@ Written by `python benchmarks/operators.py --write docs/operators.md` from the t
 go by. An operator that is compiled may have forms that are not, such as shapes that depend on
 values: `tunefleet tasks NETWORK` says which nodes of a network stay in its source framework, and
 why. They run there inside the same artifact. Of TFLite nothing can stay.
+
+## What is not a number (NaN)
+
+It goes through arithmetic, activations, `relu`, `clamp` and the maximum or minimum of two tensors
+as in PyTorch and ONNX Runtime. It is left out where it would take instructions that every network
+pays for:
+
+- The largest or smallest number of an axis, its place (`max`, `amin`, `argmax`) and maximum pooling
+  leave it out, where PyTorch gives it; in ONNX Runtime it depends on where it stands. On 64-bit ARM
+  processors, which have an instruction for it, all but `argmax` and `argmin` let it through.
+- On x86 processors without AVX and on NVIDIA GPUs `relu` and `clamp` give a limit in its place.
 """
 
 _FRAMEWORKS: tuple[tuple[str, str, Callable[[], Iterator[Operator]]], ...] = (

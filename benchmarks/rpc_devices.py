@@ -87,7 +87,7 @@ def _measure(
     pool: WorkerPool, spec: DeviceSpec, built: Built, settings: MeasureSettings
 ) -> Measurement:
     args = (built, settings, None)
-    call = (spec, 1, work.profile_candidate, args)
+    call = (spec, 1, None, work.profile_candidate, args)
     outcome = pool.call(work.on_device, *call, timeout_s=_LIMIT_S)
     if not isinstance(outcome, Measurement):
         raise RuntimeError(f"not measured: {outcome}")

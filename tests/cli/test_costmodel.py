@@ -84,6 +84,17 @@ def test_a_name_that_hides_a_shipped_model_is_told(
     assert costmodel(invoke, "show", shipped[:12]).code == 0
 
 
+def test_the_list_says_what_a_name_means(invoke: Invoke, records: str, ship: Ship) -> None:
+    shipped = trained(invoke, records)["card"]["id"]
+    ship(shipped)
+    costmodel(invoke, "train", records, "--model", "random", "--name", "mine", "--quiet")
+    listed = json.loads(costmodel(invoke, "list", "--json", "-").out)["models"]
+    assert {(model["shipped"], model["by_name"]) for model in listed} == {
+        (True, False), (False, True)
+    }  # fmt: skip
+    assert "tunefleet, by id" in costmodel(invoke, "list").out
+
+
 def test_quiet_shows_the_result_only(invoke: Invoke, records: str) -> None:
     ended = costmodel(invoke, "train", records, "--model", "random", "--name", "r", "--quiet")
     assert (ended.code, ended.err) == (0, "")
@@ -134,7 +145,8 @@ def test_models_are_listed_newest_first(invoke: Invoke, records: str) -> None:
     ended = costmodel(invoke, "list")
     assert ended.out.index(second["id"][:12]) < ended.out.index(first["id"][:12])
     listed = json.loads(costmodel(invoke, "list", "--json", "-").out)
-    assert listed == {"models": [second, first]}
+    called = {"shipped": False, "by_name": True}
+    assert listed == {"models": [second | called, first | called]}
 
 
 def test_a_model_follows_its_parent(invoke: Invoke, records: str) -> None:

@@ -100,6 +100,8 @@ def test_networks_of_old_operators_are_brought_to_newer_ones(tmp_path: Path) -> 
         ({"x": np.zeros((1, 3, 8, 9), "float32")}, "is not what the network takes"),
         ({"x": np.zeros((1, 3, 8, 8), "complex64")}, "is not what the network takes"),
         ({}, "lacks x, it holds nothing"),
+        ({"x": np.full((1, 3, 8, 8), np.nan, "float32")}, "holds NaN or infinite numbers for x"),
+        ({"x": np.full((1, 3, 8, 8), 1e39)}, "holds NaN or infinite numbers for x"),
     ],
 )
 def test_calibration_data_that_does_not_fit(
@@ -297,7 +299,7 @@ def test_calibration_data_that_a_network_cannot_be_run_with_is_told(tmp_path: Pa
 
 def test_calibration_data_of_which_a_network_makes_nan_is_told(tmp_path: Path) -> None:
     network = _network(tmp_path / "net.onnx")
-    np.savez(tmp_path / "data.npz", x=np.full((2, 1, 3, 8, 8), np.nan, "float32"))
+    np.savez(tmp_path / "data.npz", x=np.full((2, 1, 3, 8, 8), 3e38, "float32"))
     with pytest.raises(InputError, match="it makes NaN of the calibration data"):
         quantized_file(str(network), tmp_path / "data.npz", tmp_path / "made")
 

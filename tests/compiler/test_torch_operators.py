@@ -25,6 +25,7 @@ _ENDS = torch.tensor([[0.0, -0.0, 1.0, -1.0, 1 - 2**-24, 1e-20, -1e-20],
                       [-3.0, 2.0, 40.0, -2.5, math.inf, -math.inf, math.nan]])  # fmt: skip
 _ORDERED = torch.tensor([-1.0, 0.0, 0.0, 3.0, 3.0, 4.5])
 _PLACES = torch.randn(2, 6, 5, 4, 3)
+_TILES = torch.randn(2, 3, 5, 4)
 _WHOLE_NUMBERS = torch.tensor([[-7, -1, 0], [1, 5, 8]])
 
 
@@ -291,6 +292,33 @@ _CASES = {
             torch.randn(2, 3, 4, 5, 3) / 8,
         )
         for method in ("bilinear", "nearest")
+    },
+    **{
+        f"two rows of places, {method}": (
+            lambda x, method=method: tuple(
+                torch.nn.functional.grid_sample(_TILES, x, method, beyond, aligned)
+                for beyond in ("zeros", "reflection")
+                for aligned in (True, False)
+            ),
+            torch.randn(2, 2, 2, 2) / 2,
+        )
+        for method in ("bilinear", "nearest", "bicubic")
+    },
+    **{
+        f"what is no number, {what}": (forward, _UNKNOWN)
+        for what, forward in {
+            "of two tensors": lambda x: (torch.maximum(x, x.flip(1)), torch.minimum(x, x.flip(1))),
+            "of a row and all": lambda x: (torch.maximum(x, x[:1]), torch.minimum(x[:1], x)),
+            "cut off": lambda x: (x.clamp(-1, 2), x.clamp(min=-1), x.clamp(max=2)),
+            "cut off by tensors": lambda x: x.clamp(x[:1] - 1, x[:1] + 1),
+            "rectified": lambda x: (torch.relu(x), torch.nn.functional.relu6(x)),
+            "below its top": lambda x: (
+                torch.nn.functional.elu(x),
+                torch.nn.functional.hardsigmoid(x),
+            ),
+            "of narrow numbers": lambda x: (torch.relu(x.half()), torch.relu(x.double())),
+            "as a place": lambda x: torch.histc(x[:, 1], 4, 0, 3),
+        }.items()
     },
     "an empty part": (lambda x: torch.cat([x[:, 2:], x[:, :0]], 1), _TIES),
 }

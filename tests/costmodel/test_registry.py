@@ -120,6 +120,26 @@ def test_an_archive_is_always_the_same_bytes(entry: RegistryEntry, tmp_path: Pat
     assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
 
 
+@pytest.mark.parametrize("created", [1.0, 1e12])
+def test_a_name_of_the_home_is_not_taken_by_one_of_a_release(
+    registry: Registry, entry: RegistryEntry, created: float
+) -> None:
+    shipped = Registry(registry.shipped).add(a_card(name="mine", created=created), MEMBERS)
+    assert registry.get("mine") == entry
+    assert registry.get(shipped.card.id) == shipped
+    assert registry.called("mine", registry.list()[0]) == entry
+
+
+def test_a_copy_of_a_shipped_version_is_that_version(registry: Registry, tmp_path: Path) -> None:
+    shipped = Registry(registry.shipped).add(a_card(name="shipped"), MEMBERS)
+    shipped.export(tmp_path / "copy.zip")
+    copy = registry.get(str(tmp_path / "copy.zip"))
+    assert registry.keep(copy) is copy
+    registry.add(copy.card, copy.data())
+    (listed,) = registry.list()[0]
+    assert registry.is_shipped(listed)
+
+
 def no_card(entry: RegistryEntry) -> None:
     (entry.path / CARD).unlink()
 

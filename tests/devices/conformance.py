@@ -44,7 +44,8 @@ class DeviceConformance:
     @pytest.fixture
     def call(self, spec: DeviceSpec, pool: WorkerPool) -> Callable[..., Any]:
         def call(function: Callable[..., Any], *args: Any, timeout_s: float = 60.0) -> Any:
-            return pool.call(work.on_device, spec, 1, function, args, timeout_s=timeout_s, lives=1)
+            place = (spec, 1, None, function, args)
+            return pool.call(work.on_device, *place, timeout_s=timeout_s, lives=1)
 
         return call
 

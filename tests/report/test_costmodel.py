@@ -44,11 +44,23 @@ def test_models_stand_below_each_other_for_every_device() -> None:
         assert "1 min 30 s" in text
 
 
+def listed(card: Any, *, shipped: bool = False, by_name: bool = True) -> Any:
+    return {**card, "shipped": shipped, "by_name": by_name}
+
+
 def test_a_list_has_a_line_for_each_version() -> None:
     card = a_card().with_id().to_json()
-    text = printed(models_table([card, card]))
+    text = printed(models_table([listed(card), listed(card)]))
     assert text.count(card["id"][:12]) == 2
     assert "2023-11-14 22:13 UTC" in text
+
+
+def test_a_list_says_where_a_version_is_from_and_what_its_name_means() -> None:
+    card = a_card().with_id().to_json()
+    assert " home " in printed(models_table([listed(card)]))
+    assert "tunefleet, by id" in printed(
+        models_table([listed(card, shipped=True, by_name=False), listed(card)])
+    )
 
 
 def test_a_card_is_shown_whole() -> None:
@@ -63,7 +75,7 @@ def test_what_a_model_has_learned_is_shown() -> None:
     card = a_card(learned=kinds).with_id().to_json()
     text = printed(card_pairs(card))
     assert "float32 on x86 (9,000), int8 on devices that are not named (1)" in text
-    assert "float32, int8" in printed(models_table([card]))
+    assert "float32, int8" in printed(models_table([listed(card)]))
     before = a_card().with_id().to_json()
     assert "not told: it steers searches of every kind" in printed(card_pairs(before))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from tunefleet import BenchmarkContext
 from tunefleet.core.placement import Connection
 from tunefleet.core.predicting import Workload
 from tunefleet.core.task import Task
-from tunefleet.errors import InputError
+from tunefleet.errors import InputError, RetryElsewhereError
 
 pytestmark = [pytest.mark.tvm, pytest.mark.slow]
 
@@ -111,6 +112,27 @@ def test_a_network_that_no_device_runs_alone_is_divided(
     assert report["placement"]["devices_of_calls"][-1] == "board-0"
     assert json.loads(json.dumps(report, allow_nan=False)) == report
     assert totals_table(report).row_count > 0
+
+
+def test_a_device_that_goes_is_told_within_seconds(tmp_path: Path) -> None:
+    killed: list[float] = []
+    with registered(tmp_path, 1) as (server,):
+
+        def kill(what: str) -> None:
+            if what.startswith("measuring") and "board-0" in what:
+                server.kill()
+                killed.append(time.monotonic())
+
+        contexts = {
+            "local": BenchmarkContext(home=tmp_path, threads=1),
+            "board-0": BenchmarkContext(device="board-0", home=tmp_path, threads=1),
+        }
+        from tunefleet.runs.placement import Placing
+
+        with pytest.raises(RetryElsewhereError, match="is not there: connection refused"):
+            Placing("zoo:tiny_cnn", contexts, tell=kill)
+    (at,) = killed
+    assert time.monotonic() - at < 15
 
 
 def test_one_device_is_not_two(tmp_path: Path) -> None:

@@ -234,3 +234,43 @@ def test_a_source_framework_that_fails_otherwise_excuses_nothing() -> None:
 
     reference, module = lambda _, x: [x[0]], lambda _, x: [x[0] * np.float32(1.1)]
     assert not agreement([[X]], "float32", reference, module, otherwise).holds
+
+
+def logarithm(x: Any) -> Any:
+    with np.errstate(invalid="ignore"):
+        return np.log(x)
+
+
+def test_what_is_nan_at_the_inputs_given_is_compared_without_their_signs_too() -> None:
+    found = compared(logarithm, logarithm)
+    assert found.holds
+    assert (found.unknown, found.avoided) == (0.0, 0.5)
+    assert (found.inputs[0][0] == abs(X)).all()
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        lambda x: np.where(x < 0, logarithm(x), logarithm(x) * 1.1),
+        lambda x: np.where(x > 0.5, np.nan, logarithm(x)),
+    ],
+    ids=["other numbers", "more NaN"],
+)
+def test_a_wrong_module_does_not_hide_behind_nan(module: Any) -> None:
+    assert not compared(logarithm, module).holds
+
+
+def test_a_number_where_the_source_framework_has_nan_is_no_error() -> None:
+    """Such as a maximum that leaves NaN out."""
+    found = compared(logarithm, lambda x: np.nan_to_num(logarithm(x)))
+    assert found.holds
+    assert found.avoided == 0.5
+
+
+def test_where_everything_is_nan_nothing_is_said_to_be_verified() -> None:
+    from tunefleet.stages.check import caveats_of
+
+    found = compared(lambda x: x * np.nan, lambda x: x * np.nan)
+    assert (found.unknown, found.avoided) == (1.0, 0.0)
+    (caveat,) = caveats_of(found)
+    assert "nothing is verified" in caveat

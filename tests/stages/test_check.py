@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
-from tunefleet.stages.agreement import otherwise_of
+from tunefleet.stages.agreement import Agreement, otherwise_of
 
 pytestmark = pytest.mark.tvm
 
@@ -24,10 +25,24 @@ def test_pytorch_takes_weights_moved_by_their_last_bit_where_sums_are_rounded() 
     assert otherwise_of("tflite", dict, quantised=True) is None
 
 
+def _cure(outcome: Any, float_type: str = "float32", **how: bool) -> str:
+    from tunefleet.stages import check
+
+    return check._disagreement("net", outcome, float_type, **how).cure
+
+
 @pytest.mark.parametrize(
     ("float_type", "cure"), [("bfloat16", "--precision"), ("float32", "report")]
 )
 def test_a_network_that_needs_more_digits_is_no_wrong_import(float_type: str, cure: str) -> None:
-    from tunefleet.stages import check
+    outcome = Agreement((), ([np.ones(3, "float32")],), 0.5, 1e-3)
+    assert cure in _cure(outcome, float_type)
 
-    assert cure in check._disagreement("net", 0.5, float_type).cure
+
+def test_a_network_that_makes_nan_is_not_said_to_be_imported_wrongly() -> None:
+    numbers = Agreement((), ([np.ones(3, "float32")],), 0.5, 1e-3)
+    unknown = Agreement((), ([np.array([np.nan, 1], "float32")],), np.inf, 1e-3)
+    assert "import is wrong" in _cure(numbers)
+    for cure in (_cure(unknown), _cure(unknown, "bfloat16"), _cure(numbers, signs=True)):
+        assert "import is wrong" not in cure
+        assert "example inputs" in cure

@@ -50,7 +50,9 @@ def test_a_search_without_trials_says_why() -> None:
 
 
 @pytest.mark.parametrize(
-    "values", [{"trials": 5}, {"tasks": []}, {"trials": 0, "reused": 3}], ids=str
+    "values",
+    [{"trials": 5}, {"tasks": []}, {"trials": 0, "reused": 3}, {"trials": 0, "known": 1}],
+    ids=str,
 )
 def test_a_search_that_found_something_or_had_nothing_to_find_did_not_fail(
     values: dict[str, Any],

@@ -99,6 +99,17 @@ def test_a_card_of_before_steers_everything_and_the_user_is_told(models: Registr
     assert remark.startswith("the pretrained model mine steers every task: its card is of before")
 
 
+def test_the_user_is_told_that_a_model_hides_the_one_that_is_shipped(models: Registry) -> None:
+    (shipped, *_), _ = registry_of(None).list()
+    entry = models.add(a_card(name=shipped.card.name, learned=(FLOATS,)), MEMBERS)
+    spec = with_model(models, FLOATS)
+    search = replace(spec.settings.search, pretrained=entry.card.id)
+    hiding = replace(spec, settings=replace(spec.settings, search=search))
+    (remark,) = told(models, hiding, "float32")
+    assert remark.endswith(f"comes with tunefleet steers by --pretrained {shipped.card.id[:12]}")
+    assert entry.card.id[:12] in remark
+
+
 def commit_trials(store: MemoryStore, task_id: str, count: int = 5) -> None:
     names = [str(n) for n in range(count)]
     chosen = tuple(v.cand(name, features=FEATURES) for name in names)

@@ -6,8 +6,10 @@ An entry is a folder called by its id, published by one rename, which never chan
     member-0.bin    the model of each seed, as its `save` wrote it, without pickle
     member-1.bin
 
-The registry of a home is written; models that come with the package are read beside it. Every
-InputError names the file, the cause and the cure.
+The registry of a home is written; models that come with the package are read beside it. A name is
+the home's newest version of it, and one that comes with the package where the home has none:
+another release changes nothing that a user named. Every InputError names the file, the cause and
+the cure.
 """
 
 from __future__ import annotations
@@ -147,23 +149,29 @@ class Registry:
         """An entry that `get` found elsewhere, by its path, added to the registry; any other as it
         is. Raises InputError and SetupError.
         """
-        if entry.path.parent in (self.directory, self.shipped):
+        if entry.path.parent == self.directory or self.is_shipped(entry):
             return entry
         return self.add(entry.card, entry.data())
 
     def list(self) -> tuple[list[RegistryEntry], list[InputError]]:
         """All versions, newest first, and what is wrong with entries that cannot be read."""
-        entries: list[RegistryEntry] = []
+        entries: dict[str, RegistryEntry] = {}
         damaged: list[InputError] = []
         for path in self._paths():
             try:
-                entries.append(open_entry(path))
+                entry = open_entry(path)
+                entries.setdefault(entry.card.id, entry)
             except InputError as error:
                 damaged.append(error)
-        return sorted(entries, key=lambda e: (-e.card.created, e.card.id)), damaged
+        return sorted(entries.values(), key=lambda e: (-e.card.created, e.card.id)), damaged
+
+    def called(self, name: str, entries: Sequence[RegistryEntry]) -> RegistryEntry | None:
+        """The one of `list` that a name means: the newest of the home, else of the package."""
+        named = [entry for entry in entries if entry.card.name == name]
+        return min(named, key=self.is_shipped, default=None)
 
     def get(self, wanted: str) -> RegistryEntry:
-        """The version of an id or the beginning of one, else the newest of a name.
+        """The version of an id or the beginning of one, else the one that is `called` so.
 
         The path of an exported entry is taken as well. Raises InputError.
         """
@@ -179,9 +187,9 @@ class Registry:
                     cure="give more of the id",
                 )
         entries, damaged = self.list()
-        named = [entry for entry in entries if entry.card.name == wanted]
-        if named:
-            return named[0]
+        named = self.called(wanted, entries)
+        if named is not None:
+            return named
         known = ", ".join(dict.fromkeys(entry.card.name for entry in entries))
         unread = f" ({len(damaged)} that cannot be read)" if damaged else ""
         raise InputError(
@@ -190,8 +198,8 @@ class Registry:
         )
 
     def is_shipped(self, entry: RegistryEntry) -> bool:
-        """Whether a version comes with the package."""
-        return entry.path.parent == self.shipped
+        """Whether a version comes with the package; a copy of one in the home does too."""
+        return (self.shipped / entry.card.id).is_dir()
 
     def shipped_of(self, name: str) -> RegistryEntry | None:
         """The version that comes with the package under a name, which one of the home hides.

@@ -17,12 +17,13 @@ def open_device(
     *,
     name: str = "",
     patience_s: float | None = None,
+    away_s: float | None = None,
 ) -> Device:
     """A new device for programs of `threads` threads; None for what this process is set to.
 
     `name` is the user's, for a machine that does not tell its own; `patience_s` how long a server
-    that is gone is waited for. Nothing is connected before the first call. Raises ValueError for a
-    server without a number of threads.
+    is waited for, `away_s` for how much of that one which takes no connection. Nothing is connected
+    before the first call. Raises ValueError for a server without a number of threads.
     """
     if spec.rpc is None:
         from tunefleet.devices.cpu import LocalCpu
@@ -33,18 +34,28 @@ def open_device(
     from tunefleet.devices.rpc import PATIENCE_S, RpcDevice
 
     patience_s = PATIENCE_S if patience_s is None else patience_s
-    return RpcDevice(spec.rpc, threads, name=name, patience_s=patience_s, identity=spec.identity)
+    return RpcDevice(
+        spec.rpc,
+        threads,
+        name=name,
+        patience_s=patience_s,
+        away_s=patience_s if away_s is None else away_s,
+        identity=spec.identity,
+    )
 
 
-def held_device(spec: DeviceSpec, threads: int | None = None) -> Device:
-    """The device that this process holds open for a spec; opened by the first call. Another one
-    than before is opened after that was closed: a worker serves one at a time."""
+def held_device(
+    spec: DeviceSpec, threads: int | None = None, away_s: float | None = None
+) -> Device:
+    """The device that this process holds open for a spec; opened by the first call, as
+    `open_device` does. Another one than before is opened after that was closed: a worker serves one
+    at a time."""
     key = (spec, threads)
     if key not in _held:
         for other in _held.values():
             other.close()
         _held.clear()
-        _held[key] = open_device(spec, threads)
+        _held[key] = open_device(spec, threads, away_s=away_s)
     return _held[key]
 
 

@@ -30,7 +30,7 @@ from tunefleet.hardware.processor import identity_of, machine_facts, usable_core
 
 tvm = load_tvm()
 
-#: For which a server that is gone is waited for.
+#: For which a server that is gone, or that another session has, is waited for.
 PATIENCE_S = 30.0
 #: What one call of a network may take.
 NETWORK_LIMIT_S = 300.0
@@ -41,8 +41,8 @@ T = TypeVar("T")
 
 class RpcDevice(MeasuringDevice):
     """Programs are uploaded and run in a session of the server. A session that a program ends is
-    followed by a fresh one, and the program's failure is told; a server that is gone is waited for,
-    at growing intervals, for `patience_s`.
+    followed by a fresh one, and the program's failure is told; a server that another session has is
+    waited for for `patience_s`, one that takes no connection for `away_s`, at growing intervals.
 
     Latencies are taken there, by the same repeats as on this machine; nothing that travels is in
     them. The server must be Linux; nothing of this package need be on it.
@@ -55,6 +55,7 @@ class RpcDevice(MeasuringDevice):
         *,
         name: str = "",
         patience_s: float = PATIENCE_S,
+        away_s: float = PATIENCE_S,
         identity: DeviceIdentity | None = None,
     ) -> None:
         """`name` is the user's, for a machine that does not tell its own; `identity` what every
@@ -64,7 +65,7 @@ class RpcDevice(MeasuringDevice):
         self._address = address
         self._threads = threads
         self._name = name or (identity.name if identity else "")
-        self._patience_s = patience_s
+        self._patience_s, self._away_s = patience_s, away_s
         self._session: RpcSession | None = None
 
     def describe(self) -> DeviceDescription:
@@ -116,7 +117,12 @@ class RpcDevice(MeasuringDevice):
         """The session; a new one rather on the server of the session that it comes `after`."""
         if self._session is None:
             session = RpcSession(
-                self._address, self._threads, self._patience_s, self.transfers, after
+                self._address,
+                self._threads,
+                self._patience_s,
+                self._away_s,
+                self.transfers,
+                after,
             )
             self._check(session)
             self._session = session

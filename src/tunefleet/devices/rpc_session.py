@@ -92,7 +92,7 @@ class RpcSession:
 
     `server` is where it runs: one that a tracker lends where `address` is that of a tracker, and
     rather that of the session `after`. Raises RetryElsewhereError where no server answers in
-    `patience_s`.
+    `patience_s`, or takes a connection in `away_s`.
     """
 
     server: RpcAddress
@@ -103,13 +103,14 @@ class RpcSession:
         address: RpcAddress,
         threads: int,
         patience_s: float,
+        away_s: float,
         transfers: Transfers,
         after: RpcSession | None = None,
     ) -> None:
         self._transfers = transfers
         self._line = _Line()
         wanted = after.server if after else None
-        self._session, self.server = _connected(address, patience_s, self._line, wanted)
+        self._session, self.server = _connected(address, patience_s, away_s, self._line, wanted)
         self._patterns: dict[str, Any] = {}
         self._kept: tuple[Hashable, Any] = (None, None)
         self._seconds: Any = None
@@ -299,11 +300,16 @@ _WORK_PATH = "tvm.rpc.server.workpath"
 
 
 def _connected(
-    address: RpcAddress, patience_s: float, line: _Line, wanted: RpcAddress | None
+    address: RpcAddress,
+    patience_s: float,
+    away_s: float,
+    line: _Line,
+    wanted: RpcAddress | None,
 ) -> tuple[Any, RpcAddress]:
     """A session of TVM's and its server; tried again, at growing intervals, until the patience
-    ends."""
-    ends = time.monotonic() + patience_s
+    ends, or that with a server that takes no connection."""
+    started = time.monotonic()
+    ends = started + patience_s
     wait_s = _FIRST_WAIT_S
     while True:
         left_s = max(ends - time.monotonic(), _FIRST_WAIT_S)
@@ -320,7 +326,7 @@ def _connected(
                 cure="wait for the other, or start the server again",
             ) from None
         except Exception as error:
-            if time.monotonic() + wait_s >= ends:
+            if time.monotonic() + wait_s >= started + min(patience_s, away_s):
                 raise unreachable(address, _cause(address, error)) from error
         time.sleep(wait_s)
         wait_s = min(2 * wait_s, _LONGEST_WAIT_S)

@@ -39,15 +39,17 @@ def run_sequences(
     inputs: Sequence[Array],
     outputs: Sequence[int],
     rounds: int,
+    away_s: float | None = None,
 ) -> list[SequenceRun]:
     """Inferences of several plans in turn, a few of A, of B, of C, of A again, ... so that a slow
     minute hits all alike.
 
-    A device is given with the threads that its kernels have, and opened once. `inputs` are tensors
+    A device is given with the threads that its kernels have, and opened once, as `open_device`
+    does with `away_s`. `inputs` are tensors
     0, 1, ...; `outputs` the numbers of those that are wanted.
     Raises what `Device.network` raises.
     """
-    opened = [open_device(spec, threads) for spec, threads in devices]
+    opened = [open_device(spec, threads, away_s=away_s) for spec, threads in devices]
     try:
         loaded = [
             [(part, opened[part.device].network(part.path, "main")) for part in plan]

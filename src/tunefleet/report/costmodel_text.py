@@ -83,9 +83,10 @@ def _cell(values: Sequence[float], metric: str) -> str:
 
 
 def models_table(cards: Sequence[Mapping[str, Any]]) -> Table:
-    """A row per version, in the order given; records are those that trained it."""
+    """A row per version, in the order given: cards as `tunefleet costmodel list` has them as JSON.
+    Records are those that trained it."""
     table = Grid()
-    for heading in ("id", "name", "kind", "features"):
+    for heading in ("id", "name", "from", "kind", "features"):
         table.add_column(heading, no_wrap=True)
     table.add_column("learned", overflow="fold")
     table.add_column("tested on", overflow="fold")
@@ -96,6 +97,7 @@ def models_table(cards: Sequence[Mapping[str, Any]]) -> Table:
         table.add_row(
             card["id"][:_ID],
             Text(card["name"]),
+            Text(_origin(card)),
             Text(card["kind"]),
             Text(card["features"]),
             Text(", ".join(dict.fromkeys(each["precision"] for each in _learned(card))) or UNKNOWN),
@@ -106,6 +108,12 @@ def models_table(cards: Sequence[Mapping[str, Any]]) -> Table:
             when(card["created"]),
         )
     return table
+
+
+def _origin(card: Mapping[str, Any]) -> str:
+    """Where a version is from, and that its name means another one."""
+    origin = "tunefleet" if card["shipped"] else "home"
+    return origin if card["by_name"] else f"{origin}, by id"
 
 
 def _pca(card: Mapping[str, Any]) -> str:

@@ -24,7 +24,14 @@ from tunefleet.devices.health import check_all_there
 from tunefleet.errors import InputError, JobError
 from tunefleet.runs.context import BenchmarkContext
 from tunefleet.runs.driver import source_of
-from tunefleet.runs.timing import DeviceTimings, TaskTiming, device_spec, device_worker, time_tasks
+from tunefleet.runs.timing import (
+    AWAY_S,
+    DeviceTimings,
+    TaskTiming,
+    device_spec,
+    device_worker,
+    time_tasks,
+)
 from tunefleet.system.scratch import scratch_folder
 
 if TYPE_CHECKING:
@@ -127,7 +134,7 @@ class Placing:
         devices = [(device_spec(c), c.target.threads) for c in self.contexts]
         self._tell("running the parts in turn")
         with device_worker(self._nearest()) as worker:
-            asked = (devices, modules, inputs, outputs, rounds)
+            asked = (devices, modules, inputs, outputs, rounds, AWAY_S)
             runs = worker.pool.call(work.run_sequences, *asked, timeout_s=_RUN_S)
         if isinstance(runs, CallFailure):
             raise JobError(f"the parts cannot be run: {runs.text}", cure="tunefleet devices")

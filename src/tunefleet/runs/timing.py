@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 _PROBE = "probe.so"
 _CALL_S = 300.0
+#: For which a device that is gone is waited for: others do not take its work, and whoever placed a
+#: network looks on.
+AWAY_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +120,7 @@ def device_worker(context: BenchmarkContext) -> Iterator[DeviceWorker]:
 
     spec = device_spec(context)
     with scratch_folder("device") as folder, WorkerPool(1, _config(context, folder)) as pool:
-        yield DeviceWorker(pool, context.target.threads, spec)
+        yield DeviceWorker(pool, context.target.threads, spec, AWAY_S)
 
 
 def _config(context: BenchmarkContext, folder: str) -> Any:

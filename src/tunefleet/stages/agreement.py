@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from tunefleet.core.step import DifferenceMeasure
@@ -50,7 +51,8 @@ class Agreement:
     """`inputs` that were compared at, and what the source framework makes of them (`expected`), for
     each signature. `difference` is the worst of all, `tolerance` what may be accepted; of which
     difference tells `measure`. Where it is not `ordered`, the numbers of each output were compared
-    by size, wherever they stand."""
+    by size, wherever they stand. Of the outputs the source framework gives the share `unknown` as
+    NaN, and `avoided` at the inputs that were given, where others were taken."""
 
     inputs: tuple[Arrays, ...]
     expected: tuple[list[NDArray[Any]], ...]
@@ -58,6 +60,11 @@ class Agreement:
     tolerance: float
     ordered: bool = True
     measure: DifferenceMeasure = DifferenceMeasure.LARGEST
+    avoided: float = 0.0
+
+    @property
+    def unknown(self) -> float:
+        return _unknown_share(self.expected)
 
     @property
     def holds(self) -> bool:
@@ -83,24 +90,89 @@ def agreement(
     another order of sums. `quantised`: the network multiplies 8-bit integers. So is one that rounds
     to bfloat16 or float16 at each of its layers: it is compared in the mean with how the source
     framework's outputs move when the last such bit of its inputs does.
+
+    Where the source framework gives NaN, as for roots of negative numbers, nothing is compared:
+    what it gives without the signs of the inputs is compared as well, if less of that is NaN.
     """
+
+    def compared(inputs: tuple[Arrays, ...], expected: tuple[list[NDArray[Any]], ...]) -> Agreement:
+        return _compared(
+            inputs, expected, float_type, reference, module, otherwise, quantised=quantised
+        )
+
+    given = tuple(inputs)
+    expected = _outputs(reference, given)
+    found = compared(given, expected)
+    unknown = _unknown_share(expected)
+    if not unknown:
+        return found
+    unsigned = without_signs(given)
+    known = _outputs(reference, unsigned)
+    if _unknown_share(known) >= unknown or not (
+        found.holds or _known_difference(expected, _outputs(module, given)) <= found.tolerance
+    ):
+        return found
+    return replace(compared(unsigned, known), avoided=unknown)
+
+
+def without_signs(inputs: Sequence[Arrays]) -> tuple[Arrays, ...]:
+    """Inputs that have roots and logarithms."""
+    return tuple([abs(a) if a.dtype.kind == "f" else a for a in each] for each in inputs)
+
+
+def _outputs(run: RunSignature, inputs: Sequence[Arrays]) -> tuple[list[NDArray[Any]], ...]:
+    return tuple(run(i, each) for i, each in enumerate(inputs))
+
+
+def _unknown_share(outputs: Sequence[Arrays]) -> float:
+    """The share of NaN in the outputs of all signatures."""
+    arrays = [array for each in outputs for array in each]
+    unknown = sum(int(np.isnan(a).sum()) for a in arrays if a.dtype.kind in "fc")
+    return unknown / max(1, sum(array.size for array in arrays))
+
+
+def _known_difference(expected: Sequence[Arrays], actual: Sequence[Arrays]) -> float:
+    """The worst difference where the source framework gives no NaN."""
+    from tunefleet.compiler.code.executable import worst_difference
+
+    def known(array: NDArray[Any], like: NDArray[Any]) -> NDArray[Any]:
+        return np.where(np.isnan(like), 0, array) if like.dtype.kind in "fc" else array
+
+    pairs = [
+        both for each in zip(expected, actual, strict=True) for both in zip(*each, strict=True)
+    ]
+    if any(e.shape != a.shape for e, a in pairs):
+        return math.inf
+    return worst_difference([known(e, e) for e, _ in pairs], [known(a, e) for e, a in pairs])
+
+
+def _compared(
+    inputs: tuple[Arrays, ...],
+    expected: tuple[list[NDArray[Any]], ...],
+    float_type: str,
+    reference: RunSignature,
+    module: RunSignature,
+    otherwise: RunSignature | None,
+    *,
+    quantised: bool,
+) -> Agreement:
+    """As `agreement`, at inputs for which `expected` is what the source framework gives."""
     from tunefleet.compiler.graph.sensitivity import nudged
 
-    found = _largest(inputs, float_type, reference, module, quantised)
+    found = _largest(inputs, expected, float_type, reference, module, quantised)
     times = _TIMES_MEAN
     if float_type == COARSE or (otherwise is None and float_type in _LEAST_IN_MEAN):
         otherwise, times = lambda i, given: reference(i, nudged(given, float_type)), _TIMES_OWN
     if found.holds or otherwise is None:
         return found
-    mean, first = DifferenceMeasure.MEAN, tuple(inputs)
-    expected = tuple(reference(i, each) for i, each in enumerate(first))
-    own = difference_of(expected, otherwise, first, measure=mean)
+    mean = DifferenceMeasure.MEAN
+    own = difference_of(expected, otherwise, inputs, measure=mean)
     if not math.isfinite(own):  # what was moved by its last bit was no weight
         return found
     least = _LEAST_IN_MEAN.get(float_type, 0.0)
     tolerance = min(max(times * own, least), _MOST_MEAN)
-    difference = difference_of(expected, module, first, measure=mean)
-    in_mean = Agreement(first, expected, difference, tolerance, True, mean)
+    difference = difference_of(expected, module, inputs, measure=mean)
+    in_mean = Agreement(inputs, expected, difference, tolerance, True, mean)
     return in_mean if in_mean.holds else found
 
 
@@ -118,13 +190,14 @@ def otherwise_of(
 
 
 def _largest(
-    inputs: Sequence[Arrays],
+    inputs: tuple[Arrays, ...],
+    first_expected: tuple[list[NDArray[Any]], ...],
     float_type: str,
     reference: RunSignature,
     module: RunSignature,
     quantised: bool,
 ) -> Agreement:
-    """As `agreement`, by the largest difference."""
+    """As `_compared`, by the largest difference."""
     from tunefleet.compiler.graph.sensitivity import nudged, shuffled
 
     # Where sums of floats are rounded to few bits, that none was tipped over is luck: another
@@ -134,8 +207,8 @@ def _largest(
     for draw, ordered in (*((draw, True) for draw in range(_DRAWS)), (0, False)):
         if not ordered and any(each.holds for each in tries):
             break
-        tried = tuple(shuffled(each, draw) if draw else each for each in inputs)
-        expected = tuple(reference(i, each) for i, each in enumerate(tried))
+        tried = tuple(shuffled(each, draw) for each in inputs) if draw else inputs
+        expected = _outputs(reference, tried) if draw else first_expected
         difference = difference_of(expected, module, tried, ordered=ordered)
         if difference <= enough:
             return Agreement(tried, expected, difference, TOLERANCE, ordered)

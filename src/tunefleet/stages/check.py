@@ -20,7 +20,9 @@ from tunefleet.stages.agreement import (
     Arrays,
     RunSignature,
     agreement,
+    difference_of,
     otherwise_of,
+    without_signs,
 )
 from tunefleet.stages.place import StepRequest, Workplace
 from tunefleet.stages.prepared import (
@@ -34,6 +36,11 @@ from tunefleet.workers.memory import check_fits, machine_memory
 from tunefleet.workers.pool import CallFailure
 
 _FILE = "compared.npz"
+#: What becomes of NaN inside of a network may differ: docs/operators.md.
+_NUMBERS = (
+    "export it as .pt2 with example inputs at which it gives numbers; if it should give numbers at "
+    "all inputs, report it"
+)
 
 
 def run(place: Workplace, request: StepRequest) -> tuple[Checked, tuple[Remark, ...]]:
@@ -88,20 +95,38 @@ def compared(prepared: PreparedNetwork, examples: Sequence[Arrays], place: Workp
         examples, imported.float_type, reference, module, otherwise, quantised=imported.quantised
     )
     if not outcome.holds:
-        raise _disagreement(name, outcome.difference, imported.float_type)
+        unsigned = without_signs(examples)
+        expected = [reference(i, each) for i, each in enumerate(unsigned)]
+        holds = difference_of(expected, module, unsigned) <= TOLERANCE
+        raise _disagreement(name, outcome, imported.float_type, signs=holds)
     return outcome
 
 
-def _disagreement(name: str, difference: float, float_type: str) -> JobError:
+def _disagreement(
+    name: str, outcome: Agreement, float_type: str, *, signs: bool = False
+) -> JobError:
+    """`signs`: at the same inputs without their signs both agree."""
+    how_far = f"by {outcome.difference:.1e} of the largest output"
+    if outcome.unknown:
+        return JobError(
+            f"{name}: the source framework gives NaN for {outcome.unknown:.2%} of the outputs at "
+            "the example inputs, and the imported network has it in other places",
+            cure=_NUMBERS,
+        )
     if float_type == COARSE:
         return JobError(
             f"{name}: with its products in bfloat16 the network differs from its source framework "
-            f"by {difference:.1e} of the largest output",
+            + how_far,
             cure="leave out --precision: it needs more digits",
         )
+    if signs:
+        return JobError(
+            f"{name}: the imported network differs from its source framework {how_far} where "
+            "inputs are negative, and only there: NaN inside, as of a root, may do it",
+            cure=_NUMBERS,
+        )
     return JobError(
-        f"{name}: the imported network differs from its source framework by "
-        f"{difference:.1e} of the largest output",
+        f"{name}: the imported network differs from its source framework {how_far}",
         cure="report the network; its import is wrong and tuning it would be too",
     )
 
@@ -128,6 +153,16 @@ def caveats_of(outcome: Agreement) -> tuple[str, ...]:
     from tunefleet.compiler.code.executable import LEAST_SCALE
 
     told = []
+    if outcome.avoided:
+        told.append(
+            f"the source framework gives NaN for {outcome.avoided:.2%} of the outputs at the "
+            "example inputs: they are compared at the same inputs without their signs as well"
+        )
+    if outcome.unknown:
+        told.append(
+            f"the source framework gives NaN for {outcome.unknown:.2%} of the outputs at the "
+            "example inputs, and so does the network: of these nothing is verified"
+        )
     if not outcome.ordered:
         told.append(
             "in the source framework the order of what the network puts out is decided by the "

@@ -45,11 +45,13 @@ def _untold(job_id: str, event: Event) -> None:
 @dataclass(frozen=True, slots=True)
 class DeviceWorker:
     """The worker that measures, and the device on which it does: with `threads` of it, as every
-    program of the target has."""
+    program of the target has. One that takes no connection is waited for for `away_s`, None for as
+    long as one that another session has."""
 
     pool: WorkerPool
     threads: int
     spec: DeviceSpec = THIS_MACHINE
+    away_s: float | None = None
 
     def call(self, function: Callable[..., T], *args: Any, timeout_s: float) -> T | CallFailure:
         """Call a function of `work` in the worker, with that device as its device.
@@ -62,7 +64,7 @@ class DeviceWorker:
         from tunefleet.devices import call_limit_s
         from tunefleet.stages import work
 
-        place = (self.spec, self.threads, function, args)
+        place = (self.spec, self.threads, self.away_s, function, args)
         limit_s = call_limit_s(self.spec, timeout_s)
         outcome: T | CallFailure = self.pool.call(work.on_device, *place, timeout_s=limit_s)
         return outcome

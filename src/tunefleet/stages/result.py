@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from tunefleet.artifacts.artifact import REPORT
 from tunefleet.core.forms import has_peak_of_floats, intrinsic_of, is_winograd
+from tunefleet.core.identity import Tier
 from tunefleet.core.job import Job
 from tunefleet.core.stage import ProfileResult, StageKind
 from tunefleet.core.step import (
@@ -123,6 +124,7 @@ def build_result(place: Workplace, delivery: Delivery) -> dict[str, Any]:
         value["tasks"] = rows
         value["warnings"] += contradictions(value)
         value["reused"] = sum(1 for row in rows if row["source"] == "reused")
+        value["known"] = sum(_is_known(weighted.task.task_id, store, job) for weighted in tasks)
         value["curve"] = tuning_curve(store, job)
     return value
 
@@ -206,11 +208,22 @@ def failure_texts(trials: list[Trial]) -> dict[str, list[list[Any]]]:
     }
 
 
+def _is_known(task_id: str, store: Store, job: Job) -> bool:
+    """Whether programs of a task were measured that the job starts from."""
+    spec = job.spec
+    if not spec.settings.transfer:
+        return False
+    return bool(store.records(task_id, spec.device, spec.toolchain, tier=Tier.EXACT, limit=1))
+
+
 def search_failed(result: Mapping[str, Any]) -> str:
-    """Why a search found nothing: no trial was made, or every one failed; "" where it did find."""
+    """Why a search found nothing: no trial was made, or every one failed; "" where it did find. It
+    did not fail where earlier jobs had tried every program."""
     if not result.get("tasks") or result.get("reused"):
         return ""
     trials, failures = result.get("trials"), result.get("failures") or {}
+    if not trials and result.get("known"):
+        return ""
     if not trials:
         return f"no program could be tried: {result.get('stopped') or 'none was selected'}"
     if sum(failures.values()) < trials:

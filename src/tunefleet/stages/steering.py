@@ -17,6 +17,8 @@ from tunefleet.errors import InputError
 from tunefleet.features.devices import Place
 from tunefleet.hardware.llvm_names import ARM, GPU, X86
 
+#: Of an id, what is shown.
+_ID = 12
 _CALLED = {X86: "x86 processors", ARM: "ARM processors", GPU: "GPUs"}
 
 
@@ -26,14 +28,29 @@ def steers(card: Card, spec: JobSpec, task: Task) -> bool:
 
 
 def remarks(models: Registry, spec: JobSpec, tasks: Sequence[Task]) -> tuple[str, ...]:
-    """What the user should know of what the pretrained model of a job does not steer."""
+    """What the user should know of the pretrained model of a job: that it hides the one which comes
+    with tunefleet, and what it does not steer."""
     wanted = spec.settings.search.pretrained
-    try:
-        card = models.get(wanted).card if wanted else None
-    except InputError:  # the search needs it and says so; a result is told without
-        card = None
-    if card is None:
+    if not wanted:
         return ()
+    try:
+        entry = models.get(wanted)
+        hidden = None if models.is_shipped(entry) else models.shipped_of(entry.card.name)
+    except InputError:  # the search needs it and says so; a result is told without
+        return ()
+    card = entry.card
+    told = () if hidden is None else (_hides(card, hidden.card),)
+    return (*told, *_unsteered(card, spec, tasks))
+
+
+def _hides(card: Card, hidden: Card) -> str:
+    return (
+        f"the pretrained model {card.name} is version {card.id[:_ID]} of this home; the one that "
+        f"comes with tunefleet steers by --pretrained {hidden.id[:_ID]}"
+    )
+
+
+def _unsteered(card: Card, spec: JobSpec, tasks: Sequence[Task]) -> tuple[str, ...]:
     if not card.learned:
         return (
             f"the pretrained model {card.name} steers every task: its card is of before cards told "

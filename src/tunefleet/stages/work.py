@@ -59,17 +59,21 @@ compile_probe = links.compile_probe
 run_sequences = sequence.run_sequences
 
 #: Where the functions below run: this machine's processor unless `on_device` says otherwise.
-_place: ContextVar[tuple[DeviceSpec, int | None]] = ContextVar(
-    "device", default=(DeviceSpec(), None)
+_place: ContextVar[tuple[DeviceSpec, int | None, float | None]] = ContextVar(
+    "device", default=(DeviceSpec(), None, None)
 )
 
 
 def on_device(
-    spec: DeviceSpec, threads: int, function: Callable[..., Any], args: tuple[Any, ...]
+    spec: DeviceSpec,
+    threads: int,
+    away_s: float | None,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
 ) -> Any:
     """Run a function of this module that measures or checks on a device, which the worker opens
-    and holds until it is asked for another."""
-    token = _place.set((spec, threads))
+    and holds until it is asked for another; one that is gone is waited for for `away_s`."""
+    token = _place.set((spec, threads, away_s))
     try:
         return function(*args)
     finally:

@@ -109,8 +109,8 @@ Model = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="A cost model by name (the newest), by id or its beginning, or the path of an "
-        "exported one.",
+        help="A cost model by name (your newest, else the one that comes with tunefleet), by id or "
+        "its beginning, or the path of an exported one.",
         show_default=False,
     ),
 ]

@@ -16,10 +16,18 @@ def list_(
     home: options.Home = None, json: options.Json = None, traceback: options.Traceback = False
 ) -> None:
     """List cost models, newest first."""
-    entries, damaged = arguments.registry(home).list()
+    models = arguments.registry(home)
+    entries, damaged = models.list()
     for error in damaged:
         print(f"left out: {one_line(str(error))}", file=sys.stderr)
-    cards = [entry.card.to_json() for entry in entries]
+    cards = [
+        {
+            **entry.card.to_json(),
+            "shipped": models.is_shipped(entry),
+            "by_name": models.called(entry.card.name, entries) is entry,
+        }
+        for entry in entries
+    ]
     output.tell(json, {"models": cards}, lambda: _show_models(cards))
 
 

@@ -78,23 +78,27 @@ def _check_scales(t: Any, node: Node, size: list[int]) -> None:
 
 
 #: By torch's numbers.
-_BETWEEN = ("bilinear", "nearest")
+_BETWEEN = ("bilinear", "nearest", "bicubic")
 _BEYOND = ("zeros", "border", "reflection")
 
 
 def _looked_up(t: Any, node: Node) -> Any:
-    """grid_sampler_3d (x, places, how between elements, what beyond the ends, aligned): TVM has a
-    definition of it, but no operator."""
+    """grid_sampler_2d and grid_sampler_3d (x, places, how between elements, what beyond the ends,
+    aligned). TVM has no operator of the second, and the first takes two rows of places for their
+    coordinates."""
     x, places = t.env[node.args[0]], t.env[node.args[1]]
     method, beyond = (int(argument(node, i, n)) for i, n in ((2, "mode"), (3, "padding_mode")))
     aligned = bool(argument(node, 4, "align_corners"))
-    if _BEYOND[beyond] == "reflection" and 1 in [int(e) for e in x.ty.shape][2:]:
+    _, _, *extents = (int(extent) for extent in x.ty.shape)
+    if _BEYOND[beyond] == "reflection" and 1 in extents:
         raise ValueError("reflection at an axis of one element")
+    last = len(extents) + 1
+    layout = "NCHW" if len(extents) == 2 else "NCDHW"
 
     def compute(x: Any, places: Any) -> Any:
-        moved = topi.transpose(places, [0, 4, 1, 2, 3])
+        moved = topi.transpose(places, [0, last, *range(1, last)])
         how = _BETWEEN[method]
-        return topi.image.grid_sample(x, moved, how, "NCDHW", _BEYOND[beyond], aligned)
+        return topi.image.grid_sample(x, moved, how, layout, _BEYOND[beyond], aligned)
 
     return t.block_builder.emit_te(compute, x, places, primfunc_name_hint="grid_sample")
 
@@ -103,6 +107,7 @@ def _looked_up(t: Any, node: Node) -> Any:
 RESIZING: dict[str, Callable[[Any, Node], Any]] = {
     "_upsample_bicubic2d_aa.default": _antialiased(_CUBIC),
     "_upsample_bilinear2d_aa.default": _antialiased(None),
+    "grid_sampler_2d.default": _looked_up,
     "grid_sampler_3d.default": _looked_up,
     "upsample_bilinear2d.default": _resize("linear"),
     "upsample_bilinear2d.vec": _resize("linear"),

@@ -28,7 +28,9 @@ def legalize(*, fewer_products: bool = False) -> Any:
         "relax.cumsum": scans.cumsum,
         "relax.equal": partial(_compared, "equal"),
         "relax.max": _max,
+        "relax.maximum": partial(_of_two, "maximum"),
         "relax.min": _min,
+        "relax.minimum": partial(_of_two, "minimum"),
         "relax.nn.conv2d_transpose": _conv2d_transpose,
         "relax.not_equal": partial(_compared, "not_equal"),
         "relax.scatter_elements": scatter_elements,
@@ -76,6 +78,22 @@ def _compared(name: str, builder: Any, call: Any) -> Any:
     if name == "not_equal" and dtype.startswith("float"):
         return builder.call_te(differing, left, right, primfunc_name_hint=name)
     return tvm.ir.Op.get(f"relax.{name}").get_attr("FLegalize")(builder, call)
+
+
+def _of_two(name: str, builder: Any, call: Any) -> Any:
+    """Of two tensors; what is not a number where either has it. With one constant number it is that
+    by the order of the operands (`toolchain/unknowns.py`)."""
+    left, right = call.args
+    constant = any(
+        isinstance(each, tvm.ir.GenericConst) and not each.value.shape for each in (left, right)
+    )
+    if constant or not str(left.ty.dtype).startswith("float"):
+        return tvm.ir.Op.get(f"relax.{name}").get_attr("FLegalize")(builder, call)
+
+    def compute(left: Any, right: Any) -> Any:
+        return topi.where(topi.isnan(left), left, getattr(topi, name)(left, right))
+
+    return builder.call_te(compute, left, right, primfunc_name_hint=name)
 
 
 def _max(builder: Any, call: Any) -> Any:

@@ -149,4 +149,11 @@ def _split(array: Array, each: Input, path: Path) -> list[Array]:
             f"{shown(path)}: {array.dtype}[{extents}] is not what the network takes ({each})",
             cure="save it as the network takes it, with one more axis for several samples",
         )
-    return [np.ascontiguousarray(part, each.dtype) for part in parts]
+    with np.errstate(over="ignore"):
+        parts = [np.ascontiguousarray(part, each.dtype) for part in parts]
+    if np.dtype(each.dtype).kind == "f" and not all(np.isfinite(part).all() for part in parts):
+        raise InputError(
+            f"{shown(path)} holds NaN or infinite numbers for {each.name}, which have no range",
+            cure="leave these samples out",
+        )
+    return parts

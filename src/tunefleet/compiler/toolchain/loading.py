@@ -16,6 +16,7 @@ from typing import Any
 from tunefleet.artifacts.runtime import check_versions, installed_versions, without_torch
 from tunefleet.compiler.toolchain.elementary import use_vector_functions
 from tunefleet.compiler.toolchain.reducers import use_infinities
+from tunefleet.compiler.toolchain.unknowns import use_unknowns
 from tunefleet.core.identity import ToolchainIdentity
 
 #: Part of every record's identity: raise it when a change makes old latencies incomparable.
@@ -56,6 +57,7 @@ def load_tvm() -> Any:
         import tvm.s_tir.meta_schedule
     use_vector_functions()
     use_infinities()
+    use_unknowns()
     for name in ("tvm", "tvm.s_tir.meta_schedule"):
         logging.getLogger(name).setLevel(logging.ERROR)
     return tvm
