@@ -52,9 +52,8 @@ def test_experts_of_few_bits(activation: str, bits: int, block: int, biases: boo
         )
 
     first, second = packed(inner, _WIDTH), packed(_WIDTH, _INNER)
-    inputs = [random(_ROWS, _WIDTH), random(_ROWS, _EXPERTS), *first, *second]
-    if not biases:
-        inputs[4] = inputs[7] = None
+    given = [random(_ROWS, _WIDTH), random(_ROWS, _EXPERTS), *first, *second]
+    inputs = [each if biases or at not in (4, 7) else None for at, each in enumerate(given)]
     form = _form(activation, expert_weight_bits=bits)
     form |= {"block_size": block} if block else {}
     check("QMoE", inputs, constants={2, 3, 4, 5, 6, 7}, atol=2e-3, **form)

@@ -95,8 +95,10 @@ def test_rows_of_a_table_of_few_bits(bits: int, zeros: bool, width: int) -> None
     points = drawn.integers(0, 256, (6, 2 * bits // 8)).astype("uint8") if zeros else None
     places = np.array([[0, 5], [2, -1]])
     inputs = [table, places, scales, *([points] if zeros else [])]
-    form = {"domain": "com.microsoft", "constants": {0, 2, 3}, "bits": bits, "block_size": 16}
-    check("GatherBlockQuantized", inputs, **form)
+    check(
+        "GatherBlockQuantized", inputs, domain="com.microsoft", constants={0, 2, 3},
+        bits=bits, block_size=16,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", ["INT4", "UINT4"])
@@ -135,8 +137,7 @@ def test_products_by_bitsandbytes(quant_type: int) -> None:
     drawn = np.random.default_rng(quant_type)
     packed = drawn.integers(0, 256, 32 * 24 // 2).astype("uint8")
     scales = drawn.random(32 * 24 // 16).astype("float32")
-    form = {"K": 32, "N": 24, "block_size": 16, "quant_type": quant_type}
     check(
         "MatMulBnb4", [random(3, 32), packed, scales], domain="com.microsoft",
-        constants={1, 2}, **form,
+        constants={1, 2}, K=32, N=24, block_size=16, quant_type=quant_type,
     )  # fmt: skip

@@ -62,9 +62,9 @@ def _numbers(tensor: onnx.TensorProto, folder: Path) -> NDArray[np.int8]:
 
 def _bytes(numbers: NDArray[Any]) -> NDArray[np.uint8]:
     """Two numbers of the last axis in a byte, the first in the lower bits."""
-    even = np.pad(numbers, [(0, 0)] * (numbers.ndim - 1) + [(0, numbers.shape[-1] % 2)])
-    both: NDArray[np.uint8] = (even[..., ::2] + 16 * even[..., 1::2].astype("uint8")).astype("uint8")
-    return both
+    padding = [(0, 0)] * (numbers.ndim - 1) + [(0, numbers.shape[-1] % 2)]
+    even: NDArray[np.uint8] = np.pad(numbers, padding).astype("uint8")
+    return even[..., ::2] | even[..., 1::2] << np.uint8(4)
 
 
 def widen(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto], folder: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from tunefleet.compiler.frontends.experts import rows_by_expert
@@ -35,7 +34,7 @@ def _quantized_moe(node: Node) -> Any:
     if bits == 8 and attrs.get("block_size", 0):
         # It rounds what they multiply, whatever it is asked for (1.31): nothing tells that this is
         # right.
-        raise NotImplementedError("QMoE with blocks of 8 bits, which ONNX Runtime computes coarsely")
+        raise NotImplementedError("QMoE with blocks of 8 bits, which ONNX Runtime rounds")
     first, second = (
         _unpacked(node.known(at), node.known(at + 1), node.constant(zeros), bits, attrs)
         for at, zeros in ((2, 11), (5, 12))
