@@ -20,7 +20,7 @@ pytestmark = pytest.mark.frameworks
 
 COLUMNS = 8
 DEVICE, TASK, GOOD = 0, 1, 3
-FORMAT_NOW = "tunefleet-unified/3"
+FORMAT_NOW = "tunefleet-unified/4"
 
 
 def programs_of(device: int, count: int, seed: int = 0, tasks: int = 3) -> list[np.ndarray]:
@@ -99,7 +99,9 @@ class TestModel:
         assert ordered(model, measured(2, sign=-1.0, seed=5)) > 0.85
 
     def test_the_network_that_has_forgotten_a_device_is_kept_as_it_was(self) -> None:
-        parent = small(strength=0.0, epochs=30).learn(measured(1), measured(1, 40, seed=1))
+        parent = small(strength=0.0, replay=0, epochs=30).learn(
+            measured(1), measured(1, 40, seed=1)
+        )
         child = parent.learned_on(
             measured(2, sign=-1.0), measured(2, 40, -1.0, seed=1), seed=0, device="cpu", epochs=60
         )
@@ -285,14 +287,33 @@ class TestParts:
         np.testing.assert_array_equal(np.arange(70), np.sort(np.concatenate(parts)))
         assert max(map(len, parts)) - min(map(len, parts)) <= 10
 
-    def test_a_forest_is_what_was_saved(self) -> None:
+    @pytest.mark.parametrize("before", [None, measured(2)])
+    def test_a_forest_is_what_was_saved(self, before: LabelledPrograms | None) -> None:
         given = measured(1)
-        forest = Forest.fit(given.programs, given.labels, parts_of(groups_of(given.tasks)), 0)
+        parts = parts_of(groups_of(given.tasks))
+        forest = Forest.fit(given.programs, given.labels, parts, 0, before)
         loaded = Forest.of_arrays(forest.arrays())
         test = programs_of(1, 9, seed=6)
         np.testing.assert_array_equal(forest.predict(test), loaded.predict(test))
         rows = forest.rows(test)
         np.testing.assert_array_equal(forest.told_apart(rows), loaded.told_apart(rows))
+
+    def test_few_programs_say_more_beside_what_was_learned_before(self) -> None:
+        few, before, test = measured(1, 12, seed=2), measured(1, seed=3), measured(1, seed=5)
+        numbers = np.unique(test.tasks, return_inverse=True)[1]
+        alone, beside = (
+            Forest.fit(few.programs, few.labels, [], 0, known).predict(test.programs)
+            for known in (None, before)
+        )
+        pca = [metrics.ranking(test.labels, found, numbers).pca for found in (alone, beside)]
+        assert pca[1] > pca[0] + 0.02
+
+    def test_new_programs_count_more_than_those_of_before(self) -> None:
+        new, before = measured(1, 60, seed=2), measured(1, 60, -1.0, seed=3)
+        forest = Forest.fit(new.programs, new.labels, [], 0, before)
+        test = measured(1, seed=5)
+        numbers = np.unique(test.tasks, return_inverse=True)[1]
+        assert metrics.ranking(test.labels, forest.predict(test.programs), numbers).pca > 0.7
 
     def test_a_sample_has_whole_lists_and_survives_saving(self) -> None:
         sample = Sample.of(measured(1), 40, 20, 0)
@@ -300,6 +321,14 @@ class TestParts:
         loaded = Sample.of_arrays(sample.arrays())
         np.testing.assert_array_equal(np.stack(sample.programs), np.stack(loaded.programs))
         np.testing.assert_array_equal(sample.labels, loaded.labels)
+
+    def test_a_sample_is_cut_by_whole_lists(self) -> None:
+        sample = Sample.of(measured(1), 90, 20, 0)
+        cut = sample.at_most(50, 0)
+        assert 30 <= len(cut.labels) <= 50
+        whole, left = np.bincount(sample.tasks), np.bincount(cut.tasks, minlength=3)
+        np.testing.assert_array_equal(left, np.where(left > 0, whole, 0))
+        assert sample.at_most(90, 0) is sample
 
     def test_kept_programs_are_of_other_lists_than_new_ones(self) -> None:
         mixed = Sample.of(measured(1), 10, 5, 0).among(measured(2))

@@ -6,6 +6,9 @@ are equal in all programs that train. They learn labels, fast programs more (`_p
 The committee is a jackknife over devices (over tasks, where one device alone is learned): each
 member learns from all parts but one. Where members agree on a program although each of them lacks
 another device, what they know holds on devices that none of them has seen.
+
+Where a few programs of what was learned before are given, others learn them beside the new ones,
+and the trees are the mean of both: few records say more so.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefleet.costmodel._base import ProgramRows, Scores
+from tunefleet.costmodel._base import LabelledPrograms, ProgramRows, Scores
 
 Array = NDArray[np.float32]
 Codes = NDArray[np.int64]
@@ -27,6 +30,10 @@ _LONGEST = 49
 #: Members of a committee, at most.
 _MEMBERS = 5
 _ROUNDS, _MEMBER_ROUNDS = 300, 100
+#: How much more a new program counts than one of before that is learned beside it.
+_NEW_WEIGHT = 4.0
+#: What files call the trees that saw everything.
+_WHOLE = ("whole", "beside")
 #: Row and column sampling of stochastic gradient boosting (Friedman, 2002).
 _PARAMETERS = {
     "max_depth": 6, "eta": 0.1, "gamma": 0.001, "min_child_weight": 2, "subsample": 0.8,
@@ -78,18 +85,26 @@ def _by_length(programs: Sequence[ProgramRows]) -> list[tuple[Codes, Array]]:
 
 @dataclass(frozen=True)
 class Forest:
-    """Trees that saw all that was learned, and a committee whose members lack a part each."""
+    """Trees that saw all that was learned (the second of them other programs beside), and a
+    committee whose members lack a part each."""
 
     table: Table
-    whole: Any
+    whole: tuple[Any, ...]
     members: tuple[Any, ...]
 
     @classmethod
     def fit(
-        cls, programs: Sequence[ProgramRows], labels: Scores, parts: Sequence[Codes], seed: int
+        cls,
+        programs: Sequence[ProgramRows],
+        labels: Scores,
+        parts: Sequence[Codes],
+        seed: int,
+        beside: LabelledPrograms | None = None,
     ) -> Self:
-        """`parts` number the programs that a member lacks; without two parts none is told apart."""
-        table = Table.of(programs)
+        """`parts` number the programs that a member lacks; without two parts none is told apart.
+        `beside` are programs of what was learned before."""
+        others = beside.programs if beside else ()
+        table = Table.of([*others, *programs])
         rows = table.rows(programs)
         if rows.shape[1] == 0:
             rows = np.zeros((len(programs), 1), np.float32)
@@ -97,7 +112,18 @@ class Forest:
         for number, part in enumerate(parts if len(parts) > 1 else ()):
             rest = np.setdiff1d(np.arange(len(programs)), part)
             members.append(_boosted(rows[rest], labels[rest], _MEMBER_ROUNDS, seed + 1 + number))
-        return cls(table, _boosted(rows, labels, _ROUNDS, seed), tuple(members))
+        whole = [_boosted(rows, labels, _ROUNDS, seed)]
+        if beside:
+            whole.append(
+                _boosted(
+                    np.vstack([table.rows(others), rows]),
+                    np.concatenate([beside.labels, labels]),
+                    _ROUNDS,
+                    seed,
+                    np.repeat([1.0, _NEW_WEIGHT], [len(others), len(programs)]),
+                )
+            )
+        return cls(table, tuple(whole), tuple(members))
 
     def predict(self, programs: Sequence[ProgramRows]) -> Scores:
         """Labels (programs,) by the trees that saw everything."""
@@ -109,7 +135,7 @@ class Forest:
         return rows if rows.shape[1] else np.zeros((len(programs), 1), np.float32)
 
     def of_rows(self, rows: Array) -> Scores:
-        return _predicted(self.whole, rows)
+        return np.mean([_predicted(trees, rows) for trees in self.whole], axis=0)
 
     def told_apart(self, rows: Array) -> Scores:
         """Labels (members, programs)."""
@@ -117,7 +143,8 @@ class Forest:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """As they are saved."""
-        boosters = {"whole": self.whole} | {f"member{i}": m for i, m in enumerate(self.members)}
+        boosters = dict(zip(_WHOLE, self.whole, strict=False))
+        boosters |= {f"member{i}": m for i, m in enumerate(self.members)}
         saved = {
             name: np.frombuffer(bytes(booster.save_raw("ubj")), np.uint8)
             for name, booster in boosters.items()
@@ -132,8 +159,10 @@ class Forest:
             raise ValueError("columns that no program has")
         count = sum(name.startswith("member") for name in arrays)
         members = tuple(_loaded(arrays[f"member{number}"]) for number in range(count))
-        forest = cls(Table(columns, kept), _loaded(arrays["whole"]), members)
-        if any(booster.num_features() != max(1, len(kept)) for booster in (forest.whole, *members)):
+        first, second = _WHOLE
+        whole = tuple(_loaded(arrays[name]) for name in (first, second) if name in {first, *arrays})
+        forest = cls(Table(columns, kept), whole, members)
+        if any(booster.num_features() != max(1, len(kept)) for booster in (*whole, *members)):
             raise ValueError("trees on other columns")
         return forest
 
@@ -146,10 +175,13 @@ def parts_of(groups: Sequence[Codes], most: int = _MEMBERS) -> list[Codes]:
     return [np.sort(np.concatenate(part)) for part in parts]
 
 
-def _boosted(rows: Array, labels: Scores, rounds: int, seed: int) -> Any:
+def _boosted(
+    rows: Array, labels: Scores, rounds: int, seed: int, weights: Scores | float = 1.0
+) -> Any:
     import xgboost
 
-    data = xgboost.QuantileDMatrix(rows, labels, weight=0.1 + labels, nthread=1, max_bin=64)
+    weights = weights * (0.1 + labels)
+    data = xgboost.QuantileDMatrix(rows, labels, weight=weights, nthread=1, max_bin=64)
     return xgboost.train({**_PARAMETERS, "seed": seed, "nthread": 1}, data, rounds)
 
 

@@ -45,6 +45,16 @@ class Sample:
             np.concatenate([self.tasks, first + other.tasks]),
         )
 
+    def at_most(self, most: int, seed: int) -> Sample:
+        """As many whole lists as come to no more programs, drawn at random."""
+        if len(self.programs) <= most:
+            return self
+        lists = groups_of([str(task) for task in self.tasks])
+        order = np.random.default_rng(seed).permutation(len(lists))
+        count = int(np.searchsorted(np.cumsum([len(lists[i]) for i in order]), most, "right"))
+        chosen = np.concatenate([np.zeros(0, np.int64), *(lists[i] for i in sorted(order[:count]))])
+        return Sample([self.programs[i] for i in chosen], self.labels[chosen], self.tasks[chosen])
+
     def measured(self, prefix: str = "") -> LabelledPrograms:
         """Raises ValueError where there is none."""
         return LabelledPrograms(

@@ -5,12 +5,12 @@ heads and a residual, linear layers, a sum over the rows), trained to rank by La
 boosted trees on whole programs. What is learned at a time is a chapter:
 
 - The network goes on from its weights, held by selective synaptic plasticity (`_plasticity.py`)
-  and, if asked to, by a few programs of earlier chapters among the new ones (`replay`).
-- Each chapter has trees of its own, and how much of its score is the network's: a part of its
-  validation records decides that, unless they are few. They are ranked again after each later
-  chapter. Where the network orders fewer of them than before, the chapter keeps the network as it
-  was: what is learned later does not make it worse. Which chapter a program belongs to is told by
-  its device (`_domains.py`).
+  and by a few programs of earlier chapters among the new ones (`replay`).
+- Each chapter has trees of its own, half of which learn those few programs too. How much of its
+  score is the network's a part of its validation records decides, unless they are few. They are
+  ranked again after each later chapter. Where the network orders fewer of them than before, the
+  chapter keeps the network as it was: what is learned later does not make it worse. Which chapter
+  a program belongs to is told by its device (`_domains.py`).
 - On a device that no chapter has seen the network, which has no committee, says nothing; those of
   `_forest.py` say how far knowledge of some devices holds on others. The less of its programs was
   ever learned, and the more the members of a committee differ, the more the score becomes what
@@ -43,8 +43,9 @@ from tunefleet.costmodel._tensors import FORMAT, dumps, loads
 from tunefleet.costmodel._torch import one_thread
 from tunefleet.costmodel.attention import LIST, AttentionModel
 
-#: Chapters of files of the one before are all scored by the last network.
-_FORMAT, _FORMAT_BEFORE = "tunefleet-unified/3", "tunefleet-unified/2"
+#: Trees of files before saw nothing of what was learned earlier, and chapters of the oldest are all
+#: scored by the last network.
+_FORMAT, *_FORMATS_BEFORE = "tunefleet-unified/4", "tunefleet-unified/3", "tunefleet-unified/2"
 
 #: Lists by which it is judged what a weight matters, at most.
 _JUDGED = 128
@@ -52,6 +53,8 @@ _JUDGED = 128
 _KNOWN = 1024
 #: Programs of one task that are learned again together: fewer have little order to remember.
 _REPLAYED = 16
+#: Of how many chapters as many programs are kept as of one: learning on takes no longer then.
+_CHAPTERS = 4
 #: Of training that goes on.
 _NEW_EPOCHS, _NEW_RATE = 30, 1e-3
 #: How fast a chapter's say falls with the share of its device's numbers that are others.
@@ -72,13 +75,14 @@ class UnifiedModel(CostModel):
         hidden: int = 64,
         epochs: int = 30,
         plasticity: str = "squared",
-        strength: float = 1.0,
-        replay: int = 0,
+        strength: float = 0.1,
+        replay: int = 1024,
         seed: int = 0,
         device: str = "cpu",
     ) -> None:
         """`plasticity` is one of `_plasticity.METHODS`, `strength` its weight in the loss, 0 for
-        none; `replay` how many programs of each chapter are kept to be learned again."""
+        none; `replay` how many programs of each chapter are kept to be learned again, of all of
+        them together four times as many."""
         if plasticity not in METHODS or strength < 0 or replay < 0 or hidden % _HEADS:
             raise ValueError(
                 f"{hidden} numbers, plasticity {plasticity!r} of {strength}, {replay} again"
@@ -164,7 +168,8 @@ class UnifiedModel(CostModel):
         """The chapter of what the network has just learned, and what it must keep of it."""
         groups = groups_of(train.devices or [""] * len(train.tasks))
         parts = parts_of(groups if len(groups) > 2 else groups_of(train.tasks))
-        forest = Forest.fit(train.programs, train.labels, parts, self.seed)
+        before = self._replay.measured() if self._replay.programs else None
+        forest = Forest.fit(train.programs, train.labels, parts, self.seed, before)
         of_trees = forest.predict(held.programs)
         _, share = best_share(held, self._net.predict(held.programs), of_trees)
         known = Sample.of(held, _KNOWN, LIST, self.seed)
@@ -176,7 +181,8 @@ class UnifiedModel(CostModel):
             self._kept = self._judged(train)
         if self.replay:
             again = Sample.of(train, self.replay, _REPLAYED, self.seed)
-            self._replay = self._replay.beside(again)
+            together = self._replay.beside(again)
+            self._replay = together.at_most(_CHAPTERS * self.replay, self.seed)
 
     def _judged(self, train: LabelledPrograms) -> Plasticity:
         generator = np.random.default_rng(self.seed)
@@ -297,7 +303,7 @@ class UnifiedModel(CostModel):
 
     @classmethod
     def load(cls, data: bytes) -> Self:
-        arrays, header = loads(data, _FORMAT, _FORMAT_BEFORE)
+        arrays, header = loads(data, _FORMAT, *_FORMATS_BEFORE)
         try:
             model = cls(**json.loads(header["settings"]))
             networks = [

@@ -158,8 +158,9 @@ Replay = Annotated[
     int | None,
     typer.Option(
         metavar="N",
-        callback=options.positive,
-        help="Programs that a unified model keeps, to learn them again beside what comes later.",
+        callback=options.not_negative,
+        help="Programs that a unified model keeps of each thing that it learns, to learn them again "
+        "beside what comes later. [default: 1024]",
         show_default=False,
     ),
 ]
