@@ -159,7 +159,7 @@ Replay = Annotated[
     typer.Option(
         metavar="N",
         callback=options.not_negative,
-        help="Programs that a unified model keeps of each thing that it learns, to learn them again "
+        help="Programs that a unified model keeps of what it learns, to learn them again "
         "beside what comes later. [default: 1024]",
         show_default=False,
     ),
