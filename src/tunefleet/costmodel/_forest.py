@@ -135,7 +135,8 @@ class Forest:
         return rows if rows.shape[1] else np.zeros((len(programs), 1), np.float32)
 
     def of_rows(self, rows: Array) -> Scores:
-        return np.mean([_predicted(trees, rows) for trees in self.whole], axis=0)
+        found: Scores = np.mean([_predicted(trees, rows) for trees in self.whole], axis=0)
+        return found
 
     def told_apart(self, rows: Array) -> Scores:
         """Labels (members, programs)."""
