@@ -7,8 +7,8 @@ The committee is a jackknife over devices (over tasks, where one device alone is
 member learns from all parts but one. Where members agree on a program although each of them lacks
 another device, what they know holds on devices that none of them has seen.
 
-Where a few programs of what was learned before are given, others learn them beside the new ones,
-and the trees are the mean of both: few records say more so.
+Where a few programs of what was learned before are given, another forest learns them beside the new
+ones, and the score is the mean of both: few records say more so.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _LONGEST = 49
 #: Members of a committee, at most.
 _MEMBERS = 5
 _ROUNDS, _MEMBER_ROUNDS = 300, 100
-#: How much more a new program counts than one of before that is learned beside it.
+#: As how many of before a new program counts that is learned beside them.
 _NEW_WEIGHT = 4.0
-#: What files call the trees that saw everything.
-_WHOLE = ("whole", "beside")
+#: What files put before the names of the forest that saw programs of before.
+_BESIDE = "beside/"
 #: Row and column sampling of stochastic gradient boosting (Friedman, 2002).
 _PARAMETERS = {
     "max_depth": 6, "eta": 0.1, "gamma": 0.001, "min_child_weight": 2, "subsample": 0.8,
@@ -63,8 +63,8 @@ class Table:
         return cls(columns, np.flatnonzero(low < high))
 
     def rows(self, programs: Sequence[ProgramRows]) -> Array:
-        """(programs, kept). Raises ValueError for programs of other columns."""
-        table = np.zeros((len(programs), len(self.kept)), np.float32)
+        """(programs, kept), zeros where none is. Raises ValueError for programs of other columns."""
+        table = np.zeros((len(programs), max(1, len(self.kept))), np.float32)
         for numbers, rows in _by_length(programs):
             inside = self.kept < rows.shape[1]
             table[np.ix_(numbers, np.flatnonzero(inside))] = rows[:, self.kept[inside]]
@@ -85,12 +85,13 @@ def _by_length(programs: Sequence[ProgramRows]) -> list[tuple[Codes, Array]]:
 
 @dataclass(frozen=True)
 class Forest:
-    """Trees that saw all that was learned (the second of them other programs beside), and a
-    committee whose members lack a part each."""
+    """Trees that saw all that was learned, and a committee whose members lack a part each; `beside`
+    saw programs of before, too."""
 
     table: Table
-    whole: tuple[Any, ...]
-    members: tuple[Any, ...]
+    whole: Any
+    members: tuple[Any, ...] = ()
+    beside: Forest | None = None
 
     @classmethod
     def fit(
@@ -99,44 +100,41 @@ class Forest:
         labels: Scores,
         parts: Sequence[Codes],
         seed: int,
-        beside: LabelledPrograms | None = None,
+        before: LabelledPrograms | None = None,
     ) -> Self:
         """`parts` number the programs that a member lacks; without two parts none is told apart.
-        `beside` are programs of what was learned before."""
-        others = beside.programs if beside else ()
-        table = Table.of([*others, *programs])
+        `before` are programs of what was learned before."""
+        table = Table.of(programs)
         rows = table.rows(programs)
-        if rows.shape[1] == 0:
-            rows = np.zeros((len(programs), 1), np.float32)
         members = []
         for number, part in enumerate(parts if len(parts) > 1 else ()):
             rest = np.setdiff1d(np.arange(len(programs)), part)
             members.append(_boosted(rows[rest], labels[rest], _MEMBER_ROUNDS, seed + 1 + number))
-        whole = [_boosted(rows, labels, _ROUNDS, seed)]
-        if beside:
-            whole.append(
-                _boosted(
-                    np.vstack([table.rows(others), rows]),
-                    np.concatenate([beside.labels, labels]),
-                    _ROUNDS,
-                    seed,
-                    np.repeat([1.0, _NEW_WEIGHT], [len(others), len(programs)]),
-                )
-            )
-        return cls(table, tuple(whole), tuple(members))
+        beside = None if before is None else cls._beside(programs, labels, seed, before)
+        return cls(table, _boosted(rows, labels, _ROUNDS, seed), tuple(members), beside)
 
-    def predict(self, programs: Sequence[ProgramRows]) -> Scores:
-        """Labels (programs,) by the trees that saw everything."""
-        return self.of_rows(self.rows(programs))
+    @classmethod
+    def _beside(
+        cls,
+        programs: Sequence[ProgramRows],
+        labels: Scores,
+        seed: int,
+        before: LabelledPrograms,
+    ) -> Self:
+        both = [*before.programs, *programs]
+        counts = np.repeat([1.0, _NEW_WEIGHT], [len(before.programs), len(programs)])
+        labels = np.concatenate([before.labels, labels])
+        table = Table.of(both)
+        return cls(table, _boosted(table.rows(both), labels, _ROUNDS, seed, counts))
+
+    def predict(self, programs: Sequence[ProgramRows], rows: Array | None = None) -> Scores:
+        """Labels (programs,) by the trees that saw everything; `rows` where they are at hand."""
+        found = _predicted(self.whole, self.rows(programs) if rows is None else rows)
+        return found if self.beside is None else (found + self.beside.predict(programs)) / 2
 
     def rows(self, programs: Sequence[ProgramRows]) -> Array:
         """Programs as the trees see them, a row each."""
-        rows = self.table.rows(programs)
-        return rows if rows.shape[1] else np.zeros((len(programs), 1), np.float32)
-
-    def of_rows(self, rows: Array) -> Scores:
-        found: Scores = np.mean([_predicted(trees, rows) for trees in self.whole], axis=0)
-        return found
+        return self.table.rows(programs)
 
     def told_apart(self, rows: Array) -> Scores:
         """Labels (members, programs)."""
@@ -144,13 +142,14 @@ class Forest:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """As they are saved."""
-        boosters = dict(zip(_WHOLE, self.whole, strict=False))
-        boosters |= {f"member{i}": m for i, m in enumerate(self.members)}
+        boosters = {"whole": self.whole} | {f"member{i}": m for i, m in enumerate(self.members)}
         saved = {
             name: np.frombuffer(bytes(booster.save_raw("ubj")), np.uint8)
             for name, booster in boosters.items()
         }
-        return saved | {"kept": self.table.kept, "columns": np.array([self.table.columns])}
+        saved |= {"kept": self.table.kept, "columns": np.array([self.table.columns])}
+        beside = self.beside.arrays() if self.beside else {}
+        return saved | {f"{_BESIDE}{name}": array for name, array in beside.items()}
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
@@ -160,10 +159,16 @@ class Forest:
             raise ValueError("columns that no program has")
         count = sum(name.startswith("member") for name in arrays)
         members = tuple(_loaded(arrays[f"member{number}"]) for number in range(count))
-        first, second = _WHOLE
-        whole = tuple(_loaded(arrays[name]) for name in (first, second) if name in {first, *arrays})
-        forest = cls(Table(columns, kept), whole, members)
-        if any(booster.num_features() != max(1, len(kept)) for booster in (*whole, *members)):
+        others = {
+            name.removeprefix(_BESIDE): array
+            for name, array in arrays.items()
+            if name.startswith(_BESIDE)
+        }
+        beside = cls.of_arrays(others) if others else None
+        if beside and beside.table.columns != columns:
+            raise ValueError("trees on other columns")
+        forest = cls(Table(columns, kept), _loaded(arrays["whole"]), members, beside)
+        if any(booster.num_features() != max(1, len(kept)) for booster in (forest.whole, *members)):
             raise ValueError("trees on other columns")
         return forest
 
@@ -177,11 +182,12 @@ def parts_of(groups: Sequence[Codes], most: int = _MEMBERS) -> list[Codes]:
 
 
 def _boosted(
-    rows: Array, labels: Scores, rounds: int, seed: int, weights: Scores | float = 1.0
+    rows: Array, labels: Scores, rounds: int, seed: int, counts: Scores | float = 1.0
 ) -> Any:
+    """Trees of programs that count as so many each."""
     import xgboost
 
-    weights = weights * (0.1 + labels)
+    weights = counts * (0.1 + labels)
     data = xgboost.QuantileDMatrix(rows, labels, weight=weights, nthread=1, max_bin=64)
     return xgboost.train({**_PARAMETERS, "seed": seed, "nthread": 1}, data, rounds)
 

@@ -6,7 +6,7 @@ boosted trees on whole programs. What is learned at a time is a chapter:
 
 - The network goes on from its weights, held by selective synaptic plasticity (`_plasticity.py`)
   and by a few programs of earlier chapters among the new ones (`replay`).
-- Each chapter has trees of its own, half of which learn those few programs too. How much of its
+- Each chapter has trees of its own, and trees that learn those few programs too. How much of its
   score is the network's a part of its validation records decides, unless they are few. They are
   ranked again after each later chapter. Where the network orders fewer of them than before, the
   chapter keeps the network as it was: what is learned later does not make it worse. Which chapter
@@ -230,7 +230,7 @@ class UnifiedModel(CostModel):
         }
         of_trees = np.zeros(len(programs))
         for number, rows in tables.items():
-            of_trees += say[number] * self._chapters[number].forest.of_rows(rows)
+            of_trees += say[number] * self._chapters[number].forest.predict(programs, rows)
         # A network has no committee by which to judge what it knows of other devices.
         say_of_networks = np.where(unseen, 0.0, say)
         scores = of_trees.copy()
