@@ -63,7 +63,7 @@ class Table:
         return cls(columns, np.flatnonzero(low < high))
 
     def rows(self, programs: Sequence[ProgramRows]) -> Array:
-        """(programs, kept), zeros where none is. Raises ValueError for programs of other columns."""
+        """(programs, kept), zeros where none is. Raises ValueError for other columns."""
         table = np.zeros((len(programs), max(1, len(self.kept))), np.float32)
         for numbers, rows in _by_length(programs):
             inside = self.kept < rows.shape[1]
