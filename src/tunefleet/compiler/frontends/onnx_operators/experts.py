@@ -13,7 +13,7 @@ from tunefleet.compiler.frontends.onnx_operators.node import Node, Rule, constan
 
 op = relax.op
 
-Weights = NDArray[Any]
+Array = NDArray[Any]
 
 
 def _moe(node: Node) -> Any:
@@ -24,7 +24,7 @@ def _moe(node: Node) -> Any:
 
 
 def _quantized_moe(node: Node) -> Any:
-    """Weights of a few bits, unpacked at import. The weights of experts always add up to one."""
+    """Array of a few bits, unpacked at import. The weights of experts always add up to one."""
     _refuse(node, (8, 9, 10, 13, 14, 15, 16, 17, 18, 19, 20))
     attrs = node.attrs
     bits, prepacked = int(attrs.get("expert_weight_bits", 4)), attrs.get("weights_prepacked", -1)
@@ -48,8 +48,8 @@ def _refuse(node: Node, inputs: tuple[int, ...]) -> None:
 
 
 def _unpacked(
-    packed: Weights, scales: Weights, points: Weights | None, bits: int, attrs: dict[str, Any]
-) -> Weights:
+    packed: Array, scales: Array, points: Array | None, bits: int, attrs: dict[str, Any]
+) -> Array:
     """Floats (experts, rows, numbers)."""
     experts, rows, taken = packed.shape
     width = taken * 8 // bits
@@ -60,7 +60,7 @@ def _unpacked(
 
 
 def _mixture(
-    node: Node, weights: tuple[Weights, Weights], biases: tuple[Weights | None, ...], whole: bool
+    node: Node, weights: tuple[Array, Array], biases: tuple[Array | None, ...], whole: bool
 ) -> Any:
     """`whole`: the weights of the experts of a row add up to one."""
     dtype, shape = node.dtype(0), node.shape(0)
