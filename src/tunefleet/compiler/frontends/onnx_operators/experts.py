@@ -24,7 +24,7 @@ def _moe(node: Node) -> Any:
 
 
 def _quantized_moe(node: Node) -> Any:
-    """Array of a few bits, unpacked at import. The weights of experts always add up to one."""
+    """Weights of a few bits, unpacked at import. The weights of experts always add up to one."""
     _refuse(node, (8, 9, 10, 13, 14, 15, 16, 17, 18, 19, 20))
     attrs = node.attrs
     bits, prepacked = int(attrs.get("expert_weight_bits", 4)), attrs.get("weights_prepacked", -1)
