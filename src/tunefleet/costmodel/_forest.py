@@ -143,7 +143,7 @@ class Forest:
     def arrays(self) -> dict[str, NDArray[Any]]:
         """As they are saved."""
         boosters = {"whole": self.whole} | {f"member{i}": m for i, m in enumerate(self.members)}
-        saved = {
+        saved: dict[str, NDArray[Any]] = {
             name: np.frombuffer(bytes(booster.save_raw("ubj")), np.uint8)
             for name, booster in boosters.items()
         }
