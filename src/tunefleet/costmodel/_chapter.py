@@ -17,9 +17,9 @@ from tunefleet.costmodel._reach import Reach
 from tunefleet.costmodel._sample import Sample
 from tunefleet.costmodel.attention import AttentionModel
 
-#: The network's share of the score, the usual one first, and of how many programs it is chosen at
+#: The network's share of the score beside the usual one, and of how many programs it is chosen at
 #: least: they have decided when to stop training the network, and few would flatter it.
-_SHARES, _TELLING = (0.5, 0.25, 0.75, 0.0, 1.0), 400
+_SHARES, _TELLING = (0.25, 0.5, 0.75, 0.0, 1.0), 400
 
 #: The network of a chapter whose file names none.
 _LAST = np.array([-1])
@@ -46,7 +46,7 @@ class Chapter:
         known = self.known.measured()
         of_trees = self.forest.predict(known.programs)
         (before, _), (after, share) = (
-            best_share(known, of.predict(known.programs), of_trees)
+            best_share(known, of.predict(known.programs), of_trees, usual_share(self.forest))
             for of in (self.network, network)
         )
         return replace(self, network=network, share=share) if after >= before else self
@@ -69,10 +69,17 @@ class Chapter:
         return cls(forest, domains, reach, network, share, known)
 
 
-def best_share(held: LabelledPrograms, of_net: Scores, of_trees: Scores) -> tuple[float, float]:
+def usual_share(forest: Forest) -> float:
+    """The network's share of the score: all have the same that learned it."""
+    return 1 / 2 if forest.beside is None else 1 / 3
+
+
+def best_share(
+    held: LabelledPrograms, of_net: Scores, of_trees: Scores, usual: float
+) -> tuple[float, float]:
     """How many pairs are ordered right with the best share of the network, and that share."""
     numbers = numbers_of(held.tasks)
-    shares = _SHARES if len(held.programs) >= _TELLING else _SHARES[:1]
+    shares = (usual, *(_SHARES if len(held.programs) >= _TELLING else ()))
     ordered = [
         pairs_ordered(held.labels, share * of_net + (1.0 - share) * of_trees, numbers)
         for share in shares

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from tunefleet.costmodel._attention_training import Training
 from tunefleet.costmodel._base import CostModel, InputForm, LabelledPrograms, ProgramRows, Scores
-from tunefleet.costmodel._chapter import Chapter, arrays_below, arrays_in, best_share
+from tunefleet.costmodel._chapter import Chapter, arrays_below, arrays_in, best_share, usual_share
 from tunefleet.costmodel._domains import Domains
 from tunefleet.costmodel._forest import Forest, parts_of
 from tunefleet.costmodel._lists import groups_of, set_aside
@@ -171,7 +171,8 @@ class UnifiedModel(CostModel):
         before = self._replay.measured() if self._replay.programs else None
         forest = Forest.fit(train.programs, train.labels, parts, self.seed, before)
         of_trees = forest.predict(held.programs)
-        _, share = best_share(held, self._net.predict(held.programs), of_trees)
+        of_net, usual = self._net.predict(held.programs), usual_share(forest)
+        _, share = best_share(held, of_net, of_trees, usual)
         known = Sample.of(held, _KNOWN, LIST, self.seed)
         told = forest.told_apart(forest.rows(train.programs))
         reach = Reach.of(train, parts, told, held, of_trees)
