@@ -217,7 +217,9 @@ if __name__ == "__main__":
     made.add_argument("--hidden", type=int, default=64)
     made.add_argument("--seeds", type=int, default=3)
     made.add_argument("--strength", type=float, default=UnifiedModel().strength)
-    made.add_argument("--replay", type=int, default=500, help="programs of each device, kept")
+    made.add_argument(
+        "--replay", type=int, default=UnifiedModel().replay, help="programs of each device, kept"
+    )
     made.add_argument("--on", choices=("test", "validation"), default="test", help="what is ranked")
     made.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     common.run(main, made)
