@@ -132,6 +132,31 @@ def test_a_table_of_four_bits_becomes_bytes(zeros: bool, kind: str) -> None:
     np.testing.assert_array_equal(after, before)
 
 
+def test_a_table_that_is_read_with_two_zero_points_is_two() -> None:
+    from tunefleet.compiler.frontends.onnx_few_bits import pack
+
+    kind = onnx.TensorProto.INT4
+    tensors = [helper.make_tensor("t", kind, (2, 16), np.arange(32) % 8)]
+    tensors += [helper.make_tensor(f"z{point}", kind, (2, 1), [point] * 2) for point in (1, 5)]
+    tensors.append(numpy_helper.from_array(np.ones((2, 1), "float32"), "s"))
+    nodes = [
+        helper.make_node(
+            "GatherBlockQuantized", ["t", "x", "s", f"z{point}"], [f"y{point}"],
+            domain="com.microsoft", block_size=16,
+        )
+        for point in (1, 5)
+    ]  # fmt: skip
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.INT64, [1])
+    outputs = [onnx.ValueInfoProto(name=f"y{point}") for point in (1, 5)]
+    graph = helper.make_graph(nodes, "graph", [x], outputs, tensors)
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    network = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    before = expected(network, {"x": np.array([1])})
+    pack(network.graph, list(network.graph.node), Path())
+    after = expected(network, {"x": np.array([1])})
+    np.testing.assert_array_equal(before, after)
+
+
 @pytest.mark.parametrize("quant_type", [0, 1])
 def test_products_by_bitsandbytes(quant_type: int) -> None:
     drawn = np.random.default_rng(quant_type)

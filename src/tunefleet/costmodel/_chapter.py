@@ -15,6 +15,7 @@ from tunefleet.costmodel._forest import Forest
 from tunefleet.costmodel._lists import numbers_of, pairs_ordered
 from tunefleet.costmodel._reach import Reach
 from tunefleet.costmodel._sample import Sample
+from tunefleet.costmodel._tensors import arrays_below, arrays_in
 from tunefleet.costmodel.attention import AttentionModel
 
 #: The network's share of the score beside the usual one, and of how many programs it is chosen at
@@ -86,15 +87,3 @@ def best_share(
     ]
     best = int(np.argmax(ordered))
     return ordered[best], shares[best]
-
-
-def arrays_in(folder: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    return {f"{folder}/{name}": value for name, value in arrays.items()}
-
-
-def arrays_below(arrays: Mapping[str, NDArray[Any]], folder: str) -> dict[str, NDArray[Any]]:
-    return {
-        name.removeprefix(f"{folder}/"): value
-        for name, value in arrays.items()
-        if name.startswith(f"{folder}/")
-    }

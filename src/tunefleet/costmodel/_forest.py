@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tunefleet.costmodel._base import LabelledPrograms, ProgramRows, Scores
+from tunefleet.costmodel._tensors import arrays_below, arrays_in
 
 Array = NDArray[np.float32]
 Codes = NDArray[np.int64]
@@ -32,8 +33,8 @@ _MEMBERS = 5
 _ROUNDS, _MEMBER_ROUNDS = 300, 100
 #: As how many of before a new program counts that is learned beside them.
 _NEW_WEIGHT = 4.0
-#: What files put before the names of the forest that saw programs of before.
-_BESIDE = "beside/"
+#: Where files keep the forest that saw programs of before.
+_BESIDE = "beside"
 #: Row and column sampling of stochastic gradient boosting (Friedman, 2002).
 _PARAMETERS = {
     "max_depth": 6, "eta": 0.1, "gamma": 0.001, "min_child_weight": 2, "subsample": 0.8,
@@ -149,7 +150,7 @@ class Forest:
         }
         saved |= {"kept": self.table.kept, "columns": np.array([self.table.columns])}
         beside = self.beside.arrays() if self.beside else {}
-        return saved | {f"{_BESIDE}{name}": array for name, array in beside.items()}
+        return saved | arrays_in(_BESIDE, beside)
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
@@ -159,11 +160,7 @@ class Forest:
             raise ValueError("columns that no program has")
         count = sum(name.startswith("member") for name in arrays)
         members = tuple(_loaded(arrays[f"member{number}"]) for number in range(count))
-        others = {
-            name.removeprefix(_BESIDE): array
-            for name, array in arrays.items()
-            if name.startswith(_BESIDE)
-        }
+        others = arrays_below(arrays, _BESIDE)
         beside = cls.of_arrays(others) if others else None
         if beside and beside.table.columns != columns:
             raise ValueError("trees on other columns")

@@ -66,3 +66,15 @@ def _sorted(data: bytes) -> bytes:
     # The format wants arrays to start at a multiple of the length's own size.
     header += b" " * (-len(header) % _LENGTH)
     return len(header).to_bytes(_LENGTH, "little") + header + data[end:]
+
+
+def arrays_in(folder: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    return {f"{folder}/{name}": value for name, value in arrays.items()}
+
+
+def arrays_below(arrays: Mapping[str, NDArray[Any]], folder: str) -> dict[str, NDArray[Any]]:
+    return {
+        name.removeprefix(f"{folder}/"): value
+        for name, value in arrays.items()
+        if name.startswith(f"{folder}/")
+    }

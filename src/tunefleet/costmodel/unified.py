@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from tunefleet.costmodel._attention_training import Training
 from tunefleet.costmodel._base import CostModel, InputForm, LabelledPrograms, ProgramRows, Scores
-from tunefleet.costmodel._chapter import Chapter, arrays_below, arrays_in, best_share, usual_share
+from tunefleet.costmodel._chapter import Chapter, best_share, usual_share
 from tunefleet.costmodel._domains import Domains
 from tunefleet.costmodel._forest import Forest, parts_of
 from tunefleet.costmodel._lists import groups_of, set_aside
@@ -39,7 +39,7 @@ from tunefleet.costmodel._plasticity import METHODS, Plasticity, after
 from tunefleet.costmodel._reach import Reach
 from tunefleet.costmodel._rows import DistinctRows
 from tunefleet.costmodel._sample import Sample
-from tunefleet.costmodel._tensors import FORMAT, dumps, loads
+from tunefleet.costmodel._tensors import FORMAT, arrays_below, arrays_in, dumps, loads
 from tunefleet.costmodel._torch import one_thread
 from tunefleet.costmodel.attention import LIST, AttentionModel
 

@@ -28,7 +28,8 @@ def pack(graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto], folder: Path) 
     """Makes tables of bytes, of two numbers each, in place of those of four bits whose rows
     GatherBlockQuantized takes. It reads both, and they are the same numbers."""
     tensors = {each.name: each for each in graph.initializer}
-    packed: dict[str, list[onnx.TensorProto]] = {}
+    # By the names of a table and of its zero points.
+    packed: dict[tuple[str, str], list[onnx.TensorProto]] = {}
     for node in nodes:
         table = tensors.get(node.input[0]) if node.op_type == "GatherBlockQuantized" else None
         points = node.input[3] if len(node.input) > 3 else ""
@@ -40,19 +41,20 @@ def pack(graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto], folder: Path) 
         if axes != (0, last) or table.dims[last] % 2:
             continue
         lift = _LIFTED[table.data_type]
-        if table.name not in packed:
+        key = table.name, points
+        if key not in packed:
             scales = [*table.dims[:last], -(-table.dims[last] // form.get("block_size", 128))]
             zero = _numbers(tensors[points], folder) if points else np.zeros(scales, "uint8")
-            packed[table.name] = [
-                numpy_helper.from_array(_bytes(numbers + lift), f"{table.name} {kind}")
+            packed[key] = [
+                numpy_helper.from_array(_bytes(numbers + lift), f"{table.name} {points} {kind}")
                 for kind, numbers in (("bytes", _numbers(table, folder)), ("zeros", zero))
             ]
-            graph.initializer.extend(packed[table.name])
+            graph.initializer.extend(packed[key])
         del node.input[3:]
-        node.input[0] = packed[table.name][0].name
-        node.input.append(packed[table.name][1].name)
+        node.input[0] = packed[key][0].name
+        node.input.append(packed[key][1].name)
     used = {name for node in nodes for name in node.input} | {each.name for each in graph.output}
-    for tensor in [tensors[name] for name in packed if name not in used]:
+    for tensor in [tensors[name] for name in {name for name, _ in packed} - used]:
         graph.initializer.remove(tensor)
 
 

@@ -29,7 +29,8 @@ def _quantized_moe(node: Node) -> Any:
     attrs = node.attrs
     bits, prepacked = int(attrs.get("expert_weight_bits", 4)), attrs.get("weights_prepacked", -1)
     own = {attrs.get(f"fc{which}_expert_weight_bits", bits) for which in (1, 2)}
-    if bits not in (4, 8) or own != {bits} or prepacked == 1 or attrs.get("quant_type") == "fp4":
+    integers = attrs.get("quant_type", "int") == "int"
+    if bits not in (4, 8) or own != {bits} or prepacked == 1 or not integers:
         raise NotImplementedError("QMoE but with weights of 4 or 8 bits in the order of ONNX")
     if bits == 8 and attrs.get("block_size", 0):
         # It rounds what they multiply, whatever it is asked for (1.31): nothing tells that this is
