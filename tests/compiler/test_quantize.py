@@ -102,6 +102,7 @@ def test_networks_of_old_operators_are_brought_to_newer_ones(tmp_path: Path) -> 
         ({}, "lacks x, it holds nothing"),
         ({"x": np.full((1, 3, 8, 8), np.nan, "float32")}, "holds NaN or infinite numbers for x"),
         ({"x": np.full((1, 3, 8, 8), 1e39)}, "holds NaN or infinite numbers for x"),
+        ({"x": np.zeros((5, 1, 3, 8, 8), "float32")}, "holds nothing but zeros for x"),
     ],
 )
 def test_calibration_data_that_does_not_fit(
@@ -297,10 +298,14 @@ def test_calibration_data_that_a_network_cannot_be_run_with_is_told(tmp_path: Pa
         quantized_file(str(tmp_path / "net.onnx"), tmp_path / "data.npz", tmp_path / "made")
 
 
-def test_calibration_data_of_which_a_network_makes_nan_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [3e38, 1e38])
+def test_calibration_data_of_which_a_network_makes_no_numbers_is_told(
+    tmp_path: Path, number: float
+) -> None:
     network = _network(tmp_path / "net.onnx")
-    np.savez(tmp_path / "data.npz", x=np.full((2, 1, 3, 8, 8), 3e38, "float32"))
-    with pytest.raises(InputError, match="it makes NaN of the calibration data"):
+    images = np.random.default_rng(0).uniform(0.5, 1.0, (2, 1, 3, 8, 8)) * number
+    np.savez(tmp_path / "data.npz", x=images.astype("float32"))
+    with pytest.raises(InputError, match="it makes NaN or infinite numbers of the"):
         quantized_file(str(network), tmp_path / "data.npz", tmp_path / "made")
 
 

@@ -87,7 +87,20 @@ def samples_of(data: Path, inputs: Sequence[Input]) -> list[SampleInputs]:
             break
     if not samples:
         raise InputError(f"{shown(data)} holds no sample", cure=_CURE)
-    return samples[:MOST_SAMPLES]
+    samples = samples[:MOST_SAMPLES]
+    _check_ranges(samples, shown(data))
+    return samples
+
+
+def _check_ranges(samples: Sequence[SampleInputs], what: str) -> None:
+    """Raises InputError where all inputs in floats are zero: every other number would lie beyond
+    the ranges that are found. A mask alone may be."""
+    floats = [name for name, array in samples[0].items() if array.dtype.kind == "f"]
+    if floats and not any(sample[name].any() for sample in samples for name in floats):
+        raise InputError(
+            f"{what} holds nothing but zeros for {listed(floats)}, which have no range",
+            cure="calibrate with inputs that the network is used with",
+        )
 
 
 def _named(path: Path, inputs: Sequence[Input]) -> dict[str, Array]:

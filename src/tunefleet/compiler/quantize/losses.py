@@ -20,9 +20,9 @@ Array = NDArray[Any]
 Outputs = list[dict[str, Array]]
 
 
-def has_nan(outputs: dict[str, Array]) -> bool:
-    """Of one sample."""
-    return any(a.dtype.kind == "f" and np.isnan(a).any() for a in outputs.values())
+def finite(outputs: dict[str, Array]) -> bool:
+    """Whether all of one sample's numbers are."""
+    return all(np.isfinite(a).all() for a in outputs.values() if a.dtype.kind == "f")
 
 
 def outputs_of(path: Path, samples: Sequence[SampleInputs]) -> Outputs:

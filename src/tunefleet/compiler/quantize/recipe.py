@@ -15,7 +15,7 @@ from tunefleet.compiler.frontends.blame import gist, said_by_runtime
 from tunefleet.compiler.frontends.spec import network_bytes
 from tunefleet.compiler.quantize.biases import correct
 from tunefleet.compiler.quantize.calibration import Input, SampleInputs
-from tunefleet.compiler.quantize.losses import Outputs, has_nan, losses_of, outputs_of
+from tunefleet.compiler.quantize.losses import Outputs, finite, losses_of, outputs_of
 from tunefleet.compiler.quantize.smoothing import smooth
 from tunefleet.core.precision import INT8, OutputLoss, Precision
 from tunefleet.errors import InputError, raise_mistake
@@ -129,12 +129,12 @@ def quantize(source: Path, target: Path, samples: Sequence[SampleInputs], what: 
                 shutil.move(file, target.parent / file.name)
         except Exception as exc:
             raise_mistake(exc)
-            if any(map(has_nan, before)):
-                reason = "it makes NaN of the calibration data"
+            if not all(map(finite, before)):
+                reason = "it makes NaN or infinite numbers of the calibration data"
                 raise InputError(f"{what}: {reason}", cure=_USED_WITH) from exc
             raise InputError(
                 f"{what}: ONNX Runtime cannot quantise it: {_reason(exc, target)}",
-                cure="quantise it with the tool that made it, and give the result",
+                cure=f"{_USED_WITH}, or quantise it with the tool that made it and give the result",
             ) from exc
     quantizer = f"ONNX Runtime {onnxruntime.__version__}"
     return Precision(INT8, quantizer, len(samples), losses)
