@@ -50,7 +50,7 @@ class RetryElsewhereError(TunefleetError):
 
 
 class StoreBusyError(RetryElsewhereError):
-    """Another process holds the store: no other device helps, only waiting."""
+    """Another process holds the store or the job: no other device helps, only waiting."""
 
 
 class DeviceError(TunefleetError):

@@ -20,7 +20,13 @@ from tunefleet.core.events import Event, JobContinued, JobHeld, JobOpened, Note,
 from tunefleet.core.home import Home
 from tunefleet.core.job import JobState
 from tunefleet.core.step import DELIVERY, PREPARATION, WINNERS
-from tunefleet.errors import InputError, JobError, StepOrderError, TunefleetError
+from tunefleet.errors import (
+    InputError,
+    JobError,
+    StepOrderError,
+    StoreBusyError,
+    TunefleetError,
+)
 from tunefleet.fleet.controls import ControlRequest, Controls
 from tunefleet.hardware.processor import cpu_info
 from tunefleet.store import open_store
@@ -327,7 +333,7 @@ def test_a_job_is_tuned_by_one_process_at_a_time(tmp_path: Path) -> None:
         file.write("1")
         file.flush()
         with (
-            pytest.raises(InputError, match="being tuned by process 1"),
+            pytest.raises(StoreBusyError, match="being tuned by process 1"),
             job_lock(tmp_path, "x"),
         ):
             pass

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from tunefleet.errors import InputError
+from tunefleet.errors import InputError, StoreBusyError
 
 _TRIES, _BETWEEN_S = 5, 0.02
 
@@ -43,7 +43,8 @@ def _file(directory: Path, fingerprint: str) -> Path:
 
 @contextmanager
 def job_lock(directory: Path, fingerprint: str) -> Iterator[None]:
-    """Hold the lock of a job; raises InputError naming the process that has it."""
+    """Hold the lock of a job; raises StoreBusyError naming the process that has it, InputError where
+    this one has."""
     with _file(directory, fingerprint).open("a+") as file:
         try:
             _take(file)
@@ -55,7 +56,7 @@ def job_lock(directory: Path, fingerprint: str) -> Iterator[None]:
                     "this job is there twice: two of the networks are the same",
                     cure="name each network once",
                 ) from None
-            raise InputError(
+            raise StoreBusyError(
                 f"this job is being tuned by process {holder}",
                 cure="wait for it, or give another --seed for a job of its own",
             ) from None
