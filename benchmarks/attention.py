@@ -162,11 +162,10 @@ def main(options: argparse.Namespace) -> int:
         options.most, options.epochs, options.seeds, options.hidden = 200, 1, 1, 16
     records = read_records(options.records, device="", on_bad=refused, progress=told)
     bench = Bench(records, options)
-    every = np.arange(len(records.rows))
     attention: dict[str, list[list[float]]] = defaultdict(list)
     losses: dict[str, list[float]] = defaultdict(list)
     for seed in range(options.seeds):
-        parts = bench.inputs(SCHEMA).parts("unified", bench.split(every, seed))
+        parts = bench.inputs(SCHEMA).parts("unified", bench.split(bench.every, seed))
         model = UnifiedModel(options.hidden, options.epochs, seed=seed)
         model.learn(parts.train.measured(), parts.validation.measured())
         test = parts.test

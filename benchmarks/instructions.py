@@ -19,6 +19,7 @@ import argparse
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,8 @@ MIXED, CHANCE = "mixed", "chance"
 AHEAD = 0.05
 #: Shares of the workloads.
 _TEST, _VALIDATION = 0.25, 0.1
+#: Records that a quick run looks at: all of them take minutes to extract.
+_QUICK = 2_000
 COLUMNS = [
     "set",
     "model",
@@ -63,18 +66,25 @@ COLUMNS = [
 
 @dataclass
 class Bench:
-    """Records, and their features by schema, each extracted once."""
+    """Records, and their features by schema, each extracted once; of a quick one a sample."""
 
     records: Records
     options: argparse.Namespace
     features: dict[str, Inputs] = field(default_factory=dict)
 
+    @cached_property
+    def every(self) -> Codes:
+        """Numbers of the rows that are looked at."""
+        count = len(self.records.rows)
+        most = _QUICK if self.options.quick else count
+        return np.sort(np.random.default_rng(0).permutation(count)[:most])
+
     def sets(self) -> dict[str, Codes]:
         """Numbers of the rows of each instruction set, and of all."""
-        targets = self.records.table.column("target").to_pylist()
+        targets = self.records.table.column("target").take(self.every).to_pylist()
         names = np.array([_instructions(target) for target in targets])
-        every = np.arange(len(names))
-        return {**{name: every[names == name] for name in np.unique(names)}, MIXED: every}
+        of = {name: self.every[names == name] for name in np.unique(names)}
+        return {**of, MIXED: self.every}
 
     def split(self, numbers: Codes, seed: int) -> SplitRows:
         """Whole workloads to each part, for all processors alike, of these rows alone."""
@@ -110,9 +120,9 @@ class Bench:
     def inputs(self, schema: str) -> Inputs:
         if schema not in self.features:
             started = time.time()
-            every = np.arange(len(self.records.rows))
-            self.features[schema] = Inputs.of(self.records, every, schema, told)
-            print(f"{schema}: {len(every):,} programs in {time.time() - started:.0f} s", flush=True)
+            self.features[schema] = Inputs.of(self.records, self.every, schema, told)
+            seconds = time.time() - started
+            print(f"{schema}: {len(self.every):,} programs in {seconds:.0f} s", flush=True)
         return self.features[schema]
 
     def _new(self, kind: str, seed: int) -> Any:
