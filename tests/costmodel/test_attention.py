@@ -58,6 +58,11 @@ def pca(model: AttentionModel, test: LabelledPrograms) -> float:
     return metrics.pairwise_accuracy(test.labels, model.predict(test.programs))
 
 
+@pytest.mark.parametrize("epochs", [1, 8, 9, 10])
+def test_any_number_of_steps_can_be_learnt_in(epochs: int) -> None:
+    assert len(fit(small(epochs=epochs), measured(20)).history) == epochs
+
+
 class TestNetwork:
     @pytest.mark.parametrize("layers", [1, 2])
     def test_numpy_and_pytorch_agree(self, layers: int) -> None:

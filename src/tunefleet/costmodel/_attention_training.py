@@ -86,8 +86,11 @@ class Training:
         self.path = {name: np.zeros(w.shape, np.float64) for name, w in self._learnt.items()}
 
     def schedule(self, steps: int) -> None:
+        total = steps + 1
+        # A tenth of ten is one, and PyTorch divides by one less.
+        rising = 0.1 if total != 10 else 0.11
         self._schedule = torch().optim.lr_scheduler.OneCycleLR(
-            self._optimiser, self._rate, total_steps=steps + 1, pct_start=0.1
+            self._optimiser, self._rate, total_steps=total, pct_start=rising
         )
 
     def step(self, lists: Lists) -> None:
