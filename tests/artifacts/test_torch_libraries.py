@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tunefleet.errors import InputError
+from tunefleet.errors import SetupError
 
 torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore")]
@@ -97,9 +97,9 @@ def test_a_package_that_is_missing_is_named(
 ) -> None:
     from tunefleet.artifacts.torch_file import open_program
 
-    monkeypatch.setitem(sys.modules, "torchao.quantization", None)
+    monkeypatch.setitem(sys.modules, "torchao", None)
     changed = _calling(quantised, "torch.ops.torchao.dequantize_affine.default")
-    with pytest.raises(InputError, match="needs torchao, which is not installed") as raised:
+    with pytest.raises(SetupError, match="needs torchao, not installed here") as raised:
         open_program(changed)
     assert raised.value.cure == "pip install torchao"
 
@@ -109,7 +109,7 @@ def test_weights_of_a_missing_package_name_it(
 ) -> None:
     from tunefleet.artifacts.torch_file import open_program
 
-    monkeypatch.setitem(sys.modules, "torchao.quantization", None)
+    monkeypatch.setitem(sys.modules, "torchao", None)
     changed = quantised.with_name("changed.pt2")
     weight = io.BytesIO()
     with zipfile.ZipFile(weight, "w") as pickled:
@@ -122,7 +122,7 @@ def test_weights_of_a_missing_package_name_it(
             new.writestr(name, json.dumps(listed) if is_list else old.read(name))
         top = old.namelist()[0].partition("/")[0]
         new.writestr(f"{top}/data/weights/weight_0", weight.getvalue())
-    with pytest.raises(InputError, match="needs torchao, which is not installed"):
+    with pytest.raises(SetupError, match="needs torchao, not installed here"):
         open_program(changed)
 
 

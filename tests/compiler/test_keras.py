@@ -9,7 +9,7 @@ from tunefleet.core.shapes import ShapeRequest
 from tunefleet.errors import InputError
 
 pytest.importorskip("torch", reason="needs tunefleet[keras]")
-prefer_torch()
+prefer_torch("these tests")
 keras = pytest.importorskip("keras", reason="needs tunefleet[keras]")
 
 pytestmark = [

@@ -9,7 +9,7 @@ from tunefleet.core.shapes import ShapeRequest
 from tunefleet.errors import InputError
 
 pytest.importorskip("tflite", reason="needs tunefleet[tensorflow]")
-prefer_torch()
+prefer_torch("these tests")
 tf = pytest.importorskip("tensorflow", reason="needs tunefleet[tensorflow]")
 
 # TensorFlow warns of itself as it saves a model.

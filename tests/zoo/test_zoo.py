@@ -1,6 +1,7 @@
 """The zoo: deterministic networks of the documented architectures, with sane activations."""
 
 import hashlib
+import os
 import subprocess
 import sys
 
@@ -185,3 +186,23 @@ def test_missing_package_is_named(monkeypatch):
 def test_values_outside_the_limits_are_refused_in_code_too(size):
     with pytest.raises(InputError, match=f"size={size} is too"):
         zoo.ZooSpec("resnet18", (("size", size),))
+
+
+def test_a_package_that_fits_no_other_is_no_bug_of_ours(tmp_path):
+    """torchvision of another version than torch: transformers loads it and does not load."""
+    pytest.importorskip("transformers")
+    (tmp_path / "torchvision").mkdir()
+    broken = "raise RuntimeError('operator torchvision::nms does not exist')"
+    (tmp_path / "torchvision/__init__.py").write_text(broken)
+    told = tmp_path / "torchvision-0.99.0.dist-info"
+    told.mkdir()
+    (told / "METADATA").write_text("Metadata-Version: 2.1\nName: torchvision\nVersion: 0.99.0\n")
+    code = "from tunefleet import zoo; zoo.build('zoo:bert_tiny')"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
+    assert (
+        "SetupError: zoo:bert_tiny needs transformers, which does not load: RuntimeError: operator "
+        "torchvision::nms does not exist; see `pip check`" in done.stderr
+    )

@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from tunefleet.errors import SetupError
+from tunefleet.system.packages import require
 
 TVM_VERSION = "0.27.0.post1"
 FFI_VERSION = "0.1.14.post1"
+INSTALL_TVM = f"pip install apache-tvm=={TVM_VERSION}"
 
 _LIBRARY = "libtvm_runtime.so"
 #: Where TVM reads how many threads a thread's pool has when its first kernel runs.
@@ -39,7 +41,7 @@ def check_versions() -> None:
     """Raises SetupError when TVM is missing or when its ffi has the wrong version."""
     versions = installed_versions()
     if not versions["apache-tvm"]:
-        raise SetupError("TVM is not installed", cure=f"pip install apache-tvm=={TVM_VERSION}")
+        raise SetupError("TVM is not installed", cure=INSTALL_TVM)
     if versions["apache-tvm-ffi"] != FFI_VERSION:
         raise SetupError(
             f"apache-tvm-ffi {versions['apache-tvm-ffi']} crashes with this TVM",
@@ -69,10 +71,11 @@ def load_runtime() -> Any:
     """The module tvm_ffi, with TVM's runtime loaded. Raises SetupError."""
     check_versions()
     with without_torch():
+        require("tunefleet", ("tvm_ffi",), INSTALL_TVM)
         import tvm_ffi
     spec = importlib.util.find_spec("tvm")
     if spec is None or spec.origin is None:
-        raise SetupError("TVM is not installed", cure=f"pip install apache-tvm=={TVM_VERSION}")
+        raise SetupError("TVM is not installed", cure=INSTALL_TVM)
     library = Path(spec.origin).parent / "lib" / _LIBRARY
     # The same handle where the whole of TVM is loaded already.
     ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)

@@ -17,7 +17,7 @@ from tunefleet.artifacts.runtime import load_runtime, threads_here
 from tunefleet.artifacts.tensors import Array, array_of, tensor_of
 from tunefleet.core.ids import digest
 from tunefleet.core.network import SEGMENT_PREFIX
-from tunefleet.errors import SetupError
+from tunefleet.system.packages import require
 
 #: The folder of segments beside a module.
 FOLDER = "segments"
@@ -90,13 +90,9 @@ _lock = threading.Lock()
 
 
 def _open_onnx(path: Path, threads: int) -> RunSegment:
-    try:
-        import onnxruntime
-    except ImportError as exc:
-        raise SetupError(
-            "a part of this network runs in ONNX Runtime, which is not installed here",
-            cure="pip install tunefleet[onnx]",
-        ) from exc
+    require("a part of this network", ("onnxruntime",), "pip install tunefleet[onnx]")
+    import onnxruntime
+
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
@@ -114,13 +110,9 @@ def _open_onnx(path: Path, threads: int) -> RunSegment:
 
 
 def _open_torch(path: Path, threads: int) -> RunSegment:
-    try:
-        import torch
-    except ImportError as exc:
-        raise SetupError(
-            "a part of this network runs in PyTorch, which is not installed here",
-            cure="pip install tunefleet[torch]",
-        ) from exc
+    require("a part of this network", ("torch",), "pip install tunefleet[torch]")
+    import torch
+
     from tunefleet.artifacts.torch_file import open_program
 
     module = open_program(path).module()

@@ -12,7 +12,8 @@ import base64
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tunefleet.errors import InputError, SetupError
+from tunefleet.errors import InputError
+from tunefleet.system.packages import require
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import (
@@ -92,9 +93,4 @@ def _read(path: Path, parse: Any) -> Any:
 
 def _check_installed() -> None:
     """Raises SetupError where the library of keys is not installed."""
-    try:
-        import cryptography  # noqa: F401
-    except ImportError as error:
-        raise SetupError(
-            "signatures need the package cryptography", cure="pip install tunefleet[sign]"
-        ) from error
+    require("a signature", ("cryptography",), "pip install tunefleet[sign]")

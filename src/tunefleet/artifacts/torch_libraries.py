@@ -6,7 +6,6 @@ weight of a class of its own is read only once its package says that this is saf
 
 from __future__ import annotations
 
-import importlib
 import io
 import json
 import posixpath
@@ -18,32 +17,28 @@ import torch
 
 from tunefleet.artifacts.torch_safety import dictionaries
 from tunefleet.errors import InputError, raise_mistake
+from tunefleet.system.packages import require
 
 _OPERATOR = "torch.ops."
 #: The namespace of branches and loops, which torch does not register with the others.
 _CONTROL = "higher_order"
 #: By the namespace of operators, or the package of a class of weights: the module that registers
-#: them, and what is to be installed for it.
+#: them.
 _MODULES = {
-    "quantized_decomposed": ("torch.ao.quantization.fx._decomposed", "torch"),
-    "torchao": ("torchao.quantization", "torchao"),
-    "torchvision": ("torchvision", "torchvision"),
-    "transformers": ("transformers.integrations.moe", "transformers"),
+    "quantized_decomposed": "torch.ao.quantization.fx._decomposed",
+    "torchao": "torchao.quantization",
+    "torchvision": "torchvision",
+    "transformers": "transformers.integrations.moe",
 }
 
 
 def import_libraries(reader: Any, path: Path) -> None:
     """Imports what the operators and weights of an archive need; `reader` is torch's own. Raises
-    InputError where that is not installed."""
+    SetupError where that is not installed, and InputError where nothing registers an operator."""
     namespaces = set(_namespaces(reader))
     for name in sorted({*namespaces, *_packages(reader)} & set(_MODULES)):
-        module, package = _MODULES[name]
-        try:
-            importlib.import_module(module)
-        except ImportError as error:
-            raise InputError(
-                f"{path} needs {package}, which is not installed", cure=f"pip install {package}"
-            ) from error
+        module = _MODULES[name]
+        require(str(path), (module,), f"pip install {module.partition('.')[0]}")
     registered = {name.partition("::")[0] for name in torch._C._dispatch_get_all_op_names()}
     for name in sorted(namespaces - registered - {_CONTROL}):
         raise InputError(

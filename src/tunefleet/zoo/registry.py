@@ -7,11 +7,14 @@ from importlib import import_module, metadata
 from typing import TYPE_CHECKING
 
 from tunefleet.errors import SetupError
+from tunefleet.system.packages import require
 from tunefleet.zoo.catalogue import CATALOGUE, ZOO_VERSION
 from tunefleet.zoo.spec import ZooSpec, parse
 
 if TYPE_CHECKING:
     import torch
+
+_INSTALL = "pip install tunefleet[zoo]"
 
 __all__ = ["ZOO_VERSION", "ZooNetwork", "build", "content_key", "names"]
 
@@ -35,10 +38,12 @@ def build(spec: str | ZooSpec) -> ZooNetwork:
     """Builds a network; equal specifications give equal weights and inputs in every process.
 
     The caller's random state and gradient mode are left alone. Raises InputError for a bad
-    specification and SetupError when a package that the network needs is not installed.
+    specification and SetupError when a package that the network needs is not installed
+    or does not load.
     """
     spec = parse(spec) if isinstance(spec, str) else spec
     _package_versions(spec)
+    require(f"zoo:{spec.name}", CATALOGUE[spec.name].packages, _INSTALL)
     import torch
 
     module_name, _, function = CATALOGUE[spec.name].factory.partition(":")
@@ -63,6 +68,6 @@ def _package_versions(spec: ZooSpec) -> list[str]:
         except metadata.PackageNotFoundError as exc:
             raise SetupError(
                 f"zoo:{spec.name} needs {package}, which is not installed",
-                cure="pip install tunefleet[zoo]",
+                cure=_INSTALL,
             ) from exc
     return versions

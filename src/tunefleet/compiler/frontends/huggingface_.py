@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +24,8 @@ from tunefleet.compiler.frontends.torch_ import TorchSource
 from tunefleet.compiler.frontends.torch_exported import export_module, import_exported
 from tunefleet.compiler.toolchain.quiet import quiet
 from tunefleet.core.network import TensorSpec
-from tunefleet.errors import InputError, SetupError, raise_mistake
+from tunefleet.errors import InputError, raise_mistake
+from tunefleet.system.packages import require
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -45,8 +45,9 @@ class HuggingFaceFrontend:
     def load(self, spec: str, request: ImportRequest) -> ImportedNetwork:
         path = source_path(spec)
         what = shown(path)
-        _check_installed(what)
         check_config(path, what)
+        with quiet():
+            require(what, ("torch", "transformers"), "pip install tunefleet[huggingface]")
         with quiet(), _offline():
             model, notes = _read(path, what)
             inputs, defaults = inputs_of(model, path, what)
@@ -64,15 +65,6 @@ def program_of(source: TorchSource) -> ExportedProgram:
     what = shown(path)
     with quiet(), _offline():
         return _export(_read(path, what)[0], source.inputs, what)
-
-
-def _check_installed(what: str) -> None:
-    missing = [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise SetupError(
-            f"{what} needs {' and '.join(missing)}, not installed here",
-            cure="pip install tunefleet[huggingface]",
-        )
 
 
 @contextlib.contextmanager

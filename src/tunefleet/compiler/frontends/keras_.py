@@ -23,9 +23,13 @@ from tunefleet.compiler.toolchain.quiet import quiet
 from tunefleet.core.network import TensorSpec
 from tunefleet.core.shapes import ShapeRequest
 from tunefleet.errors import InputError, SetupError, raise_mistake
+from tunefleet.system.packages import require
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
+
+_PACKAGES = ("torch", "keras")
+_INSTALL = "pip install tunefleet[keras]"
 
 
 class KerasFrontend:
@@ -59,14 +63,10 @@ def program_of(source: TorchSource) -> ExportedProgram:
 
 
 def _keras(what: str) -> Any:
-    """Keras on torch; raises SetupError where it is missing, or runs on something else."""
-    missing = [name for name in ("keras", "torch") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise SetupError(
-            f"{what} needs {' and '.join(missing)}, not installed here",
-            cure="pip install tunefleet[keras]",
-        )
-    prefer_torch()
+    """Keras on torch; raises SetupError where it is missing, does not load, or runs on something
+    else."""
+    prefer_torch(what)
+    require(what, _PACKAGES, _INSTALL)
     import keras
 
     if keras.config.backend() != "torch":
@@ -77,17 +77,18 @@ def _keras(what: str) -> Any:
     return keras
 
 
-def prefer_torch() -> None:
-    """Imports Keras on torch, unless it is imported already, or one of them is missing.
+def prefer_torch(what: str) -> None:
+    """Imports Keras on torch, unless it is imported already, or one of them is missing; raises
+    SetupError where it does not load.
 
     Keras reads its backend from the environment, once, as it is imported; TensorFlow imports it.
     """
-    if "keras" in sys.modules or not all(map(importlib.util.find_spec, ("keras", "torch"))):
+    if "keras" in sys.modules or not all(map(importlib.util.find_spec, _PACKAGES)):
         return
     before = os.environ.get("KERAS_BACKEND")
     os.environ["KERAS_BACKEND"] = "torch"
     try:
-        import keras  # noqa: F401  (the import is the point)
+        require(what, _PACKAGES, _INSTALL)
     finally:
         if before is None:
             del os.environ["KERAS_BACKEND"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -24,7 +23,8 @@ from tunefleet.compiler.frontends.spec import (
 )
 from tunefleet.compiler.toolchain.quiet import quiet
 from tunefleet.core.network import UNKNOWN, NetworkInfo, TensorSpec
-from tunefleet.errors import InputError, SetupError, raise_mistake
+from tunefleet.errors import InputError, raise_mistake
+from tunefleet.system.packages import require
 
 if TYPE_CHECKING:
     import onnx
@@ -50,7 +50,7 @@ class OnnxFrontend:
     def load(self, spec: str, request: ImportRequest) -> ImportedNetwork:
         path = source_path(spec)
         what = shown(path)
-        _require(what)
+        require(what, ("onnx", "onnxruntime"), "pip install tunefleet[onnx]")
         try:
             with quiet():
                 return _load(path, request, what)
@@ -217,15 +217,6 @@ class OnnxReference:
         folder = "session.model_external_initializers_file_folder_path"
         options.add_session_config_entry(folder, str(self._path.parent.absolute()))
         return bytes(model.SerializeToString())
-
-
-def _require(what: str) -> None:
-    missing = [p for p in ("onnx", "onnxruntime") if importlib.util.find_spec(p) is None]
-    if missing:
-        raise SetupError(
-            f"{what} needs {' and '.join(missing)}, not installed here",
-            cure="pip install tunefleet[onnx]",
-        )
 
 
 def _check_values(types: Mapping[str, ValueType], what: str) -> None:

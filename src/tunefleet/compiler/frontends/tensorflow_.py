@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,7 +26,8 @@ from tunefleet.compiler.frontends.spec import (
 from tunefleet.compiler.frontends.tflite_ import Names, import_tflite, require_tflite
 from tunefleet.compiler.toolchain.quiet import quiet
 from tunefleet.core.shapes import ShapeRequest
-from tunefleet.errors import InputError, SetupError, raise_mistake
+from tunefleet.errors import InputError, raise_mistake
+from tunefleet.system.packages import require
 
 _SIGNATURE = "serving_default"
 #: Operators that reach outside the network: files, and Python of the process.
@@ -47,9 +47,9 @@ class SavedModelFrontend:
     def load(self, spec: str, request: ImportRequest) -> ImportedNetwork:
         path = source_path(spec)
         what = shown(path)
-        _require(what)
         with quiet():
-            prefer_torch()
+            prefer_torch(what)
+            _require(what)
             frozen = _freeze(path, what)
             free = [
                 FreeInput(name, tuple(extents), frozen.dtypes[name].name)
@@ -134,11 +134,7 @@ class SavedModelReference:
 
 
 def _require(what: str) -> None:
-    if importlib.util.find_spec("tensorflow") is None:
-        raise SetupError(
-            f"{what} needs tensorflow, which is not installed",
-            cure="pip install tunefleet[tensorflow]",
-        )
+    require(what, ("tensorflow",), "pip install tunefleet[tensorflow]")
     require_tflite(what, "tensorflow")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,12 +24,11 @@ from tunefleet.compiler.frontends.spec import (
 from tunefleet.compiler.toolchain.quiet import forget_frames, quiet
 from tunefleet.core.network import NetworkInfo
 from tunefleet.core.shapes import ShapeRequest
-from tunefleet.errors import InputError, SetupError, raise_mistake
+from tunefleet.errors import InputError, raise_mistake
+from tunefleet.system.packages import require
 
 if TYPE_CHECKING:
     import tvm
-
-_PACKAGES = {"ai_edge_litert": "ai-edge-litert", "tflite": "tflite"}
 
 
 class TFLiteFrontend:
@@ -102,13 +100,8 @@ class Names:
 
 
 def require_tflite(what: str, extra: str = "tflite") -> None:
-    """Raises SetupError, naming the extra to install, when a package is missing."""
-    missing = [name for module, name in _PACKAGES.items() if not importlib.util.find_spec(module)]
-    if missing:
-        raise SetupError(
-            f"{what} needs {' and '.join(missing)}, not installed here",
-            cure=f"pip install tunefleet[{extra}]",
-        )
+    """Raises SetupError, naming the extra to install, when a package is missing or unusable."""
+    require(what, ("ai_edge_litert", "tflite"), f"pip install tunefleet[{extra}]")
 
 
 def import_tflite(

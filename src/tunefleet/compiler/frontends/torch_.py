@@ -28,10 +28,10 @@ from tunefleet.core.network import UNKNOWN, NetworkInfo, TensorSpec
 from tunefleet.errors import (
     InputError,
     InternalError,
-    SetupError,
     TunefleetError,
     raise_mistake,
 )
+from tunefleet.system.packages import require
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -201,13 +201,8 @@ class TorchReference:
 
 
 def require_torch(what: str) -> None:
-    """Raises SetupError, naming the extra to install, when torch is missing."""
-    try:
-        import torch  # noqa: F401  (only whether it is there matters)
-    except ImportError as exc:
-        raise SetupError(
-            f"{what} needs torch, which is not installed", cure="pip install tunefleet[torch]"
-        ) from exc
+    """Raises SetupError, naming the extra to install, when torch is missing or does not load."""
+    require(what, ("torch",), "pip install tunefleet[torch]")
 
 
 def import_program(

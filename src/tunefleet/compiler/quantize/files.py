@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import tempfile
 from collections.abc import Sequence
 from functools import lru_cache
@@ -26,7 +25,8 @@ from tunefleet.compiler.quantize.calibration import SampleInputs, content_of, sa
 from tunefleet.compiler.toolchain.quiet import quiet
 from tunefleet.core.ids import digest
 from tunefleet.core.precision import INT8, Precision
-from tunefleet.errors import InputError, SetupError
+from tunefleet.errors import InputError
+from tunefleet.system.packages import require
 from tunefleet.system.scratch import scratch_folder
 from tunefleet.zoo.spec import ZooSpec
 
@@ -45,7 +45,7 @@ def quantized_file(spec: str, data: Path | None, folder: Path) -> Path:
     quantiser is not installed.
     """
     what = spec if is_zoo(spec) else shown(spec)
-    _require(what)
+    require(f"{what} in {INT8}", ("onnx", "onnxruntime"), "pip install tunefleet[onnx]")
     if not is_zoo(spec):
         if source_path(spec).suffix.lower() != ONNX_SUFFIX:
             raise InputError(
@@ -88,15 +88,6 @@ def precision_of(properties: dict[str, str]) -> Precision | None:
         return msgspec.json.decode(properties.get(METADATA, ""), type=Precision)
     except (ValueError, msgspec.MsgspecError, RecursionError):
         return None
-
-
-def _require(what: str) -> None:
-    missing = [p for p in ("onnx", "onnxruntime") if importlib.util.find_spec(p) is None]
-    if missing:
-        raise SetupError(
-            f"{what} in {INT8} needs {' and '.join(missing)}, not installed here",
-            cure="pip install tunefleet[onnx]",
-        )
 
 
 def _name(spec: str) -> str:

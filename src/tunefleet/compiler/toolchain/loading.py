@@ -13,11 +13,17 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tunefleet.artifacts.runtime import check_versions, installed_versions, without_torch
+from tunefleet.artifacts.runtime import (
+    INSTALL_TVM,
+    check_versions,
+    installed_versions,
+    without_torch,
+)
 from tunefleet.compiler.toolchain.elementary import use_vector_functions
 from tunefleet.compiler.toolchain.reducers import use_infinities
 from tunefleet.compiler.toolchain.unknowns import use_unknowns
 from tunefleet.core.identity import ToolchainIdentity
+from tunefleet.system.packages import require
 
 #: Part of every record's identity: raise it when a change makes old latencies incomparable.
 MEASURE_VERSION = 6
@@ -44,7 +50,7 @@ def _stub_tensor_intrinsics() -> None:
 def load_tvm() -> Any:
     """The tvm module, imported once per process.
 
-    Raises SetupError when it is missing or when its ffi has the wrong version.
+    Raises SetupError when it is missing or does not load, or when its ffi has the wrong version.
     """
     check_versions()
     # TVM logs to stderr from C++; only errors are of interest to a user of tunefleet.
@@ -52,9 +58,8 @@ def load_tvm() -> Any:
     _stub_tensor_intrinsics()
     with warnings.catch_warnings(), without_torch():
         warnings.simplefilter("ignore")
+        require("tunefleet", ("tvm.relax", "tvm.s_tir.meta_schedule"), INSTALL_TVM)
         import tvm
-        import tvm.relax
-        import tvm.s_tir.meta_schedule
     use_vector_functions()
     use_infinities()
     use_unknowns()
