@@ -5,10 +5,12 @@ import pytest
 
 from tunefleet.hardware import processor
 from tunefleet.hardware.processor import (
+    CpuInfo,
     cpu_info,
     device_identity,
     identity_of,
     machine_facts,
+    machine_layout,
     usable_cores,
 )
 
@@ -81,3 +83,27 @@ def test_tiles_are_there_where_the_kernel_gives_them(
         assert processor.cpu_info().flags == (flags if gives else {"avx2"})
     finally:
         processor.cpu_info.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("quota", "granted", "physical"),
+    [
+        (None, (0, 1, 2, 3), 2),
+        (4.0, (0, 1, 2, 3), 2),
+        (3.9, (0, 1, 2), 2),
+        (2.5, (0, 1), 2),
+        (1.0, (0,), 1),
+        (0.5, (0,), 1),
+    ],
+)
+def test_as_many_cores_are_granted_as_a_quota_is_enough_for(
+    monkeypatch: pytest.MonkeyPatch, quota: float | None, granted: tuple[int, ...], physical: int
+) -> None:
+    hyperthreads = ((0, 0), (1, 1), (2, 0), (3, 1))
+    cpu = CpuInfo("x", frozenset(), hyperthreads, (), 8, 4, quota)
+    assert (cpu.granted, cpu.physical_cores) == (granted, physical)
+    monkeypatch.setattr(processor, "cpu_info", lambda: cpu)
+    choice = machine_layout()
+    assert choice.layout.device_cores == granted
+    assert ("a container's limit" in choice.reason) == (len(granted) < 4)
+    assert machine_layout(1, host_cores=(2,), device_cores=(3,)).layout.device_cores == (3,)

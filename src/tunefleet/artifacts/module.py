@@ -47,7 +47,7 @@ class TunedModule:
         weights = weights_path(artifact.module)
         self._weights = Weights(weights) if weights.is_file() else None
         self._idle: SimpleQueue[_Machine | None] = SimpleQueue()
-        for _ in range(max(1, len(cpu_info().cores) // self.threads)):
+        for _ in range(max(1, len(cpu_info().granted) // self.threads)):
             self._idle.put(None)  # made when it is first needed
 
     def __call__(self, *inputs: Any) -> Any:

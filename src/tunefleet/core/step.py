@@ -207,14 +207,14 @@ class Published:
     run_id: str
 
 
-#: A measurement beside which other processes took a larger share of the cores is warned of.
+#: A measurement beside which others took a larger share of the cores is warned of.
 _MOST_DISTURBED = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """Latencies in seconds by contender, of each round in turn. `disturbed` is the share of the
-    cores' time that other processes took meanwhile."""
+    cores' time that other processes took meanwhile, or that a container's limit withheld."""
 
     rounds: dict[str, tuple[float, ...]]
     disturbed: float
@@ -233,7 +233,8 @@ class Comparison:
         if self.disturbed <= _MOST_DISTURBED:
             return ""
         return (
-            f"other processes took {self.disturbed:.0%} of the cores during the measurement: "
+            f"other processes or a container's limit took {self.disturbed:.0%} of the cores during "
+            "the measurement: "
             "these latencies may be several times too long; measure again on a quiet machine"
         )
 

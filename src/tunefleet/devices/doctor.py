@@ -98,8 +98,18 @@ def _compiler() -> CheckJson:
 
 
 def _cores() -> CheckJson:
-    usable, present = len(cpu_info().cores), os.cpu_count() or 1
-    value = f"{usable} of {present} cores, {cpu_info().name}"
+    cpu, present = cpu_info(), os.cpu_count() or 1
+    usable = len(cpu.granted)
+    value = f"{usable} of {present} cores, {cpu.name}"
+    if cpu.quota is not None and cpu.quota < len(cpu.cores):
+        value += f", limited to the time of {cpu.quota:g}"
+        if cpu.quota < 1:
+            return _warning(
+                value,
+                "a container's limit stops even one thread, in the middle of measurements: give it "
+                "a whole core (docker --cpus, limits of Kubernetes)",
+            )
+        return _warning(value, "a container's limit: it tunes for as many cores as that is")
     if usable < present:
         return _warning(value, "this process is pinned: it tunes for the cores it may use")
     return _fine(value)

@@ -7,7 +7,7 @@ import ctypes
 import os
 import re
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from tunefleet.core.layout import LayoutChoice, choose_layout, parse_cores
 from tunefleet.errors import InputError
 from tunefleet.hardware.arm import FEATURES as ARM_FEATURES
 from tunefleet.hardware.arm import features_of_hwcaps, part_name
+from tunefleet.system.cgroups import cpu_quota
 
 #: LLVM's feature names that decide which instructions are emitted, with the kernel's name for
 #: them in /proc/cpuinfo. Others (tuning hints, system instructions) cannot crash a kernel.
@@ -48,7 +49,8 @@ _MOST_CACHES = 8
 @dataclass(frozen=True, slots=True)
 class CpuInfo:
     """A processor. `siblings` are the cores this process may use, each with its physical core;
-    `machine_cores` counts those that the machine has, whoever may use them."""
+    `machine_cores` counts those that the machine has, whoever may use them. `quota` is how many
+    cores' time this process gets, None for all of it."""
 
     name: str
     flags: frozenset[str]
@@ -56,14 +58,30 @@ class CpuInfo:
     caches: tuple[tuple[str, int], ...]
     memory_gib: int
     machine_cores: int
+    quota: float | None = None
 
     @property
     def cores(self) -> tuple[int, ...]:
         return tuple(core for core, _ in self.siblings)
 
     @property
+    def granted(self) -> tuple[int, ...]:
+        """The cores, or as many as the quota is enough for: more would be stopped in turn, in the
+        middle of a measurement. Each is a physical core of its own while there are any."""
+        if self.quota is None or self.quota >= len(self.siblings):
+            return self.cores
+        seen: dict[int, int] = {}
+        turns = []
+        for core, physical in self.siblings:
+            turns.append((seen.get(physical, 0), core))
+            seen[physical] = seen.get(physical, 0) + 1
+        return tuple(sorted(core for _, core in sorted(turns)[: max(1, int(self.quota))]))
+
+    @property
     def physical_cores(self) -> int:
-        return len({physical for _, physical in self.siblings})
+        """Of those that are granted."""
+        physical = dict(self.siblings)
+        return len({physical[core] for core in self.granted})
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +111,7 @@ def cpu_info() -> CpuInfo:
         caches=facts.caches,
         memory_gib=facts.memory_gib or round(pages / 2**30),
         machine_cores=facts.cores or len(usable),
+        quota=cpu_quota(),
     )
 
 
@@ -178,9 +197,16 @@ def machine_layout(
     host_cores: Collection[int] | None = None,
     device_cores: Collection[int] | None = None,
 ) -> LayoutChoice:
-    """Where hosts and the device of this machine run; see `choose_layout`."""
+    """Where hosts and the device of this machine run, on cores that they get the whole time of
+    unless others are named; see `choose_layout`."""
     cpu = cpu_info()
-    return choose_layout(cpu.cores, dict(cpu.siblings), threads, host_cores, device_cores)
+    named = host_cores is not None or device_cores is not None
+    usable = cpu.cores if named else cpu.granted
+    choice = choose_layout(usable, dict(cpu.siblings), threads, host_cores, device_cores)
+    if usable == cpu.cores:
+        return choice
+    limited = f"of {len(cpu.cores)} cores, a container's limit gives the time of {cpu.quota:g}"
+    return replace(choice, reason=f"{choice.reason}; {limited}")
 
 
 def device_identity(key: str = "") -> DeviceIdentity:

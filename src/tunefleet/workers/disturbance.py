@@ -9,6 +9,8 @@ from contextlib import contextmanager
 
 import psutil
 
+from tunefleet.system.cgroups import throttled_s
+
 
 class Watch:
     """`share` of the time of this process's cores that it did not get and that was not idle; known
@@ -19,15 +21,16 @@ class Watch:
 
 @contextmanager
 def watched() -> Iterator[Watch]:
-    """Counts what others do on the cores that this process may use, time stolen by a hypervisor
-    included."""
+    """Counts what others do on the cores that this process may use, time stolen by a hypervisor and
+    time in which a container's quota was used up included."""
     cores = sorted(os.sched_getaffinity(0))
     watch = Watch()
-    started, busy, own = time.monotonic(), _busy_s(cores), _own_s()
+    started, busy, own, waited = time.monotonic(), _busy_s(cores), _own_s(), throttled_s()
     yield watch
     wall = time.monotonic() - started
     others = (_busy_s(cores) - busy) - (_own_s() - own)
-    watch.share = min(1.0, max(0.0, others / (wall * len(cores)))) if wall else 0.0
+    taken = max(0.0, others) / len(cores) + throttled_s() - waited
+    watch.share = min(1.0, taken / wall) if wall else 0.0
 
 
 def _busy_s(cores: list[int]) -> float:

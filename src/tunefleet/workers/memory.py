@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tunefleet.core.network import Footprint
 from tunefleet.errors import JobError
+from tunefleet.system.cgroups import groups_of
 
 _GIB = 2**30
 
@@ -54,25 +55,13 @@ def machine_memory(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgro
 
 def _limits(proc: Path, groups: Path) -> Iterator[tuple[int, int]]:
     """Limit and use in bytes of each control group around this process that has a limit."""
-    try:
-        lines = (proc / "self" / "cgroup").read_text().splitlines()
-    except OSError:
-        return
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers and "memory" not in controllers.split(","):
-            continue
-        # Inside a container the group's own path is not visible, its limit lies at the root.
-        root = groups / "memory" if controllers else groups
+    for folder, second in groups_of("memory", proc, groups):
         names = (
-            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-            if controllers
-            else ("memory.max", "memory.current", "inactive_file")
+            ("memory.max", "memory.current", "inactive_file")
+            if second
+            else ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
         )
-        inner = root / path.lstrip("/")
-        for folder in [inner, *inner.parents]:
-            if folder.is_relative_to(root):
-                yield from _limit(folder, *names)
+        yield from _limit(folder, *names)
 
 
 def _limit(folder: Path, limit: str, usage: str, cached: str) -> Iterator[tuple[int, int]]:

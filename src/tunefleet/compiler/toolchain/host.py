@@ -138,7 +138,7 @@ def _check_cpu(target: Target) -> None:
             f"target '{target}' uses {shown}, which this processor does not have",
             cure="use --target native",
         )
-    cores = len(cpu_info().cores)
+    cores = len(cpu_info().granted)
     if target.threads > cores:
         raise InputError(
             f"target '{target}' wants {target.threads} threads, this process may use {cores} cores",
