@@ -116,7 +116,7 @@ def test_more_threads_than_cores_are_refused() -> None:
 
 
 def test_hyperthreads_are_found_and_unknown_cores_stand_alone(tmp_path: Path) -> None:
-    from tunefleet.hardware.processor import physical_cores
+    from tunefleet.hardware.cores import physical_cores
 
     for core, siblings in ((0, "0,4\n"), (4, "0,4\n"), (5, "1-5:4\n")):
         topology = tmp_path / f"cpu{core}" / "topology"

@@ -100,7 +100,7 @@ def test_as_many_cores_are_granted_as_a_quota_is_enough_for(
     monkeypatch: pytest.MonkeyPatch, quota: float | None, granted: tuple[int, ...], physical: int
 ) -> None:
     hyperthreads = ((0, 0), (1, 1), (2, 0), (3, 1))
-    cpu = CpuInfo("x", frozenset(), hyperthreads, (), 8, 4, quota)
+    cpu = CpuInfo("x", frozenset(), hyperthreads, (), 8, 4, quota=quota)
     assert (cpu.granted, cpu.physical_cores) == (granted, physical)
     monkeypatch.setattr(processor, "cpu_info", lambda: cpu)
     choice = machine_layout()

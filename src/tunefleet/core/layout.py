@@ -95,18 +95,21 @@ def choose_layout(
     threads: int | None = None,
     host_cores: Collection[int] | None = None,
     device_cores: Collection[int] | None = None,
+    *,
+    slower: Collection[int] = (),
 ) -> LayoutChoice:
     """Where hosts and the device run, from what was asked for.
 
     `siblings` names the physical core of each usable core. Where nothing is asked for both
     have all cores and take turns, as code for all cores is measured on all of them; with fewer
-    threads than physical cores the device has the last ones to itself. Raises InputError for cores
-    that are not usable and for more threads than the device has cores.
+    threads than physical cores the device has the last ones to itself. Cores of a `slower` kind are
+    hosts', unless there are more threads than others. Raises InputError for cores that are not
+    usable and for more threads than the device has cores.
     """
     for who, cores in (("hosts", host_cores), ("the device", device_cores)):
         _check_usable(who, cores, usable)
     if host_cores is None and device_cores is None:
-        device_cores = _last_physical(usable, siblings, threads)
+        device_cores = _last_physical(usable, siblings, threads, slower)
     if device_cores is None:
         device_cores = _others(usable, siblings, host_cores or ())
     if host_cores is None:
@@ -138,13 +141,18 @@ def _check_usable(who: str, cores: Collection[int] | None, usable: Sequence[int]
 
 
 def _last_physical(
-    usable: Sequence[int], siblings: Mapping[int, int], threads: int | None
+    usable: Sequence[int],
+    siblings: Mapping[int, int],
+    threads: int | None,
+    slower: Collection[int],
 ) -> tuple[int, ...]:
-    """The cores of the last `threads` physical cores; all where there are no more than that."""
+    """The cores of the last `threads` physical cores, of those that are not slower first; all of
+    these where it is not said how many."""
     physical: dict[int, list[int]] = {}
-    for core in _ordered(usable):
+    for core in sorted(usable, key=lambda core: (core not in slower, core)):
         physical.setdefault(siblings[core], []).append(core)
-    last = list(physical.values())[-(threads or len(physical)) :]
+    fast = sum(group[0] not in slower for group in physical.values())
+    last = list(physical.values())[-(threads or fast or len(physical)) :]
     return _ordered(core for group in last for core in group)
 
 

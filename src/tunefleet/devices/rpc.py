@@ -26,6 +26,7 @@ from tunefleet.devices.measuring import MeasuringDevice
 from tunefleet.devices.rpc_session import NoAnswerError, RpcSession
 from tunefleet.devices.runners import copies_of, placed
 from tunefleet.errors import DeviceError, RetryElsewhereError, TunefleetError, raise_mistake
+from tunefleet.hardware.cores import slower_cores
 from tunefleet.hardware.processor import identity_of, machine_facts, usable_cores
 
 tvm = load_tvm()
@@ -77,7 +78,9 @@ class RpcDevice(MeasuringDevice):
     def _described(self, session: RpcSession) -> DeviceDescription:
         machine = session.kernel_machine() or session.machine
         facts = machine_facts(session.read, machine, session.hwcaps())
-        cores = usable_cores(session.read) or tuple(range(max(facts.cores, 1)))
+        usable = usable_cores(session.read) or tuple(range(max(facts.cores, 1)))
+        slower = slower_cores(usable, session.read)
+        cores = tuple(core for core in usable if core not in slower)
         if self._name and not facts.name:
             facts = replace(facts, name=self._name, cores=facts.cores or len(cores))
         try:

@@ -6,17 +6,18 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from tunefleet.core.identity import DeviceIdentity
-from tunefleet.core.layout import LayoutChoice, choose_layout, parse_cores
+from tunefleet.core.layout import LayoutChoice, choose_layout, format_cores, parse_cores
 from tunefleet.errors import InputError
 from tunefleet.hardware.arm import FEATURES as ARM_FEATURES
 from tunefleet.hardware.arm import features_of_hwcaps, part_name
+from tunefleet.hardware.cores import ReadFile, physical_cores, slower_cores
 from tunefleet.system.cgroups import cpu_quota
 
 #: LLVM's feature names that decide which instructions are emitted, with the kernel's name for
@@ -39,9 +40,6 @@ TILES = "amx_tile"
 _OF_TILES = frozenset({TILES, "amx_int8", "amx_bf16"})
 _ARCH_PRCTL, _GET_SUPPORTED, _REQUEST, _TILE_DATA = 158, 0x1021, 0x1023, 18
 
-#: Reads a text file of a machine's kernel; "" for one that cannot be read.
-ReadFile = Callable[[str], str]
-
 _SYSTEM_CPUS = Path("/sys/devices/system/cpu")
 _MOST_CACHES = 8
 
@@ -49,8 +47,8 @@ _MOST_CACHES = 8
 @dataclass(frozen=True, slots=True)
 class CpuInfo:
     """A processor. `siblings` are the cores this process may use, each with its physical core;
-    `machine_cores` counts those that the machine has, whoever may use them. `quota` is how many
-    cores' time this process gets, None for all of it."""
+    `machine_cores` counts those that the machine has, whoever may use them. `slower` are those of
+    a slower kind, and `quota` is how many cores' time this process gets, None for all of it."""
 
     name: str
     flags: frozenset[str]
@@ -58,6 +56,7 @@ class CpuInfo:
     caches: tuple[tuple[str, int], ...]
     memory_gib: int
     machine_cores: int
+    slower: frozenset[int] = frozenset()
     quota: float | None = None
 
     @property
@@ -67,21 +66,23 @@ class CpuInfo:
     @property
     def granted(self) -> tuple[int, ...]:
         """The cores, or as many as the quota is enough for: more would be stopped in turn, in the
-        middle of a measurement. Each is a physical core of its own while there are any."""
+        middle of a measurement. Each is a physical core of its own while there are any, and none
+        is a slower one."""
         if self.quota is None or self.quota >= len(self.siblings):
             return self.cores
         seen: dict[int, int] = {}
         turns = []
         for core, physical in self.siblings:
-            turns.append((seen.get(physical, 0), core))
+            turns.append((core in self.slower, seen.get(physical, 0), core))
             seen[physical] = seen.get(physical, 0) + 1
-        return tuple(sorted(core for _, core in sorted(turns)[: max(1, int(self.quota))]))
+        return tuple(sorted(core for _, _, core in sorted(turns)[: max(1, int(self.quota))]))
 
     @property
     def physical_cores(self) -> int:
-        """Of those that are granted."""
+        """Of those that are granted, and none of them a slower one: what code is tuned for."""
         physical = dict(self.siblings)
-        return len({physical[core] for core in self.granted})
+        fast = [core for core in self.granted if core not in self.slower]
+        return len({physical[core] for core in fast or self.granted})
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +112,7 @@ def cpu_info() -> CpuInfo:
         caches=facts.caches,
         memory_gib=facts.memory_gib or round(pages / 2**30),
         machine_cores=facts.cores or len(usable),
+        slower=slower_cores(usable, _read),
         quota=cpu_quota(),
     )
 
@@ -177,21 +179,6 @@ def identity_of(facts: MachineFacts, machine: str, key: str = "") -> DeviceIdent
     )
 
 
-def physical_cores(cores: Iterable[int], system: Path = _SYSTEM_CPUS) -> dict[int, int]:
-    """The physical core of each core, named by its first hyperthread.
-
-    A core whose siblings the kernel does not tell is a physical core by itself.
-    """
-    physical = {}
-    for core in sorted(cores):
-        try:
-            listed = (system / f"cpu{core}" / "topology" / "thread_siblings_list").read_text()
-            physical[core] = min(parse_cores(listed))
-        except (OSError, InputError):
-            physical[core] = core
-    return physical
-
-
 def machine_layout(
     threads: int | None = None,
     host_cores: Collection[int] | None = None,
@@ -202,17 +189,25 @@ def machine_layout(
     cpu = cpu_info()
     named = host_cores is not None or device_cores is not None
     usable = cpu.cores if named else cpu.granted
-    choice = choose_layout(usable, dict(cpu.siblings), threads, host_cores, device_cores)
-    if usable == cpu.cores:
-        return choice
-    limited = f"of {len(cpu.cores)} cores, a container's limit gives the time of {cpu.quota:g}"
-    return replace(choice, reason=f"{choice.reason}; {limited}")
+    choice = choose_layout(
+        usable, dict(cpu.siblings), threads, host_cores, device_cores, slower=cpu.slower
+    )
+    notes = []
+    if usable != cpu.cores:
+        notes = [f"of {len(cpu.cores)} cores, a container's limit gives the time of {cpu.quota:g}"]
+    if cpu.slower and not named:
+        notes.append(f"cores {format_cores(cpu.slower)} are of a slower kind")
+    return replace(choice, reason="; ".join([choice.reason, *notes]))
 
 
-def device_identity(key: str = "") -> DeviceIdentity:
-    """The identity that this machine's records carry; `key` is the user's name for it."""
+def device_identity(key: str = "", cores: Collection[int] = ()) -> DeviceIdentity:
+    """The identity that this machine's records carry; `key` is the user's name for it, and `cores`
+    are what it measures on, where there are several kinds of them."""
     cpu = cpu_info()
-    facts = MachineFacts(cpu.name, cpu.flags, cpu.machine_cores, cpu.caches, cpu.memory_gib)
+    slow = len(cpu.slower.intersection(cores))
+    kind = " (slower cores)" if slow == len(cores) else " (cores of several kinds)"
+    name = cpu.name + kind * bool(slow)
+    facts = MachineFacts(name, cpu.flags, cpu.machine_cores, cpu.caches, cpu.memory_gib)
     return identity_of(facts, os.uname().machine, key)
 
 

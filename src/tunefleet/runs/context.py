@@ -81,10 +81,11 @@ class BenchmarkContext:
     @property
     def device(self) -> DeviceIdentity:
         """The identity that the records of this run have."""
-        from tunefleet.hardware.processor import device_identity
+        from tunefleet.hardware.processor import cpu_info, device_identity
 
         if not self.devices:
-            return device_identity(self.device_key)
+            cores = self.layout.device_cores if cpu_info().slower else ()
+            return device_identity(self.device_key, cores)
         return replace(self.devices[0].description.identity, key=self.device_key)
 
     @property
