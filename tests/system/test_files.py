@@ -8,8 +8,8 @@ import zipfile
 import pytest
 
 from tunefleet.dataset import codecs, parquet
-from tunefleet.errors import InputError
-from tunefleet.system.files import check_archive, check_regular
+from tunefleet.errors import InputError, SetupError
+from tunefleet.system.files import check_archive, check_regular, check_runs_code
 
 
 def test_pipes_devices_and_folders_are_no_files(tmp_path):
@@ -53,3 +53,15 @@ def test_an_archive_that_unpacks_to_far_more_than_it_is(tmp_path):
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("weights", bytes(300 << 20))
     check_archive(path)
+
+
+def test_a_disk_that_no_code_runs_from_is_told(tmp_path, monkeypatch):
+    check_runs_code(tmp_path / "not" / "there", "give another")
+    mounted = os.statvfs_result((4096, 4096, 1, 1, 1, 1, 1, 1, os.ST_NOEXEC, 255))
+    monkeypatch.setattr(os, "statvfs", {tmp_path: mounted}.__getitem__)
+    with pytest.raises(SetupError) as raised:
+        check_runs_code(tmp_path / "not" / "there", "give another")
+    assert str(raised.value) == (
+        f"code cannot be loaded from {tmp_path / 'not' / 'there'}: its disk is mounted noexec; "
+        "give another"
+    )

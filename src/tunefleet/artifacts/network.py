@@ -14,6 +14,7 @@ from tunefleet.artifacts.segments import register_segments
 from tunefleet.artifacts.tensors import Array, array_of, tensor_of
 from tunefleet.artifacts.weights import read_weights, weights_path
 from tunefleet.errors import InputError, raise_mistake
+from tunefleet.system.files import check_runs_code
 
 #: What timing the kernels of a network may take in all.
 _LONGEST_S = 40.0
@@ -30,13 +31,15 @@ def entry_name(index: int) -> str:
 def open_library(path: str | Path) -> Any:
     """The code of a module. It is closed when nothing of it is in use any more.
 
-    Raises InputError for a file that is no library of this machine.
+    Raises InputError for a file that is no library of this machine, and SetupError for one that
+    lies where nothing can be loaded from.
     """
     try:
         # The whole path: a name without a folder is looked for among the system's libraries.
         return load_runtime().load_module(str(Path(path).absolute()), keep_module_alive=False)
     except Exception as error:  # of C++: they have no common base
         raise_mistake(error)
+        check_runs_code(Path(path).parent, "copy it to another disk")
         said = str(error).strip().splitlines() or [type(error).__name__]
         raise InputError(
             f"{path} cannot be loaded: {said[-1][-200:]}",

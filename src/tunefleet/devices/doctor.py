@@ -18,6 +18,7 @@ from tunefleet.compiler.toolchain.host import check_runs_here, native_target
 from tunefleet.core.layout import LayoutChoice
 from tunefleet.errors import TunefleetError
 from tunefleet.hardware.processor import cpu_info, device_identity
+from tunefleet.system.files import check_runs_code
 
 CheckJson = dict[str, Any]
 
@@ -186,6 +187,7 @@ def _scratch() -> CheckJson:
     path = Path(tempfile.gettempdir())
     free = shutil.disk_usage(path).free / 2**30
     value = f"{path}, {free:.0f} GiB free"
+    check_runs_code(path, "set TMPDIR to a folder on another disk")
     if free < _NEEDED_FREE_GIB:
         return _error(value, f"free {_NEEDED_FREE_GIB} GiB or set TMPDIR to another disk")
     return _fine(value)

@@ -27,6 +27,7 @@ from tunefleet.stages.place import DeviceWorker, JobTask, Workplace
 from tunefleet.stages.records import known_records
 from tunefleet.stages.runner import StageRunner
 from tunefleet.store import Store, open_store
+from tunefleet.system.files import check_runs_code
 from tunefleet.workers.machine import Machine
 from tunefleet.workers.pool import WorkerPool
 
@@ -83,6 +84,8 @@ class LocalFleet:
     def machine(self) -> Machine:
         if self._machine is None:
             remotes = len(self.slots)
+            if not self._devices:
+                check_runs_code(self._home.root, "give a --home on another disk")
             self._machine = Machine(self._target, self._settings, self._layout, remotes)
             self._machine.warm_up()
         return self._machine

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import lzma
+import os
 import stat
 import struct
 import zipfile
 import zlib
 from pathlib import Path
 
-from tunefleet.errors import InputError
+from tunefleet.errors import InputError, SetupError
 
 #: What archives may unpack to: any of them, and for each of its bytes. Weights hardly shrink.
 _UNPACKED_BYTES, _UNPACKED_FACTOR = 256 << 20, 8
@@ -20,6 +21,16 @@ ARCHIVE_ERRORS = (
     zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, ValueError,
     OverflowError, struct.error,
 )  # fmt: skip
+
+
+def check_runs_code(folder: Path, cure: str) -> None:
+    """Raises SetupError for a folder on a disk that no library can be loaded from (`noexec`), as
+    hardened machines mount /tmp; one that is not there yet is on the disk of its parent."""
+    there = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+    if os.statvfs(there).f_flag & os.ST_NOEXEC:
+        raise SetupError(
+            f"code cannot be loaded from {folder}: its disk is mounted noexec", cure=cure
+        )
 
 
 def check_regular(path: Path, most_bytes: int | None = None) -> None:

@@ -13,6 +13,7 @@ from tunefleet.core.layout import MachineLayout
 from tunefleet.core.network import Footprint
 from tunefleet.core.settings import TuneSettings
 from tunefleet.core.target import Target
+from tunefleet.system.files import check_runs_code
 from tunefleet.system.scratch import scratch_folder
 from tunefleet.workers.memory import machine_memory, worker_bytes
 from tunefleet.workers.pool import WorkerConfig, WorkerPool
@@ -30,7 +31,8 @@ class Machine:
     def __init__(
         self, target: Target, settings: TuneSettings, layout: MachineLayout, remotes: int = 0
     ) -> None:
-        """`remotes` counts the devices elsewhere that are measured on instead of this machine's."""
+        """`remotes` counts the devices elsewhere that are measured on instead of this machine's.
+        Raises SetupError where what is built could not be loaded."""
         self.target = target
         self.layout = layout
         #: Of what runs a network on this machine.
@@ -39,6 +41,8 @@ class Machine:
             opening.callback(os.sched_setaffinity, 0, os.sched_getaffinity(0))
             os.sched_setaffinity(0, layout.host_cores)
             self.scratch = Path(opening.enter_context(scratch_folder("machine")))
+            if not remotes:
+                check_runs_code(self.scratch.parent, "set TMPDIR to a folder on another disk")
             self._start(settings, remotes, opening)
             self._open = opening.pop_all()
 
