@@ -19,6 +19,7 @@ from tunefleet.core.layout import LayoutChoice
 from tunefleet.errors import TunefleetError
 from tunefleet.hardware.processor import cpu_info, device_identity
 from tunefleet.system.files import check_runs_code
+from tunefleet.system.scratch import scratch_folder
 
 CheckJson = dict[str, Any]
 
@@ -158,7 +159,7 @@ def _load() -> CheckJson:
 def _peak(threads: int) -> CheckJson:
     from tunefleet.devices.cpu import LocalCpu
 
-    with tempfile.TemporaryDirectory() as directory:
+    with scratch_folder("doctor") as directory:
         reached = LocalCpu(threads).peak(native_target(threads), directory)
     return _fine(f"{reached:.0f} GFLOP/s float32, measured")
 
@@ -166,7 +167,7 @@ def _peak(threads: int) -> CheckJson:
 def _noise(threads: int) -> CheckJson:
     from tunefleet.devices.cpu import LocalCpu
 
-    with tempfile.TemporaryDirectory() as directory:
+    with scratch_folder("doctor") as directory:
         device, target = LocalCpu(threads), native_target(threads)
         times = [device.reference(target, directory) for _ in range(12)]
     spread = max(times) / min(times) - 1

@@ -11,6 +11,7 @@ from importlib import resources
 from pathlib import Path
 
 from tunefleet.errors import DeviceError, SetupError
+from tunefleet.system.scratch import scratch_folder
 
 #: Architectures by the number that an ELF file has of them (e_machine), as the kernel names them.
 _MACHINES = {0x3E: "x86_64", 0xB7: "aarch64", 0x28: "arm", 0xF3: "riscv64", 0x15: "ppc64le"}
@@ -62,4 +63,4 @@ def _packages(machine: str) -> str:
 
 @lru_cache(maxsize=1)
 def _folder() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="tunefleet-probe-")
+    return scratch_folder("probe")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from tunefleet.cli.costmodel import arguments
 from tunefleet.cli.dataset import arguments as dataset
 from tunefleet.cli.outcome import one_line
 from tunefleet.errors import InputError
+from tunefleet.system.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from tunefleet.costmodel.card import Card
@@ -143,7 +143,7 @@ def _files(
     for path in add:
         if not path.exists():
             raise InputError(f"{path} does not exist", cure="name records that are there")
-    with tempfile.TemporaryDirectory(prefix="tunefleet-learn-") as folder:
+    with scratch_folder("learn") as folder:
         of_home = _of_home(Path(folder), home, parent, progress) if from_home else []
         yield [*add, *of_home]
 

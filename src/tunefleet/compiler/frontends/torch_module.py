@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import os
-import tempfile
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
@@ -20,6 +19,7 @@ from tunefleet.compiler.frontends.torch_ import require_torch
 from tunefleet.compiler.toolchain.quiet import quiet
 from tunefleet.errors import InputError, raise_mistake
 from tunefleet.system.files import ARCHIVE_ERRORS
+from tunefleet.system.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -82,7 +82,7 @@ def saved_module(
     path = folder / _digest(program, names)[:32] / f"{name}{TORCH_SUFFIX}"
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent) as draft, quiet():
+        with scratch_folder("module", path.parent) as draft, quiet():
             written = Path(draft) / path.name
             torch.export.save(program, written, extra_files={_DIMS_FILE: json.dumps(names)})
             written.rename(path)

@@ -60,7 +60,7 @@ def quantized_file(spec: str, data: Path | None, folder: Path) -> Path:
     file = place / f"{_name(spec)}{ONNX_SUFFIX}"
     if not file.is_file():
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as scratch, quiet():
+        with scratch_folder("quantized", folder) as scratch, quiet():
             draft = Path(scratch, place.name)
             draft.mkdir()
             _make(spec, data, draft / file.name, what)

@@ -10,11 +10,11 @@ import importlib.util
 import re
 import shutil
 import subprocess
-import tempfile
 from functools import lru_cache
 from pathlib import Path
 
 from tunefleet.errors import SetupError
+from tunefleet.system.scratch import scratch_folder
 
 #: Where the Python packages of CUDA 13 put it, below `nvidia`.
 _PACKAGED = "cu13/bin/nvcc"
@@ -67,7 +67,7 @@ def compile_cubin(source: str, arch: str) -> bytes:
     Raises CudaError for source that nvcc refuses, SetupError where there is no nvcc.
     """
     nvcc = need_nvcc()
-    with tempfile.TemporaryDirectory(prefix="tunefleet-nvcc-") as folder:
+    with scratch_folder("nvcc") as folder:
         code, made = Path(folder) / "kernels.cu", Path(folder) / "kernels.cubin"
         code.write_text(source)
         command = [nvcc, *_OPTIONS, f"-arch={arch}", "-o", str(made), str(code)]
