@@ -201,6 +201,14 @@ class TestEveryLearner:
         guessed = pairwise_accuracy(labels_of(test), RandomModel(1).predict(test))
         assert learned > max(0.75, guessed)
 
+    def test_learns_all_the_same_where_validation_has_no_pairs(self, kind: str) -> None:
+        train, test, other = programs(300), programs(100, seed=9), programs(30, seed=4)
+        labels = labels_of([*train, *other])[len(train) :]
+        single = LabelledPrograms(other, labels, [f"t{i}" for i in range(len(other))])
+        model = enough_of(kind)
+        model.fit(train, labels_of(train), ["t"] * len(train), single)
+        assert pairwise_accuracy(labels_of(test), model.predict(test)) > 0.75
+
 
 @pytest.mark.frameworks
 def test_mlp_ignores_the_order_of_rows() -> None:

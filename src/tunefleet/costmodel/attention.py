@@ -219,7 +219,8 @@ class AttentionModel(CostModel):
                 self.weights = now
                 epoch = self._epoch(held)
                 since += 1
-                if epoch.pca > max((e.pca for e in history), default=-1.0):
+                # The last of equals: where each task has one record, all epochs order them alike.
+                if epoch.pca >= max((e.pca for e in history), default=-1.0):
                     best, since = now, 0
                 history.append(epoch)
                 if since > self.patience:

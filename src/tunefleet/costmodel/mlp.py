@@ -87,7 +87,8 @@ class MLPModel(CostModel):
             now = {name: w.detach().numpy().copy() for name, w in weights.items()}
             pca = pairs_ordered(held.labels, _scores(now, held.programs), numbers)
             since += 1
-            if pca > best_pca:
+            # The last of equals: where each task has one record, all epochs order them alike.
+            if pca >= best_pca:
                 best, best_pca, since = now, pca, 0
             # TenSet's patience.
             if since > self.epochs // 6:
