@@ -83,8 +83,10 @@ class AttentionModel(CostModel):
         seed: int = 0,
         device: str = "cpu",
     ) -> None:
-        if min(hidden, heads, layers) < 1 or hidden % heads or loss not in LOSSES:
+        if min(hidden, heads, layers, epochs) < 1 or loss not in LOSSES:
             raise ValueError(f"{layers} layers, {heads} heads of {hidden} numbers, loss {loss!r}")
+        if hidden % heads:
+            raise ValueError(f"{hidden} is no multiple of its {heads} heads")
         self.hidden = hidden
         self.heads = heads
         self.layers = layers

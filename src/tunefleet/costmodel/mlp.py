@@ -36,6 +36,8 @@ class MLPModel(CostModel):
     def __init__(
         self, hidden: int = 128, epochs: int = 50, learning_rate: float = 7e-4, seed: int = 0
     ) -> None:
+        if min(hidden, epochs) < 1:
+            raise ValueError(f"{hidden} numbers, {epochs} epochs")
         self.hidden = hidden
         self.epochs = epochs
         self.learning_rate = learning_rate
