@@ -185,6 +185,14 @@ class TestEveryLearner:
         with pytest.raises(ValueError, match="columns"):
             model.predict([np.zeros((2, COLUMNS + 1), dtype=np.float32)])
 
+    def test_rejects_what_it_did_not_save(self, kind: str) -> None:
+        train = measured(20)
+        data = model_of(kind).fit(train.programs, train.labels, train.tasks).save()
+        start = data[: data.find(b"\n") + 1] if kind in ("lgbm", "xgb") else b""
+        with pytest.raises(ValueError, match=r"no|not") as refused:
+            MODELS[kind].load(start + b"x")
+        assert len(str(refused.value)) < 200
+
     def test_refuses_no_programs(self, kind: str) -> None:
         with pytest.raises(ValueError, match="0 programs"):
             MODELS[kind]().fit([], np.zeros(0), [])

@@ -83,6 +83,12 @@ class TestModel:
         found = model.predict_distinct([table[:7], table[7:]], local)
         np.testing.assert_allclose(found, expected, rtol=1e-4)
 
+    def test_programs_of_another_schema_are_refused_by_a_model_that_tells_devices_apart(
+        self,
+    ) -> None:
+        with pytest.raises(ValueError, match=f"have 7 columns, the model {COLUMNS}"):
+            UnifiedModel.load(of_two()).predict([np.zeros((2, 7), np.float32)])
+
     @pytest.mark.parametrize("method", METHODS)
     def test_it_is_held_by_any_method_from_the_first_device_on(self, method: str) -> None:
         first = small(plasticity=method).learn(measured(1, 30), measured(1, 30, seed=1))

@@ -222,6 +222,7 @@ class UnifiedModel(CostModel):
             raise ValueError("predict before fit")
         if len(programs) == 0:
             return np.zeros(0)
+        self._net.check_columns(programs)
         away = np.array([c.domains.distance(programs) for c in self._chapters])
         say = np.exp(-_NEARNESS * (away - away.min(axis=0)))
         say[say < _LEAST_SAY] = 0.0
