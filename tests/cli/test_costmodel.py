@@ -262,7 +262,7 @@ def test_records_in_which_everything_failed_are_explained(invoke: Invoke, tmp_pa
     parquet.write(table(failed).to_batches(), path)
     ended = costmodel(invoke, "train", str(path), "--model", "xgb", "--name", "x", "--quiet")
     assert (ended.code, ended.out) == (2, "")
-    assert "no record of the test part has a valid latency" in ended.err
+    assert "no record of the train part has a valid latency" in ended.err
 
 
 def test_a_damaged_card_is_explained_and_listed(invoke: Invoke, records: str) -> None:
