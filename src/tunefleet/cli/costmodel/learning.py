@@ -119,6 +119,7 @@ def learn(
                 f"learned before ({recall.number}), {recall.records:,} records: "
                 f"top-1 {before['top1']:.3f} to {after['top1']:.3f}, "
                 f"top-5 {before['top5']:.3f} to {after['top5']:.3f}"
+                f"{'' if recall.tells else ' (one of each task: nothing tells what is forgotten)'}"
             )
         typer.echo(arguments.split_text(split, divided))
         typer.echo(f"kept as {called}, {entry.card.id[:12]}, in {one_line(str(entry.path))}")
