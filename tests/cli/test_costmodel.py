@@ -200,6 +200,9 @@ def test_an_exported_model_is_evaluated_by_its_path(
     assert ended.code == 0
     assert "k80: 60 test records of 2 tasks" in ended.out
     assert "60 records; none of these files was trained on" in ended.out
+    parquet.write(made_table(tasks=1, programs=1, failed=0).to_batches(), others)
+    of_one = costmodel(invoke, "evaluate", copy, str(others), "--quiet").out
+    assert "\n1 record; none of these files" in of_one
 
 
 def test_kinds_are_compared_on_one_split(invoke: Invoke, records: str) -> None:
@@ -262,7 +265,7 @@ def test_records_in_which_everything_failed_are_explained(invoke: Invoke, tmp_pa
     parquet.write(table(failed).to_batches(), path)
     ended = costmodel(invoke, "train", str(path), "--model", "xgb", "--name", "x", "--quiet")
     assert (ended.code, ended.out) == (2, "")
-    assert "no record of the test part has a valid latency" in ended.err
+    assert "no record of the train part has a valid latency" in ended.err
 
 
 def test_a_damaged_card_is_explained_and_listed(invoke: Invoke, records: str) -> None:

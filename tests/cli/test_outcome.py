@@ -41,6 +41,7 @@ def ended(error: BaseException, *, traceback: bool = False) -> tuple[int, str]:
         (70, "internal error: a (report it with {bug})", errors.InternalError("a")),
         (70, "internal error: ValueError: a b (report it with {bug})", ValueError("a\nb")),
         (70, "internal error: KeyError: no text (report it with {bug})", KeyError()),
+        (3, "error: not enough memory: 9 TiB; free some, or ask for less", MemoryError("9 TiB")),
         (130, "stopped: 3 trials are kept", Stopped("stopped: 3 trials are kept")),
         (130, "stopped", KeyboardInterrupt()),
         (130, "stopped", typer.Abort()),

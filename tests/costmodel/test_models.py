@@ -185,6 +185,14 @@ class TestEveryLearner:
         with pytest.raises(ValueError, match="columns"):
             model.predict([np.zeros((2, COLUMNS + 1), dtype=np.float32)])
 
+    def test_rejects_what_it_did_not_save(self, kind: str) -> None:
+        train = measured(20)
+        data = model_of(kind).fit(train.programs, train.labels, train.tasks).save()
+        start = data[: data.find(b"\n") + 1] if kind in ("lgbm", "xgb") else b""
+        with pytest.raises(ValueError, match=r"no|not") as refused:
+            MODELS[kind].load(start + b"x")
+        assert len(str(refused.value)) < 200
+
     def test_refuses_no_programs(self, kind: str) -> None:
         with pytest.raises(ValueError, match="0 programs"):
             MODELS[kind]().fit([], np.zeros(0), [])
@@ -200,6 +208,14 @@ class TestEveryLearner:
         learned = pairwise_accuracy(labels_of(test), model.predict(test))
         guessed = pairwise_accuracy(labels_of(test), RandomModel(1).predict(test))
         assert learned > max(0.75, guessed)
+
+    def test_learns_all_the_same_where_validation_has_no_pairs(self, kind: str) -> None:
+        train, test, other = programs(300), programs(100, seed=9), programs(30, seed=4)
+        labels = labels_of([*train, *other])[len(train) :]
+        single = LabelledPrograms(other, labels, [f"t{i}" for i in range(len(other))])
+        model = enough_of(kind)
+        model.fit(train, labels_of(train), ["t"] * len(train), single)
+        assert pairwise_accuracy(labels_of(test), model.predict(test)) > 0.75
 
 
 @pytest.mark.frameworks

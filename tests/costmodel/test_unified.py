@@ -83,6 +83,12 @@ class TestModel:
         found = model.predict_distinct([table[:7], table[7:]], local)
         np.testing.assert_allclose(found, expected, rtol=1e-4)
 
+    def test_programs_of_another_schema_are_refused_by_a_model_that_tells_devices_apart(
+        self,
+    ) -> None:
+        with pytest.raises(ValueError, match=f"have 7 columns, the model {COLUMNS}"):
+            UnifiedModel.load(of_two()).predict([np.zeros((2, 7), np.float32)])
+
     @pytest.mark.parametrize("method", METHODS)
     def test_it_is_held_by_any_method_from_the_first_device_on(self, method: str) -> None:
         first = small(plasticity=method).learn(measured(1, 30), measured(1, 30, seed=1))
@@ -167,11 +173,25 @@ class TestModel:
         assert np.mean(found) > 0.4
 
     @pytest.mark.parametrize(
-        "settings", [{"plasticity": "none"}, {"strength": -1.0}, {"replay": -1}, {"hidden": 12}]
+        "settings",
+        [
+            {"plasticity": "none"},
+            {"strength": -1.0},
+            {"strength": np.inf},
+            {"replay": -1},
+            {"hidden": 12},
+        ],
     )
     def test_parameters_that_cannot_be_are_refused(self, settings: dict[str, object]) -> None:
-        with pytest.raises(ValueError, match="plasticity"):
+        with pytest.raises(ValueError, match=r"plasticity|no multiple"):
             small(**settings)
+
+    def test_however_strongly_it_is_held_its_scores_are_numbers(self) -> None:
+        first = small(strength=1e300).learn(measured(1, 30), measured(1, 30, seed=1))
+        second = first.learned_on(
+            measured(2, 30), measured(2, 30, seed=1), seed=0, device="cpu", epochs=2
+        )
+        assert np.isfinite(second.predict(measured(1).programs)).all()
 
     @pytest.mark.parametrize("damage", ["chapter0/share", "chapter1/whole", "net0"])
     def test_a_file_that_lacks_a_part_is_refused(self, damage: str) -> None:

@@ -40,6 +40,19 @@ def test_what_is_forgotten_is_the_mean_over_members() -> None:
     assert recall.loss == 0.375
 
 
+def test_records_of_a_task_each_tell_nothing_of_what_is_forgotten() -> None:
+    class Singles(Fixed):
+        @property
+        def remembered(self) -> Sequence[LabelledPrograms]:
+            (of,) = super().remembered
+            return [LabelledPrograms(of.programs, of.labels, ["a", "b", "c", "d"])]
+
+    (recall,) = recalled([cast(CostModel, Singles(1.0))], models(-1.0))
+    assert recall.loss == 0.0
+    assert not recall.tells
+    assert recalled(models(1.0), models(-1.0))[0].tells
+
+
 def test_more_members_than_parents_go_on_in_turn() -> None:
     (recall,) = recalled(models(-1.0), models(1.0, 1.0))
     assert recall.loss == 0.0

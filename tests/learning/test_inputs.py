@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -75,6 +76,23 @@ def test_parts_are_those_of_the_split() -> None:
         whole = inputs(numbers).examples("mlp").programs
         for expected, program in zip(whole, examples.programs, strict=True):
             np.testing.assert_array_equal(expected, program)
+
+
+@pytest.mark.parametrize("part", ["train", "validation", "test"])
+def test_a_part_of_failures_alone_is_refused(part: str) -> None:
+    split = divide(RECORDS.rows, Division())
+    parts = inputs(all_rows(split)).parts("mlp", split)
+    failed = replace(getattr(parts, part), labels=np.zeros(len(getattr(parts, part).labels)))
+    with pytest.raises(InputError, match=f"no record of the {part} part has a valid latency"):
+        replace(parts, **{part: failed})
+
+
+def test_programs_of_one_speed_to_train_on_are_refused() -> None:
+    split = divide(RECORDS.rows, Division())
+    parts = inputs(all_rows(split)).parts("mlp", split)
+    alike = replace(parts.train, labels=np.ones(len(parts.train.labels)))
+    with pytest.raises(InputError, match="no record of the train part is faster than another"):
+        replace(parts, train=alike)
 
 
 @pytest.mark.parametrize("schema", ["per-store/1", "behaviours/1"])

@@ -116,6 +116,11 @@ def test_settings_are_told_without_the_seed() -> None:
         (Options(epochs=3), ["xgb", "lgbm"], "xgb, lgbm does not learn in epochs"),
         (Options(device="cuda"), ["xgb"], "learns on the CPU only"),
         (Options(device="tpu"), ["xgb"], "no device 'tpu'"),
+        (Options(hidden=3), ["attention"], "attention .* 3 is no multiple of its 2 heads"),
+        (Options(hidden=12), ["lgbm", "unified"], "unified .* 12 is no multiple of its 8 heads"),
+        (Options(epochs=0), ["mlp"], "mlp cannot be made so"),
+        (Options(epochs=0), ["attention"], "attention cannot be made so"),
+        (Options(epochs=0), ["unified"], "unified cannot be made so"),
     ],
 )
 def test_options_that_cannot_be_are_refused(

@@ -122,6 +122,9 @@ def _line_and_code(error: BaseException, home: Path | None) -> tuple[str, int]:
     if isinstance(error, OSError) and not is_mistake(error):
         _silence_unwritten()
         return f"error: {machine_error(error)}", SetupError.exit_code
+    if isinstance(error, MemoryError):
+        lacking = SetupError(f"not enough memory: {error}", cure="free some, or ask for less")
+        return f"error: {lacking}", SetupError.exit_code
     text = str(error) or "no text"
     name = "" if isinstance(error, InternalError) else f"{type(error).__name__}: "
     place = _written(error, home)

@@ -159,12 +159,14 @@ class Forest:
         if kept.dtype != np.int64 or kept.ndim != 1 or (kept < 0).any() or columns < 1:
             raise ValueError("columns that no program has")
         count = sum(name.startswith("member") for name in arrays)
-        members = tuple(_loaded(arrays[f"member{number}"]) for number in range(count))
+        members = tuple(
+            loaded_trees(arrays[f"member{number}"].tobytes()) for number in range(count)
+        )
         others = arrays_below(arrays, _BESIDE)
         beside = cls.of_arrays(others) if others else None
         if beside and beside.table.columns != columns:
             raise ValueError("trees on other columns")
-        forest = cls(Table(columns, kept), _loaded(arrays["whole"]), members, beside)
+        forest = cls(Table(columns, kept), loaded_trees(arrays["whole"].tobytes()), members, beside)
         if any(booster.num_features() != max(1, len(kept)) for booster in (forest.whole, *members)):
             raise ValueError("trees on other columns")
         return forest
@@ -193,12 +195,13 @@ def _predicted(booster: Any, rows: Array) -> Scores:
     return np.asarray(booster.inplace_predict(rows), np.float64)
 
 
-def _loaded(data: NDArray[Any]) -> Any:
+def loaded_trees(data: bytes) -> Any:
+    """The booster that was saved so. Raises ValueError for anything else."""
     import xgboost
 
     booster = xgboost.Booster({"nthread": 1})
     try:
-        booster.load_model(bytearray(data.tobytes()))
+        booster.load_model(bytearray(data))
     except xgboost.core.XGBoostError as error:
         raise ValueError("no boosted trees") from error
     return booster

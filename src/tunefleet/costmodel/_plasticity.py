@@ -28,6 +28,8 @@ from numpy.typing import NDArray
 from tunefleet.costmodel._attention_training import Kept, Lists, NamedArrays, Training
 
 METHODS = ("squared", "output", "path")
+#: Stiffer than this nothing moves, and its gradient stays within single precision.
+_STIFFEST = 1e30
 #: The damping of `path`, of Zenke et al.'s code.
 _DAMPING = 0.1
 
@@ -46,7 +48,8 @@ class Plasticity:
         if strength <= 0 or not mean > 0:
             return None
         stiffness = {
-            name: (strength / mean * b).astype(np.float32) for name, b in self.importance.items()
+            name: np.minimum(strength / mean * b.astype(float), _STIFFEST).astype(np.float32)
+            for name, b in self.importance.items()
         }
         return Kept(self.anchor, stiffness)
 

@@ -83,8 +83,10 @@ class AttentionModel(CostModel):
         seed: int = 0,
         device: str = "cpu",
     ) -> None:
-        if min(hidden, heads, layers) < 1 or hidden % heads or loss not in LOSSES:
+        if min(hidden, heads, layers, epochs) < 1 or loss not in LOSSES:
             raise ValueError(f"{layers} layers, {heads} heads of {hidden} numbers, loss {loss!r}")
+        if hidden % heads:
+            raise ValueError(f"{hidden} is no multiple of its {heads} heads")
         self.hidden = hidden
         self.heads = heads
         self.layers = layers
@@ -150,7 +152,7 @@ class AttentionModel(CostModel):
         if not self.weights:
             raise ValueError("partial_fit before fit")
         given = LabelledPrograms(programs, np.asarray(labels, float), tasks)
-        self._refuse_others(given.programs)
+        self.check_columns(given.programs)
         generator = np.random.default_rng(self.seed)
         data = DistinctRows.of(given.programs)
         self._train(self.weights, data, given, validation, generator, epochs, learning_rate, keep)
@@ -219,7 +221,8 @@ class AttentionModel(CostModel):
                 self.weights = now
                 epoch = self._epoch(held)
                 since += 1
-                if epoch.pca > max((e.pca for e in history), default=-1.0):
+                # The last of equals: where each task has one record, all epochs order them alike.
+                if epoch.pca >= max((e.pca for e in history), default=-1.0):
                     best, since = now, 0
                 history.append(epoch)
                 if since > self.patience:
@@ -240,7 +243,7 @@ class AttentionModel(CostModel):
             raise ValueError("predict before fit")
         if len(programs) == 0:
             return np.zeros(0)
-        self._refuse_others(programs)
+        self.check_columns(programs)
         data = DistinctRows.of(programs)
         parts = []
         for start in range(0, len(programs), _PROGRAMS):
@@ -254,7 +257,7 @@ class AttentionModel(CostModel):
         if not self.weights:
             raise ValueError("predict before fit")
         for rows in distinct:
-            self._refuse_others([rows])
+            self.check_columns([rows])
         if len(local) == 0:
             return np.zeros(0)
         embedded = [self._table(rows) for rows in distinct if len(rows)]
@@ -265,7 +268,7 @@ class AttentionModel(CostModel):
         other is: (heads, rows, rows), whose last axis adds up to 1."""
         if not self.weights:
             raise ValueError("attention before fit")
-        self._refuse_others([program])
+        self.check_columns([program])
         seen: NDArray[np.float32] = attention(np, self.heads, embed(np, self.weights, program))
         return seen
 
@@ -297,7 +300,8 @@ class AttentionModel(CostModel):
             logits[part] = forward(np, self.weights, self.heads, embedded, local[part], there)
         return calibrated(1.0 / (1.0 + np.exp(-logits)), self._line)
 
-    def _refuse_others(self, programs: Sequence[ProgramRows]) -> None:
+    def check_columns(self, programs: Sequence[ProgramRows]) -> None:
+        """Raises ValueError for programs of another schema."""
         columns, known = programs[0].shape[1], len(self.weights["mean"])
         if columns != known:
             raise ValueError(f"features have {columns} columns, the model {known}")

@@ -119,5 +119,8 @@ class LGBMModel(CostModel):
         if not data.startswith(_MAGIC):
             raise ValueError("not a LightGBM cost model of this version")
         model = cls()
-        model._booster = lightgbm.Booster(model_str=data[len(_MAGIC) :].decode())
+        try:
+            model._booster = lightgbm.Booster(model_str=data[len(_MAGIC) :].decode())
+        except lightgbm.basic.LightGBMError as error:
+            raise ValueError(f"no boosted trees: {error}") from error
         return model

@@ -36,6 +36,8 @@ class MLPModel(CostModel):
     def __init__(
         self, hidden: int = 128, epochs: int = 50, learning_rate: float = 7e-4, seed: int = 0
     ) -> None:
+        if min(hidden, epochs) < 1:
+            raise ValueError(f"{hidden} numbers, {epochs} epochs")
         self.hidden = hidden
         self.epochs = epochs
         self.learning_rate = learning_rate
@@ -87,7 +89,8 @@ class MLPModel(CostModel):
             now = {name: w.detach().numpy().copy() for name, w in weights.items()}
             pca = pairs_ordered(held.labels, _scores(now, held.programs), numbers)
             since += 1
-            if pca > best_pca:
+            # The last of equals: where each task has one record, all epochs order them alike.
+            if pca >= best_pca:
                 best, best_pca, since = now, pca, 0
             # TenSet's patience.
             if since > self.epochs // 6:

@@ -83,10 +83,13 @@ class UnifiedModel(CostModel):
         """`plasticity` is one of `_plasticity.METHODS`, `strength` its weight in the loss, 0 for
         none; `replay` how many programs of each chapter are kept to be learned again, of all of
         them together four times as many."""
-        if plasticity not in METHODS or strength < 0 or replay < 0 or hidden % _HEADS:
+        held = plasticity in METHODS and 0 <= strength < np.inf
+        if not held or replay < 0 or min(hidden, epochs) < 1:
             raise ValueError(
                 f"{hidden} numbers, plasticity {plasticity!r} of {strength}, {replay} again"
             )
+        if hidden % _HEADS:
+            raise ValueError(f"{hidden} is no multiple of its {_HEADS} heads")
         self.hidden = hidden
         self.epochs = epochs
         self.plasticity = plasticity
@@ -219,6 +222,7 @@ class UnifiedModel(CostModel):
             raise ValueError("predict before fit")
         if len(programs) == 0:
             return np.zeros(0)
+        self._net.check_columns(programs)
         away = np.array([c.domains.distance(programs) for c in self._chapters])
         say = np.exp(-_NEARNESS * (away - away.min(axis=0)))
         say[say < _LEAST_SAY] = 0.0

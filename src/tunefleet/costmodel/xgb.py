@@ -12,6 +12,7 @@ from typing import Any, Self
 from numpy.typing import NDArray
 
 from tunefleet.costmodel._base import CostModel, InputForm, LabelledPrograms, ProgramRows, Scores
+from tunefleet.costmodel._forest import loaded_trees
 from tunefleet.costmodel._pack_sum import PackSum, predicted
 
 _MAGIC = b"tunefleet-xgb/1\n"
@@ -90,11 +91,8 @@ class XGBModel(CostModel):
 
     @classmethod
     def load(cls, data: bytes) -> Self:
-        import xgboost
-
         if not data.startswith(_MAGIC):
             raise ValueError("not an XGBoost cost model of this version")
         model = cls()
-        model._booster = xgboost.Booster({"nthread": model.threads})
-        model._booster.load_model(bytearray(data[len(_MAGIC) :]))
+        model._booster = loaded_trees(data[len(_MAGIC) :])
         return model

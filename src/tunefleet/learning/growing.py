@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from tunefleet.costmodel import MODELS, CostModel, metrics
-from tunefleet.costmodel._lists import numbers_of
+from tunefleet.costmodel._lists import groups_of, numbers_of
 from tunefleet.costmodel.card import Card
 from tunefleet.errors import InputError
 
@@ -23,12 +23,14 @@ SCORES = ("top1", "top5")
 @dataclass(frozen=True)
 class Recall:
     """How well a model ranks what it learned first, second, ... (`number` from 1), before and after
-    it learned more: by the name of each score, a mean over members."""
+    it learned more: by the name of each score, a mean over members. `tells` whether there is an
+    order that could be forgotten: not where each task has one record."""
 
     number: int
     records: int
     before: dict[str, float]
     after: dict[str, float]
+    tells: bool = True
 
     @property
     def loss(self) -> float:
@@ -54,15 +56,15 @@ def recalled(before: Sequence[CostModel], after: Sequence[CostModel]) -> tuple[R
         parent = before[number % len(before)]
         earlier.append(_scores(parent, parent))
         later.append(_scores(parent, member))
-    counts = [len(measured.labels) for measured in before[0].remembered]
     return tuple(
         Recall(
             number + 1,
-            count,
+            len(of.labels),
             {name: float(np.mean([member[number][name] for member in earlier])) for name in SCORES},
             {name: float(np.mean([member[number][name] for member in later])) for name in SCORES},
+            any(np.ptp(of.labels[own]) > 0 for own in groups_of(of.tasks)),
         )
-        for number, count in enumerate(counts)
+        for number, of in enumerate(before[0].remembered)
     )
 
 

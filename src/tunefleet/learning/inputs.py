@@ -194,6 +194,14 @@ class Examples:
             self.devices.take(places),
         )
 
+    def check(self, part: str) -> None:
+        """Raises InputError where no record is valid, so that none is better than another."""
+        if not self.labels.max(initial=0) > 0:
+            raise InputError(
+                f"no record of the {part} part has a valid latency",
+                cure="give records that did not fail",
+            )
+
     def measured(self) -> LabelledPrograms:
         names = self.devices.names
         return LabelledPrograms(
@@ -206,11 +214,22 @@ class Examples:
 
 @dataclass(frozen=True)
 class Parts:
-    """The examples of a split."""
+    """The examples of a split. Raises InputError for parts of which nothing could be learned, or
+    which could tell nothing of what was."""
 
     train: Examples
     validation: Examples
     test: Examples
+
+    def __post_init__(self) -> None:
+        self.train.check("train")
+        self.validation.check("validation")
+        self.test.check("test")
+        if np.ptp(self.train.labels) == 0:
+            raise InputError(
+                "no record of the train part is faster than another of its task",
+                cure="give records of tasks whose programs differ in latency",
+            )
 
 
 @dataclass(frozen=True)

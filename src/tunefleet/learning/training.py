@@ -42,6 +42,13 @@ class Options:
         ):
             if getattr(self, name) is not None and not any(name in _parameters(k) for k in kinds):
                 raise InputError(f"{', '.join(kinds)} {what}", cure=f"leave --{name} out")
+        for kind in kinds:
+            try:
+                self.model(kind, seed=0)
+            except ValueError as error:
+                raise InputError(
+                    f"{kind} cannot be made so: {error}", cure="correct --hidden or --epochs"
+                ) from error
         if self.device == "cpu":
             return
         if self.device not in DEVICES:

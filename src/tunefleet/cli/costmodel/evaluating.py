@@ -28,6 +28,7 @@ def evaluate(
     """
     from tunefleet.learning import evaluation
     from tunefleet.learning.inputs import Inputs
+    from tunefleet.report.units import format_some
 
     progress = arguments.reporter(quiet)
     entry = arguments.registry(home).get(model)
@@ -47,6 +48,6 @@ def evaluate(
 
     def show() -> None:
         arguments.show_metrics({entry.card.kind: figures["metrics"]})
-        typer.echo(f"{figures['records']:,} records; {note}")
+        typer.echo(f"{format_some(figures['records'], 'record')}; {note}")
 
     output.tell(json, figures, show)

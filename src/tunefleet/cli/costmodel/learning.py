@@ -85,6 +85,7 @@ def learn(
     """Teach a unified model more records, and keep the new version unless it forgets too much."""
     from tunefleet.dataset.splits import divide
     from tunefleet.learning import evaluation, growing, inputs, training, versions
+    from tunefleet.report.units import format_some
 
     progress = arguments.reporter(quiet)
     registry = arguments.registry(home)
@@ -116,9 +117,10 @@ def learn(
         for recall in recalls:
             before, after = recall.before, recall.after
             typer.echo(
-                f"learned before ({recall.number}), {recall.records:,} records: "
+                f"learned before ({recall.number}), {format_some(recall.records, 'record')}: "
                 f"top-1 {before['top1']:.3f} to {after['top1']:.3f}, "
                 f"top-5 {before['top5']:.3f} to {after['top5']:.3f}"
+                f"{'' if recall.tells else ' (none beats another of its task: nothing tells)'}"
             )
         typer.echo(arguments.split_text(split, divided))
         typer.echo(f"kept as {called}, {entry.card.id[:12]}, in {one_line(str(entry.path))}")
