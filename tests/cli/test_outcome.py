@@ -129,6 +129,30 @@ def test_ctrl_c_elsewhere_is_130(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("costmodel list", "error: this user has no home folder; name one: --home DIR, or "),
+        ("networks", "internal error: ValueError: a bug ("),
+    ],
+)
+def test_a_user_without_a_home_folder_is_told(command: str, told: str) -> None:
+    code = (
+        "import pathlib, sys; from tunefleet.cli import app, inspect\n"
+        "def no_home(path): raise RuntimeError('Could not determine home directory.')\n"
+        "def bug(*args): raise ValueError('a bug')\n"
+        "pathlib.Path.expanduser = no_home; inspect.describe_networks = bug\n"
+        f"sys.exit(app.run({command.split()!r}))"
+    )
+    environment = {k: v for k, v in os.environ.items() if k != "TUNEFLEET_HOME"}
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment
+    )
+    assert ended.stderr.startswith(told)
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.slow
 def test_ctrl_c_while_the_command_is_loaded_is_130() -> None:
     code = (
         "import os, signal, sys; from tunefleet.cli import main; "

@@ -143,8 +143,11 @@ def _written(error: BaseException, given: Path | None) -> Path | None:
     versions = ", ".join(f"{k} {v}" for k, v in installed_versions().items() if v)
     text = f"{command}\n{platform.platform()}, Python {sys.version}\n{versions}\n\n{details}"
     name = f"bug-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
-    home = Home(given or Path(os.environ.get(HOME_VARIABLE) or default_home()))
-    for folder in (home.bugs, Path(tempfile.gettempdir())):
+    folders = [Path(tempfile.gettempdir())]
+    with contextlib.suppress(SetupError):
+        home = Home(given or Path(os.environ.get(HOME_VARIABLE) or default_home()))
+        folders.insert(0, home.bugs)
+    for folder in folders:
         with contextlib.suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(text)

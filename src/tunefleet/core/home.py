@@ -5,13 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from tunefleet.errors import SetupError
+
 #: Characters by which a run or a job can be named.
 SHORTEST_ID = 6
 
 
 def default_home() -> Path:
-    """`~/.tunefleet`: where everything durable lives unless the user says otherwise."""
-    return Path.home() / ".tunefleet"
+    """`~/.tunefleet`: where everything durable lives unless the user says otherwise. Raises
+    SetupError for a user who has no home folder, as some containers run one."""
+    try:
+        return Path.home() / ".tunefleet"
+    except RuntimeError as error:
+        raise SetupError(
+            "this user has no home folder", cure="name one: --home DIR, or TUNEFLEET_HOME"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)

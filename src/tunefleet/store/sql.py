@@ -53,7 +53,7 @@ def open_store(home: Path) -> SqlStore:
         home.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SetupError(
-            f"{home} cannot be the home of a store: {error.strerror}", cure="choose another home"
+            f"{home} cannot be the home of a store: {error.strerror}", cure="give another --home"
         ) from error
     return SqlStore.open(store_path(home))
 
