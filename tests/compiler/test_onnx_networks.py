@@ -56,6 +56,13 @@ GRAPHS = {
             { f = Mul(v, e) vo = Tanh(f) sc = Add(vo, e) }> (a, x) }""",
         [],
     ),
+    # Convolutions change layouts, which TVM infers for no stack.
+    "maps of convolutions that are stacked": (
+        """g (float[1,3,6,6] x) => (float[1,4,6,6] y)
+        { k = Constant<value_ints = [4,3,3,3]>() n = Constant<value_float = 0.2>()
+        w = Expand(n, k) a = Conv<pads = [1,1,1,1]>(x, w) b = Relu(a) y = Mean(a, b) }""",
+        [],
+    ),
     "spectra that are one-sided by default": (
         """g (float[1,64] x) => (float[1,7,9] y)
         { step = Constant<value_int = 8>() w = Constant<value_int = 16>()
