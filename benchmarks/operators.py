@@ -34,8 +34,8 @@ pays for:
   processors, which have an instruction for it, all but `argmax` and `argmin` let it through.
 - On x86 processors without AVX and on NVIDIA GPUs `relu` and `clamp` give a limit in its place.
 
-Sorts and `TopK` have it as the greatest, as PyTorch and NumPy do. ONNX Runtime's `TopK` compares it like
-a number: where it comes, and what else is left out, depends on how long a row is.
+Sorts and `TopK` have it as the greatest, as PyTorch and NumPy do. ONNX Runtime's `TopK` compares it
+like a number: where it comes, and what else is left out, depends on how long a row is.
 """
 
 _FRAMEWORKS: tuple[tuple[str, str, Callable[[], Iterator[Operator]]], ...] = (
