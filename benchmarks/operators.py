@@ -33,6 +33,13 @@ pays for:
   leave it out, where PyTorch gives it; in ONNX Runtime it depends on where it stands. On 64-bit ARM
   processors, which have an instruction for it, all but `argmax` and `argmin` let it through.
 - On x86 processors without AVX and on NVIDIA GPUs `relu` and `clamp` give a limit in its place.
+
+Sorts and `TopK` have it as the greatest, as PyTorch and NumPy do. ONNX Runtime's `TopK` compares it
+like a number: where it comes, and what else is left out, depends on how long a row is.
+
+TVM simplifies programs as if every number were finite. `x * 0` and `0 / x` are 0 and `x == x` is
+true for any `x`; where operators are fused, `x - x` is 0 and `x + 1 - x` is 1. `x != x` still finds
+what is not a number.
 """
 
 _FRAMEWORKS: tuple[tuple[str, str, Callable[[], Iterator[Operator]]], ...] = (

@@ -73,6 +73,25 @@ def test_a_bug_is_reported_below_the_home_of_the_command(
     assert ended.err.endswith(f"internal error: a (report it with {bug})\n")
 
 
+@pytest.mark.parametrize(
+    ("line", "arguments"),
+    [
+        ("--home comes after the command, as in `tunefleet COMMAND --home ...`", "--home x tune"),
+        ("--trials comes after the command, as in `tunefleet COMMAND --trials ...`", "--trials=3"),
+        (
+            "--home comes after the command, as in `tunefleet store COMMAND --home ...`",
+            "store --home x check",
+        ),
+        ("no such option: --bogus; see `tunefleet --help`", "--bogus tune"),
+    ],
+)
+def test_an_option_before_its_command_is_told_to_come_after(
+    invoke: Invoke, line: str, arguments: str
+) -> None:
+    ended = invoke(*arguments.split())
+    assert (2, f"error: {line}\n") == (ended.code, ended.err)
+
+
 @pytest.mark.slow
 def test_every_error_class_has_its_own_code() -> None:
     def below(kind: type[errors.TunefleetError]) -> list[type[errors.TunefleetError]]:

@@ -40,6 +40,37 @@ def test_a_network_is_the_same_for_two_processors(tiny: Any) -> None:
     assert flows[0] == flows[1]
 
 
+def test_a_recurrence_of_bytes_is_the_same_for_processors_that_multiply_it_differently(
+    tmp_path: Path,
+) -> None:
+    import onnx
+    from tests.compiler.test_onnx_recurrent import _in_bytes, _quantised_lstm
+
+    from tunefleet.compiler.graph.dataflow import NetworkFlow
+    from tunefleet.core.target import CpuTarget
+    from tunefleet.stages.importing import import_network
+
+    path = tmp_path / "lstm.onnx"
+    onnx.save(_quantised_lstm(_in_bytes()), path)
+    # With VNNI and without.
+    targets = [CpuTarget(mcpu, 1) for mcpu in ("cascadelake", "skylake-avx512")]
+    modules = [import_network(str(path), target).module for target in targets]
+    flows = [NetworkFlow(module).dataflow() for module in modules]
+    assert flows[0] == flows[1]
+    ids = [NetworkFlow(module).task_ids(targets[0]) for module in modules]
+    (other,) = [call for call, pair in enumerate(zip(*ids, strict=True)) if pair[0] != pair[1]]
+    assert other in [c for c, name in enumerate(_programs(modules[0])) if name.startswith("lstm")]
+
+
+def _programs(module: Any) -> list[str]:
+    """The names of the programs that a network calls, in their order."""
+    from tvm import relax
+
+    values = [binding.value for block in module["main"].body.blocks for binding in block.bindings]
+    calls = [v for v in values if isinstance(v, relax.Call) and v.op.name == "relax.call_tir"]
+    return [str(call.args[0].name_hint) for call in calls]
+
+
 def test_parts_in_turn_compute_what_the_network_does(
     branched: Any, target: Any, tmp_path: Path
 ) -> None:

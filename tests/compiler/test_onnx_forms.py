@@ -53,6 +53,14 @@ def test_infinities_of_one_sign(signs):
     check("IsInf", [x], detect_positive=signs[0], detect_negative=signs[1])
 
 
+def test_the_sign_of_numbers_without_one():
+    check("Sign", [_whole(0, 1, 200, dtype="uint8")], by=prepared)
+
+
+def test_a_threshold_for_halves():
+    check("ThresholdedRelu", [_whole(-2, 0.4, 0.6, dtype="float16")], alpha=0.5)
+
+
 @pytest.mark.parametrize("dtypes", [("int64", "int64"), ("float32", "int32"), ("int32", "float32")])
 def test_powers_of_other_types(dtypes):
     check("Pow", [_whole(1, -2, 3, dtype=dtypes[0]), _whole(4, 3, 2, dtype=dtypes[1])])

@@ -56,6 +56,13 @@ GRAPHS = {
             { f = Mul(v, e) vo = Tanh(f) sc = Add(vo, e) }> (a, x) }""",
         [],
     ),
+    # Convolutions change layouts, which TVM infers for no stack.
+    "maps of convolutions that are stacked": (
+        """g (float[1,3,6,6] x) => (float[1,4,6,6] y)
+        { k = Constant<value_ints = [4,3,3,3]>() n = Constant<value_float = 0.2>()
+        w = Expand(n, k) a = Conv<pads = [1,1,1,1]>(x, w) b = Relu(a) y = Mean(a, b) }""",
+        [],
+    ),
     "spectra that are one-sided by default": (
         """g (float[1,64] x) => (float[1,7,9] y)
         { step = Constant<value_int = 8>() w = Constant<value_int = 16>()
@@ -278,6 +285,43 @@ def test_shapes_of_the_exporters_example_are_not_believed(tmp_path):
     network = _load(_save(tmp_path, graph), tmp_path, dims=[("N", [2])])
     assert network.info.outputs[0].shape == (2, 3)
     _check(network, tmp_path)
+
+
+def _without_types(path):
+    """The same file, which no longer says what its outputs are."""
+    model = onnx.load(path)
+    for value in model.graph.output:
+        value.ClearField("type")
+    onnx.save(model, path)
+    return path
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    ["a = Exp(x) y = MatMul(a, x)", "a = Exp(x) y = NonZero(a)", "y = com.microsoft.Gelu(x)"],
+    ids=["compiled", "a segment", "known to ONNX Runtime alone"],
+)
+def test_the_type_of_an_output_that_the_file_does_not_tell_is_inferred(nodes, tmp_path):
+    path = _save(tmp_path, f"g (float[3,3] x) => (float[3,3] y) {{ {nodes} }}")
+    _check(_load(_without_types(path), tmp_path), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "fault"),
+    [
+        ("y = SequenceConstruct(x, x)", "output y is not a tensor"),
+        ("y = Cast<to = 8>(x)", "output y is text"),
+        (
+            """a = Cast<to = 8>(x) y = com.microsoft.Tokenizer<mark = 0, mincharnum = 1,
+            pad_value = "", separators = ["."]>(a)""",
+            "output y has no type, and none follows from the graph",
+        ),
+    ],
+)
+def test_an_output_without_a_type_that_is_no_tensor_of_numbers_is_refused(nodes, fault, tmp_path):
+    path = _save(tmp_path, f"g (float[3] x) => (float[3] y) {{ {nodes} }}")
+    with pytest.raises(InputError, match=fault):
+        _load(_without_types(path), tmp_path)
 
 
 def test_a_scalar_is_an_input(tmp_path):

@@ -82,6 +82,11 @@ def test_arm_has_an_instruction_for_it() -> None:
         ("Min", [_NUMBERS, _OTHERS], ()),
         ("Elu", [_NUMBERS], ()),
         ("HardSigmoid", [_NUMBERS], ()),
+        ("Sign", [_NUMBERS], ()),
+        ("Sign", [_NUMBERS.astype("float64")], ()),
+        ("Sign", [_NUMBERS.astype("float16")], ()),
+        ("ThresholdedRelu", [_NUMBERS], ()),
+        ("ThresholdedRelu", [np.array([-np.inf, np.inf, 1.5], "float32")], ()),
     ],
 )
 def test_it_is_as_in_onnx_runtime(operator: str, inputs: Any, constants: Any) -> None:

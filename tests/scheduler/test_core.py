@@ -173,9 +173,41 @@ def test_a_device_that_drifts_is_quarantined_and_tried_again_later() -> None:
     assert shell.of(FinishJob)
 
 
+def test_a_device_that_always_drifts_measures_all_the_same_after_a_while() -> None:
+    shell = Shell(host(), device())
+    shell.send(job("a", {"x": 60}))
+    while not shell.of(FinishJob):
+        if shell.running:
+            lease = shell.only()
+            profiles = shell.running[lease].key.kind is StageKind.PROFILE
+            shell.finish(lease, drift=0.2 if profiles else 0.0)
+        else:
+            timer = shell.of(SetTimer)[-1]
+            shell.send(TimerFired(timer.at, timer.timer))
+    rests = shell.of(QuarantineResource)
+    assert ["all the same" in rest.reason for rest in rests] == [False] * 4 + [True]
+
+
+def test_a_device_that_drifts_again_rests_again() -> None:
+    shell = Shell(host(), device())
+    shell.send(job("a", {"x": 60}))
+    batches = 0
+    while not shell.of(FinishJob):
+        if shell.running:
+            lease = shell.only()
+            profiles = shell.running[lease].key.kind is StageKind.PROFILE
+            batches += profiles
+            # Every tenth batch is quiet: nine between are three rests.
+            shell.finish(lease, drift=0.2 if profiles and batches % 10 else 0.0)
+        else:
+            timer = shell.of(SetTimer)[-1]
+            shell.send(TimerFired(timer.at, timer.timer))
+    assert len(shell.of(QuarantineResource)) == 6 * 3
+
+
 def test_a_quarantine_doubles_and_begins_short_after_a_disturbance() -> None:
     disturbed, failing = Held(device()), Held(device())
-    disturbed.drifts = 3
+    failing.failures = 3
     assert [quarantine_s(disturbed, *complaint_s(disturbed)) for _ in range(3)] == [5.0, 10.0, 20.0]
     assert [quarantine_s(failing, *complaint_s(failing)) for _ in range(3)] == [60.0, 120.0, 240.0]
     away = Held(device())

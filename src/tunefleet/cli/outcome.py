@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import typer
 
@@ -159,8 +159,20 @@ def _usage_text(error: Exception) -> str:
     """`invalid value for '--trials': ...; see tunefleet tune --help`."""
     formatter = getattr(error, "format_message", None)
     text = str(formatter() if callable(formatter) else error).strip().rstrip(".")
-    path = getattr(getattr(error, "ctx", None), "command_path", "tunefleet")
+    context: Any = getattr(error, "ctx", None)
+    path = getattr(context, "command_path", "tunefleet")
+    option = getattr(error, "option_name", None)
+    if option is not None and _is_below(context.command, option):
+        return f"{option} comes after the command, as in `{path} COMMAND {option} ...`"
     return f"{text[:1].lower()}{text[1:]}; see `{path} --help`"
+
+
+def _is_below(command: Any, option: str) -> bool:
+    """Whether an option is one of the commands of a group, or of groups in it."""
+    return any(
+        any(option in parameter.opts for parameter in inner.params) or _is_below(inner, option)
+        for inner in getattr(command, "commands", {}).values()
+    )
 
 
 def one_line(text: str) -> str:

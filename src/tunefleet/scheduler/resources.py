@@ -10,19 +10,22 @@ from tunefleet.scheduler.values import Resource
 _FAILURES = 3
 #: Profile stages in a row whose reference kernel moved by more than the job allows.
 _DRIFTS = 3
-#: First and longest quarantine in seconds after failures, after disturbed measurements, which most
-#: often pass, and of a device that did not answer, which was waited for before; each further one is
-#: twice as long until something went well.
+#: First and longest quarantine in seconds after failures, after disturbed measurements, and of a
+#: device that did not answer, which was waited for before; each further one is twice as long until
+#: something went well.
 _FAILING_S = (60.0, 3600.0)
-_DISTURBED_S = (5.0, 3600.0)
+_DISTURBED_S = (5.0, 80.0)
 AWAY_S = (2.0, 60.0)
+#: Quarantines in a row after disturbed measurements, two and a half minutes in all. What disturbs
+#: most often passes; what has not passed then would hold a search for hours.
+_RESTS = 5
 
 
 class Held:
     """A resource with the stages that run on it and how it has fared."""
 
     __slots__ = ("drifts", "failed_lanes", "failures", "leases", "pool", "quarantines", "resource",
-                 "sharers", "suspended", "until")  # fmt: skip
+                 "rests", "sharers", "suspended", "until")  # fmt: skip
 
     def __init__(self, resource: Resource) -> None:
         self.resource = resource
@@ -34,6 +37,8 @@ class Held:
         self.failed_lanes: set[tuple[str, str]] = set()
         self.drifts = 0
         self.quarantines = 0
+        #: Those of disturbed measurements since one that was not.
+        self.rests = 0
         self.until = 0.0
         #: Why nothing may start here now, or "".
         self.suspended = ""
@@ -143,17 +148,24 @@ class Resources:
             return ""
         held.failures = 0
         held.failed_lanes.clear()
-        held.drifts = held.drifts + 1 if drifted else 0
-        if held.drifts >= _DRIFTS:
-            return f"its reference kernel moved in {held.drifts} batches in a row"
         if not drifted:
-            held.quarantines = 0
-        return ""
+            held.drifts = held.quarantines = held.rests = 0
+            return ""
+        held.drifts += 1
+        if held.drifts < _DRIFTS or held.rests == _RESTS:
+            return ""
+        held.rests += 1
+        reason = (
+            f"something disturbs it, its reference kernel moved in {held.drifts} batches in a row"
+        )
+        if held.rests == _RESTS:
+            reason += "; if that goes on, it measures all the same, and records keep by how much"
+        return reason
 
 
 def complaint_s(held: Held) -> tuple[float, float]:
     """The first and the longest quarantine of a resource that `judge` complains of."""
-    return _DISTURBED_S if held.drifts >= _DRIFTS else _FAILING_S
+    return _FAILING_S if held.failures else _DISTURBED_S
 
 
 def quarantine_s(held: Held, first_s: float, longest_s: float) -> float:

@@ -252,8 +252,6 @@ def _load(path: Path, request: ImportRequest, what: str) -> ImportedNetwork:
     check_operators(sum(1 for _ in all_nodes(file.model.graph)), what)
     file, constants = with_constants(file, request.shapes.constants)
     fixed = fix_shapes(file, replace(request.shapes, constants=()))
-    for value in file.model.graph.output:
-        _check_output(value, what)
     model = with_shapes(file, fixed.specs)
     zeros = free_zeros(file.model.graph, fixed.specs)
     restamped = file.restamped is not None
@@ -262,6 +260,8 @@ def _load(path: Path, request: ImportRequest, what: str) -> ImportedNetwork:
     if not prepared.runs:
         _check_valid(path, what)
         reference.open()
+    for value in prepared.model.graph.output:
+        _check_output(value, what)
     built = build_network(prepared.model, file.weights, request.folder, what, whole=request.whole)
     _check_values(built.types, what)
     inputs = seeded_inputs(fixed.specs)
@@ -310,9 +310,15 @@ def _output_dtype(name: str, dtype: str | None, what: str) -> str:
 
 
 def _check_output(value: onnx.ValueInfoProto, what: str) -> None:
+    """Of a prepared graph: a file need not say of what types its outputs are."""
     import onnx
 
     tensor = value.type.tensor_type
+    if value.type.WhichOneof("value") is None:
+        raise InputError(
+            f"{what}: output {value.name} has no type, and none follows from the graph",
+            cure="export it again, with the types of its outputs",
+        )
     text = tensor.elem_type == onnx.TensorProto.STRING
     if not value.type.HasField("tensor_type") or text:
         raise InputError(

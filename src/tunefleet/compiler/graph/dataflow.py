@@ -9,6 +9,7 @@ from typing import Any
 import tvm_ffi
 
 from tunefleet.compiler.graph.forms import direct
+from tunefleet.compiler.graph.loops import name_of
 from tunefleet.compiler.graph.tasks import normalized, task_id_of
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.programs import nbytes
@@ -62,7 +63,8 @@ class NetworkFlow:
         return self._of_programs(lambda program: task_id_of(program, target))
 
     def dataflow(self) -> Dataflow:
-        """Each call is named by the hash of its program, which is the same for every target."""
+        """Each call is named by the hash of its program, which is the same for every target, or by
+        the name of a program that has another form for some."""
         call_of = {binding.var: call for call, binding in enumerate(self._bindings)}
         readers: dict[_Key, dict[int, None]] = {key: {} for key in self._keys}
         for call, binding in enumerate(self._bindings):
@@ -73,7 +75,7 @@ class NetworkFlow:
             Tensor(_bytes(_type_of(key)), call_of.get(key[0]), tuple(readers[key]), key in outputs)
             for key in self._keys
         ]
-        return Dataflow(self._of_programs(_hash), tuple(tensors))
+        return Dataflow(self._of_programs(_name), tuple(tensors))
 
     def module_of(self, part: Part) -> Any:
         """A module whose `main` takes the inputs of a part, and gives its outputs in a tuple, in
@@ -163,5 +165,8 @@ def _bytes(kind: Any) -> int:
     return nbytes([int(extent) for extent in kind.shape.values], str(kind.dtype))
 
 
-def _hash(program: Any) -> str:
+def _name(program: Any) -> str:
+    name = name_of(program)
+    if name is not None:
+        return name
     return f"{tvm_ffi.structural_hash(normalized(direct(program))) & (2**64 - 1):016x}"

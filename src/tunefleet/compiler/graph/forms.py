@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tunefleet.compiler.graph.loops import unnamed
 from tunefleet.compiler.graph.winograd import transformed
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.core.forms import is_winograd
@@ -22,9 +23,9 @@ _CALL_TIR = tvm.ir.Op.get("relax.call_tir")
 
 
 def direct(function: Any) -> Any:
-    """A PrimFunc without its other form."""
+    """A PrimFunc without its other form, and without the name that forms by instructions share."""
     has = function.attrs and _OTHER in function.attrs
-    return function.without_attr(_OTHER) if has else function
+    return unnamed(function.without_attr(_OTHER) if has else function)
 
 
 def forms(module: Any) -> list[Any]:

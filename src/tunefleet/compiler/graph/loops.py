@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import tvm_ffi
+
 from tunefleet.compiler.graph.folding import ints
 from tunefleet.compiler.graph.kernels import THREADS, each
 from tunefleet.compiler.toolchain import load_tvm
@@ -33,7 +35,9 @@ __all__ = [
     "call_loops",
     "call_program",
     "for_target",
+    "name_of",
     "parallel",
+    "unnamed",
     "with_roots",
 ]
 
@@ -41,6 +45,8 @@ __all__ = [
 _KERNELS = "tunefleet.kernels"
 #: The attribute of a program that is it by instructions, each with what it needs and reads.
 _INSTRUCTED = "tunefleet.instructed"
+#: The attribute of a program that has forms by instructions: what it is called in each of them.
+_NAME = "tunefleet.name"
 #: TVM's attribute of a program whose operations are counted.
 _FLOPS = "estimated_flops"
 #: Of TVM's patterns of operators, the one that is fused with nothing.
@@ -163,10 +169,30 @@ def for_target() -> Any:
                 form = _by_instruction(function, target)
                 if form is not None:
                     packed[variable] = form
-                result.update_func(variable, form["program"] if form else _plain(function, target))
+                program = form["program"] if form else _plain(function, target)
+                result.update_func(variable, _named(program, function))
         return _packed(result, packed) if packed else result
 
     return tvm.transform.module_pass(transform, opt_level=0, name="for_target")
+
+
+def name_of(function: Any) -> str | None:
+    """What a program is called whichever of its forms it is; None for one without forms by
+    instructions. Forms of one name read and write the same, but for weights, which are packed."""
+    name = (function.attrs or {}).get(_NAME)
+    return None if name is None else str(name)
+
+
+def unnamed(function: Any) -> Any:
+    """A program without that name, which is no part of what it computes."""
+    return function if name_of(function) is None else function.without_attr(_NAME)
+
+
+def _named(program: Any, function: Any) -> Any:
+    """A form of a function, with the name of all forms if it has some by instructions."""
+    if _INSTRUCTED not in function.attrs:
+        return program
+    return program.with_attr(_NAME, f"{tvm_ffi.structural_hash(function) & (2**64 - 1):016x}")
 
 
 def _is_gpu(target: Any) -> bool:

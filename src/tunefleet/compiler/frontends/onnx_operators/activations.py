@@ -107,6 +107,11 @@ def _gelu(node: Node) -> Any:
     return (gelu_tanh if approximate else gelu)(node.inputs[0])
 
 
+def _thresholded_relu(node: Node) -> Any:
+    """TVM multiplies by whether it is above, which makes NaN of an infinite number below."""
+    return thresholded_relu(node.inputs[0], float(node.attrs.get("alpha", 1.0)))
+
+
 def _biased(node: Node) -> Any:
     x = node.inputs[0]
     return node.emit(x + node.inputs[1]) if node.has(1) else x
@@ -136,9 +141,10 @@ def _hard_swish(node: Node) -> Any:
 
 RULES: dict[tuple[str, str], Rule] = {
     ("", "Celu"): _celu,
+    ("", "HardSwish"): _hard_swish,
     ("", "SwiGLU"): _swiglu,
     ("", "Swish"): lambda node: swish(node.inputs[0], float(node.attrs.get("alpha", 1.0))),
-    ("", "HardSwish"): _hard_swish,
+    ("", "ThresholdedRelu"): _thresholded_relu,
     ("com.microsoft", "BiasAdd"): lambda node: node.inputs[0] + node.inputs[1] + node.inputs[2],
     ("com.microsoft", "BiasGelu"): lambda node: gelu(_biased(node)),
     ("com.microsoft", "BiasSplitGelu"): _split_gelu,

@@ -171,6 +171,21 @@ def _roi_align(node: Node) -> Any:
     return by_tvm(node, "RoiAlign", [node.inputs[0], moved, node.inputs[2]], node.attrs)
 
 
+def _sign(node: Node) -> Any:
+    """TVM makes 0 of NaN, which ONNX Runtime keeps but for float16, and none of unsigned numbers,
+    since it wants -1."""
+    x, dtype = node.inputs[0], node.dtype(0)
+    one = constant(1, dtype)
+    if dtype.startswith("uint"):
+        return op.minimum(x, one)
+    if dtype not in ("float32", "float64"):
+        return NotImplemented
+    zero = constant(0, dtype)
+    # What is neither above nor below zero is zero, or not a number.
+    other = node.emit(op.where(op.less(x, zero), constant(-1, dtype), x))
+    return op.where(op.greater(x, zero), one, other)
+
+
 def _space_to_depth(node: Node) -> Any:
     """TVM ignores the mode."""
     if node.attrs.get("mode", "DCR") == "DCR":
@@ -293,6 +308,7 @@ RULES: dict[tuple[str, str], Rule] = {
     ("", "PRelu"): _prelu,
     ("", "ReverseSequence"): _reverse_sequence,
     ("", "RoiAlign"): _roi_align,
+    ("", "Sign"): _sign,
     ("", "SpaceToDepth"): _space_to_depth,
     ("", "Slice"): _old_slice,
     ("", "Split"): _split,

@@ -1,0 +1,57 @@
+"""Networks measured in turn, by timers that tell what they are asked to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tunefleet.core.trial import Timer
+
+pytestmark = pytest.mark.tvm
+
+_ROUNDS, _ROUND_S = 12, 0.25
+
+
+def _timer(seconds: Iterator[float], spent: list[float]) -> Timer:
+    def run(repeats: int) -> list[float]:
+        times = [next(seconds) for _ in range(repeats)]
+        spent.extend(times)
+        return times
+
+    return run
+
+
+def _slower(quick_runs: int, quick_s: float, slow_s: float) -> Iterator[float]:
+    for _ in range(quick_runs):
+        yield quick_s
+    while True:
+        yield slow_s
+
+
+def test_every_round_has_as_many_runs_as_fill_it() -> None:
+    from tunefleet.compiler.code.executable import time_interleaved
+
+    spent: list[float] = []
+    (rounds,) = time_interleaved([_timer(_slower(0, 0, 2**-10), spent)], _ROUNDS, _ROUND_S)
+    assert rounds == [2**-10] * _ROUNDS
+    # Two to estimate it, and one before each round.
+    assert len(spent) == 2 + _ROUNDS * (1 + _ROUND_S * 2**10)
+
+
+def test_what_takes_hundreds_of_times_as_long_as_estimated_has_fewer_runs() -> None:
+    """Threads that wait for each other on cores that others use."""
+    from tunefleet.compiler.code.executable import time_interleaved
+
+    spent: list[float] = []
+    (rounds,) = time_interleaved([_timer(_slower(2, 0.0003, 0.1), spent)], _ROUNDS, _ROUND_S)
+    assert pytest.approx(rounds) == [0.1] * _ROUNDS
+    assert sum(spent) < _ROUNDS * 10 * _ROUND_S
+
+
+def test_rounds_end_where_they_take_longer_than_a_comparison_may() -> None:
+    from tunefleet.compiler.code.executable import time_interleaved
+
+    spent: list[float] = []
+    (rounds,) = time_interleaved([_timer(_slower(2, 0.01, 11.0), spent)], _ROUNDS, _ROUND_S)
+    assert rounds == [11.0] * 3
