@@ -117,7 +117,10 @@ def agreement(
 
 def without_signs(inputs: Sequence[Arrays]) -> tuple[Arrays, ...]:
     """Inputs that have roots and logarithms."""
-    return tuple([abs(a) if a.dtype.kind == "f" else a for a in each] for each in inputs)
+    # The size of an array without axes is no array; ONNX Runtime takes arrays alone.
+    return tuple(
+        [np.asarray(abs(a)) if a.dtype.kind == "f" else a for a in each] for each in inputs
+    )
 
 
 def _outputs(run: RunSignature, inputs: Sequence[Arrays]) -> tuple[list[NDArray[Any]], ...]:
