@@ -213,6 +213,39 @@ def test_a_branch_that_does_more_than_compute_is_refused(tmp_path):
         load_network(path)
 
 
+_COMPLEX64 = 8
+
+
+def _spectrum(path, part, rows=1):
+    """Part of the spectrum of each of three lines."""
+    g = _Graph()
+    x, y = g.tensor((1, 3, rows, 16)), g.tensor((1, 3, rows, 9), _COMPLEX64)
+    lengths = g.tensor((2,), _INT32, np.array([rows, 16], "int32"))
+    g.operator("RFFT2D", [x, lengths], y, "Rfft2dOptions")
+    shape = (1, 3, 9) if rows == 1 else (1, 3, rows, 9)
+    if rows == 1:
+        row = g.tensor(shape, _COMPLEX64)
+        g.operator("SQUEEZE", [y], row, "SqueezeOptions", squeezeDims=[2])
+        y = row
+    z = g.tensor(shape)
+    options = {"inDataType": _COMPLEX64, "outDataType": _FLOAT32} if part == "CAST" else {}
+    g.operator(part, [y], z, "CastOptions" if options else "", **options)
+    return g.save(path, [x], [z])
+
+
+@pytest.mark.parametrize("part", ["CAST", "REAL", "IMAG", "COMPLEX_ABS"])
+def test_a_spectrum_is_what_litert_computes(tmp_path, part):
+    network = load_network(_spectrum(tmp_path / "network.tflite", part))
+    (expected,) = network.reference(network.example_inputs)
+    assert np.abs(expected).max() > 1
+    np.testing.assert_allclose(_run(network), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_spectrum_of_images_is_refused(tmp_path):
+    with pytest.raises(InputError, match="RFFT2D of several rows"):
+        load_network(_spectrum(tmp_path / "network.tflite", "REAL", rows=4))
+
+
 def test_a_damaged_file_is_refused(tmp_path):
     path = tmp_path / "network.tflite"
     _convolution(path)

@@ -441,9 +441,11 @@ def test_a_network_that_draws_random_numbers_is_not_said_to_be_imported_wrongly(
     graph = """<ir_version: 9, opset_import: ["":18]> g (float[4,16] x) => (float[4,16] y)
     { r = Relu(x) n = RandomNormalLike(r) y = Add(r, n) }"""
     save(parser.parse_model(graph), tmp_path / "noisy.onnx")
-    with Session(BenchmarkContext("cpu", threads=1, home=home)) as session:
-        with pytest.raises(JobError, match="draws random numbers") as caught:
-            session.from_network(tmp_path / "noisy.onnx")
+    with (
+        Session(BenchmarkContext("cpu", threads=1, home=home)) as session,
+        pytest.raises(JobError, match="draws random numbers") as caught,
+    ):
+        session.from_network(tmp_path / "noisy.onnx")
     assert "--constant" in caught.value.cure
 
 

@@ -43,8 +43,8 @@ def _file(directory: Path, fingerprint: str) -> Path:
 
 @contextmanager
 def job_lock(directory: Path, fingerprint: str) -> Iterator[None]:
-    """Hold the lock of a job; raises StoreBusyError naming the process that has it, InputError where
-    this one has."""
+    """Hold the lock of a job; raises StoreBusyError naming the process that has it, InputError
+    where this one has."""
     with _file(directory, fingerprint).open("a+") as file:
         try:
             _take(file)

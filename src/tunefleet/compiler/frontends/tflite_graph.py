@@ -14,7 +14,9 @@ import numpy as np
 import tflite
 from ai_edge_litert import schema_py_generated as schema
 
+from tunefleet.compiler.frontends.fourier import MOST_NUMBERS, transform_matrix
 from tunefleet.compiler.frontends.spec import listed
+from tunefleet.compiler.graph.constants import constant
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.errors import InputError
 
@@ -186,6 +188,11 @@ def _store(model: Any, tensor: Any, value: np.ndarray) -> None:
 class _Converter(tflite_frontend.OperatorConverter):  # type: ignore[misc]  # TVM has no types
     """TVM's converters, with those of ours where they fail or write slow code."""
 
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        #: The real and the imaginary part of complex tensors.
+        self._parts: dict[int, tuple[Any, Any]] = {}
+
     def check_unsupported_ops(self) -> None:
         codes = (
             self.get_op_code_str(self.subgraph.Operators(index))
@@ -233,6 +240,49 @@ class _Converter(tflite_frontend.OperatorConverter):  # type: ignore[misc]  # TV
         branch.convert_op_to_relax()
         outputs = branch.get_tensors(graph.OutputsAsNumpy())
         return [self.bb.normalize(branch.get_tensor_expr(tensor)) for tensor in outputs]
+
+    def convert_rfft2d(self, op: Any) -> Any:
+        """Of single rows, as spectrograms have them, products with a constant matrix each for the
+        real and the imaginary part: TVM's is a function of its own, which nothing can tune."""
+        data, lengths = self.get_input_tensors(op)
+        rows, count = map(int, self.get_tensor_value(lengths))
+        expr = self.get_tensor_expr(data)
+        if (rows, count) != tuple(map(int, expr.ty.shape))[-2:] or rows != 1:
+            raise NotImplementedError("RFFT2D of several rows, or of a part of one")
+        if count * (count // 2 + 1) > MOST_NUMBERS:
+            raise NotImplementedError(f"RFFT2D of {count} numbers: its matrix is too large")
+        matrix = transform_matrix(np.fft.rfft, count, 1).astype("float32")
+        parts = [
+            self.bb.emit(relax.op.matmul(expr, constant(np.ascontiguousarray(matrix[:, part::2]))))
+            for part in (0, 1)
+        ]
+        return self._as_complex(op, parts)
+
+    def convert_squeeze(self, op: Any) -> Any:
+        """Also of complex numbers, of which each has two floats in Relax."""
+        (data,), (result,) = self.get_input_tensors(op), self.get_output_tensors(op)
+        if data.tensor_idx not in self._parts:
+            return super().convert_squeeze(op)
+        shape = [int(extent) for extent in result.tensor.ShapeAsNumpy()]
+        return self._as_complex(
+            op,
+            [self.bb.emit(relax.op.reshape(part, shape)) for part in self._parts[data.tensor_idx]],
+        )
+
+    def convert_cast(self, op: Any) -> Any:
+        """Of complex numbers to floats, the real part."""
+        real, _ = self._parts.get(self.get_input_tensors(op)[0].tensor_idx, (None, None))
+        return super().convert_cast(op) if real is None else real
+
+    def convert_real(self, op: Any) -> Any:
+        real, _ = self._parts.get(self.get_input_tensors(op)[0].tensor_idx, (None, None))
+        return super().convert_real(op) if real is None else real
+
+    def _as_complex(self, op: Any, parts: list[Any]) -> Any:
+        """Complex numbers as TVM's conversions want them; what takes a part alone finds it."""
+        real, imaginary = parts
+        self._parts[self.get_output_tensors(op)[0].tensor_idx] = (real, imaginary)
+        return relax.op.stack(parts, -1)
 
     def convert_expand_dims(self, op: Any) -> Any:
         data, axis = self.get_input_tensors(op)
