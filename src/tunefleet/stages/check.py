@@ -15,6 +15,7 @@ from tunefleet.errors import JobError
 from tunefleet.stages import work
 from tunefleet.stages.agreement import (
     COARSE,
+    MOST_TOLERANCE,
     TOLERANCE,
     Agreement,
     Arrays,
@@ -135,6 +136,13 @@ def _disagreement(
             f"{name}: the imported network differs from its source framework {how_far} where "
             "inputs are negative, and only there: NaN inside, as of a root, may do it",
             cure=_NUMBERS,
+        )
+    if outcome.tolerance >= MOST_TOLERANCE:
+        return JobError(
+            f"{name}: at the example inputs the source framework's own outputs move far with the "
+            f"last bit of the inputs, and the imported network differs from them {how_far}: "
+            "whether it is right cannot be told",
+            cure="export it as .pt2 with example inputs as it will get them",
         )
     return JobError(
         f"{name}: the imported network differs from its source framework {how_far}",
