@@ -175,6 +175,12 @@ GRAPHS = {
         { m = MatMul(x, w) y = Relu(m) }""",
         [],
     ),
+    "parts without elements beside others": (
+        """g (float[1,4,1] x) => (float[1,4,1] y, float[1,4,2] z) <int64[3] none = {1,4,0}>
+        { r = Relu(x) n = ConstantOfShape(none) y = Concat <axis = 2> (r, n)
+        z = Concat <axis = 2> (r, n, x) }""",
+        [],
+    ),
     "an axis from the end": (
         """g (float[1,4,1] x) => (float[1,4] y)
         { a = Constant<value_ints = [-1]>() y = Squeeze(x, a) }""",

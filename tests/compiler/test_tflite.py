@@ -42,6 +42,13 @@ class _Graph:
         self.graph.tensors.append(tensor)
         return len(self.graph.tensors) - 1
 
+    def branch(self):
+        """A writer of another graph of the same model, and the index by which it is called."""
+        branch = _Graph()
+        branch.model = self.model
+        self.model.subgraphs.append(branch.graph)
+        return branch, len(self.model.subgraphs) - 1
+
     def operator(self, name, inputs, output, options="", custom=None, **fields):
         code = schema.OperatorCodeT()
         code.builtinCode = getattr(schema.BuiltinOperator, name)
@@ -162,6 +169,81 @@ def test_a_quantised_network_is_refused(tmp_path):
     g.operator("RELU", [x], y)
     with pytest.raises(InputError, match="is quantised"):
         load_network(g.save(tmp_path / "network.tflite", [x], [y]))
+
+
+_BOOL = 6
+
+
+def _cascade(path, least=0.0, random=False):
+    """More is computed, or drawn, where the largest number is at least `least`."""
+    g = _Graph()
+    x, y, largest, sure = g.tensor((1, 4)), g.tensor((1, 4)), g.tensor(()), g.tensor((), _BOOL)
+    axes = g.tensor((2,), _INT32, np.array([0, 1], "int32"))
+    bound = g.tensor((), value=np.array(least, "float32"))
+    then, first = g.branch()
+    a, b, c = (then.tensor((1, 4)) for _ in range(3))
+    weight = then.tensor((1, 4), value=np.array([[1, -2, 3, -4]], "float32"))
+    then.operator("MUL", [a, weight], b, "MulOptions")
+    shape = then.tensor((2,), _INT32, np.array([1, 4], "int32"))
+    if random:
+        then.operator("RANDOM_UNIFORM", [shape], c, "RandomOptions", seed=1)
+    else:
+        then.operator("RELU", [b], c)
+    then.graph.inputs, then.graph.outputs = [a], [c]
+    other, second = g.branch()
+    given = other.tensor((1, 4))
+    other.graph.inputs, other.graph.outputs = [given], [given]
+    g.operator("REDUCE_MAX", [x, axes], largest, "ReducerOptions")
+    g.operator("GREATER_EQUAL", [largest, bound], sure, "GreaterEqualOptions")
+    g.operator("IF", [sure, x], y, "IfOptions", thenSubgraphIndex=first, elseSubgraphIndex=second)
+    return g.save(path, [x], [y])
+
+
+@pytest.mark.parametrize("least", [-100.0, 100.0], ids=["then", "else"])
+def test_of_two_branches_the_right_one_is_taken(tmp_path, least):
+    network = load_network(_cascade(tmp_path / "network.tflite", least=least))
+    (expected,) = network.reference(network.example_inputs)
+    assert (expected == network.example_inputs[0]).all() == (least > 0)
+    np.testing.assert_array_equal(_run(network), expected)
+
+
+def test_a_branch_that_does_more_than_compute_is_refused(tmp_path):
+    path = _cascade(tmp_path / "network.tflite", random=True)
+    with pytest.raises(InputError, match="a branch that uses RANDOM_UNIFORM"):
+        load_network(path)
+
+
+_COMPLEX64 = 8
+
+
+def _spectrum(path, part, rows=1):
+    """Part of the spectrum of each of three lines."""
+    g = _Graph()
+    x, y = g.tensor((1, 3, rows, 16)), g.tensor((1, 3, rows, 9), _COMPLEX64)
+    lengths = g.tensor((2,), _INT32, np.array([rows, 16], "int32"))
+    g.operator("RFFT2D", [x, lengths], y, "Rfft2dOptions")
+    shape = (1, 3, 9) if rows == 1 else (1, 3, rows, 9)
+    if rows == 1:
+        row = g.tensor(shape, _COMPLEX64)
+        g.operator("SQUEEZE", [y], row, "SqueezeOptions", squeezeDims=[2])
+        y = row
+    z = g.tensor(shape)
+    options = {"inDataType": _COMPLEX64, "outDataType": _FLOAT32} if part == "CAST" else {}
+    g.operator(part, [y], z, "CastOptions" if options else "", **options)
+    return g.save(path, [x], [z])
+
+
+@pytest.mark.parametrize("part", ["CAST", "REAL", "IMAG", "COMPLEX_ABS"])
+def test_a_spectrum_is_what_litert_computes(tmp_path, part):
+    network = load_network(_spectrum(tmp_path / "network.tflite", part))
+    (expected,) = network.reference(network.example_inputs)
+    assert np.abs(expected).max() > 1
+    np.testing.assert_allclose(_run(network), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_spectrum_of_images_is_refused(tmp_path):
+    with pytest.raises(InputError, match="RFFT2D of several rows"):
+        load_network(_spectrum(tmp_path / "network.tflite", "REAL", rows=4))
 
 
 def test_a_damaged_file_is_refused(tmp_path):

@@ -433,6 +433,22 @@ def test_one_artifact_takes_several_shapes_and_keeps_what_cannot_be_compiled(
         loaded.run(np.ones((1, 3, 8, 9), "float32"))
 
 
+def test_a_network_that_draws_random_numbers_is_not_said_to_be_imported_wrongly(
+    tmp_path: Path, home: Path
+) -> None:
+    from onnx import parser, save
+
+    graph = """<ir_version: 9, opset_import: ["":18]> g (float[4,16] x) => (float[4,16] y)
+    { r = Relu(x) n = RandomNormalLike(r) y = Add(r, n) }"""
+    save(parser.parse_model(graph), tmp_path / "noisy.onnx")
+    with (
+        Session(BenchmarkContext("cpu", threads=1, home=home)) as session,
+        pytest.raises(JobError, match="draws random numbers") as caught,
+    ):
+        session.from_network(tmp_path / "noisy.onnx")
+    assert "--constant" in caught.value.cure
+
+
 def test_a_network_that_must_be_whole_is_refused_with_what_would_stay_outside(
     tmp_path: Path, home: Path
 ) -> None:

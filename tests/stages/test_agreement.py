@@ -267,6 +267,19 @@ def test_a_number_where_the_source_framework_has_nan_is_no_error() -> None:
     assert found.avoided == 0.5
 
 
+def test_an_input_of_one_number_without_axes_stays_an_array_without_its_sign() -> None:
+    """Such as the bounds of a logarithm; ONNX Runtime takes no scalars of NumPy."""
+    kinds: list[bool] = []
+
+    def runs(_: int, given: Any) -> Any:
+        kinds.extend(isinstance(array, np.ndarray) for array in given)
+        return [logarithm(given[0]) * given[1]]
+
+    found = agreement([[X, np.array(-2.0, np.float32)]], "float32", runs, runs)
+    assert (found.holds, found.avoided) == (True, 0.5)
+    assert all(kinds)
+
+
 def test_where_everything_is_nan_nothing_is_said_to_be_verified() -> None:
     from tunefleet.stages.check import caveats_of
 

@@ -46,3 +46,17 @@ def test_a_network_that_makes_nan_is_not_said_to_be_imported_wrongly() -> None:
     for cure in (_cure(unknown), _cure(unknown, "bfloat16"), _cure(numbers, signs=True)):
         assert "import is wrong" not in cure
         assert "example inputs" in cure
+
+
+def test_a_network_that_the_last_bit_decides_is_not_said_to_be_imported_wrongly() -> None:
+    from tunefleet.stages.agreement import agreement
+
+    def chaotic(_: int, given: Any) -> Any:
+        return [np.sin(given[0].astype("float64") * 1e9)]
+
+    inputs = [[np.linspace(0.5, 1, 64, dtype="float32")]]
+    outcome = agreement(inputs, "float32", chaotic, lambda i, x: chaotic(i, [x[0] * 1.001]))
+    assert not outcome.holds
+    assert "example inputs" in _cure(outcome)
+    wrong = agreement(inputs, "float32", lambda _, x: [x[0]], lambda _, x: [x[0] + 1])
+    assert "import is wrong" in _cure(wrong)

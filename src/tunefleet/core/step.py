@@ -92,6 +92,10 @@ class SplitTasks:
     tasks: tuple[WeightedTask, ...]
 
 
+#: Why an operator stays outside that draws random numbers.
+IS_RANDOM = "it is random"
+
+
 @dataclass(frozen=True, slots=True)
 class SegmentInfo:
     """A part of a network that stays in its source framework; `flops` is an estimate, 0 where
@@ -101,6 +105,11 @@ class SegmentInfo:
     reason: str
     framework: str
     flops: float = 0.0
+
+    @property
+    def is_random(self) -> bool:
+        """Whether it puts out other numbers at the same inputs each time."""
+        return IS_RANDOM in self.reason
 
 
 @dataclass(frozen=True, slots=True)

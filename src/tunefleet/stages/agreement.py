@@ -23,7 +23,7 @@ _STEP = 2 / 255
 #: does, so many times that movement is accepted,
 _TIMES_OWN = 4.0
 #: but never more than this.
-_MOST_TOLERANCE = 0.1
+MOST_TOLERANCE = 0.1
 #: Steps of the last bit by which sums in another order move what is between the layers. Where such
 #: a movement of the inputs changes the outputs altogether, the network decides by it: which of two
 #: boxes comes first, say.
@@ -117,7 +117,10 @@ def agreement(
 
 def without_signs(inputs: Sequence[Arrays]) -> tuple[Arrays, ...]:
     """Inputs that have roots and logarithms."""
-    return tuple([abs(a) if a.dtype.kind == "f" else a for a in each] for each in inputs)
+    # The size of an array without axes is no array; ONNX Runtime takes arrays alone.
+    return tuple(
+        [np.asarray(abs(a)) if a.dtype.kind == "f" else a for a in each] for each in inputs
+    )
 
 
 def _outputs(run: RunSignature, inputs: Sequence[Arrays]) -> tuple[list[NDArray[Any]], ...]:
@@ -222,7 +225,7 @@ def _largest(
         if outcome.holds and (quantised or outcome.tolerance <= _CLEAR):
             return outcome
         tries.append(outcome)
-        if not outcome.holds and max(_TIMES_OWN * own, moved) <= _MOST_TOLERANCE:
+        if not outcome.holds and max(_TIMES_OWN * own, moved) <= MOST_TOLERANCE:
             return outcome
     return min(tries, key=lambda each: (not each.holds, each.tolerance))
 
@@ -230,7 +233,7 @@ def _largest(
 def accepted_difference(own: float, least: float = TOLERANCE) -> float:
     """What may lie between two right implementations, by how far the outputs of one move when the
     last bit of its inputs does."""
-    return min(max(least, _TIMES_OWN * own), _MOST_TOLERANCE)
+    return min(max(least, _TIMES_OWN * own), MOST_TOLERANCE)
 
 
 def difference_of(

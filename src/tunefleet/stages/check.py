@@ -15,6 +15,7 @@ from tunefleet.errors import JobError
 from tunefleet.stages import work
 from tunefleet.stages.agreement import (
     COARSE,
+    MOST_TOLERANCE,
     TOLERANCE,
     Agreement,
     Arrays,
@@ -94,12 +95,23 @@ def compared(prepared: PreparedNetwork, examples: Sequence[Arrays], place: Workp
     outcome = agreement(
         examples, imported.float_type, reference, module, otherwise, quantised=imported.quantised
     )
+    if any(segment.is_random for segment in imported.segments) and not _by_number(outcome):
+        raise JobError(
+            f"{name}: the network draws random numbers, which differ each time, and its outputs "
+            "follow them: nothing can be verified",
+            cure="export it without them, or make the input that scales them zero: --constant",
+        )
     if not outcome.holds:
         unsigned = without_signs(examples)
         expected = [reference(i, each) for i, each in enumerate(unsigned)]
         holds = difference_of(expected, module, unsigned) <= TOLERANCE
         raise _disagreement(name, outcome, imported.float_type, signs=holds)
     return outcome
+
+
+def _by_number(outcome: Agreement) -> bool:
+    """Whether both agree, and not only in a way that random numbers may pass by luck."""
+    return outcome.holds and outcome.ordered and outcome.measure is DifferenceMeasure.LARGEST
 
 
 def _disagreement(
@@ -124,6 +136,13 @@ def _disagreement(
             f"{name}: the imported network differs from its source framework {how_far} where "
             "inputs are negative, and only there: NaN inside, as of a root, may do it",
             cure=_NUMBERS,
+        )
+    if outcome.tolerance >= MOST_TOLERANCE:
+        return JobError(
+            f"{name}: at the example inputs the source framework's own outputs move far with the "
+            f"last bit of the inputs, and the imported network differs from them {how_far}: "
+            "whether it is right cannot be told",
+            cure="export it as .pt2 with example inputs as it will get them",
         )
     return JobError(
         f"{name}: the imported network differs from its source framework {how_far}",

@@ -24,3 +24,15 @@ def said_by_runtime(exc: Exception, path: Path) -> str:
     # The place in its own source, with the signature of a function.
     text = re.sub(r"(Status Message: )?/\S+:\d+ .*\) (?=\S)", "", text)
     return text if len(text) <= 120 else text[:117] + "..."
+
+
+def cure_of_runtime(exc: Exception) -> str:
+    """What to do about a file that ONNX Runtime makes no session of."""
+    foreign = re.search(r"(\S+):(\w+)\(-?\d+\) is not a registered function/op", str(exc))
+    if foreign is None:
+        return "correct the file, or export it again with a lower opset"
+    domain, operator = foreign.groups()
+    return (
+        f"write what {operator} of {domain} computes in operators of ONNX: "
+        "the code of other domains is not in the file"
+    )

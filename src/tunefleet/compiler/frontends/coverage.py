@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from tunefleet.core.step import IS_RANDOM
+
 
 class OperatorSupport(StrEnum):
     """What becomes of an operator. A form of it that cannot be compiled stays where it ran."""
@@ -97,7 +99,7 @@ def torch_operators() -> Iterator[Operator]:
         if name in OPERATORS or (operator in RULES and name not in theirs):
             yield Operator(name, OperatorSupport.OURS)
         elif torch.Tag.nondeterministic_seeded in operator.tags:
-            yield Operator(name, OperatorSupport.STAYS, "it is random")
+            yield Operator(name, OperatorSupport.STAYS, IS_RANDOM)
         elif name in usual:
             yield Operator(name, OperatorSupport.WRITTEN_OUT)
         elif name in theirs:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tunefleet.compiler.frontends.blame import said_by_runtime
+from tunefleet.compiler.frontends.blame import cure_of_runtime, said_by_runtime
 from tunefleet.compiler.frontends.examples import seeded_inputs
 from tunefleet.compiler.frontends.imported import ImportedNetwork, ImportRequest, check_operators
 from tunefleet.compiler.frontends.spec import (
@@ -189,7 +189,7 @@ class OnnxReference:
             raise InputError(
                 f"{shown(self._path)}: ONNX Runtime cannot run it: "
                 f"{said_by_runtime(exc, self._path)}",
-                cure="correct the file, or export it again with a lower opset",
+                cure=cure_of_runtime(exc),
             ) from exc
         self._sessions[threads] = session
         return session

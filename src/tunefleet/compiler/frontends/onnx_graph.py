@@ -18,6 +18,7 @@ from tunefleet.compiler.frontends.onnx_types import NOTHING_KNOWN, ValueType
 from tunefleet.compiler.graph.constants import constant, tensor_of
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.core.network import UNKNOWN
+from tunefleet.core.step import IS_RANDOM
 from tunefleet.errors import raise_mistake
 
 tvm = load_tvm()
@@ -68,7 +69,7 @@ def rule_of(domain: str, operator: str) -> Rule | None:
         if operator in _VALUES_MAKE_SHAPES:
             raise Refusal("the shape of its output depends on values")
         if operator in RANDOM:
-            raise Refusal("it is random")
+            raise Refusal(IS_RANDOM)
     microsoft = operator in _AS_MICROSOFT or not onnx.defs.has(operator)
     if operator not in _converted_by_tvm() or domain != (_MICROSOFT if microsoft else ""):
         raise Refusal("TVM has no conversion for it")

@@ -27,6 +27,7 @@ def tidy(mod: Any) -> Any:
     - An addition of zeros, as of an attention mask that hides nothing.
     - Stacks, squeezes of axes counted from the end, and splits into one part: TVM's inference of
       layouts fails on them.
+    - Parts of a concatenation without elements: TVM writes them into a library that it cannot read.
     """
     mod["main"] = _Tidy(mod).visit_expr(mod["main"])
     return mod
@@ -50,6 +51,8 @@ class _Tidy(relax.PyExprMutator):  # type: ignore[misc, name-defined]
             return call.args[0]
         if call.op == tvm.ir.Op.get("relax.stack"):
             return self._joined(call)
+        if call.op == tvm.ir.Op.get("relax.concat"):
+            return _without_nothing(call)
         return call
 
     def _joined(self, stack: Any) -> Any:
@@ -61,6 +64,16 @@ class _Tidy(relax.PyExprMutator):  # type: ignore[misc, name-defined]
             self.builder_.emit(relax.op.expand_dims(part, axis)) for part in stack.args[0].fields
         ]
         return relax.op.concat(parts, axis)
+
+
+def _without_nothing(joined: Any) -> Any:
+    """A concatenation of the parts that have elements."""
+    if not isinstance(joined.args[0], relax.Tuple):
+        return joined
+    parts = [part for part in joined.args[0].fields if 0 not in map(int, part.ty.shape)]
+    if len(parts) in (0, len(joined.args[0].fields)):
+        return joined
+    return parts[0] if len(parts) == 1 else relax.op.concat(parts, joined.attrs.axis)
 
 
 def _product(power: Any) -> Any:

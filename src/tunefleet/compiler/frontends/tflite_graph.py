@@ -14,7 +14,9 @@ import numpy as np
 import tflite
 from ai_edge_litert import schema_py_generated as schema
 
+from tunefleet.compiler.frontends.fourier import MOST_NUMBERS, transform_matrix
 from tunefleet.compiler.frontends.spec import listed
+from tunefleet.compiler.graph.constants import constant
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.errors import InputError
 
@@ -25,6 +27,9 @@ from tvm.relax.frontend.tflite import from_tflite, tflite_frontend  # noqa: E402
 
 #: A folded constant may have this many elements, or as many as the largest of its operands.
 _MOST_ELEMENTS = 1 << 20
+
+#: What the network is called in errors, in the state that converters share.
+_WHAT = "tunefleet.what"
 
 #: Known once shapes are static, whatever is in the tensor.
 _SHAPE_ONLY = frozenset({"RANK", "SHAPE"})
@@ -54,6 +59,9 @@ _IMPURE = frozenset(
     }
 )
 
+#: What may be in no branch that is computed though it is not taken.
+_EFFECTS = _IMPURE - {"IF"}
+
 _OPERATORS: dict[int, str] = {
     code: name for name, code in vars(schema.BuiltinOperator).items() if isinstance(code, int)
 }
@@ -69,9 +77,9 @@ def operator_name(model: Any, operator: Any) -> str:
 
 def operators() -> dict[str, bool | None]:
     """TFLite's builtin operators: whether we convert them ourselves, None where nobody does."""
-    converters = _Converter("", None, None, None, None).convert_map
+    converters = _Converter(None, None, None, None).convert_map
     return {
-        name: _is_ours(converters[name]) if name in converters.keys() - _IMPURE else None
+        name: _is_ours(converters[name]) if name in converters.keys() - _EFFECTS else None
         for name in sorted(_OPERATORS.values())
         if name not in ("CUSTOM", "DELEGATE") and not name.startswith("PLACEHOLDER")
     }
@@ -127,7 +135,10 @@ def convert(model: Any, what: str) -> Any:
     packed = tflite.Model.GetRootAsModel(bytes(builder.Output()), 0)
 
     def converter(*args: Any) -> _Converter:
-        return _Converter(what, *args)
+        made = _Converter(*args)
+        # Shared with the converters that TVM makes itself, of graphs within the graph.
+        made.conversion_state[_WHAT] = what
+        return made
 
     mod = from_tflite(packed, op_converter=converter)
     main = mod["main"]
@@ -177,9 +188,10 @@ def _store(model: Any, tensor: Any, value: np.ndarray) -> None:
 class _Converter(tflite_frontend.OperatorConverter):  # type: ignore[misc]  # TVM has no types
     """TVM's converters, with those of ours where they fail or write slow code."""
 
-    def __init__(self, what: str, *args: Any) -> None:
+    def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._what = what
+        #: The real and the imaginary part of complex tensors.
+        self._parts: dict[int, tuple[Any, Any]] = {}
 
     def check_unsupported_ops(self) -> None:
         codes = (
@@ -189,7 +201,7 @@ class _Converter(tflite_frontend.OperatorConverter):  # type: ignore[misc]  # TV
         missing = sorted(set(codes) - self.convert_map.keys())
         if missing:
             raise InputError(
-                f"{self._what}: TVM has no conversion for the TFLite "
+                f"{self.conversion_state[_WHAT]}: TVM has no conversion for the TFLite "
                 f"operator{'s' * (len(missing) > 1)} {listed(missing)}",
                 cure="replace them in the network and convert it again",
             )
@@ -199,6 +211,78 @@ class _Converter(tflite_frontend.OperatorConverter):  # type: ignore[misc]  # TV
         if self.has_expr(input_tensor_idx):
             return super().get_expr(input_tensor_idx)
         return self.get_tensor_expr(self.get_tensors([input_tensor_idx])[0])
+
+    def convert_if(self, op: Any) -> Any:
+        """Both branches are computed, and one of them is taken: that needs no control flow."""
+        options = self._get_builtin_options(op, tflite.IfOptions)
+        condition, *arguments = map(self.get_tensor_expr, self.get_input_tensors(op))
+        then, other = (
+            self._inlined(index, arguments)
+            for index in (options.ThenSubgraphIndex(), options.ElseSubgraphIndex())
+        )
+        if [str(each.ty) for each in then] != [str(each.ty) for each in other]:
+            raise NotImplementedError("IF with branches of different shapes")
+        taken = map(relax.op.where, [condition] * len(then), then, other)
+        return self._make_tuple_or_single(list(taken))
+
+    def _inlined(self, subgraph_index: int, arguments: list[Any]) -> list[Any]:
+        """The outputs of a branch, written into the graph around it."""
+        graph = self._get_subgraph(subgraph_index, "IF")
+        codes = (graph.Operators(i).OpcodeIndex() for i in range(graph.OperatorsLength()))
+        names = {_OPERATORS[self.model.OperatorCodes(code).BuiltinCode()] for code in codes}
+        if effects := sorted(names & _EFFECTS):
+            raise NotImplementedError(f"IF with a branch that uses {listed(effects)}")
+        known = tflite_frontend.ExprTable()
+        for index, argument in zip(graph.InputsAsNumpy(), arguments, strict=True):
+            known.set_expr(tflite_frontend.get_tensor_name(graph, int(index)), argument)
+        branch = type(self)(self.model, graph, known, self.bb, self.conversion_state)
+        branch.check_unsupported_ops()
+        branch.convert_op_to_relax()
+        outputs = branch.get_tensors(graph.OutputsAsNumpy())
+        return [self.bb.normalize(branch.get_tensor_expr(tensor)) for tensor in outputs]
+
+    def convert_rfft2d(self, op: Any) -> Any:
+        """Of single rows, as spectrograms have them, products with a constant matrix each for the
+        real and the imaginary part: TVM's is a function of its own, which nothing can tune."""
+        data, lengths = self.get_input_tensors(op)
+        rows, count = map(int, self.get_tensor_value(lengths))
+        expr = self.get_tensor_expr(data)
+        if (rows, count) != tuple(map(int, expr.ty.shape))[-2:] or rows != 1:
+            raise NotImplementedError("RFFT2D of several rows, or of a part of one")
+        if count * (count // 2 + 1) > MOST_NUMBERS:
+            raise NotImplementedError(f"RFFT2D of {count} numbers: its matrix is too large")
+        matrix = transform_matrix(np.fft.rfft, count, 1).astype("float32")
+        parts = [
+            self.bb.emit(relax.op.matmul(expr, constant(np.ascontiguousarray(matrix[:, part::2]))))
+            for part in (0, 1)
+        ]
+        return self._as_complex(op, parts)
+
+    def convert_squeeze(self, op: Any) -> Any:
+        """Also of complex numbers, of which each has two floats in Relax."""
+        (data,), (result,) = self.get_input_tensors(op), self.get_output_tensors(op)
+        if data.tensor_idx not in self._parts:
+            return super().convert_squeeze(op)
+        shape = [int(extent) for extent in result.tensor.ShapeAsNumpy()]
+        return self._as_complex(
+            op,
+            [self.bb.emit(relax.op.reshape(part, shape)) for part in self._parts[data.tensor_idx]],
+        )
+
+    def convert_cast(self, op: Any) -> Any:
+        """Of complex numbers to floats, the real part."""
+        real, _ = self._parts.get(self.get_input_tensors(op)[0].tensor_idx, (None, None))
+        return super().convert_cast(op) if real is None else real
+
+    def convert_real(self, op: Any) -> Any:
+        real, _ = self._parts.get(self.get_input_tensors(op)[0].tensor_idx, (None, None))
+        return super().convert_real(op) if real is None else real
+
+    def _as_complex(self, op: Any, parts: list[Any]) -> Any:
+        """Complex numbers as TVM's conversions want them; what takes a part alone finds it."""
+        real, imaginary = parts
+        self._parts[self.get_output_tensors(op)[0].tensor_idx] = (real, imaginary)
+        return relax.op.stack(parts, -1)
 
     def convert_expand_dims(self, op: Any) -> Any:
         data, axis = self.get_input_tensors(op)

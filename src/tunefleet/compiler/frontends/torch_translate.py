@@ -20,6 +20,7 @@ from tunefleet.compiler.frontends.torch_operators import conversion
 from tunefleet.compiler.graph.constants import constant
 from tunefleet.compiler.graph.legalize import legalize
 from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.core.step import IS_RANDOM
 from tunefleet.errors import raise_mistake
 
 tvm = load_tvm()
@@ -113,7 +114,7 @@ class CompileCheck:
         if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
             return "it is control flow or no operator of torch"
         if _is_random(node):
-            return "it is random"
+            return IS_RANDOM
         values = [operand.meta.get("val") for operand in node.all_input_nodes]
         results = [_tensors(node)[index] for index in _used(node)]
         for value in (*values, *results):
