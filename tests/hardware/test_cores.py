@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +13,8 @@ from tunefleet.hardware.processor import CpuInfo, device_identity, machine_layou
 
 
 def _slower(cores: int, files: Mapping[str, str]) -> set[int]:
-    return set(slower_cores(range(cores), lambda path: files.get(path, "")))
+    known = {"/sys/devices/system/cpu/online": f"0-{cores - 1}\n", **files}
+    return set(slower_cores(lambda path: known.get(path, "")))
 
 
 def _of(name: str, values: list[int]) -> dict[str, str]:
@@ -56,9 +58,8 @@ def test_cores_that_are_left_to_others(
     assert _slower(cores, files) == slower
 
 
-def test_a_process_that_has_slower_cores_alone_uses_them() -> None:
-    files = {**INTEL}
-    assert slower_cores(range(16, 24), lambda path: files.get(path, "")) == frozenset()
+def test_a_kernel_that_tells_nothing_has_no_slower_cores() -> None:
+    assert slower_cores(lambda path: "") == frozenset()
 
 
 @pytest.fixture
@@ -90,8 +91,17 @@ def test_records_of_slower_cores_are_another_devices(hybrid: CpuInfo) -> None:
     assert (slow.name, both.name) == ("Hybrid (slower cores)", "Hybrid (cores of several kinds)")
 
 
-def test_a_quota_is_spent_on_fast_cores(hybrid: CpuInfo) -> None:
-    from dataclasses import replace
+def test_a_process_that_has_slower_cores_alone_uses_them(
+    monkeypatch: pytest.MonkeyPatch, hybrid: CpuInfo
+) -> None:
+    pinned = replace(hybrid, siblings=((4, 4), (5, 5)))
+    monkeypatch.setattr(processor, "cpu_info", lambda: pinned)
+    choice = machine_layout()
+    assert pinned.physical_cores == choice.threads == 2
+    assert choice.layout.device_cores == (4, 5)
+    assert device_identity("", choice.layout.device_cores).name == "Hybrid (slower cores)"
 
+
+def test_a_quota_is_spent_on_fast_cores(hybrid: CpuInfo) -> None:
     assert replace(hybrid, quota=2.0).granted == (0, 2)
     assert replace(hybrid, quota=5.0).granted == (0, 1, 2, 3, 4)

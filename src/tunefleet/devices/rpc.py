@@ -79,8 +79,8 @@ class RpcDevice(MeasuringDevice):
         machine = session.kernel_machine() or session.machine
         facts = machine_facts(session.read, machine, session.hwcaps())
         usable = usable_cores(session.read) or tuple(range(max(facts.cores, 1)))
-        slower = slower_cores(usable, session.read)
-        cores = tuple(core for core in usable if core not in slower)
+        slower = slower_cores(session.read)
+        cores = tuple(core for core in usable if core not in slower) or usable
         if self._name and not facts.name:
             facts = replace(facts, name=self._name, cores=facts.cores or len(cores))
         try:

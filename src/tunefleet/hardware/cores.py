@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -34,19 +34,23 @@ def physical_cores(
     return physical
 
 
-def slower_cores(cores: Collection[int], read: ReadFile) -> frozenset[int]:
-    """Those of `cores` that code had better leave to others: efficient ones beside performance
-    cores (Intel), little ones beside big ones (ARM).
+def slower_cores(read: ReadFile) -> frozenset[int]:
+    """The cores of a machine that code had better leave to others, whoever may use them: efficient
+    ones beside performance cores (Intel), little ones beside big ones (ARM).
 
     Loops are divided into equal parts, so the slowest core decides: what counts is its speed times
     how many there are. Where the kernel tells nothing, none is slower.
     """
+    try:
+        cores = set(parse_cores(read(f"{_DEVICES}/system/cpu/online").strip()))
+    except InputError:
+        return frozenset()
     efficient: set[int] = set()
     for kind in _EFFICIENT:
         with suppress(InputError):
             efficient.update(parse_cores(read(f"{_DEVICES}/{kind}/cpus").strip()))
-    if efficient.intersection(cores):
-        return frozenset(efficient.intersection(cores) if set(cores) - efficient else ())
+    if efficient & cores:
+        return frozenset(efficient & cores if cores - efficient else ())
     for name in ("cpu_capacity", "cpufreq/cpuinfo_max_freq"):
         told = {core: read(f"{_DEVICES}/system/cpu/cpu{core}/{name}").strip() for core in cores}
         if all(text.isdigit() for text in told.values()):

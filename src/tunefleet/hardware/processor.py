@@ -112,7 +112,7 @@ def cpu_info() -> CpuInfo:
         caches=facts.caches,
         memory_gib=facts.memory_gib or round(pages / 2**30),
         machine_cores=facts.cores or len(usable),
-        slower=slower_cores(usable, _read),
+        slower=slower_cores(_read) & usable,
         quota=cpu_quota(),
     )
 
