@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import ctypes
+import errno
+import multiprocessing.synchronize
 import os
 import signal
 import subprocess
@@ -13,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tunefleet.errors import InputError
+from tunefleet.errors import InputError, SetupError
 from tunefleet.workers.pool import CallEnd, CallFailure, CallScope, WorkerConfig, WorkerPool
 
 pytestmark = pytest.mark.tvm
@@ -265,3 +267,18 @@ def test_ctrl_c_is_not_for_the_server_of_workers(after_s: float, tmp_path: Path)
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
+
+
+def test_semaphores_that_cannot_be_made_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the kernel answers where /dev/shm is mounted read-only."""
+
+    def refused(*args: object, **options: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    with WorkerPool(1, WorkerConfig(1, 4.0, str(tmp_path / "log"))) as pool:
+        monkeypatch.setattr(multiprocessing.synchronize.SemLock, "__init__", refused)
+        with pytest.raises(SetupError, match=r"in /dev/shm: Read-only file system; let /dev/shm"):
+            pool.submit(len, [1])
+        monkeypatch.undo()

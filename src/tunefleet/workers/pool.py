@@ -7,6 +7,7 @@ A worker may also die of something else, so a call is poison only when it has ki
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import multiprocessing
 import os
@@ -30,6 +31,9 @@ from tunefleet.system.scratch import scratch_folder
 from tunefleet.workers._spawn import worker_context
 
 T = TypeVar("T")
+
+#: What Linux says where semaphores have no place, or may not be made there.
+_NO_SEMAPHORE = (errno.EROFS, errno.ENOENT, errno.EACCES, errno.ENOSYS)
 
 #: Files that a pool has open: pipes, logs and libraries.
 _LEAST_FILES = 48
@@ -216,11 +220,11 @@ class WorkerPool:
         self, function: Callable[..., T], *args: Any, timeout_s: float | None = None
     ) -> ProcessFuture:
         try:
-            future = self._pool.schedule(_guarded, args=(function, *args), timeout=timeout_s)
+            future = self._scheduled(function, args, timeout_s)
         except RuntimeError:  # pebble gives a pool up when a worker dies while none works
             self.restart()
             try:
-                future = self._pool.schedule(_guarded, args=(function, *args), timeout=timeout_s)
+                future = self._scheduled(function, args, timeout_s)
             except BrokenProcessPool as error:
                 raise SetupError(
                     f"no worker process can be started: {error.__cause__ or error}",
@@ -231,6 +235,20 @@ class WorkerPool:
         if scope is not None:
             scope.add(future)
         return future
+
+    def _scheduled(
+        self, function: Callable[..., T], args: Sequence[Any], timeout_s: float | None
+    ) -> ProcessFuture:
+        try:
+            return self._pool.schedule(_guarded, args=(function, *args), timeout=timeout_s)
+        except OSError as error:
+            if error.errno not in _NO_SEMAPHORE:
+                raise
+            raise SetupError(
+                f"no worker process can be started: no semaphore can be made in /dev/shm: "
+                f"{error.strerror}",
+                cure="let /dev/shm be there and be written to",
+            ) from error
 
     def call(
         self,
