@@ -196,7 +196,7 @@ def machine_layout(
     if usable != cpu.cores:
         notes = [f"of {len(cpu.cores)} cores, a container's limit gives the time of {cpu.quota:g}"]
     if cpu.slower and not named:
-        notes.append(f"cores {format_cores(cpu.slower)} are of a slower kind")
+        notes.append(f"slower than others: {format_cores(cpu.slower)}")
     return replace(choice, reason="; ".join([choice.reason, *notes]))
 
 

@@ -141,7 +141,8 @@ def _check_cpu(target: Target) -> None:
     cores = len(cpu_info().granted)
     if target.threads > cores:
         raise InputError(
-            f"target '{target}' wants {target.threads} threads, this process may use {cores} cores",
+            f"target '{target}' wants {target.threads} threads, "
+            f"this process may use {cores} core{'s' * (cores > 1)}",
             cure=f"use --threads {cores}",
         )
 
