@@ -1,11 +1,13 @@
 """What is said of latencies that were measured in turn."""
 
+import os
 import time
 
 import pytest
 
 from tunefleet.core.step import Comparison
 from tunefleet.stages.measure import SOURCE, TUNED, UNTUNED, told
+from tunefleet.workers import disturbance
 from tunefleet.workers.disturbance import watched
 
 pytestmark = pytest.mark.tvm
@@ -43,3 +45,14 @@ def test_what_this_process_does_is_no_disturbance():
         while time.perf_counter() < end:
             pass
     assert 0.0 <= watch.share <= 1.0
+
+
+def test_time_that_a_container_withheld_is_a_share_of_all_cores(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    monkeypatch.setattr(disturbance, "_busy_s", lambda cores: 0.0)
+    monkeypatch.setattr(disturbance, "_own_s", lambda: 0.0)
+    monkeypatch.setattr(time, "monotonic", iter([0.0, 10.0]).__next__)
+    monkeypatch.setattr(disturbance, "throttled_s", iter([3.0, 8.0]).__next__)
+    with watched() as watch:
+        pass
+    assert watch.share == 0.25

@@ -1,6 +1,7 @@
 """The zoo: deterministic networks of the documented architectures, with sane activations."""
 
 import hashlib
+import importlib.util
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import pytest
 
 from tunefleet import zoo
 from tunefleet.errors import InputError, SetupError
+from tunefleet.zoo.registry import content_key
 
 pytestmark = pytest.mark.frameworks
 
@@ -178,6 +180,9 @@ def test_missing_package_is_named(monkeypatch):
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "version", version)
+    with pytest.raises(SetupError, match=r"needs torch.*pip install tunefleet\[zoo\]"):
+        content_key(zoo.parse("zoo:tiny_cnn"))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(SetupError, match=r"needs torch.*pip install tunefleet\[zoo\]"):
         zoo.build("zoo:tiny_cnn")
 

@@ -84,6 +84,7 @@ class BenchmarkContext:
         from tunefleet.hardware.processor import cpu_info, device_identity
 
         if not self.devices:
+            # The layout needs the target, and that the compiler: only where it matters.
             cores = self.layout.device_cores if cpu_info().slower else ()
             return device_identity(self.device_key, cores)
         return replace(self.devices[0].description.identity, key=self.device_key)
@@ -112,11 +113,13 @@ class BenchmarkContext:
     @property
     def layout(self) -> MachineLayout:
         """Where this machine builds and measures; raises InputError for cores it has not."""
-        from tunefleet.hardware.processor import machine_layout
+        from tunefleet.hardware.processor import cpu_info, machine_layout
 
         if self.devices and not self.device_cores:
-            # It only sends, and runs the source framework once: it need not be kept free.
-            return machine_layout(None, self.host_cores, self.host_cores).layout
+            # It only sends, and runs the source framework once: it need not be kept free, and
+            # hosts build on cores of all kinds.
+            cores = self.host_cores or cpu_info().granted
+            return machine_layout(None, cores, cores).layout
         threads = None if self.devices else self.target.threads
         return machine_layout(threads, self.host_cores, self.device_cores).layout
 

@@ -45,8 +45,8 @@ def cpu_quota(proc: Path = _PROC, groups: Path = _GROUPS) -> float | None:
 
 
 def throttled_s(proc: Path = _PROC, groups: Path = _GROUPS) -> float:
-    """Seconds that a group has had to wait since it began, as it had used up its quota; the most
-    of all groups."""
+    """Seconds of cores, all together, in which a group had to wait since it began, as it had used
+    up its quota; the most of all groups."""
     found = [0.0]
     for folder, second in groups_of("cpu", proc, groups):
         try:

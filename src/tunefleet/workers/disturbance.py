@@ -29,8 +29,8 @@ def watched() -> Iterator[Watch]:
     yield watch
     wall = time.monotonic() - started
     others = (_busy_s(cores) - busy) - (_own_s() - own)
-    taken = max(0.0, others) / len(cores) + throttled_s() - waited
-    watch.share = min(1.0, taken / wall) if wall else 0.0
+    taken = max(0.0, others) + throttled_s() - waited
+    watch.share = min(1.0, taken / (wall * len(cores))) if wall else 0.0
 
 
 def _busy_s(cores: list[int]) -> float:

@@ -42,7 +42,6 @@ def build(spec: str | ZooSpec) -> ZooNetwork:
     or does not load.
     """
     spec = parse(spec) if isinstance(spec, str) else spec
-    _package_versions(spec)
     require(f"zoo:{spec.name}", CATALOGUE[spec.name].packages, _INSTALL)
     import torch
 
