@@ -174,7 +174,7 @@ def test_a_quantised_network_is_refused(tmp_path):
 _BOOL = 6
 
 
-def _cascade(path, least=0.0, random=False):
+def _cascade(path, least=0.0, random=False, columns=4):
     """More is computed, or drawn, where the largest number is at least `least`."""
     g = _Graph()
     x, y, largest, sure = g.tensor((1, 4)), g.tensor((1, 4)), g.tensor(()), g.tensor((), _BOOL)
@@ -191,8 +191,15 @@ def _cascade(path, least=0.0, random=False):
         then.operator("RELU", [b], c)
     then.graph.inputs, then.graph.outputs = [a], [c]
     other, second = g.branch()
-    given = other.tensor((1, 4))
-    other.graph.inputs, other.graph.outputs = [given], [given]
+    given = left = other.tensor((1, 4))
+    if columns != 4:
+        begin, size = (
+            other.tensor((2,), _INT32, np.array(numbers, "int32"))
+            for numbers in ((0, 0), (1, columns))
+        )
+        left = other.tensor((1, columns))
+        other.operator("SLICE", [given, begin, size], left, "SliceOptions")
+    other.graph.inputs, other.graph.outputs = [given], [left]
     g.operator("REDUCE_MAX", [x, axes], largest, "ReducerOptions")
     g.operator("GREATER_EQUAL", [largest, bound], sure, "GreaterEqualOptions")
     g.operator("IF", [sure, x], y, "IfOptions", thenSubgraphIndex=first, elseSubgraphIndex=second)
@@ -213,16 +220,23 @@ def test_a_branch_that_does_more_than_compute_is_refused(tmp_path):
         load_network(path)
 
 
+def test_branches_of_unlike_shapes_are_refused(tmp_path):
+    path = _cascade(tmp_path / "network.tflite", columns=2)
+    with pytest.raises(InputError, match="IF with branches of different shapes"):
+        load_network(path)
+
+
 _COMPLEX64 = 8
 
 
-def _spectrum(path, part, rows=1):
+def _spectrum(path, part, rows=1, length=16):
     """Part of the spectrum of each of three lines."""
+    count = length // 2 + 1
     g = _Graph()
-    x, y = g.tensor((1, 3, rows, 16)), g.tensor((1, 3, rows, 9), _COMPLEX64)
-    lengths = g.tensor((2,), _INT32, np.array([rows, 16], "int32"))
+    x, y = g.tensor((1, 3, rows, length)), g.tensor((1, 3, rows, count), _COMPLEX64)
+    lengths = g.tensor((2,), _INT32, np.array([rows, length], "int32"))
     g.operator("RFFT2D", [x, lengths], y, "Rfft2dOptions")
-    shape = (1, 3, 9) if rows == 1 else (1, 3, rows, 9)
+    shape = (1, 3, count) if rows == 1 else (1, 3, rows, count)
     if rows == 1:
         row = g.tensor(shape, _COMPLEX64)
         g.operator("SQUEEZE", [y], row, "SqueezeOptions", squeezeDims=[2])
@@ -244,6 +258,11 @@ def test_a_spectrum_is_what_litert_computes(tmp_path, part):
 def test_a_spectrum_of_images_is_refused(tmp_path):
     with pytest.raises(InputError, match="RFFT2D of several rows"):
         load_network(_spectrum(tmp_path / "network.tflite", "REAL", rows=4))
+
+
+def test_a_spectrum_whose_matrix_would_be_too_large_is_refused(tmp_path):
+    with pytest.raises(InputError, match="RFFT2D of 8192 numbers: its matrix is too large"):
+        load_network(_spectrum(tmp_path / "network.tflite", "REAL", length=8192))
 
 
 def test_a_damaged_file_is_refused(tmp_path):
