@@ -55,7 +55,8 @@ def scores(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
     return q @ k.transpose(-1, -2)
 
 
-MASK = torch.where(torch.rand(TOKENS, TOKENS) < 0.3, -torch.inf, 0.0).fill_diagonal_(0.0)
+MASKED = torch.rand(TOKENS, TOKENS, generator=torch.Generator().manual_seed(0)) < 0.3
+MASK = torch.where(MASKED, -torch.inf, 0.0).fill_diagonal_(0.0)
 
 PADDED: dict[str, Attention] = {
     "plain": lambda q, k, v: scores(q, k).softmax(-1) @ v,

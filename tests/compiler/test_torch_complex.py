@@ -11,6 +11,7 @@ from tunefleet.compiler.frontends import ImportRequest, load_network
 from tunefleet.errors import InputError
 
 torch = pytest.importorskip("torch")
+torch.manual_seed(0)
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore")]
 
 fft = torch.fft
