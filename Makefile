@@ -30,8 +30,10 @@ test: env
 quick: env
 	$(BIN)/python -m pytest --without-compiler --hypothesis-profile quick
 
+# PLW1514, a preview of ruff: files are read and written in UTF-8, whatever the locale says.
 check: env
 	$(BIN)/ruff check src tests benchmarks examples checks
+	$(BIN)/ruff check --preview --select PLW1514 src tests benchmarks examples checks
 	$(BIN)/ruff format --check src tests benchmarks examples checks
 	$(BIN)/mypy
 	$(BIN)/lint-imports

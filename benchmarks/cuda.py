@@ -73,7 +73,7 @@ class _State:
 
     def __init__(self, path: Path, of: str) -> None:
         self._path, self._of = path, of
-        lines = path.read_text().splitlines() if path.is_file() else []
+        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
         self._rows = [row for row in map(json.loads, lines) if row["of"] == of]
 
     def of(self, network: str) -> list[dict[str, Any]]:

@@ -120,7 +120,7 @@ def _cpu_s() -> float:
 
 def _peak_mib() -> float:
     """Of this process alone: getrusage would tell that of the process that started it."""
-    status = Path("/proc/self/status").read_text()
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
     (kilobytes,) = re.findall(r"VmHWM:\s+(\d+) kB", status)
     return int(kilobytes) / 1024
 

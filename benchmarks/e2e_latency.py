@@ -104,7 +104,7 @@ def tune(spec: str, minutes: float, trials: int | None, home: Path) -> dict[str,
 
 def _only(output: Path) -> dict[str, Any]:
     """The result of the only network of a command."""
-    found: list[dict[str, Any]] = json.loads(output.read_text())
+    found: list[dict[str, Any]] = json.loads(output.read_text(encoding="utf-8"))
     (result,) = found
     return result
 

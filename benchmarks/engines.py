@@ -228,7 +228,7 @@ def measure(name: str, folder: Path, threads: int, rounds: int) -> dict[str, Any
 def step(path: Path, again: bool, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """What `make` gives, kept in a file that the next call reads instead."""
     if path.exists() and not again:
-        kept: dict[str, Any] = json.loads(path.read_text())
+        kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return kept
     made = make()
     draft = path.with_suffix(".draft")

@@ -190,7 +190,9 @@ def _read(log: Path) -> dict[str, dict[str, Any]]:
     """The last line of each network."""
     if not log.exists():
         return {}
-    return {row["network"]: row for row in map(json.loads, log.read_text().splitlines())}
+    return {
+        row["network"]: row for row in map(json.loads, log.read_text(encoding="utf-8").splitlines())
+    }
 
 
 def checks(name: str, rows: list[dict[str, Any]]) -> list[common.Check]:

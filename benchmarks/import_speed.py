@@ -135,7 +135,7 @@ def measure_here(way: str, log: Path, out: Path) -> None:
 
 def _peak_mb() -> float:
     # Not `ru_maxrss`: a process inherits that of the one it was started by.
-    status = Path("/proc/self/status").read_text()
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
     (line,) = (line for line in status.splitlines() if line.startswith("VmHWM"))
     return int(line.split()[1]) * 1024 / 1e6
 

@@ -246,7 +246,7 @@ def peak(name: str, folder: str, seconds: float) -> float | None:
     """10^9 operations in a second of a loop of the instruction; None where there is no compiler."""
     found = _LOOPS[name]
     source, library = Path(folder, f"{name}.c"), Path(folder, f"{name}.so")
-    source.write_text(found.source())
+    source.write_text(found.source(), encoding="utf-8")
     command = ["cc", "-O2", *found.flags, "-shared", "-fPIC", "-o", str(library), str(source)]
     try:
         subprocess.run(command, check=True, capture_output=True)

@@ -152,7 +152,9 @@ def _environment(process: Path) -> bytes:
 def _cpu_s(pid: int) -> float:
     """Processor seconds that a process has taken; 0 of one that is gone."""
     try:
-        times = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13]
+        times = (
+            Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[11:13]
+        )
     except OSError:
         return 0.0
     return sum(map(int, times)) / os.sysconf("SC_CLK_TCK")
@@ -161,7 +163,7 @@ def _cpu_s(pid: int) -> float:
 def _handles(pid: int, number: signal.Signals) -> bool:
     """Whether a process has a handler of its own for a signal."""
     try:
-        status = Path(f"/proc/{pid}/status").read_text()
+        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
     except OSError:
         return False
     masks = [line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")]

@@ -94,7 +94,7 @@ def at_once(module: Any, inputs: list[Any], calls: int) -> tuple[float, int]:
 
 
 def resident_mb() -> float:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20
+    return int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1]) * 4096 / 2**20
 
 
 def grown_mb(module: Any, inputs: Any, calls: int) -> float:

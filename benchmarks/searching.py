@@ -275,7 +275,7 @@ def measured(
     script: str, network: str, winners: dict[str, dict[str, str]]
 ) -> dict[str, dict[str, float]]:
     """`remeasured` in a fresh process."""
-    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".json") as file:
         json.dump(winners, file)
         file.flush()
         found: dict[str, dict[str, float]] = in_process(script, "measure", network, file.name)
@@ -321,8 +321,8 @@ def work(search: Callable[..., dict[str, Any]], what: str, *words: str) -> None:
         found: Any = search(*words[:-1])
     else:
         network, winners = words[:-1]
-        found = remeasured(network, json.loads(Path(winners).read_text()))
-    Path(words[-1]).write_text(json.dumps(found))
+        found = remeasured(network, json.loads(Path(winners).read_text(encoding="utf-8")))
+    Path(words[-1]).write_text(json.dumps(found), encoding="utf-8")
 
 
 def in_process(script: str, what: str, *words: str) -> Any:
@@ -332,18 +332,18 @@ def in_process(script: str, what: str, *words: str) -> Any:
         if "stock" in words:
             from tunefleet.compiler.toolchain.host import native_target
 
-            Path(folder, "sitecustomize.py").write_text(STUB)
+            Path(folder, "sitecustomize.py").write_text(STUB, encoding="utf-8")
             environment["PYTHONPATH"] = folder + os.pathsep + environment.get("PYTHONPATH", "")
             environment["TVM_NUM_THREADS"] = str(native_target().threads)
         log = Path(folder, "log")
-        with log.open("w") as stream:
+        with log.open("w", encoding="utf-8") as stream:
             process = subprocess.run(
                 [sys.executable, script, "--worker", what, *words, str(out)],
                 env=environment, stdout=stream, stderr=stream, check=False,
             )  # fmt: skip
         if process.returncode != 0:
-            raise RuntimeError(f"{what} {words}: {log.read_text()[-2000:]}")
-        return json.loads(out.read_text())
+            raise RuntimeError(f"{what} {words}: {log.read_text(encoding='utf-8')[-2000:]}")
+        return json.loads(out.read_text(encoding="utf-8"))
 
 
 def latency_of(found: dict[str, float], weights: dict[str, int]) -> float:

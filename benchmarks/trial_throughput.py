@@ -96,7 +96,7 @@ def _in_process(side: str, name: str, trials: int, batch: int, threads: int) -> 
         if side != "tunefleet":
             environment["TVM_NUM_THREADS"] = str(threads)
         if side == "cured":
-            Path(site, "sitecustomize.py").write_text(STUB)
+            Path(site, "sitecustomize.py").write_text(STUB, encoding="utf-8")
             environment["PYTHONPATH"] = site + os.pathsep + environment.get("PYTHONPATH", "")
         command = [sys.executable, __file__, "--side", side, name, str(trials), str(batch)]
         process = subprocess.run(

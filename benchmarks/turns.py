@@ -102,7 +102,7 @@ def in_turn(commands: Mapping[str, Sequence[str]], rounds: int) -> Turns:
 class _Side:
     def __init__(self, command: Sequence[str], stack: ExitStack) -> None:
         # A pipe that nobody reads would fill and stop it.
-        errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (the stack closes it)
+        errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 (the stack closes it)
         self._errors: IO[str] = stack.enter_context(errors)
         self._process = stack.enter_context(
             subprocess.Popen(

@@ -75,7 +75,7 @@ def attempt(name: str, limit_s: float) -> Outcome:
         figures, log = Path(folder, "figures.json"), Path(folder, "log")
         end = _end(name, Path(folder), limit_s, ["--json", str(figures), *_OPTIONS.get(name, [])])
         seconds = time.monotonic() - started
-        lines = log.read_text(errors="replace").splitlines()
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
         if end != "0":
             print("\n".join(lines[-_LAST_LINES:]))
             return Outcome(name, seconds, end)
@@ -83,7 +83,7 @@ def attempt(name: str, limit_s: float) -> Outcome:
             return Outcome(name, seconds, end, skipped=lines[-1].removeprefix("skipped: "))
         if not figures.exists():
             return Outcome(name, seconds, "no figures")
-        checks: list[dict[str, Any]] = json.loads(figures.read_text())["checks"]
+        checks: list[dict[str, Any]] = json.loads(figures.read_text(encoding="utf-8"))["checks"]
         return Outcome(name, seconds, end, [check["name"] for check in checks if not check["ok"]])
 
 

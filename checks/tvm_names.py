@@ -63,7 +63,7 @@ class Names:
 
 
 def problems(path: Path, tvm: Any) -> Iterator[str]:
-    tree = ast.parse(path.read_text())
+    tree = ast.parse(path.read_text(encoding="utf-8"))
     names = Names(tree, tvm)
     if not names.known:
         return

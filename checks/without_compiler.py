@@ -49,7 +49,11 @@ def skipped(report: pytest.CollectReport, path: Path) -> bool:
     error = report.call.excinfo.value.__cause__ if report.call and report.call.excinfo else None
     if not isinstance(error, ModuleNotFoundError) or error.name not in ABSENT:
         return False
-    marked = [line for line in path.read_text().splitlines() if line.startswith("pytestmark = ")]
+    marked = [
+        line
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if line.startswith("pytestmark = ")
+    ]
     if not any("pytest.mark.tvm" in line or "pytest.mark.frameworks" in line for line in marked):
         return False
     report.outcome = "skipped"

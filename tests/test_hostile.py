@@ -29,7 +29,7 @@ def benchmark(*options: str) -> str:
 def lines_of(page: Path) -> dict[str, tuple[str, str]]:
     """Exit code and message of each line of a page, by what is wrong."""
     found = {}
-    for line in page.read_text().splitlines():
+    for line in page.read_text(encoding="utf-8").splitlines():
         if line.startswith("| ") and not line.startswith("| what |"):
             name, code, _, _, said = line.removeprefix("| ").removesuffix(" |").split(" | ", 4)
             found[name] = (code, said)

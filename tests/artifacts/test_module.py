@@ -215,7 +215,7 @@ main()
 
 
 def resident_mb() -> float:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1])
     return pages * 4096 / 2**20
 
 
@@ -234,7 +234,7 @@ def test_memory_stays_flat_when_it_is_called_and_when_it_is_loaded_again(
     used(40)
     gc.collect()
     assert resident_mb() - before < 8
-    maps = Path("/proc/self/maps").read_text()
+    maps = Path("/proc/self/maps").read_text(encoding="utf-8")
     assert str(artifact) not in maps  # neither code nor weights
 
 

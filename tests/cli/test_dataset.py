@@ -60,7 +60,7 @@ def test_an_import_as_json(invoke: Invoke, log: Path, tmp_path: Path) -> None:
 
 
 def test_bad_lines_are_shown_and_counted(invoke: Invoke, log: Path, tmp_path: Path) -> None:
-    log.write_text(f"{GOOD}\n" + "{\x1b[31m\n" * 30)
+    log.write_text(f"{GOOD}\n" + "{\x1b[31m\n" * 30, encoding="utf-8")
     arguments = (
         "dataset",
         "import",
@@ -85,7 +85,7 @@ def test_records_go_back_to_a_log(invoke: Invoke, records: Path, log: Path) -> N
     out = records.with_name("again.json")
     ended = invoke("dataset", "export", str(records), "-o", str(out), "--format", "auto_scheduler")
     assert (ended.code, ended.out) == (0, f"3 records written to {out}\n")
-    assert [json.loads(line) for line in log.read_text().splitlines()] == [
+    assert [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()] == [
         json.loads(line) for line in out.read_text().splitlines()
     ]
 
@@ -165,7 +165,7 @@ def test_bad_input_is_one_line_and_exit_code_2(
     cause: str,
 ) -> None:
     monkeypatch.chdir(records.parent)
-    Path("notes.txt").write_text("hello")
+    Path("notes.txt").write_text("hello", encoding="utf-8")
     Path("empty").mkdir()
     ended = invoke("dataset", *arguments)
     assert (ended.code, ended.out) == (2, "")

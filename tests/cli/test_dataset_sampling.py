@@ -115,7 +115,7 @@ def test_what_cannot_be_written_to_its_end_leaves_what_was_there(
     invoke: Invoke, records: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     def cut_short(batches: object, path: Path) -> int:
-        path.write_text("half")
+        path.write_text("half", encoding="utf-8")
         raise OSError("the disk is full")
 
     out = tmp_path if command == "split" else tmp_path / "train.parquet"

@@ -20,7 +20,7 @@ def _aligned(elements: int, shift: int = 0) -> np.ndarray[Any, Any]:
 
 def _lies_in(path: Path, address: int) -> bool:
     """Whether an address of this process is a page of a file."""
-    for line in Path("/proc/self/maps").read_text().splitlines():
+    for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
         span, *_, name = line.split(maxsplit=5)
         start, end = (int(bound, 16) for bound in span.split("-"))
         if start <= address < end:

@@ -148,7 +148,7 @@ def test_an_old_file_is_upgraded_with_all_it_holds(old: Path, next_version: Path
 
 
 def test_a_failed_upgrade_leaves_the_file_as_it_was(old: Path, next_version: Path) -> None:
-    next_version.write_text(NEXT.format(more='op.execute("SELECT nothing")'))
+    next_version.write_text(NEXT.format(more='op.execute("SELECT nothing")'), encoding="utf-8")
     before = query(old, "SELECT sql FROM sqlite_master ORDER BY name")
     with pytest.raises(TunefleetError):
         SqlStore.open(old)

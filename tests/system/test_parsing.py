@@ -81,14 +81,14 @@ def test_a_parser_ends_with_whoever_reads(tmp_path, monkeypatch):
     def read_until_it_sleeps():
         with parsed("a_parser", [], what="", size=0, cure="") as stream:
             stream.read(4)
-            while not Path("pid").exists() or not Path("pid").read_text().strip():
+            while not Path("pid").exists() or not Path("pid").read_text(encoding="utf-8").strip():
                 time.sleep(0.01)
             raise KeyError
 
     with pytest.raises(KeyError):
         read_until_it_sleeps()
     with pytest.raises(ProcessLookupError):
-        os.kill(int(Path("pid").read_text()), 0)
+        os.kill(int(Path("pid").read_text(encoding="utf-8")), 0)
 
 
 _LIMITED = """
@@ -97,6 +97,14 @@ from tunefleet.system.limits import NO_LIMITS, Limits, limit_process
 limit_process({limits})
 {does}
 """
+
+
+def test_what_lies_in_the_folder_is_run_by_no_parser(read, tmp_path_factory, monkeypatch):
+    here = tmp_path_factory.mktemp("here")
+    for module in ("ctypes", "random", "resource", "signal", "types"):
+        (here / f"{module}.py").write_text("raise RuntimeError('what lies here ran')")
+    monkeypatch.chdir(here)
+    assert read("pass") == b"half of it and the rest"
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.tvm
 
 
 def _where(path: Path) -> tuple[int, str]:
-    return os.getpid(), path.read_text()
+    return os.getpid(), path.read_text(encoding="utf-8")
 
 
 def _crash() -> None:

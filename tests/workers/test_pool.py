@@ -54,9 +54,9 @@ def sometimes_die(value: int) -> int:
 
 def die_twice(counter: str) -> int:
     """Kills its worker the first two times it is called."""
-    with Path(counter).open("a") as file:
+    with Path(counter).open("a", encoding="utf-8") as file:
         file.write("x")
-    if len(Path(counter).read_text()) <= 2:
+    if len(Path(counter).read_text(encoding="utf-8")) <= 2:
         os.kill(os.getpid(), signal.SIGKILL)
     return 7
 
@@ -193,7 +193,7 @@ def test_workers_die_with_their_creator(tmp_path: Path) -> None:
 
 def _alive(pid: int) -> bool:
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0]
     except OSError:
         return False
     return state != "Z"
@@ -267,6 +267,21 @@ def test_ctrl_c_is_not_for_the_server_of_workers(after_s: float, tmp_path: Path)
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
+
+
+def test_what_lies_in_the_folder_is_run_by_no_worker(tmp_path: Path) -> None:
+    here, script = tmp_path / "here", tmp_path / "command.py"
+    here.mkdir()
+    for module in ("numpy", "random", "select", "signal", "tempfile", "types", "tvm"):
+        (here / f"{module}.py").write_text("raise RuntimeError('what lies here ran')")
+    script.write_text(
+        "import os; from tunefleet.workers.pool import WorkerConfig, WorkerPool\n"
+        f"with WorkerPool(1, WorkerConfig(1, 2, {str(tmp_path / 'log')!r})) as pool:\n"
+        "    print(pool.call(int), 'PYTHONSAFEPATH' in os.environ)\n"
+    )
+    # Like a command of a package, and unlike `python -c`: this process does not look there.
+    done = subprocess.run([sys.executable, script], cwd=here, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("0 False\n", "")
 
 
 def test_semaphores_that_cannot_be_made_are_told(

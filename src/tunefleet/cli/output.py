@@ -43,7 +43,7 @@ def write_json(path: str, value: Any) -> None:
         sys.stdout.flush()
         return
     try:
-        Path(path).write_text(text)
+        Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(
             f"cannot write {path}: {error.strerror}", cure="choose another path for --json"

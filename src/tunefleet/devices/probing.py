@@ -36,7 +36,7 @@ def probe_library(machine: str) -> Path:
     library = Path(_folder().name) / f"probe-{machine}.so"
     with resources.as_file(resources.files("tunefleet.devices") / "probe.c") as source:
         command = [compiler, *_OPTIONS, "-o", str(library), str(source)]
-        said = subprocess.run(command, capture_output=True, text=True)
+        said = subprocess.run(command, capture_output=True, text=True, errors="replace")
     if said.returncode:
         errors = [line for line in said.stderr.splitlines() if "error" in line]
         raise SetupError(

@@ -222,7 +222,7 @@ def usable_cores(read: ReadFile) -> tuple[int, ...]:
 
 def _read(path: str) -> str:
     try:
-        return Path(path).read_text()
+        return Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
 

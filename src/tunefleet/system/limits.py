@@ -50,7 +50,7 @@ def limit_process(limits: Limits) -> None:
 
 
 def _address_space() -> int:
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0])
     return pages * resource.getpagesize()
 
 

@@ -62,7 +62,7 @@ def parsed(
     own = {"PYTHONPATH": os.pathsep.join(paths), **_SPARING}
     with tempfile.TemporaryFile() as words:
         process = subprocess.Popen(
-            [sys.executable, "-m", module, str(size), *arguments],
+            [sys.executable, "-P", "-m", module, str(size), *arguments],
             bufsize=_STREAM_BYTES,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -49,6 +49,6 @@ def _started(pid: int) -> str:
     """When a process began, in the kernel's ticks: numbers of processes are used again. "0" of one
     that is gone."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[19]
     except OSError:
         return "0"

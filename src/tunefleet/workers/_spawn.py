@@ -17,6 +17,9 @@ from multiprocessing import forkserver, popen_forkserver, resource_tracker, spaw
 from multiprocessing.context import BaseContext, ForkServerContext, ForkServerProcess
 from typing import Any
 
+#: Python's option -P, for a process whose command is not ours to write.
+_SAFE_PATH = "PYTHONSAFEPATH"
+
 _thread = threading.local()
 _original = spawn.get_preparation_data
 
@@ -40,7 +43,7 @@ class _Process(ForkServerProcess):
     def _Popen(process_obj: Any) -> Any:
         _thread.starts_worker = True
         try:
-            with _held_back(signal.SIGINT):  # until `_preload` ignores it
+            with _held_back(signal.SIGINT), _safe_path():  # until `_preload` ignores it
                 forkserver.ensure_running()
             return popen_forkserver.Popen(process_obj)
         except KeyboardInterrupt:
@@ -78,7 +81,7 @@ def _start_tracker() -> None:
     """Start Python's tracker of semaphores so that it outlives a terminal, which sends SIGHUP to
     all processes as it is closed. It ignores other signals by itself, and complains for each
     semaphore that is released after its end."""
-    with _held_back(signal.SIGHUP):
+    with _held_back(signal.SIGHUP), _safe_path():
         resource_tracker.ensure_running()
 
 
@@ -90,3 +93,17 @@ def _held_back(number: signal.Signals) -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """Keeps the folder that this process stands in from where Python looks for modules, in those
+    that are started meanwhile: a `random.py` beside a downloaded network is not Python's."""
+    before = os.environ.get(_SAFE_PATH)
+    os.environ[_SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[_SAFE_PATH]
+        if before is not None:
+            os.environ[_SAFE_PATH] = before

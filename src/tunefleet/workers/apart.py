@@ -106,5 +106,9 @@ def _failed(what: str, failure: CallFailure, last: str) -> JobError:
 
 def _last_line(log: Path) -> str:
     """What the worker, or the C++ in it, said last."""
-    lines = log.read_text(errors="replace").strip().splitlines() if log.is_file() else []
+    lines = (
+        log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        if log.is_file()
+        else []
+    )
     return lines[-1].strip()[:_LONGEST_LINE] if lines else ""

@@ -334,7 +334,7 @@ class WorkerPool:
 def _process_state(pid: int) -> str:
     """The letter of `man proc_pid_stat`, or "" when the process is gone."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0]
     except OSError:
         return ""
 

@@ -78,4 +78,4 @@ def _text(content: bytes) -> bytes:
 
 
 def _run(command: list[str]) -> None:
-    subprocess.run(command, check=True, capture_output=True, text=True)
+    subprocess.run(command, check=True, capture_output=True, text=True, errors="replace")

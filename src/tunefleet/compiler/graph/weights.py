@@ -137,13 +137,13 @@ def save_program(mod: Any, known: Lifted, path: Path) -> None:
             without.update_func(gvar, lifter.lifted(function))
             numbers[str(gvar.name_hint)] = lifter.numbers
     program = {"numbers": numbers, "module": str(tvm.ir.save_json(without))}
-    path.write_text(json.dumps(program))
+    path.write_text(json.dumps(program), encoding="utf-8")
 
 
 def load_program(path: Path, weights: Path) -> Any:
     """The module of `save_program`. Its constants are pages of the file of weights, which processes
     share and which the kernel drops when it needs memory."""
-    program = json.loads(path.read_text())
+    program = json.loads(path.read_text(encoding="utf-8"))
     mod, tensors = tvm.ir.load_json(program["module"]), Weights(weights)
     for name, numbers in program["numbers"].items():
         if numbers:

@@ -28,7 +28,7 @@ def link(objects: Sequence[str], library: str, target: Target) -> None:
     """
     linker = _cross_linker(machine_of(target)) if is_foreign(target) else _linker()
     command = [linker, "-shared", "-o", library, *objects]
-    subprocess.run(command, check=True, capture_output=True, text=True)
+    subprocess.run(command, check=True, capture_output=True, text=True, errors="replace")
 
 
 @lru_cache(maxsize=1)

@@ -71,7 +71,7 @@ def compile_cubin(source: str, arch: str) -> bytes:
         code, made = Path(folder) / "kernels.cu", Path(folder) / "kernels.cubin"
         code.write_text(source)
         command = [nvcc, *_OPTIONS, f"-arch={arch}", "-o", str(made), str(code)]
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace")
         if done.returncode:
             raise CudaError(_cause(done.stderr + done.stdout))
         return made.read_bytes()
