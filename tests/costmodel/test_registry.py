@@ -65,6 +65,19 @@ def test_an_entry_from_elsewhere_is_kept(registry: Registry, tmp_path: Path) -> 
     assert len(registry.list()[0]) == 1
 
 
+def test_a_folder_here_hides_no_model(
+    registry: Registry, entry: RegistryEntry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    other = Registry(tmp_path / "theirs").add(a_card(name="theirs"), MEMBERS)
+    for name in (entry.card.id, entry.card.name, "theirs"):
+        other.export(Path(name))
+    assert registry.get(entry.card.id) == registry.get(entry.card.name) == entry
+    assert registry.get("theirs").card == registry.get(f"./{entry.card.name}").card == other.card
+
+
 def test_models_of_the_package_are_found_beside_the_users(
     registry: Registry, entry: RegistryEntry
 ) -> None:

@@ -173,9 +173,10 @@ class Registry:
     def get(self, wanted: str) -> RegistryEntry:
         """The version of an id or the beginning of one, else the one that is `called` so.
 
-        The path of an exported entry is taken as well. Raises InputError.
+        The path of an exported entry is taken as well; a folder here, without a slash, only where
+        nothing else is meant, so that what lies here hides no model. Raises InputError.
         """
-        if os.sep in wanted or wanted.endswith(".zip") or (Path(wanted) / CARD).exists():
+        if os.sep in wanted or wanted.endswith(".zip"):
             return open_entry(Path(wanted))
         if len(wanted) >= _SHORTEST_PREFIX:
             matches = {path.name: path for path in self._paths() if path.name.startswith(wanted)}
@@ -190,6 +191,8 @@ class Registry:
         named = self.called(wanted, entries)
         if named is not None:
             return named
+        if (Path(wanted) / CARD).exists():
+            return open_entry(Path(wanted))
         known = ", ".join(dict.fromkeys(entry.card.name for entry in entries))
         unread = f" ({len(damaged)} that cannot be read)" if damaged else ""
         raise InputError(
