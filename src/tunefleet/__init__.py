@@ -7,7 +7,13 @@ nothing.
 from __future__ import annotations
 
 import importlib
+import os
 from typing import Any
+
+# ONNX Runtime tells its maker of its use, with files and threads for it, unless this is said before
+# it is first loaded (its Privacy.md): in whatever process that is, this line comes before. Who has
+# set it otherwise has decided.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 _HOMES = {
     "BenchmarkContext": "tunefleet.runs.context",

@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -53,20 +50,3 @@ def test_why_a_package_does_not_load_is_told(packages: Path, source: str, why: s
     assert raised.value.what.startswith(f"net.onnx needs {name.replace('_', '-')}, which does not")
     assert why in raised.value.what
     assert "pip check" in str(raised.value.cure)
-
-
-@pytest.mark.frameworks
-@pytest.mark.parametrize("decided", [None, "0"])
-def test_a_package_does_not_report_to_its_maker(decided: str | None, tmp_path: Path) -> None:
-    """ONNX Runtime makes a number for this machine, and a list of what it has to send."""
-    pytest.importorskip("onnxruntime")
-    code = (
-        "import os; from tunefleet.system.packages import require\n"
-        "require('net.onnx', ('onnxruntime',), ''); print(os.environ['ORT_DISABLE_TELEMETRY'])"
-    )
-    environment = {k: v for k, v in os.environ.items() if k != "ORT_DISABLE_TELEMETRY"}
-    environment |= {"HOME": str(tmp_path)} | ({"ORT_DISABLE_TELEMETRY": decided} if decided else {})
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout == f"{decided or 1}\n"
-    assert decided or not any(tmp_path.iterdir())

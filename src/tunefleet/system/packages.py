@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import os
 from collections.abc import Sequence
 
 from tunefleet.errors import SetupError
@@ -14,22 +13,17 @@ _LOADS = {
     "ai_edge_litert": "ai_edge_litert.interpreter",
     "transformers": "transformers.modeling_utils",
 }
-#: What keeps packages from telling their makers what they are used for, and from leaving files and
-#: threads for it (ONNX Runtime's Privacy.md). Who has set it otherwise has decided.
-_SILENT = {"onnxruntime": ("ORT_DISABLE_TELEMETRY", "1")}
 _LONGEST = 160
 
 
 def require(what: str, modules: Sequence[str], cure: str) -> None:
     """Import `modules`. Raises SetupError, beginning with `what`, where the package of one is not
     installed, with the `cure`, or does not load: most often since another package, such as
-    torchvision, is of a version that does not fit it. None of them reports to its maker."""
+    torchvision, is of a version that does not fit it."""
     missing = [_package(name) for name in modules if not _installed(name)]
     if missing:
         raise SetupError(f"{what} needs {' and '.join(missing)}, not installed here", cure=cure)
     for name in modules:
-        if name in _SILENT:
-            os.environ.setdefault(*_SILENT[name])
         try:
             importlib.import_module(_LOADS.get(name, name))
         except MemoryError:
