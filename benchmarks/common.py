@@ -82,7 +82,7 @@ def finish(
             "figures": figures,
             "checks": [asdict(check) for check in checks],
         }
-        json_path.write_text(json.dumps(value, indent=1))
+        json_path.write_text(json.dumps(value, indent=1), encoding="utf-8")
     return 0
 
 

@@ -89,7 +89,7 @@ def _tunefleet(name: str, folder: Path, threads: int, inputs: list[np.ndarray]) 
     from tunefleet.artifacts.runtime import set_threads
 
     set_threads(threads)
-    artifact = Path(json.loads((folder / "tuned.json").read_text())["artifact"])
+    artifact = Path(json.loads((folder / "tuned.json").read_text(encoding="utf-8"))["artifact"])
     network = LoadedNetwork(str(artifact / "module.so"))
     return network.bound(inputs), lambda: network.run(inputs)
 
@@ -202,7 +202,7 @@ def tune(
                "--json", str(output), *options]  # fmt: skip
     command += ["--threads", str(threads)] if threads else []
     subprocess.run(command, check=True, stdout=sys.stderr)
-    found: list[dict[str, Any]] = json.loads(output.read_text())
+    found: list[dict[str, Any]] = json.loads(output.read_text(encoding="utf-8"))
     (result,) = found
     return result
 
@@ -232,7 +232,7 @@ def step(path: Path, again: bool, make: Callable[[], dict[str, Any]]) -> dict[st
         return kept
     made = make()
     draft = path.with_suffix(".draft")
-    draft.write_text(json.dumps(made, indent=1))
+    draft.write_text(json.dumps(made, indent=1), encoding="utf-8")
     draft.replace(path)
     return made
 

@@ -149,7 +149,7 @@ def _tunefleet(
     from tunefleet.artifacts.runtime import set_threads
 
     set_threads(threads)
-    artifact = Path(json.loads((folder / "tuned.json").read_text())["artifact"])
+    artifact = Path(json.loads((folder / "tuned.json").read_text(encoding="utf-8"))["artifact"])
     network = LoadedNetwork(str(artifact / "module.so"))
     return network.run, network.bound(inputs)
 

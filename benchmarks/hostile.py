@@ -70,7 +70,11 @@ def main(options: argparse.Namespace) -> int:
         # Before the cases: it forks, and threads must not have been started.
         from hostile_mutations import mutate
 
-        before = json.loads(options.earlier.read_text())["figures"] if options.earlier else {}
+        before = (
+            json.loads(options.earlier.read_text(encoding="utf-8"))["figures"]
+            if options.earlier
+            else {}
+        )
         mutated = mutate(
             options.mutations,
             options.jobs,
@@ -88,7 +92,7 @@ def main(options: argparse.Namespace) -> int:
         figures["rows"] = [dataclasses.asdict(row) for row in rows]
         checks += checks_of(rows, lost)
         if options.table:
-            options.table.write_text(table(rows))
+            options.table.write_text(table(rows), encoding="utf-8")
     return common.finish("hostile", started, figures, checks, options.json)
 
 
@@ -115,7 +119,7 @@ def run_all(cases: list[Case], jobs: int) -> tuple[list[Row], list[str]]:
 
 def earlier(path: Path | None) -> list[Row]:
     """The rows that an earlier run wrote as JSON."""
-    rows = json.loads(path.read_text())["figures"].get("rows", []) if path else []
+    rows = json.loads(path.read_text(encoding="utf-8"))["figures"].get("rows", []) if path else []
     return [Row(**row | {"faults": tuple(row["faults"])}) for row in rows]
 
 

@@ -44,7 +44,9 @@ def _values(**values: Any) -> Damage:
 
     def damage(folder: Path) -> None:
         path = folder / "artifact.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | values))
+        path.write_text(
+            json.dumps(json.loads(path.read_text(encoding="utf-8")) | values), encoding="utf-8"
+        )
 
     return damage
 
@@ -52,10 +54,10 @@ def _values(**values: Any) -> Damage:
 def _without(*keys: str) -> Damage:
     def damage(folder: Path) -> None:
         path = folder / "artifact.json"
-        value = json.loads(path.read_text())
+        value = json.loads(path.read_text(encoding="utf-8"))
         for key in keys:
             del value[key]
-        path.write_text(json.dumps(value))
+        path.write_text(json.dumps(value), encoding="utf-8")
 
     return damage
 
@@ -71,9 +73,9 @@ def _own_sums(name: str, content: bytes) -> Damage:
         import hashlib
 
         (folder / name).write_bytes(content)
-        value = json.loads((folder / "artifact.json").read_text())
+        value = json.loads((folder / "artifact.json").read_text(encoding="utf-8"))
         value["files"][name] = hashlib.sha256(content).hexdigest()
-        (folder / "artifact.json").write_text(json.dumps(value))
+        (folder / "artifact.json").write_text(json.dumps(value), encoding="utf-8")
 
     return damage
 
@@ -98,7 +100,7 @@ def _artifacts() -> list[Case]:
         os.truncate(path, 20 << 30)
 
     def text(content: str) -> Damage:
-        return _of("artifact.json", lambda path: path.write_text(content))
+        return _of("artifact.json", lambda path: path.write_text(content, encoding="utf-8"))
 
     toolchain = {"tunefleet": "0.1.0", "tvm": "0.1.0", "llvm": "22", "measure_version": 4}
     files = ("module.so", "module.safetensors", "artifact.json")

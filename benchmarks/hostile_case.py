@@ -129,7 +129,7 @@ class World:
             path = self.folder / "records.parquet"
             if not path.exists():
                 log = self.folder / "records.json"
-                log.write_text(LOG_LINE)
+                log.write_text(LOG_LINE, encoding="utf-8")
                 self.tunefleet(
                     "dataset", "import", "--device", "v100", str(log), "-o", str(path)
                 )  # fmt: skip

@@ -248,7 +248,9 @@ def mutate(
                     found.peak_mb = max(found.peak_mb, _largest_mb())
                 if figures and time.monotonic() - kept > _KEPT_S:
                     kept = time.monotonic()
-                    figures.write_text(json.dumps({"figures": {"mutations": found.figures}}))
+                    figures.write_text(
+                        json.dumps({"figures": {"mutations": found.figures}}), encoding="utf-8"
+                    )
                 for pid in list(running):
                     status = _ended(pid, running[pid])
                     if status is not None:
@@ -289,7 +291,7 @@ def _check_valid(all_formats: list[Format], world: World) -> None:
         pid = _forked(each, world)
         while (code := _ended(pid, each)) is None:
             time.sleep(0.01)
-        told = (each.folder / ".stderr").read_text(errors="replace")
+        told = (each.folder / ".stderr").read_text(errors="replace", encoding="utf-8")
         shutil.rmtree(each.folder)
         if code != form.valid:
             raise RuntimeError(f"{form.name}, unchanged, ends with {code}: {told[-500:]}")
@@ -349,7 +351,8 @@ def _largest_mb() -> float:
 def _judge(each: _Running, code: int, found: Mutated, keep: Path | None) -> None:
     seconds = time.monotonic() - each.started
     told, printed = (
-        (each.folder / name).read_text(errors="replace") for name in (".stderr", ".stdout")
+        (each.folder / name).read_text(errors="replace", encoding="utf-8")
+        for name in (".stderr", ".stdout")
     )
     faults = [] if code in _CODES else [f"exit {code}"]
     faults += faults_of_text(code, told, printed)

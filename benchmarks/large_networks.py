@@ -190,7 +190,9 @@ def tune(path: Path, home: Path, minutes: float, free_gib: float) -> dict[str, A
         log.seek(0)
         said = log.read()[-2000:]
     ended = time.time()
-    (result,) = json.loads(result_path.read_text()) if result_path.is_file() else (None,)
+    (result,) = (
+        json.loads(result_path.read_text(encoding="utf-8")) if result_path.is_file() else (None,)
+    )
     steps = result["steps"] if result else []
     return {
         "exit_code": process.returncode,

@@ -96,7 +96,7 @@ def main() -> None:
     if given.write is None:
         print(page())
     else:
-        given.write.write_text(page())
+        given.write.write_text(page(), encoding="utf-8")
 
 
 if __name__ == "__main__":

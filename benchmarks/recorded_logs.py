@@ -47,7 +47,7 @@ def logs(folder: str) -> list[Log]:
 
 
 def counts(folder: str) -> Counts:
-    text = (DATA / folder / "README.md").read_text()
+    text = (DATA / folder / "README.md").read_text(encoding="utf-8")
     found = re.search(r"records: (\d+), ok \(error 0\): (\d+)", text)
     others = re.search(r"lines that are not records: (\d+)", text)
     if found is None:
@@ -57,4 +57,4 @@ def counts(folder: str) -> Counts:
 
 
 def _overview() -> str:
-    return (DATA / "README.md").read_text()
+    return (DATA / "README.md").read_text(encoding="utf-8")

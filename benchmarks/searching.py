@@ -382,12 +382,14 @@ def runs_of(path: Path | None) -> dict[str, Any]:
     """The runs that the same command has made before."""
     if path is None or not path.exists():
         return {}
-    found: dict[str, Any] = json.loads(path.read_text())["figures"]["runs"]
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["figures"]["runs"]
     return found
 
 
 def keep(path: Path | None, started: float, kept: dict[str, Any]) -> None:
     if path is not None:
         draft = path.with_suffix(".draft")
-        draft.write_text(json.dumps({"figures": {"runs": kept}, "started": started}))
+        draft.write_text(
+            json.dumps({"figures": {"runs": kept}, "started": started}), encoding="utf-8"
+        )
         draft.replace(path)

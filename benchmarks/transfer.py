@@ -55,7 +55,7 @@ CALIBRATED = "attention, calibrated"
 def devices(options: argparse.Namespace) -> tuple[dict[str, Any], list[common.Check]]:
     rows: list[dict[str, Any]] = []
     if options.json and options.json.exists():
-        known = json.loads(options.json.read_text())["figures"]["rows"]
+        known = json.loads(options.json.read_text(encoding="utf-8"))["figures"]["rows"]
         rows = [row for row in known if row["device"] not in options.devices]
     fleet: Fleet | None = None
     for name in options.devices:
@@ -96,7 +96,9 @@ def unseen(options: argparse.Namespace) -> tuple[dict[str, Any], list[common.Che
 
 def _write(options: argparse.Namespace, figures: dict[str, Any]) -> None:
     if options.json:
-        options.json.write_text(json.dumps({"benchmark": "transfer", "figures": figures}))
+        options.json.write_text(
+            json.dumps({"benchmark": "transfer", "figures": figures}), encoding="utf-8"
+        )
 
 
 def aim(name: str, value: float, bound: float) -> common.Check:

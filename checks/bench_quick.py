@@ -57,7 +57,7 @@ class Outcome:
 
 def names() -> list[str]:
     """Of the scripts that take the options which all benchmarks share."""
-    found = {path.stem: path.read_text() for path in _BENCHMARKS.glob("*.py")}
+    found = {path.stem: path.read_text(encoding="utf-8") for path in _BENCHMARKS.glob("*.py")}
     return sorted(
         name
         for name, text in found.items()

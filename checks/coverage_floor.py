@@ -47,7 +47,7 @@ HEADER = f"{'room':24} branches  taken, %    floor"
 def rooms(root: Path) -> list[Room]:
     """What the last `pytest --cov` in a checkout saw of each room."""
     settings = root / "pyproject.toml"
-    floors = tomllib.loads(settings.read_text())["tool"]["tunefleet"]["coverage"]
+    floors = tomllib.loads(settings.read_text(encoding="utf-8"))["tool"]["tunefleet"]["coverage"]
     measured = coverage.Coverage(config_file=str(settings))
     measured.load()
     source = root / "src" / "tunefleet"

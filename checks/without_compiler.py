@@ -30,7 +30,7 @@ def hide(folder: Path) -> None:
     for name in ABSENT:
         sys.modules[name] = None  # type: ignore[assignment]  # the import system's word for absent
         text = f"raise ModuleNotFoundError('hidden by --without-compiler', name={name!r})\n"
-        (folder / f"{name}.py").write_text(text)
+        (folder / f"{name}.py").write_text(text, encoding="utf-8")
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), *([before] if before else [])])
 

@@ -126,12 +126,12 @@ def _write(
     if segments.is_dir():
         shutil.copytree(segments, draft / FOLDER)
     lines = [json.dumps(record, sort_keys=True) for record in records]
-    (draft / "records.jsonl").write_text("".join(line + "\n" for line in lines))
-    (draft / REPORT).write_text(report)
-    (draft / "README.md").write_text(_readme(artifact))
+    (draft / "records.jsonl").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    (draft / REPORT).write_text(report, encoding="utf-8")
+    (draft / "README.md").write_text(_readme(artifact), encoding="utf-8")
     files = tuple((str(p.relative_to(draft)), _sha256(p)) for p in sorted(_files(draft)))
     published = replace(artifact, files=files)
-    (draft / MANIFEST).write_text(json.dumps(_to_json(published), indent=1))
+    (draft / MANIFEST).write_text(json.dumps(_to_json(published), indent=1), encoding="utf-8")
     return published
 
 
@@ -152,7 +152,7 @@ def update_result(artifact: Artifact, report: str) -> Artifact:
 
 def _replace(path: Path, text: str) -> None:
     draft = path.with_name(f".{path.name}.draft")
-    draft.write_text(text)
+    draft.write_text(text, encoding="utf-8")
     os.replace(draft, path)
 
 

@@ -30,7 +30,7 @@ def sign(document: Path, key: Path) -> Path:
     _check_installed()
     place = document.with_name(document.name + SUFFIX)
     signature = _private_key(key).sign(document.read_bytes())
-    place.write_text(base64.b64encode(signature).decode() + "\n")
+    place.write_text(base64.b64encode(signature).decode() + "\n", encoding="utf-8")
     return place
 
 
@@ -43,7 +43,7 @@ def check_signature(content: bytes, document: Path, key: Path) -> None:
     public = _public_key(key)
     place = document.with_name(document.name + SUFFIX)
     try:
-        signature = base64.b64decode(place.read_text().strip(), validate=True)
+        signature = base64.b64decode(place.read_text(encoding="utf-8").strip(), validate=True)
     except FileNotFoundError:
         raise InputError(
             f"{document.parent} is not signed", cure="sign it: tunefleet sign, or leave the key out"

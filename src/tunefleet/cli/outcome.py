@@ -150,7 +150,7 @@ def _written(error: BaseException, given: Path | None) -> Path | None:
     for folder in folders:
         with contextlib.suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_text(text)
+            (folder / name).write_text(text, encoding="utf-8")
             return folder / name
     return None
 

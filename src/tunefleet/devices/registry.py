@@ -106,7 +106,7 @@ class DeviceRegistry:
         value: dict[str, Any] = {"schema": SCHEMA, "devices": [d.to_json() for d in devices]}
         draft = self._path.with_suffix(f".{os.getpid()}.draft")
         try:
-            draft.write_text(json.dumps(value, indent=2) + "\n")
+            draft.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
             os.replace(draft, self._path)
         finally:
             draft.unlink(missing_ok=True)

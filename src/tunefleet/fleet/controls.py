@@ -30,7 +30,7 @@ class Controls:
             return
         self._directory.mkdir(parents=True, exist_ok=True)
         draft = path.with_suffix(".draft")
-        draft.write_text(request)
+        draft.write_text(request, encoding="utf-8")
         os.replace(draft, path)
 
     def of(self, job_id: str) -> ControlRequest:
@@ -38,7 +38,7 @@ class Controls:
         if not job_id:
             return ControlRequest.RUN
         try:
-            return ControlRequest(self._path(job_id).read_text())
+            return ControlRequest(self._path(job_id).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return ControlRequest.RUN
 

@@ -27,7 +27,9 @@ def physical_cores(
     physical = {}
     for core in sorted(cores):
         try:
-            listed = (system / f"cpu{core}" / "topology" / "thread_siblings_list").read_text()
+            listed = (system / f"cpu{core}" / "topology" / "thread_siblings_list").read_text(
+                encoding="utf-8"
+            )
             physical[core] = min(parse_cores(listed))
         except (OSError, InputError):
             physical[core] = core

@@ -154,7 +154,7 @@ class BenchmarkContext:
         """Write the context to `home/runs/RUN_ID.json` and return that path."""
         path = self.created(Home(self.home).runs) / f"{self.run_id}.json"
         draft = path.with_suffix(".draft")
-        draft.write_text(json.dumps(self.to_json(), indent=1))
+        draft.write_text(json.dumps(self.to_json(), indent=1), encoding="utf-8")
         os.replace(draft, path)
         return path
 
@@ -177,7 +177,7 @@ class BenchmarkContext:
         context = cls(home=home)
         path = Home(context.home).runs / f"{run_id}.json"
         try:
-            value = json.loads(path.read_text())
+            value = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise InputError(
                 f"no saved run {run_id} in {context.home}: {error}", cure="see `tunefleet jobs`"

@@ -14,7 +14,7 @@ def groups_of(
     """The folder of each control group around this process, from the innermost on, and whether it
     is of the second version."""
     try:
-        lines = (proc / "self" / "cgroup").read_text().splitlines()
+        lines = (proc / "self" / "cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:
         return
     for line in lines:
@@ -36,7 +36,9 @@ def cpu_quota(proc: Path = _PROC, groups: Path = _GROUPS) -> float | None:
     for folder, second in groups_of("cpu", proc, groups):
         names = ("cpu.max",) if second else ("cpu.cfs_quota_us", "cpu.cfs_period_us")
         try:
-            most, period = " ".join((folder / name).read_text() for name in names).split()
+            most, period = " ".join(
+                (folder / name).read_text(encoding="utf-8") for name in names
+            ).split()
         except (OSError, ValueError):
             continue
         if most.isdigit() and period.isdigit() and int(period):
@@ -50,7 +52,7 @@ def throttled_s(proc: Path = _PROC, groups: Path = _GROUPS) -> float:
     found = [0.0]
     for folder, second in groups_of("cpu", proc, groups):
         try:
-            lines = (folder / "cpu.stat").read_text().splitlines()
+            lines = (folder / "cpu.stat").read_text(encoding="utf-8").splitlines()
             told = {name: int(value) for name, value in (line.split() for line in lines)}
         except (OSError, ValueError):
             continue

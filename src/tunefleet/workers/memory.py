@@ -43,7 +43,8 @@ def machine_memory(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgro
     machine = {
         name: int(value.split()[0]) * 1024
         for name, _, value in (
-            line.partition(":") for line in (proc / "meminfo").read_text().splitlines()
+            line.partition(":")
+            for line in (proc / "meminfo").read_text(encoding="utf-8").splitlines()
         )
         if name in ("MemTotal", "MemAvailable")
     }
@@ -66,10 +67,11 @@ def _limits(proc: Path, groups: Path) -> Iterator[tuple[int, int]]:
 
 def _limit(folder: Path, limit: str, usage: str, cached: str) -> Iterator[tuple[int, int]]:
     try:
-        most = (folder / limit).read_text().strip()
-        used = int((folder / usage).read_text())
+        most = (folder / limit).read_text(encoding="utf-8").strip()
+        used = int((folder / usage).read_text(encoding="utf-8"))
         statistics = dict(
-            line.split() for line in (folder / "memory.stat").read_text().splitlines()
+            line.split()
+            for line in (folder / "memory.stat").read_text(encoding="utf-8").splitlines()
         )
     except (OSError, ValueError):
         return

@@ -69,7 +69,7 @@ def compile_cubin(source: str, arch: str) -> bytes:
     nvcc = need_nvcc()
     with scratch_folder("nvcc") as folder:
         code, made = Path(folder) / "kernels.cu", Path(folder) / "kernels.cubin"
-        code.write_text(source)
+        code.write_text(source, encoding="utf-8")
         command = [nvcc, *_OPTIONS, f"-arch={arch}", "-o", str(made), str(code)]
         done = subprocess.run(command, capture_output=True, text=True, errors="replace")
         if done.returncode:
