@@ -90,7 +90,7 @@ def _processor() -> str:
     from tunefleet.hardware.processor import cpu_info
 
     cpu = cpu_info()
-    return f"{cpu.name}, {len(cpu.cores)} cores"
+    return f"{cpu.facts.name}, {len(cpu.cores)} cores"
 
 
 def run(main: Callable[[argparse.Namespace], int], options: argparse.ArgumentParser) -> None:

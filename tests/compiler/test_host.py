@@ -28,7 +28,8 @@ def test_hidden_instructions_are_left_out(monkeypatch: pytest.MonkeyPatch) -> No
     from tunefleet.hardware.processor import cpu_info
 
     real = cpu_info()
-    monkeypatch.setattr(host, "cpu_info", lambda: replace(real, flags=real.flags - {"avx2"}))
+    poorer = replace(real.facts, flags=real.facts.flags - {"avx2"})
+    monkeypatch.setattr(host, "cpu_info", lambda: replace(real, facts=poorer))
     assert "-avx2" in host.native_target().mattr
     with pytest.raises(InputError, match="avx2"):
         host.check_runs_here(CpuTarget("haswell", 1))
@@ -43,8 +44,8 @@ def test_what_llvm_does_not_know_of_this_processor_is_used(monkeypatch: pytest.M
     from tunefleet.hardware.processor import X86_FEATURES, cpu_info
 
     real = cpu_info()
-    everything = frozenset(X86_FEATURES.values())
-    monkeypatch.setattr(host, "cpu_info", lambda: replace(real, flags=everything))
+    everything = replace(real.facts, flags=frozenset(X86_FEATURES.values()))
+    monkeypatch.setattr(host, "cpu_info", lambda: replace(real, facts=everything))
     target = host.native_target()
     assert "+amx-tile" in target.mattr or "amx-tile" in host.llvm_features(target)
     assert host.codegen_features(target) == sorted(X86_FEATURES)

@@ -53,12 +53,10 @@ def test_another_x86_processor_gets_what_it_has(
 
 
 def test_a_machine_like_this_one_has_its_target() -> None:
-    import os
-
     from tunefleet.compiler.toolchain.host import native_target
-    from tunefleet.hardware.processor import cpu_info, device_identity
+    from tunefleet.hardware.processor import describe_machine
 
-    here = DeviceDescription(device_identity(), os.uname().machine, cpu_info().cores)
+    here = describe_machine()
     assert device_target("native", here, 1) == native_target(1)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tunefleet.hardware import processor
 from tunefleet.hardware.cores import slower_cores
-from tunefleet.hardware.processor import CpuInfo, device_identity, machine_layout
+from tunefleet.hardware.processor import CpuInfo, MachineFacts, device_identity, machine_layout
 
 
 def _slower(cores: int, files: Mapping[str, str]) -> set[int]:
@@ -65,8 +65,9 @@ def test_a_kernel_that_tells_nothing_has_no_slower_cores() -> None:
 @pytest.fixture
 def hybrid(monkeypatch: pytest.MonkeyPatch) -> CpuInfo:
     """Two performance cores of two hyperthreads, two efficient cores."""
+    facts = MachineFacts("Hybrid", frozenset({"avx2"}), 6, (), 8)
     siblings = ((0, 0), (1, 0), (2, 2), (3, 2), (4, 4), (5, 5))
-    cpu = CpuInfo("Hybrid", frozenset({"avx2"}), siblings, (), 8, 6, frozenset({4, 5}))
+    cpu = CpuInfo(facts, siblings, frozenset({4, 5}))
     monkeypatch.setattr(processor, "cpu_info", lambda: cpu)
     return cpu
 

@@ -6,6 +6,7 @@ import pytest
 from tunefleet.hardware import processor
 from tunefleet.hardware.processor import (
     CpuInfo,
+    MachineFacts,
     cpu_info,
     device_identity,
     identity_of,
@@ -80,7 +81,7 @@ def test_tiles_are_there_where_the_kernel_gives_them(
     monkeypatch.setattr(processor, "_gives_tiles", lambda: gives)
     processor.cpu_info.cache_clear()
     try:
-        assert processor.cpu_info().flags == (flags if gives else {"avx2"})
+        assert processor.cpu_info().facts.flags == (flags if gives else {"avx2"})
     finally:
         processor.cpu_info.cache_clear()
 
@@ -100,7 +101,7 @@ def test_as_many_cores_are_granted_as_a_quota_is_enough_for(
     monkeypatch: pytest.MonkeyPatch, quota: float | None, granted: tuple[int, ...], physical: int
 ) -> None:
     hyperthreads = ((0, 0), (1, 1), (2, 0), (3, 1))
-    cpu = CpuInfo("x", frozenset(), hyperthreads, (), 8, 4, quota=quota)
+    cpu = CpuInfo(MachineFacts("x", frozenset(), 4, (), 8), hyperthreads, quota=quota)
     assert (cpu.granted, cpu.physical_cores) == (granted, physical)
     monkeypatch.setattr(processor, "cpu_info", lambda: cpu)
     choice = machine_layout()

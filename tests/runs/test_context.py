@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tunefleet.hardware import processor
-from tunefleet.hardware.processor import CpuInfo
+from tunefleet.hardware.processor import CpuInfo, MachineFacts
 from tunefleet.runs.context import BenchmarkContext
 
 
@@ -13,7 +13,7 @@ def test_hosts_of_devices_elsewhere_build_on_cores_of_all_kinds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fast_and_slow = ((0, 0), (1, 1), (2, 2), (3, 3))
-    cpu = CpuInfo("Hybrid", frozenset(), fast_and_slow, (), 8, 4, frozenset({2, 3}))
+    cpu = CpuInfo(MachineFacts("Hybrid", frozenset(), 4, (), 8), fast_and_slow, frozenset({2, 3}))
     monkeypatch.setattr(processor, "cpu_info", lambda: cpu)
     context = BenchmarkContext(device="board")
     monkeypatch.setattr(context, "_devices", (object(),))

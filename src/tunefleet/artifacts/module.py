@@ -217,7 +217,7 @@ def check_runs_here(artifact: Artifact) -> None:
             cure=f"pip install apache-tvm=={artifact.toolchain.tvm}, or tune again",
         )
     machine = os.uname().machine
-    missing = [i for i in artifact.instructions if i not in {*cpu_info().flags, machine}]
+    missing = [i for i in artifact.instructions if i not in {*cpu_info().facts.flags, machine}]
     if missing:
         shown = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
         raise InputError(

@@ -99,14 +99,12 @@ def devices(
 
 def _local() -> Any:
     """This machine as a row of the list: nobody registers it."""
-    import os
     from types import SimpleNamespace
 
-    from tunefleet.core.device import LOCAL, DeviceDescription, DeviceSpec
-    from tunefleet.hardware.processor import cpu_info, device_identity
+    from tunefleet.core.device import LOCAL, DeviceSpec
+    from tunefleet.hardware.processor import describe_machine
 
-    description = DeviceDescription(device_identity(), os.uname().machine, cpu_info().cores)
-    return SimpleNamespace(name=LOCAL, spec=DeviceSpec(), description=description)
+    return SimpleNamespace(name=LOCAL, spec=DeviceSpec(), description=describe_machine())
 
 
 def _show(rows: list[dict[str, Any]]) -> None:

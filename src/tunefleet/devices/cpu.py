@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +19,7 @@ from tunefleet.core.trial import Built, Failure, FailureKind, Timer
 from tunefleet.devices._base import Array, Network, Program, Runs
 from tunefleet.devices.measuring import MeasuringDevice
 from tunefleet.devices.runners import in_turn, runner_in_network
-from tunefleet.hardware.processor import cpu_info, device_identity
+from tunefleet.hardware.processor import describe_machine
 
 tvm = load_tvm()
 
@@ -38,7 +37,7 @@ class LocalCpu(MeasuringDevice):
             set_threads(threads)
 
     def describe(self) -> DeviceDescription:
-        return DeviceDescription(device_identity(), os.uname().machine, cpu_info().cores)
+        return describe_machine()
 
     def load(self, built: Built, limit_s: float) -> Program:
         return _LocalProgram(built)

@@ -102,7 +102,7 @@ def _compiler() -> CheckJson:
 def _cores() -> CheckJson:
     cpu, present = cpu_info(), os.cpu_count() or 1
     usable = len(cpu.granted)
-    value = f"{usable} of {present} cores, {cpu.name}"
+    value = f"{usable} of {present} cores, {cpu.facts.name}"
     if cpu.quota is not None and cpu.quota < len(cpu.cores):
         value += f", limited to the time of {cpu.quota:g}"
         if cpu.quota < 1:
@@ -178,7 +178,7 @@ def _noise(threads: int) -> CheckJson:
 
 
 def _memory() -> CheckJson:
-    gib = cpu_info().memory_gib
+    gib = cpu_info().facts.memory_gib
     if gib < 4:
         return _warning(f"{gib} GiB", "large networks may not fit: 8 GiB are comfortable")
     return _fine(f"{gib} GiB")

@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from tunefleet.core.device import DeviceDescription
 from tunefleet.core.identity import DeviceIdentity
 from tunefleet.core.layout import LayoutChoice, choose_layout, format_cores, parse_cores
 from tunefleet.errors import InputError
@@ -45,17 +46,25 @@ _MOST_CACHES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class CpuInfo:
-    """A processor. `siblings` are the cores this process may use, each with its physical core;
-    `machine_cores` counts those that the machine has, whoever may use them. `slower` are those of
-    a slower kind, and `quota` is how many cores' time this process gets, None for all of it."""
+class MachineFacts:
+    """What a machine is, of its kernel's files: `cores` are all that it has, whoever may use them.
+    `name` is "", `cores` and `memory_gib` are 0 where the files tell nothing."""
 
     name: str
     flags: frozenset[str]
-    siblings: tuple[tuple[int, int], ...]
+    cores: int
     caches: tuple[tuple[str, int], ...]
     memory_gib: int
-    machine_cores: int
+
+
+@dataclass(frozen=True, slots=True)
+class CpuInfo:
+    """The processor of this machine, and what this process has of it. `siblings` are the cores that
+    it may use, each with its physical core. `slower` are those of a slower kind, and `quota` is how
+    many cores' time it gets, None for all of it."""
+
+    facts: MachineFacts
+    siblings: tuple[tuple[int, int], ...]
     slower: frozenset[int] = frozenset()
     quota: float | None = None
 
@@ -85,36 +94,23 @@ class CpuInfo:
         return len({physical[core] for core in fast or self.granted})
 
 
-@dataclass(frozen=True, slots=True)
-class MachineFacts:
-    """What a machine is, of its kernel's files. `name` and `memory_gib` are "" and 0 where they
-    tell nothing."""
-
-    name: str
-    flags: frozenset[str]
-    cores: int
-    caches: tuple[tuple[str, int], ...]
-    memory_gib: int
-
-
 @lru_cache(maxsize=1)
 def cpu_info() -> CpuInfo:
     """The processor of this machine."""
     machine = os.uname().machine
-    facts = machine_facts(_read, machine)
-    refused = _OF_TILES if facts.flags & _OF_TILES and not _gives_tiles() else frozenset()
+    told = machine_facts(_read, machine)
+    refused = _OF_TILES if told.flags & _OF_TILES and not _gives_tiles() else frozenset()
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     usable = os.sched_getaffinity(0)
-    return CpuInfo(
-        name=facts.name or machine,
-        flags=facts.flags - refused,
-        siblings=tuple(physical_cores(usable).items()),
-        caches=facts.caches,
-        memory_gib=facts.memory_gib or round(pages / 2**30),
-        machine_cores=facts.cores or len(usable),
-        slower=slower_cores(_read) & usable,
-        quota=cpu_quota(),
+    facts = replace(
+        told,
+        name=told.name or machine,
+        flags=told.flags - refused,
+        cores=told.cores or len(usable),
+        memory_gib=told.memory_gib or round(pages / 2**30),
     )
+    siblings = tuple(physical_cores(usable).items())
+    return CpuInfo(facts, siblings, slower_cores(_read) & usable, cpu_quota())
 
 
 def _gives_tiles() -> bool:
@@ -206,9 +202,13 @@ def device_identity(key: str = "", cores: Collection[int] = ()) -> DeviceIdentit
     cpu = cpu_info()
     slow = len(cpu.slower.intersection(cores))
     kind = " (slower cores)" if slow == len(cores) else " (cores of several kinds)"
-    name = cpu.name + kind * bool(slow)
-    facts = MachineFacts(name, cpu.flags, cpu.machine_cores, cpu.caches, cpu.memory_gib)
+    facts = replace(cpu.facts, name=cpu.facts.name + kind * bool(slow))
     return identity_of(facts, os.uname().machine, key)
+
+
+def describe_machine() -> DeviceDescription:
+    """What this machine says of itself as a device."""
+    return DeviceDescription(device_identity(), os.uname().machine, cpu_info().cores)
 
 
 def usable_cores(read: ReadFile) -> tuple[int, ...]:

@@ -73,7 +73,7 @@ def is_foreign(target: Target) -> bool:
 def _hidden_features(mcpu: str) -> list[str]:
     if os.uname().machine != "x86_64":
         return []
-    flags = cpu_info().flags
+    flags = cpu_info().facts.flags
     hidden = [f for f in codegen_features(CpuTarget(mcpu, 1)) if X86_FEATURES[f] not in flags]
     if "avx512f" in hidden:  # takes every other AVX-512 feature with it
         hidden = [f for f in hidden if f == "avx512f" or not f.startswith("avx512")]
@@ -84,7 +84,7 @@ def _more_features(mcpu: str) -> list[str]:
     """What the processor has and the one that LLVM takes it for does not."""
     if os.uname().machine != "x86_64":
         return []
-    own, flags = codegen_features(CpuTarget(mcpu, 1)), cpu_info().flags
+    own, flags = codegen_features(CpuTarget(mcpu, 1)), cpu_info().facts.flags
     return [name for name, flag in X86_FEATURES.items() if flag in flags and name not in own]
 
 
@@ -131,7 +131,8 @@ def _check_cpu(target: Target) -> None:
         )
     if here != "x86_64":
         return
-    missing = [f for f in codegen_features(target.cpu) if X86_FEATURES[f] not in cpu_info().flags]
+    flags = cpu_info().facts.flags
+    missing = [f for f in codegen_features(target.cpu) if X86_FEATURES[f] not in flags]
     if missing:
         shown = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
         raise InputError(
