@@ -123,13 +123,20 @@ def test_a_bad_value_is_refused_before_tuning(
     assert tuning.calls == []
 
 
-def test_a_model_of_other_features_is_refused_before_tuning(
-    invoke: Invoke, tuning: FakeTuning, tmp_path: Path
+@pytest.mark.parametrize(
+    ("card", "said"),
+    [
+        ({"features": "sequences/1"}, "mine takes features of sequences/1, a search has tilings/1"),
+        ({"features": "tilings/1", "kind": "mlp"}, "cannot be loaded as mlp: not an MLP"),
+    ],
+)
+def test_a_model_that_steers_no_search_is_refused_before_tuning(
+    invoke: Invoke, tuning: FakeTuning, tmp_path: Path, card: dict[str, Any], said: str
 ) -> None:
-    Registry(tmp_path / "costmodels").add(a_card(features="sequences/1"), MEMBERS)
+    Registry(tmp_path / "costmodels").add(a_card(**card), MEMBERS)
     ended = invoke("tune", "zoo:tiny_cnn", "--pretrained", "mine", "--home", str(tmp_path))
     assert (ended.code, ended.err.count("\n")) == (2, 1)
-    assert "mine takes features of sequences/1, a search has tilings/1" in ended.err
+    assert said in ended.err
     assert tuning.calls == []
 
 

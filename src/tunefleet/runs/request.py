@@ -103,12 +103,15 @@ def pretrained_model(name: str, home: Path) -> RegistryEntry:
     from tunefleet.costmodel.registry import registry_of
     from tunefleet.features.tilings import SCHEMA
 
-    entry = registry_of(home).get(name)
+    registry = registry_of(home)
+    entry = registry.get(name)
     if entry.card.features != SCHEMA:
         raise InputError(
             f"cost model {name} takes features of {entry.card.features}, a search has {SCHEMA}",
             cure=f"train one with --features {SCHEMA}",
         )
+    if not registry.is_shipped(entry):
+        entry.load()  # else every search of a long night would be given up for it
     return entry
 
 
