@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tunefleet.errors import InputError, RetryElsewhereError, SetupError
+from tunefleet.errors import InputError, RetryElsewhereError, SetupError, StoreBusyError
 from tunefleet.store import SqlStore
 from tunefleet.store.maintenance import backup, check, repair
 
@@ -67,6 +67,19 @@ def test_what_cannot_be_understood_is_told(filled: Path) -> None:
         connection.commit()
     (problem,) = check(filled)
     assert problem.startswith("the tasks of job job")
+
+
+def test_a_store_that_cannot_be_asked_is_not_called_damaged(
+    filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tunefleet.store.maintenance._BUSY_S", 0.05)
+    with closing(sqlite3.connect(filled, isolation_level=None)) as other:
+        other.execute("PRAGMA locking_mode=EXCLUSIVE")
+        other.execute("BEGIN IMMEDIATE")
+        other.execute("PRAGMA user_version=77")
+        with pytest.raises(StoreBusyError, match="is locked by another process"):
+            check(filled)
+        other.execute("ROLLBACK")
 
 
 def test_a_copy_holds_what_the_store_holds(filled: Path, tmp_path: Path) -> None:

@@ -29,6 +29,8 @@ _BUSY_S = 5.0
 _MOST_ABSENT = 100_000
 #: The log and the index of it that SQLite keeps beside a file.
 _BESIDE = ("-wal", "-shm")
+#: Errors of a file that could not be asked, which says nothing of what is in it.
+_NOT_ASKED = ("NOTADB", "READONLY", "PERM", "AUTH", "CANTOPEN", "FULL", "BUSY", "LOCKED")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,8 @@ class Saved:
 def check(path: Path) -> list[str]:
     """What is wrong with a store, in words; empty for one that is whole. Reads all of it.
 
-    Raises InputError where there is none, SetupError for a file that is no store.
+    Raises InputError where there is none, SetupError for a file that is no store or that this user
+    may not open, StoreBusyError while another process keeps it.
     """
     _require(path)
     with closing(_opened(path)) as connection:
@@ -123,7 +126,7 @@ def _all(connection: sqlite3.Connection, path: Path, query: str) -> list[Any]:
     try:
         return connection.execute(query).fetchall()
     except SQLITE_ERRORS as error:
-        if error_code(error) == "NOTADB":
+        if error_code(error) in _NOT_ASKED:
             raise explained(str(path), error) from error
         return [(str(error), 0, "")]
 
