@@ -86,4 +86,5 @@ def compile_parts(
 
     network = NetworkFlow(load_program(folder / PROGRAM, weights_path(folder / PLAIN)))
     for part, path in parts:
-        compile_to(path, network.module_of(part), target, traces)
+        # TVM's machine copies all that it is given from elsewhere, at every call: weights as well.
+        compile_to(path, network.module_of(part), target, traces, inside=True)

@@ -307,12 +307,19 @@ def references_of(
 
 
 def compile_to(
-    path: Path, module: Any, target: Target, traces: Mapping[str, str], *, plain: bool = True
+    path: Path,
+    module: Any,
+    target: Target,
+    traces: Mapping[str, str],
+    *,
+    plain: bool = True,
+    inside: bool = False,
 ) -> Lifted:
-    """Compile a prepared module with the given traces into one shared library; its weights."""
+    """Compile a prepared module with the given traces into one shared library; its weights, of
+    which there are none beside it where they are `inside`."""
     from tunefleet.compiler.code.executable import compile_network, save_network
 
     with quiet():
-        network = compile_network(module, target, traces, plain=plain)
+        network = compile_network(module, target, traces, plain=plain, inside=inside)
         save_network(network, path)
     return network.weights

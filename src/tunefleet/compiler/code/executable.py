@@ -57,12 +57,17 @@ class CompiledNetwork:
 
 
 def compile_network(
-    mod: Any, target: Target, traces: Mapping[str, str], *, plain: bool = True
+    mod: Any,
+    target: Target,
+    traces: Mapping[str, str],
+    *,
+    plain: bool = True,
+    inside: bool = False,
 ) -> CompiledNetwork:
     """Compile a prepared module; `traces` are by task id, other tasks get the plain schedule.
 
     The lookup is by task id, which holds the target: a trace is never applied elsewhere. Without
-    `plain`, other tasks stay as TVM writes them.
+    `plain`, other tasks stay as TVM writes them. `inside` leaves the weights in the module.
     """
     tvm_target = to_tvm(target)
     with tvm_target, lowering(target):
@@ -78,7 +83,7 @@ def compile_network(
         lower = tvm.transform.Sequential(
             pipeline.dataflow_lower_passes(tvm_target) + pipeline.finalize_passes(tvm_target)
         )
-        lifted = Lifted(folded)
+        lifted = Lifted(folded, inside=inside)
         executable = relax.build(lifted.mod, target=tvm_target, relax_pipeline=lower)
         return CompiledNetwork(executable, lifted, target)
 

@@ -29,9 +29,10 @@ class Lifted:
     """A module whose large constants have become parameters behind its inputs.
 
     `arrays` are the distinct constants, `entries` the numbers of those that each function takes.
+    With `inside` all constants stay in the module, and there are none.
     """
 
-    def __init__(self, mod: Any) -> None:
+    def __init__(self, mod: Any, *, inside: bool = False) -> None:
         self.arrays: list[Array] = []
         self.entries: dict[str, list[int]] = {}
         self._of_content: dict[str, int] = {}
@@ -39,7 +40,7 @@ class Lifted:
         self.mod = mod.clone()
         for gvar, function in mod.functions_items():
             if isinstance(function, relax.Function):
-                lifter = _Lifter(self.number)
+                lifter = _Lifter((lambda _: None) if inside else self.number)
                 self.mod.update_func(gvar, lifter.lifted(function))
                 self.entries[str(gvar.name_hint)] = lifter.numbers
 
