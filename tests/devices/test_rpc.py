@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.devices import programs
@@ -142,6 +143,25 @@ def opened(lab: DeviceSpec) -> Iterator[Callable[..., Any]]:
 
         yield open_one
     programs.until(lambda: health_of(lab).free == 2, 20)
+
+
+def test_a_network_takes_inputs_where_those_before_them_were(
+    opened: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tunefleet.artifacts.network import LoadedNetwork
+    from tunefleet.devices.rpc_session import RpcSession
+
+    path, (data,) = programs.network(tmp_path)
+    device, here = opened(), LoadedNetwork(path)
+    there = device.network(path, "main")
+    outputs = [there.run([data])]
+    with monkeypatch.context() as patched:
+        patched.setattr(RpcSession, "send", None)
+        outputs += [there.run([-data]), there.run([data])]
+    device.reset()  # gives the server back
+    for given, numbers in zip(outputs, (data, -data, data), strict=True):
+        for ours, theirs in zip(given, here.run([numbers]), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
 
 
 def test_a_program_that_crashes_is_told_by_the_server_that_ran_it(

@@ -64,7 +64,7 @@ def _links(session: RpcSession) -> tuple[Link, Link]:
     for size in _SIZES:
         sent = np.zeros(size, np.uint8)
         tensor = session.send(sent)
-        up_s = _seconds_of(lambda: session.send(sent))  # noqa: B023
+        up_s = _seconds_of(lambda: session.put(sent, tensor))  # noqa: B023
         down_s = _seconds_of(lambda: session.fetch(tensor, size))  # noqa: B023
         times.append((size, up_s, down_s))
         if max(up_s, down_s) > _LONG_S:

@@ -191,11 +191,15 @@ class RpcSession:
 
     def send(self, array: Any) -> Any:
         """An array as a tensor there."""
+        tensor = self.empty(array.shape, str(array.dtype))
+        self.put(array, tensor)
+        return tensor
+
+    def put(self, array: Any, tensor: Any) -> None:
+        """Copy an array into a tensor there, of its shape and type."""
         local = tvm.runtime.tensor(array)
-        tensor = self.empty(tuple(local.shape), str(local.dtype))
         limit_s = _ANSWER_S + array.nbytes / _SLOWEST_BYTES_PER_S
         self._moved(lambda: tensor.copyfrom(local), array.nbytes, limit_s)
-        return tensor
 
     def fetch(self, tensor: Any, size: int) -> Any:
         return self._moved(tensor.numpy, size, _ANSWER_S + size / _SLOWEST_BYTES_PER_S)
