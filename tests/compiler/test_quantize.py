@@ -122,6 +122,13 @@ def test_calibration_data_that_is_none(tmp_path: Path) -> None:
             samples_of(tmp_path / name, [IMAGE])
 
 
+@pytest.mark.parametrize("numbers", [np.float32(0.5), np.array([0.5, 2.0], "float32")])
+def test_a_sample_of_a_number_has_no_axis(tmp_path: Path, numbers: Any) -> None:
+    np.savez(tmp_path / "data.npz", scale=numbers)
+    samples = samples_of(tmp_path / "data.npz", [Input("scale", (), "float32")])
+    assert [sample["scale"].shape for sample in samples] == [()] * numbers.size
+
+
 def test_samples_lie_along_a_further_axis_or_the_batch(tmp_path: Path) -> None:
     image = np.arange(2 * 3 * 8 * 8, dtype="float32").reshape(2, 1, 3, 8, 8)
     np.save(tmp_path / "a.npy", image)

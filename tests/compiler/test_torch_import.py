@@ -73,6 +73,15 @@ def test_an_operator_without_conversion_stays_in_torch(tmp_path: Any, target: An
     np.testing.assert_allclose(expected, _outputs(network, tmp_path, target)[0], rtol=1e-5)
 
 
+def test_an_input_may_be_a_number(tmp_path: Any, target: Any) -> None:
+    import torch
+
+    network = load_network(_saved(tmp_path, lambda x: x.exp() + torch.arange(3), torch.tensor(0.5)))
+    assert [array.shape for array in network.example_inputs] == [()]
+    (expected,) = network.reference(network.example_inputs)
+    np.testing.assert_allclose(expected, _outputs(network, tmp_path, target)[0], rtol=1e-6)
+
+
 def test_axes_that_are_permuted_may_count_from_the_end(tmp_path: Any, target: Any) -> None:
     import torch
 

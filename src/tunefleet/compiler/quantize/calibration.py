@@ -163,7 +163,7 @@ def _split(array: Array, each: Input, path: Path) -> list[Array]:
             cure="save it as the network takes it, with one more axis for several samples",
         )
     with np.errstate(over="ignore"):
-        parts = [np.ascontiguousarray(part, each.dtype) for part in parts]
+        parts = [np.asarray(part, each.dtype, order="C") for part in parts]
     if np.dtype(each.dtype).kind == "f" and not all(np.isfinite(part).all() for part in parts):
         raise InputError(
             f"{shown(path)} holds NaN or infinite numbers for {each.name}, which have no range",
