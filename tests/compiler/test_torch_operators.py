@@ -281,6 +281,14 @@ _CASES = {
         # In what order PyTorch takes what is no number then depends on where it stands.
         if (what, kind) != ("what is most frequent", "what is no number")
     },
+    "averages of neighbours without a batch": (
+        lambda x: (
+            torch.nn.functional.avg_pool1d(x, 2),
+            torch.nn.functional.adaptive_avg_pool1d(x, 2),
+            torch.nn.functional.lp_pool1d(x, 2.0, 3),
+        ),
+        torch.rand(3, 7),
+    ),
     "quotients of zero": (lambda x: (x / 0, x / -0.0, x / torch.tensor(0.0)), _EXTREMES),
     "what differs from what is no number": (lambda x: (x != x, x != 3, x != x[:1]), _UNKNOWN),
     **{

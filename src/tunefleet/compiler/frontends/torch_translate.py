@@ -82,7 +82,8 @@ class Translator(ExportedProgramImporter):  # type: ignore[misc]  # TVM has no t
         if isinstance(value, torch.Tensor):
             if not isinstance(result, relax.Expr):
                 result = relax.const(result, str(value.dtype).removeprefix("torch."))
-            return result
+            # TVM's own converters leave some, which have no type yet: those of pools without batch.
+            return self.block_builder.emit(result) if isinstance(result, relax.Call) else result
         if not isinstance(value, tuple | list):
             raise CannotConvertError("it gives no tensor")
         if isinstance(result, relax.Expr):
