@@ -281,6 +281,54 @@ _CASES = {
         # In what order PyTorch takes what is no number then depends on where it stands.
         if (what, kind) != ("what is most frequent", "what is no number")
     },
+    **{
+        f"bits of {kind} that are moved": (
+            lambda x: tuple(
+                shifted
+                for by in (
+                    torch.tensor([0, 1, 5]).to(x.dtype),
+                    torch.tensor([8, 70, 3]).to(x.dtype),
+                )
+                for shifted in (
+                    x << by,
+                    x >> by,
+                    x << 2,
+                    x >> 2,
+                    x >> -1 if x.dtype.is_signed else x,
+                )
+            ),
+            x,
+        )
+        for kind, x in (
+            ("whole numbers", _WHOLE_NUMBERS),
+            ("bytes", (_WHOLE_NUMBERS + 150).to(torch.uint8)),
+        )
+    },
+    "a sum of products of batches": (
+        lambda x: (
+            torch.addbmm(x[0], x, x.transpose(1, 2), beta=0.5, alpha=2),
+            torch.addbmm(x[0], x, x, beta=0),
+        ),
+        torch.randn(2, 3, 3),
+    ),
+    "the second smallest": (
+        lambda x: (*x.kthvalue(2), *x.kthvalue(2, 0, keepdim=True)),
+        _LONG[:, :7] + torch.arange(2.0)[:, None] / 2,
+    ),
+    "numbers in the place of others": (
+        lambda x: (
+            x.masked_scatter(x > 0, torch.arange(60.0)),
+            x.masked_scatter(torch.tensor([True, False, True, False]), x * 2),
+            x[0].masked_scatter(x > 9, x),
+        ),
+        torch.randn(2, 3, 4),
+    ),
+    "a bilinear layer": (
+        lambda x: torch.nn.functional.bilinear(
+            x[:, :2], x[:, 2:], _EXPERTS[:, :2], torch.arange(4.0)
+        ),
+        torch.randn(6, 7),
+    ),
     "averages of neighbours without a batch": (
         lambda x: (
             torch.nn.functional.avg_pool1d(x, 2),
@@ -290,6 +338,10 @@ _CASES = {
         torch.rand(3, 7),
     ),
     "quotients of zero": (lambda x: (x / 0, x / -0.0, x / torch.tensor(0.0)), _EXTREMES),
+    "extremes of what is known": (
+        lambda x: (torch.fmax(x, x[:1].flip(1)), torch.fmin(x, x[1:]), torch.fmax(x[0], x[0])),
+        _UNKNOWN,
+    ),
     "what differs from what is no number": (lambda x: (x != x, x != 3, x != x[:1]), _UNKNOWN),
     **{
         f"volumes between elements, {method}": (

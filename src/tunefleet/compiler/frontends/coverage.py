@@ -77,6 +77,7 @@ def torch_operators() -> Iterator[Operator]:
     from torch._decomp import decomposition_table
 
     from tunefleet.compiler.frontends.torch_complex_rules import RULES
+    from tunefleet.compiler.frontends.torch_decompositions import DECOMPOSITIONS
     from tunefleet.compiler.frontends.torch_operators import OF_PACKAGES, OPERATORS
     from tunefleet.compiler.frontends.torch_translate import Translator
     from tunefleet.compiler.toolchain import load_tvm
@@ -90,10 +91,10 @@ def torch_operators() -> Iterator[Operator]:
         for name in names
     }
     usual = {str(o).removeprefix("aten.") for o in torch.export.default_decompositions()}
-    further = {str(o).removeprefix("aten.") for o in decomposition_table}
+    further = {str(o).removeprefix("aten.") for o in (*decomposition_table, *DECOMPOSITIONS)}
     for name, operator in sorted(overloads.items()):
         core = torch.Tag.core in operator.tags
-        known_here = name in OPERATORS or operator in RULES
+        known_here = name in OPERATORS or operator in RULES or operator in DECOMPOSITIONS
         if not core and name not in theirs and not known_here:
             continue
         if name in OPERATORS or (operator in RULES and name not in theirs):

@@ -82,6 +82,35 @@ def _elu(t: Any, node: Node) -> Any:
 
 
 #: By the name of the torch operator.
+def _known_extreme(function: Any) -> Callable[[Any, Node], Any]:
+    """The larger or smaller of two of which one may be none."""
+
+    def convert(t: Any, node: Node) -> Any:
+        dtype, emit = dtype_of(node), t.block_builder.emit
+        left, right = (emit(op.astype(_operand(t, arg, dtype), dtype)) for arg in node.args[:2])
+        # That something is equal to itself is taken for true.
+        known = emit(op.where(op.not_equal(right, right), left, function(left, right)))
+        return emit(op.where(op.not_equal(left, left), right, known))
+
+    return convert
+
+
+def _shifted(function: Any) -> Callable[[Any, Node], Any]:
+    """By as many bits as a number has, or by fewer than none, nothing but the sign is left."""
+
+    def convert(t: Any, node: Node) -> Any:
+        dtype, emit = dtype_of(node), t.block_builder.emit
+        info = np.iinfo(dtype)
+        zero, last = relax.const(0, dtype), relax.const(info.bits - 1, dtype)
+        x, by = (emit(op.astype(_operand(t, arg, dtype), dtype)) for arg in node.args[:2])
+        beyond = emit(op.logical_or(op.less(by, zero), op.greater(by, last)))
+        shifted = emit(function(x, op.where(beyond, last, by)))
+        keeps_sign = function is op.right_shift and info.min < 0
+        return shifted if keeps_sign else emit(op.where(beyond, zero, shifted))
+
+    return convert
+
+
 ELEMENTWISE: dict[str, Callable[[Any, Node], Any]] = {
     "copysign.Scalar": _copied_sign,
     "copysign.Tensor": _copied_sign,
@@ -89,4 +118,13 @@ ELEMENTWISE: dict[str, Callable[[Any, Node], Any]] = {
     "full_like.default": _filled_alike,
     "hypot.default": _hypotenuse,
     "nan_to_num.default": _finite,
+    **dict.fromkeys(
+        ("__lshift__.Scalar", "__lshift__.Tensor", "shift_left.default"), _shifted(op.left_shift)
+    ),
+    **dict.fromkeys(
+        ("__rshift__.Scalar", "__rshift__.Tensor", "shift_right_arithmetic.default"),
+        _shifted(op.right_shift),
+    ),
+    "fmax.default": _known_extreme(op.maximum),
+    "fmin.default": _known_extreme(op.minimum),
 }

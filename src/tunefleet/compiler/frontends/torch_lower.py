@@ -11,6 +11,7 @@ from torch.fx import Node
 from tunefleet.compiler.frontends.torch_bfloat16 import in_float32
 from tunefleet.compiler.frontends.torch_complex import in_pairs
 from tunefleet.compiler.frontends.torch_complex_rules import RULES
+from tunefleet.compiler.frontends.torch_decompositions import DECOMPOSITIONS
 from tunefleet.compiler.frontends.torch_graph import allow_any_strides, simplify
 from tunefleet.compiler.frontends.torch_nodes import PACKED, RECURRENT
 from tunefleet.compiler.frontends.torch_quantized import decomposition
@@ -100,6 +101,9 @@ def _rows(node: Node) -> int:
 
 
 def _decomposition(target: Any) -> Any:
-    """How torch decomposes an operator; a view would become as_strided, which says less."""
+    """How an operator is written in terms of others; a view would become as_strided, which says
+    less."""
     is_view = any(a.alias_info is not None for a in target._schema.arguments)
-    return None if is_view else decomposition_table.get(target) or decomposition(target)
+    if is_view:
+        return None
+    return DECOMPOSITIONS.get(target) or decomposition_table.get(target) or decomposition(target)

@@ -352,8 +352,6 @@ OPERATORS: dict[str, Conversion] = {
     "where.ScalarOther": _where,
     "where.ScalarSelf": _where,
     "fill.Tensor": _fill,
-    "__lshift__.Scalar": _arithmetic(op.left_shift),
-    "__rshift__.Scalar": _arithmetic(op.right_shift),
     "avg_pool2d.default": _mean_of_windows("avg_pool2d.default"),
     "avg_pool3d.default": _mean_of_windows("avg_pool3d.default"),
     "broadcast_in_dim.default": _broadcast_in_dim,
