@@ -82,6 +82,15 @@ def test_an_input_may_be_a_number(tmp_path: Any, target: Any) -> None:
     np.testing.assert_allclose(expected, _outputs(network, tmp_path, target)[0], rtol=1e-6)
 
 
+def test_an_input_that_is_changed_stays_as_it_is(tmp_path: Any, target: Any) -> None:
+    import torch
+
+    network = load_network(_saved(tmp_path, lambda x: x.add_(1) * 2, torch.ones(3)))
+    (note,) = network.notes
+    assert note.startswith("the module changes 1 of its inputs, which stay as they are here")
+    np.testing.assert_array_equal(_outputs(network, tmp_path, target)[0], [4, 4, 4])
+
+
 def test_axes_that_are_permuted_may_count_from_the_end(tmp_path: Any, target: Any) -> None:
     import torch
 

@@ -338,6 +338,23 @@ _CASES = {
         torch.rand(3, 7),
     ),
     "quotients of zero": (lambda x: (x / 0, x / -0.0, x / torch.tensor(0.0)), _EXTREMES),
+    "small numbers beside 1": (
+        lambda x: (x.log1p(), x.expm1(), x.double().log1p(), x.double().expm1()),
+        torch.cat([s * 10.0 ** torch.arange(-9, 2, 0.25) for s in (1, -0.09)] + [_ENDS.abs()[0]]),
+    ),
+    "statistics of the batch": (
+        lambda x: torch.nn.functional.batch_norm(
+            x, torch.zeros(3), torch.ones(3), torch.ones(3) * 2, training=True
+        ),
+        torch.randn(4, 3, 5),
+    ),
+    "what norms divide by": (
+        lambda x: (
+            *torch.native_layer_norm(x, [5], None, None, 1e-5),
+            *torch.native_group_norm(x, None, None, 4, 3, 5, 3, 1e-5),
+        ),
+        torch.randn(4, 3, 5),
+    ),
     "extremes of what is known": (
         lambda x: (torch.fmax(x, x[:1].flip(1)), torch.fmin(x, x[1:]), torch.fmax(x[0], x[0])),
         _UNKNOWN,

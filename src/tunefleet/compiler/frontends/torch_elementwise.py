@@ -82,6 +82,30 @@ def _elu(t: Any, node: Node) -> Any:
 
 
 #: By the name of the torch operator.
+#: Where a series takes over from the function itself, which loses what a small number has beside 1.
+#: Seven terms are exact there.
+_SMALL = {"float32": 1 / 16, "float64": 0.01}
+_TERMS = 7
+
+
+def _near_zero(beyond: Callable[[Any, Any], Any], term: Callable[[int], float]) -> Any:
+    """A function that is 0 at 0: `beyond` of x and 1 says what it is, `term` the factors of its
+    series. Half precision is computed in single."""
+
+    def convert(t: Any, node: Node) -> Any:
+        emit, dtype = t.block_builder.emit, dtype_of(node)
+        own = dtype if dtype in _SMALL else "float32"
+        x = emit(op.astype(_operand(t, node.args[0], own), own))
+        series = relax.const(term(_TERMS), own)
+        for degree in range(_TERMS - 1, 0, -1):
+            series = op.add(op.multiply(series, x), relax.const(term(degree), own))
+        near = op.less(op.abs(x), relax.const(_SMALL[own], own))
+        found = op.where(near, op.multiply(series, x), beyond(x, relax.const(1.0, own)))
+        return emit(op.astype(emit(found), dtype))
+
+    return convert
+
+
 def _known_extreme(function: Any) -> Callable[[Any, Node], Any]:
     """The larger or smaller of two of which one may be none."""
 
@@ -118,6 +142,12 @@ ELEMENTWISE: dict[str, Callable[[Any, Node], Any]] = {
     "full_like.default": _filled_alike,
     "hypot.default": _hypotenuse,
     "nan_to_num.default": _finite,
+    "log1p.default": _near_zero(
+        lambda x, one: op.log(op.add(x, one)), lambda n: -((-1.0) ** n) / n
+    ),
+    "expm1.default": _near_zero(
+        lambda x, one: op.subtract(op.exp(x), one), lambda n: 1.0 / math.factorial(n)
+    ),
     **dict.fromkeys(
         ("__lshift__.Scalar", "__lshift__.Tensor", "shift_left.default"), _shifted(op.left_shift)
     ),

@@ -180,7 +180,16 @@ def _refusal(refused: dict[Node, str], what: str) -> InputError:
 
 
 def _notes(program: ExportedProgram) -> tuple[str, ...]:
-    changed = len(program.graph_signature.buffers_to_mutate)
-    if not changed:
-        return ()
-    return (f"the module changes {changed} of its buffers; each inference starts from those saved",)
+    signature = program.graph_signature
+    notes = []
+    if signature.buffers_to_mutate:
+        notes.append(
+            f"the module changes {len(signature.buffers_to_mutate)} of its buffers; each inference "
+            "starts from those saved"
+        )
+    if signature.user_inputs_to_mutate:
+        notes.append(
+            f"the module changes {len(signature.user_inputs_to_mutate)} of its inputs, which stay "
+            "as they are here; give what they become as outputs"
+        )
+    return tuple(notes)

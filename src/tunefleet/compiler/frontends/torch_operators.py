@@ -318,6 +318,18 @@ _ARITHMETIC = {
     "where": _where,
 }
 
+_BATCH_NORM = "_native_batch_norm_legit_functional.default"
+#: Its argument that says whether the statistics are those of the batch itself.
+_TRAINING = 5
+
+
+def _batch_norm(t: Any, node: Node) -> Any:
+    """TVM takes the statistics that are stored, in training too. Torch writes that out."""
+    if node.args[_TRAINING]:
+        raise NotImplementedError("statistics of the batch itself")
+    return t.convert_map[_BATCH_NORM](node)
+
+
 #: By the name of the torch operator.
 OPERATORS: dict[str, Conversion] = {
     # The overloads of aten, and `default` for the operators of prims.
@@ -327,6 +339,7 @@ OPERATORS: dict[str, Conversion] = {
         for overload in ("Tensor", "Scalar", "default")
     },
     **RECURRENT_RULES,
+    _BATCH_NORM: _batch_norm,
     "_int_mm.default": integer_product,
     "convolution.default": _convolution,
     "mm.default": _matmul,

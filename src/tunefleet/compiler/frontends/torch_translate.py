@@ -88,11 +88,12 @@ class Translator(ExportedProgramImporter):  # type: ignore[misc]  # TVM has no t
             raise CannotConvertError("it gives no tensor")
         if isinstance(result, relax.Expr):
             fields = getattr(result.ty, "fields", None)
+            count = 1 if fields is None else len(fields)
+            if count <= max(_used(node)):
+                raise CannotConvertError(f"{count} of its {len(value)} outputs is known")
             if fields is None:
                 return [result]
-            return [
-                self.block_builder.emit(relax.TupleGetItem(result, i)) for i in range(len(fields))
-            ]
+            return [self.block_builder.emit(relax.TupleGetItem(result, i)) for i in range(count)]
         return list(result)
 
 
