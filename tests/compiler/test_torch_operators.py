@@ -338,6 +338,10 @@ _CASES = {
         torch.rand(3, 7),
     ),
     "quotients of zero": (lambda x: (x / 0, x / -0.0, x / torch.tensor(0.0)), _EXTREMES),
+    "extremes of a number": (
+        lambda x: (x.amax(), x.amin(0), *x.max(0), x.any(0)),
+        torch.tensor(-0.5),
+    ),
     "small numbers beside 1": (
         lambda x: (x.log1p(), x.expm1(), x.double().log1p(), x.double().expm1()),
         torch.cat([s * 10.0 ** torch.arange(-9, 2, 0.25) for s in (1, -0.09)] + [_ENDS.abs()[0]]),

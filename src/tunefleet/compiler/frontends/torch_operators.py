@@ -92,22 +92,16 @@ def _added_matmul(t: Any, node: Node) -> Any:
 
 
 def _reduced(function: Any) -> Conversion:
-    """A reduction over given axes, or over all of them."""
+    """A reduction over given axes, or over all of them; a number is its own."""
 
     def convert(t: Any, node: Node) -> Any:
-        axes = argument(node, 1, "dim")
-        axes = list(axes) if isinstance(axes, tuple | list) else axes
-        keep = bool(argument(node, 2, "keepdim", False))
-        return t.block_builder.emit(function(t.env[node.args[0]], axes or None, keep))
+        x, axes = t.env[node.args[0]], argument(node, 1, "dim")
+        if not x.ty.ndim:
+            return x
+        axes = (list(axes) or None) if isinstance(axes, tuple | list) else axes
+        return t.block_builder.emit(function(x, axes, bool(argument(node, 2, "keepdim", False))))
 
-    def single(t: Any, node: Node) -> Any:
-        axes = argument(node, 1, "dim")
-        if axes == 0:
-            keep = bool(argument(node, 2, "keepdim", False))
-            return t.block_builder.emit(function(t.env[node.args[0]], 0, keep))
-        return convert(t, node)
-
-    return single
+    return convert
 
 
 def _any_or_all(function: Any) -> Conversion:
@@ -134,6 +128,8 @@ def _extreme_with_index(extreme: Any, index: Any) -> Conversion:
     def convert(t: Any, node: Node) -> Any:
         x, axis = t.env[node.args[0]], node.args[1]
         keep = bool(argument(node, 2, "keepdim", False))
+        if not x.ty.ndim:
+            return [x, relax.const(0, "int64")]
         values = t.block_builder.emit(extreme(x, axis, keep))
         return [values, t.block_builder.emit(index(x, axis, keep))]
 

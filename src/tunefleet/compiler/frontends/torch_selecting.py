@@ -177,6 +177,8 @@ def _windows(t: Any, node: Node) -> Any:
     """Tensor.unfold: windows of an axis, whose elements become the last axis."""
     x = t.env[node.args[0]]
     extents = [int(e) for e in x.ty.shape]
+    if not extents:
+        raise NotImplementedError("windows of a number")
     axis = int(argument(node, 1, "dimension")) % len(extents)
     size, step = int(argument(node, 2, "size")), int(argument(node, 3, "step"))
     count = (extents[axis] - size) // step + 1
