@@ -297,3 +297,15 @@ def test_semaphores_that_cannot_be_made_are_told(
         with pytest.raises(SetupError, match=r"in /dev/shm: Read-only file system; let /dev/shm"):
             pool.submit(len, [1])
         monkeypatch.undo()
+
+
+def test_a_pool_that_is_dropped_as_it_starts_says_nothing(tmp_path: Path) -> None:
+    code = (
+        "import time; from tunefleet.workers.pool import WorkerConfig, WorkerPool\n"
+        f"pool = WorkerPool(2, WorkerConfig(1, 2, {str(tmp_path / 'log')!r}))\n"
+        "pool.submit(int)\n"
+        "pool._registry.cleanup()\n"
+        "time.sleep(2)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")

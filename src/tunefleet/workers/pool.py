@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import logging
 import multiprocessing
 import os
 import resource
@@ -124,7 +125,11 @@ def _guarded(function: Callable[..., T], *args: Any) -> T:
 def _initialize(config: WorkerConfig, registry: str) -> None:
     """Runs first in every worker."""
     _die_with_creator()
-    Path(registry, str(os.getpid())).touch()
+    try:
+        Path(registry, str(os.getpid())).touch()
+    except FileNotFoundError:  # whoever made the pool has dropped it: nobody is to hear of it
+        logging.disable()
+        raise
     # Locks that libraries make here (tqdm's) then have no name that outlives a killed worker.
     multiprocessing.set_start_method("fork", force=True)
     # Ctrl-C is for the driver, which ends its workers itself.
