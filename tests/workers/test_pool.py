@@ -30,6 +30,11 @@ def hang() -> None:
         time.sleep(1)
 
 
+def sleep(seconds: float) -> float:
+    time.sleep(seconds)
+    return seconds
+
+
 def exhaust_memory() -> int:
     return len(bytearray(64 << 30))
 
@@ -309,3 +314,14 @@ def test_a_pool_that_is_dropped_as_it_starts_says_nothing(tmp_path: Path) -> Non
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_clock_that_is_set_blames_no_call(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, later = time.time(), time.monotonic() + 0.3
+    monkeypatch.setattr(time, "time", lambda: began + 3600 * (time.monotonic() > later))
+    assert pool.call(sleep, 1.0, timeout_s=30) == 1.0
+    ended = pool.call(sleep, 60.0, timeout_s=1)
+    assert isinstance(ended, CallFailure)
+    assert ended.end is CallEnd.TIMEOUT

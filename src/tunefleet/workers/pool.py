@@ -30,6 +30,7 @@ from tunefleet.errors import SetupError, TunefleetError, raise_disk_full, raise_
 from tunefleet.system.limits import NO_LIMITS, Limits, limit_process
 from tunefleet.system.scratch import scratch_folder
 from tunefleet.workers._spawn import worker_context
+from tunefleet.workers._steady import SteadyPool
 
 T = TypeVar("T")
 
@@ -195,7 +196,7 @@ class WorkerPool:
         self._pool_of: WeakKeyDictionary[ProcessFuture, ProcessPool] = WeakKeyDictionary()
 
     def _new_pool(self) -> ProcessPool:
-        return ProcessPool(
+        return SteadyPool(
             max_workers=self.workers,
             initializer=_initialize,
             initargs=(self.config, self._registry.name),
