@@ -163,7 +163,7 @@ def saved_inputs(program: ExportedProgram, fixed: FixedInputs) -> tuple[np.ndarr
     fits = [(tuple(t.shape), str(t.dtype).removeprefix("torch.")) for t in tensors]
     if fits != [(spec.shape, spec.dtype) for spec in fixed.specs]:
         return None
-    return tuple(np.ascontiguousarray(t.numpy()) for t in tensors)
+    return tuple(np.asarray(t.numpy(), order="C") for t in tensors)
 
 
 def _ranges(program: ExportedProgram, dimensions: Dimensions) -> dict[str, tuple[int, float]]:
