@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import copy
 import gc
 import hashlib
 import json
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -246,7 +248,8 @@ def test_registers_that_the_kernel_does_not_give_are_said(
     from tunefleet.artifacts import module
     from tunefleet.artifacts.runtime import installed_versions
 
-    cpu = SimpleNamespace(flags=frozenset({"avx2", "amx_tile"}))
+    facts = SimpleNamespace(flags=frozenset({"avx2", "amx_tile"}))
+    cpu = SimpleNamespace(facts=facts)
     monkeypatch.setattr(module, "cpu_info", lambda: cpu)
     monkeypatch.setattr(module, "takes_tiles", lambda: gives)
     toolchain = SimpleNamespace(tvm=installed_versions()["apache-tvm"])
@@ -256,3 +259,84 @@ def test_registers_that_the_kernel_does_not_give_are_said(
     else:
         with pytest.raises(SetupError, match="AMX"):
             module.check_runs_here(artifact)
+
+
+FORKED = """
+import multiprocessing, sys
+import numpy as np, tunefleet
+
+module = tunefleet.load(sys.argv[1], threads=2)
+image = np.load(sys.argv[2])
+expected = module(image)
+held = module._idle.get()  # as a thread that calls holds it
+
+def same(_):
+    return np.array_equal(module(image), expected)
+
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    forked = all(pool.map(same, range(8)))
+module._idle.put(held)
+print(forked, same(0))
+"""
+
+
+def test_a_forked_process_computes_too(artifact: Path, image: Any, tmp_path: Path) -> None:
+    # Neither the pool of threads of the one that forks is there, nor who held a machine then.
+    np.save(tmp_path / "image.npy", image)
+    command = [sys.executable, "-c", FORKED, str(artifact), str(tmp_path / "image.npy")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "True True\n", done.stderr
+
+
+@pytest.mark.parametrize("threads", [0, -1, 1.5, "2", float("nan"), 10**6])
+def test_a_number_of_threads_that_cannot_be_is_refused(artifact: Path, threads: Any) -> None:
+    with pytest.raises(InputError, match=r"threads.*this machine has"):
+        tunefleet.load(artifact, threads=threads)
+
+
+def test_inputs_come_as_a_sequence(artifact: Path, image: Any) -> None:
+    nested = SimpleNamespace(shape=None, dtype=np.dtype("float32"), __dlpack__=None)
+    with tunefleet.load(artifact) as module:
+        (expected,) = module.run([image])
+        (found,) = module.run(each for each in [image])
+        np.testing.assert_array_equal(found, expected)
+        for given in (image, {"image": image}, None, 3):
+            with pytest.raises(InputError, match="give a list of arrays"):
+                module.run(given)
+        for odd in (np.ndarray, nested):
+            with pytest.raises(InputError, match="no shape of numbers"):
+                module(odd)
+
+
+def test_a_module_is_not_copied(artifact: Path) -> None:
+    with tunefleet.load(artifact) as module:
+        for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(InputError, match=r"tunefleet.load\('"):
+                copied(module)
+
+
+def test_what_cannot_be_a_path_is_no_artifact(tmp_path: Path) -> None:
+    for odd in ("x" * 5000, "a\0b", str(tmp_path / "nowhere")):
+        with pytest.raises(InputError, match="no artifact at"):
+            tunefleet.load(odd)
+
+
+def test_a_call_that_meets_close_ends(artifact: Path, image: Any) -> None:
+    ended: list[str] = []
+
+    def call(module: Any) -> None:
+        try:
+            while True:
+                module(image)
+        except InputError as error:
+            ended.append(str(error))
+
+    for _ in range(20):
+        module = tunefleet.load(artifact)
+        threads = [threading.Thread(target=call, args=(module,), daemon=True) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        module.close()
+        for thread in threads:
+            thread.join(20)
+    assert ended == ["tiny_cnn was closed; load it again"] * 60

@@ -67,3 +67,8 @@ def test_a_wrong_key_is_refused(copied: Path, tmp_path: Path, damage: str) -> No
         key.write_bytes(b"text" if damage == "text" else private.read_bytes())
     with pytest.raises(InputError, match=r"cannot read the key|is not that half of a key"):
         tunefleet.load(copied, signed_by=key)
+
+
+def test_a_device_without_an_end_is_no_key(copied: Path) -> None:
+    with pytest.raises(InputError, match="/dev/zero has more than 64 KiB"):
+        tunefleet.load(copied, signed_by="/dev/zero")

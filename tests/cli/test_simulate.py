@@ -96,6 +96,7 @@ def test_the_drawing_is_what_its_name_says(
         (("--jobs", "0"), "0 is not a positive number"),
         (("--policy", "magic"), "'magic' is not a policy"),
         (("--durations", "missing.json"), "cannot read missing.json"),
+        (("--durations", "/dev/zero"), "/dev/zero has more than"),
         (("--durations", "thesis", "--spread", "1"), "--spread does not go with"),
         (("--spread", "-1"), "is not a positive number"),
         (("--seed", "-1"), "is negative"),

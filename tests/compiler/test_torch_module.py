@@ -129,3 +129,20 @@ def test_what_was_traced_is_taken_in_whatever_mode_it_says_it_is(tmp_path: Path)
     assert module.training
     path = saved_module(module, (torch.ones(2, 4),), None, tmp_path)
     assert load_network(path).info.outputs[0].shape == (2, 3)
+
+
+class _Doubled(torch.nn.Module):  # type: ignore[name-defined]
+    def forward(self, x: Any) -> Any:
+        return x * 2
+
+
+def test_an_example_without_axes_stays_one(tmp_path: Path) -> None:
+    file = saved_module(_Doubled().eval(), (torch.tensor(3.0),), None, tmp_path)
+    (found,) = load_network(file).example_inputs
+    assert found.shape == ()
+
+
+def test_a_torchscript_module_is_refused(tmp_path: Path) -> None:
+    module = torch.jit.trace(_Doubled().eval(), torch.ones(2))
+    with pytest.raises(InputError, match="TopLevelTracedModule is a TorchScript module"):
+        saved_module(module, (torch.ones(2),), None, tmp_path)

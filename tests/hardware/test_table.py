@@ -154,3 +154,8 @@ def test_rows_hash_and_compare() -> None:
     row = Hardware("a", "A", Kind.CPU, "v", "x", "s", 1)
     assert len({row, Hardware("a", "A", Kind.CPU, "v", "x", "s", 1)}) == 1
     assert [row] == list(HardwareTable([row]))
+
+
+def test_a_device_without_an_end_is_no_table() -> None:
+    with pytest.raises(InputError, match="longer than any device table"):
+        shipped_table().with_file(Path("/dev/zero"))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tunefleet.core.budget import Budget
 from tunefleet.core.settings import MeasureSettings, TuneSettings
 from tunefleet.errors import InputError
-from tunefleet.runs.request import search_request, shape_request
+from tunefleet.runs.request import search_request, shape_request, wanted_of
 
 
 def test_a_search_without_a_budget_has_1000_trials() -> None:
@@ -45,3 +47,68 @@ def test_shapes_and_dimensions_are_one_or_several() -> None:
 def test_what_is_no_shape_is_refused_with_an_example(given: Any) -> None:
     with pytest.raises(InputError, match="such as shapes="):
         shape_request(**given)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"trials": 1e3}, "trials is 1000.0, not a whole number"),
+        ({"trials": "4"}, "trials is '4', not a whole number"),
+        ({"trials": 0}, "trials is 0, not a positive number"),
+        ({"minutes": float("nan")}, "minutes is nan, not a finite number"),
+        ({"minutes": "1"}, "minutes is '1', not a number"),
+        ({"minutes": 1e300}, "more than a year"),
+        ({"trials": 4, "target_latency_ms": 0}, "target_latency_ms is 0, not a positive number"),
+        ({"trials": 4, "profile_timeout_s": -1}, "profile_timeout_s is -1"),
+        ({"trials": 4, "batch_size": 1.5}, "batch_size is 1.5, not a whole number"),
+        ({"trials": 4, "transfer_learning": "no"}, "transfer is 'no', not a bool"),
+        ({"trials": 4, "settings": {}}, "settings are dict, not TuneSettings"),
+    ],
+)
+def test_what_the_store_could_not_read_again_is_refused(given: Any, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        search_request(**given)
+
+
+def test_numbers_of_numpy_are_taken() -> None:
+    given: Any = {"trials": np.int64(8), "minutes": np.float32(2), "batch_size": np.int32(3)}
+    asked = search_request(**given)
+    assert asked == search_request(8, minutes=2, batch_size=3)
+    assert type(asked.budget.trials) is int
+    assert type(asked.budget.seconds) is float
+    arrays: Any = {"x": np.array([1, 3])}, {"n": np.int64(4)}, {"sr": np.array(5)}
+    assert shape_request(*arrays) == shape_request({"x": [1, 3]}, {"n": 4}, {"sr": 5})
+    assert shape_request({"x": ()}).shapes == (("x", ((),)),)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"shapes": {"x": "1,3"}},
+        {"shapes": {"x": 1.5}},
+        {"shapes": [1, 3]},
+        {"dims": {"n": "x"}},
+        {"dims": {"n": None}},
+        {"constants": {"n": "x"}},
+        {"constants": {"n": float("inf")}},
+    ],
+)
+def test_what_is_no_number_is_no_shape(given: Any) -> None:
+    with pytest.raises(InputError, match="such as shapes="):
+        shape_request(**given)
+
+
+def test_priorities_and_deadlines_are_those_of_networks_that_are_given() -> None:
+    names = ["a.onnx", "b.onnx"]
+    assert wanted_of(names, None, None) == [(0, None), (0, None)]
+    given = wanted_of(names, {Path("b.onnx"): 1}, {"a.onnx": 60})  # type: ignore[dict-item]
+    assert given == [(0, 60.0), (1, None)]
+    with pytest.raises(InputError, match="c is none of the networks"):
+        wanted_of(names, {"c": 1}, None)
+    for value in ("x", 1.5, 10**6):
+        with pytest.raises(InputError, match=r"the priority of a\.onnx"):
+            wanted_of(names, {"a.onnx": value}, None)  # type: ignore[dict-item]
+    with pytest.raises(InputError, match="such as priorities="):
+        wanted_of(names, [1], None)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"the deadline of a\.onnx is nan"):
+        wanted_of(names, None, {"a.onnx": float("nan")})

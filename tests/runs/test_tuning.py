@@ -122,6 +122,29 @@ def test_a_network_given_twice_is_refused() -> None:
         tune(["zoo:tiny_cnn", "zoo:tiny_cnn"])
 
 
+@pytest.mark.parametrize(
+    ("networks", "more", "said"),
+    [
+        ("zoo:tiny_cnn", {}, "tune takes a list of paths and names, not str"),
+        (None, {}, "tune takes a list of paths and names, not NoneType"),
+        ([print], {}, "from_network takes torch modules"),
+        (NETWORKS[:1], {"policy": "fair"}, "'fair' is not a policy"),
+        (NETWORKS[:1], {"trials": 1.5}, "trials is 1.5, not a whole number"),
+        (NETWORKS[:1], {"context": "cpu"}, "a context is a BenchmarkContext, not str"),
+        (NETWORKS[:1], {"priorities": {"tiny": 1}}, "tiny is none of the networks"),
+        (NETWORKS[:1], {"shapes": {"image": 3.5}}, "image is 3.5, not a whole number"),
+    ],
+)
+def test_arguments_of_other_kinds_are_refused(
+    networks: Any, more: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before a job is made of them that cannot be read again."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(InputError, match=said):
+        tune(networks, **more)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("moment", ["search", "delivery"])
 def test_a_cancelled_network_says_so_and_the_other_is_delivered(
     tmp_path: Path, moment: str

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import zipfile
+from pathlib import Path
 
 import pytest
 
 from tunefleet.dataset import codecs, parquet
 from tunefleet.errors import InputError, SetupError
-from tunefleet.system.files import check_archive, check_regular, check_runs_code
+from tunefleet.system.files import check_archive, check_regular, check_runs_code, read_small
 
 
 def test_pipes_devices_and_folders_are_no_files(tmp_path):
@@ -65,3 +66,15 @@ def test_a_disk_that_no_code_runs_from_is_told(tmp_path, monkeypatch):
         f"code cannot be loaded from {tmp_path / 'not' / 'there'}: its disk is mounted noexec; "
         "give another"
     )
+
+
+def test_a_small_file_may_be_a_pipe_and_has_an_end(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"key")
+    os.close(writing)
+    assert read_small(Path(f"/proc/self/fd/{reading}"), 8) == b"key"
+    os.close(reading)
+    (tmp_path / "key").write_bytes(b"x" * 9)
+    for path in (tmp_path / "key", Path("/dev/zero")):
+        with pytest.raises(InputError, match="which such a file cannot have"):
+            read_small(path, 8)

@@ -30,6 +30,11 @@ def hang() -> None:
         time.sleep(1)
 
 
+def sleep(seconds: float) -> float:
+    time.sleep(seconds)
+    return seconds
+
+
 def exhaust_memory() -> int:
     return len(bytearray(64 << 30))
 
@@ -297,3 +302,26 @@ def test_semaphores_that_cannot_be_made_are_told(
         with pytest.raises(SetupError, match=r"in /dev/shm: Read-only file system; let /dev/shm"):
             pool.submit(len, [1])
         monkeypatch.undo()
+
+
+def test_a_pool_that_is_dropped_as_it_starts_says_nothing(tmp_path: Path) -> None:
+    code = (
+        "import time; from tunefleet.workers.pool import WorkerConfig, WorkerPool\n"
+        f"pool = WorkerPool(2, WorkerConfig(1, 2, {str(tmp_path / 'log')!r}))\n"
+        "pool.submit(int)\n"
+        "pool._registry.cleanup()\n"
+        "time.sleep(2)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_clock_that_is_set_blames_no_call(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, later = time.time(), time.monotonic() + 0.3
+    monkeypatch.setattr(time, "time", lambda: began + 3600 * (time.monotonic() > later))
+    assert pool.call(sleep, 1.0, timeout_s=30) == 1.0
+    ended = pool.call(sleep, 60.0, timeout_s=1)
+    assert isinstance(ended, CallFailure)
+    assert ended.end is CallEnd.TIMEOUT

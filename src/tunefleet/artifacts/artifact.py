@@ -217,7 +217,7 @@ Loading it runs its code: take it from people whom you trust.
 def read_artifact(path: Path, signed_by: Path | None = None) -> Artifact:
     """Raises InputError naming what is wrong with the directory; with a public key, also where the
     artifact is not signed by its owner."""
-    if not path.is_dir():
+    if not os.path.isdir(path):  # no error for what cannot be a path
         raise InputError(f"no artifact at {path}", cure=_CURE)
     check_regular(path / MANIFEST, _MOST_BYTES)
     try:

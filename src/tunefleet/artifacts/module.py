@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
+from weakref import WeakSet
 
 import numpy as np
 
 from tunefleet.artifacts.artifact import Artifact, check_files
 from tunefleet.artifacts.network import CPU, entry_name, fields_of, new_machine, open_library
-from tunefleet.artifacts.runtime import installed_versions, load_runtime, set_threads
+from tunefleet.artifacts.runtime import installed_versions, load_runtime, set_threads, with_pool
 from tunefleet.artifacts.segments import register_segments, release_segments
 from tunefleet.artifacts.tensors import aligned, array_of, is_native, numpy_type, tensor_of
 from tunefleet.artifacts.weights import ALIGNMENT, Weights, weights_path
 from tunefleet.core.network import Signature
+from tunefleet.core.plain import count
 from tunefleet.errors import InputError, SetupError
 from tunefleet.hardware.processor import TILES, cpu_info, takes_tiles
+
+#: Threads that kernels may have anywhere, and four for each core of a machine that has more.
+_LEAST_OF_MOST = 64
 
 
 class TunedModule:
@@ -38,7 +43,7 @@ class TunedModule:
         check_files(artifact, artifact.module)
         self.path = artifact.path
         self.name = artifact.network.name
-        self.threads = threads or artifact.target.threads
+        self.threads = artifact.target.threads if threads is None else _checked(threads)
         #: Inputs and outputs of each shape that it takes.
         self.signatures: tuple[Signature, ...] = artifact.network.signatures
         self._entries = {_types_of(s): i for i, s in enumerate(self.signatures)}
@@ -46,9 +51,8 @@ class TunedModule:
         self._library = open_library(artifact.module)
         weights = weights_path(artifact.module)
         self._weights = Weights(weights) if weights.is_file() else None
-        self._idle: SimpleQueue[_Machine | None] = SimpleQueue()
-        for _ in range(max(1, len(cpu_info().granted) // self.threads)):
-            self._idle.put(None)  # made when it is first needed
+        self._idle = self._new_idle()
+        _loaded.add(self)
 
     def __call__(self, *inputs: Any) -> Any:
         """The network's output for its inputs, in its order; a list where there are several."""
@@ -57,29 +61,35 @@ class TunedModule:
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
         """All outputs of the network as a list. Raises InputError for inputs it does not take."""
-        index = self._index(inputs)
-        # The pool of threads belongs to the thread that calls.
-        set_threads(self.threads)
-        idle = self._idle
-        machine = idle.get()
-        try:
-            machine = machine or _Machine(self._library, self._weights, self.signatures)
-            outputs = machine.run(index, inputs)
-        finally:
-            idle.put(machine)
+        if not isinstance(inputs, list | tuple):
+            inputs = _as_sequence(self.name, inputs)
+        outputs = with_pool(self._outputs, self._index(inputs), inputs)
         if inputs and _is_torch(inputs[0]):
             import torch
 
             return [torch.utils.dlpack.from_dlpack(output) for output in outputs]
         return [array_of(output) for output in outputs]
 
+    def _outputs(self, index: int, inputs: Sequence[Any]) -> list[Any]:
+        # The pool of threads belongs to the thread that calls.
+        set_threads(self.threads)
+        idle, library, weights = self._idle, self._library, self._weights
+        if library is None:
+            raise self._closed()
+        machine = idle.get()
+        try:
+            machine = machine or _Machine(library, weights, self.signatures)
+            return machine.run(index, inputs)
+        finally:
+            idle.put(machine)
+
     def close(self) -> None:
         """Give back its memory, and its files. It cannot be called any more."""
         if self._library is None:
             return
         release_segments(self._segments)
-        self._idle = SimpleQueue()
         self._library = self._weights = None
+        self._idle = SimpleQueue()
 
     def __enter__(self) -> TunedModule:
         return self
@@ -92,6 +102,27 @@ class TunedModule:
     ) -> None:
         self.close()
 
+    def __reduce__(self) -> NoReturn:
+        raise InputError(
+            f"{self.name} is code in memory, which cannot be copied",
+            cure=f"load it where it is wanted: tunefleet.load({str(self.path)!r})",
+        )
+
+    def _closed(self) -> InputError:
+        return InputError(f"{self.name} was closed", cure="load it again")
+
+    def _new_idle(self) -> SimpleQueue[_Machine | None]:
+        """A place for each call that may run at once."""
+        idle: SimpleQueue[_Machine | None] = SimpleQueue()
+        for _ in range(max(1, len(cpu_info().granted) // self.threads)):
+            idle.put(None)  # made when it is first needed
+        return idle
+
+    def forked(self) -> None:
+        """What threads held at a fork nobody gives back."""
+        if self._library is not None:
+            self._idle = self._new_idle()
+
     def __repr__(self) -> str:
         takes = "; ".join(", ".join(map(str, s.inputs)) for s in self.signatures)
         return f"<tunefleet.TunedModule {self.name}({takes}), {self.threads} threads>"
@@ -99,14 +130,47 @@ class TunedModule:
     def _index(self, inputs: Sequence[Any]) -> int:
         """The place of the inputs' shapes among `signatures`."""
         if self._library is None:
-            raise InputError(f"{self.name} was closed", cure="load it again")
+            raise self._closed()
         try:
             index = self._entries.get(tuple((x.shape, _type_name(x.dtype)) for x in inputs))
-        except AttributeError:
+        except (AttributeError, TypeError, RuntimeError):  # of arrays that have no one shape
             index = None
         if index is None:
             raise _refused(self.name, self.signatures, inputs)
         return index
+
+
+def _forked() -> None:
+    for module in list(_loaded):
+        module.forked()
+
+
+#: Those of this process.
+_loaded: WeakSet[TunedModule] = WeakSet()
+os.register_at_fork(after_in_child=_forked)
+
+
+def _checked(threads: int) -> int:
+    """TVM ends the process where it cannot have so many. Raises InputError."""
+    most = max(_LEAST_OF_MOST, 4 * (os.cpu_count() or 1))
+    try:
+        number = count("threads", threads)
+        if number > most:
+            raise ValueError(f"{number} threads are more than {most}")
+    except ValueError as error:
+        cure = f"this machine has {os.cpu_count()} cores"
+        raise InputError(str(error), cure=cure) from error
+    return number
+
+
+def _as_sequence(name: str, inputs: Any) -> Sequence[Any]:
+    """Inputs of a call, in the network's order. Raises InputError."""
+    if isinstance(inputs, Mapping) or hasattr(inputs, "shape") or not isinstance(inputs, Iterable):
+        raise InputError(
+            f"{name} was given {type(inputs).__name__}, not a list of inputs",
+            cure="give a list of arrays, in the order of its signature",
+        )
+    return tuple(inputs)
 
 
 class _Machine:
@@ -200,7 +264,10 @@ def _refused(name: str, signatures: Sequence[Signature], inputs: Sequence[Any]) 
     if strangers:
         kind = type(inputs[strangers[0]]).__name__
         return InputError(f"input {wanted[strangers[0]].name} is a {kind}, not an array", cure=cure)
-    given = [(tuple(each.shape), _type_name(each.dtype)) for each in inputs]
+    try:
+        given = [(tuple(each.shape), _type_name(each.dtype)) for each in inputs]
+    except (AttributeError, TypeError, RuntimeError):  # a class, or a tensor of several shapes
+        return InputError(f"{name} was given what has no shape of numbers", cure=cure)
     wrong = next((i for i, s in enumerate(wanted) if given[i] != (s.shape, s.dtype)), 0)
     shape, dtype = given[wrong]
     got = f"{dtype}[{', '.join(map(str, shape))}]"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +24,7 @@ def open_artifact(
 
 def _directory(path_or_id: str | Path, artifacts: Path) -> Path:
     text = str(path_or_id)
-    if Path(text).is_dir() or not re.fullmatch(rf"[0-9a-f]{{{SHORTEST_ID},32}}", text):
+    if os.path.isdir(text) or not re.fullmatch(rf"[0-9a-f]{{{SHORTEST_ID},32}}", text):
         return Path(text)
     matches = sorted(artifacts.glob(f"{text}*"))
     if len(matches) > 1:
@@ -53,8 +54,8 @@ def load(
 def run_artifact(
     path_or_id: str | Path,
     arrays: Sequence[Any],
-    home: Path | None = None,
-    signed_by: Path | None = None,
+    home: Path | str | None = None,
+    signed_by: Path | str | None = None,
 ) -> list[Any]:
     """Outputs of the delivered module for one set of inputs; `load` keeps it for many."""
     with load(path_or_id, home=home, signed_by=signed_by) as module:

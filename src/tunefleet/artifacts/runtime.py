@@ -8,11 +8,12 @@ import importlib.util
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from tunefleet.errors import SetupError
 from tunefleet.system.packages import require
@@ -84,11 +85,18 @@ def load_runtime() -> Any:
 
 class _Configured(threading.local):
     threads = 0
+    #: Whether the workers of this thread's pool stayed in the process that this one was forked of.
+    lost = False
 
 
 _configured = _Configured()
 #: The most threads that were asked for in this process.
 _most = 0
+#: In a forked process, the thread that runs kernels for the one that it was forked by.
+_beside: ThreadPoolExecutor | None = None
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def set_threads(threads: int) -> None:
@@ -107,6 +115,29 @@ def set_threads(threads: int) -> None:
     os.environ["TVM_BIND_THREADS"] = "0"
     load_runtime().get_global_func("runtime.config_threadpool")(1, threads)
     _configured.threads = threads
+
+
+def with_pool(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call what runs kernels: in this thread, unless they would wait there for ever.
+
+    A fork takes no threads along but the one that forks, whose pool then waits for workers that are
+    not there. Kernels of a new thread have a pool of their own.
+    """
+    global _beside
+    if not _configured.lost:
+        return function(*args, **kwargs)
+    if _beside is None:
+        _beside = ThreadPoolExecutor(1, "tunefleet")
+    return _beside.submit(function, *args, **kwargs).result()
+
+
+def _forked() -> None:
+    global _beside
+    _configured.lost = _configured.lost or (_configured.threads > 0 and _most > 1)
+    _beside = None
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 def threads_here() -> int:

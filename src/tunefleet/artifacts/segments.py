@@ -6,6 +6,7 @@ folder `segments` beside the module; whoever loads the module makes the function
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -76,6 +77,11 @@ class _Segment:
         self._opening = threading.Lock()
         self._run: RunSegment | None = None
 
+    def leave(self) -> RunSegment | None:
+        """Forget what runs it, which is returned."""
+        run, self._run, self._opening = self._run, None, threading.Lock()
+        return run
+
     def __call__(self, *tensors: Any) -> Any:
         with self._opening:
             if self._run is None:
@@ -85,8 +91,21 @@ class _Segment:
         return results[0] if len(results) == 1 else results
 
 
+def _forked() -> None:
+    """What threads of the process before held nobody gives back, and what ran a segment there has
+    threads that are not here: it is opened again. To close it would wait for them."""
+    global _lock
+    _lock = threading.Lock()
+    for segment in _registered.values():
+        _left.append(segment.leave())
+
+
+os.register_at_fork(after_in_child=_forked)
+
 _registered: dict[str, _Segment] = {}
 _lock = threading.Lock()
+#: What is not closed in a forked process.
+_left: list[RunSegment | None] = []
 
 
 def _open_onnx(path: Path, threads: int) -> RunSegment:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tunefleet.errors import InputError
+from tunefleet.system.files import read_small
 from tunefleet.system.packages import require
 
 if TYPE_CHECKING:
@@ -82,9 +83,13 @@ def _public_key(path: Path) -> Ed25519PublicKey:
 _KEYS = "make one with openssl genpkey -algorithm ed25519; the public half by openssl pkey -pubout"
 
 
+#: Of a key: it has hundreds.
+_MOST_BYTES = 64 << 10
+
+
 def _read(path: Path, parse: Any) -> Any:
     try:
-        return parse(path.read_bytes())
+        return parse(read_small(path, _MOST_BYTES))
     except OSError as error:
         raise InputError(f"cannot read the key {path}: {error.strerror}", cure=_KEYS) from error
     except (ValueError, TypeError) as error:

@@ -15,13 +15,11 @@ from typing import Annotated, Any
 import typer
 
 from tunefleet.core.layout import parse_cores
+from tunefleet.core.plain import MOST, MOST_SECONDS
 from tunefleet.core.settings import COST_MODELS
 from tunefleet.errors import InputError
 from tunefleet.scheduler.names import POLICY_NAMES
 
-_MOST_MINUTES = 366 * 24 * 60
-#: Of anything that is counted; libraries below count in 32 bits.
-_MOST = 10**9
 HOME_VARIABLE = "TUNEFLEET_HOME"
 
 STDOUT = "-"
@@ -31,7 +29,7 @@ def positive(value: Any) -> Any:
     """Refuse what is not a positive, finite number, and counts that nobody means."""
     if value is not None and not (value > 0 and math.isfinite(value)):
         raise typer.BadParameter(f"{value} is not a positive number")
-    if isinstance(value, int) and value > _MOST:
+    if isinstance(value, int) and value > MOST:
         raise typer.BadParameter(f"{value} is more than a billion")
     return value
 
@@ -39,7 +37,7 @@ def positive(value: Any) -> Any:
 def minutes(value: float | None) -> float | None:
     """Refuse what is no time that anybody waits."""
     checked: float | None = positive(value)
-    if checked is not None and checked > _MOST_MINUTES:
+    if checked is not None and checked * 60 > MOST_SECONDS:
         raise typer.BadParameter(f"{checked:g} minutes are more than a year")
     return checked
 

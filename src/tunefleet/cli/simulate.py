@@ -12,6 +12,7 @@ from tunefleet.cli import options, output
 from tunefleet.cli.outcome import one_line
 from tunefleet.errors import InputError
 from tunefleet.scheduler.names import POLICY_NAMES
+from tunefleet.system.files import read_small
 
 if TYPE_CHECKING:
     from tunefleet.report import Timeline
@@ -25,6 +26,8 @@ SUFFIXES = (".png", ".svg", ".html")
 THESIS, SPREAD = "thesis", "spread"
 #: More would take longer than anyone waits for.
 _MOST_STAGES = 4_000_000
+#: Of a file of durations: the longest run has a few.
+_MOST_BYTES = 64 << 20
 
 
 def policies(values: list[str]) -> list[str]:
@@ -150,7 +153,7 @@ def _read(path: str) -> Replay:
     from tunefleet.scheduler.durations import Replay
 
     try:
-        value = codec.loads(Path(path).read_bytes())
+        value = codec.loads(read_small(Path(path), _MOST_BYTES))
     except OSError as error:
         raise InputError(
             f"cannot read {path}: {error.strerror}",

@@ -13,7 +13,7 @@ import typer
 from tunefleet.cli import options, output
 from tunefleet.cli.outcome import Stopped
 from tunefleet.core.settings import COST_MODELS, SHIPPED_MODEL
-from tunefleet.errors import JobError
+from tunefleet.errors import InputError, JobError
 from tunefleet.scheduler.names import PREDICTIVE
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def tune(
 
 
 def _settings(given: dict[str, dict[str, Any]], *, transfer: bool) -> Any:
-    """TuneSettings with the defaults of what was not given."""
+    """TuneSettings with the defaults of what was not given. Raises InputError."""
     from tunefleet.core.settings import (
         BuildSettings,
         MeasureSettings,
@@ -164,12 +164,15 @@ def _settings(given: dict[str, dict[str, Any]], *, transfer: bool) -> Any:
         room: {name: value for name, value in values.items() if value is not None}
         for room, values in given.items()
     }
-    return TuneSettings(
-        search=SearchSettings(**chosen["search"]),
-        build=BuildSettings(**chosen["build"]),
-        measure=MeasureSettings(**chosen["measure"]),
-        transfer=transfer,
-    )
+    try:
+        return TuneSettings(
+            search=SearchSettings(**chosen["search"]),
+            build=BuildSettings(**chosen["build"]),
+            measure=MeasureSettings(**chosen["measure"]),
+            transfer=transfer,
+        )
+    except ValueError as error:
+        raise InputError(str(error), cure="see `tunefleet tune --help`") from error
 
 
 def _check_network(network: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tunefleet.core.plain import count, duration, positive
+
 
 @dataclass(frozen=True, slots=True)
 class Budget:
@@ -19,14 +21,13 @@ class Budget:
     def __post_init__(self) -> None:
         if self.trials is None and self.seconds is None:
             raise ValueError("a budget needs a number of trials or a time")
-        for name in ("trials", "seconds", "target_latency_s"):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise ValueError(f"{name} must be positive, not {value}")
+        if self.trials is not None:
+            object.__setattr__(self, "trials", count("trials", self.trials))
         # 60 and 60.0 seconds are the same budget, so they must have the same fingerprint.
-        for name in ("seconds", "target_latency_s"):
+        for name, check in (("seconds", duration), ("target_latency_s", positive)):
             value = getattr(self, name)
-            object.__setattr__(self, name, None if value is None else float(value))
+            if value is not None:
+                object.__setattr__(self, name, check(name, value))
 
     def spent(self, *, trials: int, seconds: float, latency_s: float | None) -> str:
         """The limit that is reached, in words, or "" while there is budget left."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from tunefleet.core.plain import count, duration, make_plain, positive
+
 #: The cost model that comes with the package: its card says what it steers.
 SHIPPED_MODEL = "x86"
 
@@ -40,16 +42,27 @@ class SearchSettings:
     min_new_trials: int = 8
 
     def __post_init__(self) -> None:
-        if min(self.batch, self.first_batch, self.population) < 1 or self.generations < 0:
-            raise ValueError("batch, first batch and population must be positive")
+        make_plain(self)
+        _check_counts(self, "batch", "first_batch", "population")
+        _check_counts(self, "generations", "min_new_trials", least=0)
+        if self.seed < 0:
+            raise ValueError(f"seed is {self.seed}, which is negative")
         if not 0 <= self.random_share <= 1 or not 0 <= self.mutate_probability <= 1:
             raise ValueError("probabilities lie between 0 and 1")
+        if self.cost_model not in COST_MODELS:
+            names = " or ".join(COST_MODELS)
+            raise ValueError(f"{self.cost_model!r} is not a cost model, choose {names}")
 
 
 @dataclass(frozen=True, slots=True)
 class BuildSettings:
     timeout_s: float = 20.0
     memory_gib: float = 8.0
+
+    def __post_init__(self) -> None:
+        make_plain(self)
+        duration("timeout_s", self.timeout_s)
+        _check_positive(self, "memory_gib")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +90,16 @@ class MeasureSettings:
     final_repeats: int = 60
     end_to_end_rounds: int = 12
 
+    def __post_init__(self) -> None:
+        make_plain(self)
+        duration("timeout_s", self.timeout_s)
+        _check_positive(self, "memory_gib", "budget_s", "min_repeat_ms", "give_up_ratio")
+        _check_counts(self, "repeats", "slow_repeats", "finalists", "final_repeats")
+        _check_counts(self, "end_to_end_rounds")
+        _check_counts(self, "max_again", least=0)
+        if self.max_drift < 0:
+            raise ValueError(f"max_drift is {self.max_drift}, which is negative")
+
 
 @dataclass(frozen=True, slots=True)
 class TuneSettings:
@@ -84,6 +107,12 @@ class TuneSettings:
     build: BuildSettings = field(default_factory=BuildSettings)
     measure: MeasureSettings = field(default_factory=MeasureSettings)
     transfer: bool = True
+
+    def __post_init__(self) -> None:
+        make_plain(self)
+        for name, kind in _PARTS.items():
+            if not isinstance(getattr(self, name), kind):
+                raise ValueError(f"{name} is not a {kind.__name__}")
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -96,3 +125,16 @@ class TuneSettings:
             measure=MeasureSettings(**value["measure"]),
             transfer=value["transfer"],
         )
+
+
+_PARTS = {"search": SearchSettings, "build": BuildSettings, "measure": MeasureSettings}
+
+
+def _check_counts(settings: Any, *names: str, least: int = 1) -> None:
+    for name in names:
+        count(name, getattr(settings, name), least)
+
+
+def _check_positive(settings: Any, *names: str) -> None:
+    for name in names:
+        positive(name, getattr(settings, name))

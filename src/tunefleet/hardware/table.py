@@ -17,6 +17,8 @@ from tunefleet.errors import InputError
 from tunefleet.hardware.features import Hardware
 
 SCHEMA = "tunefleet-devices/1"
+#: Of a file of rows, which have hundreds of bytes each.
+_MOST_BYTES = 16 << 20
 
 #: Words that people write or leave out: `NVIDIA Tesla V100`, `Tesla V100` and `V100` are the same.
 _BRANDS = frozenset(
@@ -74,10 +76,14 @@ class HardwareTable:
     def with_file(self, path: Path) -> HardwareTable:
         """This table with the rows of a file of the user's before its own."""
         try:
-            text = path.read_text(encoding="utf-8")
+            with path.open("rb") as file:
+                content = file.read(_MOST_BYTES + 1)
+            text = content.decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             cause = getattr(error, "strerror", None) or "it is not text"
             raise InputError(f"cannot read {path}: {cause}", cure="give a TOML file") from error
+        if len(content) > _MOST_BYTES:
+            raise InputError(f"{path} is longer than any device table", cure="give a TOML file")
         return parse(text, str(path), over=self)
 
 

@@ -37,7 +37,7 @@ class BenchmarkContext:
         self,
         target: str = "cpu",
         *,
-        device: str | Sequence[str] = (),
+        device: str | Sequence[str] | None = (),
         device_kind: str = "",
         device_key: str = "",
         arch: str | None = None,
@@ -48,7 +48,7 @@ class BenchmarkContext:
     ) -> None:
         self.run_id = uuid.uuid4().hex
         self.target_text = arch or target
-        self.device_names = (device,) if isinstance(device, str) else tuple(device)
+        self.device_names = (device,) if isinstance(device, str) else tuple(device or ())
         self.device_kind = device_kind
         self.device_key = device_key
         self.threads = threads
@@ -193,3 +193,15 @@ class BenchmarkContext:
         except (LookupError, TypeError, AttributeError) as error:
             raise InputError(f"{path} is damaged: {error}", cure="see `tunefleet jobs`") from error
         return context
+
+
+def context_of(given: BenchmarkContext | None) -> BenchmarkContext:
+    """What is given, or that of whoever gives none. Raises InputError for what is no context."""
+    if given is None:
+        return BenchmarkContext()
+    if not isinstance(given, BenchmarkContext):
+        raise InputError(
+            f"a context is a BenchmarkContext, not {type(given).__name__}",
+            cure="such as context=BenchmarkContext('cpu', home='tuned')",
+        )
+    return given

@@ -61,6 +61,8 @@ def source_of(
     )
 
     text = str(spec)
+    if "\0" in text:
+        raise InputError(f"{text!r} is no path", cure="leave out its NUL characters")
     wanted = wanted_precision(text, precision)
     if calibrate is not None and wanted != INT8:
         raise InputError(

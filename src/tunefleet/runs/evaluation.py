@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tunefleet.errors import InputError, TunefleetError, raise_mistake
+from tunefleet.runs.request import check_rounds
 from tunefleet.system.scratch import scratch_folder
 
 if TYPE_CHECKING:
@@ -15,24 +16,31 @@ if TYPE_CHECKING:
 
 def evaluate_artifact(
     path_or_id: str | Path,
-    home: Path | None = None,
+    home: Path | str | None = None,
     rounds: int = 12,
-    signed_by: Path | None = None,
+    signed_by: Path | str | None = None,
 ) -> dict[str, Any]:
     """Measure a saved artifact on this machine again, at each of its shapes, beside its source
     framework, if what it was imported from is still there, and untuned TVM."""
     from tunefleet.artifacts.artifact import check_files
     from tunefleet.artifacts.module import check_runs_here
-    from tunefleet.artifacts.network import LoadedNetwork
     from tunefleet.artifacts.opening import open_artifact
-    from tunefleet.artifacts.runtime import set_threads
-    from tunefleet.compiler.frontends.examples import seeded_inputs
+    from tunefleet.artifacts.runtime import with_pool
 
+    check_rounds(rounds)
     artifact = open_artifact(path_or_id, home, signed_by)
     check_runs_here(artifact)
     check_files(artifact, artifact.module)
     if artifact.untuned.is_file():
         check_files(artifact, artifact.untuned)
+    return with_pool(_evaluated, artifact, rounds)
+
+
+def _evaluated(artifact: Artifact, rounds: int) -> dict[str, Any]:
+    from tunefleet.artifacts.network import LoadedNetwork
+    from tunefleet.artifacts.runtime import set_threads
+    from tunefleet.compiler.frontends.examples import seeded_inputs
+
     set_threads(artifact.target.threads)
     sources, missing = _sources(artifact)
     shapes = [_measured(artifact, i, sources, rounds) for i in range(len(sources))]

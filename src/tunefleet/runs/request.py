@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tunefleet.core.budget import Budget
 from tunefleet.core.importing import NetworkSource
 from tunefleet.core.job import JobSpec
 from tunefleet.core.network import NetworkInfo
+from tunefleet.core.plain import count, duration, number, positive, whole
 from tunefleet.core.settings import SearchSettings, TuneSettings
 from tunefleet.core.shapes import ShapeRequest
 from tunefleet.errors import InputError
 from tunefleet.runs.context import BenchmarkContext
+from tunefleet.scheduler.names import POLICY_NAMES
 
 if TYPE_CHECKING:
     from tunefleet.costmodel.registry import RegistryEntry
 
 _DEFAULT_TRIALS = 1000
+#: Of a priority: each halves the time that a task may take.
+_HIGHEST_PRIORITY = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +53,66 @@ def search_request(
     """
     if trials is None and minutes is None:
         trials = _DEFAULT_TRIALS
-    budget = Budget(
-        trials=trials,
-        seconds=None if minutes is None else minutes * 60,
-        target_latency_s=None if target_latency_ms is None else target_latency_ms / 1e3,
-    )
-    chosen = settings or TuneSettings()
-    if profile_timeout_s is not None:
-        chosen = replace(chosen, measure=replace(chosen.measure, timeout_s=profile_timeout_s))
-    if batch_size is not None:
-        chosen = replace(chosen, search=replace(chosen.search, batch=batch_size))
-    if transfer_learning is not None:
-        chosen = replace(chosen, transfer=transfer_learning)
+    try:
+        budget = Budget(
+            trials=trials,
+            seconds=None if minutes is None else duration("minutes", minutes) * 60,
+            target_latency_s=(
+                None
+                if target_latency_ms is None
+                else positive("target_latency_ms", target_latency_ms) / 1e3
+            ),
+        )
+        chosen = TuneSettings() if settings is None else settings
+        if not isinstance(chosen, TuneSettings):
+            raise ValueError(f"settings are {type(chosen).__name__}, not TuneSettings")
+        if profile_timeout_s is not None:
+            wait = duration("profile_timeout_s", profile_timeout_s)
+            chosen = replace(chosen, measure=replace(chosen.measure, timeout_s=wait))
+        if batch_size is not None:
+            size = count("batch_size", batch_size)
+            chosen = replace(chosen, search=replace(chosen.search, batch=size))
+        if transfer_learning is not None:
+            chosen = replace(chosen, transfer=transfer_learning)
+    except ValueError as error:
+        raise InputError(str(error), cure="such as trials=1000, minutes=15") from error
     return SearchRequest(budget, chosen, new_job)
+
+
+def check_policy(policy: str) -> None:
+    """Raises InputError for a policy that does not exist."""
+    if policy not in POLICY_NAMES:
+        names = ", ".join(POLICY_NAMES)
+        raise InputError(f"{policy!r} is not a policy", cure=f"choose one of {names}")
+
+
+def check_rounds(rounds: int) -> None:
+    """Raises InputError for what is no number of rounds of a measurement."""
+    try:
+        count("rounds", rounds)
+    except ValueError as error:
+        raise InputError(str(error), cure="such as rounds=12") from error
+
+
+def wanted_of(
+    names: Sequence[str],
+    priorities: Mapping[str, int] | None,
+    deadlines_s: Mapping[str, float] | None,
+) -> list[tuple[int, float | None]]:
+    """Priority and deadline of each network, by its name. Raises InputError."""
+    try:
+        higher = {str(n): whole(f"the priority of {n}", v) for n, v in (priorities or {}).items()}
+        due = {str(n): duration(f"the deadline of {n}", v) for n, v in (deadlines_s or {}).items()}
+        strangers = [name for name in (*higher, *due) if name not in names]
+        if strangers:
+            raise ValueError(f"{strangers[0]} is none of the networks")
+        far = [name for name, value in higher.items() if abs(value) > _HIGHEST_PRIORITY]
+        if far:
+            raise ValueError(f"the priority of {far[0]} is beyond {_HIGHEST_PRIORITY}")
+    except (ValueError, AttributeError) as error:
+        cure = "such as priorities={'a.onnx': 1}, deadlines_s={'a.onnx': 3600}"
+        raise InputError(str(error), cure=cure) from error
+    return [(higher.get(name, 0), due.get(name)) for name in names]
 
 
 def job_spec(
@@ -124,16 +175,30 @@ def shape_request(
     dimension; and the values of inputs that are always the same. Raises InputError."""
     try:
         return ShapeRequest.of(
-            [(name, shape) for name, given in (shapes or {}).items() for shape in _shapes(given)],
-            [(n, [v] if isinstance(v, int) else list(v)) for n, v in (dims or {}).items()],
-            [(n, [v] if isinstance(v, int | float) else v) for n, v in (constants or {}).items()],
+            [(name, s) for name, given in (shapes or {}).items() for s in _shapes(name, given)],
+            [(n, [whole(n, v) for v in _several(n, given)]) for n, given in (dims or {}).items()],
+            [
+                (n, [number(n, v) for v in _several(n, given)])
+                for n, given in (constants or {}).items()
+            ],
         )
-    except ValueError as error:
+    except (ValueError, AttributeError) as error:
         cure = "such as shapes={'x': [1, 3, 224, 224]}, dims={'width': [160, 320]}"
         raise InputError(str(error), cure=cure) from error
 
 
-def _shapes(given: Sequence[int] | Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
-    if all(isinstance(extent, int) for extent in given):
-        return [tuple(given)]  # type: ignore[arg-type]
-    return [tuple(shape) for shape in given]  # type: ignore[arg-type]
+def _shapes(name: str, given: Any) -> list[tuple[int, ...]]:
+    extents = list(_several(name, given))
+    if not any(isinstance(extent, Iterable) for extent in extents):
+        extents = [extents]
+    return [tuple(whole(name, extent) for extent in _several(name, shape)) for shape in extents]
+
+
+def _several(name: str, given: Any) -> Iterable[Any]:
+    """What may be given alone, or as several: an array without axes is one, as in NumPy."""
+    if isinstance(given, str | bytes):
+        raise ValueError(f"{name} is {given!r}, not a number")
+    try:
+        return list(given)
+    except TypeError:
+        return [given]

@@ -16,9 +16,9 @@ from tunefleet.core.precision import FLOAT32
 from tunefleet.core.settings import TuneSettings
 from tunefleet.core.step import StepKind
 from tunefleet.errors import StepOrderError
-from tunefleet.runs.context import BenchmarkContext
+from tunefleet.runs.context import BenchmarkContext, context_of
 from tunefleet.runs.driver import Course, Then, fleet_of, source_of
-from tunefleet.runs.request import search_request, shape_request
+from tunefleet.runs.request import check_policy, check_rounds, search_request, shape_request
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -59,7 +59,7 @@ class Session:
     def __init__(
         self, context: BenchmarkContext | None = None, observer: Observer = _ignore
     ) -> None:
-        self.context = context or BenchmarkContext()
+        self.context = context_of(context)
         self._observer = observer
         self._fleet: LocalFleet | None = None
         self._course: Course | None = None
@@ -159,6 +159,7 @@ class Session:
         course = self._need("autotune", "from_network", self._prepared)
         from tunefleet.fleet.local import Wanted
 
+        check_policy(policy)
         asked = search_request(trials, **request)
         if course.job is not None:
             self._forget_built()
@@ -192,6 +193,8 @@ class Session:
         """Measure the source framework, untuned TVM where that can be waited for, and what is
         delivered end to end, in turn; adds to a saved artifact's report."""
         course = self._need("evaluate", "build", self._built)
+        if rounds is not None:
+            check_rounds(rounds)
         saved = (StepKind.PUBLISH,) if self._saved else ()
         steps = (StepKind.COMPILE, StepKind.VERIFY, *saved, StepKind.MEASURE)
         again = frozenset({StepKind.MEASURE})

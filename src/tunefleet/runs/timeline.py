@@ -31,7 +31,7 @@ _STEPS = "steps"
 _Busy = StageSpan | StepSpan
 
 
-def run_timeline(run: str, home: Path | None = None) -> dict[str, Any]:
+def run_timeline(run: str, home: Path | str | None = None) -> dict[str, Any]:
     """The timeline of a tuning run, named by the start of its job id or run id.
 
     All stages and steps (imports, deliveries) of all jobs between the first and the last of the
@@ -42,12 +42,12 @@ def run_timeline(run: str, home: Path | None = None) -> dict[str, Any]:
     """
     from tunefleet.store import open_store
 
-    home = home or default_home()
+    home = Path(home or default_home())
     if not home.is_dir():  # looking must not create a store
         raise InputError(f"no runs in {home}", cure="name another home")
     store = open_store(home)
     try:
-        return build_timeline(store, find_job(store, run))
+        return build_timeline(store, find_job(store, str(run)))
     finally:
         store.close()
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,9 +13,15 @@ from tunefleet.core.events import JobEnded, Observer, Prepared
 from tunefleet.core.importing import ImportOptions, NetworkSource
 from tunefleet.core.precision import FLOAT32
 from tunefleet.errors import InputError, JobError, TunefleetError
-from tunefleet.runs.context import BenchmarkContext
+from tunefleet.runs.context import BenchmarkContext, context_of
 from tunefleet.runs.driver import Course, fleet_of, source_of
-from tunefleet.runs.request import SearchRequest, search_request, shape_request
+from tunefleet.runs.request import (
+    SearchRequest,
+    check_policy,
+    search_request,
+    shape_request,
+    wanted_of,
+)
 from tunefleet.scheduler.values import JobEnd
 
 if TYPE_CHECKING:
@@ -71,18 +78,20 @@ def tune(
     """
     from tunefleet.fleet.local import Wanted
 
-    names = [str(network) for network in networks]
+    names = _names(networks)
     doubles = sorted({name for name in names if names.count(name) > 1})
     if doubles:
         raise InputError(f"{doubles[0]} is given twice", cure="name each network once")
+    check_policy(policy)
+    wishes = wanted_of(names, priorities, deadlines_s)
     asked = search_request(**request)
     options = ImportOptions(shape_request(shapes, dims, constants), whole, trust)
-    base = context or BenchmarkContext()
+    base = context_of(context)
     find = partial(source_of, options=options, precision=precision, calibrate=calibrate)
     fleet = fleet_of(base, asked.settings)
     runs = []
     for index, name in enumerate(names):
-        wanted = Wanted((priorities or {}).get(name, 0), (deadlines_s or {}).get(name), look_ahead)
+        wanted = Wanted(*wishes[index], look_ahead)
         run_context = base.another() if len(names) > 1 else base
         runs.append(_Run(name, fleet, run_context, observer(index), asked, find, wanted))
     try:
@@ -100,6 +109,19 @@ def tune(
             run.close()
         fleet.close()
     return outcomes
+
+
+def _names(networks: Any) -> list[str]:
+    """Raises InputError for what is no list of names: a text alone is many of one letter."""
+    alone = isinstance(networks, str | bytes) or not isinstance(networks, Iterable)
+    given = [networks] if alone else list(networks)
+    for each in given:
+        if alone or not isinstance(each, str | os.PathLike):
+            raise InputError(
+                f"tune takes a list of paths and names, not {type(each).__name__}",
+                cure="such as tune(['a.onnx', 'zoo:resnet18']); from_network takes torch modules",
+            )
+    return [str(network) for network in given]
 
 
 class _Run:

@@ -50,6 +50,19 @@ def check_regular(path: Path, most_bytes: int | None = None) -> None:
         )
 
 
+def read_small(path: Path, most_bytes: int) -> bytes:
+    """What a small file holds, which may be a pipe. Raises InputError for what is longer, such as a
+    device without an end, and what opening it does."""
+    with path.open("rb") as file:
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise InputError(
+            f"{path} has more than {most_bytes >> 10:,} KiB, which such a file cannot have",
+            cure="check its name",
+        )
+    return content
+
+
 def check_archive(path: Path) -> None:
     """Raises InputError for a zip archive that unpacks to far more than it is. What is no archive
     is left to whoever opens it."""

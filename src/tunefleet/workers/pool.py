@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import logging
 import multiprocessing
 import os
 import resource
@@ -29,6 +30,7 @@ from tunefleet.errors import SetupError, TunefleetError, raise_disk_full, raise_
 from tunefleet.system.limits import NO_LIMITS, Limits, limit_process
 from tunefleet.system.scratch import scratch_folder
 from tunefleet.workers._spawn import worker_context
+from tunefleet.workers._steady import SteadyPool
 
 T = TypeVar("T")
 
@@ -124,7 +126,11 @@ def _guarded(function: Callable[..., T], *args: Any) -> T:
 def _initialize(config: WorkerConfig, registry: str) -> None:
     """Runs first in every worker."""
     _die_with_creator()
-    Path(registry, str(os.getpid())).touch()
+    try:
+        Path(registry, str(os.getpid())).touch()
+    except FileNotFoundError:  # whoever made the pool has dropped it: nobody is to hear of it
+        logging.disable()
+        raise
     # Locks that libraries make here (tqdm's) then have no name that outlives a killed worker.
     multiprocessing.set_start_method("fork", force=True)
     # Ctrl-C is for the driver, which ends its workers itself.
@@ -190,7 +196,7 @@ class WorkerPool:
         self._pool_of: WeakKeyDictionary[ProcessFuture, ProcessPool] = WeakKeyDictionary()
 
     def _new_pool(self) -> ProcessPool:
-        return ProcessPool(
+        return SteadyPool(
             max_workers=self.workers,
             initializer=_initialize,
             initargs=(self.config, self._registry.name),

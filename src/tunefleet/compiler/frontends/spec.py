@@ -65,7 +65,7 @@ def wanted_precision(spec: str, precision: str) -> str:
     a precision that is not known."""
     if precision not in PRECISIONS:
         raise InputError(
-            f"there is no precision {shown(precision)}",
+            f"there is no precision {shown(str(precision))}",
             cure=f"write {', '.join(PRECISIONS[:-1])} or {PRECISIONS[-1]}",
         )
     named = zoo_spec(spec).precision if is_zoo(spec) else FLOAT32

@@ -118,6 +118,11 @@ def _check_module(module: Any, what: str) -> None:
             f"a network is a path, zoo:NAME or a torch module, not {what}",
             cure="give a torch.nn.Module with example_inputs",
         )
+    if isinstance(module, torch.jit.ScriptModule):
+        raise InputError(
+            f"{what} is a TorchScript module, which torch does not export",
+            cure="give the module that it was made of",
+        )
     training = [name or what for name, part in module.named_modules() if part.training]
     if training and not _is_traced(module):
         raise InputError(

@@ -12,6 +12,7 @@ from tunefleet.compiler.toolchain import gpu, load_tvm, toolchain_identity
 from tunefleet.compiler.toolchain.nvcc import nvcc_version
 from tunefleet.compiler.toolchain.quiet import quiet
 from tunefleet.core.identity import ToolchainIdentity
+from tunefleet.core.plain import count
 from tunefleet.core.target import LIMITS, CpuTarget, CudaTarget, Target
 from tunefleet.errors import InputError
 from tunefleet.hardware.processor import X86_FEATURES, cpu_info
@@ -157,6 +158,15 @@ def parse_target(text: str, threads: int | None = None) -> Target:
     launches its kernels as `-host-mcpu=X` and so on: this machine's, with one thread, unless said.
     `threads` are those of a CPU target. Raises InputError for an unknown option or processor.
     """
+    if not isinstance(text, str):
+        raise InputError(
+            f"a target is a text, not {type(text).__name__}", cure="leave it out, or write native"
+        )
+    if threads is not None:
+        try:
+            threads = count("threads", threads)
+        except ValueError as error:
+            raise InputError(str(error), cure="say how many threads kernels may use") from error
     if text in ("native", "cpu"):
         return native_target(threads)
     words = text.split()
