@@ -11,6 +11,7 @@ from tunefleet.compiler.graph.bfloat16 import in_bfloat16
 from tunefleet.compiler.graph.extremes import with_extremes
 from tunefleet.compiler.graph.forms import with_forms
 from tunefleet.compiler.graph.legalize import legalize
+from tunefleet.compiler.graph.one_dimension import with_images
 from tunefleet.compiler.graph.quantized import integer_programs, prefers_unsigned, with_programs
 from tunefleet.compiler.graph.simplify import simplify
 from tunefleet.compiler.toolchain import load_tvm
@@ -42,6 +43,7 @@ def prepare(mod: Any, target: Any, precision: str = FLOAT32) -> Any:
     transform = relax.transform
     with target, tvm.transform.PassContext(opt_level=3):
         mod = transform.CanonicalizeBindings()(mod)
+        mod = with_images(mod)
         mod = integer_programs(mod, unsigned=prefers_unsigned(target))
         mod = simplify(mod)
         mod = transform.DecomposeOpsForInference()(mod)
