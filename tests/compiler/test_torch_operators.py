@@ -343,7 +343,11 @@ _CASES = {
         torch.tensor(-0.5),
     ),
     "small numbers beside 1": (
-        lambda x: (x.log1p(), x.expm1(), x.double().log1p(), x.double().expm1()),
+        lambda x: (
+            *(x.log1p(), x.expm1(), x.double().log1p(), x.double().expm1()),
+            torch.nn.functional.softplus(x * 4 - 20) * 1e8,
+            torch.nn.functional.softplus(x, 3.0, 2.0),
+        ),
         torch.cat([s * 10.0 ** torch.arange(-9, 2, 0.25) for s in (1, -0.09)] + [_ENDS.abs()[0]]),
     ),
     "statistics of the batch": (

@@ -88,22 +88,48 @@ _SMALL = {"float32": 1 / 16, "float64": 0.01}
 _TERMS = 7
 
 
-def _near_zero(beyond: Callable[[Any, Any], Any], term: Callable[[int], float]) -> Any:
+Exprs = Callable[[Any], Any]
+
+
+def _near_zero(beyond: Callable[[Any, Any], Any], term: Callable[[int], float]) -> Exprs:
     """A function that is 0 at 0: `beyond` of x and 1 says what it is, `term` the factors of its
-    series. Half precision is computed in single."""
+    series."""
+
+    def of(x: Any) -> Any:
+        own = str(x.ty.dtype)
+        series = relax.const(term(_TERMS), own)
+        for degree in range(_TERMS - 1, 0, -1):
+            series = op.add(op.multiply(series, x), relax.const(term(degree), own))
+        near = op.less(op.abs(x), relax.const(_SMALL[own], own))
+        return op.where(near, op.multiply(series, x), beyond(x, relax.const(1.0, own)))
+
+    return of
+
+
+_log1p = _near_zero(lambda x, one: op.log(op.add(x, one)), lambda n: -((-1.0) ** n) / n)
+_expm1 = _near_zero(lambda x, one: op.subtract(op.exp(x), one), lambda n: 1.0 / math.factorial(n))
+
+
+def _precise(function: Callable[[Any, Node, Exprs], Any]) -> Callable[[Any, Node], Any]:
+    """Computes half precision, and whole numbers, in single."""
 
     def convert(t: Any, node: Node) -> Any:
         emit, dtype = t.block_builder.emit, dtype_of(node)
         own = dtype if dtype in _SMALL else "float32"
         x = emit(op.astype(_operand(t, node.args[0], own), own))
-        series = relax.const(term(_TERMS), own)
-        for degree in range(_TERMS - 1, 0, -1):
-            series = op.add(op.multiply(series, x), relax.const(term(degree), own))
-        near = op.less(op.abs(x), relax.const(_SMALL[own], own))
-        found = op.where(near, op.multiply(series, x), beyond(x, relax.const(1.0, own)))
-        return emit(op.astype(emit(found), dtype))
+        return emit(op.astype(emit(function(x, node, emit)), dtype))
 
     return convert
+
+
+def _softplus(x: Any, node: Node, emit: Exprs) -> Any:
+    """softplus (x, beta, threshold)."""
+    own = str(x.ty.dtype)
+    beta = relax.const(float(argument(node, 1, "beta", 1.0)), own)
+    most = relax.const(float(argument(node, 2, "threshold", 20.0)), own)
+    scaled = emit(op.multiply(x, beta))
+    away = emit(op.exp(op.minimum(scaled, most)))
+    return op.where(op.greater(scaled, most), x, op.divide(_log1p(away), beta))
 
 
 def _known_extreme(function: Any) -> Callable[[Any, Node], Any]:
@@ -142,12 +168,9 @@ ELEMENTWISE: dict[str, Callable[[Any, Node], Any]] = {
     "full_like.default": _filled_alike,
     "hypot.default": _hypotenuse,
     "nan_to_num.default": _finite,
-    "log1p.default": _near_zero(
-        lambda x, one: op.log(op.add(x, one)), lambda n: -((-1.0) ** n) / n
-    ),
-    "expm1.default": _near_zero(
-        lambda x, one: op.subtract(op.exp(x), one), lambda n: 1.0 / math.factorial(n)
-    ),
+    "log1p.default": _precise(lambda x, node, emit: _log1p(x)),
+    "expm1.default": _precise(lambda x, node, emit: _expm1(x)),
+    "softplus.default": _precise(_softplus),
     **dict.fromkeys(
         ("__lshift__.Scalar", "__lshift__.Tensor", "shift_left.default"), _shifted(op.left_shift)
     ),
