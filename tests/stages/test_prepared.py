@@ -20,6 +20,7 @@ class _Device:
 
     def __init__(self, *outcomes: Any) -> None:
         self._outcomes = list(outcomes)
+        self.pool = self
 
     def call(self, function: Any, *args: Any, timeout_s: float) -> Any:
         return self._outcomes.pop(0)
@@ -61,6 +62,14 @@ def test_a_step_that_fails_by_itself_is_not_tried_again() -> None:
     with pytest.raises(JobError, match="it failed: no such kernel"):
         on_device(place, "it failed", len)
     assert place.granted == 0
+
+
+def test_what_fails_in_its_own_framework_is_the_networks() -> None:
+    from tunefleet.stages.prepared import beside_device
+
+    place: Any = _Place(_failure("error", "must have the same dtype, got Float and Half"))
+    with pytest.raises(JobError, match="Float and Half; see whether it runs there"):
+        beside_device(place, "the source framework failed", len)
 
 
 def test_a_step_that_lacks_memory_twice_says_what_is_free() -> None:

@@ -114,15 +114,23 @@ def on_device(place: Workplace, what: str, function: Callable[..., T], *args: An
     worker with all of the machine's memory, where that of this machine's device died or met its
     limit. Raises JobError beginning with `what`.
     """
-    return _called(place, what, lambda: place.device.call(function, *args, timeout_s=_LIMIT_S))
+    cure = "try again, then report the network"
+    return _called(
+        place, what, cure, lambda: place.device.call(function, *args, timeout_s=_LIMIT_S)
+    )
 
 
 def beside_device(place: Workplace, what: str, function: Callable[..., T], *args: Any) -> T:
-    """The same on this machine, in the device's worker, wherever the device is."""
-    return _called(place, what, lambda: place.device.pool.call(function, *args, timeout_s=_LIMIT_S))
+    """The same of a network in its source framework: on this machine, in the device's worker,
+    wherever the device is."""
+    pool, cure = (
+        place.device.pool,
+        "see whether it runs there with its example inputs, or give others",
+    )
+    return _called(place, what, cure, lambda: pool.call(function, *args, timeout_s=_LIMIT_S))
 
 
-def _called(place: Workplace, what: str, call: Callable[[], T | CallFailure]) -> T:
+def _called(place: Workplace, what: str, cure: str, call: Callable[[], T | CallFailure]) -> T:
     outcome = call()
     ended = isinstance(outcome, CallFailure) and outcome.end in (CallEnd.MEMORY, CallEnd.CRASH)
     if ended and place.remote is None:
@@ -137,6 +145,6 @@ def _called(place: Workplace, what: str, call: Callable[[], T | CallFailure]) ->
             cure=f"{gib(memory.available)} of memory are free: end what else uses it, then give "
             "the same command again, which goes on from its records"
             if short
-            else "try again, then report the network",
+            else cure,
         )
     return outcome
