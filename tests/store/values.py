@@ -11,7 +11,7 @@ from tunefleet.core.budget import Budget
 from tunefleet.core.identity import DeviceIdentity, ToolchainIdentity
 from tunefleet.core.job import JobSpec
 from tunefleet.core.network import NetworkInfo, TensorSpec
-from tunefleet.core.settings import SearchSettings, TuneSettings
+from tunefleet.core.settings import COST_MODELS, SearchSettings, TuneSettings
 from tunefleet.core.stage import (
     BuildResult,
     Profiled,
@@ -148,7 +148,9 @@ specs = st.builds(
     ),
     settings=st.builds(
         TuneSettings,
-        search=st.builds(SearchSettings, batch=st.integers(1, 99), cost_model=words),
+        search=st.builds(
+            SearchSettings, batch=st.integers(1, 99), cost_model=st.sampled_from(COST_MODELS)
+        ),
         transfer=st.booleans(),
     ),
 )

@@ -19,6 +19,8 @@ from typing import Any
 
 #: Python's option -P, for a process whose command is not ours to write.
 _SAFE_PATH = "PYTHONSAFEPATH"
+#: Threads that start workers change it in turn.
+_environment = threading.RLock()
 
 _thread = threading.local()
 _original = spawn.get_preparation_data
@@ -99,11 +101,12 @@ def _held_back(number: signal.Signals) -> Iterator[None]:
 def _safe_path() -> Iterator[None]:
     """Keeps the folder that this process stands in from where Python looks for modules, in those
     that are started meanwhile: a `random.py` beside a downloaded network is not Python's."""
-    before = os.environ.get(_SAFE_PATH)
-    os.environ[_SAFE_PATH] = "1"
-    try:
-        yield
-    finally:
-        del os.environ[_SAFE_PATH]
-        if before is not None:
-            os.environ[_SAFE_PATH] = before
+    with _environment:
+        before = os.environ.get(_SAFE_PATH)
+        os.environ[_SAFE_PATH] = "1"
+        try:
+            yield
+        finally:
+            del os.environ[_SAFE_PATH]
+            if before is not None:
+                os.environ[_SAFE_PATH] = before
