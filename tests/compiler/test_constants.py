@@ -80,6 +80,8 @@ def test_types_of_transformers_in_a_file_are_imported_with_it(tmp_path: Path) ->
         def forward(self, x: torch.Tensor) -> Any:
             return BaseModelOutput(last_hidden_state=x + 1)
 
+    # Where another test had it imported within an export, transformers has not told torch of it.
+    BaseModelOutput(last_hidden_state=torch.ones(2))
     path = tmp_path / "encoder.pt2"
     torch.export.save(torch.export.export(Encoder().eval(), (torch.ones(2),)), path)
     code = (
