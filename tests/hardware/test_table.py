@@ -157,5 +157,5 @@ def test_rows_hash_and_compare() -> None:
 
 
 def test_a_device_without_an_end_is_no_table() -> None:
-    with pytest.raises(InputError, match="longer than any device table"):
+    with pytest.raises(InputError, match="has more than 16,384 KiB, which such a file cannot have"):
         shipped_table().with_file(Path("/dev/zero"))

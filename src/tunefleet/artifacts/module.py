@@ -19,7 +19,7 @@ from tunefleet.artifacts.segments import register_segments, release_segments
 from tunefleet.artifacts.tensors import aligned, array_of, is_native, numpy_type, tensor_of
 from tunefleet.artifacts.weights import ALIGNMENT, Weights, weights_path
 from tunefleet.core.network import Signature
-from tunefleet.core.plain import count
+from tunefleet.core.numbers import count
 from tunefleet.errors import InputError, SetupError
 from tunefleet.hardware.processor import TILES, cpu_info, takes_tiles
 

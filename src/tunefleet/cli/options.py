@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from tunefleet.core.layout import parse_cores
-from tunefleet.core.plain import MOST, MOST_SECONDS
+from tunefleet.core.numbers import MOST, MOST_SECONDS
 from tunefleet.core.settings import COST_MODELS
 from tunefleet.errors import InputError
 from tunefleet.scheduler.names import POLICY_NAMES

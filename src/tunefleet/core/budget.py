@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tunefleet.core.plain import count, duration, positive
+from tunefleet.core.numbers import count, duration, positive
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tunefleet.core.plain import count, duration, make_plain, positive
+from tunefleet.core.numbers import count, duration, make_plain, positive
 
 #: The cost model that comes with the package: its card says what it steers.
 SHIPPED_MODEL = "x86"

@@ -15,6 +15,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from tunefleet.errors import InputError
 from tunefleet.hardware.features import Hardware
+from tunefleet.system.files import read_small
 
 SCHEMA = "tunefleet-devices/1"
 #: Of a file of rows, which have hundreds of bytes each.
@@ -76,14 +77,10 @@ class HardwareTable:
     def with_file(self, path: Path) -> HardwareTable:
         """This table with the rows of a file of the user's before its own."""
         try:
-            with path.open("rb") as file:
-                content = file.read(_MOST_BYTES + 1)
-            text = content.decode("utf-8")
+            text = read_small(path, _MOST_BYTES).decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             cause = getattr(error, "strerror", None) or "it is not text"
             raise InputError(f"cannot read {path}: {cause}", cure="give a TOML file") from error
-        if len(content) > _MOST_BYTES:
-            raise InputError(f"{path} is longer than any device table", cure="give a TOML file")
         return parse(text, str(path), over=self)
 
 

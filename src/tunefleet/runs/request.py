@@ -11,7 +11,7 @@ from tunefleet.core.budget import Budget
 from tunefleet.core.importing import NetworkSource
 from tunefleet.core.job import JobSpec
 from tunefleet.core.network import NetworkInfo
-from tunefleet.core.plain import count, duration, number, positive, whole
+from tunefleet.core.numbers import count, duration, number, positive, whole
 from tunefleet.core.settings import SearchSettings, TuneSettings
 from tunefleet.core.shapes import ShapeRequest
 from tunefleet.errors import InputError

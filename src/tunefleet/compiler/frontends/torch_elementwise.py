@@ -81,13 +81,10 @@ def _elu(t: Any, node: Node) -> Any:
     return t.block_builder.emit(op.multiply(scale, chosen))
 
 
-#: By the name of the torch operator.
 #: Where a series takes over from the function itself, which loses what a small number has beside 1.
 #: Seven terms are exact there.
 _SMALL = {"float32": 1 / 16, "float64": 0.01}
 _TERMS = 7
-
-
 Exprs = Callable[[Any], Any]
 
 
@@ -161,6 +158,7 @@ def _shifted(function: Any) -> Callable[[Any, Node], Any]:
     return convert
 
 
+#: By the name of the torch operator.
 ELEMENTWISE: dict[str, Callable[[Any, Node], Any]] = {
     "copysign.Scalar": _copied_sign,
     "copysign.Tensor": _copied_sign,

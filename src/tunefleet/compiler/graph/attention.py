@@ -14,6 +14,7 @@ import numpy as np
 
 from tunefleet.compiler.graph.constants import constant, value_of
 from tunefleet.compiler.graph.folding import ints
+from tunefleet.compiler.graph.rewriting import bindings_of, op_name, rewritten
 from tunefleet.compiler.toolchain import load_tvm
 
 tvm = load_tvm()
@@ -37,8 +38,8 @@ _ELEMENTWISE = {
 def pad_attention(mod: Any) -> Any:
     """`mod` (Relax, one function `main`) with attention over awkward numbers of tokens padded."""
     function = mod["main"]
-    bindings = [b for block in function.body.blocks for b in block.bindings]
-    if any(isinstance(binding, relax.MatchCast) for binding in bindings):
+    bindings = bindings_of(function)
+    if bindings is None:
         return mod
     graph = _Graph(function, bindings)
     padded: dict[Any, int] = {}
@@ -46,29 +47,13 @@ def pad_attention(mod: Any) -> Any:
     #: Where minus infinity is added: at the product, where it is fused, if it stays what it is.
     masked: set[Any] = set()
     for var, value in graph.values.items():
-        if _name(value) == _SOFTMAX:
+        if op_name(value) == _SOFTMAX:
             graph.add_padded(var, padded, ends, masked)
     if not padded:
         return mod
     builder = relax.BlockBuilder()
-    with builder.function("main", list(function.params), attrs=dict(function.attrs or {})):
-        with builder.dataflow():
-            writer = _Writer(builder, padded, ends, masked)
-            for binding in bindings:
-                writer.write(binding.var, binding.value)
-            output = builder.emit_output(writer.new(function.body.body))
-        builder.emit_func_output(output)
-    written = builder.finalize()
-    for name, program in mod.functions_items():
-        if name.name_hint != "main":
-            written.update_func(name, program)
-    return written
-
-
-def _name(value: Any) -> str:
-    if isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op):
-        return str(value.op.name)
-    return ""
+    writer = _Writer(builder, padded, ends, masked)
+    return rewritten(mod, builder, bindings, writer.write, writer.new)
 
 
 def _padded_extent(extent: int) -> int:
@@ -114,7 +99,7 @@ class _Graph:
             return
         if any(user not in inside | outputs for var in inside for user in self._users[var]):
             return
-        products = {var for var in before if _name(self.values[var]) == _MATMUL}
+        products = {var for var in before if op_name(self.values[var]) == _MATMUL}
         plain = len(products) == 1 and all(self._keeps_infinity(v) for v in before - products)
         masked |= products if plain else {softmax}
         padded |= dict.fromkeys(inside, longer)
@@ -125,7 +110,7 @@ class _Graph:
         if var in inside:
             return True
         value = self.values.get(var)
-        shape, name = _shape(var), _name(value)
+        shape, name = _shape(var), op_name(value)
         if value is None or not shape or shape[-1] != extent or str(var.ty.dtype) != "float32":
             return False
         if name == _MATMUL:
@@ -147,7 +132,7 @@ class _Graph:
     def _keeps_infinity(self, var: Any) -> bool:
         """Whether minus infinity goes through it: sums, and products with positive numbers."""
         value = self.values[var]
-        name = _name(value)
+        name = op_name(value)
         if name in ("relax.multiply", "relax.divide"):
             factor = value_of(value.args[1])
             return factor is not None and factor.size == 1 and bool((factor > 0).all())
@@ -157,7 +142,7 @@ class _Graph:
         """Whether the weights go into products alone, as their first operand."""
         for user in self._users[var]:
             value = self.values.get(user)
-            name = _name(value)
+            name = op_name(value)
             if value is None:
                 return False
             if name == _MATMUL:
@@ -242,7 +227,7 @@ class _Writer:
         self._new[var] = self._builder.emit(value)
 
     def _longer(self, var: Any, value: Any, longer: int) -> Any:
-        name = _name(value)
+        name = op_name(value)
         if name == _MATMUL:
             keys = self._filled(value.args[1], len(_shape(value.args[1])) - 1, longer)
             out_dtype = value.attrs.out_dtype or None

@@ -16,6 +16,7 @@ import tvm_ffi
 
 from tunefleet.compiler.graph.constants import constant, value_of
 from tunefleet.compiler.graph.folding import ints
+from tunefleet.compiler.graph.rewriting import bindings_of, op_name, rewritten
 from tunefleet.compiler.toolchain import load_tvm
 
 tvm = load_tvm()
@@ -44,31 +45,15 @@ _ELEMENTWISE = frozenset(
 def with_images(mod: Any) -> Any:
     """`mod` (Relax, one function `main`) with convolutions of images alone; as it is where it has
     none along one axis."""
-    function = mod["main"]
-    bindings = [binding for block in function.body.blocks for binding in block.bindings]
-    if any(isinstance(each, relax.MatchCast) for each in bindings):
+    bindings = bindings_of(mod["main"])
+    if bindings is None:
         return mod
-    names = {_op_name(binding.value) for binding in bindings}
+    names = {op_name(binding.value) for binding in bindings}
     if not names & _CONVOLUTIONS and not (names & _IMAGES and "relax.squeeze" in names):
         return mod
     rewrite = _Rewrite()
-    builder = rewrite.builder
-    with builder.function("main", list(function.params), attrs=dict(function.attrs or {})):
-        with builder.dataflow():
-            for binding in bindings:
-                rewrite.visit(binding.var, binding.value)
-            output = builder.emit_output(rewrite.plain(function.body.body))
-        builder.emit_func_output(output)
-    rewritten = builder.finalize()
-    for name, program in mod.functions_items():
-        if name.name_hint != "main":
-            rewritten.update_func(name, program)
-    return relax.transform.DeadCodeElimination()(rewritten)
-
-
-def _op_name(expr: Any) -> str:
-    is_call = isinstance(expr, relax.Call) and isinstance(expr.op, tvm.ir.Op)
-    return str(expr.op.name) if is_call else ""
+    made = rewritten(mod, rewrite.builder, bindings, rewrite.visit, rewrite.plain)
+    return relax.transform.DeadCodeElimination()(made)
 
 
 def _rank(expr: Any) -> int:
@@ -89,7 +74,7 @@ class _Rewrite:
 
     def visit(self, var: Any, value: Any) -> None:
         self._calls[var] = value
-        name = _op_name(value)
+        name = op_name(value)
         if isinstance(value, relax.TupleGetItem) and value.tuple_value in self._tuples:
             fields, axis = self._tuples[value.tuple_value]
             field = self.builder.emit(relax.TupleGetItem(fields, int(value.index)))
@@ -154,7 +139,7 @@ class _Rewrite:
         if value is not None:
             return constant(value.reshape(_inserted(list(value.shape), axis, 1)))
         call: Any = self._calls.get(expr) if known is None else None
-        name = _op_name(call)
+        name = op_name(call)
         if name == "relax.permute_dims" and call.attrs.axes is not None:
             # Beside the transposition that a layout needs, which it may join.
             flat = self.builder.emit(op.expand_dims(self.plain(call.args[0]), [3]))
@@ -185,9 +170,9 @@ class _Rewrite:
     def is_of_image(self, expr: Any) -> bool:
         """Whether this is a convolution of images, or its transposition."""
         call: Any = self._calls.get(expr) if isinstance(expr, relax.Var) else None
-        if _op_name(call) == "relax.permute_dims":
+        if op_name(call) == "relax.permute_dims":
             return self.is_of_image(call.args[0])
-        return _op_name(call) in _IMAGES
+        return op_name(call) in _IMAGES
 
 
 #: An expression of the new function and which axis is more in it; None for none.
@@ -205,7 +190,7 @@ def _at(axis: int, added: int, rank: int = 3) -> int:
 
 
 def _convolution(rewrite: _Rewrite, call: Any) -> Made | None:
-    name, attrs = _op_name(call), call.attrs
+    name, attrs = op_name(call), call.attrs
     is_transposed = name == "relax.nn.conv1d_transpose"
     layouts = (str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout))
     if layouts != ("NCW", "IOW" if is_transposed else "OIW", "NCW"):
@@ -261,9 +246,9 @@ def _permute_dims(rewrite: _Rewrite, call: Any) -> Made | None:
 
 def _quantization(rewrite: _Rewrite, call: Any, axis: int) -> Any:
     args = [rewrite.spread(arg, axis) for arg in call.args]
-    if _op_name(call) != "relax.dequantize" and _op_name(call) != "relax.quantize":
+    if op_name(call) != "relax.dequantize" and op_name(call) != "relax.quantize":
         return relax.Call(call.op, args, call.attrs, call.ty_args)
-    make = op.quantize if _op_name(call) == "relax.quantize" else op.dequantize
+    make = op.quantize if op_name(call) == "relax.quantize" else op.dequantize
     of = [args[0], *(rewrite.plain(arg) for arg in call.args[1:])]
     return make(*of, _at(int(call.attrs.axis), axis), str(call.ty.dtype))
 
@@ -337,7 +322,7 @@ def _pool(rewrite: _Rewrite, call: Any) -> Made | None:
     if image is None or (image[1], str(attrs.layout)) != (_HEIGHT, "NCW"):
         return None
     before, after = ints(attrs.padding)
-    of = op.nn.max_pool2d if _op_name(call) == "relax.nn.max_pool1d" else op.nn.avg_pool2d
+    of = op.nn.max_pool2d if op_name(call) == "relax.nn.max_pool1d" else op.nn.avg_pool2d
     pooled = of(
         image[0],
         pool_size=[1, *ints(attrs.pool_size)],
@@ -356,9 +341,9 @@ def _reduction(rewrite: _Rewrite, call: Any) -> Made | None:
         return None
     axes = [_at(axis, image[1]) for axis in ints(attrs.axis)]
     if bool(attrs.keepdims):
-        return rewrite.builder.emit(_REDUCTIONS[_op_name(call)](image[0], axes, True)), image[1]
+        return rewrite.builder.emit(_REDUCTIONS[op_name(call)](image[0], axes, True)), image[1]
     # The additional axis has one element, and goes with those that are reduced.
-    reduced = _REDUCTIONS[_op_name(call)](image[0], sorted([*axes, image[1]]))
+    reduced = _REDUCTIONS[op_name(call)](image[0], sorted([*axes, image[1]]))
     return rewrite.builder.emit(reduced), None
 
 

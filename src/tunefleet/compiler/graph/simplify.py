@@ -12,6 +12,7 @@ import numpy as np
 
 from tunefleet.compiler.graph.constants import constant, value_of
 from tunefleet.compiler.graph.folding import Array, fold, ints, shape_of
+from tunefleet.compiler.graph.rewriting import bindings_of, op_name, rewritten
 from tunefleet.compiler.toolchain import load_tvm
 
 tvm = load_tvm()
@@ -29,12 +30,6 @@ _OUTPUT_AXIS = {
 }
 
 
-def _op_name(expr: Any) -> str:
-    if isinstance(expr, relax.Call) and isinstance(expr.op, tvm.ir.Op):
-        return str(expr.op.name)
-    return ""
-
-
 def _rank(expr: Any) -> int:
     return int(expr.ty.ndim)
 
@@ -44,23 +39,12 @@ def simplify(mod: Any) -> Any:
 
     A function that is not one straight dataflow block is returned as it is.
     """
-    function = mod["main"]
-    blocks = function.body.blocks
-    if any(isinstance(b, relax.MatchCast) for block in blocks for b in block.bindings):
+    bindings = bindings_of(mod["main"])
+    if bindings is None:
         return mod
-    rewriter = _Rewriter(function)
-    with rewriter.builder.function("main", list(function.params), attrs=dict(function.attrs or {})):
-        with rewriter.builder.dataflow():
-            for block in blocks:
-                for binding in block.bindings:
-                    rewriter.visit(binding.var, binding.value)
-            output = rewriter.builder.emit_output(rewriter.substitute(function.body.body))
-        rewriter.builder.emit_func_output(output)
-    simplified = rewriter.builder.finalize()
-    for name, program in mod.functions_items():
-        if name.name_hint != "main":  # what an importer wrote as a compute definition
-            simplified.update_func(name, program)
-    return relax.transform.DeadCodeElimination()(simplified)
+    rewriter = _Rewriter(mod["main"])
+    made = rewritten(mod, rewriter.builder, bindings, rewriter.visit, rewriter.substitute)
+    return relax.transform.DeadCodeElimination()(made)
 
 
 class _Rewriter:
@@ -90,7 +74,7 @@ class _Rewriter:
         """The expression after folding and the rule of its operator, once."""
         if isinstance(expr, relax.TupleGetItem) and isinstance(expr.tuple_value, relax.Tuple):
             return expr.tuple_value.fields[int(expr.index)]
-        name = _op_name(expr)
+        name = op_name(expr)
         if name in _COMMUTATIVE and isinstance(expr.args[0], GenericConst):
             expr = relax.Call(expr.op, [expr.args[1], expr.args[0]], expr.attrs, expr.ty_args)
         folded = fold(name, expr)
@@ -167,11 +151,11 @@ def _multiply(rewriter: _Rewriter, call: Any) -> Any:
     factor, source = value_of(call.args[1]), rewriter.definition(call.args[0])
     if factor is None:
         return None
-    if _op_name(source) in _OUTPUT_AXIS:
+    if op_name(source) in _OUTPUT_AXIS:
         return _scaled_conv(source, factor)
-    if _op_name(source) == "relax.add":
+    if op_name(source) == "relax.add":
         conv, bias = rewriter.definition(source.args[0]), value_of(source.args[1])
-        if bias is None or _op_name(conv) not in _OUTPUT_AXIS:
+        if bias is None or op_name(conv) not in _OUTPUT_AXIS:
             return None
         scaled = _scaled_conv(conv, factor)
         if scaled is None:
@@ -183,7 +167,7 @@ def _multiply(rewriter: _Rewriter, call: Any) -> Any:
 def _scaled_conv(conv: Any, factor: Array) -> Any:
     """The convolution with `factor`, a number or one per channel, in its weight."""
     weight, attrs = value_of(conv.args[1]), conv.attrs
-    axis, layout = _OUTPUT_AXIS[_op_name(conv)]
+    axis, layout = _OUTPUT_AXIS[op_name(conv)]
     # A transposed convolution's weight has the outputs of one group only.
     grouped = axis != 0 and int(attrs.groups) != 1
     if weight is None or grouped or (str(attrs.data_layout), str(attrs.kernel_layout)) != layout:
@@ -200,7 +184,7 @@ def _scaled_conv(conv: Any, factor: Array) -> Any:
 def _add(rewriter: _Rewriter, call: Any) -> Any:
     """(conv + b) + c -> conv + (b + c), as a bias before a batch norm gives."""
     value, source = value_of(call.args[1]), rewriter.definition(call.args[0])
-    if value is None or _op_name(source) != "relax.add":
+    if value is None or op_name(source) != "relax.add":
         return None
     bias = value_of(source.args[1])
     if bias is None:
@@ -212,7 +196,7 @@ def _conv2d(rewriter: _Rewriter, call: Any) -> Any:
     """conv(pad(x)) -> conv with padding, where zeros are padded on spatial axes only."""
     pad, attrs = rewriter.definition(call.args[0]), call.attrs
     layout = str(attrs.data_layout)
-    if _op_name(pad) != "relax.nn.pad" or layout not in ("NCHW", "NHWC"):
+    if op_name(pad) != "relax.nn.pad" or layout not in ("NCHW", "NHWC"):
         return None
     flat = ints(pad.attrs.pad_width)
     if str(pad.attrs.pad_mode) != "constant" or float(pad.attrs.pad_value) != 0.0:
@@ -243,17 +227,17 @@ def _reshape(rewriter: _Rewriter, call: Any) -> Any:
     """
     shape = shape_of(call)
     inner = rewriter.definition(call.args[0])
-    if _op_name(inner) == "relax.reshape":
+    if op_name(inner) == "relax.reshape":
         return relax.op.reshape(inner.args[0], shape)
     bias = None
-    if _op_name(inner) == "relax.add" and isinstance(inner.args[1], GenericConst):
+    if op_name(inner) == "relax.add" and isinstance(inner.args[1], GenericConst):
         bias, inner = inner.args[1], rewriter.definition(inner.args[0])
         if len(bias.ty.shape) != 1:
             return None
-    if _op_name(inner) != "relax.matmul" or not isinstance(inner.args[1], GenericConst):
+    if op_name(inner) != "relax.matmul" or not isinstance(inner.args[1], GenericConst):
         return None
     flat = rewriter.any_definition(inner.args[0])
-    if _op_name(flat) != "relax.reshape" or len(inner.args[1].ty.shape) != 2:
+    if op_name(flat) != "relax.reshape" or len(inner.args[1].ty.shape) != 2:
         return None
     source = flat.args[0]
     if ints(source.ty.shape.values)[:-1] != shape[:-1]:
@@ -275,7 +259,7 @@ def _permute_dims(rewriter: _Rewriter, call: Any) -> Any:
         return None
     inner = rewriter.any_definition(source)
     axes = ints(axes)
-    if _op_name(inner) == "relax.permute_dims" and inner.attrs.axes is not None:
+    if op_name(inner) == "relax.permute_dims" and inner.attrs.axes is not None:
         first = ints(inner.attrs.axes)
         source, axes = inner.args[0], [first[axis] for axis in axes]
     if axes == sorted(axes):

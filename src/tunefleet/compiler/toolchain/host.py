@@ -12,7 +12,7 @@ from tunefleet.compiler.toolchain import gpu, load_tvm, toolchain_identity
 from tunefleet.compiler.toolchain.nvcc import nvcc_version
 from tunefleet.compiler.toolchain.quiet import quiet
 from tunefleet.core.identity import ToolchainIdentity
-from tunefleet.core.plain import count
+from tunefleet.core.numbers import count
 from tunefleet.core.target import LIMITS, CpuTarget, CudaTarget, Target
 from tunefleet.errors import InputError
 from tunefleet.hardware.processor import X86_FEATURES, cpu_info

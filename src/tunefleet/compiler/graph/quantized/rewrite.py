@@ -31,6 +31,7 @@ from tunefleet.compiler.graph.quantized.rounding import (
     quantized,
     requantized,
 )
+from tunefleet.compiler.graph.rewriting import bindings_of, op_name, rewritten
 
 op = relax.op
 
@@ -53,35 +54,16 @@ def prefers_unsigned(target: Any) -> bool:
 def integer_programs(mod: Any, *, unsigned: bool) -> Any:
     """`mod` (Relax, one function `main`) with products of quantised tensors as products of
     integers; as it is where it has none. `unsigned` as `prefers_unsigned`."""
-    function = mod["main"]
-    blocks = function.body.blocks
-    bindings = [binding for block in blocks for binding in block.bindings]
-    if any(isinstance(each, relax.MatchCast) for each in bindings):
-        return mod
-    if not any(_is_quantized(each.value) for each in bindings):
+    bindings = bindings_of(mod["main"])
+    if bindings is None or not any(_is_quantized(each.value) for each in bindings):
         return mod
     rewrite = _Rewrite(unsigned)
-    builder = rewrite.writer.builder
-    with builder.function("main", list(function.params), attrs=dict(function.attrs or {})):
-        with builder.dataflow():
-            for binding in bindings:
-                rewrite.visit(binding.var, binding.value)
-            output = builder.emit_output(rewrite.plain(function.body.body))
-        builder.emit_func_output(output)
-    rewritten = builder.finalize()
-    for name, program in mod.functions_items():
-        if name.name_hint != "main":
-            rewritten.update_func(name, program)
-    return relax.transform.DeadCodeElimination()(rewritten)
-
-
-def _op_name(expr: Any) -> str:
-    is_call = isinstance(expr, relax.Call) and isinstance(expr.op, tvm.ir.Op)
-    return str(expr.op.name) if is_call else ""
+    made = rewritten(mod, rewrite.writer.builder, bindings, rewrite.visit, rewrite.plain)
+    return relax.transform.DeadCodeElimination()(made)
 
 
 def _is_quantized(value: Any) -> bool:
-    name = _op_name(value)
+    name = op_name(value)
     is_integer = isinstance(value.ty, relax.TensorType) and str(value.ty.dtype) == "int32"
     return name in _TRIGGERS or (name in _PRODUCTS and is_integer)
 
@@ -104,7 +86,7 @@ class _Rewrite:
             if isinstance(fields, list):
                 self._known[var] = fields[int(value.index)]
                 return
-        name = _op_name(value)
+        name = op_name(value)
         rule = _RULES.get(name)
         result = rule(self, value) if rule else self._moved(name, value)
         if result is None:
@@ -256,7 +238,7 @@ def _by_inverse(
     """What is quantised, and how. PyTorch's way comes as a product by the inverse of the scale that
     is quantised with the scale 1."""
     product = rewrite.call_of(expr)
-    if _op_name(product) != "relax.multiply" or not np.all(to.scale == 1):
+    if op_name(product) != "relax.multiply" or not np.all(to.scale == 1):
         return expr, to
     inverse = value_of(product.args[1])
     if inverse is None or inverse.ndim not in (0, expr.ty.ndim) or not np.all(inverse > 0):
@@ -275,15 +257,15 @@ def _integers(rewrite: _Rewrite, real: Any, to: OutputQuantization) -> Any:
         if x.dtype == "int32" and is_zero(x.zero) and not scale.ndim:
             return requantized(writer, x, to)
     inner = rewrite.call_of(real)
-    kernel = (KERNELS if to.inverse is None else KERNELS_IN_FLOATS).get(_op_name(inner))
+    kernel = (KERNELS if to.inverse is None else KERNELS_IN_FLOATS).get(op_name(inner))
     if kernel is not None and not scale.ndim:
-        of = list(inner.args) if _op_name(inner) != "relax.mean" else [inner.args[0]]
+        of = list(inner.args) if op_name(inner) != "relax.mean" else [inner.args[0]]
         parts = [rewrite.affine(arg) for arg in of]
         if all(p is not None and p.by_tensor and p.known and p.dtype in EIGHT_BITS for p in parts):
             q = kernel(writer, inner, [p for p in parts if p is not None], to)
             if q is not None:
                 return q
-    if _op_name(inner) == "relax.concat" and isinstance(inner.args[0], relax.Tuple):
+    if op_name(inner) == "relax.concat" and isinstance(inner.args[0], relax.Tuple):
         parts = [rewrite.affine(field) for field in inner.args[0].fields]
         if all(p is not None and p.dtype in EIGHT_BITS for p in parts) and not scale.ndim:
             pieces = [
@@ -304,7 +286,7 @@ def _product(rewrite: _Rewrite, call: Any) -> Any:
     if left is None or right is None:
         return None
     writer, unsigned = rewrite.writer, rewrite.unsigned
-    if _op_name(call) == "relax.matmul":
+    if op_name(call) == "relax.matmul":
         product = matmul(writer, left, right, unsigned=unsigned)
     else:
         product = convolution(writer, call, left, right, unsigned=unsigned)
@@ -315,7 +297,7 @@ def _widened(rewrite: _Rewrite, expr: Any) -> Affine | None:
     """An operand of a product of int32 that is 8-bit integers less a zero point."""
     zero: Any = np.zeros((), "int32")
     call = rewrite.call_of(expr)
-    if _op_name(call) == "relax.subtract":
+    if op_name(call) == "relax.subtract":
         at = rewrite.plain(call.args[1])
         known = _array(at)
         zero = at if known is None else known.astype("int32")
@@ -327,7 +309,7 @@ def _widened(rewrite: _Rewrite, expr: Any) -> Affine | None:
     values = _array(rewrite.plain(call) if isinstance(call, relax.Var) else call)
     if values is not None:
         return _narrow(rewrite, values, zero)
-    if _op_name(call) == "relax.astype":
+    if op_name(call) == "relax.astype":
         call = call.args[0]
     x = rewrite.known(call)
     if isinstance(x, Shifted):
