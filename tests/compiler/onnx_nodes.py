@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from tunefleet.artifacts.segments import WRONG_FUSIONS
+
 _VERSIONS = {"": 21, "com.microsoft": 1}
 
 
@@ -107,7 +109,10 @@ def expected(network: Any, arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(
-        network.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        network.SerializeToString(),
+        options,
+        providers=["CPUExecutionProvider"],
+        disabled_optimizers=list(WRONG_FUSIONS),
     )
     return session.run(None, arrays)
 

@@ -56,6 +56,13 @@ _BETWEEN = {
         k = Transpose<perm = [0,3,1,2]>(j) y = Conv(k, image) }""",
 }
 
+_NO_IMAGE = """g (float[2,4,12] x, float[4,12] by) => (y)
+    { l, r = Split<axis = 1, num_outputs = 2>(x) c = Concat<axis = 1>(r, l)
+    n = BatchNormalization(c, a, b, b, a) s = Slice(n, zero, less, last, step)
+    q = Pad(s, around) m = MaxPool<kernel_shape = [3], strides = [2]>(q) e = ReduceMean(m, last)
+    h = QuantizeLinear(x, scale, point) f = DequantizeLinear(h, scale, point)
+    t = Conv<pads = [1,1]>(f, w) u = Mul(t, by) v = Add(u, e) y = Conv(v, p) }"""
+
 
 def _weights() -> dict[str, np.ndarray]:
     random = onnx_nodes.random
@@ -121,8 +128,18 @@ def _rewritten(network: Any) -> list[str]:
 @pytest.mark.parametrize("graph", _BETWEEN.values(), ids=_BETWEEN)
 def test_they_compute_the_same(graph: str) -> None:
     network = _network(graph)
-    arrays = _inputs(network)
     assert not [name for name in _rewritten(network) if "1d" in name]
+    _check_agrees(network)
+
+
+def test_what_is_no_image_before_them_stays() -> None:
+    network = _network(_NO_IMAGE)
+    assert [n for n in _rewritten(network) if "1d" in n] == ["relax.nn.max_pool1d"]
+    _check_agrees(network)
+
+
+def _check_agrees(network: Any) -> None:
+    arrays = _inputs(network)
     ours, theirs = onnx_nodes.prepared(network, arrays), onnx_nodes.expected(network, arrays)
     assert [each.shape for each in ours] == [each.shape for each in theirs]
     for mine, other in zip(ours, theirs, strict=True):

@@ -274,7 +274,8 @@ def test_ctrl_c_is_not_for_the_server_of_workers(after_s: float, tmp_path: Path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
 
 
-def test_what_lies_in_the_folder_is_run_by_no_worker(tmp_path: Path) -> None:
+@pytest.mark.parametrize("before", [None, "1"])
+def test_what_lies_in_the_folder_is_run_by_no_worker(before: str | None, tmp_path: Path) -> None:
     here, script = tmp_path / "here", tmp_path / "command.py"
     here.mkdir()
     for module in ("numpy", "random", "select", "signal", "tempfile", "types", "tvm"):
@@ -282,11 +283,15 @@ def test_what_lies_in_the_folder_is_run_by_no_worker(tmp_path: Path) -> None:
     script.write_text(
         "import os; from tunefleet.workers.pool import WorkerConfig, WorkerPool\n"
         f"with WorkerPool(1, WorkerConfig(1, 2, {str(tmp_path / 'log')!r})) as pool:\n"
-        "    print(pool.call(int), 'PYTHONSAFEPATH' in os.environ)\n"
+        "    print(pool.call(int), os.environ.get('PYTHONSAFEPATH'))\n"
     )
     # Like a command of a package, and unlike `python -c`: this process does not look there.
-    done = subprocess.run([sys.executable, script], cwd=here, capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("0 False\n", "")
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}
+    environment |= {"PYTHONSAFEPATH": before} if before else {}
+    done = subprocess.run(
+        [sys.executable, script], cwd=here, env=environment, capture_output=True, text=True
+    )
+    assert (done.stdout, done.stderr) == (f"0 {before}\n", "")
 
 
 def test_semaphores_that_cannot_be_made_are_told(

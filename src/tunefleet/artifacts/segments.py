@@ -91,6 +91,11 @@ class _Segment:
         return results[0] if len(results) == 1 else results
 
 
+#: What ONNX Runtime (1.31) does to a network that changes its outputs: it puts a pad of zeros into
+#: the maximum pooling behind it, whose pads are less than any number.
+WRONG_FUSIONS = ("Pad_Fusion",)
+
+
 def _forked() -> None:
     """What threads of the process before held nobody gives back, and what ran a segment there has
     threads that are not here: it is opened again. To close it would wait for them."""
@@ -118,7 +123,12 @@ def _open_onnx(path: Path, threads: int) -> RunSegment:
     options.log_severity_level = 4
     # Threads that spin after their part is done would disturb the kernels that come next.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        str(path),
+        options,
+        providers=["CPUExecutionProvider"],
+        disabled_optimizers=list(WRONG_FUSIONS),
+    )
     names = [value.name for value in session.get_inputs()]
 
     def run(arrays: Sequence[Array]) -> Sequence[Array]:

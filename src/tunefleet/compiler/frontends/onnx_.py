@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tunefleet.artifacts.segments import WRONG_FUSIONS
 from tunefleet.compiler.frontends.blame import cure_of_runtime, said_by_runtime
 from tunefleet.compiler.frontends.examples import seeded_inputs
 from tunefleet.compiler.frontends.imported import ImportedNetwork, ImportRequest, check_operators
@@ -64,7 +65,8 @@ class OnnxReference:
     `zeros`: extents of inputs that are zero in the file are not meant. `restamped`: the file says
     that it is of versions that ONNX Runtime does not read. `constants` are fed beside the `inputs`.
     `unoptimised`: operator by operator, as they are in the file, and without rounding that they
-    merely allow. `nudged`: with weights that are moved by their last bit.
+    merely allow. `nudged`: with weights that are moved by their last bit. `pooled`: it has pads and
+    pools, which ONNX Runtime fuses wrongly.
     """
 
     framework = "ONNX Runtime"
@@ -79,8 +81,10 @@ class OnnxReference:
         restamped: bool = False,
         unoptimised: bool = False,
         nudged: bool = False,
+        pooled: bool = False,
     ) -> None:
         self._path = path
+        self._pooled = pooled
         self._nudged = nudged
         self._unoptimised = unoptimised
         self._zeros = zeros
@@ -102,6 +106,7 @@ class OnnxReference:
             "restamped": self._restamped,
             "unoptimised": self._unoptimised,
             "nudged": self._nudged,
+            "pooled": self._pooled,
         }
 
     @classmethod
@@ -114,7 +119,7 @@ class OnnxReference:
         return cls(
             Path(value["path"]), inputs, constants, zeros=value["zeros"],
             restamped=value["restamped"], unoptimised=value.get("unoptimised", False),
-            nudged=value.get("nudged", False),
+            nudged=value.get("nudged", False), pooled=value.get("pooled", False),
         )  # fmt: skip
 
     def __getstate__(self) -> dict[str, Any]:
@@ -182,7 +187,10 @@ class OnnxReference:
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         try:
             session = onnxruntime.InferenceSession(
-                self._source(options), options, providers=["CPUExecutionProvider"]
+                self._source(options),
+                options,
+                providers=["CPUExecutionProvider"],
+                disabled_optimizers=list(WRONG_FUSIONS) if self._pooled else None,
             )
         except Exception as exc:
             raise_mistake(exc)
@@ -249,13 +257,17 @@ def _load(path: Path, request: ImportRequest, what: str) -> ImportedNetwork:
     from tunefleet.compiler.quantize.files import precision_of
 
     file, notes = without_maps(read_file(path))
-    check_operators(sum(1 for _ in all_nodes(file.model.graph)), what)
+    operators = [node.op_type for node in all_nodes(file.model.graph)]
+    check_operators(len(operators), what)
     file, constants = with_constants(file, request.shapes.constants)
     fixed = fix_shapes(file, replace(request.shapes, constants=()))
     model = with_shapes(file, fixed.specs)
     zeros = free_zeros(file.model.graph, fixed.specs)
     restamped = file.restamped is not None
-    reference = OnnxReference(path, fixed.specs, constants, zeros=zeros, restamped=restamped)
+    pooled = {"Pad", "MaxPool"} <= set(operators)
+    reference = OnnxReference(
+        path, fixed.specs, constants, zeros=zeros, restamped=restamped, pooled=pooled
+    )
     prepared = prepare(model, what)
     if not prepared.runs:
         _check_valid(path, what)

@@ -1,0 +1,44 @@
+"""Pads of zeros before maximum pooling, which ONNX Runtime fuses as if they were less than any
+number; with wide pads it then cannot open the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper, parser
+from onnx.reference import ReferenceEvaluator
+from tests.compiler import onnx_nodes
+
+from tunefleet.artifacts.segments import _open_onnx
+from tunefleet.compiler.frontends import ImportRequest, load_network
+
+pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore")]
+
+_GRAPH = """<ir_version: 9, opset_import: ["":18]>
+g (float[1,2,8,8] x) => (float[1,2,h,w] y)
+{{ a = Abs(x) n = Neg(a) p = Pad(n, pads) y = MaxPool<kernel_shape = [{size},{size}]>(p) }}"""
+
+
+@pytest.mark.parametrize(("size", "width"), [(3, 1), (2, 2)], ids=["narrow", "wide"])
+def test_zeros_before_a_pool_are_zeros(size: int, width: int, tmp_path: Path) -> None:
+    network: Any = parser.parse_model(_GRAPH.format(size=size))
+    pads = np.array([0, 0, width, width] * 2, "int64")
+    network.graph.initializer.append(numpy_helper.from_array(pads, "pads"))
+    onnx.save(network, tmp_path / "network.onnx")
+    imported = load_network(tmp_path / "network.onnx", ImportRequest(tmp_path))
+    (x,) = imported.example_inputs
+    (wanted,) = ReferenceEvaluator(network).run(None, {"x": x})
+    assert wanted.max() == 0
+    compiled: Any = onnx_nodes.prepared(network, {"x": x})
+    for found in (
+        compiled[0],
+        imported.reference([x])[0],
+        _open_onnx(tmp_path / "network.onnx", 1)([x])[0],
+    ):
+        np.testing.assert_array_equal(found, wanted)
+    module: Any = imported.mod
+    assert "R.nn.pad" in str(module["main"])
