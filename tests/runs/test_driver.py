@@ -89,6 +89,20 @@ def test_a_session_without_a_job_leaves_nothing(tmp_path: Path, ran: list[StepKi
     assert ran == [StepKind.IMPORT, StepKind.CHECK] * 2
 
 
+def test_what_a_session_built_without_a_search_is_not_removed_by_another(
+    tmp_path: Path, ran: list[StepKind]
+) -> None:
+    with session(tmp_path) as one:
+        one.from_network("zoo:tiny_cnn").build()
+        before = sorted(path.name for path in (tmp_path / "objects").glob("*/*"))
+        with session(tmp_path) as another:
+            another.from_network("zoo:tiny_cnn")
+        assert before == sorted(path.name for path in (tmp_path / "objects").glob("*/*"))
+        assert (Path(one.save().result()["artifact"]) / "module.so").is_file()
+    assert ran[-1] == StepKind.PUBLISH
+    assert list((tmp_path / "objects").iterdir()) == []
+
+
 @pytest.mark.parametrize("precisions", [("float32", "bf16"), ("float32",)])
 def test_the_user_is_told_which_tasks_the_pretrained_model_does_not_steer(
     precisions: tuple[str, ...], tmp_path: Path

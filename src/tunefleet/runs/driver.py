@@ -151,6 +151,7 @@ class Course:
         self._resumed = False
         self._stopped = ""
         self._held, self._locked = ExitStack(), ExitStack()
+        self._used: set[str] = set()
         self._use(self.preparation.id)
 
     @property
@@ -327,6 +328,8 @@ class Course:
             StepRequest(k, self.preparation, None if k in PREPARATION else delivery, watcher)
             for k in kinds
         ]
+        for request in requests:  # without a job, the run is an owner too
+            self._use(request.key.owner)
         store = self._fleet.store
         done = {r.kind: run for r in requests if (run := store.step(r.key)) is not None}
         again |= {kind for kind, run in done.items() if not self._has_output(run)}
@@ -351,4 +354,7 @@ class Course:
         return result
 
     def _use(self, owner: str) -> None:
-        self._held.enter_context(self._fleet.place.objects(owner).in_use())
+        """Nobody removes the objects of an owner before `close`."""
+        if owner not in self._used:
+            self._held.enter_context(self._fleet.place.objects(owner).in_use())
+            self._used.add(owner)
