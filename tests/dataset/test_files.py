@@ -64,6 +64,24 @@ def test_what_was_written_before_a_file_breaks_off_is_read(tmp_path: Path, name:
     assert TEXT.split(b"\n")[: len(read)] == read
 
 
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+@pytest.mark.parametrize("size", [1, 100, files.CHUNK_BYTES])
+def test_all_that_is_whole_before_a_break_is_read(tmp_path: Path, suffix: str, size: int) -> None:
+    path = tmp_path / f"a{suffix}"
+    compress = {".gz": gzip.compress, ".zst": zstandard.ZstdCompressor().compress}[suffix]
+    text = TEXT[: 1 << 16]
+    path.write_bytes(compress(text) + compress(TEXT)[:10])
+    lines, broken = [], 0
+    try:
+        for _, some in files.line_chunks(path, size):
+            lines += some
+    except files.BrokenFileError as error:
+        broken = error.line
+    assert text.split(b"\n")[:-1] == lines
+    assert broken == len(lines) + 1
+    assert files.head(path) == text
+
+
 def test_what_is_not_compressed_as_its_name_says_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "a.gz"
     path.write_bytes(TEXT)
@@ -75,9 +93,11 @@ def test_a_line_without_end_is_not_held(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(files, "LONGEST_LINE", 1 << 20)
     path = tmp_path / "a"
     path.write_bytes(b"one\n" + b"x" * (1 << 21))
-    with pytest.raises(files.BrokenFileError, match="longer than 1 MiB") as raised:
-        numbered(path, 1 << 18)
-    assert raised.value.line == 2
+    for size in (1 << 18, 1 << 21):
+        lines: list[bytes] = []
+        with pytest.raises(files.BrokenFileError, match="longer than 1 MiB") as raised:
+            lines.extend(line for _, some in files.line_chunks(path, size) for line in some)
+        assert (raised.value.line, lines) == (2, [b"one"])
 
 
 def test_a_missing_file_is_an_input_error(tmp_path: Path) -> None:

@@ -91,6 +91,25 @@ def test_a_cache_that_was_never_closed_is_read(log: Log) -> None:
     assert (len(rows), bad) == (2, [])
 
 
+@pytest.mark.parametrize(
+    "end", ['"3,1": {"x": 3, "y"', '"3,', '"3,1"', '"3,1": ', '"3,1": "\u00e9']
+)
+@pytest.mark.parametrize("name", ["a.json", "a.json.gz"])
+def test_a_cache_cut_within_a_configuration_is_read_so_far(log: Log, end: str, name: str) -> None:
+    whole = cache(entry(1), entry(2), entry(3, "timeout")).removesuffix("}\n}") + ",\n"
+    text = (whole + end).encode()
+    rows, bad = read_all(log(text[:-1] if end.endswith("\u00e9") else text, name))
+    assert [row["line"] for row in rows] == [23, 24, 25]
+    assert [number for number, _ in bad] == [26]
+
+
+def test_results_cut_within_one_are_read_so_far(log: Log) -> None:
+    text = t4("correct", "timeout", "correct")
+    rows, bad = read_all(log(text[: text.rindex("invalidity")]))
+    assert [row["error_no"] for row in rows] == [0, 7]
+    assert len(bad) == 1
+
+
 def test_more_than_is_held_at_once_is_read(log: Log) -> None:
     count = 3000
     rows, bad = read_all(log(cache(*(entry(i, note="x" * 1000) for i in range(count)))))

@@ -168,3 +168,21 @@ def test_a_bad_line_is_reported_and_the_others_are_read(log: Log, spoilt: str, r
 def test_a_broken_file_of_workloads_is_named(log: Log) -> None:
     with pytest.raises(InputError, match=r"a__database_workload\.json:2: not a workload"):
         read_all(database(log, [record(0)], [WORKLOADS[0], ["one"]]))
+
+
+@pytest.mark.parametrize("cut", [1, 10, 30])
+def test_what_a_kill_leaves_of_the_workloads_is_used(log: Log, cut: int) -> None:
+    path = database(log, [record(0), record(1), record(0)])
+    log(text(WORKLOADS)[:-cut], "a__database_workload.json")
+    rows, bad = read_all(path)
+    whole = 2 if cut == 1 else 1
+    assert {row["workload"] for row in rows} == {name for name, _ in WORKLOADS[:whole]}
+    lost = [(2, "workload 1 is not in the file of workloads")]
+    assert bad == ([] if whole == 2 else lost)
+
+
+def test_what_is_cut_within_the_workloads_is_named(log: Log) -> None:
+    path = database(log, [record(0)])
+    log('["727506180805651697", "7DwA\n' + text(WORKLOADS[1:]), "a__database_workload.json")
+    with pytest.raises(InputError, match=r"a__database_workload\.json:1: not a workload: not JSON"):
+        read_all(path)

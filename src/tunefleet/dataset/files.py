@@ -16,6 +16,8 @@ from tunefleet.system.files import check_regular
 CHUNK_BYTES = 4 << 20
 #: No record is that long: whoever has no line break in so much text has no log.
 LONGEST_LINE = 128 << 20
+#: Where a file breaks off, reads become this much smaller, time and again.
+_SMALLER = 64
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 _BOM = b"\xef\xbb\xbf"
 
@@ -37,20 +39,37 @@ def compression(path: Path) -> str | None:
 def chunks(path: Path, size: int = CHUNK_BYTES) -> Iterator[bytes]:
     """The decompressed bytes of a file.
 
-    Raises InputError when it cannot be opened, OSError when it breaks off or is damaged.
+    Raises InputError when it cannot be opened, OSError when it breaks off or is damaged, after all
+    that comes before that place.
     """
     check_regular(path)
+    done = 0
+    while True:
+        with _opened(path) as stream:
+            for skipped in range(0, done, CHUNK_BYTES):
+                stream.read(min(CHUNK_BYTES, done - skipped))
+            try:
+                while chunk := stream.read(size):
+                    done += len(chunk)
+                    yield chunk
+            except OSError:
+                # Arrow drops what it decompressed for a read that fails: smaller reads get it.
+                if size == 1:
+                    raise
+                size = max(1, size // _SMALLER)
+            else:
+                return
+
+
+def _opened(path: Path) -> pa.NativeFile:
     try:
         # The file is opened first: Arrow's own text about it names no cause.
         with path.open("rb"):
-            stream = pa.input_stream(os.fspath(path), compression=compression(path))
+            return pa.input_stream(os.fspath(path), compression=compression(path))
     except OSError as error:
         raise InputError(
             f"cannot read {path}: {error.strerror or error}", cure="give a log, plain, .gz or .zst"
         ) from error
-    with stream:
-        while chunk := stream.read(size):
-            yield chunk
 
 
 def line_chunks(path: Path, size: int = CHUNK_BYTES) -> Iterator[tuple[int, list[bytes]]]:
@@ -71,12 +90,11 @@ def line_chunks(path: Path, size: int = CHUNK_BYTES) -> Iterator[tuple[int, list
             chunk = chunk.removeprefix(_BOM)
         lines = (rest + chunk).split(b"\n")
         rest = lines.pop()
-        if len(rest) > LONGEST_LINE:
-            number += len(lines)
-            raise BrokenFileError(number, f"longer than {LONGEST_LINE >> 20} MiB")
         if lines:
             yield number, lines
             number += len(lines)
+        if len(rest) > LONGEST_LINE:
+            raise BrokenFileError(number, f"longer than {LONGEST_LINE >> 20} MiB")
     if rest:
         yield number, [rest]
 

@@ -78,16 +78,22 @@ class KernelTuner:
 
     def read(self, path: Path, device: str, report: TellBadLine) -> Iterator[pa.RecordBatch]:
         rows: list[Row] = []
-        for number, header, value in _configurations(path):
-            try:
-                rows.append(header.row(number, value))
-            except (msgspec.ValidationError, ValueError, RecursionError) as error:
-                report(number, f"not a configuration: {error}")
-            if len(rows) == BATCH_ROWS:
-                yield batch_of(rows, KERNEL_TUNER, str(path), device)
-                rows = []
+        broken: files.BrokenFileError | None = None
+        try:
+            for number, header, value in _configurations(path):
+                try:
+                    rows.append(header.row(number, value))
+                except (msgspec.ValidationError, ValueError, RecursionError) as error:
+                    report(number, f"not a configuration: {error}")
+                if len(rows) == BATCH_ROWS:
+                    yield batch_of(rows, KERNEL_TUNER, str(path), device)
+                    rows = []
+        except files.BrokenFileError as error:
+            broken = error
         if rows:
             yield batch_of(rows, KERNEL_TUNER, str(path), device)
+        if broken is not None:
+            raise broken
 
 
 class _CacheHeader(msgspec.Struct, frozen=True):
@@ -179,7 +185,7 @@ def _configurations(path: Path) -> Iterator[tuple[int, _Header, Any]]:
     window.fill()
     start = _START.search(window.text)
     if start is None:
-        raise files.BrokenFileError(1, "neither a cache nor results in it")
+        raise files.BrokenFileError(1, window.broken or "neither a cache nor results in it")
     header = _header(window.text[: start.start()], _CacheHeader if start[1] else _T4Header)
     window.at = start.end()
     while True:
@@ -187,12 +193,19 @@ def _configurations(path: Path) -> Iterator[tuple[int, _Header, Any]]:
         key = _KEY.match(window.text, window.at)
         window.at = key.end() if key else window.at
         number = window.line()
-        if window.text[window.at : window.at + 1] in ("}", "]", ""):
+        if window.text[window.at : window.at + 1] in ("}", "]"):
+            return
+        if window.at == len(window.text):
+            if key and ":" in key[0]:
+                window.broken = window.broken or "the file ends within a configuration"
+            if window.broken:
+                raise files.BrokenFileError(number, window.broken)
             return
         try:
             value, window.at = strict_json.loads_first(window.text, window.at)
         except LineError as error:
-            raise files.BrokenFileError(number, f"{error}; what follows is not read") from error
+            why = window.broken or f"{error}; what follows is not read"
+            raise files.BrokenFileError(number, why) from error
         yield number, header, value
 
 
@@ -204,11 +217,12 @@ def _header(text: str, kind: type[_Header]) -> _Header:
 
 
 class _Window:
-    """A part of the text of a file, read up to `at`."""
+    """A part of the text of a file, read up to `at`. `broken`: why there is no more than it."""
 
     def __init__(self, path: Path) -> None:
         self.text = ""
         self.at = 0
+        self.broken = ""
         self._chunks = files.chunks(path, _LONGEST)
         self._decoder = codecs.getincrementaldecoder("utf-8")()
         self._line = 1
@@ -222,16 +236,18 @@ class _Window:
 
     def fill(self) -> None:
         """Move on, so that any configuration that begins at `at` is held to its end."""
-        while len(self.text) - self.at < _LONGEST:
-            line = self.line()
+        while len(self.text) - self.at < _LONGEST and not self.broken:
+            self.line()
+            chunk = text = None
             try:
                 chunk = next(self._chunks, b"")
                 text = self._decoder.decode(chunk, final=not chunk)
             except OSError as error:
-                raise files.BrokenFileError(line, f"the file breaks off: {error}") from error
+                self.broken = f"the file breaks off: {error}"
             except UnicodeDecodeError as error:
-                raise files.BrokenFileError(line, "not UTF-8 from here on") from error
+                text = error.object[: error.start].decode()
+                self.broken = "not UTF-8 from here on"
             if not text and not chunk:
                 return
-            self.text = self.text[self.at :] + text
+            self.text = self.text[self.at :] + (text or "")
             self.at = self._counted = 0

@@ -34,6 +34,7 @@ RECORDS_NAME = "database_tuning_record"
 WORKLOADS_NAME = "database_workload"
 #: Seconds that stand for a failure in TVM's add_to_database.cc.
 _FAILED_S = 1e9
+_NAMELESS = "repair it: without it, no record can be told whose it is"
 #: Rows that are Python objects at once.
 _ROWS = 64
 
@@ -72,7 +73,7 @@ def workloads_of(path: Path) -> Path | None:
     return file if file.is_file() else None
 
 
-def parse(number: int, line: bytes, workloads: _Workloads) -> Row:
+def parse(number: int, line: bytes, workloads: _Workloads | None) -> Row:
     """One line of tuning records; raises LineError."""
     loaded = strict_json.loads(line)
     try:
@@ -85,10 +86,13 @@ def parse(number: int, line: bytes, workloads: _Workloads) -> Row:
     extra = {"workload_index": index, "args_info": args_info}
     if run_s is None:
         extra["run_secs"] = None
-    if workloads and index not in workloads:
+    definition: str | None = None
+    if workloads is None:
+        workload = strict_json.dumps([f"workload {index}", args_info])
+    elif index in workloads:
+        workload, definition = workloads[index]
+    else:
         raise LineError(f"workload {index} is not in the file of workloads")
-    unnamed = strict_json.dumps([f"workload {index}", args_info])
-    workload, definition = workloads.get(index, (unnamed, None))
     # The log says no more of a failure than that it was one.
     failed = not costs or max(costs) >= _FAILED_S
     return Row(number, "", strict_json.dumps(target), workload, _steps(*trace), costs,
@@ -116,33 +120,36 @@ def _steps(instructions: list[_Instruction], decisions: list[tuple[int, Any]]) -
     ]
 
 
-def _read_workloads(path: Path) -> _Workloads:
-    """By index, structural hash and module. Other lines count: a line's number is its index."""
-    workloads: _Workloads = {}
+def _read_workloads(path: Path) -> _Workloads | None:
+    """By index, structural hash and module; None without a file of them. Other lines count: a
+    line's number is its index. The last one may be cut, as a kill leaves it."""
     file = workloads_of(path)
     if file is None:
-        return workloads
-    index = 0
-    try:
-        for first, lines in files.line_chunks(file):
-            for number, line in enumerate(lines, first):
-                if is_comment(line):
-                    continue
-                workloads[index] = _workload(f"{file}:{number}", line)
-                index += 1
-    except files.BrokenFileError as error:
-        raise InputError(f"{file}:{error.line}: {error.reason}", cure="repair it") from error
+        return None
+    workloads: _Workloads = {}
+    cut: InputError | None = None
+    for number, line in _whole_lines(file):
+        if cut is not None:
+            raise cut
+        place = f"{file}:{number}: not a workload"
+        try:
+            workloads[len(workloads)] = msgspec.convert(strict_json.loads(line), tuple[str, str])
+        except LineError as error:
+            cut = InputError(f"{place}: {error}", cure=_NAMELESS)
+        except msgspec.ValidationError as error:
+            raise InputError(f"{place}: {error}", cure=_NAMELESS) from error
     return workloads
 
 
-def _workload(place: str, line: bytes) -> tuple[str, str]:
+def _whole_lines(file: Path) -> Iterator[tuple[int, bytes]]:
+    """The numbered lines of a file, comments left out, as far as it can be read."""
     try:
-        return msgspec.convert(strict_json.loads(line), tuple[str, str])
-    except (LineError, msgspec.ValidationError) as error:
-        raise InputError(
-            f"{place}: not a workload: {error}",
-            cure="repair it: without it, no record can be told whose it is",
-        ) from error
+        for first, lines in files.line_chunks(file):
+            for number, line in enumerate(lines, first):
+                if not is_comment(line):
+                    yield number, line
+    except files.BrokenFileError:  # records of what is lost are told one by one
+        return
 
 
 class _Database:
