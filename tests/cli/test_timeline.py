@@ -34,7 +34,7 @@ def test_timeline_prints_resources_and_draws(invoke: Invoke, home: str, tmp_path
     assert "net aaaaaaaa" in done.out
     found = sorted((tmp_path / "new" / "charts").iterdir())
     assert [path.name for path in found] == ["timeline-aaaaaaaa.html", "timeline-aaaaaaaa.png"]
-    assert all(f"drawn in {path}" in done.out for path in found)
+    assert all(f"wrote {path}" in done.out for path in found)
 
 
 def test_a_name_steers_neither_terminal_nor_page(invoke: Invoke, home: str, tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_a_name_steers_neither_terminal_nor_page(invoke: Invoke, home: str, tmp_
 def test_json_on_stdout_is_all_there_is(invoke: Invoke, home: str, tmp_path: Path) -> None:
     done = invoke("timeline", MINE, "--home", home, "--output", str(tmp_path), "--json", "-")
     found = json.loads(done.out)
-    assert (found["schema"], found["tuning_s"]) == ("tunefleet-timeline/1", 7.0)
+    assert (found["schema"], found["tuning_s"]) == ("tunefleet-timeline/2", 7.0)
 
 
 def test_durations_go_into_a_simulation(invoke: Invoke, home: str, tmp_path: Path) -> None:
@@ -60,6 +60,15 @@ def test_durations_go_into_a_simulation(invoke: Invoke, home: str, tmp_path: Pat
     assert done.code == 0
     simulated = invoke("simulate", "--durations", recorded, "--json", "-")
     assert json.loads(simulated.out)["policies"][0]["makespan_s"] == 7.0
+
+
+def test_a_trace_is_written_for_perfetto(invoke: Invoke, home: str, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    done = invoke("timeline", MINE, "--home", home, "-o", str(tmp_path), "--trace", str(trace))
+    assert done.code == 0
+    events = json.loads(trace.read_text())["traceEvents"]
+    stages = ["select", "build", "profile", "update"]
+    assert stages == [e["name"] for e in events if e["args"].get("job") == "net aaaaaaaa"]
 
 
 @pytest.mark.parametrize(

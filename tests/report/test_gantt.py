@@ -41,7 +41,7 @@ def test_a_png_is_1200_pixels_wide_times_its_scale() -> None:
 
 def test_the_drawing_names_resources_jobs_stages_and_utilisation() -> None:
     found = texts(gantt_svg(timeline(), "A title"))
-    assert {"A title", "r0", "r1", "job0", "job1", "job2", "select", "update"} <= set(found)
+    assert {"A title", "r0", "r1", "job0", "job1", "job2", "S  select", "U  update"} <= set(found)
     assert found.count("82%") == 2
 
 
@@ -68,6 +68,26 @@ def test_full_rows_become_shares_of_time(resources: int, each: int, jobs: int) -
 def test_rows_with_room_keep_their_bars_beside_full_ones() -> None:
     both = Timeline((*timeline(1, 2000).bars, Bar("other", "job0", "profile", "t", 0, 9000)))
     assert "job0 profile" in texts(gantt_svg(both, ""))
+
+
+def test_the_legend_explains_every_letter_that_stands_in_a_bar() -> None:
+    steps = ("import", "check", "build finalists", "publish", "something new")
+    bars = [Bar("r", "job0", step, "", 4.0 * i, 4.0 * i + 4) for i, step in enumerate(steps)]
+    found = set(texts(gantt_svg(Timeline((*bars, Bar("r", "job0", "build", "t", 20, 99))), "")))
+    letters = {"imp", "fin", "pub", "S"}  # "check" has room for its name
+    assert letters <= found
+    explained = {text.split()[0] for text in found if "  " in text}
+    assert explained == {*letters, "chk", "B"}
+
+
+def colours(svg: str) -> set[str]:
+    return {c for c in re.findall(r"fill: (#[0-9a-f]{6})", svg) if c not in ("#ffffff", "#ededeb")}
+
+
+def test_one_job_has_a_colour_for_each_kind_of_stage_and_several_one_each() -> None:
+    assert {"#0072b2", "#e69f00", "#009e73", "#cc79a7"} <= colours(gantt_svg(timeline(jobs=1), ""))
+    alone = Timeline(tuple(Bar("r", job, "build", "t", 0, 9) for job in ("a", "b")))
+    assert {"#0072b2", "#e69f00"} <= colours(gantt_svg(alone, ""))
 
 
 def test_many_jobs_share_colours_in_groups_that_are_named() -> None:
@@ -117,7 +137,7 @@ def test_the_page_tells_the_figures_of_resources_and_jobs() -> None:
     assert "makespan78 s" in text
     assert "r0" + "8" + "1 min 04 s" + "82.1 %" in text
     # job0: rounds 0, 3 and 6 of both resources
-    assert "job0" + "3" + "6" + "48.0 s" + "12.0 s" + "2.0 s" + "0 s" + "1 min 08 s" in text
+    assert "job0" + "3" + "6" + "48.0 s" + "2.0 s" + "2.0 s" + "0 s" + "1 min 08 s" in text
 
 
 @pytest.mark.slow

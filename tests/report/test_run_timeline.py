@@ -58,6 +58,15 @@ def test_the_page_shows_picture_and_figures_and_escapes_names(store: Any) -> Non
     assert "<b>&" not in page
 
 
+def test_all_tables_tell_the_same_waits(store: Any) -> None:
+    """Selections, of which nobody knows how long they waited, count nowhere."""
+    ran(store, "select", 8.0, 9.0, iteration=1)
+    ran(store, "build", 11.0, 12.0, iteration=1, on="host 1")
+    text = dict(drawn.timeline_facts(trace(store)))["waited per stage"]
+    assert text == "0 s at the median, 2.0 s at the 95th percentile"
+    assert "0 s</td><td>2.0 s</td>" in drawn.timeline_page(trace(store))
+
+
 def test_the_picture_is_a_png(store: Any) -> None:
     assert drawn.timeline_png(trace(store)).startswith(b"\x89PNG\r\n")
 

@@ -57,11 +57,11 @@ def test_an_attempt_after_the_first_is_not_merged_away() -> None:
 @given(spans)
 def test_shares_keep_all_the_time_that_was_worked(given_spans: list[tuple[float, float]]) -> None:
     bars = [bar(s, s + d, job="ab"[i % 2]) for i, (s, d) in enumerate(given_spans)]
-    found = shares(bars, {"a": 0, "b": 1}, end_s=120.0, buckets=7)
+    found = shares(bars, lambda b: "ab".index(b.job), 2, end_s=120.0, buckets=7)
     for job, layer in zip("ab", found, strict=True):
         worked = sum(b.end_s - b.start_s for b in bars if b.job == job)
         assert sum(layer) * 120 / 7 == pytest.approx(worked)
 
 
 def test_shares_of_a_resource_with_slots_never_exceed_one() -> None:
-    assert shares([bar(0, 9), bar(0, 9)], {"a": 0}, 9, 3, slots=2) == [[1.0, 1.0, 1.0]]
+    assert shares([bar(0, 9), bar(0, 9)], lambda b: 0, 1, 9, 3, slots=2) == [[1.0, 1.0, 1.0]]

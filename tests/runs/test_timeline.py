@@ -135,7 +135,7 @@ def test_a_stage_waits_from_the_end_of_the_one_before_it(store: Any) -> None:
     ran(store, "profile", 5.5, 6.0)
     found = trace(store)
     assert [s["waited_s"] for s in found["spans"]] == [None, 0.5, 2.5]
-    assert found["waiting"] == {"stages": 2, "mean_s": 1.5, "p95_s": 2.5}
+    assert found["waiting"] == {"stages": 2, "median_s": 0.5, "p95_s": 2.5}
 
 
 def test_a_stage_waits_for_the_same_one_of_the_round_before(store: Any) -> None:

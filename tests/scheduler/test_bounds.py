@@ -156,6 +156,12 @@ def test_the_95th_percentile_is_not_the_maximum() -> None:
     assert waits[int(0.94 * len(waits))] <= waiting(waits).p95_s < waits[-1]
 
 
+def test_one_long_wait_moves_neither_median_nor_95th_percentile() -> None:
+    found = waiting([0.02] * 40 + [5.0])
+    assert (found.median_s, found.p95_s) == (0.02, 0.02)
+    assert waiting([3.0, 1.0, 2.0]).median_s == 2.0
+
+
 def test_completion_counts_from_submission() -> None:
     found = run("interleaved", [host(), device()], jobs(1))
     assert completion_s(found) == {"j0": pytest.approx(2 * ROUND_S)}

@@ -198,7 +198,7 @@ def _figures(policy: str, simulation: Simulation) -> dict[str, Any]:
             **{str(role): share for role, share in bounds.role_utilisation(simulation).items()},
             **bounds.utilisation(simulation),
         },
-        "waiting_s": {"mean": waiting.mean_s, "p95": waiting.p95_s},
+        "waiting_s": {"median": waiting.median_s, "p95": waiting.p95_s},
         "completion_s": bounds.completion_s(simulation),
     }
 
@@ -210,7 +210,7 @@ def _show(figures: dict[str, Any], gantt: str | None) -> None:
     table = Grid()
     table.add_column("policy")
     for name in ("makespan", "lower bound", "ratio", "hosts in use", "devices in use",
-                 "waited, mean", "95 %"):  # fmt: skip
+                 "waited, median", "95 %"):  # fmt: skip
         table.add_column(name, justify="right", no_wrap=True)
     for row in figures["policies"]:
         table.add_row(
@@ -220,7 +220,7 @@ def _show(figures: dict[str, Any], gantt: str | None) -> None:
             f"{row['ratio']:.3f}",
             format_share(row["utilisation"]["host"]),
             format_share(row["utilisation"]["device"]),
-            format_seconds(row["waiting_s"]["mean"]),
+            format_seconds(row["waiting_s"]["median"]),
             format_seconds(row["waiting_s"]["p95"]),
         )
     console = output.console()

@@ -38,22 +38,33 @@ def timeline(
             help="Also write the run's stage seconds for `simulate --durations`.",
         ),
     ] = None,
+    trace: Annotated[
+        str | None,
+        typer.Option(
+            metavar="OUT.json",
+            callback=options.writable,
+            help="Also write it in the Trace Event format, for Perfetto or chrome://tracing.",
+        ),
+    ] = None,
     json: options.Json = None,
     home: options.Home = None,
     traceback: options.Traceback = False,
 ) -> None:
     """Draw which stages of a run ran where and when, and how well resources were used."""
+    from tunefleet.report.trace_events import trace_events
     from tunefleet.runs.timeline import replay_of, run_timeline
 
     document = run_timeline(run, home)
     recorded = replay_of(document).to_json() if durations is not None else None
     drawings = _draw(document, directory)
-    if options.STDOUT not in (json, durations):
+    if options.STDOUT not in (json, durations, trace):
         _show(document, drawings)
     if json is not None:
         output.write_json(json, document)
     if durations is not None:
         output.write_json(durations, recorded)
+    if trace is not None:
+        output.write_json(trace, trace_events(document))
 
 
 def _draw(document: dict[str, Any], directory: Path) -> list[Path]:
@@ -93,4 +104,4 @@ def _show(document: dict[str, Any], drawings: list[Path]) -> None:
     for note in timeline_notes(document):
         console.print(note, style="dim", soft_wrap=True)
     for path in drawings:
-        console.print(f"drawn in {path}", soft_wrap=True)
+        console.print(f"wrote {path}", soft_wrap=True)

@@ -1,4 +1,5 @@
-"""A timeline as a drawing: one row per resource, a colour per job, a shade per kind of stage."""
+"""A timeline as a drawing: one row per resource, a colour per job and a shade per kind of stage, or
+a colour per kind where there is one job; the legend explains both, and the letters in bars."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tunefleet.report.palette import PALER, Palette, ink, palette_of, short
+from tunefleet.report.palette import LETTERS, Palette, ink, letter, paler, palette_of, short
 from tunefleet.report.scales import tick_time, time_scale
 from tunefleet.report.timeline import Bar, Timeline, merged, shares, tracks
 from tunefleet.report.units import format_seconds
@@ -86,8 +87,7 @@ def _figure(timeline: Timeline, title: str) -> Figure:
     full = [row for row in rows if row.is_full(end_s)]
     palette = palette_of(list(timeline.bars_of_jobs()))
     shown = [bar for row in rows if row not in full for bar in row.bars]
-    stages = {bar.stage if bar.task else "steps" for bar in shown}
-    legend = _legend_handles(timeline, palette, stages)
+    legend = _legend_handles(timeline, palette, {bar.stage for bar in shown})
     body, below = height * max(1, len(rows)), _BOTTOM + _LEGEND_ROW * _legend_rows(legend)
     top = _TOP if title or full else _TOP / 2
     whole = top + body + below
@@ -187,19 +187,20 @@ def _bars(
     if height * row.height * _PIXELS_PER_INCH < 1.5 * _SMALL:
         return
     for bar, colour, width in zip(track, colours, widths, strict=True):
-        text = _fitting(bar, width)
+        text = _fitting(bar, width, palette)
         if text:
             middle = (bar.start_s + bar.end_s) / 2, bottom + height / 2
             axes.text(*middle, text, ha="center", va="center", fontsize=_SMALL, color=ink(colour),
                       parse_math=False)  # fmt: skip
 
 
-def _fitting(bar: Bar, width_px: float) -> str:
+def _fitting(bar: Bar, width_px: float, palette: Palette) -> str:
     """The longest of a few labels that fits."""
     room = (width_px - 4) / _LETTER_PX
     job, stage = short(bar.job, 40), short(bar.stage, 18)
-    initial = stage[:1].upper()
-    labels = (f"{job} {stage}", f"{job} {initial}", initial)
+    labels = [stage, letter(bar.stage)]
+    if not palette.by_kind:
+        labels.insert(0, f"{job} {stage}")
     return next((label for label in labels if len(label) <= room), "")
 
 
@@ -209,7 +210,9 @@ def _shares(axes: Axes, row: _Row, palette: Palette, end_s: float) -> None:
     from matplotlib.collections import PolyCollection
 
     buckets = int(end_s * row.px_per_s / _BUCKET_PX)
-    layers = np.array(shares(row.bars, palette.group_of, end_s, buckets, row.slots))
+    layers = np.array(
+        shares(row.bars, palette.group, len(palette.names), end_s, buckets, row.slots)
+    )
     edges = np.repeat(np.linspace(0, end_s, buckets + 1), 2)[1:-1]
     low = np.full(2 * buckets, row.index + 0.42)
     for layer, colour in zip(layers, palette.colours, strict=False):
@@ -233,21 +236,27 @@ def _runs(present: Any) -> Iterator[slice]:
 
 
 def _legend_handles(timeline: Timeline, palette: Palette, stages: Set[str]) -> list[Any]:
-    """`stages` are those whose shades can be seen."""
+    """`stages` are those of bars that can be seen one by one, which may have letters."""
     from matplotlib.patches import Patch
 
-    handles = [
-        Patch(facecolor=palette.colours[group], label=name)
-        for group, name in enumerate(palette.names)
-    ]
-    for stage, paler in PALER.items():
-        if stage in stages:
-            grey = 0.35 + paler * 0.65
-            handles.append(Patch(facecolor=(grey, grey, grey), label=stage))
-    plain = [s for s in ("build", "profile") if s in stages]
-    plain += sorted(stages - {"build", "profile", *PALER})
-    if plain:
-        handles.append(Patch(facecolor=(0.35, 0.35, 0.35), label=short(", ".join(plain), 40)))
+    of_jobs, of_stages = palette.colours, dict.fromkeys(stages, (0.35, 0.35, 0.35))
+    if palette.by_kind:
+        used = {palette.group(bar) for bar in timeline.bars}
+        handles = [
+            Patch(facecolor=of_jobs[group], label=name)
+            for group, name in enumerate(palette.names)
+            if group in used and name not in stages
+        ]
+        of_stages = {bar.stage: palette.of(bar) for bar in timeline.bars if bar.stage in stages}
+    else:
+        handles = [
+            Patch(facecolor=c, label=n) for c, n in zip(of_jobs, palette.names, strict=False)
+        ]
+        of_stages = {stage: paler(grey, stage) for stage, grey in of_stages.items()}
+    known = [*LETTERS, *sorted(stages - LETTERS.keys())]
+    for stage in (s for s in known if s in stages):
+        label = f"{letter(stage)}  {short(stage, 18)}"
+        handles.append(Patch(facecolor=of_stages[stage], label=label))
     if any(bar.attempt > 1 for bar in timeline.bars):
         handles.append(Patch(facecolor="white", edgecolor=_AGAIN, label="attempt after the first"))
     if timeline.gaps:

@@ -9,6 +9,7 @@ from tunefleet.report.gantt import gantt_svg
 from tunefleet.report.page import meter_cell, page, pairs, section
 from tunefleet.report.timeline import Bar, Timeline
 from tunefleet.report.units import format_count, format_seconds
+from tunefleet.scheduler.bounds import waiting
 
 
 def gantt_page(
@@ -18,12 +19,24 @@ def gantt_page(
     drawing = gantt_svg(timeline, "")  # the page has it as its heading
     svg = drawing[drawing.index("<svg") :]  # inside a page it needs no prolog
     sections = (
-        section("Timeline", f'<div class="paper">{svg}</div>', "one row per resource", kind="full"),
+        section("Timeline", f'<div class="paper">{svg}</div>{_reading(timeline)}', kind="full"),
         section("Figures", pairs(facts)) if facts else "",
         _resources(timeline),
         _jobs(timeline),
     )
     return page(title, "tunefleet schedule", about, sections)
+
+
+def _reading(timeline: Timeline) -> str:
+    """How to read the drawing."""
+    one = len(timeline.bars_of_jobs()) == 1
+    colours = "Colours are kinds of stages" if one else "Colours are jobs, shades kinds of stages"
+    text = (
+        "Each row is a resource. Each bar is one attempt of a stage of a task, or of a step of the "
+        f"network, from its start to its end. {colours}; the letters in bars are those of the "
+        "legend. A row with more bars than can be drawn shows the share of each short time."
+    )
+    return f'<p class="prose">{text}</p>'
 
 
 def _resources(timeline: Timeline) -> str:
@@ -45,18 +58,19 @@ def _resources(timeline: Timeline) -> str:
 
 def _jobs(timeline: Timeline) -> str:
     lines = [_job_row(job, bars) for job, bars in timeline.bars_of_jobs().items() if bars]
-    headings = ("job", "tasks", "stages", "at work", "waited", "waited per stage", "from", "to")
+    headings = ("job", "tasks", "stages", "at work", "waited, median", "waited, 95 %", "from", "to")
     return section("Jobs", _table(headings, lines), kind="long")
 
 
 def _job_row(job: str, bars: Sequence[Bar]) -> str:
-    waited, stages = sum(bar.waited_s for bar in bars), _stages(bars)
+    waits = [bar.waited_s for bar in bars if bar.waited_s is not None]
+    waited = waiting(waits) if waits else None
     cells = (
         format_count(len({bar.task for bar in bars if bar.task})),
-        format_count(stages),
+        format_count(_stages(bars)),
         format_seconds(_seconds(bars)),
-        format_seconds(waited),
-        format_seconds(waited / stages if stages else None),
+        format_seconds(waited.median_s if waited else None),
+        format_seconds(waited.p95_s if waited else None),
         format_seconds(min(bar.start_s for bar in bars)),
         format_seconds(max(bar.end_s for bar in bars)),
     )

@@ -16,27 +16,46 @@ _COLOURS = (
 )  # fmt: skip
 #: How much white is mixed into the colour of a job, by kind of stage.
 PALER = {"select": 0.38, "update": 0.68}
+#: What stands in a bar that has no room for the name of its kind: stages, then steps.
+LETTERS = {
+    "select": "S", "build": "B", "profile": "P", "update": "U",
+    "split": "spl", "import": "imp", "check": "chk", "build finalists": "fin",
+    "select winners": "win", "compile": "cmp", "verify": "ver", "publish": "pub", "measure": "mea",
+}  # fmt: skip
+#: The groups of a single job: its kinds of stages, and its steps.
+_KINDS = ("select", "build", "profile", "update", "steps")
+_OF_KINDS = (*_COLOURS[:4], "#9a9a9a")
 
 
 @dataclass(frozen=True, slots=True)
 class Palette:
-    """Colours of jobs; with many jobs, of groups of them in the order in which they started."""
+    """Colours of jobs, or of kinds of stages where there is one job. With many jobs, a colour is
+    that of a group of them in the order in which they started."""
 
     group_of: Mapping[str, int]
     names: tuple[str, ...]
     colours: tuple[Colour, ...]
+    by_kind: bool = False
+
+    def group(self, bar: Bar) -> int:
+        if not self.by_kind:
+            return self.group_of[bar.job]
+        return self.group_of.get(bar.stage if bar.task else "", len(_KINDS) - 1)
 
     def of(self, bar: Bar) -> Colour:
-        paler = PALER.get(bar.stage, 0.0)
-        red, green, blue = self.colours[self.group_of[bar.job]]
-        return red + paler * (1 - red), green + paler * (1 - green), blue + paler * (1 - blue)
+        colour = self.colours[self.group(bar)]
+        return colour if self.by_kind else paler(colour, bar.stage)
 
 
 def palette_of(jobs: Sequence[str]) -> Palette:
-    """A colour for each job, or for each of a few groups of neighbours."""
+    """A colour for each job, or for each of a few groups of neighbours; of one job, for each kind
+    of its stages."""
     from matplotlib import colormaps
     from matplotlib.colors import to_rgb
 
+    if len(jobs) == 1:
+        kinds = {kind: index for index, kind in enumerate(_KINDS)}
+        return Palette(kinds, _KINDS, tuple(to_rgb(c) for c in _OF_KINDS), by_kind=True)
     count = len(_COLOURS)
     if len(jobs) <= count:
         group_of = {job: index for index, job in enumerate(jobs)}
@@ -49,6 +68,18 @@ def palette_of(jobs: Sequence[str]) -> Palette:
     for job, group in group_of.items():
         members.setdefault(group, []).append(job)
     return Palette(group_of, tuple(_group_name(m) for m in members.values()), colours)
+
+
+def paler(colour: Colour, stage: str) -> Colour:
+    """The shade of a kind of stage in the colour of a job."""
+    white = PALER.get(stage, 0.0)
+    red, green, blue = colour
+    return red + white * (1 - red), green + white * (1 - green), blue + white * (1 - blue)
+
+
+def letter(stage: str) -> str:
+    """What stands for a kind of stage or step where its name has no room."""
+    return LETTERS.get(stage) or short(stage, 18)[:1].upper()
 
 
 def _group_name(jobs: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""The timeline of a run (`tunefleet-timeline/1`) as tables, as a picture and as a page."""
+"""The timeline of a run (`tunefleet-timeline/2`) as tables, as a picture and as a page."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def chart_of(timeline: RunTimeline) -> Timeline:
             span["start_s"],
             span["end_s"],
             span["attempt"],
-            span["waited_s"] or 0.0,
+            span["waited_s"],
         )
         for span in timeline["spans"]
     )
@@ -51,7 +51,8 @@ def timeline_page(timeline: RunTimeline) -> str:
 def timeline_facts(timeline: RunTimeline) -> list[tuple[str, str]]:
     """Names and values of the whole run."""
     waiting = timeline["waiting"]
-    waits = f"{format_seconds(waiting['mean_s'])}, 95 % within {format_seconds(waiting['p95_s'])}"
+    median, most = (format_seconds(waiting[key]) for key in ("median_s", "p95_s"))
+    waits = f"{median} at the median, {most} at the 95th percentile"
     return [
         ("tuning", format_seconds(timeline["tuning_s"])),
         ("stages", format_count(sum(bool(span["task_id"]) for span in timeline["spans"]))),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 
@@ -11,7 +11,7 @@ class Bar:
     """One attempt of a stage on a resource; times in seconds from the start of the chart.
 
     What has no task is a step of the job's network and no stage. `waited_s` is how long the stage
-    was ready before it started.
+    was ready before it started; None where that is not known.
     """
 
     resource_id: str
@@ -21,7 +21,7 @@ class Bar:
     start_s: float
     end_s: float
     attempt: int = 1
-    waited_s: float = 0.0
+    waited_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +114,18 @@ def _alike(one: Bar, other: Bar) -> bool:
 
 
 def shares(
-    bars: Iterable[Bar], layers: Mapping[str, int], end_s: float, buckets: int, slots: int = 1
+    bars: Iterable[Bar],
+    layer_of: Callable[[Bar], int],
+    layers: int,
+    end_s: float,
+    buckets: int,
+    slots: int = 1,
 ) -> list[list[float]]:
-    """By layer (of a job: `layers`), the share of each bucket of time in which it ran."""
-    by_layer = [[0.0] * buckets for _ in range(max(layers.values(), default=-1) + 1)]
+    """For each of `layers` layers, the share of each bucket of time in which its bars ran."""
+    by_layer = [[0.0] * buckets for _ in range(layers)]
     width = end_s / buckets
     for bar in bars:
-        layer = by_layer[layers[bar.job]]
+        layer = by_layer[layer_of(bar)]
         first = min(buckets - 1, int(bar.start_s / width))
         last = min(buckets - 1, int(bar.end_s / width))
         for bucket in range(first, last + 1):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tunefleet.core.job import Job
     from tunefleet.store import Store
 
-SCHEMA = "tunefleet-timeline/1"
+SCHEMA = "tunefleet-timeline/2"
 #: Seconds without any stage from which on a run counts as interrupted.
 PAUSE_S = 60.0
 #: The kind under which a job's steps are counted.
@@ -317,7 +317,7 @@ def _waiting(spans: Iterable[_Placed]) -> dict[str, float]:
     """Over the stages of which it is known."""
     known = [span.waited_s for span in spans if span.waited_s is not None]
     waiting = bounds.waiting(known)
-    return {"stages": len(known), "mean_s": waiting.mean_s, "p95_s": waiting.p95_s}
+    return {"stages": len(known), "median_s": waiting.median_s, "p95_s": waiting.p95_s}
 
 
 def _spans_to_json(store: Store, spans: Sequence[_Placed]) -> list[dict[str, Any]]:

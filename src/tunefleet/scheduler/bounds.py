@@ -23,9 +23,10 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Seconds that stages were ready before they started."""
+    """Seconds that stages were ready before they started: quantiles of the same values, each of
+    them one that occurred."""
 
-    mean_s: float
+    median_s: float
     p95_s: float
 
 
@@ -175,7 +176,7 @@ def waiting(waited_s: Iterable[float]) -> Waiting:
     waits = sorted(waited_s)
     if not waits:
         return Waiting(0.0, 0.0)
-    return Waiting(sum(waits) / len(waits), waits[math.ceil(0.95 * len(waits)) - 1])
+    return Waiting(*(waits[math.ceil(share * len(waits)) - 1] for share in (0.5, 0.95)))
 
 
 def completion_s(simulation: Simulation) -> dict[str, float]:
