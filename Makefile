@@ -38,6 +38,7 @@ check: env
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python checks/tvm_names.py src benchmarks
+	$(BIN)/python checks/help_texts.py
 
 # Half an hour: every benchmark, as small as it goes, to its checks.
 bench-quick: env

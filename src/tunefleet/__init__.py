@@ -53,6 +53,10 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
+    if name == "__version__":
+        from importlib import metadata
+
+        return metadata.version("tunefleet")
     raise AttributeError(f"module 'tunefleet' has no attribute {name!r}")
 
 

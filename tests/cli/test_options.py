@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import typer
 
-from tunefleet.cli import options
+from tunefleet.cli import options, parsing
 from tunefleet.cli.app import app
 from tunefleet.cli.outcome import guard
 from tunefleet.scheduler import policies
@@ -55,8 +55,8 @@ def test_options_come_between_networks() -> None:
     assert code == 0
     assert got["networks"] == ["a", "zoo:b"]
     assert (got["policy"], got["look_ahead"]) == ("sequential", True)
-    assert options.core_numbers(got["host_cores"]) == (0, 2)
-    assert options.core_numbers(got["device_cores"]) is None
+    assert parsing.core_numbers(got["host_cores"]) == (0, 2)
+    assert parsing.core_numbers(got["device_cores"]) is None
 
 
 def flags(command: Any) -> set[str]:
@@ -85,7 +85,7 @@ def test_every_policy_of_the_scheduler_can_be_named() -> None:
         ("'3-1' is not a list of cores: 3-1 runs backwards", "a --host-cores 3-1"),
         ("'a' is not a list of cores: cannot read 'a'; write it like", "a --device-cores a"),
         ("a.onnx is given twice", "a.onnx b a.onnx"),
-        ("missing argument 'NETWORK...'", "--look-ahead"),
+        ("missing argument 'NETWORK'", "--look-ahead"),
     ],
 )
 def test_bad_input_is_one_line(
@@ -108,24 +108,24 @@ def test_shapes_that_are_none_are_refused_at_once(invoke: Invoke, given: tuple[s
 
 def test_shapes_of_one_input_are_kept_in_their_order() -> None:
     given = ["x=1,3", "mask=", "x=2,3"]
-    assert options.by_input(given) == {"x": [(1, 3), (2, 3)], "mask": [()]}
-    assert options.by_input(None) == {}
+    assert parsing.by_input(given) == {"x": [(1, 3), (2, 3)], "mask": [()]}
+    assert parsing.by_input(None) == {}
 
 
 def test_values_of_one_dimension_are_joined() -> None:
-    assert options.by_dimension(["n=1,2", "m=7", "n=4"]) == {"n": [1, 2, 4], "m": [7]}
+    assert parsing.by_dimension(["n=1,2", "m=7", "n=4"]) == {"n": [1, 2, 4], "m": [7]}
 
 
 @pytest.mark.parametrize("refused", ["=1", "x", "x=-1", "x=1.5", "x=1,,3", "x=1,"])
 def test_shapes_without_a_name_or_whole_numbers_are_refused(refused: str) -> None:
     with pytest.raises(typer.BadParameter, match="is not a name and numbers"):
-        options.by_input([refused])
+        parsing.by_input([refused])
 
 
 def test_no_number_is_not_negative() -> None:
-    assert options.not_negative(None) is None
-    assert options.not_negative(0) == 0
+    assert parsing.not_negative(None) is None
+    assert parsing.not_negative(0) == 0
     with pytest.raises(typer.BadParameter, match="-1 is negative"):
-        options.not_negative(-1)
+        parsing.not_negative(-1)
     with pytest.raises(typer.BadParameter, match="nan is not a number"):
-        options.not_negative(float("nan"))
+        parsing.not_negative(float("nan"))

@@ -33,6 +33,34 @@ def test_minutes_alone_set_no_trials(invoke: Invoke, tuning: FakeTuning) -> None
     assert tuning.asked["minutes"] == 2.5
 
 
+def test_deadlines_and_priorities_are_of_all_networks_or_of_one(
+    invoke: Invoke, tuning: FakeTuning
+) -> None:
+    given = "--deadline 90 --deadline zoo:vgg11?batch=4=1.5 --priority zoo:tiny_cnn=2 --quiet"
+    assert invoke("tune", "zoo:tiny_cnn", "zoo:vgg11?batch=4", *given.split()).code == 0
+    assert tuning.asked["deadlines_s"] == {"zoo:tiny_cnn": 5400, "zoo:vgg11?batch=4": 90}
+    assert tuning.asked["priorities"] == {"zoo:tiny_cnn": 2}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "--deadline soon",
+        "--deadline 0",
+        "--deadline nan",
+        "--deadline a=1",
+        "--deadline 1 --deadline 2",
+        "--priority 1.5",
+        "--priority zoo:tiny_cnn=1 --priority zoo:tiny_cnn=2",
+    ],
+)
+def test_a_wrong_deadline_or_priority_is_refused_in_a_line(
+    invoke: Invoke, tuning: FakeTuning, given: str
+) -> None:
+    ended = invoke("tune", "zoo:tiny_cnn", *given.split())
+    assert (ended.code, ended.err.count("\n"), tuning.calls) == (2, 1, [])
+
+
 def test_every_option_reaches_tune(invoke: Invoke, tuning: FakeTuning, tmp_path: Path) -> None:
     options = (
         "--target znver3 --threads 2 --trials 64 --minutes 3 --target-latency-ms 1.5 --batch 8 "
@@ -42,7 +70,7 @@ def test_every_option_reaches_tune(invoke: Invoke, tuning: FakeTuning, tmp_path:
         "--policy interleaved --look-ahead --host-cores 0,2-3 --device-cores 1 "
         "--shape x=1,8 --shape x=1,16 --dim a=1 --dim b=2 --dim b=3 "
         "--constant sr=16000 --constant flags=1,0.5,true --whole --trust "
-        "--precision int8 --calibrate data.npz"
+        "--precision int8 --calibrate data.npz --deadline 2 --priority 1"
     )
     home = str(tmp_path)
     assert invoke("tune", "zoo:tiny_cnn?batch=4", *options.split(), "--home", home).code == 0
@@ -71,6 +99,8 @@ def test_every_option_reaches_tune(invoke: Invoke, tuning: FakeTuning, tmp_path:
         "minutes": 3.0,
         "target_latency_ms": 1.5,
         "new_job": True,
+        "deadlines_s": {"zoo:tiny_cnn?batch=4": 120},
+        "priorities": {"zoo:tiny_cnn?batch=4": 1},
         "policy": "interleaved",
         "look_ahead": True,
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
 import typer
@@ -17,49 +17,57 @@ from tunefleet.cli import (
     dataset,
     devices,
     inspect,
+    options,
     place,
     simulate,
     store,
     timeline,
     tune,
 )
+from tunefleet.cli.help import DEVICES, LOOK, RECORDS, TUNE, UPKEEP, Commands
 from tunefleet.cli.outcome import Invocation, guard
 
-app = typer.Typer(
+app = Commands(
     name="tunefleet",
     help="Autotunes neural networks for the hardware they will run on.",
     epilog="Exit codes: 0 done, 2 fix your input, 3 fix this machine, 4 try again, 5 the device "
     "is not to be trusted, 6 the job cannot be completed, 70 a bug, 130 stopped.",
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     # Errors are explained by `outcome.guard`, and plain help starts in half the time.
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,
 )
 
-for command in (
-    tune.tune,
-    inspect.tasks,
-    place.place,
-    artifacts.run,
-    artifacts.evaluate,
-    artifacts.report,
-    artifacts.sign,
-    inspect.networks,
-    inspect.jobs,
-    timeline.timeline,
-    simulate.simulate,
-    control.pause,
-    control.resume,
-    control.cancel,
-    devices.devices,
-    inspect.doctor,
-    inspect.version,
-):
-    app.command()(command)
-app.add_typer(devices.app)
-app.add_typer(dataset.app)
-app.add_typer(costmodel.app)
-app.add_typer(store.app)
+COMMANDS: dict[str, tuple[Callable[..., object], ...]] = {
+    TUNE: (tune.tune, artifacts.run, artifacts.evaluate, artifacts.sign, place.place),
+    LOOK: (
+        inspect.networks,
+        inspect.tasks,
+        inspect.jobs,
+        artifacts.report,
+        timeline.timeline,
+        simulate.simulate,
+    ),
+    RECORDS: (),
+    DEVICES: (devices.devices, inspect.doctor),
+    UPKEEP: (control.pause, control.resume, control.cancel, inspect.version),
+}
+GROUPS = {
+    RECORDS: (dataset.app, costmodel.app),
+    DEVICES: (devices.app,),
+    UPKEEP: (store.app,),
+}
+
+
+@app.callback()
+def options_of_all(version: options.Version = False) -> None:
+    """Autotunes neural networks for the hardware they will run on."""
+
+
+for section, commands in COMMANDS.items():
+    for command in commands:
+        app.command(rich_help_panel=section)(command)
+    for group in GROUPS.get(section, ()):
+        app.add_typer(group, rich_help_panel=section)
 
 
 def run(arguments: Sequence[str]) -> int:

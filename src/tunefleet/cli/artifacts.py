@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tunefleet.cli import options, output
+from tunefleet.cli import options, output, parsing
 from tunefleet.errors import InputError, raise_mistake
 from tunefleet.system.files import check_regular
 
@@ -27,7 +27,7 @@ def run(
             "--output",
             "-o",
             metavar="OUT.npy",
-            callback=options.writable,
+            callback=parsing.writable,
             help="Where the output goes; several become OUT-0.npy, OUT-1.npy, ...",
         ),
     ] = None,
@@ -58,14 +58,14 @@ def _show(described: list[dict[str, Any]]) -> None:
 def evaluate(
     artifact: options.Artifact,
     rounds: Annotated[
-        int, typer.Option(metavar="N", callback=options.positive, help="Rounds of measuring.")
+        int, typer.Option(metavar="N", callback=parsing.positive, help="Rounds of measuring.")
     ] = 12,
     require_signed: options.RequireSigned = None,
     home: options.Home = None,
     json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """Measure a tuned network again, beside the framework it comes from and untuned TVM."""
+    """Measure a tuned network again, beside its source framework."""
     from tunefleet.runs.evaluation import evaluate_artifact
 
     result = evaluate_artifact(artifact, home, rounds, require_signed)
@@ -119,7 +119,7 @@ def sign(
     json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """Sign a tuned network with your key, for those who have its public half."""
+    """Sign a tuned network with your private key."""
     from tunefleet.artifacts import signature
     from tunefleet.artifacts.opening import open_artifact
 

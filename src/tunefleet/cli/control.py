@@ -30,7 +30,7 @@ def pause(
     json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """Let what runs of a job finish and start nothing more of it, until `resume`."""
+    """Pause a job: what runs finishes, nothing more starts."""
     from tunefleet.fleet.controls import ControlRequest
 
     paused = _ask(job, home, ControlRequest.PAUSE)
@@ -55,7 +55,7 @@ def cancel(
     json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """End a job now; its trials are kept as records."""
+    """End a job now and keep its records."""
     from tunefleet.fleet.controls import ControlRequest
 
     cancelled = _ask(job, home, ControlRequest.CANCEL)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tunefleet.cli import options, output
+from tunefleet.cli.help import Commands
 from tunefleet.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,10 +19,9 @@ if TYPE_CHECKING:
 #: For which a device that is added is waited for: somebody sits there.
 _PATIENCE_S = 5.0
 
-app = typer.Typer(
+app = Commands(
     name="device",
-    help="Name devices behind TVM's RPC, and forget them.",
-    rich_markup_mode=None,
+    help="Add and remove devices that TVM's RPC reaches.",
 )
 
 
@@ -80,7 +80,7 @@ def remove(
 def devices(
     home: options.Home = None, json: options.Json = None, traceback: options.Traceback = False
 ) -> None:
-    """List the devices: what they are, whether they answer, and whether somebody has them."""
+    """List the devices, whether they answer and who uses them."""
     from tunefleet.devices.health import healths_of
 
     listed = [_local(), *_registry(home).all()]

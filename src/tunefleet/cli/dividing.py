@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tunefleet.cli import options
+from tunefleet.cli import parsing
 from tunefleet.dataset.division import BY_NETWORK, DEFAULT, SPLITS, WITHIN_TASK, Division, Shares
 
 DEFAULT_SPLIT = WITHIN_TASK
@@ -15,7 +15,7 @@ DEFAULT_TEST, DEFAULT_VALIDATION = DEFAULT.test, DEFAULT.validation
 
 
 def _split(value: str) -> str:
-    return options.one_of(SPLITS, value, "split")
+    return parsing.one_of(SPLITS, value, "split")
 
 
 def _share(value: float) -> float:
@@ -88,7 +88,7 @@ MaxRecords = Annotated[
     int | None,
     typer.Option(
         metavar="N",
-        callback=options.positive,
+        callback=parsing.positive,
         help="Records to train on, at most; half as many test, a quarter validate.",
         show_default=False,
     ),

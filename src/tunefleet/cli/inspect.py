@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tunefleet.cli import options, output
+from tunefleet.cli import options, output, parsing
 from tunefleet.cli.networks import describe_networks
 from tunefleet.errors import SetupError
 
@@ -38,7 +38,7 @@ def tasks(
     from tunefleet.runs.request import shape_request
 
     shapes = shape_request(
-        options.by_input(shape), options.by_dimension(dim), options.by_constant(constant)
+        parsing.by_input(shape), parsing.by_dimension(dim), parsing.by_constant(constant)
     )
     listing = list_tasks(network, target, threads, ImportOptions(shapes, whole, trust))
     output.tell(json, listing, lambda: _show_tasks(listing))
@@ -55,7 +55,7 @@ def _show_tasks(listing: dict[str, Any]) -> None:
 
 
 def networks(json: options.Json = None, traceback: options.Traceback = False) -> None:
-    """List the networks of the zoo, which need no download."""
+    """List the networks of the zoo: they need no download."""
     entries = describe_networks()
     output.tell(json, {"networks": entries}, lambda: _show_networks(entries))
 
@@ -138,7 +138,7 @@ def doctor(
     from tunefleet.devices.doctor import examine
     from tunefleet.hardware.processor import machine_layout
 
-    host, device = options.core_numbers(host_cores), options.core_numbers(device_cores)
+    host, device = parsing.core_numbers(host_cores), parsing.core_numbers(device_cores)
     examination = examine(machine_layout(threads, host, device))
     output.tell(json, examination, lambda: _show_checks(examination))
     if any(check["severity"] == "error" for check in examination["checks"]):

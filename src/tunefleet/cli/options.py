@@ -5,200 +5,24 @@ The only place where an environment variable is read (`HOME_VARIABLE`).
 
 from __future__ import annotations
 
-import math
-import os
-from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from tunefleet.core.layout import parse_cores
-from tunefleet.core.numbers import MOST, MOST_SECONDS
-from tunefleet.core.settings import COST_MODELS
-from tunefleet.errors import InputError
+from tunefleet.cli import help as sections
+from tunefleet.cli import parsing
 from tunefleet.scheduler.names import POLICY_NAMES
 
 HOME_VARIABLE = "TUNEFLEET_HOME"
 
-STDOUT = "-"
-
-
-def positive(value: Any) -> Any:
-    """Refuse what is not a positive, finite number, and counts that nobody means."""
-    if value is not None and not (value > 0 and math.isfinite(value)):
-        raise typer.BadParameter(f"{value} is not a positive number")
-    if isinstance(value, int) and value > MOST:
-        raise typer.BadParameter(f"{value} is more than a billion")
-    return value
-
-
-def minutes(value: float | None) -> float | None:
-    """Refuse what is no time that anybody waits."""
-    checked: float | None = positive(value)
-    if checked is not None and checked * 60 > MOST_SECONDS:
-        raise typer.BadParameter(f"{checked:g} minutes are more than a year")
-    return checked
-
-
-def not_negative(value: Any) -> Any:
-    """Refuse a negative number, and what is none: nothing is more than NaN. None stays None."""
-    if value is not None and math.isnan(value):
-        raise typer.BadParameter(f"{value} is not a number")
-    if value is not None and value < 0:
-        raise typer.BadParameter(f"{value} is negative")
-    return value
-
-
-def cost_model(value: str) -> str:
-    """Refuse a cost model that does not exist."""
-    return one_of(COST_MODELS, value, "cost model")
-
-
-def policy(value: str) -> str:
-    """Refuse a policy that does not exist."""
-    return one_of(POLICY_NAMES, value, "policy")
-
-
-def one_of(names: Sequence[str], value: str, what: str) -> str:
-    """Refuse what is none of some names; `what` is what they are names of."""
-    if value not in names:
-        choice = " or ".join([", ".join(names[:-1]), names[-1]])
-        raise typer.BadParameter(f"{value!r} is not a {what}, choose {choice}")
-    return value
-
-
-def different(value: list[str]) -> list[str]:
-    """Refuse a network that is named twice: both would be the same job."""
-    twice = [name for name, count in Counter(value).items() if count > 1]
-    if twice:
-        raise typer.BadParameter(f"{twice[0]} is given twice")
-    return value
-
-
-def cores(value: str | None) -> str | None:
-    """Refuse what is not a list of cores; whether they are usable is known later."""
-    if value is not None:
-        try:
-            parse_cores(value)
-        except InputError as error:
-            raise typer.BadParameter(str(error)) from error
-    return value
-
-
-def core_numbers(value: str | None) -> tuple[int, ...] | None:
-    """The cores that an option named, or None."""
-    return None if value is None else parse_cores(value)
-
-
-def shapes(value: list[str] | None) -> list[str] | None:
-    """Refuse what is not a name and extents."""
-    for text in value or ():
-        _named_numbers(text, "x=1,3,224,224")
-    return value
-
-
-def dims(value: list[str] | None) -> list[str] | None:
-    """Refuse what is not a name and values."""
-    for text in value or ():
-        if not _named_numbers(text, "width=320")[1]:
-            raise typer.BadParameter(f"{text!r} has no value, such as width=320")
-    return value
-
-
-def constants(value: list[str] | None) -> list[str] | None:
-    """Refuse what is not a name and numbers, and a name that comes again."""
-    names = [_named_values(text)[0] for text in value or ()]
-    for name in names:
-        if names.count(name) > 1:
-            raise typer.BadParameter(f"{name} is given twice")
-    return value
-
-
-def by_constant(value: list[str] | None) -> dict[str, list[float]]:
-    """The values that were given, by input."""
-    return dict(_named_values(text) for text in value or ())
-
-
-def _named_values(text: str) -> tuple[str, list[float]]:
-    name, _, numbers = text.rpartition("=")
-    try:
-        values = [_number(number) for number in numbers.split(",")]
-    except ValueError:
-        values = []
-    if not name or not values:
-        raise typer.BadParameter(f"{text!r} is not a name and numbers, such as sr=16000")
-    return name, values
-
-
-def _number(text: str) -> float:
-    """A whole number stays one: an index may have more digits than a float."""
-    truth = {"true": 1, "false": 0}.get(text.strip().lower())
-    if truth is not None:
-        return truth
-    try:
-        return int(text)
-    except ValueError:
-        return float(text)
-
-
-def _named_numbers(text: str, example: str) -> tuple[str, tuple[int, ...]]:
-    name, equals, numbers = text.rpartition("=")
-    try:
-        values = tuple(map(int, numbers.split(","))) if numbers.strip() else ()
-    except ValueError:
-        values = (-1,)
-    if not name or not equals or any(number < 0 for number in values):
-        raise typer.BadParameter(f"{text!r} is not a name and numbers, such as {example}")
-    return name, values
-
-
-def by_input(value: list[str] | None) -> dict[str, list[tuple[int, ...]]]:
-    """The shapes that were given, by input."""
-    by_name: dict[str, list[tuple[int, ...]]] = {}
-    for text in value or ():
-        name, extents = _named_numbers(text, "")
-        by_name.setdefault(name, []).append(extents)
-    return by_name
-
-
-def by_dimension(value: list[str] | None) -> dict[str, list[int]]:
-    """The values that were given, by dimension."""
-    by_name: dict[str, list[int]] = {}
-    for text in value or ():
-        name, values = _named_numbers(text, "")
-        by_name.setdefault(name, []).extend(values)
-    return by_name
-
-
-def directory(value: Path | None) -> Path | None:
-    """Refuse a file where a directory is meant."""
-    if value is not None and value.exists() and not value.is_dir():
-        raise typer.BadParameter(f"{value} is a file, not a directory")
-    return value
-
 
 def _home(context: typer.Context, value: Path | None) -> Path | None:
     """As `directory`; a bug is reported below it."""
-    home = directory(value)
+    home = parsing.directory(value)
     if context.obj is not None:
         context.obj.home = home
     return home
-
-
-def writable(value: str | None) -> str | None:
-    """Refuse a path that could not be written later; `-` is the standard output."""
-    if value is None or value == STDOUT:
-        return value
-    path = Path(value)
-    if path.is_dir():
-        raise typer.BadParameter(f"{value} is a directory")
-    if not path.parent.is_dir():
-        raise typer.BadParameter(f"the directory {path.parent} does not exist")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise typer.BadParameter(f"{value} cannot be written")
-    return value
 
 
 def _ask_for_traceback(context: typer.Context, value: bool) -> None:
@@ -206,10 +30,34 @@ def _ask_for_traceback(context: typer.Context, value: bool) -> None:
         context.obj.traceback = True
 
 
+def _print_version(value: bool) -> None:
+    if value:
+        from tunefleet import __version__
+
+        typer.echo(f"tunefleet {__version__}")
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool,
+    typer.Option(
+        "--version", is_eager=True, callback=_print_version, help="Print the version and exit."
+    ),
+]
+
+
+def _complete_network(incomplete: str) -> list[str]:
+    """Networks of the zoo that begin so."""
+    from tunefleet.cli.networks import ABOUT
+
+    return [f"zoo:{name}" for name in ABOUT if f"zoo:{name}".startswith(incomplete)]
+
+
 Network = Annotated[
     str,
     typer.Argument(
         metavar="NETWORK",
+        autocompletion=_complete_network,
         help="An .onnx or .pt2 file, or a network of the zoo: zoo:resnet50?batch=4.",
         show_default=False,
     ),
@@ -217,8 +65,9 @@ Network = Annotated[
 Networks = Annotated[
     list[str],
     typer.Argument(
-        metavar="NETWORK...",
-        callback=different,
+        metavar="NETWORK",
+        autocompletion=_complete_network,
+        callback=parsing.different,
         help="One network or several: .onnx or .pt2 files, or networks of the zoo: "
         "zoo:resnet50?batch=4.",
         show_default=False,
@@ -240,14 +89,18 @@ Target = Annotated[
     str,
     # Named: some versions of typer take the case of a metavar that is the name.
     typer.Option(
-        "--target", metavar="TARGET", help="A TVM target; native is this machine's processor."
+        "--target",
+        metavar="TARGET",
+        rich_help_panel=sections.PLACE,
+        help="A TVM target; native is this machine's processor.",
     ),
 ]
 Threads = Annotated[
     int | None,
     typer.Option(
         metavar="N",
-        callback=positive,
+        callback=parsing.positive,
+        rich_help_panel=sections.PLACE,
         help="Threads that the code will use; the default is one per physical core.",
     ),
 ]
@@ -256,7 +109,8 @@ Shape = Annotated[
     typer.Option(
         "--shape",
         metavar="INPUT=N,N,...",
-        callback=shapes,
+        callback=parsing.shapes,
+        rich_help_panel=sections.NETWORK,
         help="The shape of an input; repeat for others, or for more shapes of one.",
     ),
 ]
@@ -265,7 +119,8 @@ Dim = Annotated[
     typer.Option(
         "--dim",
         metavar="NAME=N[,N...]",
-        callback=dims,
+        callback=parsing.dims,
+        rich_help_panel=sections.NETWORK,
         help="The value of a free dimension; several make one artifact that takes all of them.",
     ),
 ]
@@ -274,7 +129,8 @@ Constant = Annotated[
     typer.Option(
         "--constant",
         metavar="INPUT=V[,V...]",
-        callback=constants,
+        callback=parsing.constants,
+        rich_help_panel=sections.NETWORK,
         help="An input that always has this value: the network is tuned without it.",
     ),
 ]
@@ -282,6 +138,7 @@ Whole = Annotated[
     bool,
     typer.Option(
         "--whole",
+        rich_help_panel=sections.NETWORK,
         help="Refuse a network of which a part would stay in its source framework.",
     ),
 ]
@@ -289,6 +146,7 @@ Trust = Annotated[
     bool,
     typer.Option(
         "--trust",
+        rich_help_panel=sections.NETWORK,
         help="Read files whose content is run as code by reading it: pickle in a .pt2 file.",
     ),
 ]
@@ -296,6 +154,7 @@ Precision = Annotated[
     str,
     typer.Option(
         metavar="float32|bf16|int8",
+        rich_help_panel=sections.NETWORK,
         help="float32 is a network as it is; bf16 computes products in bfloat16; int8 quantises "
         "ONNX files and networks of the zoo.",
     ),
@@ -304,6 +163,7 @@ Calibrate = Annotated[
     Path | None,
     typer.Option(
         metavar="DATA",
+        rich_help_panel=sections.NETWORK,
         help="Inputs to quantise an ONNX file with: a .npz or .npy file, or a folder of them.",
     ),
 ]
@@ -311,7 +171,8 @@ Policy = Annotated[
     str,
     typer.Option(
         metavar="|".join(POLICY_NAMES),
-        callback=policy,
+        callback=parsing.policy,
+        rich_help_panel=sections.PLACE,
         help="Which ready stage starts on a free resource.",
     ),
 ]
@@ -319,6 +180,7 @@ LookAhead = Annotated[
     bool | None,
     typer.Option(
         "--look-ahead/--no-look-ahead",
+        rich_help_panel=sections.PLACE,
         help="Let an idle host select and build a task's next batch before the last one is"
         " measured; predictive does.",
         show_default=False,
@@ -328,7 +190,8 @@ HostCores = Annotated[
     str | None,
     typer.Option(
         metavar="LIST",
-        callback=cores,
+        callback=parsing.cores,
+        rich_help_panel=sections.PLACE,
         help="Cores that select, build and learn, such as 0,2-3; the default is those that the "
         "device leaves.",
     ),
@@ -337,7 +200,8 @@ DeviceCores = Annotated[
     str | None,
     typer.Option(
         metavar="LIST",
-        callback=cores,
+        callback=parsing.cores,
+        rich_help_panel=sections.PLACE,
         help="Cores that measure; the default is all, or the last N with --threads N.",
     ),
 ]
@@ -356,6 +220,7 @@ Devices = Annotated[
     typer.Option(
         "--device",
         metavar="NAME",
+        rich_help_panel=sections.PLACE,
         help="Measure on this device of `tunefleet devices` instead of this machine; given again: "
         "on all of them at once. `local` is this machine.",
     ),
@@ -364,18 +229,24 @@ DeviceKind = Annotated[
     str,
     typer.Option(
         metavar="KIND",
+        rich_help_panel=sections.PLACE,
         help="Measure on all devices of a kind: cpu, or the name of their hardware.",
     ),
 ]
 DeviceKey = Annotated[
-    str, typer.Option(metavar="KEY", help="Your name for the device: records stay apart by it.")
+    str,
+    typer.Option(
+        metavar="KEY",
+        rich_help_panel=sections.PLACE,
+        help="Your name for the device: records stay apart by it.",
+    ),
 ]
 Json = Annotated[
     str | None,
     typer.Option(
         "--json",
         metavar="OUT",
-        callback=writable,
+        callback=parsing.writable,
         help="Also write it all as JSON; - is stdout, and then nothing else goes there.",
     ),
 ]

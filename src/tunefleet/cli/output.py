@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tunefleet.cli.options import STDOUT
+from tunefleet.cli.parsing import STDOUT
 from tunefleet.errors import InputError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tunefleet.cli import options, output
+from tunefleet.cli import options, output, parsing
 from tunefleet.errors import InputError
 
 if TYPE_CHECKING:
@@ -39,7 +39,10 @@ def place(
     json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """Place each task of a network on the device where it is fastest, transfers included."""
+    """Choose the fastest of several devices for each task of a network.
+
+    Transfers between devices count.
+    """
     from tunefleet.compiler.frontends.spec import network_name
 
     network_name(network)
@@ -48,7 +51,7 @@ def place(
     from tunefleet.runs.request import shape_request
 
     shapes = shape_request(
-        options.by_input(shape), options.by_dimension(dim), options.by_constant(constant)
+        parsing.by_input(shape), parsing.by_dimension(dim), parsing.by_constant(constant)
     )
     contexts = _contexts(device, threads, device_key, home)
     notes = output.console(stderr=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tunefleet.cli import options, output
+from tunefleet.cli import options, output, parsing
 from tunefleet.cli.outcome import one_line
 from tunefleet.errors import InputError
 from tunefleet.scheduler.names import POLICY_NAMES
@@ -43,10 +43,10 @@ def drawing(value: str | None) -> str | None:
     """Refuse a file that is no drawing of ours, or that could not be written."""
     if value is not None and Path(value).suffix not in SUFFIXES:
         raise typer.BadParameter(f"{value} does not end in {', '.join(SUFFIXES)}")
-    return options.writable(value)
+    return parsing.writable(value)
 
 
-def _number(metavar: str, help: str, check: Any = options.positive) -> Any:
+def _number(metavar: str, help: str, check: Any = parsing.positive) -> Any:
     return typer.Option(metavar=metavar, help=help, callback=check)
 
 
@@ -74,7 +74,7 @@ def simulate(
         float | None,
         _number("CV", "Coefficient of variation of tasks, and of the stages of each; 0.5."),
     ] = None,
-    seed: Annotated[int, _number("N", "Seed of the spread.", options.not_negative)] = 0,
+    seed: Annotated[int, _number("N", "Seed of the spread.", parsing.not_negative)] = 0,
     look_ahead: options.LookAhead = None,
     shared: Annotated[
         bool, typer.Option("--shared", help="Host and device of a number are one machine.")
@@ -86,7 +86,10 @@ def simulate(
     json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """Simulate mock jobs on a mock fleet and compare policies with what is possible."""
+    """Compare scheduling policies on simulated jobs and resources.
+
+    Each is shown beside the least time that is possible.
+    """
     if gantt is not None and len(policy) > 1:
         raise InputError("--gantt draws one policy", cure="give --policy once")
     seconds, mix = _mix(durations, spread, seed, (jobs, lanes, rounds))

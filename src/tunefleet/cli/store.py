@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 
 from tunefleet.cli import options, output
+from tunefleet.cli.help import Commands
 from tunefleet.errors import SetupError
 
-app = typer.Typer(
+app = Commands(
     name="store",
-    help="Check, copy and repair the file that holds all jobs and records of a home.",
-    rich_markup_mode=None,
+    help="Check, copy and repair the store of jobs and records.",
 )
 
 
@@ -28,7 +28,10 @@ def _path(home: Path | None) -> Path:
 def check(
     home: options.Home = None, json: options.Json = None, traceback: options.Traceback = False
 ) -> None:
-    """Read the whole store and say what is wrong with it; exit code 3 where anything is."""
+    """Read the whole store and report problems.
+
+    The exit code is 3 where there is any.
+    """
     from tunefleet.store.maintenance import check as problems_of
 
     path = _path(home)
@@ -65,7 +68,10 @@ def backup(
 def repair(
     home: options.Home = None, json: options.Json = None, traceback: options.Traceback = False
 ) -> None:
-    """Make a new store of everything that can be read; the damaged file stays beside it."""
+    """Make a new store of everything that can be read.
+
+    The damaged file stays beside it.
+    """
     from tunefleet.store.maintenance import repair as save
 
     path = _path(home)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tunefleet.cli import options, output
+from tunefleet.cli import options, output, parsing
 from tunefleet.errors import InputError
 
 
@@ -26,7 +26,7 @@ def timeline(
             "--output",
             "-o",
             metavar="DIR",
-            callback=options.directory,
+            callback=parsing.directory,
             help="Where the chart goes, as timeline-ID.html and timeline-ID.png.",
         ),
     ] = Path(),
@@ -34,7 +34,7 @@ def timeline(
         str | None,
         typer.Option(
             metavar="OUT.json",
-            callback=options.writable,
+            callback=parsing.writable,
             help="Also write the run's stage seconds for `simulate --durations`.",
         ),
     ] = None,
@@ -42,7 +42,7 @@ def timeline(
         str | None,
         typer.Option(
             metavar="OUT.json",
-            callback=options.writable,
+            callback=parsing.writable,
             help="Also write it in the Trace Event format, for Perfetto or chrome://tracing.",
         ),
     ] = None,
@@ -50,14 +50,17 @@ def timeline(
     home: options.Home = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """Draw which stages of a run ran where and when, and how well resources were used."""
+    """Draw which stages of a run ran where and when.
+
+    It also says how well resources were used.
+    """
     from tunefleet.report.trace_events import trace_events
     from tunefleet.runs.timeline import replay_of, run_timeline
 
     document = run_timeline(run, home)
     recorded = replay_of(document).to_json() if durations is not None else None
     drawings = _draw(document, directory)
-    if options.STDOUT not in (json, durations, trace):
+    if parsing.STDOUT not in (json, durations, trace):
         _show(document, drawings)
     if json is not None:
         output.write_json(json, document)

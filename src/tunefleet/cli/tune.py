@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tunefleet.cli import options, output
+from tunefleet.cli import help, options, output, parsing
 from tunefleet.cli.outcome import Stopped
 from tunefleet.core.settings import COST_MODELS, SHIPPED_MODEL
 from tunefleet.errors import InputError, JobError
@@ -23,8 +23,12 @@ if TYPE_CHECKING:
 NO_MODEL = "none"
 
 
-def _number(metavar: str, help: str, check: Any = options.positive) -> Any:
-    return typer.Option(metavar=metavar, help=help, callback=check)
+def _number(metavar: str, text: str, check: Any = parsing.positive, of: str = help.SEARCH) -> Any:
+    return typer.Option(metavar=metavar, help=text, callback=check, rich_help_panel=of)
+
+
+def _budget(metavar: str, text: str, check: Any = parsing.positive) -> Any:
+    return _number(metavar, text, check, help.BUDGET)
 
 
 def tune(
@@ -39,11 +43,31 @@ def tune(
     precision: options.Precision = "float32",
     calibrate: options.Calibrate = None,
     trials: Annotated[
-        int | None, _number("N", "Stop after N trials; 1000 when no budget is given.")
+        int | None, _budget("N", "Stop after N trials; 1000 when no budget is given.")
     ] = None,
-    minutes: Annotated[float | None, _number("M", "Stop after M minutes.", options.minutes)] = None,
+    minutes: Annotated[
+        float | None, _budget("M", "Stop after M minutes of tuning.", parsing.minutes)
+    ] = None,
     target_latency_ms: Annotated[
-        float | None, _number("L", "Stop when the estimated latency is at most L ms.")
+        float | None, _budget("L", "Stop when the estimated latency is at most L ms.")
+    ] = None,
+    deadline: Annotated[
+        list[str] | None,
+        _budget(
+            "[NETWORK=]M",
+            "Finish within M minutes from now where that is possible: networks with a near "
+            "deadline go first. Repeat it to give each network its own.",
+            parsing.deadlines,
+        ),
+    ] = None,
+    priority: Annotated[
+        list[str] | None,
+        _budget(
+            "[NETWORK=]N",
+            "Of networks with a higher priority more is done at a time; 0 is usual. Repeat it to "
+            "give each network its own.",
+            parsing.priorities,
+        ),
     ] = None,
     batch: Annotated[int | None, _number("N", "Trials per round of a task.")] = None,
     first_batch: Annotated[int | None, _number("N", "Trials of a task's first round.")] = None,
@@ -58,14 +82,15 @@ def tune(
     ] = None,
     generations: Annotated[
         int | None,
-        _number("N", "Generations of the evolutionary search.", options.not_negative),
+        _number("N", "Generations of the evolutionary search.", parsing.not_negative),
     ] = None,
-    seed: Annotated[int | None, _number("N", "Seed of the search.", options.not_negative)] = None,
+    seed: Annotated[int | None, _number("N", "Seed of the search.", parsing.not_negative)] = None,
     cost_model: Annotated[
         str,
         typer.Option(
             metavar="|".join(COST_MODELS),
-            callback=options.cost_model,
+            rich_help_panel=help.SEARCH,
+            callback=parsing.cost_model,
             help="What learns from this search's own trials.",
         ),
     ] = COST_MODELS[0],
@@ -73,6 +98,7 @@ def tune(
         str,
         typer.Option(
             metavar="MODEL",
+            rich_help_panel=help.SEARCH,
             help="The cost model that steers from the first trial: a name or an id of "
             "`tunefleet costmodel list`, or none. It steers the tasks of kinds that it has "
             "learned. The default comes with tunefleet.",
@@ -83,7 +109,12 @@ def tune(
     host_cores: options.HostCores = None,
     device_cores: options.DeviceCores = None,
     no_transfer: Annotated[
-        bool, typer.Option("--no-transfer", help="Ignore the records of earlier jobs.")
+        bool,
+        typer.Option(
+            "--no-transfer",
+            rich_help_panel=help.SEARCH,
+            help="Ignore the records of earlier jobs.",
+        ),
     ] = False,
     device: options.Devices = None,
     device_kind: options.DeviceKind = "",
@@ -91,15 +122,20 @@ def tune(
     home: options.Home = None,
     json: options.Json = None,
     new_job: Annotated[
-        bool, typer.Option("--new-job", help="Start afresh even where a job was interrupted.")
+        bool,
+        typer.Option(
+            "--new-job",
+            rich_help_panel=help.SEARCH,
+            help="Start afresh even where a job was interrupted.",
+        ),
     ] = False,
     quiet: options.Quiet = False,
     traceback: options.Traceback = False,
 ) -> None:
-    """Tune networks for a device into verified artifacts, several at once.
+    """Tune networks for a device and write a verified artifact of each.
 
-    Budgets are of each network. An interrupted command continues where it stopped when it is
-    given again.
+    Several networks are tuned at once. Each has the whole budget. An interrupted command
+    continues where it stopped when it is given again.
     """
     settings = _settings(
         {
@@ -126,8 +162,8 @@ def tune(
         "device_kind": device_kind,
         "device_key": device_key,
         "threads": threads,
-        "host_cores": options.core_numbers(host_cores),
-        "device_cores": options.core_numbers(device_cores),
+        "host_cores": parsing.core_numbers(host_cores),
+        "device_cores": parsing.core_numbers(device_cores),
         "home": home,
     }
     request = {
@@ -136,13 +172,18 @@ def tune(
         "target_latency_ms": target_latency_ms,
         "settings": settings,
         "new_job": new_job,
+        "priorities": parsing.by_network("priority", priority, networks, int),
+        "deadlines_s": {
+            name: minutes * 60
+            for name, minutes in parsing.by_network("deadline", deadline, networks, float).items()
+        },
         "policy": policy,
         "look_ahead": look_ahead,
     }
     importing = {
-        "shapes": options.by_input(shape),
-        "dims": options.by_dimension(dim),
-        "constants": options.by_constant(constant),
+        "shapes": parsing.by_input(shape),
+        "dims": parsing.by_dimension(dim),
+        "constants": parsing.by_constant(constant),
         "whole": whole,
         "trust": trust,
         "precision": precision,

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import typer
-
 from tunefleet.cli.costmodel import comparing, evaluating, exporting, learning, listing, training
+from tunefleet.cli.help import Commands
 
-app = typer.Typer(
+app = Commands(
     name="costmodel",
-    help="Cost models learned from records, and how good they are.",
-    rich_markup_mode=None,
+    help="Train, evaluate and compare cost models.",
 )
 
 app.command("train")(training.train)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tunefleet.cli import options, output
+from tunefleet.cli import output, parsing
 from tunefleet.cli.bad_lines import BadLines
 from tunefleet.cli.outcome import one_line
 
@@ -126,7 +126,7 @@ Features = Annotated[
 Seeds = Annotated[
     int,
     typer.Option(
-        metavar="N", callback=options.positive, help="Members to train, each by a seed of its own."
+        metavar="N", callback=parsing.positive, help="Members to train, each by a seed of its own."
     ),
 ]
 Device = Annotated[
@@ -140,7 +140,7 @@ Epochs = Annotated[
     int | None,
     typer.Option(
         metavar="N",
-        callback=options.positive,
+        callback=parsing.positive,
         help="Epochs of neural models, at most.",
         show_default=False,
     ),
@@ -149,7 +149,7 @@ Hidden = Annotated[
     int | None,
     typer.Option(
         metavar="N",
-        callback=options.positive,
+        callback=parsing.positive,
         help="Width of a neural model: narrow for few records.",
         show_default=False,
     ),
@@ -158,7 +158,7 @@ Replay = Annotated[
     int | None,
     typer.Option(
         metavar="N",
-        callback=options.not_negative,
+        callback=parsing.not_negative,
         help="Programs that a unified model keeps of what it learns, to learn them again "
         "beside what comes later. [default: 1024]",
         show_default=False,

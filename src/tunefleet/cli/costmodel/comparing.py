@@ -47,7 +47,10 @@ def compare(
     json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """Train kinds of model on the same split and show them beside each other; none is kept."""
+    """Train kinds of model on the same split and compare them.
+
+    No model is kept.
+    """
     from tunefleet.dataset.splits import divide
     from tunefleet.learning import evaluation, inputs, training
 

@@ -22,7 +22,7 @@ def evaluate(
     json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """Test a cost model on records, device by device, beside what chance would reach.
+    """Test a cost model on records, beside what chance would reach.
 
     Of the very files that it was trained on, only what tested it then is used.
     """

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tunefleet.cli import options, output
+from tunefleet.cli import options, output, parsing
 from tunefleet.cli.costmodel import arguments
 from tunefleet.cli.outcome import one_line
 
@@ -20,7 +20,7 @@ def export(
             "--output",
             "-o",
             metavar="PATH",
-            callback=options.writable,
+            callback=parsing.writable,
             help="The folder to make, or the file if it ends in .zip.",
         ),
     ],
@@ -28,7 +28,10 @@ def export(
     json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """Copy a cost model with its card; other commands take the copy by its path."""
+    """Copy a cost model with its card.
+
+    Other commands take the copy by its path.
+    """
     entry = arguments.registry(home).get(model)
     entry.export(Path(out))
     text = f"{entry.card.name}, {entry.card.id[:12]}, in {one_line(out)}"

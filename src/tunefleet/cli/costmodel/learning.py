@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tunefleet.cli import dividing, options, output
+from tunefleet.cli import dividing, options, output, parsing
 from tunefleet.cli.costmodel import arguments
 from tunefleet.cli.dataset import arguments as dataset
 from tunefleet.cli.outcome import one_line
@@ -63,7 +63,7 @@ def learn(
         float,
         typer.Option(
             metavar="SCORE",
-            callback=options.not_negative,
+            callback=parsing.not_negative,
             help="The most that top-1 or top-5 of what it knew may fall by.",
         ),
     ] = MOST_LOSS,
@@ -82,7 +82,10 @@ def learn(
     json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """Teach a unified model more records, and keep the new version unless it forgets too much."""
+    """Teach a unified model more records.
+
+    The new version is kept unless it forgets too much.
+    """
     from tunefleet.dataset.splits import divide
     from tunefleet.learning import evaluation, growing, inputs, training, versions
     from tunefleet.report.units import format_some

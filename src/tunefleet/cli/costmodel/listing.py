@@ -46,7 +46,7 @@ def show(
     json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """Show the card of a cost model: lineage, settings, metrics, limits."""
+    """Show a cost model's lineage, settings, metrics and limits."""
     card = arguments.registry(home).get(model).card.to_json()
     output.tell(json, card, lambda: _show_card(card))
 

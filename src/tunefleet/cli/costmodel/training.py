@@ -57,7 +57,7 @@ def train(
     json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """Train a cost model on records, test it, and keep it with its card."""
+    """Train a cost model on records, test it and keep it."""
     from tunefleet.dataset.splits import divide
     from tunefleet.learning import evaluation, inputs, training, versions
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import typer
-
 from tunefleet.cli.dataset import (
     collecting,
     devices,
@@ -16,11 +14,11 @@ from tunefleet.cli.dataset import (
     splitting,
     stats,
 )
+from tunefleet.cli.help import Commands
 
-app = typer.Typer(
+app = Commands(
     name="dataset",
-    help="Tuning logs of any tool as records in Parquet.",
-    rich_markup_mode=None,
+    help="Import, analyse, split and collect tuning records.",
 )
 
 app.command("import")(importing.import_)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tunefleet.cli import options
+from tunefleet.cli import parsing
 from tunefleet.dataset import formats
 from tunefleet.errors import InputError
 
@@ -16,7 +16,7 @@ def parquet_output(value: str) -> str:
     """Refuse an output that is not called Parquet, or could not be written later."""
     if Path(value).suffix != ".parquet":
         raise typer.BadParameter(f"{value} does not end in .parquet")
-    options.writable(value)
+    parsing.writable(value)
     return value
 
 
@@ -39,7 +39,7 @@ def check_free(path: Path, force: bool) -> None:
 
 
 def _format(value: str | None) -> str | None:
-    return value if value is None else options.one_of(formats.NAMES, value, "format")
+    return value if value is None else parsing.one_of(formats.NAMES, value, "format")
 
 
 Records = Annotated[
@@ -79,6 +79,6 @@ Format = Annotated[
 ]
 Seed = Annotated[
     int,
-    typer.Option(metavar="N", callback=options.not_negative, help="Seed of what is drawn."),
+    typer.Option(metavar="N", callback=parsing.not_negative, help="Seed of what is drawn."),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Write over what is there.")]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tunefleet.cli import options, output
+from tunefleet.cli import options, output, parsing
 from tunefleet.cli.dataset import arguments, gathering
 from tunefleet.cli.dataset.collecting_view import Watcher
 from tunefleet.cli.outcome import Stopped
@@ -25,7 +25,7 @@ def _parquet(value: str | None) -> str | None:
 
 
 def _all_positive(values: list[int]) -> list[int]:
-    return [options.positive(value) for value in values]
+    return [parsing.positive(value) for value in values]
 
 
 def collect(
@@ -57,7 +57,7 @@ def collect(
     ] = [1],  # noqa: B006
     programs_per_task: Annotated[
         int,
-        typer.Option(metavar="N", callback=options.positive, help="Programs to measure per task."),
+        typer.Option(metavar="N", callback=parsing.positive, help="Programs to measure per task."),
     ] = 64,
     tensorised: Annotated[
         bool,
@@ -110,8 +110,8 @@ def collect(
                 device=device or (),
                 device_kind=device_kind,
                 device_key=device_key,
-                host_cores=options.core_numbers(host_cores),
-                device_cores=options.core_numbers(device_cores),
+                host_cores=parsing.core_numbers(host_cores),
+                device_cores=parsing.core_numbers(device_cores),
                 home=home,
             )
             for target in targets

@@ -46,7 +46,7 @@ def devices(
     json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """List the device table, or show all that it knows of one device."""
+    """List the device table, or all that it knows of one device."""
     from tunefleet.report.hardware_text import hardware_pairs, hardware_table
 
     table = hardware(own)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tunefleet.cli import options, output
+from tunefleet.cli import options, output, parsing
 from tunefleet.cli.dataset import arguments
 from tunefleet.cli.outcome import one_line
 from tunefleet.dataset import formats
@@ -18,7 +18,7 @@ TUNING_RECORDS = "database_tuning_record.json"
 
 
 def _format(value: str) -> str:
-    return options.one_of(formats.WRITTEN, value, "format that is written")
+    return parsing.one_of(formats.WRITTEN, value, "format that is written")
 
 
 def export(

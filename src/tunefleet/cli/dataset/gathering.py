@@ -28,7 +28,10 @@ def gather(
     home: options.Home = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """Write the trials of jobs, tuned or collected, finished or not, as records."""
+    """Write the trials of tuned or collected jobs as records.
+
+    A job need not be finished.
+    """
     from tunefleet.core.home import default_home
 
     arguments.check_free(Path(out), force)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tunefleet.cli import options, output
+from tunefleet.cli import options, output, parsing
 from tunefleet.cli.dataset import arguments
 from tunefleet.cli.outcome import one_line
 
@@ -22,7 +22,7 @@ METHODS = ("flops", "random", "diversity")
 
 
 def _method(value: str) -> str:
-    return options.one_of(METHODS, value, "method")
+    return parsing.one_of(METHODS, value, "method")
 
 
 def _rate(value: float) -> float:
@@ -52,7 +52,7 @@ def sample(
         int | None,
         typer.Option(
             metavar="N",
-            callback=options.positive,
+            callback=parsing.positive,
             help="Leave out tasks with fewer valid records, 16 unless told.",
             show_default=False,
         ),
@@ -61,7 +61,7 @@ def sample(
     json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """Keep a part of the records: valid ones, of tasks that have enough of them."""
+    """Keep a part of the records, from tasks that have enough."""
     from tunefleet.dataset import files, parquet
     from tunefleet.dataset.rows import Rows
     from tunefleet.dataset.sampling import MIN_RECORDS, SampleSize

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tunefleet.cli import options, output
+from tunefleet.cli import options, output, parsing
 from tunefleet.cli.dataset import arguments
 from tunefleet.cli.outcome import one_line
 from tunefleet.errors import InputError
@@ -32,11 +32,11 @@ def show(
     row: Annotated[
         int | None,
         typer.Option(
-            metavar="N", callback=options.positive, help="All of one row; the first is 1."
+            metavar="N", callback=parsing.positive, help="All of one row; the first is 1."
         ),
     ] = None,
     head: Annotated[
-        int, typer.Option(metavar="N", callback=options.positive, help="How many rows to list.")
+        int, typer.Option(metavar="N", callback=parsing.positive, help="How many rows to list.")
     ] = 10,
     format: arguments.Format = None,
     json: options.Json = None,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tunefleet.cli import dividing, options, output
+from tunefleet.cli import dividing, options, output, parsing
 from tunefleet.cli.dataset import arguments
 from tunefleet.cli.outcome import one_line
 from tunefleet.errors import InputError
@@ -23,7 +23,7 @@ def split(
             "--output",
             "-o",
             metavar="DIR",
-            callback=options.directory,
+            callback=parsing.directory,
             help="Where train.parquet, validation.parquet and test.parquet are written.",
         ),
     ],
@@ -38,7 +38,10 @@ def split(
     json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """Split records into train.parquet, validation.parquet and test.parquet."""
+    """Split records for training, validation and testing.
+
+    Writes train.parquet, validation.parquet and test.parquet.
+    """
     from tunefleet.dataset import files, parquet
     from tunefleet.dataset.rows import Rows
     from tunefleet.dataset.schema import BATCH_ROWS

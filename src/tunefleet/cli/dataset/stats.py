@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tunefleet.cli import options, output
+from tunefleet.cli import options, output, parsing
 from tunefleet.cli.bad_lines import BadLines
 from tunefleet.cli.dataset import arguments
 from tunefleet.cli.dataset.devices import DevicesFile, hardware
@@ -28,7 +28,7 @@ def _page(value: str | None) -> str | None:
     """Refuse what is no page, or could not be written later."""
     if value is not None and Path(value).suffix != ".html":
         raise typer.BadParameter(f"{value} does not end in .html")
-    return options.writable(value)
+    return parsing.writable(value)
 
 
 def stats(
@@ -39,13 +39,13 @@ def stats(
         typer.Option(metavar="OUT.html", callback=_page, help="Write a page with plots."),
     ] = None,
     tasks: Annotated[
-        int, typer.Option(metavar="N", callback=options.not_negative, help="Tasks to list.")
+        int, typer.Option(metavar="N", callback=parsing.not_negative, help="Tasks to list.")
     ] = _TASKS,
     own: DevicesFile = None,
     json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """Count records, primitives and failures; show latency and throughput of tasks."""
+    """Count records, primitives and failures, with tasks' latencies."""
     from tunefleet.dataset.statistics import statistics
 
     bad = BadLines()
