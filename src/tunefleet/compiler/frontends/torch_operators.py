@@ -156,7 +156,8 @@ def _corrected(t: Any, x: Any, axes: list[int], correction: Any, *, keep: bool) 
     """A variance that divides by the number of elements less the correction."""
     count = math.prod(int(x.ty.shape[axis]) for axis in axes)
     variance = t.block_builder.emit(op.variance(x, axes, keep))
-    factor = relax.const(count / (count - float(correction)), str(x.ty.dtype))
+    left = max(0.0, count - float(correction))
+    factor = relax.const(count / left if left else math.inf, str(x.ty.dtype))
     return t.block_builder.emit(op.multiply(variance, factor)) if correction else variance
 
 

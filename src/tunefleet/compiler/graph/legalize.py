@@ -6,7 +6,7 @@ import math
 from functools import partial
 from typing import Any
 
-from tunefleet.compiler.graph import ordering, scans, winograd
+from tunefleet.compiler.graph import ordering, scans, statistics, winograd
 from tunefleet.compiler.graph.folding import ints
 from tunefleet.compiler.graph.loops import for_target, sum_type, with_roots
 from tunefleet.compiler.graph.scattering import scatter_elements
@@ -32,10 +32,15 @@ def legalize(*, fewer_products: bool = False) -> Any:
         "relax.min": _min,
         "relax.minimum": partial(_of_two, "minimum"),
         "relax.nn.conv2d_transpose": _conv2d_transpose,
+        "relax.nn.group_norm": statistics.group_norm,
+        "relax.nn.instance_norm": statistics.instance_norm,
+        "relax.nn.layer_norm": statistics.layer_norm,
         "relax.not_equal": partial(_compared, "not_equal"),
         "relax.scatter_elements": scatter_elements,
         "relax.sort": ordering.sort,
+        "relax.std": statistics.deviation,
         "relax.topk": ordering.topk,
+        "relax.variance": statistics.variance,
     }
     if fewer_products:
         definitions["relax.nn.conv2d"] = _conv2d_winograd

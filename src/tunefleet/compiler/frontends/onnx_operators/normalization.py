@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -123,19 +122,32 @@ def _embed(node: Node) -> list[Any]:
 
 def _group(node: Node) -> Any:
     """GroupNormalization; before opset 21 scale and bias are of groups, not of channels."""
-    shape, groups = node.shape(0), int(node.attrs["num_groups"])
+    x, channels, groups = node.inputs[0], node.shape(0)[1], int(node.attrs["num_groups"])
     scale, bias = node.inputs[1], node.inputs[2]
-    if shape_of(scale) == (groups,) and groups != shape[1]:
+    if shape_of(scale) == (groups,) and groups != channels:
         if node.opset >= 21:
             raise NotImplementedError("GroupNormalization with a scale of another length")
-        each = shape[1] // groups
+        each = channels // groups
         scale, bias = (node.emit(op.repeat(x, each, 0)) for x in (scale, bias))
-    rows = op.reshape(node.inputs[0], (shape[0], groups, math.prod(shape[1:]) // groups))
-    rows = node.emit(rows)
-    mean, deviation = _moments(node, rows, [2])
-    x = node.emit(op.reshape((rows - mean) * deviation, shape))
-    channels = (shape[1], *[1] * (len(shape) - 2))
-    return x * op.reshape(scale, channels) + op.reshape(bias, channels)
+    axes, epsilon = _after_channels(node), float(node.attrs.get("epsilon", 1e-5))
+    return op.nn.group_norm(x, scale, bias, groups, 1, axes, epsilon)
+
+
+def _instance(node: Node) -> Any:
+    x, scale, bias = node.inputs[:3]
+    axes, epsilon = _after_channels(node), float(node.attrs.get("epsilon", 1e-5))
+    return op.nn.instance_norm(x, scale, bias, 1, axes, epsilon)
+
+
+def _after_channels(node: Node) -> list[int]:
+    return list(range(2, len(node.shape(0))))
+
+
+def _mean_variance(node: Node) -> Any:
+    """MeanVarianceNormalization, which adds nothing to the variance."""
+    shape = node.shape(0)
+    axes = sorted({int(a) % len(shape) for a in node.attrs.get("axes", (0, 2, 3))})
+    return _layer_norm(node, node.inputs[0], axes, None, None, 0.0)
 
 
 def _lp(node: Node) -> Any:
@@ -152,8 +164,10 @@ def _lp(node: Node) -> Any:
 
 RULES: dict[tuple[str, str], Rule] = {
     ("", "GroupNormalization"): _group,
+    ("", "InstanceNormalization"): _instance,
     ("", "LayerNormalization"): _layer,
     ("", "LpNormalization"): _lp,
+    ("", "MeanVarianceNormalization"): _mean_variance,
     ("", "RMSNormalization"): _rms,
     ("", "SimplifiedLayerNormalization"): _rms,
     ("com.microsoft", "EmbedLayerNormalization"): _embed,
