@@ -29,6 +29,13 @@ def test_tasks_tell_what_numbers_they_compute_in(tiny: Any, target: Any) -> None
     )
 
 
+def test_a_task_moves_each_of_its_tensors_once(tiny: Any) -> None:
+    from tunefleet.compiler.toolchain.programs import moved_bytes
+
+    conv = next(t.task for t in tiny.tasks if t.task.shapes.startswith("1x16x16x3 3x3x3x16"))
+    assert moved_bytes(conv.program) == 4 * (16 * 16 * 3 + 3 * 3 * 3 * 16 + 16 + 16 * 16 * 16)
+
+
 def test_tasks_are_ranked_by_total_flops(tiny: Any) -> None:
     totals = [t.total_flops for t in tiny.tasks]
     assert totals == sorted(totals, reverse=True)

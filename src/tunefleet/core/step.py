@@ -15,6 +15,7 @@ from tunefleet.core.identity import DeviceIdentity, ToolchainIdentity
 from tunefleet.core.ids import digest
 from tunefleet.core.importing import NetworkSource
 from tunefleet.core.network import Footprint, NetworkInfo
+from tunefleet.core.roofline import Bandwidth
 from tunefleet.core.statistics import Interval, interval
 from tunefleet.core.target import Target
 from tunefleet.core.task import WeightedTask
@@ -155,6 +156,7 @@ class Checked:
     the inputs that were compared and the source framework's outputs. `ordered` as in
     `stages.agreement`. `caveats` are why the comparison says less than that of other networks.
     `peak_gflops`: what the device's threads reach at best in float32, None where that failed.
+    `bandwidths`: how fast they read from each level of the memory, from the smallest.
     """
 
     difference: float
@@ -164,6 +166,7 @@ class Checked:
     caveats: tuple[str, ...] = ()
     peak_gflops: float | None = None
     measure: DifferenceMeasure = DifferenceMeasure.LARGEST
+    bandwidths: tuple[Bandwidth, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
-"""Fixed kernels: one that tells whether the machine is as fast as a moment ago, one that tells
-how fast it can be at all."""
+"""Fixed kernels: one that tells whether the machine is as fast as a moment ago, others that tell
+how fast it can be at all, at computing and at reading."""
 
 from __future__ import annotations
 
@@ -22,6 +22,11 @@ _PEAK_TILES = ((6, 16), (4, 24), (12, 32), (8, 48))
 _PEAK_DEPTH = 256
 _PEAK_TILES_PER_THREAD = 64
 
+#: What a kernel that reads sums in registers: vectors, numbers of each.
+_SUMS = (8, 16)
+#: Bytes that each thread reads at least in one run, to take longer than threads need to start.
+_LEAST_READ = 8 * 2**20
+
 
 def reference_kernel(target: Target, directory: str) -> Built:
     """A blocked float32 matmul on every thread of the target."""
@@ -35,6 +40,17 @@ def peak_kernels(target: Target, directory: str) -> Iterator[tuple[float, Built]
         module = _tile_products(tiles, rows, columns)
         flops = 2.0 * tiles * rows * columns * _PEAK_DEPTH
         yield flops, _built(module, target, f"peak-{rows}x{columns}", directory)
+
+
+def reading_kernel(target: Target, directory: str, size: int) -> tuple[int, Built]:
+    """A kernel whose threads read `size` bytes together, each its own part over and over, and the
+    bytes that one run of it reads."""
+    vectors, lanes = _SUMS
+    step = vectors * lanes * 4
+    steps = max(1, size // target.threads // step)
+    times = max(1, _LEAST_READ // (steps * step))
+    module = _sums(target.threads, times, steps)
+    return target.threads * times * steps * step, _built(module, target, f"read-{size}", directory)
 
 
 def _built(module: Any, target: Target, name: str, directory: str) -> Built:
@@ -82,6 +98,32 @@ def _tile_products(tiles: int, rows: int, columns: int) -> Any:
     schedule.vectorize(j)
     schedule.unroll(i)
     init = schedule.decompose_reduction(block, depth)
+    schedule.vectorize(schedule.get_loops(init)[-1])
+    schedule.unroll(schedule.get_loops(init)[-2])
+    schedule.vectorize(schedule.get_loops(local)[-1])
+    schedule.unroll(schedule.get_loops(local)[-2])
+    return schedule.mod
+
+
+def _sums(threads: int, times: int, steps: int) -> Any:
+    """c[t] = the sum over the steps of a[t], all of it `times` times."""
+    te, (vectors, lanes) = tvm.te, _SUMS
+    a = te.placeholder((threads, steps, vectors, lanes), name="a")
+    again = te.reduce_axis((0, times), name="again")
+    k = te.reduce_axis((0, steps), name="k")
+    c = te.compute(
+        (threads, vectors, lanes), lambda t, i, j: te.sum(a[t, k, i, j], axis=[again, k]), name="c"
+    )
+    schedule = tvm.s_tir.Schedule(te.create_prim_func([a, c]))
+    block = schedule.get_sblock("c")
+    local = schedule.cache_write(block, 0, "local")
+    thread, i, j, repeat, step = schedule.get_loops(block)
+    schedule.reorder(thread, repeat, step, i, j)
+    schedule.reverse_compute_at(local, thread)
+    schedule.parallel(thread)
+    schedule.vectorize(j)
+    schedule.unroll(i)
+    init = schedule.decompose_reduction(block, repeat)
     schedule.vectorize(schedule.get_loops(init)[-1])
     schedule.unroll(schedule.get_loops(init)[-2])
     schedule.vectorize(schedule.get_loops(local)[-1])

@@ -25,7 +25,7 @@ def chart_of(timeline: RunTimeline) -> Timeline:
             span["resource"],
             labels[span["job"]],
             span["stage"],
-            span["task"],
+            span["task_id"],
             span["start_s"],
             span["end_s"],
             span["attempt"],

@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 
 from tunefleet.artifacts.arrays import load_arrays, save_arrays
 from tunefleet.artifacts.network import entry_name
+from tunefleet.core.roofline import Bandwidth, levels_to_read
 from tunefleet.core.step import Checked, DifferenceMeasure, Remark, StepKind
 from tunefleet.errors import JobError
+from tunefleet.hardware.processor import device_identity
 from tunefleet.stages import work
 from tunefleet.stages.agreement import (
     COARSE,
@@ -69,6 +71,7 @@ def run(place: Workplace, request: StepRequest) -> tuple[Checked, tuple[Remark, 
         caveats,
         peak_gflops(place),
         outcome.measure,
+        bandwidths=bandwidths(place),
     )
     return checked, tuple(Remark(caveat, warning=True) for caveat in caveats)
 
@@ -165,6 +168,17 @@ def peak_gflops(place: Workplace) -> float | None:
     machine, where = place.machine, str(place.machine.scratch)
     outcome = place.device.call(work.peak_gflops, machine.target, where, timeout_s=60)
     return None if isinstance(outcome, CallFailure) else outcome
+
+
+def bandwidths(place: Workplace) -> tuple[Bandwidth, ...]:
+    """How fast this machine's threads read from each level of its memory, measured; nothing of a
+    device elsewhere, to which as many bytes would have to be sent."""
+    if place.remote is not None:
+        return ()
+    machine, where = place.machine, str(place.machine.scratch)
+    levels = levels_to_read(device_identity().caches, machine.threads)
+    outcome = place.device.call(work.bandwidths, machine.target, where, levels, timeout_s=60)
+    return () if isinstance(outcome, CallFailure) else outcome
 
 
 def caveats_of(outcome: Agreement) -> tuple[str, ...]:

@@ -15,12 +15,13 @@ from tunefleet.compiler.space.opening import task_space
 from tunefleet.compiler.toolchain import programs
 from tunefleet.core.device import DeviceDescription, DeviceSpec
 from tunefleet.core.placement import Connection
+from tunefleet.core.roofline import Bandwidth
 from tunefleet.core.settings import MeasureSettings
 from tunefleet.core.stage import SelectResult
 from tunefleet.core.target import Target
 from tunefleet.core.task import TaskWeights
 from tunefleet.core.trial import Built, Failure, Measurement
-from tunefleet.devices import NO_WEIGHTS, Check, Device, held_device, links, sequence
+from tunefleet.devices import NO_WEIGHTS, Check, Device, held_device, links, reference, sequence
 from tunefleet.features import unpack
 from tunefleet.search.guide import Guide, Pretrained
 from tunefleet.search.selection import SelectRequest, select
@@ -28,6 +29,9 @@ from tunefleet.workers import disturbance
 from tunefleet.workers.memory import give_back
 
 _guide = lru_cache(maxsize=4)(Guide.load)
+
+#: Many single runs: of a bandwidth the best one counts.
+_READING = MeasureSettings(repeats=200, budget_s=0.1, min_repeat_ms=1e-3)
 
 
 def run_select(
@@ -119,6 +123,21 @@ def check_output(default: Built, candidate: Built, seed: int) -> Check:
 def peak_gflops(target: Target, directory: str) -> float:
     """`Device.peak`."""
     return _device().peak(target, directory)
+
+
+def bandwidths(
+    target: Target, directory: str, levels: Sequence[tuple[str, int, int]]
+) -> tuple[Bandwidth, ...]:
+    """How fast the target's threads read from each of `levels` (`core.roofline.levels_to_read`),
+    up to the first that cannot be measured."""
+    measured = []
+    for level, holds, size in levels:
+        read, built = reference.reading_kernel(target, directory, size)
+        outcome = _device().measure(built, _READING, None)
+        if isinstance(outcome, Failure):
+            break
+        measured.append(Bandwidth(level, holds, read / min(outcome.latencies_s) / 1e9))
+    return tuple(measured)
 
 
 def measure_reference(target: Target, directory: str) -> float:

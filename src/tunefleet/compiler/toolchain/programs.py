@@ -42,6 +42,14 @@ def weights(program: str) -> tuple[tuple[int, ...], int]:
     return indices, sum(nbytes(arguments[i].shape, str(arguments[i].dtype)) for i in indices)
 
 
+def moved_bytes(program: str) -> int:
+    """What a task moves at least: its inputs, weights and outputs, each once."""
+    arguments = tvm.s_tir.meta_schedule.arg_info.ArgInfo.from_prim_func(
+        load_program(program)["main"]
+    )
+    return sum(nbytes(argument.shape, str(argument.dtype)) for argument in arguments)
+
+
 def nbytes(shape: Iterable[int], dtype: str) -> int:
     return math.prod(int(d) for d in shape) * (1 if dtype == "bool" else np.dtype(dtype).itemsize)
 
