@@ -28,6 +28,7 @@ from tunefleet.artifacts.signature import check_signature
 from tunefleet.artifacts.weights import weights_path
 from tunefleet.core.identity import DeviceIdentity, ToolchainIdentity
 from tunefleet.core.network import NetworkInfo, Signature, TensorSpec
+from tunefleet.core.printing import printable
 from tunefleet.core.target import Target
 from tunefleet.errors import InputError, SetupError
 from tunefleet.system.files import check_regular
@@ -192,7 +193,7 @@ def _sha256(path: Path) -> str:
 
 def _readme(artifact: Artifact) -> str:
     inputs = ", ".join(f'np.zeros({list(t.shape)}, "{t.dtype}")' for t in artifact.network.inputs)
-    return f"""# {artifact.network.name}
+    return f"""# {printable(" ".join(artifact.network.name.split()))}
 
 Tuned by tunefleet for {artifact.device.name}, {artifact.target.threads} threads.
 It runs on processors with the same instructions; `artifact.json` names them.

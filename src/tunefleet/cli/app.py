@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, TextIO
 
 import typer
 
@@ -18,6 +15,7 @@ from tunefleet.cli import (
     devices,
     inspect,
     options,
+    output,
     place,
     simulate,
     store,
@@ -80,37 +78,5 @@ def run(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
         return code
 
-    _prepare_streams()
+    output.prepare_streams()
     return guard(call)
-
-
-def _prepare_streams() -> None:
-    """Output that a terminal cannot show, or that nobody reads, must not end a command."""
-    for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        if stream is None:  # closed by whoever called
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
-        elif hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")
-    if not isinstance(sys.stderr, _Notes):
-        sys.stderr = _Notes(sys.stderr)
-
-
-class _Notes:
-    """A stream of what is told of a run. That its disk is full, or its reader gone, must not end
-    the run: the results go elsewhere."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        with contextlib.suppress(OSError):
-            self._stream.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        with contextlib.suppress(OSError):
-            self._stream.flush()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)

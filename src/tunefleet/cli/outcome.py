@@ -6,7 +6,6 @@ import contextlib
 import gc
 import os
 import platform
-import shlex
 import signal
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from typing import Any, TextIO
 import typer
 
 from tunefleet.cli.options import HOME_VARIABLE
+from tunefleet.core.printing import printable, quoted
 from tunefleet.errors import (
     InternalError,
     SetupError,
@@ -139,9 +139,10 @@ def _written(error: BaseException, given: Path | None) -> Path | None:
     from tunefleet.core.home import Home, default_home
 
     details = getattr(error, "details", "") or "".join(traceback.format_exception(error))
-    command = " ".join(shlex.quote(word) for word in sys.argv)
+    command = " ".join(quoted(word) for word in sys.argv)
     versions = ", ".join(f"{k} {v}" for k, v in installed_versions().items() if v)
-    text = f"{command}\n{platform.platform()}, Python {sys.version}\n{versions}\n\n{details}"
+    about = f"{command}\n{platform.platform()}, Python {sys.version}\n{versions}"
+    text = printable(f"{about}\n\n{details}")  # which somebody looks at in a terminal
     name = f"bug-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
     folders = [Path(tempfile.gettempdir())]
     with contextlib.suppress(SetupError):
@@ -177,7 +178,7 @@ def _is_below(command: Any, option: str) -> bool:
 
 def one_line(text: str) -> str:
     """`text` on one line, free of what would steer a terminal."""
-    return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
+    return printable(" ".join(text.split()))
 
 
 def _silence_unwritten() -> None:

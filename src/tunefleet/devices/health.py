@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from tunefleet.core.device import DeviceSpec, RpcAddress
+from tunefleet.core.printing import quoted
 from tunefleet.devices import tracker
 from tunefleet.devices.tracker import knock, received
 from tunefleet.errors import RetryElsewhereError
@@ -109,7 +110,7 @@ def unreachable(
     """What is told of a server or tracker that does not answer, or of a tracker that does and is
     `without_server` of its key."""
     if without_server:
-        place = f"--tracker {address.host}:{address.port} --key {address.key}"
+        place = f"--tracker {address.host}:{address.port} --key {quoted(address.key)}"
         return RetryElsewhereError(
             f"{address.url} lends nothing: {cause}",
             cure=f"start one: python -m tvm.exec.rpc_server {place}",

@@ -15,6 +15,7 @@ from typing import Any
 from tunefleet.core.device import DeviceDescription
 from tunefleet.core.identity import DeviceIdentity
 from tunefleet.core.layout import LayoutChoice, choose_layout, format_cores, parse_cores
+from tunefleet.core.printing import printable
 from tunefleet.errors import InputError
 from tunefleet.hardware.arm import FEATURES as ARM_FEATURES
 from tunefleet.hardware.arm import features_of_hwcaps, part_name
@@ -166,7 +167,7 @@ def identity_of(facts: MachineFacts, machine: str, key: str = "") -> DeviceIdent
     known = set(X86_FEATURES.values()) if machine == "x86_64" else set(ARM_FEATURES)
     return DeviceIdentity(
         kind="cpu",
-        name=facts.name,
+        name=printable(" ".join(facts.name.split())),
         isa=tuple(sorted(facts.flags & known)) or (machine,),
         cores=facts.cores,
         caches=facts.caches,

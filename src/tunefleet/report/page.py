@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
+from tunefleet.core.printing import printable
 from tunefleet.report.style import CSS
 from tunefleet.report.units import UNKNOWN, format_share
 
@@ -17,7 +18,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 def page(heading: str, kicker: str, about: str, sections: Iterable[str], footer: str = "") -> str:
     """The whole document; empty sections are left out."""
-    return (
+    return printable(
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'

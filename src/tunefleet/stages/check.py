@@ -82,7 +82,7 @@ def compared(prepared: PreparedNetwork, examples: Sequence[Arrays], place: Workp
     if place.remote is not None and imported.segments:
         raise JobError(
             f"{name}: {imported.segments[0].framework} runs a part of it, and is not there",
-            cure=f"see which part: tunefleet tasks {imported.info.name}; tune it for this machine",
+            cure="`tunefleet tasks` lists which part; tune it for this machine",
         )
     check_fits(name, imported.footprint, machine_memory())
     place.grant(imported.footprint)

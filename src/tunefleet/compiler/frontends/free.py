@@ -4,12 +4,12 @@ the rest."""
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tunefleet.compiler.frontends.spec import listed
 from tunefleet.core.network import TensorSpec
+from tunefleet.core.printing import quoted
 from tunefleet.core.shapes import ShapeRequest
 from tunefleet.errors import InputError
 
@@ -71,7 +71,7 @@ def fixed_inputs(
     for name in _batches(inputs):
         if name not in dims:
             dims[name] = 1
-            notes.append(f"the batch dimension {name} is 1 (--dim {shlex.quote(f'{name}=N')})")
+            notes.append(f"the batch dimension {name} is 1 (--dim {quoted(f'{name}=N')})")
     _check_all_fixed(inputs, dims, what)
     specs = tuple(
         TensorSpec(
@@ -162,10 +162,10 @@ def _check_all_fixed(inputs: Sequence[FreeInput], dims: Mapping[str, int], what:
     if not places:
         return
     told = [f"{name} ({', '.join(where[:2])})" for name, where in places.items()]
-    options = [f"--dim {shlex.quote(f'{name}={examples[name]}')}" for name in places]
+    options = [f"--dim {quoted(f'{name}={examples[name]}')}" for name in places]
     raise InputError(
         f"{what} has free dimensions: {', '.join(told)}",
-        cure=f"say what they are, such as: tunefleet tune {shlex.quote(what)} {' '.join(options)}",
+        cure=f"say what they are, such as: tunefleet tune {quoted(what)} {' '.join(options)}",
     )
 
 

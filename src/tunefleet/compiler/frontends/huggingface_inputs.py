@@ -13,6 +13,7 @@ import numpy as np
 from tunefleet.compiler.frontends.free import FreeInput
 from tunefleet.compiler.frontends.spec import PREPROCESSOR_FILE
 from tunefleet.core.network import TensorSpec
+from tunefleet.core.printing import quoted
 from tunefleet.errors import InputError
 from tunefleet.system.files import check_regular
 
@@ -65,7 +66,7 @@ def check_inputs(config: Any, dims: Mapping[str, int], what: str) -> None:
         if isinstance(most, int) and 0 < most < length:
             raise InputError(
                 f"{what}: {name} is {length}, the model knows {most} positions",
-                cure=f"--dim {name}={most} or less",
+                cure=f"--dim {quoted(f'{name}={most}')} or less",
             )
 
 

@@ -12,6 +12,7 @@ from tunefleet.compiler.frontends.free import FixedInputs, FreeInput, fixed_inpu
 from tunefleet.compiler.frontends.onnx_file import OnnxFile, graphs_of
 from tunefleet.compiler.frontends.spec import shown
 from tunefleet.core.network import TensorSpec
+from tunefleet.core.printing import quoted
 from tunefleet.core.shapes import ShapeRequest
 from tunefleet.errors import InputError
 
@@ -67,7 +68,7 @@ def _free(
     if rank is None:
         raise InputError(
             f"{what}: input {value.name} has no shape, not even a number of dimensions",
-            cure=f"say what it is: --shape {value.name}=1,...",
+            cure=f"say what it is: --shape {quoted(value.name)}=1,...",
         )
     return FreeInput(value.name, (None,) * rank, dtype)
 

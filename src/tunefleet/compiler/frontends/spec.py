@@ -13,6 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from tunefleet.core.precision import FLOAT32, PRECISIONS
+from tunefleet.core.printing import quoted
 from tunefleet.errors import InputError
 from tunefleet.system.files import check_archive, check_regular
 from tunefleet.system.parsing import parsed
@@ -90,7 +91,7 @@ def source_path(spec: str | os.PathLike[str]) -> Path:
     if suffix in _HDF5_SUFFIXES:
         raise InputError(
             f"{shown(path)} is in Keras's old format, which may run code as it is read",
-            cure=f"save the model with Keras 3: model.save('{path.stem[:40]}{KERAS_SUFFIX}')",
+            cure=f"save the model with Keras 3: model.save({path.stem[:40] + KERAS_SUFFIX!r})",
         )
     if is_saved_model(path):
         _check_readable(path / SAVED_MODEL_FILE)
@@ -209,7 +210,8 @@ def _check_readable(path: Path) -> None:
         ) from exc
     except PermissionError as exc:
         raise InputError(
-            f"{shown(path)} cannot be read: permission denied", cure=f"chmod +r {shown(path)}"
+            f"{shown(path)} cannot be read: permission denied",
+            cure=f"chmod +r {quoted(os.fspath(path))}",
         ) from exc
     except OSError as exc:
         raise InputError(

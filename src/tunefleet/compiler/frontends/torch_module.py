@@ -198,7 +198,7 @@ def _shapes(given: Mapping[str, Any], dynamic: Dynamic, what: str) -> dict[str, 
             if not isinstance(axis, int) or not 0 <= axis < given[name].dim():
                 raise InputError(
                     f"{what}: input {name} has {given[name].dim()} axes, {axis} is none of them",
-                    cure=f"such as dynamic={{'{name}': {{0: 'batch'}}}}",
+                    cure=f"such as dynamic={{{name!r}: {{0: 'batch'}}}}",
                 )
             if isinstance(dim, str) and not dim.isidentifier():
                 raise InputError(f"{what}: {dim!r} is no name", cure="use letters, digits and _")

@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from tunefleet.compiler.frontends.examples import NUMPY_DTYPES, lacking
 from tunefleet.compiler.frontends.free import FixedInputs, FreeInput, fixed_inputs
+from tunefleet.core.printing import quoted
 from tunefleet.core.shapes import ShapeRequest
 from tunefleet.errors import InputError, raise_mistake
 
@@ -122,7 +123,7 @@ def fix(
             upper = "" if high == math.inf else f" to {high:.0f}"
             raise InputError(
                 f"{what}: {name} is {value}, exported for {low}{upper or ' and more'}",
-                cure=f"--dim {name}={max(low, 1)}, or export it with another range",
+                cure=f"--dim {quoted(f'{name}={max(low, 1)}')}, or export it with another range",
             )
         expected = expressions[name].subs(known)
         if expected.is_Integer and int(expected) != value:
