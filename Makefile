@@ -39,6 +39,7 @@ check: env
 	$(BIN)/lint-imports
 	$(BIN)/python checks/tvm_names.py src benchmarks
 	$(BIN)/python checks/help_texts.py
+	$(BIN)/python checks/pages.py
 
 # Half an hour: every benchmark, as small as it goes, to its checks.
 bench-quick: env

@@ -1,10 +1,10 @@
 """Broken, hostile and odd inputs as a user gives them: one line on stderr, an exit code, and
 nothing else.
 
-Runs the real command on each, in processes of its own, and writes docs/bad-input.md. Of each case:
-no crash, no bug of ours, no traceback, one error line where it fails, at most 30 s and 2 GB, no
-code of the input run, and in the end nothing lost of a job that was there before. `--mutations`
-tries as many seeded mutations of valid files as well.
+Runs the real command on each, in processes of its own, and writes docs/bad-input.md, a line for
+each kind; `--json` has all of them. Of each case: no crash, no bug of ours, no traceback, one error
+line where it fails, at most 30 s and 2 GB, no code of the input run, and in the end nothing lost of
+a job that was there before. `--mutations` tries as many seeded mutations of valid files as well.
 
     .venv/bin/python benchmarks/hostile.py --table docs/bad-input.md --mutations 10000
 """
@@ -176,26 +176,41 @@ def checks_of(rows: list[Row], lost: list[str]) -> list[common.Check]:
     ]  # fmt: skip
 
 
+def kind_of(row: Row) -> tuple[str, int | None, str]:
+    """What makes two rows one line of the page: category, exit code, and the advice of the message,
+    which stands after the semicolon; an example that follows it is not compared."""
+    if row.exit == 0:
+        return row.category, row.exit, "done"
+    _, _, advice = row.said.partition("; ")
+    return row.category, row.exit, advice.partition(":")[0] or row.said
+
+
 def table(rows: list[Row]) -> str:
-    """The page of docs: what a user is told of each input."""
+    """The page of docs: what a user reads, an example of each kind of input."""
+    quick = {case.name for case in all_cases() if case.quick}
+    kinds: dict[tuple[str, int | None, str], list[Row]] = {}
+    for row in rows:
+        kinds.setdefault(kind_of(row), []).append(row)
     lines = [
         "# Bad input",
         "",
-        "What a user is told when the input, the command or the machine is wrong; made by",
-        "`.venv/bin/python benchmarks/hostile.py --table docs/bad-input.md`. Each line is a run of",
-        "the real command in processes of its own: its exit code, its seconds, and the most memory",
-        "in MB of all its processes together. `DIR` is the folder that it was called in, `WORLD`",
-        "one with a finished job. An exit code of 0 is that of an input that is odd but legal.",
+        "What a user reads when the input, the command or the machine is wrong: an example of",
+        "each kind. `.venv/bin/python benchmarks/hostile.py --table docs/bad-input.md` makes it;",
+        f"its JSON (`--json OUT`) has all {len(rows)} inputs, seconds and memory; each is a run of",
+        "the real command. *Inputs* is how many end with this exit code and this advice. `DIR` is",
+        "the folder of the command, `WORLD` one with a finished job. Exit code 0: odd but legal.",
     ]
     for category in dict.fromkeys(row.category for row in rows):
-        lines += ["", f"## {category}", "", "| what | exit | s | MB | what is said |",
-                  "|---|---|---|---|---|"]  # fmt: skip
-        for row in (row for row in rows if row.category == category):
-            code = "-" if row.exit is None else row.exit
-            said = row.said.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
-            lines.append(
-                f"| {row.name} | {code} | {row.seconds:.1f} | {row.memory_mb:.0f} | {said} |"
-            )
+        lines += ["", f"## {category}", "", "| example | inputs | exit | what is said |",
+                  "|---|---|---|---|"]  # fmt: skip
+        for (of, code, kind), alike in kinds.items():
+            if of != category:
+                continue
+            example = next((row for row in alike if row.name in quick), alike[0])
+            said = kind if code == 0 else example.said
+            said = said.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+            exit_code = "-" if code is None else code
+            lines.append(f"| {example.name} | {len(alike)} | {exit_code} | {said} |")
     return "\n".join(lines) + "\n"
 
 

@@ -4,7 +4,7 @@ Every task gets a first, small round in the order of its FLOPs. After that the r
 is expected to take most time off the network per second of tuning: the task's share of the
 network's latency, times what a round of so many is worth, over what its rounds cost. What a task's
 own last rounds brought is left out: it says little of the next one and costs more in luck than it
-tells (docs/benchmarks.md, allocation of rounds). Compare Ansor's gradient (OSDI 2020, section 6),
+tells (docs/benchmarks.md, search). Compare Ansor's gradient (OSDI 2020, section 6),
 which counts trials and not seconds.
 """
 

@@ -1,7 +1,7 @@
 """Which tasks of a job its pretrained cost model steers: those of a kind that it has learned.
 
 A model that has seen float32 alone misleads searches of products of 8-bit integers: they end at
-slower programs than without it (docs/benchmarks.md, searches of products in 8 bits).
+slower programs than without it (docs/benchmarks.md, search).
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def lowering(target: Target) -> Any:
     """The pass context that candidates and delivered networks are both lowered in.
 
     Without TVM's elimination of common subexpressions: LLVM does the same, and TVM's takes a
-    quarter of the lowering time (docs/benchmarks.md, build time). And without its checks of a
+    quarter of the lowering time (docs/benchmarks.md, search). And without its checks of a
     kernel's arguments, which LLVM takes another quarter for: a kernel is called by a network whose
     shapes were fixed with it, or with arguments made for it; networks check what users give.
 

@@ -18,7 +18,7 @@ ms = tvm.s_tir.meta_schedule
 
 #: Steps up to which loops are unrolled explicitly. MetaSchedule also tries 512: that triples the
 #: build time, mostly LLVM's, and is among the best programs less often than its share
-#: (docs/benchmarks.md, search space).
+#: (docs/benchmarks.md, search).
 _UNROLL_STEPS = (0, 16, 64)
 
 
