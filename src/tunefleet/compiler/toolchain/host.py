@@ -53,7 +53,7 @@ def with_whole_vectors(target: CpuTarget) -> CpuTarget:
     """Code that may use all of AVX-512's registers.
 
     For many of Intel's processors LLVM takes half of them, out of care for the clock of the first
-    that had them. What is computed in them takes up to 1.6 times as long (docs/benchmarks.md, programs).
+    that had them. What is computed in them takes up to 1.6 times as long (docs/benchmarks.md).
     """
     features = llvm_features(target)
     if not {"avx512f", _HALF_VECTORS} <= features:
