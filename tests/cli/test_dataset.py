@@ -128,7 +128,7 @@ def test_what_is_there_is_not_written_over(invoke: Invoke, records: Path, log: P
     ("arguments", "cause"),
     [
         (("import", "missing", "--device", "x", "-o", "a.parquet"), "missing does not exist"),
-        (("import", ".", "--device", " ", "-o", "a.parquet"), "is no name of a device"),
+        (("import", ".", "--device", " ", "-o", "a.parquet"), "is not a valid device name"),
         (("import", ".", "--device", "x", "-o", "a.csv"), "does not end in .parquet"),
         (("import", ".", "--device", "x", "-o", "b/a.parquet"), "b does not exist"),
         (

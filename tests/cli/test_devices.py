@@ -50,4 +50,4 @@ def test_any_address_has_a_name_by_default(host: str) -> None:
 
 def test_an_empty_name_is_not_taken_for_none(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["device", "add", "rpc://localhost:1", "--name", ""]) == 2
-    assert "'' is no name of a device" in capsys.readouterr().err
+    assert "'' is not a valid device name" in capsys.readouterr().err

@@ -104,7 +104,7 @@ def test_cores_in_common_are_time_shared(host: object, device: object, why: str)
 @pytest.mark.parametrize(
     ("wishes", "text"),
     [
-        ({"device_cores": ()}, "the device got no core; this process may use cores 0-3; name"),
+        ({"device_cores": ()}, "the device got no core; this process may use cores 0-3; give"),
         ({"host_cores": (2, 7)}, "core 7 for hosts is not usable; this process may use cores 0-3"),
         ({"device_cores": (4, 5, 6)}, "cores 4-6 for the device are not usable; this process"),
         ({"threads": 5}, "5 threads cannot run on cores 0-3, which the device has; use --threads"),

@@ -59,7 +59,7 @@ def test_a_call_that_runs_nowhere_is_told() -> None:
 
 
 def test_a_tensor_is_made_before_it_is_read() -> None:
-    with pytest.raises(ValueError, match="read before it is made"):
+    with pytest.raises(ValueError, match="read before it is written"):
         Dataflow(("a",), (Tensor(1, 0, (0,)),))
 
 

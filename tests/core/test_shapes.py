@@ -35,5 +35,5 @@ def test_values_that_are_none_are_refused(dims):
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
 def test_constants_are_finite(number):
-    with pytest.raises(ValueError, match="constant x: its values are finite numbers"):
+    with pytest.raises(ValueError, match="constant x: values must be finite numbers"):
         ShapeRequest.of(constants=[("x", [1, number])])

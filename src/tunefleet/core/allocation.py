@@ -1,11 +1,11 @@
 """Which task of a job gets the next round, and how large it is.
 
-Every task gets a first, small round in the order of its FLOPs. After that the round goes where it
-is expected to take most time off the network per second of tuning: the task's share of the
-network's latency, times what a round of so many is worth, over what its rounds cost. What a task's
-own last rounds brought is left out: it says little of the next one and costs more in luck than it
-tells (docs/benchmarks.md, search). Compare Ansor's gradient (OSDI 2020, section 6),
-which counts trials and not seconds.
+Every task gets a first, small round, in descending order of FLOPs. Each later round goes to the
+task with the largest expected reduction of the network's latency per second of tuning: the task's
+share of that latency, times the expected gain of its next round, divided by the cost of its rounds.
+The gains of a task's own last rounds are ignored: they predict the next gain poorly and add noise
+(docs/benchmarks.md, search). Compare Ansor's gradient (OSDI 2020, section 6), which
+counts trials instead of seconds.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from tunefleet.core.settings import SearchSettings
 _MINOR_SHARE = 0.002
 _MINOR_BATCH = 2
 
-#: The round after so many cuts a task's latency by this over their number, on average.
+#: The round after n rounds reduces a task's latency by this divided by n, on average.
 _GAIN = 0.1
 
-#: Of that, what is left where a task is as fast as the best of the network.
+#: The share of that gain which remains for a task as fast as the fastest of the network.
 _LEAST_HEADROOM = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class LaneState:
-    """What is known of one task: `history` is the best latency after each finished round."""
+    """Progress of one task; `history` holds the best latency after each finished round."""
 
     task_id: str
     weight: int
@@ -49,8 +49,8 @@ def first_batch(
     trials_left: int | None,
     busy: Collection[str] = (),
 ) -> int:
-    """The size of a lane's first round; a small budget is shared between those still to start
-    (those in `busy` have started)."""
+    """The size of a lane's first round. A small budget is divided among the lanes that have not
+    started yet; lanes in `busy` have started."""
     total_flops = sum(other.flops * other.weight for other in lanes)
     share = lane.flops * lane.weight / total_flops if total_flops else 0.0
     size = settings.first_batch
@@ -63,12 +63,12 @@ def first_batch(
 
 
 def expected_gain(lane: LaneState, best_throughput: float) -> float:
-    """Seconds per inference that a second spent on this lane is expected to save."""
+    """Expected reduction in seconds per inference for each second of tuning this lane."""
     if lane.exhausted:
         return 0.0
     rounds = len(lane.history)
     best = lane.best_s
-    if best is None:  # every trial failed so far: try again, but less and less
+    if best is None:  # every trial failed so far: retry with decreasing priority
         return 1.0 / (1 + rounds) ** 3
     headroom = 1.0
     if best_throughput and lane.flops:
@@ -79,7 +79,7 @@ def expected_gain(lane: LaneState, best_throughput: float) -> float:
 
 
 def next_lane(lanes: list[LaneState], busy: Collection[str] = ()) -> LaneState | None:
-    """The lane to give the next round to, or None when all are exhausted or in `busy`."""
+    """The lane that gets the next round; None when all are exhausted or in `busy`."""
     open_lanes = [lane for lane in lanes if not lane.exhausted and lane.task_id not in busy]
     for lane in open_lanes:
         if not lane.history:

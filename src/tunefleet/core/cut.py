@@ -1,4 +1,4 @@
-"""The cheapest way to divide the nodes of a graph between two sides: a minimum cut."""
+"""Minimum cut of a graph between a source and a sink."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections import deque
 
 
 class CutGraph:
-    """Directed edges with capacities. Nodes are numbers that `node` gives; `SOURCE` and `SINK` are
-    there from the start and end on different sides."""
+    """A directed graph with edge capacities. `node` creates nodes, which are integers; `SOURCE` and
+    `SINK` always exist."""
 
     SOURCE, SINK = 0, 1
 
     def __init__(self) -> None:
-        # Capacities that are left, by node and neighbour.
+        # Residual capacities by node and neighbour.
         self._left: list[dict[int, float]] = [{}, {}]
 
     def node(self) -> int:
@@ -20,16 +20,15 @@ class CutGraph:
         return len(self._left) - 1
 
     def edge(self, begin: int, end: int, capacity: float) -> None:
-        """What it costs when `begin` is on the source's side and `end` on the sink's. It is added
-        to what an edge there costs already."""
+        """Add to the cost of having `begin` on the source's side and `end` on the sink's side."""
         self._left[begin][end] = self._left[begin].get(end, 0.0) + capacity
         self._left[end].setdefault(begin, 0.0)
 
     def source_side(self) -> set[int]:
-        """The nodes on the source's side of a cheapest cut (Ford and Fulkerson, with the shortest
-        paths of Edmonds and Karp). It may be asked for once: the capacities are used up.
+        """The nodes on the source's side of a minimum cut (Ford-Fulkerson with the shortest paths
+        of Edmonds and Karp). Call it once only: it consumes the capacities.
 
-        Some cut must cost less than infinity.
+        At least one cut must have a finite cost.
         """
         while True:
             before = self._reached()
@@ -45,7 +44,7 @@ class CutGraph:
                 self._left[end][begin] += flow
 
     def _reached(self) -> dict[int, int]:
-        """What has a way left from the source, each with the node before it."""
+        """Nodes reachable from the source in the residual graph, each with its predecessor."""
         before = {self.SOURCE: self.SOURCE}
         waiting = deque([self.SOURCE])
         while waiting and self.SINK not in before:

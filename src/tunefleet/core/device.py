@@ -1,4 +1,4 @@
-"""Which device is meant and how it is reached: values that travel to the worker that opens it."""
+"""Devices and their addresses: values that are sent to the worker which opens the device."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _ADDRESS = re.compile(
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _MOST_PORT = 65535
 
-#: The name of this machine's own processor among devices.
+#: The device name of this machine's own processor.
 LOCAL = "local"
 
 
 class DeviceKind(StrEnum):
-    """What runs the programs, wherever it stands."""
+    """The kind of processor that runs the programs."""
 
     CPU = "cpu"
 
 
 @dataclass(frozen=True, slots=True)
 class RpcAddress:
-    """Where a server of TVM's RPC answers: itself, or the tracker that lends those of `key`."""
+    """Address of a TVM RPC server, or of a tracker that provides the servers of `key`."""
 
     host: str
     port: int
@@ -37,9 +37,9 @@ class RpcAddress:
 
     def __post_init__(self) -> None:
         if not self.host or not 1 <= self.port <= _MOST_PORT:
-            raise ValueError(f"{self.host}:{self.port} is no address")
+            raise ValueError(f"{self.host}:{self.port} is not a valid address")
         if self.tracker and not self.key:
-            raise ValueError("a tracker lends devices by a key")
+            raise ValueError("the address of a tracker needs a key")
 
     @property
     def url(self) -> str:
@@ -50,24 +50,24 @@ class RpcAddress:
 
     @classmethod
     def parse(cls, url: str) -> RpcAddress:
-        """The address of a url; raises ValueError with what is wrong."""
+        """Parse a URL; raises ValueError with the reason."""
         match = _ADDRESS.fullmatch(url)
         if match is None:
-            raise ValueError("it is neither rpc://HOST:PORT nor tracker://HOST:PORT/KEY")
+            raise ValueError("expected rpc://HOST:PORT or tracker://HOST:PORT/KEY")
         port, key = int(match["port"]), match["key"] or ""
         if not 1 <= port <= _MOST_PORT:
-            raise ValueError(f"there is no port {port}")
+            raise ValueError(f"{port} is not a valid port")
         tracker = match["scheme"] == "tracker"
         if tracker and not key:
-            raise ValueError("a tracker lends devices by a key: tracker://HOST:PORT/KEY")
+            raise ValueError("the address of a tracker needs a key: tracker://HOST:PORT/KEY")
         return cls(match["host"].strip("[]"), port, key, tracker)
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceSpec:
-    """How a device is opened: what it is, and through which server (None: on this machine).
+    """How to open a device: its kind, and its server (None: this machine).
 
-    `identity` is what the server has to be; without one whatever answers is taken.
+    `identity` is the identity that the server must have; None accepts any server.
     """
 
     kind: DeviceKind = DeviceKind.CPU
@@ -79,7 +79,7 @@ class DeviceSpec:
         return self.rpc.url if self.rpc else LOCAL
 
     def to_json(self) -> dict[str, Any]:
-        """As it is registered: what it has to be is in its description."""
+        """The registered form, without `identity`: the description holds that."""
         return {"kind": self.kind.value, "rpc": asdict(self.rpc) if self.rpc else None}
 
     @classmethod
@@ -93,10 +93,10 @@ THIS_MACHINE = DeviceSpec()
 
 @dataclass(frozen=True, slots=True)
 class DeviceDescription:
-    """What a device says of itself.
+    """What a device reports about itself.
 
-    `machine` is the processor's architecture as the kernel names it (`x86_64`, `aarch64`), `cores`
-    those that programs may use there, as the kernel numbers them.
+    `machine` is the kernel's name of the processor architecture (`x86_64`, `aarch64`), `cores` are
+    the kernel's numbers of the cores that programs may use.
     """
 
     identity: DeviceIdentity
@@ -105,7 +105,7 @@ class DeviceDescription:
 
     def __post_init__(self) -> None:
         if not self.cores:
-            raise ValueError("a device without a core runs nothing")
+            raise ValueError("a device has at least one core")
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -122,8 +122,8 @@ class DeviceDescription:
 
 @dataclass(frozen=True, slots=True)
 class DeviceSlot:
-    """One server at a time behind a device that the user has named: what takes one batch. Which of
-    a tracker's servers that is may differ from session to session."""
+    """One server of a registered device; it measures one batch at a time. A tracker may provide
+    another of its servers in each session."""
 
     name: str
     spec: DeviceSpec
@@ -131,7 +131,7 @@ class DeviceSlot:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredDevice:
-    """A device that the user has named. `added_at` is seconds since the epoch."""
+    """A device under a name that the user chose. `added_at` is seconds since the epoch."""
 
     name: str
     spec: DeviceSpec
@@ -140,14 +140,14 @@ class RegisteredDevice:
 
     def __post_init__(self) -> None:
         if not is_device_name(self.name):
-            raise ValueError(f"{self.name!r} is no name of a device")
+            raise ValueError(f"{self.name!r} is not a valid device name")
 
     def slots(self, count: int) -> tuple[DeviceSlot, ...]:
-        """For as many servers as stand behind it."""
+        """One slot for each of `count` servers."""
         spec = replace(self.spec, identity=self.description.identity)
         if count == 1:
             return (DeviceSlot(self.name, spec),)
-        # A name of a device has no slash: none is called like a slot of another.
+        # Device names contain no slash, so no device has the name of another device's slot.
         return tuple(DeviceSlot(f"{self.name}/{number}", spec) for number in range(1, count + 1))
 
     def to_json(self) -> dict[str, Any]:
@@ -169,5 +169,5 @@ class RegisteredDevice:
 
 
 def is_device_name(text: str) -> bool:
-    """Whether a device may be called so: letters, digits, dots, dashes; `local` is taken."""
+    """Whether a text is a valid device name: letters, digits, dots, dashes; not `local`."""
     return _NAME.fullmatch(text) is not None and text != LOCAL

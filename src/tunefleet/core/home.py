@@ -1,4 +1,4 @@
-"""Where everything durable lies: the one place that names files and folders below a home."""
+"""Paths of all durable files: the only module that names files and folders below a home."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 
 from tunefleet.errors import SetupError
 
-#: Characters by which a run or a job can be named.
+#: Characters allowed in the id of a run or a job.
 SHORTEST_ID = 6
 
 
 def default_home() -> Path:
-    """`~/.tunefleet`: where everything durable lives unless the user says otherwise. Raises
-    SetupError for a user who has no home folder, as some containers run one."""
+    """`~/.tunefleet`, the default home. Raises SetupError when the user has no home folder, as in
+    some containers."""
     try:
         return Path.home() / ".tunefleet"
     except RuntimeError as error:
@@ -24,7 +24,7 @@ def default_home() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The paths below a home folder; it makes none of them."""
+    """The paths below a home folder; none of them is created here."""
 
     root: Path
 
@@ -35,22 +35,22 @@ class Home:
 
     @property
     def artifacts(self) -> Path:
-        """A folder for each run that delivered, by its id."""
+        """A folder per run that delivered an artifact, named by the run's id."""
         return self.root / "artifacts"
 
     @property
     def runs(self) -> Path:
-        """A file for each run, by its id."""
+        """A file per run, named by its id."""
         return self.root / "runs"
 
     @property
     def locks(self) -> Path:
-        """A file for each job that a process works on."""
+        """A lock file for each job in progress."""
         return self.root / "locks"
 
     @property
     def control(self) -> Path:
-        """What users ask of jobs that run."""
+        """Control requests of users for running jobs."""
         return self.root / "control"
 
     @property
@@ -60,25 +60,25 @@ class Home:
 
     @property
     def quantized(self) -> Path:
-        """Networks that were quantised here, each in a folder named by what decides it."""
+        """Networks quantised by tunefleet, each in a folder named by the digest of its inputs."""
         return self.root / "quantized"
 
     @property
     def modules(self) -> Path:
-        """Torch modules that were given from Python, exported."""
+        """Exported torch modules that were passed from Python."""
         return self.root / "modules"
 
     @property
     def objects(self) -> Path:
-        """Modules and libraries on their way, a folder for each preparation and run."""
+        """Intermediate modules and libraries, a folder per preparation and run."""
         return self.root / "objects"
 
     @property
     def devices(self) -> Path:
-        """The devices that the user has named."""
+        """The registered devices."""
         return self.root / "devices.json"
 
     @property
     def bugs(self) -> Path:
-        """What is to be reported of internal errors."""
+        """Reports of internal errors."""
         return self.root / "bugs"

@@ -1,7 +1,7 @@
-"""Who measured: the device and the toolchain, each with an exact and a compatible tier.
+"""Identities of devices and toolchains, each with an exact and a compatible tier.
 
-*Exact*: a record may be reused as it is. *Compatible*: it may start a search or train a cost
-model, and is verified before use. A lookup names its tier; nothing crosses tiers silently.
+*Exact*: a record is reused as it is. *Compatible*: it may start a search or train a cost model, and
+is verified before use. Every lookup names its tier; nothing crosses tiers silently.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from tunefleet.core.ids import digest
 
-#: What stands for the name of a device that records do not name.
+#: Placeholder for the name of a device that records do not name.
 UNNAMED = "(not named)"
 
 
@@ -23,10 +23,10 @@ class Tier(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeviceIdentity:
-    """One kind of physical device, as far as it decides how fast a program runs.
+    """The properties of a physical device that determine how fast a program runs.
 
-    `key` is the user's own name for the device; two devices with different keys never share
-    records on the exact tier, even when the hardware looks alike.
+    `key` is the user's own name for the device. Devices with different keys never share records on
+    the exact tier, even when their hardware is the same.
     """
 
     kind: str
@@ -49,7 +49,7 @@ class DeviceIdentity:
 
     @property
     def compatible(self) -> str:
-        """Same kind and instruction set: programs run here, their order is likely similar."""
+        """Same kind and instruction set: programs run, and their ranking is likely similar."""
         return digest([self.kind, list(self.isa)])
 
     def to_json(self) -> dict[str, Any]:
@@ -67,8 +67,8 @@ class DeviceIdentity:
 
 @dataclass(frozen=True, slots=True)
 class ToolchainIdentity:
-    """What turned a schedule into machine code, and the rules it was measured by. `cuda` is the
-    version of CUDA's compiler and `driver` of the CUDA that the driver has, both for GPUs only."""
+    """The compiler versions and the version of the measurement rules. `cuda` is the version of the
+    CUDA compiler and `driver` the CUDA version of the driver; both for GPUs only."""
 
     tunefleet: str
     tvm: str
@@ -79,7 +79,7 @@ class ToolchainIdentity:
 
     @property
     def exact(self) -> str:
-        """tunefleet's own version does not change code or measurement, so it is left out."""
+        """Without tunefleet's own version, which changes neither code nor measurement."""
         of_gpu = [self.cuda, self.driver] if self.cuda else []
         return digest([self.tvm, self.llvm, self.measure_version, *of_gpu])
 

@@ -1,4 +1,4 @@
-"""Identifiers: content digests and the canonical form that they are taken of."""
+"""Identifiers: content digests and the canonical form that they are computed from."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def digest(value: Any, length: int = 32) -> str:
 
 
 def is_digest(name: str) -> bool:
-    """Whether a name is 128 bits in hexadecimal, as ids are and names that auto_scheduler gives."""
+    """Whether a name is 128 bits in hexadecimal, like ids and the names by auto_scheduler."""
     return re.fullmatch("[0-9a-f]{32}", name) is not None
 
 
 def seed_of(*parts: object) -> int:
-    """A positive 31-bit seed that depends on every part and on nothing else."""
+    """A positive 31-bit seed derived from the parts only."""
     return int(digest([str(p) for p in parts], 8), 16) % (2**31 - 2) + 1

@@ -1,4 +1,4 @@
-"""What a user says of a network: where it is, and how it is to be imported."""
+"""The user's specification of a network: its location and its import options."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tunefleet.core.shapes import ShapeRequest
 
 @dataclass(frozen=True, slots=True)
 class ImportOptions:
-    """`shapes` fixes what the network leaves free. `whole`: refuse a network of which a part would
-    stay in its source framework. `trust`: run code that its file may hold, where reading it needs
-    that. `precision`: of its products of floats, float32 or bf16."""
+    """`shapes` fixes free dimensions. `whole`: refuse a network if a part of it would stay in its
+    source framework. `trust`: run code from the file where reading the file requires that.
+    `precision` of float products: float32 or bf16."""
 
     shapes: ShapeRequest = field(default_factory=ShapeRequest)
     whole: bool = False
@@ -21,14 +21,14 @@ class ImportOptions:
     precision: str = FLOAT32
 
 
-#: Nothing in particular is asked.
+#: The defaults.
 DEFAULT_IMPORT = ImportOptions()
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkSource:
-    """A network before it is imported: its specification (a path, or a name of the zoo), its name,
-    the digest of its files, and how it is to be imported."""
+    """A network before its import: its specification (a path, or a name of the zoo), its name, the
+    digest of its files, and the import options."""
 
     spec: str
     name: str
@@ -37,7 +37,7 @@ class NetworkSource:
 
     @property
     def identity(self) -> str:
-        """Agrees where an import would make the same: wherever the files lie."""
+        """Equal for networks whose imports have equal results, independent of the path."""
         shapes = self.options.shapes
         asked = [shapes.shapes, shapes.dims, shapes.constants, self.options.whole]
         if self.options.precision != FLOAT32:

@@ -1,4 +1,4 @@
-"""Which cores of a machine are its hosts' and which are its device's, and why."""
+"""Assigns the cores of a machine to hosts and device, with the reason."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 from tunefleet.errors import InputError
 
-#: No machine has a core of this number: a slip of the keyboard must not make a list of millions.
+#: Upper bound of core numbers: a typing error must not create a list of millions.
 _MOST_CORES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class MachineLayout:
-    """On which cores hosts and the device run, and the physical units they own there.
+    """The cores of hosts and device, and the physical units that they own.
 
-    A core is a logical CPU as the kernel numbers it. A unit is a physical core: two hyperthreads
-    of it are one unit, since a stage on the one disturbs a measurement on the other.
+    A core is a logical CPU with the kernel's number. A unit is a physical core: its two
+    hyperthreads are one unit, since a stage on one disturbs a measurement on the other.
     """
 
     host_cores: tuple[int, ...]
@@ -37,24 +37,24 @@ class MachineLayout:
     def of(
         cls, host_cores: Iterable[int], device_cores: Iterable[int], siblings: Mapping[int, int]
     ) -> MachineLayout:
-        """A layout of cores whose physical cores `siblings` tells."""
+        """A layout of cores; `siblings` maps each core to its physical core."""
         host, device = _ordered(host_cores), _ordered(device_cores)
         return cls(host, device, _units(host, siblings), _units(device, siblings))
 
     @property
     def builders(self) -> int:
-        """Candidates that the hosts build at once."""
+        """The number of candidates that the hosts build in parallel."""
         return len(self.host_cores)
 
     @property
     def time_shared(self) -> bool:
-        """Whether hosts and device own a unit in common, so that their stages take turns."""
+        """Whether hosts and device share a unit, so that their stages take turns."""
         return not self.host_units.isdisjoint(self.device_units)
 
 
 @dataclass(frozen=True, slots=True)
 class LayoutChoice:
-    """A layout, the threads that code is tuned for, and the reason in one sentence."""
+    """A layout, the number of threads of the tuned code, and the reason in one sentence."""
 
     layout: MachineLayout
     threads: int
@@ -98,13 +98,13 @@ def choose_layout(
     *,
     slower: Collection[int] = (),
 ) -> LayoutChoice:
-    """Where hosts and the device run, from what was asked for.
+    """The layout for the user's options.
 
-    `siblings` names the physical core of each usable core. Where nothing is asked for both
-    have all cores and take turns, as code for all cores is measured on all of them; with fewer
-    threads than physical cores the device has the last ones to itself. Cores of a `slower` kind are
-    hosts', unless there are more threads than others. Raises InputError for cores that are not
-    usable and for more threads than the device has cores.
+    `siblings` maps each usable core to its physical core. By default hosts and device both use all
+    cores and take turns, since code for all cores is measured on all of them. With fewer threads
+    than physical cores, the last physical cores belong to the device alone. Hosts get the cores of
+    a `slower` kind, unless there are more threads than fast cores. Raises InputError for cores that
+    are not usable and for more threads than the device has cores.
     """
     for who, cores in (("hosts", host_cores), ("the device", device_cores)):
         _check_usable(who, cores, usable)
@@ -131,7 +131,7 @@ def _check_usable(who: str, cores: Collection[int] | None, usable: Sequence[int]
         return
     there = f"this process may use {_named(usable)}"
     if not cores:
-        raise InputError(f"{who} got no core; {there}", cure="name at least one of them")
+        raise InputError(f"{who} got no core; {there}", cure="give at least one of them")
     missing = set(cores) - set(usable)
     if missing:
         are = "are" if len(missing) > 1 else "is"
@@ -146,8 +146,8 @@ def _last_physical(
     threads: int | None,
     slower: Collection[int],
 ) -> tuple[int, ...]:
-    """The cores of the last `threads` physical cores, of those that are not slower first; all of
-    these where it is not said how many."""
+    """The cores of the last `threads` physical cores, preferring fast ones; without a number, all
+    fast cores."""
     physical: dict[int, list[int]] = {}
     for core in sorted(usable, key=lambda core: (core not in slower, core)):
         physical.setdefault(siblings[core], []).append(core)
@@ -159,7 +159,7 @@ def _last_physical(
 def _others(
     usable: Sequence[int], siblings: Mapping[int, int], taken: Collection[int]
 ) -> tuple[int, ...]:
-    """The cores of the physical cores that are not taken; all cores where there is none."""
+    """The cores of all free physical cores; all cores if none is free."""
     held = {siblings[core] for core in taken}
     return _ordered(core for core in usable if siblings[core] not in held) or _ordered(usable)
 

@@ -1,4 +1,4 @@
-"""What is known of a network without its framework: name, tensors, identity."""
+"""Description of a network without its framework: name, tensors, identity."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from math import prod
 
 from tunefleet.core.shapes import Constants
 
-#: Names of the functions that a module calls for what stays in its source framework begin so.
+#: Prefix of the functions that a module calls for segments that stay in the source framework.
 SEGMENT_PREFIX = "tunefleet.segment."
 
-#: The extent of an output's dimension that depends on the values of the inputs.
+#: The extent of an output dimension that depends on the input values.
 UNKNOWN = -1
 
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """Name, shape and NumPy dtype name of one input or output. Only an output's extent may be
-    `UNKNOWN`."""
+    """Name, shape and NumPy dtype name of one input or output. Only outputs may have `UNKNOWN`
+    extents."""
 
     name: str
     shape: tuple[int, ...]
@@ -29,7 +29,7 @@ class TensorSpec:
 
     @property
     def size(self) -> int:
-        """How many elements it has, if its shape is known."""
+        """The number of elements, if the shape is known."""
         return prod(self.shape)
 
     def __str__(self) -> str:
@@ -39,8 +39,7 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What a network takes of memory: bytes of all weights, and of the
-    tensors that live at once where they are most."""
+    """Memory use of a network in bytes: all weights, and the peak of live tensors."""
 
     weights: int
     activations: int = 0
@@ -48,7 +47,7 @@ class Footprint:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """The inputs that a network takes at one choice of its free dimensions, and its outputs."""
+    """The inputs and outputs of a network for one choice of its free dimensions."""
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
@@ -58,11 +57,10 @@ class Signature:
 class NetworkInfo:
     """A network as the store and an artifact know it.
 
-    `digest` identifies its content: the SHA-256 of the file, or of the zoo specification together
-    with the version of the zoo, and of the shapes that were chosen. Two jobs are the same job only
-    when it agrees. `inputs` and `outputs` are those of the first shape, `others` those of the
-    further shapes that one artifact takes. `constants` are inputs of the source that always have
-    these values.
+    `digest` identifies its content: the SHA-256 of the file, or of the zoo specification and the
+    zoo's version, and of the chosen shapes. Two jobs are the same job only if it agrees. `inputs`
+    and `outputs` belong to the first shape, `others` to the further shapes of the artifact.
+    `constants` are inputs of the source with fixed values.
     """
 
     name: str

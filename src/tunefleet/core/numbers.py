@@ -1,4 +1,4 @@
-"""Numbers that a user gives, as Python's own: the store reads them again as what they were."""
+"""Converts a user's numbers to Python's own types, so that the store returns equal values."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
-#: Of anything that is counted; libraries below count in 32 bits.
+#: Limit of all counts; the libraries below count in 32 bits.
 MOST = 10**9
-#: Of what somebody waits for: a year. Who waits for longer is told by Python that it cannot be.
+#: Limit of all durations: a year. Python's own waiting functions fail for longer ones.
 MOST_SECONDS = 366 * 24 * 3600.0
 
 
 def whole(name: str, given: Any) -> int:
-    """A whole number, also one of NumPy's. Raises ValueError for any other: 1e3 is none."""
+    """An integer, also of NumPy. Raises ValueError for anything else, also for 1e3."""
     try:
         return operator.index(given)
     except TypeError as error:
@@ -23,7 +23,7 @@ def whole(name: str, given: Any) -> int:
 
 
 def count(name: str, given: Any, least: int = 1) -> int:
-    """So many of something. Raises ValueError."""
+    """An integer of at least `least`. Raises ValueError."""
     number = whole(name, given)
     if number < least:
         wanted = "a positive number" if least == 1 else f"{least} or more"
@@ -34,7 +34,7 @@ def count(name: str, given: Any, least: int = 1) -> int:
 
 
 def real(name: str, given: Any) -> float:
-    """A finite number, also one of NumPy's. Raises ValueError for any other: texts are none."""
+    """A finite float, also of NumPy. Raises ValueError for anything else, also for a text."""
     try:
         if isinstance(given, str | bytes):
             raise TypeError
@@ -47,7 +47,7 @@ def real(name: str, given: Any) -> float:
 
 
 def number(name: str, given: Any) -> float:
-    """A finite number; a whole one stays one, since it may have more digits than a float. Raises
+    """A finite number. An integer stays an integer: it may have more digits than a float. Raises
     ValueError."""
     try:
         return operator.index(given)
@@ -56,7 +56,7 @@ def number(name: str, given: Any) -> float:
 
 
 def positive(name: str, given: Any) -> float:
-    """Raises ValueError for what is no finite number above 0."""
+    """A finite number above 0. Raises ValueError."""
     number = real(name, given)
     if number <= 0:
         raise ValueError(f"{name} is {number:g}, not a positive number")
@@ -64,7 +64,7 @@ def positive(name: str, given: Any) -> float:
 
 
 def duration(name: str, given: Any) -> float:
-    """Seconds that somebody waits. Raises ValueError."""
+    """A number of seconds to wait. Raises ValueError."""
     seconds = positive(name, given)
     if seconds > MOST_SECONDS:
         raise ValueError(f"{name} is {seconds:g}, more than a year")
@@ -89,8 +89,8 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
 
 
 def make_plain(settings: Any) -> None:
-    """Make each field of a frozen dataclass of the type that it declares. Raises ValueError for one
-    that is of another."""
+    """Convert each field of a frozen dataclass to its declared type. Raises ValueError for a field
+    of another type."""
     for field in fields(settings):
         check = _CHECKS.get(str(field.type))
         if check is not None:

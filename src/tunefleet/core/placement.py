@@ -1,7 +1,7 @@
-"""Which device runs which call of a network, so that one inference takes the least time.
+"""Assigns the calls of a network to devices so that one inference takes the least time.
 
-Calls run one after another. All that passes between devices passes through this machine's memory:
-so it is with TVM's RPC, and with a GPU and the CPU that launches its kernels.
+Calls run one after another. Tensors move between devices through this machine's memory, as with
+TVM's RPC, and with a GPU and the CPU that launches its kernels.
 """
 
 from __future__ import annotations
@@ -13,21 +13,20 @@ from itertools import combinations
 
 from tunefleet.core.cut import CutGraph
 
-#: The device of each call, by its number.
+#: The device index of each call.
 CallDevices = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One direction between this machine and a device: seconds before the first byte, and bytes per
-    second after it."""
+    """One direction between this machine and a device: latency and bandwidth."""
 
     latency_s: float = 0.0
     bytes_per_s: float = math.inf
 
     def __post_init__(self) -> None:
         if self.latency_s < 0 or not self.bytes_per_s > 0:
-            raise ValueError(f"a link takes {self.latency_s} s and {self.bytes_per_s} bytes/s")
+            raise ValueError(f"invalid link: {self.latency_s} s, {self.bytes_per_s} bytes/s")
 
     def seconds(self, size: int) -> float:
         return self.latency_s + size / self.bytes_per_s
@@ -35,22 +34,22 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """How a device is reached: the links to it and from it, and the seconds that one call of a
-    compiled part takes beside its kernels. Nothing for this machine's own processor."""
+    """The links to and from a device, and the overhead in seconds of calling a compiled part on it.
+    All zero for this machine's own processor."""
 
     up: Link = Link()
     down: Link = Link()
     call_s: float = 0.0
 
     def arrival_s(self, size: int) -> float:
-        """A tensor of so many bytes goes there, and what waits for it is called. Two tensors that
-        arrive for one call count as two: the sum errs on the side of moving less."""
+        """Seconds to send a tensor of `size` bytes and call the part that waits for it. Two tensors
+        for one call count the overhead twice, which favours moving less."""
         return self.up.seconds(size) + self.call_s
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """What passes between calls. `producer` and `consumers` are numbers of calls; an input of the
+    """A tensor between calls. `producer` and `consumers` are indices of calls; an input of the
     network has no producer."""
 
     size: int
@@ -61,8 +60,8 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Dataflow:
-    """The calls of one inference in an order that they may run in, each by the name of its program,
-    and the tensors between them. Weights are no tensors: each device has those that it needs."""
+    """The calls of one inference in a valid order, as the names of their programs, and the tensors
+    between them. Weights are not included: each device has the weights that it needs."""
 
     calls: tuple[str, ...]
     tensors: tuple[Tensor, ...]
@@ -71,12 +70,12 @@ class Dataflow:
         for tensor in self.tensors:
             first = -1 if tensor.producer is None else tensor.producer
             if not all(first < call < len(self.calls) for call in tensor.consumers):
-                raise ValueError("a tensor is read before it is made")
+                raise ValueError("a tensor is read before it is written")
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Seconds of one inference: in the kernels, and on the way to, from and into devices."""
+    """Seconds of one inference: in kernels, and in transfers and calls to devices."""
 
     kernels_s: float
     transfers_s: float
@@ -88,8 +87,8 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class PlacementProblem:
-    """`seconds` has a row for each call with its seconds on each device, infinity where it cannot
-    run. Raises ValueError where a call runs nowhere."""
+    """`seconds[call][device]` is the time of a call, infinity if the device cannot run it. Raises
+    ValueError if no device can run a call."""
 
     flow: Dataflow
     connections: tuple[Connection, ...]
@@ -97,14 +96,14 @@ class PlacementProblem:
 
     def __post_init__(self) -> None:
         if len(self.seconds) != len(self.flow.calls):
-            raise ValueError("each call has its seconds")
+            raise ValueError("each call needs one row of seconds")
         for name, row in zip(self.flow.calls, self.seconds, strict=True):
             if len(row) != len(self.connections) or not math.isfinite(min(row)):
                 raise ValueError(f"{name} runs on no device")
 
     def cost(self, chosen: CallDevices) -> Cost:
-        """What an inference takes where each call runs on its `chosen` device. A tensor goes to a
-        device once, and comes from one once, however many calls read it."""
+        """The cost of an inference with each call on its `chosen` device. A tensor is sent to a
+        device once and fetched once, however many calls read it."""
         transfers = 0.0
         for tensor in self.flow.tensors:
             home = None if tensor.producer is None else chosen[tensor.producer]
@@ -116,19 +115,19 @@ class PlacementProblem:
         return Cost(kernels, transfers)
 
     def single(self, device: int) -> CallDevices:
-        """Everything on one device."""
+        """All calls on one device."""
         return (device,) * len(self.flow.calls)
 
     def best_single(self) -> int:
-        """The device that is fastest alone; its cost is infinite where none runs every call."""
+        """The device that is fastest alone; its cost is infinite if none runs every call."""
         devices = range(len(self.connections))
         return min(devices, key=lambda device: self.cost(self.single(device)).total_s)
 
 
 def best_placement(problem: PlacementProblem) -> CallDevices:
-    """The assignment of the least total: exact for two devices, by one minimum cut. For more, pairs
-    of devices exchange their calls, each exchange exact, until none gains (Boykov, Veksler and
-    Zabih's swap moves). It is never worse than the best single device.
+    """The assignment with the least total cost. For two devices it is exact: one minimum cut. For
+    more, pairs of devices exchange calls, each exchange exact, until none gains (swap moves of
+    Boykov, Veksler and Zabih). It is never worse than the best single device.
     """
     starts = [tuple(row.index(min(row)) for row in problem.seconds)]
     alone = problem.single(problem.best_single())
@@ -138,7 +137,7 @@ def best_placement(problem: PlacementProblem) -> CallDevices:
 
 
 def _exchanged(problem: PlacementProblem, chosen: CallDevices) -> CallDevices:
-    """The best that exchanges between pairs lead to."""
+    """The best assignment found by exchanges between pairs of devices."""
     total = problem.cost(chosen).total_s
     gained = True
     while gained:
@@ -146,14 +145,14 @@ def _exchanged(problem: PlacementProblem, chosen: CallDevices) -> CallDevices:
         for pair in combinations(range(len(problem.connections)), 2):
             moved = _Exchange(problem, chosen, pair).best()
             cost = problem.cost(moved).total_s
-            if cost < total:  # rounding alone must not repeat it for ever
+            if cost < total:  # strictly less, so that rounding cannot cause an endless loop
                 chosen, total, gained = moved, cost, True
     return chosen
 
 
 class _Exchange:
-    """The calls of two devices divided anew between them; all others stay where they are. The first
-    of the pair is the source's side of a cut."""
+    """Redistributes the calls of two devices between them; all other calls keep their device. The
+    first device of the pair is the source's side of the cut."""
 
     def __init__(
         self, problem: PlacementProblem, chosen: CallDevices, pair: tuple[int, int]
@@ -177,7 +176,7 @@ class _Exchange:
         return tuple(moved.get(call, device) for call, device in enumerate(self._chosen))
 
     def _add_own(self, call: int, first_s: float, second_s: float) -> None:
-        """What a call costs on each of the two, whatever the others do."""
+        """Add the cost of a call on each of the two devices, independent of the other calls."""
         node, graph = self._nodes[call], self._graph
         graph.edge(node, graph.SINK, first_s)
         graph.edge(graph.SOURCE, node, second_s)
@@ -187,7 +186,7 @@ class _Exchange:
         readers = [self._nodes[c] for c in tensor.consumers if c in self._nodes]
         to_first, to_second = first.arrival_s(tensor.size), second.arrival_s(tensor.size)
         if tensor.producer not in self._nodes:
-            # It is in this machine's memory, or comes there in any case.
+            # The tensor is in this machine's memory, or is fetched there in any case.
             self._add_crossing(self._graph.SOURCE, readers, to_second)
             self._add_crossing_back(self._graph.SINK, readers, to_first)
             return
@@ -201,7 +200,8 @@ class _Exchange:
         self._add_crossing_back(maker, readers, to_first)
 
     def _add_crossing(self, maker: int, readers: Sequence[int], seconds: float) -> None:
-        """Paid once where the maker is on the first device and some reader on the second."""
+        """Add a cost that is paid once if the producer is on the first device and a reader on the
+        second."""
         if readers:
             between = self._graph.node()
             self._graph.edge(maker, between, seconds)
@@ -209,7 +209,8 @@ class _Exchange:
                 self._graph.edge(between, reader, math.inf)
 
     def _add_crossing_back(self, maker: int, readers: Sequence[int], seconds: float) -> None:
-        """Paid once where the maker is on the second device and some reader on the first."""
+        """Add a cost that is paid once if the producer is on the second device and a reader on the
+        first."""
         if readers:
             between = self._graph.node()
             self._graph.edge(between, maker, seconds)
@@ -219,8 +220,8 @@ class _Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Calls that run one after another on one device, as one compiled module. `inputs` and
-    `outputs` are the numbers of the tensors that it is given and that others need of it."""
+    """Consecutive calls on one device, compiled as one module. `inputs` and `outputs` are indices
+    of the tensors that it receives and that other parts need from it."""
 
     device: int
     calls: tuple[int, ...]
@@ -229,8 +230,8 @@ class Part:
 
 
 def parts_of(flow: Dataflow, chosen: CallDevices) -> tuple[Part, ...]:
-    """The parts of a placement, in the order in which they run: each goes on for as long as some
-    call of its device can run. Of the devices that may be first, the one that leads to fewer parts.
+    """The parts of a placement in execution order. Each part continues while a call of its device
+    is ready. The first device is the one that leads to fewer parts.
     """
     orders = [_runs(flow, chosen, first) for first in sorted(set(chosen))]
     shortest = min(orders, key=len, default=[])
@@ -242,7 +243,7 @@ def _runs(flow: Dataflow, chosen: CallDevices, device: int) -> list[tuple[int, .
     done: set[int] = set()
     runs: list[tuple[int, ...]] = []
     while len(done) < len(flow.calls):
-        # The order of the calls is one that they may run in, so one look at each is enough.
+        # The calls are in a valid order, so one pass is enough.
         run = tuple(_able(needed, chosen, device, done))
         if run:
             runs.append(run)
@@ -254,7 +255,7 @@ def _runs(flow: Dataflow, chosen: CallDevices, device: int) -> list[tuple[int, .
 def _able(
     needed: Sequence[set[int]], chosen: CallDevices, device: int, done: set[int]
 ) -> Iterator[int]:
-    """What a device can run without the others, from what is `done`, which grows."""
+    """The calls that a device can run next without other devices; adds them to `done`."""
     for call, own in enumerate(chosen):
         if own == device and call not in done and needed[call] <= done:
             done.add(call)
@@ -262,7 +263,7 @@ def _able(
 
 
 def _needed(flow: Dataflow) -> list[set[int]]:
-    """For each call the calls that come before it."""
+    """For each call the calls that it depends on."""
     needed: list[set[int]] = [set() for _ in flow.calls]
     for tensor in flow.tensors:
         if tensor.producer is not None:

@@ -1,4 +1,4 @@
-"""In what numbers a network computes, and what that lost."""
+"""Numerical precision of a network, and the accuracy lost by it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 FLOAT16, FLOAT32, FLOAT64, BF16, INT8 = "float16", "float32", "float64", "bf16", "int8"
-#: What a user may ask for: float32 is a network as it is. In bf16 its products by weights are those
-#: of bfloat16, with sums in float32.
+#: The user's choices. float32 leaves the network unchanged. bf16 rounds the operands of products by
+#: weights to bfloat16 and accumulates in float32.
 PRECISIONS = (FLOAT32, BF16, INT8)
 
-#: The numbers of each precision, in a sentence.
+#: Display name of each precision.
 NUMBERS = {INT8: "8-bit integers", BF16: "bfloat16"}
 
-#: By the types of tensors, as TVM names them. bfloat16 is kept as its bits, which are in uint16.
+#: Precision by TVM's tensor types. bfloat16 is stored as its bits in uint16.
 _OF_TYPE = {
     "int8": INT8,
     "uint8": INT8,
@@ -21,16 +21,15 @@ _OF_TYPE = {
     "bfloat16": BF16,
     **{name: name for name in (FLOAT16, FLOAT32, FLOAT64)},
 }
-#: Two tensors of one of these decide: scales, biases and sums are of wider types beside them.
+#: Two tensors of one of these types decide: scales, biases and sums have wider types.
 _NARROW = (INT8, BF16, FLOAT16)
 
 
 def precision_of(types: Sequence[str]) -> str:
-    """In what numbers a program computes, by the types of the tensors that it reads.
+    """The precision of a program, derived from the types of the tensors that it reads.
 
-    One narrow tensor beside others does not decide: weights in 8 bits beside data in float32 are
-    computed as floats. Where no type tells, it is float32, in which networks are unless someone
-    asks for another.
+    A single narrow tensor does not decide: 8-bit weights with float32 data are computed as floats.
+    The default is float32.
     """
     told = [_OF_TYPE[name] for name in types if name in _OF_TYPE]
     if len(set(told)) == 1:
@@ -41,18 +40,18 @@ def precision_of(types: Sequence[str]) -> str:
     return FLOAT64 if FLOAT64 in told else FLOAT32
 
 
-#: More is a large error of an output, relative to its size; fewer rows of the same class a large
-#: loss of classes.
+#: A larger relative error of an output, or a smaller share of rows with an unchanged class, is a
+#: large loss.
 _MUCH, _FEW = 0.25, 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class OutputLoss:
-    """How far one output of a quantised network is from that of the network before.
+    """Difference between one output of a quantised network and that of the original network.
 
-    `relative_error` is the root of the mean square of the differences, relative to that of the
-    output. `top1` is the share of rows whose largest number stays where it was, None where the
-    output does not look like classes.
+    `relative_error` is the root mean square of the differences, relative to that of the output.
+    `top1` is the share of rows whose largest element keeps its index, None if the output does not
+    look like class scores.
     """
 
     name: str
@@ -61,7 +60,7 @@ class OutputLoss:
 
     @property
     def is_large(self) -> bool:
-        """Whether little of the output may be left."""
+        """Whether the loss is large enough for a warning."""
         return self.relative_error > _MUCH or (self.top1 is not None and self.top1 < _FEW)
 
     def __str__(self) -> str:
@@ -71,8 +70,8 @@ class OutputLoss:
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """A network that was quantised here: by what (`quantizer`), and what it lost on the `samples`
-    that it was calibrated with."""
+    """Precision of a network that tunefleet quantised: by which `quantizer`, and the loss on the
+    `samples` that it was calibrated with."""
 
     name: str
     quantizer: str
@@ -81,13 +80,13 @@ class Precision:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Of what was lost, if it is much."""
+        """Warnings about the loss, if it is large."""
         large = [str(loss) for loss in self.losses if loss.is_large]
         if not large:
             return ()
         return (
-            f"{self.name} changes much of the outputs, on the very inputs that it was calibrated "
-            f"with: {'; '.join(large)}; calibrate with inputs as in use, or choose {BF16}",
+            f"{self.name} changes the outputs much, even on its calibration inputs: "
+            f"{'; '.join(large)}; calibrate with realistic inputs, or choose {BF16}",
         )
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Seconds of a task on a device where it was not measured, from the tasks that were."""
+"""Predicts the latency of a task on a device from other tasks measured there."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-#: So many tasks like it are asked.
+#: The number of similar tasks in a prediction.
 _NEIGHBOURS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What of a task decides its time: the anchor operator, the FLOPs of one execution, and how
-    many numbers it reads and writes."""
+    """The properties of a task that decide its latency: the anchor operator, the FLOPs of one
+    execution, and the number of elements that it reads and writes."""
 
     operator: str
     flops: float
@@ -23,18 +23,19 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """A task that was measured: its best seconds on a device."""
+    """A measured task with its best latency on a device in seconds."""
 
     workload: Workload
     seconds: float
 
 
 def predicted_s(workload: Workload, timed: Sequence[Timed]) -> float | None:
-    """The geometric mean of what the three most similar tasks of one device suggest, of the same
-    operator where there are any; None without any.
+    """The geometric mean of the estimates of the three most similar tasks of one device, preferring
+    tasks of the same operator; None without any.
 
-    Each suggests its own time, scaled by the FLOPs, or by the numbers moved where these grow by
-    more: a task is bound by one of them. Similar is what differs least in the logarithms of both.
+    Each estimate is the task's own latency, scaled by the ratio of FLOPs or of elements moved,
+    whichever grows more: a task is bound by one of them. Similarity is the distance in the
+    logarithms of both.
     """
     same = [each for each in timed if each.workload.operator == workload.operator]
     nearest = sorted(same or timed, key=lambda each: _distance(workload, each.workload))
@@ -47,8 +48,8 @@ def predicted_s(workload: Workload, timed: Sequence[Timed]) -> float | None:
 
 
 def typical_error(timed: Sequence[Timed]) -> float | None:
-    """The median factor (1.0 is exact) by which the tasks of a device differ from their predictions
-    by the others; None for fewer than two."""
+    """The median factor (1.0 is exact) between the tasks of a device and their leave-one-out
+    predictions; None for fewer than two tasks."""
     factors = []
     for index, each in enumerate(timed):
         others = [*timed[:index], *timed[index + 1 :]]
@@ -59,13 +60,13 @@ def typical_error(timed: Sequence[Timed]) -> float | None:
 
 
 def _log(amount: float) -> float:
-    """Transposes have no FLOPs."""
+    """The logarithm, also of 0: transposes have no FLOPs."""
     return math.log(max(amount, 1.0))
 
 
 def _growth(known: Workload, wanted: Workload) -> float:
-    """The logarithm of how many times as long the wanted one takes: of the two ratios the one
-    that is further from one."""
+    """The logarithm of the factor on the latency: the one of the two ratios that is further from
+    one."""
     ratios = (_log(wanted.flops) - _log(known.flops), _log(wanted.numbers) - _log(known.numbers))
     return max(ratios, key=abs)
 

@@ -7,13 +7,13 @@ from typing import Any
 
 from tunefleet.core.numbers import count, duration, make_plain, positive
 
-#: The cost model that comes with the package: its card says what it steers.
+#: The cost model shipped with the package; its card lists the tasks it is used for.
 SHIPPED_MODEL = "x86"
 
-#: The relative change of a device's reference kernel beyond which a batch was disturbed.
+#: A larger relative change of a device's reference kernel means that a batch was disturbed.
 MAX_DRIFT = 0.03
 
-#: The kinds of cost model that learn from a job's own trials; `random` is there to compare.
+#: The kinds of cost model that learn from a job's own trials; `random` is the baseline.
 COST_MODELS = ("xgb", "random")
 
 
@@ -21,13 +21,13 @@ COST_MODELS = ("xgb", "random")
 class SearchSettings:
     """Effort of the select stage.
 
-    `population` and `generations` decide how many programs a selection scores: none of them is
-    lowered, so it takes some 50 microseconds each. `first_batch` is a task's first round, `batch`
-    every later one: small rounds cost a tenth of the trials per minute and find better programs
-    with half as many (docs/benchmarks.md, search). `cost_model` learns from the job's own trials,
-    beside `pretrained`, the id of a version in the registry of cost models ("" for none; the name
-    of the shipped one is made an id when a job is made), which steers the tasks of kinds that it
-    has learned.
+    `population` and `generations` set the number of scored programs. None of them is lowered, so
+    each takes some 50 microseconds. `first_batch` is the size of a task's first round, `batch` of
+    all later ones: small rounds cost a tenth of the trials per minute and find better programs with
+    half as many (docs/benchmarks.md, search). `cost_model` learns from the job's own trials.
+    `pretrained` is the id of a version in the registry of cost models ("" for none; a new job
+    resolves the name of the shipped one to its id); it guides tasks of the kinds that it was
+    trained on.
     """
 
     batch: int = 8
@@ -51,7 +51,7 @@ class SearchSettings:
             raise ValueError("probabilities lie between 0 and 1")
         if self.cost_model not in COST_MODELS:
             names = " or ".join(COST_MODELS)
-            raise ValueError(f"{self.cost_model!r} is not a cost model, choose {names}")
+            raise ValueError(f"{self.cost_model!r} is not a cost model; choose {names}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +69,10 @@ class BuildSettings:
 class MeasureSettings:
     """How a candidate is measured.
 
-    Repeats are short and many, ranked by a low quantile; a candidate gets as many of them as fit
-    into `budget_s`. One slower than `give_up_ratio` times the best of its task gets
-    `slow_repeats` only: its exact latency does not matter. `max_drift` bounds how far the
-    reference kernel may move over a batch before the batch is measured again, at most `max_again`
-    times.
+    Repeats are short and many, and candidates are ranked by a low quantile of them. A candidate
+    gets as many repeats as fit into `budget_s`. One slower than `give_up_ratio` times the best of
+    its task gets only `slow_repeats`: its exact latency does not matter. A batch is measured again,
+    at most `max_again` times, if the reference kernel changed by more than `max_drift` meanwhile.
     """
 
     timeout_s: float = 20.0

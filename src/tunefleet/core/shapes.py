@@ -1,4 +1,4 @@
-"""What a user fixes of what a network leaves free: dimensions, and whole inputs."""
+"""Values that a user chooses for the free dimensions of a network, and constant inputs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-#: So many shapes are one artifact at most: each adds the time of its tasks to a search.
+#: The most shapes of one artifact: each adds the tuning time of its tasks.
 MOST_VARIANTS = 16
 
 Extents = tuple[int, ...]
-#: An input that is always the same: its values, row by row.
+#: The values of a constant input in row-major order.
 Constants = tuple[tuple[str, tuple[float, ...]], ...]
 
 
@@ -19,9 +19,9 @@ Constants = tuple[tuple[str, tuple[float, ...]], ...]
 class ShapeRequest:
     """Values for free dimensions, by the names of inputs and of dimensions.
 
-    `shapes` are whole shapes of inputs, `dims` values of single dimensions; an unnamed dimension is
-    called `INPUT.AXIS`. Several values of one name ask for one artifact that takes all of them.
-    `constants` are inputs that the network is not to have: their values, by name.
+    `shapes` are whole shapes of inputs, `dims` values of single dimensions. An unnamed dimension is
+    called `INPUT.AXIS`. Several values for one name request one artifact for all of them.
+    `constants` replaces inputs by constant values, by name.
     """
 
     shapes: tuple[tuple[str, tuple[Extents, ...]], ...] = ()
@@ -31,15 +31,15 @@ class ShapeRequest:
     def __post_init__(self) -> None:
         for name, alternatives in self.shapes:
             if not alternatives or any(e < 0 for extents in alternatives for e in extents):
-                raise ValueError(f"shape of {name}: extents are not negative, and there is one")
+                raise ValueError(f"shape of {name}: give at least one; no extent is negative")
         for name, values in self.dims:
             if not values or min(values) < 0:
-                raise ValueError(f"dimension {name}: values are not negative, and there is one")
+                raise ValueError(f"dimension {name}: give at least one value; none is negative")
         if any(not values for _, values in self.constants):
-            raise ValueError("a constant has a value")
+            raise ValueError("a constant needs at least one value")
         for name, numbers in self.constants:
             if not all(-math.inf < number < math.inf for number in numbers):
-                raise ValueError(f"constant {name}: its values are finite numbers")
+                raise ValueError(f"constant {name}: values must be finite numbers")
         for given in (self.shapes, self.dims, self.constants):
             names = [name for name, _ in given]
             if len(set(names)) != len(names):
@@ -55,7 +55,7 @@ class ShapeRequest:
         dims: Iterable[tuple[str, Iterable[int]]] = (),
         constants: Iterable[tuple[str, Iterable[float]]] = (),
     ) -> ShapeRequest:
-        """From pairs in which a name may come again with another value."""
+        """From (name, value) pairs; a name may occur several times."""
         by_input: dict[str, list[Extents]] = {}
         for name, extents in shapes:
             alternatives = by_input.setdefault(name, [])
@@ -81,5 +81,5 @@ class ShapeRequest:
         ]
 
     def shape_of(self, name: str) -> Extents | None:
-        """The only shape of an input, None where it is not given."""
+        """The single shape of an input, None if it is not given."""
         return next((alternatives[0] for n, alternatives in self.shapes if n == name), None)

@@ -1,7 +1,7 @@
 """The four stages of the loop of one task, as schedulable units.
 
-A stage is named by its key and nothing else: whoever runs it reads its inputs from the store by
-that key and commits its result to the store under that key, once.
+A stage is identified by its key only. Its executor reads the inputs from the store by that key and
+commits the result under that key, once.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ class StageKind(StrEnum):
     UPDATE = "update"
 
 
-#: The order of the stages within one iteration.
+#: The stages of one iteration in order.
 STAGE_ORDER = (StageKind.SELECT, StageKind.BUILD, StageKind.PROFILE, StageKind.UPDATE)
 
 
-#: What a scheduler orders: stages of a task, or steps of a network.
+#: The units of a scheduler: stages of a task, or steps of a network.
 WorkKind = StageKind | StepKind
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class StageKey:
-    """In a store `kind` is a StageKind. To a scheduler the steps of a network are one round of a
-    lane whose task is "", so that one rule holds for both."""
+    """In a store `kind` is a StageKind. A scheduler treats the steps of a network as one round of a
+    lane whose task is "", so the same rules apply to both."""
 
     job_id: str
     task_id: str
@@ -45,7 +45,7 @@ class StageKey:
 
 @dataclass(frozen=True, slots=True)
 class SelectResult:
-    """`exhausted`: the search space has no unmeasured candidate left, the lane is complete."""
+    """`exhausted`: the search space has no unmeasured candidate left; the lane is complete."""
 
     candidates: tuple[Candidate, ...]
     exhausted: bool = False
@@ -67,20 +67,20 @@ class Profiled(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProfileResult:
-    """What became of a batch; failures by candidate id."""
+    """The outcomes of a batch; failures by candidate id."""
 
     measured: tuple[Profiled, ...]
     failed: tuple[tuple[str, Failure], ...] = ()
 
     @property
     def drift(self) -> float:
-        """How far the device's reference kernel moved meanwhile, 0 where nothing was measured."""
+        """The relative change of the device's reference kernel, 0 if nothing was measured."""
         return self.measured[0].measurement.drift if self.measured else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateResult:
-    """`model` is empty when the stage was skipped because too little was new."""
+    """`model` is empty if there were too few new records to train."""
 
     model: bytes = b""
     trained_on: int = 0
@@ -91,10 +91,10 @@ StageResult = SelectResult | BuildResult | ProfileResult | UpdateResult
 
 @dataclass(frozen=True, slots=True)
 class StageRun:
-    """A finished stage with the wall time it took. `seconds` comes in, it is not read here.
+    """A finished stage with its wall time in `seconds`.
 
-    `resource_id` is the resource it ran on ("" where nobody wrote it down), `attempt` the one that
-    succeeded, counted from 1.
+    `resource_id` is the resource that it ran on ("" if not recorded), `attempt` the number of the
+    successful attempt, counted from 1.
     """
 
     key: StageKey
@@ -112,7 +112,7 @@ class StageRun:
 
 @dataclass(frozen=True, slots=True)
 class StageSpan:
-    """When and where a finished stage ran, without its result; seconds since the epoch."""
+    """Time and resource of a finished stage, without its result; seconds since the epoch."""
 
     key: StageKey
     resource_id: str

@@ -1,4 +1,4 @@
-"""Numbers with an interval: every latency that is claimed carries one."""
+"""Medians with confidence intervals; every reported latency has one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def median(values: Sequence[float]) -> float:
 def interval(values: Sequence[float]) -> Interval:
     """Median and its distribution-free interval from order statistics (binomial, 95 %).
 
-    With fewer than six values no such interval exists: the range is given instead.
+    With fewer than six values no such interval exists, and the range is returned instead.
     """
     if not values:
         raise ValueError("no values")

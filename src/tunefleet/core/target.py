@@ -1,4 +1,4 @@
-"""What code is generated for: one tagged value by kind, a CPU or a CUDA GPU with its host."""
+"""Targets of code generation, tagged by kind: a CPU, or a CUDA GPU with its host."""
 
 from __future__ import annotations
 
@@ -7,47 +7,46 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-#: What a kernel may take of a GPU where nothing else is said: the limits of static shared memory
-#: (TVM asks for no other), of threads and of registers of every NVIDIA GPU since Volta.
+#: Default limits of a kernel: static shared memory (TVM uses no other), threads and registers of
+#: every NVIDIA GPU since Volta.
 SHARED_MEMORY_BYTES = 48 * 1024
 THREADS_PER_BLOCK = 1024
 REGISTERS_PER_BLOCK = 65536
 WARP_SIZE = 32
-#: The least compute capability of a GPU that has `cp.async`.
+#: The minimum compute capability for `cp.async`.
 _COPIES_AHEAD = (8, 0)
 
 
 class Target(ABC):
-    """A target of any kind. `kind` is the tag, TVM's name of it; `str` the canonical text, under
-    which tasks and records are stored too."""
+    """A target of any kind. `kind` is the tag, TVM's name for it; `str` the canonical text, which
+    also identifies the target of stored tasks and records."""
 
     kind: ClassVar[str]
 
     @property
     @abstractmethod
     def threads(self) -> int:
-        """Threads of the CPU that the code will use."""
+        """The number of CPU threads of the code."""
 
     @property
     @abstractmethod
     def cpu(self) -> CpuTarget:
-        """The target of what runs on a CPU: its own, or that of its host."""
+        """The target of code on the CPU: the target itself, or that of its host."""
 
     @property
     def copies_ahead(self) -> bool:
-        """Whether memory is copied to the chip while what was copied before is computed with."""
+        """Whether copies to shared memory overlap with computation (`cp.async`)."""
         return False
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
-        """As JSON, with the tag under `kind`."""
+        """JSON with the tag under `kind`."""
 
     @staticmethod
     def from_json(value: dict[str, Any]) -> Target:
-        """The target of `to_json`.
+        """The inverse of `to_json`.
 
-        Raises KeyError or TypeError where a field is missing or unknown, ValueError for a value
-        that no target has.
+        Raises KeyError or TypeError for missing or unknown fields, ValueError for invalid values.
         """
         fields = dict(value)
         kind = fields.pop("kind")
@@ -56,16 +55,16 @@ class Target(ABC):
         if kind == CudaTarget.kind:
             host = Target.from_json(fields["host"])
             return CudaTarget(**{**fields, "host": host.cpu})
-        raise ValueError(f"there are no targets of kind '{kind}'")
+        raise ValueError(f"unknown kind of target '{kind}'")
 
 
 @dataclass(frozen=True, slots=True)
 class CpuTarget(Target):
-    """An LLVM target: processor name, extra features, and the threads the code will use.
+    """An LLVM target: processor name, extra features, and the number of threads.
 
-    The thread count belongs to the target because it changes which program is fastest, and TVM's
-    own default (half the logical CPUs) is not what a user deploys with. `mtriple` is empty for
-    code that is made for machines of the kind that compiles it.
+    The number of threads belongs to the target because it changes which program is fastest, and
+    TVM's default (half of the logical CPUs) is not what users deploy with. `mtriple` is empty for
+    code that runs on the kind of machine that compiles it.
     """
 
     kind: ClassVar[str] = "llvm"
@@ -79,7 +78,7 @@ class CpuTarget(Target):
         if type(self.threads) is not int or self.threads < 1:
             raise ValueError(f"a target has at least one thread, not {self.threads}")
         if not all(isinstance(text, str) for text in (self.mcpu, self.mtriple, *self.mattr)):
-            raise ValueError("a processor and its features are named by texts")
+            raise ValueError("the names of a processor and its features must be texts")
         object.__setattr__(self, "mattr", tuple(sorted(set(self.mattr))))
 
     @property
@@ -88,11 +87,11 @@ class CpuTarget(Target):
 
     @property
     def machine(self) -> str:
-        """The architecture as `uname -m` says it; empty for that of the compiling machine."""
+        """The architecture as in `uname -m`; empty for that of the compiling machine."""
         return self.mtriple.partition("-")[0]
 
     def to_json(self) -> dict[str, Any]:
-        # What every stored target has; the triple only where it says something.
+        # Stored targets have the triple only if it is not empty.
         value = {"mcpu": self.mcpu, "threads": self.threads, "mattr": self.mattr, "kind": self.kind}
         return {**value, "mtriple": self.mtriple} if self.mtriple else value
 
@@ -100,15 +99,15 @@ class CpuTarget(Target):
         return f"{self.kind} {self.options()} -num-cores={self.threads}"
 
     def options(self, prefix: str = "-") -> str:
-        """The options that say which processor, each with this prefix."""
+        """The options that select the processor, each with this prefix."""
         named = {"mtriple": self.mtriple, "mcpu": self.mcpu, "mattr": ",".join(self.mattr)}
         return " ".join(f"{prefix}{name}={value}" for name, value in named.items() if value)
 
 
 @dataclass(frozen=True, slots=True)
 class CudaTarget(Target):
-    """An NVIDIA GPU: its architecture (`sm_80`), the CPU that launches its kernels, and what one
-    block of threads may take: bytes of shared memory, threads, registers of 32 bits.
+    """An NVIDIA GPU: its architecture (`sm_80`), the CPU that launches its kernels, and the limits
+    of a thread block: bytes of shared memory, threads, 32-bit registers.
     """
 
     kind: ClassVar[str] = "cuda"
@@ -155,7 +154,7 @@ class CudaTarget(Target):
         return {"kind": self.kind, "arch": self.arch, "host": self.host.to_json(), **limits}
 
     def __str__(self) -> str:
-        """Limits that are every GPU's are left out, as is the one thread that launches kernels."""
+        """Default limits and the single launching thread are omitted."""
         default = CudaTarget(self.arch, self.host)
         limits = [
             f"-{option}={getattr(self, name)}"

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 class Task:
     """`task_id` is the structural hash of the program together with the target.
 
-    `program` is the serialised program (TVM JSON); only the compiler room reads it. `flops` are
-    those of one execution. `operator` is the anchor operator (conv2d, matmul, add, ...).
-    `precision` is what it computes in (`core.precision.precision_of`), "" where an earlier version
-    stored it.
+    `program` is the serialised program (TVM JSON), which only the compiler package reads. `flops`
+    are those of one execution. `operator` is the anchor operator (conv2d, matmul, add, ...).
+    `precision` is its precision (`core.precision.precision_of`), "" in tasks that earlier versions
+    stored.
     """
 
     task_id: str
@@ -46,10 +46,10 @@ class WeightedTask:
 
 @dataclass(frozen=True, slots=True)
 class TaskWeights:
-    """What a task reads of the network's weights: `arguments` are their indices.
+    """The weights among a task's arguments: `arguments` are their indices.
 
-    From one run of the task to the next `between` bytes of weights, those of the whole network,
-    pass through the caches.
+    `between` is the number of bytes of weights, those of the whole network, that pass through the
+    caches between two runs of the task.
     """
 
     arguments: tuple[int, ...] = ()
@@ -57,5 +57,5 @@ class TaskWeights:
 
 
 def rank(tasks: list[WeightedTask]) -> list[WeightedTask]:
-    """By share of the network's FLOPs, largest first; names break ties, so order is stable."""
+    """Sort by share of the network's FLOPs, largest first; names break ties."""
     return sorted(tasks, key=lambda t: (-t.total_flops, t.task.name, t.task.task_id))

@@ -1,4 +1,4 @@
-"""Candidates, and what became of them: a measurement or a failure with a kind."""
+"""Candidates and their outcomes: a measurement, or a failure with a kind."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ class Failure:
     text: str
 
 
-#: Of the repeats of a candidate, by which it is ranked.
+#: The quantile of a candidate's repeats by which it is ranked.
 RANKING_QUANTILE = 0.1
 
-#: Seconds of each of so many runs in a row.
+#: Seconds of each of several consecutive runs.
 Timer = Callable[[int], list[float]]
 
 
 def ranking_latency(latencies_s: tuple[float, ...]) -> float:
-    """The latency candidates are ranked by: the 10th percentile of the repeats, in seconds.
+    """The latency for ranking candidates: the 10th percentile of the repeats, in seconds.
 
-    Other programs on a shared machine only ever add time: the median of one kernel moves with
-    them from minute to minute, its low quantile hardly.
+    Other programs on a shared machine only add time. They move the median of a kernel from minute
+    to minute, but hardly its low quantile.
     """
     ordered = sorted(latencies_s)
     position = RANKING_QUANTILE * (len(ordered) - 1)
@@ -75,8 +75,8 @@ class Candidate:
     """One program of a task: a schedule trace with its decisions.
 
     `candidate_id` is the digest of `trace` (canonical JSON), so the same program of the same task
-    has the same id in every job. `features` is what the cost model sees (bytes of the feature
-    schema named in the job's settings), `score` its prediction when selected.
+    has the same id in every job. `features` is the input of the cost model (bytes of the feature
+    schema named in the job's settings), `score` its prediction at selection.
     """
 
     candidate_id: str
@@ -87,10 +87,10 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A candidate that was compiled: the path of its shared library and its argument types.
+    """A compiled candidate: the path of its shared library and its argument types.
 
-    `args` are (shape, dtype) of the built function, which differ from the task's where weights
-    are packed. `build_s` is CPU seconds, `path` is unique to this build.
+    `args` are (shape, dtype) of the built function; they differ from the task's if weights are
+    packed. `build_s` is in CPU seconds, `path` is unique to this build.
     """
 
     candidate_id: str
@@ -101,7 +101,7 @@ class Built:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The durable outcome of one candidate in one job."""
+    """The stored outcome of one candidate in one job."""
 
     candidate: Candidate
     iteration: int

@@ -119,7 +119,7 @@ def _kinds(device: RegisteredDevice) -> tuple[str, str]:
 def check_name(name: str) -> str:
     """A name that a device may have; raises InputError."""
     if not is_device_name(name):
-        cause = "is this machine's own processor" if name == LOCAL else "is no name of a device"
+        cause = "is this machine's own processor" if name == LOCAL else "is not a valid device name"
         raise InputError(
             f"'{name}' {cause}", cure="use letters, digits, dots and dashes: --name board-1"
         )

@@ -25,7 +25,7 @@ _LISTED = 10_000
 
 def _device(value: str) -> str:
     if not value.strip() or not value.isprintable():
-        raise typer.BadParameter(f"{value!r} is no name of a device")
+        raise typer.BadParameter(f"{value!r} is not a valid device name")
     return value
 
 
