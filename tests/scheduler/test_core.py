@@ -184,11 +184,11 @@ def test_a_device_that_always_drifts_measures_all_the_same_after_a_while() -> No
         else:
             timer = shell.of(SetTimer)[-1]
             shell.send(TimerFired(timer.at, timer.timer))
-    rests = shell.of(QuarantineResource)
-    assert ["all the same" in rest.reason for rest in rests] == [False] * 4 + [True]
+    quarantines = shell.of(QuarantineResource)
+    assert ["measuring goes on" in q.reason for q in quarantines] == [False] * 4 + [True]
 
 
-def test_a_device_that_drifts_again_rests_again() -> None:
+def test_a_device_that_drifts_again_is_quarantined_again() -> None:
     shell = Shell(host(), device())
     shell.send(job("a", {"x": 60}))
     batches = 0
@@ -197,7 +197,7 @@ def test_a_device_that_drifts_again_rests_again() -> None:
             lease = shell.only()
             profiles = shell.running[lease].key.kind is StageKind.PROFILE
             batches += profiles
-            # Every tenth batch is quiet: nine between are three rests.
+            # Every tenth batch is quiet: the nine between make three quarantines.
             shell.finish(lease, drift=0.2 if profiles and batches % 10 else 0.0)
         else:
             timer = shell.of(SetTimer)[-1]

@@ -93,7 +93,7 @@ def broken(**changes: Any) -> Any:
     [
         ([], "not an object"),
         (broken(schema="tunefleet-durations/9"), "schema 'tunefleet-durations/9'"),
-        (broken(lanes=[]), "lanes is not a list with something in it"),
+        (broken(lanes=[]), "lanes is not a list, or is empty"),
         (broken(lanes=[3]), "lane 0 is not an object"),
         (broken(lanes=[{"job": "j", "rounds": []}]), "lane 0 has no task"),
         (broken(lanes=[{"job": "j", "task": "t", "rounds": []}]), "lane 0: rounds is not a list"),
@@ -116,5 +116,5 @@ def test_what_is_no_number_of_seconds_is_refused(bad: Any) -> None:
 
 
 def test_a_replay_without_rounds_is_our_mistake() -> None:
-    with pytest.raises(ValueError, match="each lane a round"):
+    with pytest.raises(ValueError, match="each lane at least one round"):
         Replay({("j", "t"): ()})

@@ -1,4 +1,4 @@
-"""How good a schedule is: what no policy can beat, and what was left idle or kept waiting."""
+"""Quality of a schedule: a lower bound on its makespan, utilisation and waiting times."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tunefleet.scheduler.values import Resource, Role
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """No policy ends earlier; `limit` names what forbids it: pools, or one lane."""
+    """A lower bound on the makespan; `limit` names the pools or the lane that cause it."""
 
     seconds: float
     limit: str
@@ -23,16 +23,15 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Seconds that stages were ready before they started: quantiles of the same values, each of
-    them one that occurred."""
+    """Quantiles of the seconds that stages waited while ready, each an observed value."""
 
     median_s: float
     p95_s: float
 
 
 def lower_bound(simulation: Simulation) -> Bound:
-    """The longest of: the work of each pool on all of its resources, the work of pools that share
-    units, and each lane's stages in sequence."""
+    """The maximum of: the work of each pool divided over its resources, the work of pools that
+    share units, and the sequence of stages of each lane."""
     work = _work(simulation)
     resources = list(simulation.resources.values())
     bounds = [Bound(0.0, "nothing")]
@@ -58,10 +57,10 @@ def _pool(resource: Resource) -> Pool:
 def _pool_seconds(
     pools: Sequence[Pool], work: Mapping[Pool, float], resources: Sequence[Resource]
 ) -> float:
-    """Seconds that the work of some pools takes at least.
+    """The minimum number of seconds for the work of some pools.
 
-    Let a stage count as the share of its pool that it occupies. At no moment do stages that may
-    run together count for more than `most`, so the sum of all shares takes as long as this.
+    Weight each stage by the share of its pool that it occupies. Stages that run together never
+    have a total weight above `most`, so the sum of all weighted seconds divided by it is a bound.
     """
     of_pools = [r for r in resources if _pool(r) in pools]
     slots = {p: _most([r for r in of_pools if _pool(r) == p], dict.fromkeys(pools, 1.0))
@@ -71,7 +70,7 @@ def _pool_seconds(
 
 
 def _groups(resources: Sequence[Resource], work: Mapping[Pool, float]) -> Iterator[list[Pool]]:
-    """Each pool with work alone, and together those whose resources share units."""
+    """Each pool with work, and each group of pools whose resources share units."""
     yield from ([pool] for pool in work)
     linked: list[set[Pool]] = []
     for machine in _machines([r for r in resources if _pool(r) in work]):
@@ -84,10 +83,10 @@ def _groups(resources: Sequence[Resource], work: Mapping[Pool, float]) -> Iterat
 
 
 def _machines(resources: Iterable[Resource]) -> list[list[Resource]]:
-    """Resources apart by the units they share, directly or through others."""
+    """Connected components of resources that share units."""
     machine_of: dict[str, list[Resource]] = {}
     for resource in resources:
-        units = {*resource.units, resource.resource_id}  # it may own nothing that others know
+        units = {*resource.units, resource.resource_id}  # it may own no shared units
         met = {id(m): m for m in (machine_of.get(unit) for unit in units) if m is not None}
         machine = [resource, *(member for others in met.values() for member in others)]
         for member in machine:
@@ -96,7 +95,7 @@ def _machines(resources: Iterable[Resource]) -> list[list[Resource]]:
 
 
 def _most(resources: Iterable[Resource], weights: Mapping[Pool, float]) -> float:
-    """The largest weight of stages that may run together."""
+    """The maximum total weight of stages that can run together."""
     return sum(_most_of_machine(machine, weights) for machine in _machines(resources))
 
 
@@ -119,7 +118,7 @@ def _exclude(one: Resource, other: Resource) -> bool:
 
 
 def _lane_ends(simulation: Simulation) -> dict[LaneName, float]:
-    """When each lane could end if it never waited."""
+    """The end of each lane if it never waited."""
     seconds: dict[LaneName, dict[tuple[int, WorkKind], float]] = {}
     for span in simulation.spans:
         key = span.key
@@ -138,8 +137,8 @@ def _in_sequence(seconds: Mapping[tuple[int, WorkKind], float]) -> float:
 
 
 def _with_lookahead(seconds: Mapping[tuple[int, WorkKind], float]) -> float:
-    """A stage follows the one before it in its round and the same one of the round before; a
-    selection follows the build of the round before."""
+    """The length of a lane with look-ahead: a stage follows its predecessor in the round and the
+    same stage of the previous round; a select follows the build of the previous round."""
     before = dict.fromkeys(STAGE_ORDER, 0.0)
     for iteration in sorted({i for i, _ in seconds}):
         before[StageKind.SELECT] = before[StageKind.BUILD]
@@ -151,7 +150,7 @@ def _with_lookahead(seconds: Mapping[tuple[int, WorkKind], float]) -> float:
 
 
 def utilisation(simulation: Simulation) -> dict[str, float]:
-    """Share of the makespan in which each resource worked, by its id; all of its slots count."""
+    """The busy share of the makespan by resource id, averaged over the resource's slots."""
     whole = simulation.makespan_s
     busy = dict.fromkeys(simulation.resources, 0.0)
     for span in simulation.spans:
@@ -161,7 +160,7 @@ def utilisation(simulation: Simulation) -> dict[str, float]:
 
 
 def role_utilisation(simulation: Simulation) -> dict[Role, float]:
-    """The mean utilisation of the slots of all hosts, and of all devices."""
+    """Mean utilisation over the slots of all hosts, and of all devices."""
     shares = utilisation(simulation)
     by_role = {}
     for role in Role:

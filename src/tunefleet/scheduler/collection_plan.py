@@ -1,4 +1,4 @@
-"""The plan of a collection: records of every task, not the fastest program of a network."""
+"""The plan of a collection job: it records trials of every task instead of tuning a network."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tunefleet.scheduler.tuning_plan import LaneProgress, TuningPlan
 
 
 class CollectionPlan(TuningPlan):
-    """Every task gets `per_task` trials, the one with the fewest goes first."""
+    """Every task gets `per_task` trials; the task with the fewest goes first."""
 
     def __init__(
         self,
@@ -55,5 +55,5 @@ class CollectionPlan(TuningPlan):
         return math.ceil(self._missing(self.progress[task_id]) / self._search.batch)
 
     def _missing(self, lane: LaneProgress) -> int:
-        """Trials that are neither made nor expected of a round in flight."""
+        """Trials that are neither done nor expected from a round in flight."""
         return 0 if lane.exhausted else max(0, self._per_task - lane.trials - lane.expected)

@@ -1,7 +1,7 @@
 """The scheduler: a pure state machine, events in, instructions out.
 
-It reads no clock, does no I/O and starts nothing: every event says when it happened, every
-instruction is carried out by the shell that drives it (the live one, or the simulator).
+It reads no clock, does no I/O and starts nothing. Every event carries its time, and the shell that
+drives the scheduler (the live one, or the simulator) carries out the instructions.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from tunefleet.scheduler.values import (
     TimerFired,
 )
 
-#: Attempts after which a stage is poison: it has cost that many workers, or failed that often.
+#: Failed attempts after which a stage is poison.
 ATTEMPTS = 3
 
 
 class Scheduler:
-    """`handle` takes one event and returns what to do now.
+    """`handle` takes one event and returns the instructions that follow from it.
 
-    `in_flight` bounds the rounds that are open in all jobs together, though each may have one:
-    rounds in flight decide on older results.
+    `in_flight` bounds the open rounds of all jobs together, since rounds in flight decide on older
+    results. Each job may always have one.
     """
 
     def __init__(self, policy: Policy, in_flight: int | None = None) -> None:
@@ -62,9 +62,9 @@ class Scheduler:
         self._leases: dict[int, tuple[Held, Stage]] = {}
         self._next_lease = 1
         self._out: list[Instruction] = []
-        #: Lanes that may look ahead, by the pool of their hosts, the first that could first.
+        #: Lanes that may look ahead, by the pool of their hosts, in the order they became able to.
         self._ahead: dict[Pool, dict[Lane, None]] = {}
-        #: Pools in which something may start since this event.
+        #: Pools in which a stage may start because of this event.
         self._touched: set[Pool] = set()
         self._handlers: dict[type, Callable[[Any], None]] = {
             JobSubmitted: self._job_submitted,
@@ -91,7 +91,7 @@ class Scheduler:
         return self._out
 
     def looks_ahead(self, request: JobRequest) -> bool:
-        """Whether the lanes of a job may select a batch before the last one is measured."""
+        """Whether the lanes of a job may select a batch before the previous one is measured."""
         wanted = request.lookahead
         return self.policy.lookahead if wanted is None else wanted
 
@@ -121,7 +121,7 @@ class Scheduler:
         self._finish_if_ended(job, event.at)
 
     def _job_paused(self, event: JobPaused) -> None:
-        """Stages that run are let finish; nothing further starts."""
+        """Running stages finish; no further stage starts."""
         job = self.jobs.get(event.job_id)
         if job is None or job.paused:
             return
@@ -140,7 +140,7 @@ class Scheduler:
         self._open_rounds(job, event.at)
 
     def _width(self, job: JobRecord) -> float:
-        """Rounds that a job may have open."""
+        """The maximum number of open rounds of a job."""
         width = job.request.width or math.inf
         if self._in_flight is None:
             return width
@@ -166,15 +166,15 @@ class Scheduler:
         elif all(lane.failed for lane in job.lanes.values()) and job.lanes:
             end, reason = JobEnd.FAILED, next(iter(job.lanes.values())).failed
         else:
-            # Nothing is open and the plan opened nothing: it has ended.
+            # No round is open and the plan opened none: the job has ended.
             end, reason = JobEnd.DONE, job.plan.ended(now) or "nothing is left to try"
         del self.jobs[job.job_id]
         self.policy.finished(job)
         self.estimates.forget(job.job_id, list(job.lanes), job.request.order)
         self._out.append(FinishJob(job.job_id, end, reason))
-        if self._in_flight is not None:  # the others may have more open now
+        if self._in_flight is not None:  # the others may open more rounds now
             for other in list(self.jobs.values()):
-                if other.job_id in self.jobs:  # it may have ended in this very loop
+                if other.job_id in self.jobs:  # it may have ended in this loop
                     self._open_rounds(other, now)
 
     # --- stages
@@ -182,7 +182,7 @@ class Scheduler:
     def _stage_finished(self, event: StageFinished) -> None:
         leased = self._leases.pop(event.lease, None)
         if leased is None:
-            return  # of a resource that was lost since: whatever it says, it is too late
+            return  # its resource was lost meanwhile: the result comes too late
         held, stage = leased
         self._touched |= self.resources.release(held, event.lease)
         if held.suspended == _SILENT:
@@ -201,7 +201,7 @@ class Scheduler:
         if event.end is End.DONE:
             self._done(stage, event)
         elif event.end is End.AWAY and stage.state is StageState.RUNNING:
-            stage.attempt -= 1  # it says nothing of the stage
+            stage.attempt -= 1  # not the stage's fault
             stage.move(Transition.RETRY)
             self._queue(stage, event.at)
         elif event.lost is not None and stage.state is StageState.RUNNING:
@@ -231,7 +231,7 @@ class Scheduler:
         self._advance(lane, event.at)
 
     def _offer(self, lane: Lane) -> None:
-        """Tell the plan once when a lane may open another round; look-ahead waits for an idle
+        """Notify the plan once when a lane may open another round; look-ahead waits for an idle
         host."""
         if lane.offered or not lane.extendable:
             return
@@ -242,7 +242,7 @@ class Scheduler:
             lane.job.plan.closed(lane.task_id)
 
     def _failed(self, stage: Stage, cause: str, now: float) -> None:
-        """An attempt is lost: try again, or give the lane up when it is poison."""
+        """An attempt failed: retry the stage, or give up its lane if it is poison."""
         if stage.attempt < ATTEMPTS:
             stage.move(Transition.RETRY)
             self._queue(stage, now)
@@ -256,10 +256,10 @@ class Scheduler:
         self._close(lane, now)
 
     def _lost(self, stage: Stage, kind: WorkKind, cause: str, now: float) -> None:
-        """What an earlier stage of the round made is gone: make it again, then try again."""
+        """The output of an earlier stage of the round is gone: rerun that stage, then retry."""
         earlier = next((s for s in stage.lane.rounds[stage.key.iteration] if s.kind is kind), None)
         if stage.attempt >= ATTEMPTS or earlier is None or earlier.state is not StageState.DONE:
-            self._failed(stage, cause or f"what {kind} made is lost", now)
+            self._failed(stage, cause or f"the output of {kind} is lost", now)
             return
         stage.move(Transition.LOSE)
         earlier.again = True
@@ -267,20 +267,20 @@ class Scheduler:
         self._queue(earlier, now)
 
     def _drop(self, lane: Lane, reason: str) -> None:
-        """Give up every stage of a lane; those that run are told to stop."""
+        """Give up every stage of a lane and stop the running ones."""
         for stage in lane.stages():
             if stage.state in (StageState.WAITING, StageState.READY):
                 stage.move(Transition.DROP)
             elif stage.state is StageState.RUNNING:
                 stage.move(Transition.STOP)
-                if stage.lease in self._leases:  # else its resource was lost just now
+                if stage.lease in self._leases:  # otherwise its resource was just lost
                     held, _ = self._leases[stage.lease]
                     resource_id = held.resource.resource_id
                     self._out.append(AbandonStage(stage.key, resource_id, stage.lease, reason))
         lane.job.open_rounds -= lane.close_finished()
 
     def _close(self, lane: Lane, now: float) -> None:
-        """Drop rounds that are over and let the job open others, or end."""
+        """Drop finished rounds and let the job open others, or end."""
         lane.job.open_rounds -= lane.close_finished()
         self._open_rounds(lane.job, now)
 
@@ -301,7 +301,7 @@ class Scheduler:
     def _resource_joined(self, event: ResourceJoined) -> None:
         known = self.resources.get(event.resource.resource_id)
         if known is not None:
-            self._lose(event.resource.resource_id, "it joined anew", event.at)
+            self._lose(event.resource.resource_id, "it joined again", event.at)
         self.resources.join(event.resource)
         self._touched.add((event.resource.role, event.resource.kind))
 
@@ -314,7 +314,7 @@ class Scheduler:
             return
         leases = list(held.leases.items())
         self._touched |= self.resources.leave(held)
-        # All leases first: giving one stage up may concern another that ran here.
+        # All leases first: giving up one stage may affect another that ran here.
         for lease, _ in leases:
             del self._leases[lease]
         for lease, stage in leases:
@@ -327,7 +327,7 @@ class Scheduler:
                 self._failed(stage, cause, now)
 
     def _lease_expired(self, event: LeaseExpired) -> None:
-        """Another resource takes the stage over; this one starts nothing until it is heard of."""
+        """Move the stage to another resource; this one starts nothing until it responds."""
         leased = self._leases.get(event.lease)
         if leased is None:
             return
@@ -350,7 +350,7 @@ class Scheduler:
         self._out.append(SetTimer(resource_id, until))
 
     def _timer_fired(self, event: TimerFired) -> None:
-        """A quarantine is over: the resource is tried once more."""
+        """A quarantine is over: the resource may start stages again."""
         held = self.resources.get(event.timer)
         if held is None or event.at < held.until:
             return  # the timer of an earlier quarantine
@@ -360,7 +360,7 @@ class Scheduler:
     # --- matching
 
     def _fill(self, now: float) -> None:
-        """Start what the policy wants on every resource that came free, devices first."""
+        """Start the stages that the policy picks on every free resource, devices first."""
         pools: Iterable[Pool] = self.resources.pools() if self.policy.gated else self._touched
         for pool in sorted(pools, key=_devices_first):
             while (held := self.resources.startable(pool)) is not None:
@@ -371,13 +371,13 @@ class Scheduler:
                     break
 
     def _look_ahead(self, pool: Pool, now: float) -> bool:
-        """Let one lane open its next round early, for a host that has nothing else to do."""
+        """Let one lane open its next round early for an idle host."""
         lanes = self._ahead.get(pool)
         while lanes:
             lane = next(iter(lanes))
             del lanes[lane]
             job = lane.job
-            # A lane passed over here comes again when its next stage ends.
+            # A skipped lane is offered again when its next stage ends.
             barred = lane.offered or job.paused or job.ending or not lane.extendable
             if not barred and job.open_rounds < self._width(job):
                 lane.offered = True
@@ -399,11 +399,11 @@ class Scheduler:
         self._out.append(StartStage(stage.key, resource_id, lease, stage.attempt, waited_s, again))
 
     def story(self) -> dict[StageKey, StageState]:
-        """Every stage in flight with its state: for tests and for whoever watches."""
+        """The state of every stage in flight, for tests and monitoring."""
         return {s.key: s.state for job in self.jobs.values() for s in job.stages()}
 
 
-#: A lease of it expired; its units may still be in use.
+#: Suspension reason after an expired lease: the resource's units may still be in use.
 _SILENT = "silent since a lease expired"
 
 

@@ -1,6 +1,6 @@
-"""Where simulated stage durations come from: means, distributions around them, or recorded rounds.
+"""Sources of simulated stage durations: means, distributions around them, or recorded rounds.
 
-All are values that give the seconds of a stage by its key, whatever was asked before.
+Each is a value that maps a stage key to seconds, independent of earlier calls.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _CURE = f"give a file of schema {SCHEMA}"
 
 #: (job id, task id)
 LaneName = tuple[str, str]
-#: Seconds of the four stages of one round, in their order.
+#: Seconds of the four stages of one round, in order.
 Round = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """Every stage of a kind takes the same number of seconds."""
+    """The same number of seconds for all stages of a kind."""
 
     seconds: Mapping[WorkKind, float]
 
@@ -35,7 +35,7 @@ class Means:
         return self.seconds[key.kind]
 
 
-#: The thesis's means (section 3.4.1); its 44.0 s of update and selection are split in halves.
+#: Means of the thesis (section 3.4.1); its 44.0 s of update and selection are split in half.
 THESIS = Means(
     MappingProxyType({
         StageKind.SELECT: 22.0,
@@ -48,10 +48,10 @@ THESIS = Means(
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Lognormal around means: lanes differ from each other, and each stage from its lane.
+    """Lognormal durations around means, with variation between lanes and between stages.
 
-    `lane_cv` is the coefficient of variation of the lanes' means (select, build, profile and
-    update of a lane drawn apart), `stage_cv` that of the stages around the mean of their lane.
+    `lane_cv` is the coefficient of variation of the lanes' means (drawn independently for select,
+    build, profile and update), `stage_cv` that of the stages around the mean of their lane.
     """
 
     means: Mapping[WorkKind, float]
@@ -66,11 +66,11 @@ class Spread:
 
 
 def _lognormal(cv: float, *name: object) -> float:
-    """A draw with mean 1 and this coefficient of variation, the same for the same name."""
+    """A draw with mean 1 and this coefficient of variation, deterministic by name."""
     if cv == 0:
         return 1.0
     digest = blake2b(repr(name).encode(), digest_size=8).digest()
-    # 52 bits and a half: never 0 nor 1 as a float.
+    # 52 bits plus one half: never 0 or 1 as a float.
     normal = NormalDist().inv_cdf(((int.from_bytes(digest, "big") >> 12) + 0.5) / 2**52)
     variance = math.log1p(cv * cv)
     return math.exp(math.sqrt(variance) * normal - variance / 2)
@@ -78,20 +78,20 @@ def _lognormal(cv: float, *name: object) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Recorded rounds by lane, in the order they ran; a longer lane begins them anew."""
+    """Recorded rounds by lane in execution order; a longer lane repeats them."""
 
     lanes: Mapping[LaneName, tuple[Round, ...]]
 
     def __post_init__(self) -> None:
         if not self.lanes or not all(self.lanes.values()):
-            raise ValueError("a replay needs lanes, and each lane a round")
+            raise ValueError("a replay needs at least one lane, and each lane at least one round")
 
     def __call__(self, key: StageKey) -> float:
         rounds = self.lanes[key.job_id, key.task_id]
         return rounds[key.iteration % len(rounds)][STAGE_ORDER.index(key.kind)]
 
     def dealt_to(self, names: Iterable[LaneName]) -> Replay:
-        """The recorded lanes given to other lanes in turn, from the first again after the last."""
+        """Assign the recorded lanes to other lanes in round-robin order."""
         recorded = list(self.lanes.values())
         return Replay({name: recorded[i % len(recorded)] for i, name in enumerate(names)})
 
@@ -104,7 +104,7 @@ class Replay:
 
     @classmethod
     def from_json(cls, value: object, source: str) -> Replay:
-        """`source` is the name of the file, for the InputError about what is wrong in it."""
+        """`source` is the name of the file, for the InputError about its content."""
         document = _object(value, source)
         if document.get("schema") != SCHEMA:
             raise InputError(f"{source} has schema {document.get('schema')!r}", cure=_CURE)
@@ -153,5 +153,5 @@ def _object(value: object, where: str) -> Mapping[str, Any]:
 
 def _array(value: object, where: str) -> list[Any]:
     if not isinstance(value, list) or not value:
-        raise InputError(f"{where} is not a list with something in it", cure=_CURE)
+        raise InputError(f"{where} is not a list, or is empty", cure=_CURE)
     return value

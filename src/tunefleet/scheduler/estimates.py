@@ -1,4 +1,4 @@
-"""How long stages take: learned from those that finished, lane by lane."""
+"""Estimates of stage durations from finished stages, per lane."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import Any
 
 from tunefleet.core.stage import STAGE_ORDER, WorkKind
 
-#: Share of the newest duration in a running mean: batches of one lane are alike.
+#: Weight of the newest duration in a running mean: batches of one lane are similar.
 _NEWEST = 0.4
-#: Guess in seconds before anything has finished; only ratios between lanes matter then.
+#: Initial guess in seconds; only ratios between lanes matter until a stage has finished.
 _UNKNOWN_S = 1.0
 
 
 class Estimates:
-    """Mean durations in seconds per (lane, stage kind); a lane without history takes its job's,
-    a job without history everyone's."""
+    """Mean durations in seconds per (lane, stage kind). A lane without history uses the mean of its
+    job, a job without history the mean of all jobs."""
 
     def __init__(self) -> None:
         self._of_lane: dict[tuple[str, str, WorkKind], float] = {}
@@ -35,7 +35,7 @@ class Estimates:
         return estimate
 
     def round_seconds(self, job_id: str, task_id: str) -> float:
-        """One round of a lane, its four stages."""
+        """Seconds of one round of a lane (four stages)."""
         return sum(self.seconds(job_id, task_id, kind) for kind in STAGE_ORDER)
 
     def forget(self, job_id: str, task_ids: list[str], order: tuple[WorkKind, ...]) -> None:

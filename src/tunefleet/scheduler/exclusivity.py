@@ -1,4 +1,4 @@
-"""The one place that says which stages may run together."""
+"""The only module that decides which stages may run together."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tunefleet.scheduler.values import Resource
 
 
 class Ledger:
-    """Who holds which physical units now.
+    """Tracks which resources hold which physical units.
 
     Two stages whose units intersect never run together unless both are on shareable resources.
     """
@@ -26,7 +26,7 @@ class Ledger:
 
     def take(self, resource: Resource) -> None:
         if not self.free(resource):
-            raise InternalError(f"{resource.resource_id} was given away while its units are held")
+            raise InternalError(f"{resource.resource_id} was taken while its units are held")
         held = self._shared if resource.shareable else self._exclusive
         for unit in resource.units:
             held[unit] = held.get(unit, 0) + 1
@@ -36,5 +36,5 @@ class Ledger:
         for unit in resource.units:
             count = held.get(unit, 0)
             if count < 1:
-                raise InternalError(f"{resource.resource_id} released units that nobody held")
+                raise InternalError(f"{resource.resource_id} released units that were not held")
             held[unit] = count - 1

@@ -1,4 +1,4 @@
-"""Jobs, their lanes and the stages in flight: what may run next, whoever runs it."""
+"""Jobs, their lanes and the stages in flight, independent of resources."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tunefleet.core.stage import StageKey, StageKind, WorkKind
 from tunefleet.scheduler.transitions import StageState, Transition, moved
 from tunefleet.scheduler.values import ROLE_OF, JobRequest, Role
 
-#: (role, kind of resource): what a stage waits for, and what a resource serves.
+#: (role, kind of resource) that a stage needs and a resource provides.
 Pool = tuple[Role, str]
 
 
@@ -22,14 +22,14 @@ class Stage:
         self.lane = lane
         self.job = lane.job
         self.kind = kind
-        #: Its place in its round.
+        #: Its index in its round.
         self.position = lane.job.request.order.index(kind)
         self.key = StageKey(lane.job.job_id, lane.task_id, iteration, kind)
         role = ROLE_OF[kind]
         self.pool: Pool = lane.job.pools[0 if role is Role.HOST else 1]
         self.state = StageState.WAITING
         self.attempt = 0
-        #: Whether it was done once, and what it made is lost.
+        #: Whether it finished before and its output was lost.
         self.again = False
         self.lease = 0
         self.ready_at = 0.0
@@ -44,7 +44,7 @@ class Stage:
 
 class Lane:
     """The sequence of stages of one task. With look-ahead, the next batch may be selected and built
-    before the current one is profiled, and no further one before that is."""
+    before the current one is profiled; only one batch ahead."""
 
     __slots__ = ("failed", "iteration", "job", "offered", "rounds", "task_id")
 
@@ -55,7 +55,7 @@ class Lane:
         #: iteration -> its stages in order; a finished round is dropped.
         self.rounds: dict[int, list[Stage]] = {}
         self.failed = ""
-        #: Whether the plan knows that another round may be opened: true before the first.
+        #: Whether the plan was notified that another round may be opened: true before the first.
         self.offered = True
 
     def open(self, iteration: int, done: frozenset[WorkKind] = frozenset()) -> None:
@@ -69,21 +69,21 @@ class Lane:
 
     @property
     def extendable(self) -> bool:
-        """Whether another round may be opened beside those that are open."""
+        """Whether the lane may open another round."""
         if not self.job.lookahead:
             return not self.rounds
         unmeasured = [r for r in self.rounds.values() if not _done(r, StageKind.PROFILE)]
         return len(unmeasured) < 2 and all(_done(r, StageKind.BUILD) for r in unmeasured)
 
     def enabled(self) -> Iterator[Stage]:
-        """Waiting stages whose predecessors are done: the stage before in the same round, and the
-        same stage of the round before."""
+        """Waiting stages whose predecessors are done: the previous stage of the round, and the same
+        stage of the previous round."""
         earlier: list[Stage] | None = None
         for stages in self.rounds.values():  # in the order they were opened
             index = next((i for i, s in enumerate(stages) if s.state is not StageState.DONE), None)
             if index is not None:
-                # A batch may be selected before the last one is measured, but not before it is
-                # built: which candidates are taken must be known.
+                # A batch may be selected before the previous one is measured, but not before that
+                # one is built: its candidates must be known.
                 gate = min(1, len(stages) - 1) if index == 0 else index
                 passed = earlier is None or earlier[gate].state is StageState.DONE
                 if passed and stages[index].state is StageState.WAITING:
@@ -91,8 +91,8 @@ class Lane:
             earlier = stages
 
     def close_finished(self) -> int:
-        """Drop rounds that are over; returns how many. A lane that was given up only waits for
-        its workers."""
+        """Drop finished rounds; returns their number. A lane that was given up only waits for its
+        workers."""
         given_up = bool(self.failed or self.job.ending)
         over = [i for i, stages in self.rounds.items() if _over(stages, given_up)]
         for iteration in over:
@@ -115,7 +115,7 @@ def _over(stages: list[Stage], given_up: bool) -> bool:
 
 
 class JobRecord:
-    """A job in the scheduler. `ending` is why it was cancelled, or ""."""
+    """A job in the scheduler. `ending` is the reason of its cancellation, or ""."""
 
     __slots__ = ("ending", "job_id", "lanes", "lookahead", "open_rounds", "paused", "plan",
                  "pools", "request")  # fmt: skip

@@ -1,4 +1,4 @@
-"""Mock fleets and mock jobs: what the simulator is given when there is nothing real."""
+"""Mock fleets and mock jobs for the simulator."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tunefleet.scheduler.values import JobRequest, JobSubmitted, Resource, Resou
 
 
 def mock_fleet(hosts: int, devices: int, *, shared: bool = False) -> list[ResourceJoined]:
-    """Resources that are there from the start. Each owns a machine of its own; with `shared`,
-    host and device of the same number are the same machine."""
+    """Resources that join at time 0. Each is on a separate machine; with `shared`, the host and the
+    device with equal index are on the same machine."""
     apart = "" if shared else "host of "
     resources = [
         Resource(f"host{i}", Role.HOST, "host", frozenset({f"{apart}machine{i}"}))
@@ -27,7 +27,7 @@ def mock_fleet(hosts: int, devices: int, *, shared: bool = False) -> list[Resour
 def mock_jobs(
     rounds: Mapping[LaneName, int], *, lookahead: bool | None = None
 ) -> list[JobSubmitted]:
-    """Jobs submitted at the start whose lanes run so many rounds each."""
+    """Jobs submitted at time 0 whose lanes run `rounds` rounds each."""
     lanes: dict[str, dict[str, int]] = {}
     for (job, task), count in rounds.items():
         lanes.setdefault(job, {})[task] = count
@@ -38,5 +38,5 @@ def mock_jobs(
 
 
 def lane_names(jobs: int, lanes: int) -> list[LaneName]:
-    """Lanes of so many jobs, each with as many tasks."""
+    """The names of the lanes of `jobs` jobs with `lanes` lanes each."""
     return [(f"job{j}", f"job{j}.task{n}") for j in range(jobs) for n in range(lanes)]

@@ -1,4 +1,4 @@
-"""The policies by name, without the scheduler (`tunefleet.scheduler.policies`)."""
+"""Names of the policies, without importing the scheduler (`tunefleet.scheduler.policies`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job's own decisions: which of its lanes starts a round next, and when it ends."""
+"""Decisions of a single job: which lane starts the next round, and when the job ends."""
 
 from __future__ import annotations
 
@@ -10,44 +10,44 @@ from tunefleet.core.stage import StageKey, WorkKind
 
 
 class Plan(Protocol):
-    """The scheduler calls these in the order of its events; a plan reads no clock."""
+    """The scheduler calls these methods in the order of its events. A plan reads no clock."""
 
     def lanes(self) -> Mapping[str, int]:
         """Task id -> iteration of the round that the lane opens next."""
         ...
 
     def unfinished(self) -> Sequence[tuple[str, int, frozenset[WorkKind]]]:
-        """Rounds that an earlier scheduler left open: (task id, iteration, finished stages)."""
+        """Rounds left open by an earlier scheduler: (task id, iteration, finished stages)."""
         ...
 
     def next_lane(self, now: float) -> str | None:
-        """The lane that opens its next round now, or None when none should."""
+        """The lane that opens its next round now, or None."""
         ...
 
     def absorb(self, key: StageKey, result: object, seconds: float) -> bool:
-        """Learn from a finished stage; False after a select that found nothing to build."""
+        """Take the result of a finished stage; False after a select without candidates."""
         ...
 
     def closed(self, task_id: str) -> None:
-        """The lane may open another round (its last one ended, or look-ahead allows it). Lanes
-        without an unfinished round may from the start."""
+        """The lane may open another round: its last one ended, or look-ahead allows it. Lanes
+        without an unfinished round may open one from the start."""
         ...
 
     def failed(self, task_id: str, reason: str) -> None:
-        """The lane is given up."""
+        """The lane was given up."""
         ...
 
     def ended(self, now: float) -> str:
-        """Why no further round is opened, in words, or "" while the job goes on."""
+        """The reason why no further round is opened, or "" while the job continues."""
         ...
 
     def rounds_left(self, task_id: str) -> float:
-        """An estimate of the rounds the lane has before it, the open one not counted."""
+        """The estimated number of remaining rounds of the lane, without the open one."""
         ...
 
 
 class StepPlan:
-    """One round of the steps of a network, of which some may be done."""
+    """The steps of a network as one round; some may already be done."""
 
     def __init__(self, done: frozenset[WorkKind] = frozenset()) -> None:
         self._done = done
@@ -83,7 +83,7 @@ class StepPlan:
 
 
 class FixedPlan:
-    """Every lane runs a fixed number of rounds: mock jobs, and the simulator's."""
+    """Every lane runs a fixed number of rounds; for mock jobs and the simulator."""
 
     def __init__(self, rounds: Mapping[str, int]) -> None:
         self._left = dict(rounds)

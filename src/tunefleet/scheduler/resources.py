@@ -1,4 +1,4 @@
-"""The resources: which are free, who holds them, and which have failed too often."""
+"""State of the resources: free, held, or quarantined."""
 
 from __future__ import annotations
 
@@ -6,41 +6,42 @@ from tunefleet.scheduler.exclusivity import Ledger
 from tunefleet.scheduler.lanes import Pool, Stage
 from tunefleet.scheduler.values import Resource
 
-#: Failures in a row, of more than one lane, after which a resource is quarantined.
+#: Consecutive failures, of more than one lane, after which a resource is quarantined.
 _FAILURES = 3
-#: Profile stages in a row whose reference kernel moved by more than the job allows.
+#: Consecutive disturbed profile stages (reference kernel drift above the job's limit) after which a
+#: device is quarantined.
 _DRIFTS = 3
-#: First and longest quarantine in seconds after failures, after disturbed measurements, and of a
-#: device that did not answer, which was waited for before; each further one is twice as long until
-#: something went well.
+#: First and longest quarantine in seconds: after failures, after disturbed measurements, and for a
+#: device that did not answer (the worker has already waited for that one). Each further quarantine
+#: is twice as long, until a stage succeeds.
 _FAILING_S = (60.0, 3600.0)
 _DISTURBED_S = (5.0, 80.0)
 AWAY_S = (2.0, 60.0)
-#: Quarantines in a row after disturbed measurements, two and a half minutes in all. What disturbs
-#: most often passes; what has not passed then would hold a search for hours.
-_RESTS = 5
+#: Most consecutive quarantines after disturbed measurements, two and a half minutes in total. A
+#: longer disturbance would stop a search for hours.
+_MAX_DRIFT_QUARANTINES = 5
 
 
 class Held:
-    """A resource with the stages that run on it and how it has fared."""
+    """A resource with its running stages and its recent failures."""
 
-    __slots__ = ("drifts", "failed_lanes", "failures", "leases", "pool", "quarantines", "resource",
-                 "rests", "sharers", "suspended", "until")  # fmt: skip
+    __slots__ = ("drift_quarantines", "drifts", "failed_lanes", "failures", "leases", "pool",
+                 "quarantines", "resource", "sharers", "suspended", "until")  # fmt: skip
 
     def __init__(self, resource: Resource) -> None:
         self.resource = resource
         self.pool: Pool = (resource.role, resource.kind)
         self.leases: dict[int, Stage] = {}
-        #: Itself and the resources that share a unit with it: what a start or an end concerns.
+        #: Itself and the resources that share a unit with it.
         self.sharers: list[Held] = [self]
         self.failures = 0
         self.failed_lanes: set[tuple[str, str]] = set()
         self.drifts = 0
         self.quarantines = 0
-        #: Those of disturbed measurements since one that was not.
-        self.rests = 0
+        #: Quarantines for disturbed measurements since the last undisturbed one.
+        self.drift_quarantines = 0
         self.until = 0.0
-        #: Why nothing may start here now, or "".
+        #: The reason why no stage may start here now, or "".
         self.suspended = ""
 
 
@@ -56,7 +57,7 @@ class Resources:
     def join(self, resource: Resource) -> None:
         held = Held(resource)
         self._held[resource.resource_id] = held
-        # Sorted: a set of names has another order in every process.
+        # Sorted: the order of a set of names differs between processes.
         owners = [self._owners.setdefault(unit, {}) for unit in sorted(resource.units)]
         for other in {name: o for of_unit in owners for name, o in of_unit.items()}.values():
             held.sharers.append(other)
@@ -67,7 +68,7 @@ class Resources:
         self._settle(held)
 
     def leave(self, held: Held) -> set[Pool]:
-        """Forget a resource; returns the pools in which something may now start."""
+        """Remove a resource; returns the pools in which a stage may now start."""
         touched = {other.pool for other in held.sharers}
         resource_id = held.resource.resource_id
         del self._held[resource_id]
@@ -93,9 +94,9 @@ class Resources:
         return list(self._idle)
 
     def startable(self, pool: Pool) -> Held | None:
-        """A resource of the pool on which a stage can start now: one that was quarantined and has
-        done nothing well since only where no other can, since a device that is still away is waited
-        for before the stage goes elsewhere."""
+        """A resource of the pool on which a stage can start now. A resource without a success since
+        its quarantine comes last: if it is a device that still does not answer, the stage waits for
+        it before it moves elsewhere."""
         idle = self._idle.get(pool, {}).values()
         first = next(iter(idle), None)
         if first is None or not first.quarantines:
@@ -108,7 +109,7 @@ class Resources:
         self._settle_all(held)
 
     def release(self, held: Held, lease: int) -> set[Pool]:
-        """Free a slot; returns the pools in which something may now start."""
+        """Free a slot; returns the pools in which a stage may now start."""
         del held.leases[lease]
         self._ledger.release(held.resource)
         return self._settle_all(held)
@@ -129,7 +130,7 @@ class Resources:
         return {other.pool for other in held.sharers}
 
     def _settle(self, held: Held) -> None:
-        """Count the resource among the idle ones when a stage could start on it, and only then."""
+        """List the resource as idle if and only if a stage could start on it."""
         idle = self._idle.setdefault(held.pool, {})
         room = len(held.leases) < held.resource.slots and not held.suspended
         if room and self._ledger.free(held.resource):
@@ -138,7 +139,7 @@ class Resources:
             idle.pop(held.resource.resource_id, None)
 
     def judge(self, held: Held, stage: Stage, failed: bool, drifted: bool) -> str:
-        """Count what happened on a resource; returns why it should be quarantined, or ""."""
+        """Count a stage's outcome; returns the reason to quarantine the resource, or ""."""
         if failed:
             held.failures += 1
             held.failed_lanes.add((stage.job.job_id, stage.lane.task_id))
@@ -149,22 +150,23 @@ class Resources:
         held.failures = 0
         held.failed_lanes.clear()
         if not drifted:
-            held.drifts = held.quarantines = held.rests = 0
+            held.drifts = held.quarantines = held.drift_quarantines = 0
             return ""
         held.drifts += 1
-        if held.drifts < _DRIFTS or held.rests == _RESTS:
+        if held.drifts < _DRIFTS or held.drift_quarantines == _MAX_DRIFT_QUARANTINES:
             return ""
-        held.rests += 1
+        held.drift_quarantines += 1
         reason = (
-            f"something disturbs it, its reference kernel moved in {held.drifts} batches in a row"
+            "another program may be slowing the device: its reference kernel moved in "
+            f"{held.drifts} batches in a row"
         )
-        if held.rests == _RESTS:
-            reason += "; if that goes on, it measures all the same, and records keep by how much"
+        if held.drift_quarantines == _MAX_DRIFT_QUARANTINES:
+            reason += "; if this continues, measuring goes on, and records keep the drift"
         return reason
 
 
 def complaint_s(held: Held) -> tuple[float, float]:
-    """The first and the longest quarantine of a resource that `judge` complains of."""
+    """The first and the longest quarantine for a reason given by `judge`."""
     return _FAILING_S if held.failures else _DISTURBED_S
 
 

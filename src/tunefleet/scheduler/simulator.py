@@ -1,4 +1,4 @@
-"""The same scheduler under a virtual clock: mock jobs, durations from anywhere."""
+"""Runs the scheduler under a virtual clock with mock jobs and given durations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tunefleet.scheduler.values import (
     TimerFired,
 )
 
-#: Seconds that a stage takes.
+#: Duration of a stage in seconds.
 Durations = Callable[[StageKey], float]
 
 
@@ -47,8 +47,8 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """What happened; `resources` and `submitted` are what was given, by id. `lookahead` are the
-    jobs whose lanes might look ahead."""
+    """The result of a simulation; `resources` and `submitted` are its inputs by id. `lookahead` are
+    the jobs whose lanes may look ahead."""
 
     resources: dict[str, Resource]
     submitted: dict[str, JobSubmitted]
@@ -66,7 +66,7 @@ class Simulation:
 def simulate(
     scheduler: Scheduler, arrivals: Sequence[Event], durations: Durations, *, keep: bool = True
 ) -> Simulation:
-    """Run until nothing is left to happen. `arrivals` are jobs and resources with their times."""
+    """Run until no event is left. `arrivals` are jobs and resources with their times."""
     clock: list[tuple[float, int, Event]] = []
     sequence = 0
     for event in arrivals:
@@ -87,7 +87,7 @@ def simulate(
         if isinstance(event, StageFinished):
             ran = running.pop(event.lease, None)
             if ran is None:
-                continue  # it was abandoned before
+                continue  # already abandoned
             if keep:
                 begun, start = ran
                 spans.append(

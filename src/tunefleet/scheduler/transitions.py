@@ -1,4 +1,4 @@
-"""The states of a stage and every move between them, in one table."""
+"""The states of a stage and the table of all transitions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tunefleet.errors import InternalError
 
 class StageState(StrEnum):
     WAITING = "waiting"  # for earlier stages of its lane
-    READY = "ready"  # for a resource
+    READY = "ready"  # waits for a resource
     RUNNING = "running"
     STOPPING = "stopping"  # abandoned, but its worker still holds the resource
     DONE = "done"
@@ -34,7 +34,7 @@ class Transition(StrEnum):
 TRANSITIONS: dict[tuple[StageState, Transition], StageState] = {
     (StageState.WAITING, Transition.ENABLE): StageState.READY,
     (StageState.WAITING, Transition.DROP): StageState.ABANDONED,
-    # The select before it found nothing to build.
+    # The preceding select found no candidates.
     (StageState.WAITING, Transition.SKIP): StageState.DONE,
     (StageState.READY, Transition.START): StageState.RUNNING,
     (StageState.READY, Transition.DROP): StageState.ABANDONED,
@@ -42,17 +42,17 @@ TRANSITIONS: dict[tuple[StageState, Transition], StageState] = {
     (StageState.RUNNING, Transition.RETRY): StageState.READY,
     (StageState.RUNNING, Transition.FAIL): StageState.FAILED,
     (StageState.RUNNING, Transition.STOP): StageState.STOPPING,
-    # What an earlier stage of its round made is gone: that one is opened again, this one waits.
+    # The output of an earlier stage of its round is gone: that one is reopened, this one waits.
     (StageState.RUNNING, Transition.LOSE): StageState.WAITING,
     (StageState.DONE, Transition.REOPEN): StageState.READY,
     (StageState.STOPPING, Transition.STOPPED): StageState.ABANDONED,
-    # It was told to stop and had finished just before: its result counts.
+    # It finished just before it was stopped: its result counts.
     (StageState.STOPPING, Transition.FINISH): StageState.DONE,
 }
 
 
 def moved(state: StageState, move: Transition, story: object) -> StageState:
-    """The state after a move; an unknown move is our bug and raises with the lane's story."""
+    """The state after a transition; an unknown one is a bug and raises with the lane's story."""
     try:
         return TRANSITIONS[state, move]
     except KeyError:

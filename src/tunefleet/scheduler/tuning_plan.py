@@ -1,4 +1,4 @@
-"""The plan of a real job: rounds go where they save time, until the budget ends."""
+"""The plan of a tuning job: rounds go to the lanes with the largest gain until the budget ends."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tunefleet.core.stage import (
 )
 from tunefleet.core.task import WeightedTask
 
-#: The iteration of the update that learns from earlier jobs' records before any selection.
+#: The iteration of the first update, which learns from earlier jobs' records before any select.
 FIRST_MODEL = -1
-#: Guess of a round's seconds before one has ended.
+#: Initial guess of the seconds of a round.
 _UNKNOWN_ROUND_S = 10.0
 
 
 class LaneProgress:
-    """One lane as its job's plan sees it. `known_s` is the latency that earlier jobs reached."""
+    """Progress of one lane. `known_s` is the latency that earlier jobs reached."""
 
     def __init__(self, weighted: WeightedTask, known_s: float | None) -> None:
         self.weighted = weighted
@@ -36,15 +36,15 @@ class LaneProgress:
         self.failed = 0
         self.given_up = ""
         self._exhausted = False
-        #: Best latency after each finished round, and the seconds that all stages took.
+        #: Best latency after each finished round, and the total seconds of all stages.
         self._history: list[float | None] = []
         self._seconds = 0.0
         #: iteration -> finished stages of an open round.
         self.rounds: dict[int, set[WorkKind]] = {}
         self.next_iteration = 0
-        #: iteration -> trials that the open round is still expected to make.
+        #: iteration -> trials still expected from the open round.
         self._expected: dict[int, int] = {}
-        #: iteration -> what could not be built in the open round.
+        #: iteration -> candidates that failed to build in the open round.
         self._unbuilt: dict[int, set[str]] = {}
         self.batch = 0
 
@@ -62,12 +62,12 @@ class LaneProgress:
 
     @property
     def exhausted(self) -> bool:
-        """Whether no further round is opened."""
+        """Whether the lane opens no further round."""
         return self._exhausted or bool(self.given_up)
 
     @property
     def expected(self) -> int:
-        """Trials that rounds in flight will still make."""
+        """Trials still expected from rounds in flight."""
         return sum(self._expected.values())
 
     def plan_round(self, batch: int) -> None:
@@ -79,11 +79,11 @@ class LaneProgress:
         self._forget_rounds()
 
     def absorb(self, key: StageKey, result: object, seconds: float) -> bool:
-        """Take a finished stage into account; False after a select that found nothing."""
+        """Take the result of a finished stage; False after a select without candidates."""
         if key.iteration == FIRST_MODEL:
             return True
         productive = self._absorb(key, result, seconds)
-        if self.given_up:  # a stage that had ended just before: nothing follows it
+        if self.given_up:  # a stage that ended just before: nothing follows it
             self._forget_rounds()
         return productive
 
@@ -99,7 +99,7 @@ class LaneProgress:
                 self._close(iteration)
                 return False
         elif isinstance(result, BuildResult):
-            # A build may be made again: what failed then as well is one trial.
+            # A build may run twice: a candidate that fails in both counts as one trial.
             unbuilt = self._unbuilt.setdefault(iteration, set())
             failed = {candidate_id for candidate_id, _ in result.failed} - unbuilt
             unbuilt |= failed
@@ -130,11 +130,11 @@ class LaneProgress:
 
 
 class TuningPlan:
-    """Follows scheduler.plan.Plan for a job of real tasks.
+    """Implements scheduler.plan.Plan for a job with real tasks.
 
-    `committed` are the stages that earlier processes finished, `elapsed_s` the wall-clock seconds
-    they took, `now` the time of the scheduler's clock at which the job goes on. With
-    `first_model` one update comes before any round, to learn from the records of earlier jobs.
+    `committed` are the stages that earlier processes finished, `elapsed_s` their wall-clock
+    seconds, `now` the scheduler's time at which the job continues. With `first_model` one update
+    comes before any round, to learn from the records of earlier jobs.
     """
 
     def __init__(
@@ -205,7 +205,7 @@ class TuningPlan:
     def ended(self, now: float) -> str:
         self._now = now
         latency_s = self.estimated_latency_s()
-        # Trials in flight are spent: no round is opened for a budget that they use up.
+        # Trials in flight count as spent: no round is opened for a budget that they use up.
         return self._budget.spent(
             trials=self.trials + self._expected, seconds=self.elapsed_s(now), latency_s=latency_s
         )
@@ -228,16 +228,16 @@ class TuningPlan:
         return sum(lane.trials for lane in self.progress.values())
 
     def elapsed_s(self, now: float) -> float:
-        """Wall-clock seconds of the job, those of earlier processes included."""
+        """Wall-clock seconds of the job, including those of earlier processes."""
         return now - self._began
 
     def batch(self, task_id: str) -> int:
-        """Candidates that the round just opened selects."""
+        """The number of candidates to select in the round just opened."""
         return self.progress[task_id].batch
 
     def estimated_latency_s(self) -> float | None:
-        """The sum of the tasks' best latencies, or None while a task has none. Where nothing can
-        be tried the default stays, and is not counted."""
+        """The sum of the tasks' best latencies, or None while a task has none. Tasks without
+        candidates keep the default schedule and are not counted."""
         total = 0.0
         for lane in self.progress.values():
             if lane.best_s is None and not lane.exhausted:
@@ -250,7 +250,7 @@ class TuningPlan:
         return sum(lane.expected for lane in self.progress.values())
 
     def _round_s(self) -> float:
-        """Mean seconds of a finished round."""
+        """Mean duration of a finished round in seconds."""
         states = [lane.state for lane in self.progress.values()]
         rounds = sum(len(state.history) for state in states)
         return sum(s.seconds for s in states) / rounds if rounds else _UNKNOWN_ROUND_S

@@ -1,4 +1,4 @@
-"""What the scheduler speaks: resources, events in, instructions out. Values, no behaviour."""
+"""The scheduler's interface as values: resources, events and instructions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Role(StrEnum):
     DEVICE = "device"
 
 
-#: Where each kind of stage and of step runs.
+#: The role of the resource on which each kind of stage and step runs.
 ROLE_OF: dict[WorkKind, Role] = {
     StageKind.SELECT: Role.HOST,
     StageKind.BUILD: Role.HOST,
@@ -35,11 +35,11 @@ ROLE_OF: dict[WorkKind, Role] = {
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """Something a stage occupies. `units` are the physical things it owns (cores, GPUs).
+    """A resource for stages. `units` are the physical units that it owns (cores, GPUs).
 
-    `kind` is what a lane asks for: the kind of host, or the exact identity of the device.
+    `kind` is what a lane requests: the kind of host, or the exact identity of the device.
     Two stages whose units intersect never run together unless both resources are `shareable`;
-    `slots` is how many stages of a shareable resource may run at once.
+    `slots` is the number of stages that may run at once on a shareable resource.
     """
 
     resource_id: str
@@ -53,17 +53,17 @@ class Resource:
         if self.slots < 1 or (self.slots > 1 and not self.shareable):
             raise ValueError(f"{self.resource_id}: {self.slots} slots need a shareable resource")
         if self.role is Role.DEVICE and self.shareable:
-            raise ValueError(f"{self.resource_id}: a device is never shared, it measures")
+            raise ValueError(f"{self.resource_id}: a device cannot be shareable")
 
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
-    """`plan` decides which lane starts a round next and when the job ends.
+    """`plan` decides which lane starts the next round and when the job ends.
 
-    Higher `priority` goes first; `deadline` is a time of the shell's clock. `width` bounds how
-    many lanes have a round open at once, `lookahead` whether a host with nothing else to do may
-    select and build a lane's next batch before the current one is profiled; None leaves that to
-    the policy. `order` is what a round consists of.
+    Higher `priority` goes first; `deadline` is a time of the shell's clock. `width` is the most
+    lanes with an open round. `lookahead`: whether an idle host may select and build a lane's next
+    batch before the current one is profiled; None leaves that to the policy. `order` is the
+    sequence of stages in a round.
     """
 
     job_id: str
@@ -78,7 +78,7 @@ class JobRequest:
     lookahead: bool | None = None
 
 
-#: Why a job ended that its user did not want any more.
+#: The end reason of a job that its user cancelled.
 CANCELLED = "cancelled by its user"
 
 
@@ -87,8 +87,8 @@ class End(StrEnum):
 
     DONE = "done"
     FAILED = "failed"  # the stage raised, or its worker died
-    LOST = "lost"  # what an earlier stage of its round had made is gone
-    AWAY = "away"  # its device did not answer, or cannot be used: the work is fine
+    LOST = "lost"  # the output of an earlier stage of its round is gone
+    AWAY = "away"  # its device did not answer or is unusable; the stage itself is fine
     ABANDONED = "abandoned"  # as instructed
 
 
@@ -122,8 +122,8 @@ class JobResumed:
 
 @dataclass(frozen=True, slots=True)
 class StageFinished:
-    """An attempt ended. `result` is what the plan learns from, `drift` the device's own change.
-    `lost` is the stage of the same round whose output it did not find."""
+    """An attempt ended. `result` goes to the plan, `drift` is the change of the device's reference
+    kernel. `lost` is the stage of the same round whose output was not found."""
 
     at: float
     key: StageKey
@@ -152,7 +152,7 @@ class ResourceLost:
 
 @dataclass(frozen=True, slots=True)
 class LeaseExpired:
-    """A worker was silent for longer than its lease: whether it still runs is not known."""
+    """A worker sent no heartbeat within its lease: it is unknown whether it still runs."""
 
     at: float
     lease: int
@@ -181,8 +181,8 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class StartStage:
-    """`waited_s` is how long the stage was ready before. `again`: it was done, and what it made is
-    lost."""
+    """`waited_s` is the time for which the stage was ready. `again`: it finished before and its
+    output was lost."""
 
     key: StageKey
     resource_id: str
@@ -194,7 +194,7 @@ class StartStage:
 
 @dataclass(frozen=True, slots=True)
 class AbandonStage:
-    """End the worker that holds the lease; report StageFinished(ABANDONED) when it is gone."""
+    """Terminate the worker that holds the lease; report StageFinished(ABANDONED) afterwards."""
 
     key: StageKey
     resource_id: str
@@ -204,7 +204,7 @@ class AbandonStage:
 
 @dataclass(frozen=True, slots=True)
 class GiveUpLane:
-    """A stage of the lane is poison: nothing of the task is tried again, its job goes on."""
+    """A stage of the lane is poison: the task is not tried again, its job continues."""
 
     job_id: str
     task_id: str
@@ -226,7 +226,7 @@ class FinishJob:
 
 @dataclass(frozen=True, slots=True)
 class QuarantineResource:
-    """No stage starts on the resource until `until`, when it is tried once more."""
+    """No stage starts on the resource before the time `until`."""
 
     resource_id: str
     reason: str

@@ -1,4 +1,4 @@
-"""The decisions of a task as arrays: sketches, populations, evolution, and the model that steers.
+"""Search over a task's decisions as arrays: sketches, populations, evolution, cost-model guide.
 
-No compiler is loaded here.
+This package does not load the compiler.
 """

@@ -1,4 +1,4 @@
-"""Schedule transfer: the decisions of a similar task's trace for the shapes of this one."""
+"""Schedule transfer: adapts the decisions of a similar task's trace to this task's shapes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from tunefleet.search.choices import Category, Choice, Ints, Location, Tile
 from tunefleet.search.sketch import Sketch
 
-#: Instructions that only name blocks or inline them: an epilogue more or less is no obstacle.
+#: Instructions that only look up or inline blocks: traces may differ in them.
 _NAMING = frozenset(
     {
         "ComputeInline",
@@ -24,23 +24,23 @@ _NAMING = frozenset(
     }
 )
 
-#: What reading raises that TVM has not written: somebody else's record, or one cut short.
+#: Errors from reading a trace that TVM did not write, or that is truncated.
 _STRANGE = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 
-#: Constants of a sketch that follow from its shapes and its target.
+#: Constants of a sketch that depend on its shapes and target.
 _OWN = frozenset({"meta_schedule.parallel", "meta_schedule.vectorize"})
 
 
 @dataclass(frozen=True, slots=True)
 class TransferSource:
-    """A trace up to its postprocessing: plain instructions, and decisions by instruction."""
+    """A trace up to its postprocessing: plain instructions, and decisions by instruction index."""
 
     instructions: tuple[Any, ...]
     decisions: Mapping[int, Any]
 
     @classmethod
     def parse(cls, trace: str) -> TransferSource | None:
-        """None when the text is no trace."""
+        """None if the text is not a trace."""
         try:
             instructions, decisions = json.loads(trace)
             kinds = [kind for kind, _, _, _ in instructions]
@@ -52,11 +52,11 @@ class TransferSource:
 
 
 def adapted(source: TransferSource, sketch: Sketch) -> Ints | None:
-    """Picks (2, choices) of a sketch that is built like the source's (`build_of`); None when its
-    decisions are not what TVM writes.
+    """Picks (2, choices) of a sketch with the source's structure (`build_of`); None if the source's
+    decisions are not in TVM's format.
 
-    The first takes after the source's inner tile factors, since vectors, registers and caches do
-    not grow with the shape; the second keeps the outermost besides, which threads share.
+    The first row keeps the source's inner tile factors, since vectors, registers and caches do not
+    grow with the shape. The second also keeps the outermost factors, which are parallelised.
     """
     try:
         sampled = [
@@ -77,12 +77,12 @@ def adapted(source: TransferSource, sketch: Sketch) -> Ints | None:
 
 
 def _nearest(choice: Choice, instruction: Any, decision: Any, outermost: float) -> int:
-    """The option of `choice` most like a source's decision, with this weight of outermost parts."""
+    """The option closest to a source's decision; `outermost` is the weight of outermost parts."""
     options = choice.options
     match choice:
         case Tile():
             weights = 2.0 ** np.arange(options.shape[1])
-            if len(weights) > 2:  # of two parts, both are inside a reduction: threads share none
+            if len(weights) > 2:  # two parts are a reduction's, which is not parallel
                 weights[0] = outermost
             distance = weights * (np.log2(options) - np.log2(np.maximum(decision, 1))) ** 2
             return int(distance.sum(axis=1).argmin())
@@ -94,9 +94,9 @@ def _nearest(choice: Choice, instruction: Any, decision: Any, outermost: float) 
 
 
 def build_of(instructions: Sequence[Any]) -> list[Any] | None:
-    """What two sketches of one kind have in common: the instructions that shape loops, with the
-    loops by number rather than by name, the parts of the tiles and the tiling structure. None when
-    these are not instructions as TVM writes them.
+    """The structure shared by sketches of one kind: the instructions that shape loops, with loops
+    by index instead of name, the parts of the tiles and the tiling structure. None if these are not
+    instructions in TVM's format.
     """
     try:
         return _shaping(instructions)

@@ -1,4 +1,4 @@
-"""What a sampling instruction of a sketch can decide, as arrays."""
+"""The options of a sketch's sampling instructions as arrays."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Bools = NDArray[np.bool_]
 class Tile:
     """The perfect factorisations of a loop extent.
 
-    `options` is (n, parts), the parts from the outermost to the innermost. `neighbours` are the
-    options that differ by one prime factor moved from one part to another: those of option i are
+    `options` is (n, parts), outermost part first. `neighbours` are the options that differ by one
+    prime factor moved between two parts: those of option i are
     `neighbours[first[i]:first[i + 1]]`.
     """
 
@@ -30,14 +30,14 @@ class Tile:
     @classmethod
     @lru_cache(maxsize=1024)
     def of(cls, extent: int, parts: int, innermost: int) -> Tile:
-        """Factors of the innermost part are at most `innermost`; -1 is no limit."""
+        """`innermost` is the largest factor of the innermost part; -1 is no limit."""
         options = _factorisations(extent, parts)
         if innermost != -1:
             options = options[options[:, -1] <= innermost]
         return cls(options, *_prime_moves(extent, options))
 
     def find(self, decision: Any) -> int | None:
-        """The option of a decision as a trace has it; None when it is not one."""
+        """The option index of a trace's decision; None if it is not an option."""
         factors = np.asarray(decision)
         if factors.shape != self.options.shape[1:]:
             return None
@@ -47,7 +47,7 @@ class Tile:
         return self.options[option].tolist()
 
     def other(self, picks: Ints, rng: np.random.Generator) -> Ints:
-        """Another option for each of `picks`: a prime factor moved or, every other time, any."""
+        """Another option for each of `picks`: with probability 1/2 a neighbour, else any."""
         count = self.first[picks + 1] - self.first[picks]
         chosen = self.first[picks] + (rng.random(len(picks)) * count).astype(np.int64)
         near = (rng.random(len(picks)) < 0.5) & (count > 0)
@@ -75,13 +75,12 @@ class Category:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Location:
-    """Where a block is computed: -2 inlined, -1 at the root, else the index of a consumer's loop.
+    """Compute location of a block: -2 inlined, -1 at the root, else the index of a consumer's loop.
 
-    `options` is (n, 1), ascending. TVM passes over loops of one step, and goes no further than to
-    a loop of the output inside one of the reduction; a decision that it does not like becomes the
-    next lower one that it does. So which options are valid follows from the tiles: option i is a
-    loop over part `part[i]` of the sketch's choice `tile[i]` (-1: no loop, or one of fixed
-    extent), `reduces[i]` says whether it is a loop of the reduction.
+    `options` is (n, 1), ascending. TVM skips loops of extent one, and stops at an output loop
+    inside a reduction loop; it lowers an invalid decision to the next valid one. The valid options
+    therefore depend on the tiles: option i is a loop over part `part[i]` of the sketch's choice
+    `tile[i]` (-1: no loop, or one of fixed extent), `reduces[i]` marks reduction loops.
     """
 
     options: Ints
@@ -91,7 +90,7 @@ class Location:
 
     @classmethod
     def anywhere(cls, locations: Sequence[int]) -> Location:
-        """Locations of which it is not known when they are valid: TVM sorts it out on replay."""
+        """Locations with unknown validity: TVM corrects them on replay."""
         options = np.array(sorted(set(locations)), dtype=np.int64)[:, None]
         always = np.full(len(options), -1)
         return cls(options, always, always, np.zeros(len(options), dtype=bool))
@@ -103,9 +102,9 @@ class Location:
         return int(self.options[option, 0])
 
     def valid(self, factors: Sequence[Ints]) -> Bools:
-        """Which options TVM would take: (programs, n), from the choices' values (programs, parts).
+        """Whether TVM accepts each option: (programs, n), from choices' values (programs, parts).
 
-        Only the values of the tiles are looked at.
+        Only the values of tiles are used.
         """
         programs = len(factors[0]) if factors else 0
         valid = np.ones((programs, len(self.options)), dtype=bool)
@@ -127,14 +126,14 @@ Choice = Tile | Category | Location
 
 
 def lowered(picks: Ints, valid: Bools) -> Ints:
-    """Each pick, or the next lower option that is valid: what TVM makes of a location."""
+    """Each pick lowered to the next valid option, as TVM does for a location."""
     options = np.arange(valid.shape[1])
     taken: Ints = np.where(valid & (options <= picks[:, None]), options, 0).max(axis=1)
     return taken
 
 
 def one_of(valid: Bools, rng: np.random.Generator) -> Ints:
-    """One of the valid options of each row, all alike; 0 where none is."""
+    """A uniformly drawn valid option per row; 0 if a row has none."""
     keys: Ints = np.where(valid, rng.random(valid.shape), -1.0).argmax(axis=1)
     return keys
 
@@ -169,7 +168,7 @@ def _factorisations(extent: int, parts: int) -> Ints:
 
 
 def _prime_moves(extent: int, options: Ints) -> tuple[Ints, Ints]:
-    """For each option (sorted, as `_factorisations` makes them) those one prime factor away."""
+    """The neighbours, one prime factor away, of each option (sorted as in `_factorisations`)."""
     divisors = np.array(_divisors(extent))
     primes = [int(d) for d in divisors if d > 1 and len(_divisors(int(d))) == 2]
     parts = options.shape[1]

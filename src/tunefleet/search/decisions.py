@@ -1,7 +1,7 @@
 """The search space of a task as arrays of decisions: thousands of programs without TVM.
 
-Sampling, mutating and crossing programs is arithmetic on indices, and so is writing a trace. TVM
-sees only a program that is built, which is then the one MetaSchedule makes of these decisions.
+Sampling, mutating, crossing and writing traces are arithmetic on indices. TVM sees only programs
+that are built, and replays the same program as MetaSchedule for these decisions.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from tunefleet.search.sketch import Sketch
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DecisionSpace:
-    """All programs of a task on a target, but for how many of the outer loops are run in parallel
-    and how long vectors get at most: these two are constants of the sketches here.
+    """All programs of a task on a target. The number of parallel outer loops and the maximum vector
+    length are not searched: they are constants of the sketches.
     """
 
     sketches: tuple[Sketch, ...]
-    #: Of each, the number of the task's form that it schedules (`forms.py`).
+    #: For each sketch the index of the task's form that it schedules (`forms.py`).
     forms: NDArray[np.int64]
-    #: Their instructions as canonical JSON, and what transfer sources must have in common.
+    #: The sketches' instructions as canonical JSON, and the structure that transfer sources share.
     _texts: tuple[str, ...]
     _builds: tuple[list[Any] | None, ...]
 
     @classmethod
     def of(cls, sketches: Sequence[Sketch]) -> DecisionSpace:
-        """The space that sketches span, without instructions that change nothing."""
+        """The space of some sketches, without their no-op instructions."""
         texts = tuple(canonical_json(sketch.instructions) for sketch in sketches)
         forms = np.array([is_winograd(text) for text in texts], dtype=np.int64)
         builds = tuple(build_of(sketch.instructions) for sketch in sketches)
@@ -44,19 +44,19 @@ class DecisionSpace:
 
     @property
     def choices(self) -> int:
-        """The most choices of a sketch: the width of a population's picks."""
+        """The maximum number of choices of a sketch: the width of a population's picks."""
         return max(len(sketch.choices) for sketch in self.sketches)
 
     def sample(self, count: int, rng: np.random.Generator) -> Population:
-        """Random programs, as MetaSchedule samples them: each sketch is as likely."""
+        """Random programs as sampled by MetaSchedule: all sketches are equally likely."""
         sketch = rng.integers(len(self.sketches), size=count)
         return self._each(sketch, lambda s, rows: self.sketches[s].sample(len(rows), rng))
 
     def mutate(self, population: Population, rng: np.random.Generator) -> Population:
-        """One random decision of each program changes.
+        """Change one random decision of each program.
 
-        A tile moves a prime factor from one part to another or, every other time, becomes any
-        other one. A compute location that the new tile rules out changes along, as in TVM.
+        A tile moves a prime factor between two parts or, with probability 1/2, becomes any other
+        option. A compute location that the new tile makes invalid is lowered, as in TVM.
         """
         return self._each(
             population.sketch,
@@ -64,9 +64,9 @@ class DecisionSpace:
         )
 
     def cross(self, a: Population, b: Population, rng: np.random.Generator) -> Population:
-        """Each program of `a` with a random one of `b` of the same sketch, decision by decision.
+        """Uniform crossover of each program of `a` with a random one of `b` of the same sketch.
 
-        One without such a partner stays as it is.
+        A program without a partner is unchanged.
         """
 
         def child(s: int, rows: Ints) -> Ints:
@@ -79,19 +79,19 @@ class DecisionSpace:
         return self._each(a.sketch, child)
 
     def values(self, population: Population, sketch: int) -> list[Ints]:
-        """What the programs of one sketch decide, in the order of `population.rows(sketch)`.
+        """The decisions of the programs of one sketch, in the order of `population.rows(sketch)`.
 
-        One array (programs, parts) per choice: the factors of a tile, outermost first, the value
-        of a category, the index of a location (parts = 1).
+        One array (programs, parts) per choice: the factors of a tile, outermost first; the value of
+        a category or the index of a location (parts = 1).
         """
         picks = self._picks(population, sketch, population.rows(sketch))
         return self.sketches[sketch].values(picks)
 
     def read(self, trace: str) -> Population | None:
-        """The program that a trace of this task makes; None when it is none of this space's.
+        """The program of a trace of this task; None if it is not in this space.
 
-        A trace with another parallel extent (MetaSchedule's own search changes it now and then)
-        or of another version of the search space is none; `adapt` takes the next of kin.
+        A trace with another parallel extent (MetaSchedule's search mutates it sometimes) or of
+        another version of the search space is not; use `adapt` for those.
         """
         source = TransferSource.parse(trace)
         if source is None:
@@ -104,9 +104,9 @@ class DecisionSpace:
         return None
 
     def adapt(self, trace: str) -> Population:
-        """Programs of this task after the trace of a similar one; empty when no sketch is built
-        like it. At most two: nearest in the inner tile factors, and in the outermost besides; what
-        breaks this task's limits is none.
+        """Programs of this task derived from the trace of a similar one; empty if no sketch has its
+        structure. At most two: closest in the inner tile factors, and closest also in the outermost
+        ones. Programs that violate this task's limits are dropped.
         """
         populations = [Population.empty(self.choices)]
         source = TransferSource.parse(trace)
@@ -139,7 +139,7 @@ class DecisionSpace:
         return self._each(sketches, lambda s, rows: picks[rows])
 
     def _each(self, sketch: NDArray[np.integer], make: Callable[[int, Ints], Ints]) -> Population:
-        """A population with these sketches; `make` gives a sketch's picks for some of its rows."""
+        """A population with these sketches; `make(sketch, rows)` returns the picks of its rows."""
         picks = np.full((len(sketch), self.choices), -1, dtype=np.int32)
         for s in range(len(self.sketches)):
             rows = np.flatnonzero(sketch == s)

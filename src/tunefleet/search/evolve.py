@@ -1,4 +1,4 @@
-"""Evolution over decisions: thousands of programs scored, none of them lowered."""
+"""Evolutionary search over decisions: scores thousands of programs without lowering any."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tunefleet.search.population import Population
 
 Score = Callable[[Population], NDArray[np.float64]]
 
-#: Parents are drawn with a chance that halves every so many ranks, as a share of the population.
+#: The probability of a parent halves every this share of the population, by rank.
 _HALF = 0.05
-#: Share of each generation that is drawn anew, so that a search does not end where it began.
+#: Share of random programs in each generation, so that a search leaves its starting region.
 _FRESH = 0.1
-#: A child is crossed with another parent's with this chance, and mutated otherwise or besides.
+#: The probability of crossover; a child is mutated otherwise, or in addition.
 _CROSSED = 0.3
 
 
@@ -30,7 +30,7 @@ class Effort:
 
 @dataclass(frozen=True)
 class Ranked:
-    """Distinct programs, the best first, with their scores."""
+    """Distinct programs with their scores, best first."""
 
     population: Population
     scores: NDArray[np.float64]
@@ -43,7 +43,7 @@ def evolve(
     effort: Effort,
     rng: np.random.Generator,
 ) -> Ranked:
-    """Every program that was scored on the way from `start` and random ones."""
+    """All programs scored by an evolution from `start` and random programs."""
     fresh = space.sample(max(effort.population - len(start), effort.population // 2), rng)
     ranked = _ranked([Population.concat([start, fresh]).distinct()], [], score)
     for _ in range(effort.generations):

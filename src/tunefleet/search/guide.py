@@ -1,10 +1,9 @@
-"""What steers a search: a pretrained cost model, and what this job has learnt beside it.
+"""Scores for a search: a pretrained cost model, and a model of the residual trained in the job.
 
-`score = pretrained(program) + residual(program)`: the weights of the pretrained model are never
-changed, so nothing is forgotten; boosted trees learn from the job's own trials what is left of
-their labels (TenSet's online local residual). Both see a program as schema `tilings/1`. A task of a
-kind that the pretrained model has not learned is scored by the trees alone, which learn its whole
-labels.
+`score = pretrained(program) + residual(program)`. The weights of the pretrained model never change,
+so nothing is forgotten; boosted trees learn the residual of the labels from the job's own trials
+(TenSet's online local residual). Both use the feature schema `tilings/1`. Tasks of a kind that the
+pretrained model was not trained on are scored by the trees alone, which then learn the full labels.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from tunefleet.features.tilings import Array, Encoded, flatten
 
 @dataclass(frozen=True, slots=True)
 class Pretrained:
-    """A saved model: its kind in `MODELS` and its file. What goes to a worker stays small: a pipe
-    holds 64 KiB, and one that is killed while it reads more leaves the sender waiting."""
+    """A saved model: its kind in `MODELS` and its file. Only these are sent to a worker: a pipe
+    holds 64 KiB, and a worker killed while it reads more would leave the sender waiting."""
 
     kind: str
     path: str
 
     def load(self) -> CostModel:
-        """One object for all selections of a process: no prediction changes it."""
+        """The model, shared by all selections of a process: predictions do not change it."""
         return _loaded(self.kind, self.path)
 
 
@@ -42,14 +41,14 @@ def _loaded(kind: str, path: str) -> CostModel:
 
 @dataclass(frozen=True)
 class Guide:
-    """At least one of the two."""
+    """At least one of the two models."""
 
     pretrained: CostModel | None
     learnt: CostModel | None
 
     @classmethod
     def load(cls, pretrained: Pretrained | None, kind: str, learnt: bytes) -> Guide | None:
-        """`learnt` are the bytes that `learn` returned, or none; None when there is nothing."""
+        """`learnt` are the bytes returned by `learn`, or empty. None if there is no model."""
         base = pretrained.load() if pretrained else None
         own = MODELS[kind].load(learnt) if learnt else None
         return cls(base, own) if base or own else None
@@ -71,8 +70,8 @@ class Guide:
         tasks: Sequence[str],
         steered: Collection[str],
     ) -> bytes:
-        """What the job's own trials say, beside the pretrained model of the tasks that it steers: a
-        model of `kind`."""
+        """Train a model of `kind` on the job's own trials: on the residuals for tasks that the
+        pretrained model covers."""
         model = MODELS[kind]()
         inputs = _as_taken(model, programs)
         rows = [row for row, task in enumerate(tasks) if task in steered]

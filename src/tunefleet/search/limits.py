@@ -1,7 +1,7 @@
-"""What a program takes of a device, from its decisions alone, and what it may take at most.
+"""Resource limits of programs, evaluated from decisions alone.
 
-A GPU gives a block of threads so much shared memory and so many threads. Most random tilings want
-more: they are seen here, thousands at a time, and never become a program.
+A GPU limits the shared memory and the threads of a thread block. Most random tilings exceed these
+limits; they are rejected here, thousands at a time, before a program is created.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ import numpy as np
 
 from tunefleet.search.choices import Bools, Ints
 
-#: The most of a limit that has only a least.
+#: The upper bound of a limit that has only a lower one.
 UNLIMITED = 2**62
 
-#: What the choices of programs decide: for each choice (programs, parts).
+#: The values of the choices of programs: (programs, parts) for each choice.
 Values = Sequence[Ints]
 
 
 class Extent(Protocol):
-    """How many values an index takes: 1 for one that stays."""
+    """The number of values of an index: 1 for a constant."""
 
     def of(self, values: Values) -> Ints:
-        """(programs,) of the programs, or (1,) where it is the same for all."""
+        """(programs,), or (1,) if it is equal for all programs."""
 
 
 @dataclass(frozen=True, slots=True)
 class FixedExtent:
-    """An index that takes as many values in every program."""
+    """An index with the same extent in every program."""
 
     extent: int
 
@@ -41,7 +41,7 @@ class FixedExtent:
 
 @dataclass(frozen=True, slots=True)
 class TileExtent:
-    """A loop over some parts of the tile that is choice number `choice`."""
+    """A loop over some parts of the tile with the choice index `choice`."""
 
     choice: int
     parts: tuple[int, ...]
@@ -53,7 +53,7 @@ class TileExtent:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """A sum of indices that move on their own, each times its coefficient."""
+    """A sum of independent indices, each with a coefficient."""
 
     terms: tuple[tuple[int, Extent], ...]
 
@@ -66,7 +66,7 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class Quotient:
-    """An index divided by a constant and rounded down, where its values begin at a multiple."""
+    """Floor division of an index by a constant; its values start at a multiple."""
 
     extent: Extent
     divisor: int
@@ -77,7 +77,7 @@ class Quotient:
 
 @dataclass(frozen=True, slots=True)
 class AtMost:
-    """An index that never takes more than so many values: of a remainder, or in a dimension."""
+    """An index with a bounded number of values: a remainder, or an index into a dimension."""
 
     extent: Extent
     most: int
@@ -88,8 +88,8 @@ class AtMost:
 
 @dataclass(frozen=True, slots=True)
 class Aligned:
-    """Numbers in a row of `each` for every value, made more until they are `offset` beyond a
-    multiple of `factor`: rows of shared memory that begin in different banks."""
+    """`each` elements per value, padded until the count is `offset` above a multiple of `factor`:
+    rows of shared memory that start in different banks."""
 
     extent: Extent
     each: int
@@ -103,7 +103,7 @@ class Aligned:
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """`each`, of every combination of what the indices take: bytes of an element, say."""
+    """`each` (such as the bytes of an element) times the product of the extents of the indices."""
 
     each: int
     extents: tuple[Extent, ...]
@@ -117,7 +117,7 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What the amounts come to is from `least` to `most`, both included."""
+    """The total of the amounts lies between `least` and `most`, inclusive."""
 
     name: str
     least: int
@@ -125,7 +125,7 @@ class Limit:
     amounts: tuple[Amount, ...]
 
     def holds(self, values: Values) -> Bools:
-        """(programs,) whether a program keeps it; of one without choices (1,)."""
+        """(programs,) whether each program keeps the limit; (1,) without choices."""
         total = sum((amount.of(values) for amount in self.amounts), np.zeros(1, dtype=np.int64))
         kept: Bools = (total >= self.least) & (total <= self.most)
         return kept

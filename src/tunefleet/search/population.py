@@ -13,8 +13,8 @@ Ints = NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Population:
-    """N programs: `sketch` (N,) is an index into the space's sketches, `picks` (N, most choices)
-    holds one index into the options of each choice of that sketch, and -1 beyond its choices.
+    """N programs. `sketch` (N,) are indices into the space's sketches. `picks` (N, max choices)
+    are indices into the options of each choice of that sketch, and -1 beyond its choices.
     """
 
     sketch: Ints
@@ -30,7 +30,7 @@ class Population:
 
     @classmethod
     def concat(cls, populations: Sequence[Population]) -> Population:
-        """Of one space; at least one."""
+        """Concatenate one or more populations of the same space."""
         return cls(
             np.concatenate([p.sketch for p in populations]),
             np.concatenate([p.picks for p in populations]),
@@ -40,29 +40,29 @@ class Population:
         return len(self.sketch)
 
     def __iter__(self) -> Iterator[Population]:
-        """Its programs, each a population of one."""
+        """The programs, each as a population of one."""
         return (self.take(np.array([i])) for i in range(len(self)))
 
     def take(self, indices: NDArray[np.integer] | NDArray[np.bool_]) -> Population:
         return Population(self.sketch[indices], self.picks[indices])
 
     def rows(self, sketch: int) -> NDArray[np.intp]:
-        """The indices of the programs of one sketch."""
+        """Indices of the programs of one sketch."""
         return np.flatnonzero(self.sketch == sketch)
 
     def keys(self) -> list[bytes]:
-        """One per program, equal for equal decisions."""
+        """One key per program, equal for equal decisions."""
         width = self.picks.shape[1] + 1
         table = np.ascontiguousarray(np.column_stack([self.sketch, self.picks]), dtype=np.int32)
         keys: list[bytes] = table.view(f"V{4 * width}").ravel().tolist()
         return keys
 
     def not_in(self, other: Population) -> NDArray[np.bool_]:
-        """(N,) whether `other`, of the same space, lacks the program."""
+        """(N,) whether the program is missing in `other`, of the same space."""
         known = set(other.keys())
         return np.array([key not in known for key in self.keys()], dtype=bool)
 
     def distinct(self) -> Population:
-        """The first of each set of equal programs, in their order."""
+        """The population without duplicates, in the order of first occurrence."""
         seen = {key: i for i, key in reversed(list(enumerate(self.keys())))}
         return self.take(np.array(sorted(seen.values()), dtype=np.int64))

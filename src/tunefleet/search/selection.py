@@ -1,8 +1,8 @@
 """The select stage: cost model + records so far -> a batch of candidates.
 
-Programs are sampled, crossed and mutated as decisions (`decisions.py`), scored from those alone and
-written as traces; TVM makes schedules of them when they are built. Stateless: everything comes in
-with the request and the task's space.
+Programs are sampled, crossed and mutated as decisions (`decisions.py`), scored from these alone and
+written as traces; TVM replays the traces when they are built. Stateless: the request and the task's
+space are the only inputs.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from tunefleet.search.task_space import TaskSpace
 
 #: Share of the population that starts from the best known programs.
 _ELITE_SHARE = 0.25
-#: Programs that each form of a task is measured with at least, and the share of a batch that one
-#: with fewer gets.
+#: The minimum number of measured programs per form of a task, and the share of a batch for a form
+#: with fewer.
 _FORM_TRIALS = 8
 _FORM_SHARE = 0.25
-#: Programs that are written as traces together.
+#: The number of programs written as traces at once.
 _PART = 8
 
 
 @dataclass(frozen=True, slots=True)
 class SelectRequest:
     """`known` are measured programs of the task as (candidate id, trace, latency in seconds),
-    best first, from this job and from earlier ones; `tried` are ids that must not come again.
-    `elsewhere` are traces of this task on other devices, best first, `transfer_sources` those of
-    similar tasks, the most similar first: adapted to this task they come before what a search
-    finds, and it starts from them. Where there is a cost model, only half a batch is theirs, those
-    it scores best: what it finds itself is as good. `device` is what a cost model is told of it
-    (`features.context.device_numbers`).
+    best first, from this job and from earlier ones; `tried` are ids that must not be selected.
+    `elsewhere` are traces of this task on other devices, best first; `transfer_sources` are traces
+    of similar tasks, the most similar first. Adapted to this task, both come before the programs
+    found by the search, which starts from them. With a cost model they get half of a batch, by
+    score: the search then finds equally good programs. `device` are the device features for the
+    cost model (`features.context.device_numbers`).
     """
 
     program: str
@@ -82,18 +82,18 @@ class _Selection:
         return SelectResult(batch, exhausted=not batch)
 
     def _new(self) -> Iterator[Candidate]:
-        """Candidates, the most promising first, none twice and none that was tried."""
+        """Candidates, the most promising first, without duplicates and tried ones."""
         known = self._space.read(trace for _, trace, _ in self._request.known)
         seen = known
         for source in self._sources(known):
             new = source.take(source.not_in(seen)).distinct()
             seen = Population.concat([seen, new])
-            # A handful at a time: of thousands of programs only the first are wanted.
+            # A few at a time: only the first of thousands of programs are needed.
             for numbers in np.split(np.arange(len(new)), range(_PART, len(new), _PART)):
                 yield from self._candidates(new.take(numbers))
 
     def _sources(self, known: Population) -> Iterator[Population]:
-        """Programs to try, the most promising first."""
+        """Populations to try, the most promising first."""
         elsewhere = self._space.adapted(self._request.elsewhere)
         donated = self._space.adapted(self._request.transfer_sources).distinct()
         yield elsewhere
@@ -106,7 +106,7 @@ class _Selection:
             yield from self._searched(known, Population.concat([elsewhere, donated]).distinct())
 
     def _searched(self, known: Population, donated: Population) -> list[Population]:
-        """Of the best found and of random programs, in the proportion that the settings say."""
+        """The best programs found and random ones, in the proportion of the settings."""
         settings = self._request.settings
         elites = known.take(np.arange(min(len(known), int(settings.population * _ELITE_SHARE))))
         effort = Effort(settings.population, settings.generations, settings.mutate_probability)
@@ -117,13 +117,13 @@ class _Selection:
             effort,
             self._rng,
         )
-        # Of a small batch a random one now and then.
+        # Small batches get a random program only sometimes.
         random_count = int(self._request.batch * settings.random_share + self._rng.random())
         fresh = self._space.decisions.sample(random_count, self._rng)
         new = evolved.population.not_in(known)
         ranked = Ranked(evolved.population.take(new), evolved.scores[new])
         unknown = self._of_unknown_forms(known, ranked.population)
-        # Of a batch of one or two the others may leave nothing.
+        # In a batch of one or two the others may leave no room.
         left = max(0, self._request.batch - random_count - len(unknown))
         chosen = _spread(ranked.population, left)
         rest = np.setdiff1d(np.arange(len(ranked.population)), chosen)
@@ -134,8 +134,8 @@ class _Selection:
         ]
 
     def _of_unknown_forms(self, known: Population, ranked: Population) -> NDArray[np.int64]:
-        """The best programs of forms of which few were measured: a score compares the programs of
-        one form, and says little of which form is faster."""
+        """The best programs of forms with few measurements: scores compare programs of one form,
+        but hardly predict which form is faster."""
         forms = self._space.decisions.forms
         measured = np.bincount(forms[known.sketch], minlength=forms.max() + 1)
         count = max(1, int(self._request.batch * _FORM_SHARE))
@@ -171,8 +171,8 @@ class _Selection:
 
 
 def _spread(ranked: Population, count: int) -> NDArray[np.int64]:
-    """The best `count` programs no two of which differ in one decision only, while there are any:
-    neighbours have neighbouring latencies, and one measurement tells of both."""
+    """The best `count` programs that pairwise differ in more than one decision, while available:
+    neighbours have similar latencies, so one measurement is enough for both."""
     chosen: list[int] = []
     passed: list[int] = []
     for number in range(len(ranked)):

@@ -1,4 +1,4 @@
-"""One design space of a task: fixed instructions, and what is left to choose."""
+"""One design space of a task: fixed instructions and open choices."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tunefleet.search.limits import Limit
 
 Ints = NDArray[np.int64]
 
-#: Of programs that keep the limits, which may be one of a hundred: draws for each that is wanted,
-#: and how often they are repeated.
+#: Rejection sampling: draws per requested program, and the number of repeats. As few as one program
+#: in a hundred may keep the limits.
 _DRAWS = 16
 _ROUNDS = 32
-#: How often a mutation is tried that breaks a limit.
+#: Attempts for a mutation that violates a limit.
 _TRIES = 4
 
 
@@ -26,9 +26,9 @@ _TRIES = 4
 class Sketch:
     """`instructions` are plain JSON [kind, inputs, attributes, outputs], up to postprocessing.
 
-    `choices[i]` is what the sampling instruction at `positions[i]` decides. Picks are arrays
-    (programs, choices) of indices into the choices' options. Programs that break one of `limits`
-    cannot be built: they are neither sampled nor bred.
+    `choices[i]` holds the options of the sampling instruction at `positions[i]`. Picks are arrays
+    (programs, choices) of indices into these options. Programs that violate one of `limits` cannot
+    be built; sampling, mutation and crossover avoid them.
     """
 
     instructions: tuple[Any, ...]
@@ -37,7 +37,7 @@ class Sketch:
     limits: tuple[Limit, ...] = ()
 
     def keeps(self, picks: Ints) -> Bools:
-        """(programs,) which keep the limits."""
+        """(programs,) whether each program keeps the limits."""
         kept = np.ones(len(picks), dtype=bool)
         if self.limits and len(picks):
             values = self.values(picks)
@@ -46,11 +46,11 @@ class Sketch:
         return kept
 
     def values(self, picks: Ints) -> list[Ints]:
-        """For each choice (programs, parts): tile factors, the value of a category, a location."""
+        """(programs, parts) for each choice: tile factors, the value of a category, a location."""
         return [choice.options[picks[:, i]] for i, choice in enumerate(self.choices)]
 
     def find(self, decisions: Mapping[int, Any]) -> Ints | None:
-        """The picks (choices,) of decisions by instruction; None when one is not an option."""
+        """The picks (choices,) of decisions by instruction; None if one is not an option."""
         picks = [
             choice.find(decisions.get(position))
             for choice, position in zip(self.choices, self.positions, strict=True)
@@ -58,14 +58,14 @@ class Sketch:
         return None if None in picks else np.array(picks, dtype=np.int64)
 
     def decisions(self, picks: Ints) -> dict[int, Any]:
-        """The decisions of one program (choices,) by instruction, as a trace has them."""
+        """The decisions of one program (choices,) by instruction, in the format of traces."""
         return {
             position: choice.decision(int(pick))
             for choice, position, pick in zip(self.choices, self.positions, picks, strict=True)
         }
 
     def settled(self, picks: Ints) -> Ints:
-        """`picks` with each location that the tiles rule out lowered, as TVM does on replay."""
+        """`picks` with each invalid location lowered, as TVM does on replay."""
         settled = picks.copy()
         for i, choice in enumerate(self.choices):
             if isinstance(choice, Location):
@@ -74,10 +74,10 @@ class Sketch:
         return settled
 
     def sample(self, count: int, rng: np.random.Generator) -> Ints:
-        """As TVM samples: tiles and valid locations uniformly, categories by probability.
+        """Sample as TVM does: tiles and valid locations uniformly, categories by probability.
 
-        Where programs that keep the limits are so rare that fewer are found than are wanted, they
-        come more than once; where none is found, what breaks them comes instead.
+        If too few programs keep the limits, they are repeated; if none does, the result holds
+        programs that violate them.
         """
         picks = self._drawn(count, rng)
         kept = self.keeps(picks)
@@ -106,10 +106,10 @@ class Sketch:
         return picks
 
     def mutate(self, picks: Ints, rng: np.random.Generator) -> Ints:
-        """One choice of each program, any of those that can change, takes another option.
+        """Change one random choice of each program, among those with several options.
 
-        A location that the new tiles rule out is lowered besides. A program of which no try keeps
-        the limits stays as it is.
+        Invalid locations are lowered afterwards. A program is unchanged if no attempt keeps the
+        limits.
         """
         if not self.choices or not len(picks):
             return picks
@@ -143,7 +143,7 @@ class Sketch:
         return self.settled(mutated)
 
     def cross(self, picks: Ints, others: Ints, rng: np.random.Generator) -> Ints:
-        """Each choice from one of the two programs of a row, whichever the coin says; the first of
-        them where that breaks a limit."""
+        """Take each choice from one of the two programs of a row at random; the first program if
+        the result violates a limit."""
         crossed = self.settled(np.where(rng.random(picks.shape) < 0.5, picks, others))
         return np.where(self.keeps(crossed)[:, None], crossed, picks)

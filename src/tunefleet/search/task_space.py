@@ -1,4 +1,4 @@
-"""The decision space of a task as a search and its cost model see it."""
+"""The decision space of a task with the inputs of its cost model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tunefleet.search.sketch import Sketch
 
 
 class TaskSpace:
-    """The decision space of a task with what a cost model needs to see its programs."""
+    """The decision space of a task and the features of its programs."""
 
     def __init__(self, sketches: Sequence[Sketch], shapes: tuple[tuple[int, ...], ...]) -> None:
         """`shapes` are those of the program's arguments, outputs included."""
@@ -28,11 +28,11 @@ class TaskSpace:
         self._read = lru_cache(maxsize=4096)(self._parsed)
 
     def read(self, traces: Iterable[str]) -> Population:
-        """The programs of measured traces; one that is none of this space's becomes its like."""
+        """The programs of measured traces; a trace outside this space is adapted to it."""
         return self._joined(map(self._read, traces))
 
     def adapted(self, traces: Iterable[str]) -> Population:
-        """Programs of this task after traces of others."""
+        """Programs of this task adapted from traces of others."""
         return self._joined(map(self.decisions.adapt, traces))
 
     def _joined(self, populations: Iterable[Population]) -> Population:
@@ -45,7 +45,7 @@ class TaskSpace:
     def encoded(
         self, population: Population, numbers: Array
     ) -> Iterator[tuple[NDArray[np.intp], Encoded]]:
-        """The features of the programs of each sketch, and which of the population they are."""
+        """The features of the programs of each sketch, and their rows in the population."""
         for sketch, encoder in enumerate(self._encoders):
             members = population.rows(sketch)
             if len(members):

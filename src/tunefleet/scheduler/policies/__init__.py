@@ -1,4 +1,4 @@
-"""Policies by name; each is one small class."""
+"""Policies by name."""
 
 from tunefleet.scheduler.policies._base import Policy, PolicyView, Queue, Queues
 from tunefleet.scheduler.policies.predictive import Predictive

@@ -1,4 +1,4 @@
-"""What a policy is, and the queue most of them use."""
+"""The policy protocol, and the queue that most policies use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tunefleet.scheduler.transitions import StageState
 
 
 class PolicyView(Protocol):
-    """What a policy may look at."""
+    """The part of the scheduler's state that a policy may read."""
 
     estimates: Estimates
     resources: Resources
@@ -24,18 +24,18 @@ class PolicyView(Protocol):
 
     @property
     def running(self) -> int:
-        """Stages that run now."""
+        """The number of running stages."""
         ...
 
 
 class Policy(Protocol):
-    """Picks which ready stage starts on a free resource."""
+    """Picks the ready stage that starts on a free resource."""
 
     name: str
-    #: Whether a stage may have to wait although its resource is free: then every event can let
-    #: something start anywhere.
+    #: Whether a stage may wait although its resource is free. If so, any event can make a stage of
+    #: any pool start.
     gated: bool
-    #: Whether lanes look ahead where the job does not say.
+    #: The default of look-ahead for jobs that do not set it.
     lookahead: bool
 
     def bind(self, view: PolicyView) -> None: ...
@@ -45,16 +45,17 @@ class Policy(Protocol):
         ...
 
     def take(self, held: Held, now: float) -> Stage | None:
-        """The stage to start on a resource that is free, or None to leave it idle."""
+        """The stage to start on a free resource, or None to leave it idle."""
         ...
 
     def finished(self, job: JobRecord) -> None:
-        """A job is over, its stages will not come back."""
+        """A job has ended; none of its stages becomes ready again."""
         ...
 
 
 class Queue:
-    """Ready stages by key, smallest first. A stage that left its state of readiness is skipped."""
+    """A priority queue of ready stages, smallest key first. Stages that are no longer ready are
+    skipped."""
 
     __slots__ = ("_heap", "_sequence")
 
@@ -67,7 +68,7 @@ class Queue:
         heapq.heappush(self._heap, (key, self._sequence, stage.ticket, stage))
 
     def head(self) -> tuple[Any, Stage] | None:
-        """The smallest key and its stage."""
+        """The smallest key and its stage, without removing it."""
         while self._heap:
             key, _, ticket, stage = self._heap[0]
             if stage.ticket == ticket and stage.state is StageState.READY:

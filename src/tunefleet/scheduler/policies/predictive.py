@@ -1,4 +1,4 @@
-"""Load-aware: every lane keeps pace with the time at which all work can be done."""
+"""Load-aware policy: every lane keeps pace with the estimated end of all work."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tunefleet.scheduler.policies._base import PolicyView, Queues
 from tunefleet.scheduler.resources import Held
 from tunefleet.scheduler.values import ROLE_OF, Role
 
-#: Seconds that a second of work is expected to take for a lane that goes first: it still waits
-#: for stages that run.
+#: Expected seconds per second of work for a lane that goes first: it still waits for running
+#: stages.
 _STRETCH = 2.0
 
 
 @dataclass(slots=True)
 class _Pace:
-    """`begun` is the lane's progress at its last profile or update: select and build keep it."""
+    """`begun` is the lane's progress at its last profile or update; select and build keep it."""
 
     start: float
     first: int
@@ -28,16 +28,16 @@ class _Pace:
 
 
 class Predictive:
-    """Every stage is due on a straight line from its lane's start to its user's horizon, the most
-    overdue goes first.
+    """Each stage is due on a straight line from its lane's start to its user's horizon; the most
+    overdue stage goes first.
 
-    Lanes that all progress in proportion to their length keep the mix of host and device work the
-    same to the end, so that no resource runs dry while others still have work; "longest lane
-    first" does not. Update, select and build of a lane are due together and so run back to back:
-    what has begun reaches the device. The horizon is when a user's work ends on that user's fair
-    share of the machines; a priority bends the line, and a lane whose deadline comes near goes
-    before all others while it can still keep it. Due times never move once a stage waits, so
-    nothing starves but under an endless stream of deadlines.
+    If all lanes progress in proportion to their length, the mix of host and device work stays the
+    same to the end, and no resource idles while others still have work. "Longest lane first" does
+    not ensure that. Update, select and build of a lane are due together and therefore run back to
+    back, so that a started round reaches the device. The horizon is the estimated end of a user's
+    work on that user's fair share of the machines. A priority changes the slope of the line. A lane
+    close to its deadline goes before all others while the deadline can still be met. The due time
+    of a waiting stage never changes, so only an endless stream of deadlines can starve it.
     """
 
     name = PREDICTIVE
@@ -50,7 +50,7 @@ class Predictive:
         #: Stages of jobs with a deadline, by the time from which they must go first.
         self._tight = Queues()
         self._paces: dict[str, dict[Lane, _Pace]] = {}
-        #: Estimated seconds of work left, by user and pool.
+        #: Estimated remaining seconds of work, by user and pool.
         self._work: dict[str, dict[Pool, float]] = {}
 
     def add(self, stage: Stage, now: float) -> None:
@@ -71,7 +71,7 @@ class Predictive:
         if request.deadline is not None:
             tight_at = request.deadline - _STRETCH * (host_s + device_s)
             self._tight[stage.pool].push((tight_at, request.deadline), stage)
-        # Of stages due together the one nearest to its device goes first.
+        # Of stages due together, the one closest to its device goes first.
         self._queues[stage.pool].push((due, -stage.position), stage)
 
     def take(self, held: Held, now: float) -> Stage | None:
@@ -79,7 +79,7 @@ class Predictive:
         while (head := tight.head()) is not None and head[0][0] <= now:
             tight.pop()
             (_, deadline), stage = head
-            if deadline > now:  # else it is too late to hurry, and it waits like any other
+            if deadline > now:  # otherwise the deadline is missed already
                 return stage
         return self._queues[held.pool].pop()
 
@@ -92,8 +92,8 @@ class Predictive:
             self._work.pop(job.request.user, None)
 
     def _remaining(self, stage: Stage) -> tuple[float, float, float]:
-        """Seconds of host and of device work from this stage to the end of its lane, and its
-        rounds from the open one on."""
+        """Seconds of host work and of device work from this stage to the end of its lane, and the
+        number of rounds including the open one."""
         estimates, job_id, task_id = self._view.estimates, stage.job.job_id, stage.lane.task_id
         left = stage.job.plan.rounds_left(task_id)
         host_s = device_s = 0.0
@@ -114,7 +114,7 @@ class Predictive:
         pace.host_s, pace.device_s = host_s, device_s
 
     def _horizon(self, user: str, lane_s: float) -> float:
-        """Seconds until a user's work can be done on a fair share of the machines."""
+        """Estimated seconds until a user's work ends on a fair share of the machines."""
         users, resources = len(self._work), self._view.resources
         shares = (s * users / max(1, resources.count(p)) for p, s in self._work[user].items())
         return max(lane_s, *shares)

@@ -12,7 +12,7 @@ from tunefleet.scheduler.transitions import StageState
 
 
 class _Plain:
-    """What a policy without estimates has no use for. The thesis's lanes wait for their batch."""
+    """Defaults of policies without estimates. As in the thesis, lanes do not look ahead."""
 
     _view: PolicyView
     lookahead = False
@@ -44,8 +44,8 @@ class Interleaved(_Plain):
 
 
 class Sequential(_Plain):
-    """One job at a time and one stage at a time, as without a scheduler (Listing 3). Of equal
-    priority, in the order of submission."""
+    """One job at a time and one stage at a time, as without a scheduler (Listing 3). Jobs of equal
+    priority run in the order of submission."""
 
     name = SEQUENTIAL
     gated = True
@@ -57,14 +57,14 @@ class Sequential(_Plain):
         current = max(waiting, key=lambda job: job.request.priority, default=None)
         if current is None:
             return None
-        # A round that has begun goes on before another lane begins one.
+        # An open round continues before another lane starts one.
         ready = [s for s in current.stages() if s.state is StageState.READY]
         furthest = max(ready, key=lambda s: s.position, default=None)
         return furthest if furthest is not None and furthest.pool == held.pool else None
 
 
 class Synchronous(_Plain):
-    """All jobs do the same kind of stage together (Listing 4): the worst case, to compare with."""
+    """All jobs run the same kind of stage together (Listing 4): the worst case, for comparison."""
 
     name = SYNCHRONOUS
     gated = True
