@@ -8,7 +8,21 @@ from __future__ import annotations
 
 import importlib
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # for editors and type checkers, which do not see what `__getattr__` gives
+    from tunefleet.artifacts.module import TunedModule
+    from tunefleet.artifacts.opening import load, run_artifact
+    from tunefleet.core.budget import Budget
+    from tunefleet.core.settings import TuneSettings
+    from tunefleet.core.target import Target
+    from tunefleet.errors import TunefleetError
+    from tunefleet.runs.context import BenchmarkContext
+    from tunefleet.runs.evaluation import evaluate_artifact
+    from tunefleet.runs.listing import list_tasks
+    from tunefleet.runs.session import Session, from_network
+    from tunefleet.runs.timeline import run_timeline
+    from tunefleet.runs.tuning import tune
 
 # ONNX Runtime tells its maker of its use, with files and threads for it, unless this is said before
 # it is first loaded (its Privacy.md): in whatever process that is, this line comes before. Who has
@@ -61,4 +75,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted([*__all__, "__version__"])

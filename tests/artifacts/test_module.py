@@ -300,7 +300,8 @@ def test_inputs_come_as_a_sequence(artifact: Path, image: Any) -> None:
         (expected,) = module.run([image])
         (found,) = module.run(each for each in [image])
         np.testing.assert_array_equal(found, expected)
-        for given in (image, {"image": image}, None, 3):
+        wrong: tuple[Any, ...] = (image, {"image": image}, None, 3)
+        for given in wrong:
             with pytest.raises(InputError, match="give a list of arrays"):
                 module.run(given)
         for odd in (np.ndarray, nested):

@@ -232,8 +232,8 @@ def test_a_session_may_search_again(tmp_path: Path) -> None:
     with Session(BenchmarkContext("cpu", threads=1, home=tmp_path)) as session:
         session.from_network("zoo:tiny_cnn").autotune(trials=2, settings=SETTINGS).build()
         jobs.append(session.result()["job"])
-        for trials, options in ((2, {}), (3, {}), (3, {"new_job": True})):
-            session.autotune(trials=trials, settings=SETTINGS, **options)
+        for trials, new_job in ((2, False), (3, False), (3, True)):
+            session.autotune(trials=trials, settings=SETTINGS, new_job=new_job)
             assert session.result()["trials"] == trials
             jobs.append(session.result()["job"])
         with pytest.raises(StepOrderError, match="build"):

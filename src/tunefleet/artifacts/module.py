@@ -59,12 +59,11 @@ class TunedModule:
         outputs = self.run(inputs)
         return outputs[0] if len(outputs) == 1 else outputs
 
-    def run(self, inputs: Sequence[Any]) -> list[Any]:
+    def run(self, inputs: Iterable[Any]) -> list[Any]:
         """All outputs of the network as a list. Raises InputError for inputs it does not take."""
-        if not isinstance(inputs, list | tuple):
-            inputs = _as_sequence(self.name, inputs)
-        outputs = with_pool(self._outputs, self._index(inputs), inputs)
-        if inputs and _is_torch(inputs[0]):
+        given = inputs if isinstance(inputs, list | tuple) else _as_sequence(self.name, inputs)
+        outputs = with_pool(self._outputs, self._index(given), given)
+        if given and _is_torch(given[0]):
             import torch
 
             return [torch.utils.dlpack.from_dlpack(output) for output in outputs]

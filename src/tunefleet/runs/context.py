@@ -123,6 +123,19 @@ class BenchmarkContext:
         threads = None if self.devices else self.target.threads
         return machine_layout(threads, self.host_cores, self.device_cores).layout
 
+    def __repr__(self) -> str:
+        given = {
+            "device": ", ".join(self.device_names),
+            "device_kind": self.device_kind,
+            "device_key": self.device_key,
+            "threads": self.threads,
+            "host_cores": self.host_cores,
+            "device_cores": self.device_cores,
+            "home": str(self.home),
+        }
+        shown = "".join(f", {name}={value!r}" for name, value in given.items() if value)
+        return f"<tunefleet.BenchmarkContext {self.target_text!r}{shown}, run {self.run_id[:8]}>"
+
     def renew(self) -> None:
         """What follows is another run."""
         self.run_id, self.created_at = uuid.uuid4().hex, time.time()

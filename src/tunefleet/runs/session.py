@@ -9,9 +9,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from tunefleet.core.events import Event, Observer
+from tunefleet.core.events import Observer
 from tunefleet.core.home import Home
 from tunefleet.core.importing import ImportOptions
+from tunefleet.core.notebook import html_table
 from tunefleet.core.precision import FLOAT32
 from tunefleet.core.settings import TuneSettings
 from tunefleet.core.step import StepKind
@@ -19,6 +20,7 @@ from tunefleet.errors import StepOrderError
 from tunefleet.runs.context import BenchmarkContext, context_of
 from tunefleet.runs.driver import Course, Then, fleet_of, source_of
 from tunefleet.runs.request import check_policy, check_rounds, search_request, shape_request
+from tunefleet.runs.watching import default_observer
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -31,18 +33,41 @@ if TYPE_CHECKING:
 __all__ = ["BenchmarkContext", "Session", "from_network"]
 
 
-def _ignore(event: Event) -> None:
-    """The observer of whoever does not watch."""
-
-
 def from_network(
-    network: str | Path | Module, *, context: BenchmarkContext | None = None, **importing: Any
+    network: str | Path | Module,
+    *,
+    context: BenchmarkContext | None = None,
+    observer: Observer | None = None,
+    example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
+    dynamic: Mapping[str, Mapping[int, Any]] | None = None,
+    shapes: Mapping[str, Sequence[int] | Sequence[Sequence[int]]] | None = None,
+    dims: Mapping[str, int | Sequence[int]] | None = None,
+    constants: Mapping[str, float | Sequence[float]] | None = None,
+    whole: bool = False,
+    trust: bool = False,
+    precision: str = FLOAT32,
+    calibrate: str | Path | None = None,
 ) -> Session:
-    """A session with a network imported and checked; `importing` is what
-    `Session.from_network` takes."""
-    session = Session(context)
+    """A new session with a network imported and checked.
+
+    `context` and `observer` are those of `Session`, all else is that of `Session.from_network`,
+    with the same errors. The session starts worker processes: close it, or use it in a `with`
+    block.
+    """
+    session = Session(context, observer)
     try:
-        return session.from_network(network, **importing)
+        return session.from_network(
+            network,
+            example_inputs=example_inputs,
+            dynamic=dynamic,
+            shapes=shapes,
+            dims=dims,
+            constants=constants,
+            whole=whole,
+            trust=trust,
+            precision=precision,
+            calibrate=calibrate,
+        )
     except BaseException:
         session.close()
         raise
@@ -51,16 +76,22 @@ def from_network(
 class Session:
     """One network on its way through the steps; each returns the session, so they chain.
 
-    `from_network` -> `autotune` (optional) -> `build` -> `save` / `evaluate` / `run`. A step
-    called too early raises StepOrderError naming the one that is missing. Worker processes start
-    with the first step and end with `close`, with the `with` block, or with the process.
+    `from_network` -> `autotune` (optional) -> `build` -> `evaluate` (optional) -> `save` -> `run`.
+    `evaluate` may also come after `save`; its figures are then added to the artifact. A step called
+    too early raises StepOrderError naming the one that is missing. Worker processes start with the
+    first step and end with `close`, with the `with` block, or with the process.
+
+    `context` says for which target, on which device and in which home; this machine and
+    `~/.tunefleet` without one. `observer` is called with each event (`tunefleet.core.events`), from
+    any thread. Without one a notebook shows the progress as text, and a script shows nothing.
     """
 
     def __init__(
-        self, context: BenchmarkContext | None = None, observer: Observer = _ignore
+        self, context: BenchmarkContext | None = None, observer: Observer | None = None
     ) -> None:
         self.context = context_of(context)
-        self._observer = observer
+        self._given_observer = observer
+        self._name = ""
         self._fleet: LocalFleet | None = None
         self._course: Course | None = None
         self._built = self._saved = False
@@ -95,7 +126,7 @@ class Session:
 
     def from_network(
         self,
-        spec: str | Path | Module,
+        network: str | Path | Module,
         *,
         example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
         dynamic: Mapping[str, Mapping[int, Any]] | None = None,
@@ -109,25 +140,31 @@ class Session:
     ) -> Self:
         """Import a network, check it against its source framework, split it into tasks.
 
+        `network` is a path (.onnx, .pt2, .tflite, .keras, a SavedModel or Hugging Face folder), a
+        name of the zoo (`zoo:resnet50?batch=4`), or a torch module in eval mode. A module is
+        exported with its `example_inputs`, a tuple of tensors, or a dictionary of them by name;
+        `dynamic` names its free axes, such as {"x": {0: "batch"}}. Its file is kept below home, in
+        a place named by its content.
+
         `shapes` fixes shapes of inputs by name, `dims` free dimensions by name; several values of
         a dimension make one module for all of them. `constants` are inputs that always have these
         values: the network is tuned without them. `whole`: refuse a network of which a part
         would stay in its source framework. `trust`: run code that its file may hold, where reading
-        it needs that (docs/security.md). `precision` is float32 for a network as it is, or int8 for
-        an ONNX file or a network of the zoo that is quantised first, with the inputs that
-        `calibrate` names: a .npz or .npy file, or a folder of them.
+        it needs that (docs/security.md). `precision` is float32 for a network as it is, bf16 for
+        products in bfloat16, or int8 for an ONNX file or a network of the zoo that is quantised
+        first, with the inputs that `calibrate` names: a .npz or .npy file, or a folder of them.
 
         A session may go on to another network, whose run is another one: `context.run_id` is that
         of the last.
 
-        A torch module in eval mode is exported with its `example_inputs`, a tuple of tensors, or a
-        dictionary of them by name; `dynamic` names its free axes, such as {"x": {0: "batch"}}. Its
-        file is kept below home, in a place named by its content.
+        Raises InputError for what is no network, for one that cannot be imported, and where a
+        dimension stays free; JobError where the imported network computes something else than its
+        source framework; SetupError where a package or memory is missing.
         """
         from tunefleet.compiler.frontends.torch_module import file_of
 
         folder = partial(self.context.created, Home(self.context.home).modules)
-        file = file_of(spec, example_inputs, dynamic, folder)
+        file = file_of(network, example_inputs, dynamic, folder)
         options = ImportOptions(shape_request(shapes, dims, constants), whole, trust)
         if self._course is not None:
             self._course.close()
@@ -135,7 +172,9 @@ class Session:
         self._course = None
         self._forget_built()
         source = source_of(file, options, self.context, precision, calibrate)
-        self._course = Course(self._place(), self.context, source, self._observer)
+        self._name = source.name
+        observer = self._given_observer or default_observer(source.name)
+        self._course = Course(self._place(), self.context, source, observer)
         self._run(self._course.preparing)
         return self
 
@@ -143,24 +182,47 @@ class Session:
         self,
         trials: int | None = None,
         *,
+        minutes: float | None = None,
+        target_latency_ms: float | None = None,
+        profile_timeout_s: float | None = None,
+        batch_size: int | None = None,
+        transfer_learning: bool | None = None,
+        settings: TuneSettings | None = None,
+        new_job: bool = False,
         policy: str = "predictive",
         look_ahead: bool | None = None,
-        **request: Any,
     ) -> Self:
         """Search until the budget ends, then choose and verify each task's winner.
 
-        `trials` and what follows are those of `search_request`: `minutes`, `target_latency_ms`,
-        `profile_timeout_s`, `batch_size`, `transfer_learning`, `settings`, `new_job`. `policy` and
-        `look_ahead` decide which stages run side by side where this machine builds and measures
-        on different cores. A job of the same network, target, device, budget and settings that
-        was interrupted is continued. Called again, it searches anew what is asked otherwise, and
+        The budget is `trials` (of all tasks together), `minutes` of tuning, and `target_latency_ms`
+        of one inference: whichever is reached first ends the search. Without any it is 1,000
+        trials. `profile_timeout_s` is the most seconds that one candidate may run, `batch_size` how
+        many are measured in a round of a task, `transfer_learning=False` leaves out the records of
+        other tasks; where given they go before `settings`, which has every other parameter.
+
+        A job of the same network, target, device, budget and settings that was interrupted is
+        continued; `new_job` starts afresh. `policy` (sequential, synchronous, interleaved,
+        predictive) and `look_ahead` decide which stages run side by side where this machine builds
+        and measures on different cores. Called again, it searches anew what is asked otherwise, and
         `build` comes after it again.
+
+        Raises StepOrderError before `from_network`, InputError for a wrong value, JobError where
+        the job was cancelled or could not go on.
         """
         course = self._need("autotune", "from_network", self._prepared)
         from tunefleet.fleet.local import Wanted
 
         check_policy(policy)
-        asked = search_request(trials, **request)
+        asked = search_request(
+            trials,
+            minutes=minutes,
+            target_latency_ms=target_latency_ms,
+            profile_timeout_s=profile_timeout_s,
+            batch_size=batch_size,
+            transfer_learning=transfer_learning,
+            settings=settings,
+            new_job=new_job,
+        )
         if course.job is not None:
             self._forget_built()
         course.open_job(asked)
@@ -173,7 +235,7 @@ class Session:
         """Compile with the best verified records; keep the plain module if that is faster.
 
         Without `autotune` before, the records are those that earlier jobs verified on this
-        device.
+        device. Raises StepOrderError before `from_network`, JobError where compiling fails.
         """
         course = self._need("build", "from_network", self._prepared)
         steps = (StepKind.COMPILE, StepKind.VERIFY)
@@ -182,7 +244,9 @@ class Session:
         return self
 
     def save(self) -> Self:
-        """Publish the artifact directory `home/artifacts/RUN_ID`."""
+        """Publish the artifact directory `home/artifacts/RUN_ID`.
+
+        Raises StepOrderError before `build`, SetupError where it cannot be written."""
         course = self._need("save", "build", self._built)
         steps = (StepKind.COMPILE, StepKind.VERIFY, StepKind.PUBLISH)
         self._run(lambda then: course.delivering(then, steps))
@@ -191,7 +255,10 @@ class Session:
 
     def evaluate(self, rounds: int | None = None) -> Self:
         """Measure the source framework, untuned TVM where that can be waited for, and what is
-        delivered end to end, in turn; adds to a saved artifact's report."""
+        delivered end to end, in turn; adds to a saved artifact's report.
+
+        `rounds` is how many times each is measured, 12 unless `settings` say otherwise. Raises
+        StepOrderError before `build`, InputError for a wrong number."""
         course = self._need("evaluate", "build", self._built)
         if rounds is not None:
             check_rounds(rounds)
@@ -204,7 +271,10 @@ class Session:
         return self
 
     def run(self, *inputs: Any) -> Any:
-        """Run the delivered module, as `tunefleet.load` gives it; it stays loaded until `close`."""
+        """Run the delivered module, as `tunefleet.load` gives it; it stays loaded until `close`.
+
+        `inputs` are arrays in the order of the network's, as `TunedModule` takes them. Raises
+        StepOrderError before `save`, InputError for inputs that the network does not take."""
         if self._artifact is None:
             self._need("run", "build", self._built)
             if not self._saved:
@@ -249,6 +319,27 @@ class Session:
             self._need("result", "from_network", False)
         assert self._result is not None
         return self._result
+
+    @property
+    def state(self) -> str:
+        """How far it is: new, imported, tuned, built, saved, loaded, or closed."""
+        if self._course is None:
+            return "loaded" if self._artifact else "closed" if self._name else "new"
+        steps = {"saved": self._saved, "built": self._built, "tuned": self._course.job is not None}
+        done = next((step for step, is_done in steps.items() if is_done), "imported")
+        return done if self._prepared else "new"
+
+    def __repr__(self) -> str:
+        return f"<tunefleet.Session {', '.join(' '.join(row) for row in self._facts())}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: what it is, and how far."""
+        return html_table(self._facts())
+
+    def _facts(self) -> list[tuple[str, str]]:
+        name = self._artifact.network.name if self._artifact and not self._name else self._name
+        facts = [(name, self.state)] if name else [("state", self.state)]
+        return [*facts, ("target", self.context.target_text), ("run", self.context.run_id[:8])]
 
     # How it does it
 

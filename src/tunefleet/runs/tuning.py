@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tunefleet.core.events import JobEnded, Observer, Prepared
 from tunefleet.core.importing import ImportOptions, NetworkSource
 from tunefleet.core.precision import FLOAT32
+from tunefleet.core.settings import TuneSettings
 from tunefleet.errors import InputError, JobError, TunefleetError
 from tunefleet.runs.context import BenchmarkContext, context_of
 from tunefleet.runs.driver import Course, fleet_of, source_of
@@ -22,6 +23,7 @@ from tunefleet.runs.request import (
     shape_request,
     wanted_of,
 )
+from tunefleet.runs.watching import default_observer
 from tunefleet.scheduler.values import JobEnd
 
 if TYPE_CHECKING:
@@ -38,24 +40,28 @@ class Tuned:
     error: TunefleetError | None = None
 
 
-def _unwatched(index: int) -> Observer:
-    return lambda event: None
-
-
-def _returned(outcomes: Sequence[Tuned]) -> None:
-    """Whoever is not called is told by what `tune` returns."""
+def _nothing_more(outcomes: Sequence[Tuned]) -> None:
+    """The default of `tell`: outcomes are returned."""
 
 
 def tune(
     networks: Sequence[str | Path],
     *,
+    trials: int | None = None,
+    minutes: float | None = None,
+    target_latency_ms: float | None = None,
+    profile_timeout_s: float | None = None,
+    batch_size: int | None = None,
+    transfer_learning: bool | None = None,
+    settings: TuneSettings | None = None,
+    new_job: bool = False,
     context: BenchmarkContext | None = None,
     policy: str = "predictive",
     look_ahead: bool | None = None,
     priorities: Mapping[str, int] | None = None,
     deadlines_s: Mapping[str, float] | None = None,
-    observer: Callable[[int], Observer] = _unwatched,
-    tell: Callable[[Sequence[Tuned]], None] = _returned,
+    observer: Callable[[int], Observer] | None = None,
+    tell: Callable[[Sequence[Tuned]], None] = _nothing_more,
     shapes: Mapping[str, Sequence[int] | Sequence[Sequence[int]]] | None = None,
     dims: Mapping[str, int | Sequence[int]] | None = None,
     constants: Mapping[str, float | Sequence[float]] | None = None,
@@ -63,18 +69,28 @@ def tune(
     trust: bool = False,
     precision: str = FLOAT32,
     calibrate: str | Path | None = None,
-    **request: Any,
 ) -> list[Tuned]:
-    """Tune networks at once under a policy: sequential, synchronous, interleaved, predictive.
+    """Tune several networks at once.
 
-    Returns their outcomes in the order of `networks`; an error of one does not end the others.
-    Each is a job of its own with the budget and settings of `search_request` (`trials`,
-    `minutes`, ...) and a run of its own in the home of `context`. `priorities` and `deadlines_s`
-    are by network, higher goes first and seconds from now; only the predictive policy minds them.
-    `shapes`, `dims` and `constants` fix what all of them leave free; these, `whole`, `trust`,
-    `precision` and `calibrate` are as in `Session.from_network`. `observer(i)` is told what happens
-    to the i-th network. Called again after an interruption, all jobs go on, also those that were
-    delivered by then: a job ends when `tell` has been given the outcomes.
+    Returns their outcomes in the order of `networks`, which are paths and names of the zoo; an
+    error of one does not end the others. Each is a job of its own with its own run in the home of
+    `context`, and the budget and settings that are given: `trials`, `minutes`,
+    `target_latency_ms`, `profile_timeout_s`, `batch_size`, `transfer_learning`, `settings` and
+    `new_job` are as in `Session.autotune`, 1,000 trials without a budget.
+
+    `policy` (sequential, synchronous, interleaved, predictive) and `look_ahead` decide which stages
+    run side by side. `priorities` and `deadlines_s` are by network, higher goes first and seconds
+    from now; only the predictive policy minds them. `shapes`, `dims` and `constants` fix what all
+    of them leave free; these, `whole`, `trust`, `precision` and `calibrate` are as in
+    `Session.from_network`.
+
+    `observer(i)` gives what is called with the events of the i-th network
+    (`tunefleet.core.events`), from any thread; without it a notebook shows the progress as text.
+    Called again after an interruption, all jobs go on, also those that were delivered by then: a
+    job ends when `tell` has been given the outcomes.
+
+    Raises InputError where the call itself is wrong, such as a network that is given twice. What
+    goes wrong with one network is the `error` of its outcome.
     """
     from tunefleet.fleet.local import Wanted
 
@@ -84,7 +100,16 @@ def tune(
         raise InputError(f"{doubles[0]} is given twice", cure="name each network once")
     check_policy(policy)
     wishes = wanted_of(names, priorities, deadlines_s)
-    asked = search_request(**request)
+    asked = search_request(
+        trials,
+        minutes=minutes,
+        target_latency_ms=target_latency_ms,
+        profile_timeout_s=profile_timeout_s,
+        batch_size=batch_size,
+        transfer_learning=transfer_learning,
+        settings=settings,
+        new_job=new_job,
+    )
     options = ImportOptions(shape_request(shapes, dims, constants), whole, trust)
     base = context_of(context)
     find = partial(source_of, options=options, precision=precision, calibrate=calibrate)
@@ -93,7 +118,8 @@ def tune(
     for index, name in enumerate(names):
         wanted = Wanted(*wishes[index], look_ahead)
         run_context = base.another() if len(names) > 1 else base
-        runs.append(_Run(name, fleet, run_context, observer(index), asked, find, wanted))
+        watch = observer(index) if observer is not None else default_observer(name)
+        runs.append(_Run(name, fleet, run_context, watch, asked, find, wanted))
     try:
         shell = fleet.shell(policy)
         for run in runs:

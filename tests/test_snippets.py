@@ -1,0 +1,173 @@
+"""What README and guide show works as pasted: `tests/snippets.py` says how a block is marked."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import invoke  # noqa: F401 (a fixture)
+from tests.snippets import PAGES, ROOT, Block, blocks, commands
+from tunefleet.cli.outcome import USAGE_ERROR
+
+PYTHON = [block for page in PAGES for block in blocks(page, "python")]
+CONSOLE = [block for page in PAGES for block in blocks(page, "console")]
+#: Commands that end at once, by their first words.
+_QUICK = (
+    "--version", "--help", "networks", "jobs", "devices", "version", "dataset devices",
+    "costmodel list", "costmodel show x86",
+)  # fmt: skip
+
+
+def lines(found: list[Block]) -> list[Any]:
+    return [
+        pytest.param(words, id=f"{block}: {' '.join(words)[:50]}")
+        for block in found
+        for words in commands(block)
+    ]
+
+
+def test_there_are_snippets() -> None:
+    assert PYTHON
+    assert lines(CONSOLE)
+
+
+@pytest.mark.parametrize("block", PYTHON, ids=str)
+def test_every_python_block_is_python(block: Block) -> None:
+    ast.parse(block.text)
+
+
+def parse(words: list[str]) -> None:
+    """What the command line does before it runs a command, up to looking for files."""
+    import typer
+
+    from tunefleet.cli.app import app
+
+    command: Any = typer.main.get_command(app)
+    context = command.make_context("tunefleet", ["--help"], resilient_parsing=True)
+    context.resilient_parsing = False
+    while hasattr(command, "resolve_command"):
+        _, words, _ = command.make_parser(context).parse_args(list(words))
+        if not words:
+            return
+        name, command, words = command.resolve_command(context, words)
+        context = type(context)(command, parent=context, info_name=name)
+    given, left, _ = command.make_parser(context).parse_args(list(words))
+    assert left == []
+    for parameter in command.params:
+        parameter.callback = None  # it would look for files
+        parameter.process_value(context, given.get(parameter.name))
+
+
+@pytest.mark.parametrize("words", lines(CONSOLE))
+def test_every_command_is_one_that_the_command_line_takes(words: list[str]) -> None:
+    parse(words)
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["tuna x", "tune", "tune x --trails 3", "tune x --trials many", "dataset shown x", "jobs x"],
+)
+def test_a_wrong_command_is_noticed(command: str) -> None:
+    with pytest.raises((USAGE_ERROR, AssertionError)):
+        parse(command.split())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", lines([block for block in CONSOLE if block.is_run]))
+def test_quick_commands_run(invoke, words: list[str], tmp_path: Path, monkeypatch) -> None:  # noqa: F811
+    if not " ".join(words).startswith(_QUICK):
+        pytest.skip("takes longer, or files that are not here")
+    monkeypatch.chdir(tmp_path)
+    done = invoke(*words)
+    assert (done.code, done.err) == (0, "")
+
+
+@pytest.mark.slow
+@pytest.mark.tvm
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_blocks_run_as_pasted(page: Path, tmp_path: Path) -> None:
+    found = [block for block in blocks(page, "python") if block.is_run]
+    if not found:
+        pytest.skip("no Python to run")
+    ended = run_python(found, tmp_path)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+
+
+@pytest.mark.slow
+@pytest.mark.frameworks
+def test_later_blocks_use_the_names_of_earlier_ones_and_a_reader_s_files(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        '```python\nimport numpy as np\nx = np.load("x.npy")\n```\n'
+        "```python\nprint(x.shape)\nassert not x.any()\n```\n"
+    )
+    (tmp_path / "run").mkdir()
+    ended = run_python(blocks(page, "python"), tmp_path / "run")
+    assert ended.stdout == "(1, 3, 16, 16)\n"
+    assert 'File "page.md", line 7' in ended.stderr
+
+
+def run_python(found: list[Block], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Blocks in their order, in one interpreter that starts where a reader's files are."""
+    _reader_files(folder)
+    # Each block keeps the lines that it has on the page, so that a traceback names them.
+    text = "".join(
+        f"exec(compile({chr(10) * (block.line - 1) + block.text!r}, {block.page!r}, 'exec'))\n"
+        for block in found
+    )
+    script = folder / "page.py"
+    script.write_text(f"if __name__ == '__main__':\n    {text.replace(chr(10), chr(10) + '    ')}")
+    environment = os.environ | {"HOME": str(folder)}
+    return subprocess.run(
+        [sys.executable, script], cwd=folder, env=environment, capture_output=True, text=True,
+        timeout=900, check=False,
+    )  # fmt: skip
+
+
+def _reader_files(folder: Path) -> None:
+    """A small network and its inputs, as a reader may have them."""
+    import numpy as np
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    numbers = np.random.default_rng(0)
+    weights = numbers.standard_normal((8, 3, 3, 3), np.float32)
+    graph = helper.make_graph(
+        [
+            helper.make_node("Conv", ["x", "w"], ["features"], pads=[1, 1, 1, 1]),
+            helper.make_node("Relu", ["features"], ["y"]),
+        ],
+        "small",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 16, 16])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8, 16, 16])],
+        [numpy_helper.from_array(weights, "w")],
+    )
+    opset = helper.make_opsetid("", 17)
+    network = helper.make_model(graph, opset_imports=[opset], ir_version=8)
+    onnx.save(network, str(folder / "model.onnx"))
+    x = numbers.standard_normal((1, 3, 16, 16), np.float32)
+    np.save(folder / "x.npy", x)
+    np.savez(folder / "data.npz", x=x)
+
+
+def test_marks_and_lines_of_blocks_are_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "text\n\n<!-- not run: needs a board -->\n```console\n"
+        "$ A=1 .venv/bin/tunefleet tune a.onnx \\\n"
+        "    --trials 3 && tunefleet jobs > out  # later\nout\npi$ pip install x\n```\n\n"
+        "```python\nx = 1\n```\n"
+    )
+    [console], [python] = blocks(page, "console"), blocks(page, "python")
+    assert list(commands(console)) == [["tune", "a.onnx", "--trials", "3"], ["jobs"]]
+    assert (console.is_run, python.is_run, python.line, python.text) == (False, True, 12, "x = 1\n")
+
+
+def test_the_pages_are_those_of_the_repository() -> None:
+    assert ROOT / "README.md" in PAGES
