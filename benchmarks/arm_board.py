@@ -129,13 +129,13 @@ def _whole(home: Path, spec: DeviceSpec, what: DeviceDescription, *, quick: bool
     if outcome.result is None:
         raise RuntimeError(f"the network: {outcome.error}")
     result = outcome.result
-    (untuned,) = result["baselines"]
+    (untuned,) = result.baselines
     return {
-        "network": "tiny_cnn", "target": result["target"], "trials": result["trials"],
-        "failed": sum(result["failures"].values()), "delivered": result["delivered"],
-        "right": int(result["verified"] or "not faster" in (result["why_plain"] or "")),
-        "difference": result["difference"]["tuned"],
-        "untuned, ms": untuned["latency_ms"]["median"], "tuned, ms": result["tuned_ms"]["median"],
+        "network": "tiny_cnn", "target": result.target, "trials": result.trials,
+        "failed": sum(result.failures.values()), "delivered": result.delivered,
+        "right": int(result.verified or "not faster" in (result.why_plain or "")),
+        "difference": result.difference.tuned,
+        "untuned, ms": untuned.latency_ms.median, "tuned, ms": result.tuned_ms.median,
     }  # fmt: skip
 
 

@@ -70,7 +70,7 @@ def _tune(network: str, context: BenchmarkContext, trials: int, name: str) -> No
     (outcome,) = tune([network], context=context.another(), trials=trials)
     if outcome.result is None:
         raise RuntimeError(f"{network} on {name}: {outcome.error}")
-    print(f"{network} tuned on {name}: {outcome.result['tuned_ms']['median']:.3g} ms")
+    print(f"{network} tuned on {name}: {outcome.result.tuned_ms.median:.3g} ms")
 
 
 def _placed(network: str, placing: Placing, rounds: int, checks: list[Check]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import os
 import signal
 import socket
@@ -251,18 +252,19 @@ def _networks(
             wall_s = time.perf_counter() - started
             for thread in killed:
                 thread.join()
-        if outcome.result is None:
-            raise RuntimeError(f"{name}: {outcome.error}")
-        tuned_ms = outcome.result["tuned_ms"]["median"]
-        here_ms = evaluate_artifact(context.run_id, home)["tuned_ms"]["median"]
+        if outcome.result is None or outcome.result.tuned_ms is None:
+            raise RuntimeError(f"{name}: {outcome.error or 'not measured'}")
+        tuned_ms = outcome.result.tuned_ms.median
+        here = evaluate_artifact(context.run_id, home).tuned_ms
+        here_ms = here.median if here is not None else math.nan
         row = {
-            "measured": name, "trials": outcome.result["trials"],
-            "failed": sum(outcome.result["failures"].values()), "wall, s": wall_s,
-            "profile, s": outcome.result["wall"]["profile"], "tuned, ms": tuned_ms,
+            "measured": name, "trials": outcome.result.trials,
+            "failed": sum(outcome.result.failures.values()), "wall, s": wall_s,
+            "profile, s": outcome.result.wall["profile"], "tuned, ms": tuned_ms,
             "same artifact here, ms": here_ms, "tuned / here": tuned_ms / here_ms,
         }  # fmt: skip
         rows.append(row)
-        wrong = abs(outcome.result["trials"] - trials)
+        wrong = abs(outcome.result.trials - trials)
         checks.append(at_most(f"{name}: trials that are missing or more", wrong, 0, "condition"))
     for row in rows[1:]:
         ratio = row["tuned / here"] / rows[0]["tuned / here"]

@@ -12,21 +12,22 @@ import pytest
 
 from tunefleet.cli.app import run
 from tunefleet.core.events import JobEnded, Observer, PhaseStarted
+from tunefleet.core.result import ResultNetwork, RunResult, TaskResult
+from tunefleet.core.statistics import Interval
 from tunefleet.errors import TunefleetError
 from tunefleet.runs.tuning import Tuned
 
 from .streams import a_run
 
-RESULT: dict[str, Any] = {
-    "schema": "tunefleet-result/3",
-    "run": "a" * 32,
-    "network": {"name": "tiny_cnn"},
-    "trials": 64,
-    "wall": {"select": 3.0, "build": 4.0},
-    "tasks": [{"name": "conv2d+add", "weight": 1, "network_share": 1.0, "latency_us": 12.0}],
-    "speedup": {"median": 3.0, "low": 2.9, "high": 3.1},
-    "artifact": "/somewhere/aaaa",
-}
+RESULT = RunResult(
+    run="a" * 32,
+    network=ResultNetwork(name="tiny_cnn"),
+    trials=64,
+    wall={"select": 3.0, "build": 4.0},
+    tasks=(TaskResult(name="conv2d+add", network_share=1.0, latency_us=12.0),),
+    speedup=Interval(3.0, 2.9, 3.1),
+    artifact="/somewhere/aaaa",
+)
 
 
 @dataclass
@@ -46,7 +47,7 @@ class FakeTuning:
 
     raises: BaseException | None = None
     errors: dict[str, TunefleetError] = field(default_factory=dict)
-    result: dict[str, Any] = field(default_factory=lambda: RESULT)
+    result: RunResult = RESULT
     calls: list[dict[str, Any]] = field(default_factory=list)
     context: dict[str, Any] = field(default_factory=dict)
 

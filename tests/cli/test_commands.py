@@ -13,6 +13,8 @@ import pytest
 from tunefleet.cli.artifacts import read_array
 from tunefleet.cli.networks import ABOUT
 from tunefleet.core.layout import LayoutChoice
+from tunefleet.core.result import Evaluation, KernelTime
+from tunefleet.core.statistics import Interval
 from tunefleet.errors import InputError
 from tunefleet.zoo import names
 
@@ -52,11 +54,10 @@ def inference(modules: Modules) -> list[Any]:
 
     def evaluate_artifact(
         artifact: str, home: Path | None, rounds: int, signed_by: Path | None
-    ) -> dict[str, Any]:
+    ) -> Evaluation:
         calls.append((artifact, home, rounds))
-        interval = {"median": 2.0, "low": 1.9, "high": 2.1}
-        kernels = [{"name": "fused_conv2d", "ms": 1.5}]
-        return {"artifact": artifact, "network": "n", "latency_ms": interval, "kernels": kernels}
+        interval, kernel = Interval(2.0, 1.9, 2.1), KernelTime(name="fused_conv2d", ms=1.5)
+        return Evaluation(artifact=artifact, network="n", tuned_ms=interval, kernels=(kernel,))
 
     modules("tunefleet.artifacts.opening", run_artifact=run_artifact)
     modules("tunefleet.runs.evaluation", evaluate_artifact=evaluate_artifact)
@@ -128,7 +129,7 @@ def test_run_needs_an_input(invoke: Invoke) -> None:
 def test_evaluate_tells_kernels(invoke: Invoke, inference: list[Any]) -> None:
     assert "fused_conv2d" in invoke("evaluate", "artifact").out
     shown = json.loads(invoke("evaluate", "artifact", "--rounds", "3", "--json", "-").out)
-    assert shown["latency_ms"]["median"] == 2.0
+    assert shown["tuned_ms"]["median"] == 2.0
     assert inference == [("artifact", None, 12), ("artifact", None, 3)]
 
 

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.report.results import a_result
+from tests.report.results import a_run
 from tunefleet.cli.summary import show_several
+from tunefleet.core.result import RunResult
 
 ERROR = "the network differs from\nits source framework"
 
@@ -19,12 +20,12 @@ def printed(
 
 
 def test_each_network_has_a_row_and_a_path_or_an_error(capsys: pytest.CaptureFixture[str]) -> None:
-    result = a_result(3, 12)
+    result = a_run(3, 12)
     lines = printed(capsys, [result, ERROR], {"host": 0.431, "device": 0.912})
     row = next(line for line in lines if line.startswith("net0"))
     for cell in ("4.99 ms", "4.12 ms", "1.21\N{MULTIPLICATION SIGN} (1.18 to 1.24)", "192"):
         assert cell in row
-    assert f"net0  {result['artifact']}" in lines
+    assert f"net0  {result.artifact}" in lines
     assert "net1  failed: the network differs from its source framework" in lines
     assert lines[-2:] == [
         "wall time          12 min 03 s",
@@ -33,6 +34,6 @@ def test_each_network_has_a_row_and_a_path_or_an_error(capsys: pytest.CaptureFix
 
 
 def test_every_part_of_a_result_may_be_missing(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = printed(capsys, [{}, ERROR], {})
+    lines = printed(capsys, [RunResult(), ERROR], {})
     assert "net0  not saved" in lines
     assert "wall time  12 min 03 s" in lines

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from tests.costmodel.cards import MEMBERS, a_card
 from tunefleet.core.budget import Budget
+from tunefleet.core.result import TaskResult
 from tunefleet.core.settings import TuneSettings
 from tunefleet.costmodel.registry import Registry
 from tunefleet.errors import JobError
@@ -181,7 +183,7 @@ def test_a_wrong_network_is_refused_before_tuning(
 
 def test_json_on_stdout_is_alone_there(invoke: Invoke, tuning: FakeTuning) -> None:
     ended = invoke("tune", "zoo:tiny_cnn", "--json", "-")
-    assert json.loads(ended.out) == [RESULT]
+    assert json.loads(ended.out) == [RESULT.to_dict()]
     assert "trials" in ended.err
 
 
@@ -190,7 +192,7 @@ def test_json_in_a_file_comes_with_the_tables(
 ) -> None:
     path = tmp_path / "result.json"
     ended = invoke("tune", "zoo:tiny_cnn", "--quiet", "--json", str(path))
-    assert json.loads(path.read_text()) == [RESULT]
+    assert json.loads(path.read_text()) == [RESULT.to_dict()]
     assert "conv2d+add" in ended.out
     assert "/somewhere/aaaa" in ended.out
 
@@ -234,7 +236,7 @@ def test_several_networks_end_with_a_table_and_the_first_error(
     assert tuning.asked["networks"] == networks
     assert tuning.asked["policy"] == "sequential"
     told = json.loads(path.read_text())
-    assert told[0] == RESULT
+    assert told[0] == RESULT.to_dict()
     assert [list(entry) for entry in told[1:]] == [["error"], ["error"]]
     assert "it is wrong" in told[1]["error"]
     assert "it is bad" in told[2]["error"]
@@ -248,7 +250,7 @@ def test_several_networks_end_with_a_table_and_the_first_error(
             {
                 "trials": 3,
                 "failures": {"build_error": 3},
-                "failure_texts": {"build_error": [["ld: cannot open", 3]]},
+                "failure_texts": {"build_error": (("ld: cannot open", 3),)},
             },
             "all 3 trials failed, most often by build error: ld: cannot open",
         ),
@@ -260,7 +262,7 @@ def test_a_search_that_measured_nothing_is_no_success(
     changes: dict[str, Any],
     said: str,
 ) -> None:
-    tuning.result = RESULT | {"tasks": [{"name": "conv2d", "trials": 0}], "reused": 0} | changes
+    tuning.result = replace(RESULT, tasks=(TaskResult(name="conv2d"),), **changes)
     ended = invoke("tune", "zoo:tiny_cnn", "--quiet")
     assert ended.code == 6
     assert said in ended.err

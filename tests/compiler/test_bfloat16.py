@@ -173,10 +173,10 @@ def test_a_network_is_tuned_and_verified(tmp_path: Path) -> None:
     with Session(context) as session:
         session.from_network("zoo:tiny_cnn", precision=BF16).autotune(trials=12, settings=SETTINGS)
         result = session.build().save().evaluate(rounds=3).result()
-    assert result["network"]["name"] == "tiny_cnn-bf16"
-    assert result["verified"]
-    assert any("bfloat16" in note for note in result["notes"])
-    assert 1e-6 < result["difference"]["tuned"] <= result["tolerance"]
+    assert result.network.name == "tiny_cnn-bf16"
+    assert result.verified
+    assert any("bfloat16" in note for note in result.notes)
+    assert 1e-6 < result.difference.tuned <= result.tolerance
 
 
 def test_programs_are_checked_and_measured_on_numbers_that_products_keep() -> None:

@@ -75,7 +75,7 @@ def test_lane_events_count_the_trials(done: Any) -> None:
 
 def test_the_curve_never_rises(done: Any) -> None:
     store, job, _ = done
-    curve = [p["latency_ms"] for p in tuning_curve(store, job) if p["latency_ms"] is not None]
+    curve = [p.latency_ms for p in tuning_curve(store, job) if p.latency_ms is not None]
     assert curve == sorted(curve, reverse=True)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from .results import a_result
+from tunefleet.core.result import RunResult
+
+from .results import a_run
 
 
 @pytest.fixture
-def result() -> dict[str, Any]:
-    return a_result()
+def result() -> RunResult:
+    return a_run()

@@ -5,6 +5,9 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from tunefleet.core.result import RunResult
+from tunefleet.report.result import read_result
+
 OPERATORS = ("conv2d+add+maximum", "conv2d+add", "matmul+add+gelu", "max_pool2d", "softmax")
 
 
@@ -44,8 +47,13 @@ def a_curve(rounds: int, start_ms: float, end_ms: float) -> list[dict[str, Any]]
     return points
 
 
-def a_result(tasks: int = 12, rounds: int = 60, start_ms: float = 9.5) -> dict[str, Any]:
+def a_run(tasks: int = 12, rounds: int = 60, start_ms: float = 9.5) -> RunResult:
     """A complete result with so many tasks."""
+    return read_result(a_result(tasks, rounds, start_ms), "artifact.json")
+
+
+def a_result(tasks: int = 12, rounds: int = 60, start_ms: float = 9.5) -> dict[str, Any]:
+    """A complete result with so many tasks, as JSON of schema 3."""
     generator = random.Random(0)
     weights = [1 / (1 + i) for i in range(tasks)]
     return {

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import copy
+import json
 import random
 from typing import Any
 
 import pytest
 
+from tunefleet.core.result import SCHEMA, RunResult
 from tunefleet.errors import InputError
 from tunefleet.report import render_html
-from tunefleet.report.result import check_result
+from tunefleet.report.result import read_result
 
-from .results import a_result
+from .results import a_result, a_run
 
 STRANGE: tuple[Any, ...] = (
     None,
@@ -30,9 +32,16 @@ STRANGE: tuple[Any, ...] = (
 )
 
 
-def test_a_result_is_one() -> None:
-    check_result(a_result(), "artifact.json")
-    check_result({}, "artifact.json")
+def test_a_result_of_an_earlier_version_is_read() -> None:
+    result = read_result(a_result(), "artifact.json")
+    assert result.schema == SCHEMA
+    assert [each.name for each in result.baselines] == ["PyTorch", "untuned TVM"]
+    assert read_result({}, "artifact.json") == RunResult()
+
+
+def test_a_result_is_read_as_it_was_written() -> None:
+    result = a_run()
+    assert read_result(json.loads(json.dumps(result.to_dict())), "artifact.json") == result
 
 
 @pytest.mark.parametrize(
@@ -49,7 +58,7 @@ def test_a_result_is_one() -> None:
 )
 def test_what_cannot_be_shown_is_refused(key: str, value: Any) -> None:
     with pytest.raises(InputError, match=r"artifact.json is damaged: its result cannot be shown"):
-        check_result(a_result() | {key: value}, "artifact.json")
+        read_result(a_result() | {key: value}, "artifact.json")
 
 
 def test_what_is_accepted_can_be_shown() -> None:
@@ -60,10 +69,10 @@ def test_what_is_accepted_can_be_shown() -> None:
         for holder, key in generator.sample(places, generator.choice((1, 2))):
             holder[key] = generator.choice(STRANGE)
         try:
-            check_result(result, "artifact.json")
+            shown_result = read_result(result, "artifact.json")
         except InputError:
             continue
-        assert render_html(result)
+        assert render_html(shown_result)
         shown += 1
     assert shown > 10
 

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import io
-from typing import Any
+from dataclasses import replace
 
 import pytest
 from rich.console import Console, RenderableType
 
+from tunefleet.core.result import RunResult
 from tunefleet.report import text
+from tunefleet.report.result import read_result
 
-from .results import a_result
+from .results import a_result, a_run
 
 
 def printed(renderable: RenderableType, width: int = 100, *, markup: bool = True) -> str:
@@ -17,7 +19,7 @@ def printed(renderable: RenderableType, width: int = 100, *, markup: bool = True
     return file.getvalue()
 
 
-def test_the_summary_tells_the_speedup_and_what_is_delivered(result: dict[str, Any]) -> None:
+def test_the_summary_tells_the_speedup_and_what_is_delivered(result: RunResult) -> None:
     shown = printed(text.summary_table(result))
     assert "14.9" in shown
     assert "verified against the source framework" in shown
@@ -26,30 +28,31 @@ def test_the_summary_tells_the_speedup_and_what_is_delivered(result: dict[str, A
 
 @pytest.mark.parametrize("key", sorted(a_result()))
 def test_tables_tolerate_missing_parts(key: str) -> None:
-    result = a_result(3, 12)
-    del result[key]
+    value = a_result(3, 12)
+    del value[key]
+    result = read_result(value, "artifact.json")
     for table in (text.summary_table, text.tasks_table, text.wall_table):
         printed(table(result))
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
-def test_tables_fit_their_width(result: dict[str, Any], width: int) -> None:
+def test_tables_fit_their_width(result: RunResult, width: int) -> None:
     for table in (text.summary_table, text.tasks_table, text.wall_table):
         assert width >= max(map(len, printed(table(result), width).splitlines()))
 
 
-def test_a_program_by_a_tensor_instruction_names_it(result: dict[str, Any]) -> None:
+def test_a_program_by_a_tensor_instruction_names_it(result: RunResult) -> None:
     assert "vnni.16x4" in printed(text.tasks_table(result), 200)
 
 
 def test_tasks_beyond_the_limit_are_counted() -> None:
-    shown = printed(text.tasks_table(a_result(30), limit=20))
+    shown = printed(text.tasks_table(a_run(30), limit=20))
     assert "and 10 more tasks" in shown
 
 
-def test_markup_in_names_is_text(result: dict[str, Any]) -> None:
-    result["network"]["name"] = "[red]a[/red]"
-    result["tasks"][0]["name"] = "[b]c"
+def test_markup_in_names_is_text(result: RunResult) -> None:
+    network = replace(result.network, name="[red]a[/red]")
+    result = replace(result, network=network, tasks=(replace(result.tasks[0], name="[b]c"),))
     assert "[red]a[/red]" in printed(text.summary_table(result))
     assert "[b]c" in printed(text.tasks_table(result))
 

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from tunefleet.core.budget import Budget
+from tunefleet.core.statistics import Interval
 from tunefleet.report import units
 
 
@@ -48,7 +50,7 @@ def test_significant_digits(text: str, value: float) -> None:
 
 
 def test_a_narrow_interval_is_not_shown_as_a_point() -> None:
-    interval = {"median": 3.952, "low": 3.951, "high": 3.953}
+    interval = Interval(3.952, 3.951, 3.953)
     assert units.format_interval(interval, "ms") == "3.952 ms (3.951 to 3.953)"
 
 
@@ -63,7 +65,7 @@ def test_a_small_share_is_not_zero() -> None:
 
 
 def test_a_budget_in_words() -> None:
-    budget = {"trials": 1500, "seconds": 600.0, "target_latency_s": 3.9e-3}
+    budget = Budget(1500, 600.0, 3.9e-3)
     assert units.format_budget(budget) == "1,500 trials or 10 min 00 s or until 3.90 ms"
     assert units.format_budget(None) == units.UNKNOWN
 

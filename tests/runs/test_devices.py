@@ -59,10 +59,10 @@ def test_two_devices_take_the_batches_of_one_job(tmp_path: Path) -> None:
         )
     result = outcome.result
     assert result is not None, outcome.error
-    assert result["trials"] == TRIALS
-    assert result["verified"] or result["why_plain"]
-    assert [b["kind"] for b in result["baselines"]] == ["untuned"]
-    assert result["tuned_ms"]["median"] > 0
+    assert result.trials == TRIALS
+    assert result.verified or result.why_plain
+    assert [b.kind for b in result.baselines] == ["untuned"]
+    assert result.tuned_ms.median > 0
     started = [e for e in events if isinstance(e, StageStarted)]
     measured = {e.resource_id for e in started if e.key.kind is StageKind.PROFILE}
     assert measured == {"board-0", "board-1"}
@@ -91,8 +91,8 @@ def test_the_servers_of_a_tracker_take_the_batches_of_one_job(tmp_path: Path) ->
             BenchmarkContext(home=tmp_path, device="lab", threads=1), observer=events.append
         ) as session:
             session.from_network("zoo:tiny_cnn").autotune(trials=TRIALS, settings=SETTINGS)
-            assert session.result()["trials"] == TRIALS
-            assert session.result()["failures"] == {}
+            assert session.result().trials == TRIALS
+            assert session.result().failures == {}
     started = [e for e in events if isinstance(e, StageStarted)]
     measured = {e.resource_id for e in started if e.key.kind is StageKind.PROFILE}
     assert measured == {"lab/1", "lab/2"}
@@ -102,7 +102,7 @@ def _inputs(session: Session) -> list[Any]:
     from tunefleet.artifacts.opening import open_artifact
     from tunefleet.compiler.frontends.examples import seeded_inputs
 
-    artifact = open_artifact(session.result()["run"], Path(session.result()["artifact"]).parents[1])
+    artifact = open_artifact(session.result().run, Path(session.result().artifact).parents[1])
     return list(seeded_inputs(artifact.network.inputs))
 
 
@@ -129,8 +129,8 @@ def test_a_server_that_is_killed_in_the_middle_costs_no_trial(tmp_path: Path) ->
         )
         killed[0].join()
     assert outcome.result is not None, outcome.error
-    assert outcome.result["trials"] == TRIALS
-    assert outcome.result["failures"] == {}
+    assert outcome.result.trials == TRIALS
+    assert outcome.result.failures == {}
     profiles = [e for e in events if isinstance(e, StageCommitted)]
     assert len({e.run.key for e in profiles}) == len(profiles)
 
@@ -162,8 +162,8 @@ def test_a_device_that_stays_away_ends_the_job_which_can_go_on(
         server.start()
         again = tuned(TRIALS, lambda event: None)
         assert again.result is not None, again.error
-        assert again.result["resumed"]
-        assert again.result["trials"] == TRIALS
+        assert again.result.resumed
+        assert again.result.trials == TRIALS
 
 
 def test_no_job_begins_where_no_device_can_be_reached(tmp_path: Path) -> None:

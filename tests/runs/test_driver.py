@@ -49,7 +49,7 @@ def begun(home: Path) -> Session:
 
 def test_a_job_that_goes_on_does_nothing_again(tmp_path: Path, ran: list[StepKind]) -> None:
     with begun(tmp_path) as first:
-        job = first.build().result()["job"]
+        job = first.build().result().job
     assert ran == [
         StepKind.IMPORT,
         StepKind.CHECK,
@@ -62,7 +62,7 @@ def test_a_job_that_goes_on_does_nothing_again(tmp_path: Path, ran: list[StepKin
     ran.clear()
     with begun(tmp_path) as second:
         result = second.build().save().evaluate(rounds=2).result()
-    assert (result["job"], result["resumed"]) == (job, True)
+    assert (result.job, result.resumed) == (job, True)
     assert ran == [StepKind.PUBLISH, StepKind.MEASURE]
     assert list((tmp_path / "objects").iterdir()) == []
 
@@ -73,7 +73,7 @@ def test_what_is_gone_is_made_again(tmp_path: Path, ran: list[StepKind]) -> None
     shutil.rmtree(tmp_path / "objects")
     ran.clear()
     with begun(tmp_path) as second:
-        path = Path(second.build().save().result()["artifact"])
+        path = Path(second.build().save().result().artifact)
     assert (path / "module.so").is_file()
     assert ran[:2] == [StepKind.IMPORT, StepKind.CHECK]
     assert [kind for kind in ran if kind is StepKind.COMPILE] == [StepKind.COMPILE]
@@ -116,7 +116,7 @@ def test_the_user_is_told_which_tasks_the_pretrained_model_does_not_steer(
     settings = replace(SETTINGS, search=replace(SETTINGS.search, pretrained="own"))
     with Session(context, observer=events.append) as one:
         one.from_network("zoo:tiny_cnn?precision=bf16").autotune(trials=1, settings=settings)
-        notes = one.result()["notes"]
+        notes = one.result().notes
     remarks = [text for text in notes if "pretrained" in text]
     if "bf16" in precisions:
         assert remarks == []

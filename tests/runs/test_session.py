@@ -29,6 +29,7 @@ from tunefleet.errors import (
 )
 from tunefleet.fleet.controls import ControlRequest, Controls
 from tunefleet.hardware.processor import cpu_info
+from tunefleet.report.result import read_result
 from tunefleet.store import open_store
 from tunefleet.workers.apart import call_apart
 
@@ -53,27 +54,29 @@ def tuned(home: Path) -> Iterator[Session]:
 def test_the_result_holds_what_is_promised(tuned: Session) -> None:
     result = tuned.result()
     for name in ("network", "target", "device", "trials", "failures", "wall_s", "wall",
-                 "baselines", "tuned_ms", "speedup", "verified", "artifact"):  # fmt: skip
-        assert result[name] is not None, name
-    assert result["trials"] == 20
-    assert set(result["tuned_ms"]) == {"median", "low", "high"}
-    assert json.loads(json.dumps(result)) == result
+                 "baselines", "tuned_ms", "verified", "artifact"):  # fmt: skip
+        assert getattr(result, name) is not None, name
+    assert (result.speedup is None) == bool(result.why_no_speedup)
+    assert result.trials == 20
+    assert result.tuned_ms.low <= result.tuned_ms.median <= result.tuned_ms.high
+    assert read_result(json.loads(json.dumps(result.to_dict())), "result") == result
 
 
 def test_every_step_is_timed(tuned: Session) -> None:
     result = tuned.result()
     steps = {str(kind) for kind in (*PREPARATION, *WINNERS, *DELIVERY)}
-    assert {step["step"] for step in result["steps"]} == steps
-    assert {*steps, "select", "build", "profile", "update"} <= set(result["wall"])
+    assert {step.step for step in result.steps} == steps
+    assert {*steps, "select", "build", "profile", "update"} <= set(result.wall)
 
 
 def test_the_gain_is_told_over_what_the_user_has_and_over_untuned_tvm(tuned: Session) -> None:
     result = tuned.result()
-    assert [b["name"] for b in result["baselines"]] == ["PyTorch", "untuned TVM"]
-    source = result["baselines"][0]
-    assert result["speedup"] == source["speedup"]
-    ratio = source["latency_ms"]["median"] / result["tuned_ms"]["median"]
-    assert ratio == pytest.approx(source["speedup"]["median"], rel=0.5)
+    assert [b.name for b in result.baselines] == ["PyTorch", "untuned TVM"]
+    source = result.baselines[0]
+    assert result.speedup == source.speedup
+    if source.speedup is not None:  # nothing else runs
+        ratio = source.latency_ms.median / result.tuned_ms.median
+        assert ratio == pytest.approx(source.speedup.median, rel=0.5)
 
 
 def test_it_runs_what_it_saved_and_says_what_it_knows(tuned: Session) -> None:
@@ -116,10 +119,10 @@ def test_a_session_that_cannot_tell_its_result_ends_its_workers_all_the_same(
 def test_a_new_job_takes_the_place_of_one_that_was_interrupted(tmp_path: Path) -> None:
     with Session(BenchmarkContext(home=tmp_path, threads=1)) as session:
         session.from_network("zoo:tiny_cnn").autotune(trials=2, settings=SETTINGS)
-        first = session.result()["job"]
+        first = session.result().job
     with Session(BenchmarkContext(home=tmp_path, threads=1)) as session:
         session.from_network("zoo:tiny_cnn").autotune(trials=2, settings=SETTINGS, new_job=True)
-        assert session.result()["job"] != first
+        assert session.result().job != first
         with pytest.raises(StepOrderError, match="run needs save first"):
             session.build().run()
     store = open_store(tmp_path)
@@ -144,7 +147,7 @@ def test_the_artifact_computes_what_the_source_computes(tuned: Session, home: Pa
 
 
 def test_the_artifact_is_complete(tuned: Session) -> None:
-    path = Path(tuned.result()["artifact"])
+    path = Path(tuned.result().artifact)
     names = {p.name for p in path.iterdir()}
     modules = {"module.so", "module.safetensors", "untuned.so", "untuned.safetensors"}
     assert names == modules | {"artifact.json", "records.jsonl", "report.html", "README.md"}
@@ -154,10 +157,10 @@ def test_the_artifact_is_complete(tuned: Session) -> None:
 
 
 def test_the_artifact_can_be_measured_again(tuned: Session) -> None:
-    value = evaluate_artifact(tuned.result()["artifact"], rounds=2)
-    assert value["tuned_ms"]["median"] > 0
-    assert [b["kind"] for b in value["baselines"]] == ["source", "untuned"]
-    assert value["kernels"]
+    value = evaluate_artifact(tuned.result().artifact, rounds=2)
+    assert value.tuned_ms.median > 0
+    assert [b.kind for b in value.baselines] == ["source", "untuned"]
+    assert value.kernels
 
 
 def test_a_job_that_was_interrupted_after_its_artifact_was_saved_has_one(tmp_path: Path) -> None:
@@ -166,10 +169,10 @@ def test_a_job_that_was_interrupted_after_its_artifact_was_saved_has_one(tmp_pat
         return session.from_network("zoo:tiny_cnn").autotune(trials=2, settings=SETTINGS)
 
     with begun() as first:
-        job = first.build().save().result()["job"]
+        job = first.build().save().result().job
     with begun() as second:
         result = second.build().save().evaluate(rounds=3).result()
-    assert (result["job"], result["resumed"], result["trials"]) == (job, True, 2)
+    assert (result.job, result.resumed, result.trials) == (job, True, 2)
     assert [path.name for path in (tmp_path / "artifacts").iterdir()] == [job]
 
 
@@ -205,7 +208,7 @@ def test_without_autotune_earlier_records_are_used(
             r["task_id"]
             for r in map(
                 json.loads,
-                (Path(tuned.result()["artifact"]) / "records.jsonl").read_text().splitlines(),
+                (Path(tuned.result().artifact) / "records.jsonl").read_text().splitlines(),
             )
         }
         assert compiled == [verified]
@@ -231,11 +234,11 @@ def test_a_session_may_search_again(tmp_path: Path) -> None:
     jobs = []
     with Session(BenchmarkContext("cpu", threads=1, home=tmp_path)) as session:
         session.from_network("zoo:tiny_cnn").autotune(trials=2, settings=SETTINGS).build()
-        jobs.append(session.result()["job"])
+        jobs.append(session.result().job)
         for trials, new_job in ((2, False), (3, False), (3, True)):
             session.autotune(trials=trials, settings=SETTINGS, new_job=new_job)
-            assert session.result()["trials"] == trials
-            jobs.append(session.result()["job"])
+            assert session.result().trials == trials
+            jobs.append(session.result().job)
         with pytest.raises(StepOrderError, match="build"):
             session.save()
     assert jobs[0] == jobs[1]
@@ -271,7 +274,7 @@ def test_a_step_too_early_names_the_one_missing(tmp_path: Path, step: Any, missi
 )
 def test_wrong_inputs_are_named(tuned: Session, inputs: list[Any], cause: str) -> None:
     with pytest.raises(InputError, match=cause):
-        run_artifact(tuned.result()["artifact"], inputs)
+        run_artifact(tuned.result().artifact, inputs)
 
 
 def damaged(tmp_path: Path, text: str | None) -> Path:
@@ -311,7 +314,7 @@ def test_an_artifact_of_another_machine_is_refused(
     poorer = replace(here, facts=replace(here.facts, flags=frozenset({"sse2"})))
     monkeypatch.setattr(module, "cpu_info", lambda: poorer)
     with pytest.raises(InputError, match="which this processor does not have"):
-        run_artifact(tuned.result()["artifact"], [])
+        run_artifact(tuned.result().artifact, [])
 
 
 def test_tasks_can_be_listed_without_tuning() -> None:
@@ -417,19 +420,19 @@ def test_one_artifact_takes_several_shapes_and_keeps_what_cannot_be_compiled(
     with Session(context) as session:
         session.from_network(_free_width(tmp_path / "free.onnx"), dims={"width": (8, 12)})
         result = session.build().save().evaluate(rounds=3).result()
-    assert [shape["inputs"] for shape in result["shapes"]] == [
+    assert [list(shape.inputs) for shape in result.shapes] == [
         ["x: float32[1, 3, 8, 8]"],
         ["x: float32[1, 3, 8, 12]"],
     ]
-    assert result["outside"]["segments"][0]["nodes"]
+    assert result.outside.segments[0].nodes
     loaded = Session.load(context.run_id, home=home)
     for width in (8, 12):
         assert (1, 4, 8, width) == loaded.run(np.ones((1, 3, 8, width), "float32")).shape
-    assert "source" in [b["kind"] for b in evaluate_artifact(context.run_id, home, 2)["baselines"]]
+    assert "source" in [b.kind for b in evaluate_artifact(context.run_id, home, 2).baselines]
     (tmp_path / "free.onnx").write_bytes(b"another network")
     changed = evaluate_artifact(context.run_id, home, rounds=2)
-    assert "has changed" in changed["warnings"][0]
-    assert [b["kind"] for b in changed["baselines"]] == ["untuned"]
+    assert "has changed" in changed.warnings[0]
+    assert [b.kind for b in changed.baselines] == ["untuned"]
     with pytest.raises(InputError, match="give one of"):
         loaded.run(np.ones((1, 3, 8, 9), "float32"))
 
@@ -472,7 +475,7 @@ def test_outputs_that_are_next_to_nothing_are_warned_of(tmp_path: Path, home: Pa
         session.from_network(tmp_path / "far.onnx")
         warned = [each.text for each in told if isinstance(each, Note) and each.warning]
         assert "stays below 0.001" in warned[0]
-        assert session.result()["warnings"] == warned
+        assert list(session.result().warnings) == warned
 
 
 @pytest.mark.parametrize("measured", [1, 0])
@@ -495,8 +498,8 @@ def test_what_cannot_be_measured_is_delivered_all_the_same(
     with Session(BenchmarkContext("cpu", threads=1, home=home), notes.append) as session:
         session.from_network("zoo:tiny_cnn?size=20").build().save().evaluate(rounds=3)
         result = session.result()
-    assert result["delivered"] == "tuned"
-    assert (result["tuned_ms"] is not None) == (measured == 1)
-    assert result["baselines"] == []
-    assert (Path(result["artifact"]) / "module.so").is_file()
+    assert result.delivered == "tuned"
+    assert (result.tuned_ms is not None) == (measured == 1)
+    assert result.baselines == ()
+    assert (Path(result.artifact) / "module.so").is_file()
     assert any("out of memory" in str(note) for note in notes)

@@ -43,13 +43,13 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def test_every_network_has_its_outcome(tuned: Any) -> None:
     outcomes, _, _ = tuned
     assert [o.network for o in outcomes] == NETWORKS
-    assert [o.result and o.result["trials"] for o in outcomes] == [20, None, 20]
+    assert [o.result and o.result.trials for o in outcomes] == [20, None, 20]
     assert isinstance(outcomes[1].error, InputError)
 
 
 def test_each_artifact_is_one_of_its_own(tuned: Any) -> None:
     outcomes, _, _ = tuned
-    paths = [Path(o.result["artifact"]) for o in outcomes if o.result]
+    paths = [Path(o.result.artifact) for o in outcomes if o.result]
     assert len({p.name for p in paths if (p / "module.so").exists()}) == 2
 
 
@@ -109,12 +109,14 @@ def test_what_was_delivered_and_not_told_is_told_by_the_same_command(
     assert ends() == {JobState.DONE}
     for before, after in zip(outcomes[::2], found, strict=True):
         assert after.result is not None
-        assert after.result["resumed"]
+        assert after.result.resumed
         same = ("job", "stopped", "trials", "tasks")
-        assert [after.result[key] for key in same] == [before.result[key] for key in same]
+        assert [getattr(after.result, key) for key in same] == [
+            getattr(before.result, key) for key in same
+        ]
     repeated = tune(NETWORKS[:1], context=context, trials=20, settings=SETTINGS)
     assert repeated[0].result is not None
-    assert repeated[0].result["job"] != outcomes[0].result["job"]  # a command of its own
+    assert repeated[0].result.job != outcomes[0].result.job  # a command of its own
 
 
 def test_a_network_given_twice_is_refused() -> None:

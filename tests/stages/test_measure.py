@@ -5,8 +5,9 @@ import time
 
 import pytest
 
+from tunefleet.core.statistics import Interval
 from tunefleet.core.step import Comparison
-from tunefleet.stages.measure import SOURCE, TUNED, UNTUNED, told
+from tunefleet.stages.measure import SOURCE, TUNED, UNTUNED, figures_of
 from tunefleet.workers import disturbance
 from tunefleet.workers.disturbance import watched
 
@@ -18,25 +19,21 @@ def _comparison(source: float, tuned: float, disturbed: float = 0.0) -> Comparis
 
 
 def test_the_headline_is_the_gain_over_the_source_framework():
-    value = told(_comparison(0.02, 0.01), "ONNX Runtime", ["x: float32[1]"])
-    assert value["speedup"]["median"] == 2.0
-    assert [b["name"] for b in value["baselines"]] == ["ONNX Runtime", "untuned TVM"]
-    assert value["warnings"] == []
+    shape = figures_of(_comparison(0.02, 0.01), "ONNX Runtime", ["x: float32[1]"])
+    assert shape.speedup == Interval(2.0, 2.0, 2.0)
+    assert [b.name for b in shape.baselines] == ["ONNX Runtime", "untuned TVM"]
 
 
-def test_a_slower_module_is_said_to_be_slower():
-    (warning,) = told(_comparison(0.01, 0.02), "PyTorch", [])["warnings"]
-    assert warning.startswith("this module takes 2.00 times as long as PyTorch")
-
-
-def test_a_disturbed_measurement_is_warned_of():
-    (warning,) = told(_comparison(0.02, 0.01, disturbed=0.4), "PyTorch", [])["warnings"]
-    assert warning.startswith("other processes or a container's limit took 40% of the cores")
+def test_a_disturbed_measurement_has_no_ratio():
+    shape = figures_of(_comparison(0.02, 0.01, disturbed=0.91), "PyTorch", [])
+    assert shape.tuned_ms == Interval(10.0, 10.0, 10.0)
+    assert [shape.speedup, *(b.speedup for b in shape.baselines)] == [None, None, None]
+    assert shape.why_no_speedup == "other programs took 91 % of the cores"
 
 
 def test_without_a_source_framework_the_gain_is_over_untuned_tvm():
-    comparison = Comparison({UNTUNED: (1.0,) * 9, TUNED: (0.25,) * 9}, 0.0)
-    assert told(comparison, "", [])["speedup"]["median"] == 4.0
+    shape = figures_of(Comparison({UNTUNED: (1.0,) * 9, TUNED: (0.25,) * 9}, 0.0), "", [])
+    assert shape.speedup == Interval(4.0, 4.0, 4.0)
 
 
 def test_what_this_process_does_is_no_disturbance():

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from tunefleet.core.result import Outside, RunResult, TaskResult
+from tunefleet.core.statistics import Interval
 from tunefleet.core.trial import Candidate, Failure, FailureKind, Measurement, Trial
 from tunefleet.stages.result import contradictions, failure_texts, failures_by_kind, search_failed
 
@@ -30,46 +33,49 @@ def test_failures_are_counted_by_kind() -> None:
 
 
 def test_what_was_said_most_often_comes_first() -> None:
-    assert failure_texts(TRIALS)["build_error"] == [["too large", 2], ["no such intrinsic", 1]]
+    assert failure_texts(TRIALS)["build_error"] == (("too large", 2), ("no such intrinsic", 1))
 
 
-def result(**values: Any) -> dict[str, Any]:
-    found = {"tasks": [{}], "trials": 4, "failures": {"build_error": 3, "run_crash": 1},
-             "failure_texts": failure_texts(TRIALS)}  # fmt: skip
-    return found | values
+RESULT = RunResult(
+    tasks=(TaskResult(),),
+    trials=4,
+    failures={"build_error": 3, "run_crash": 1},
+    failure_texts=failure_texts(TRIALS),
+)
 
 
 def test_a_search_whose_trials_all_failed_says_the_most_frequent_reason() -> None:
     expected = "all 4 trials failed, most often by build error: too large"
-    assert search_failed(result()) == expected
+    assert search_failed(RESULT) == expected
 
 
 def test_a_search_without_trials_says_why() -> None:
-    assert search_failed(result(trials=0)) == "no program could be tried: none was selected"
-    assert search_failed(result(trials=0, stopped="time is over")).endswith(": time is over")
+    assert (
+        search_failed(replace(RESULT, trials=0)) == "no program could be tried: none was selected"
+    )
+    assert search_failed(replace(RESULT, trials=0, stopped="over")).endswith(": over")
 
 
 @pytest.mark.parametrize(
     "values",
-    [{"trials": 5}, {"tasks": []}, {"trials": 0, "reused": 3}, {"trials": 0, "known": 1}],
+    [{"trials": 5}, {"tasks": ()}, {"trials": 0, "reused": 3}, {"trials": 0, "known": 1}],
     ids=str,
 )
 def test_a_search_that_found_something_or_had_nothing_to_find_did_not_fail(
     values: dict[str, Any],
 ) -> None:
-    assert search_failed(result(**values)) == ""
+    assert search_failed(replace(RESULT, **values)) == ""
 
 
 def measured(
     tuned_ms: float | None, kernels_ms: float | None, *latencies_us: float | None, **more: Any
-) -> dict[str, Any]:
-    return {
-        "tuned_ms": None if tuned_ms is None else {"median": tuned_ms},
-        "kernels_ms": kernels_ms,
-        "tasks": [{"latency_us": each, "weight": 2} for each in latencies_us],
-        "outside": None,
+) -> RunResult:
+    return RunResult(
+        tuned_ms=None if tuned_ms is None else Interval(tuned_ms, tuned_ms, tuned_ms),
+        kernels_ms=kernels_ms,
+        tasks=tuple(TaskResult(latency_us=each, weight=2) for each in latencies_us),
         **more,
-    }
+    )
 
 
 def test_figures_that_contradict_each_other_are_told() -> None:
@@ -87,8 +93,10 @@ def test_figures_that_contradict_each_other_are_told() -> None:
         measured(0.02, 0.01, 5.0),  # the call of a tiny network
         measured(9.0, None, None),  # a task without a program
         measured(None, None, 4000.0),  # nothing was measured at the end
-        measured(9.0, 1.0, 500.0, outside={"framework": "PyTorch"}),  # segments are no tasks
+        measured(
+            9.0, 1.0, 500.0, outside=Outside(framework="PyTorch", segments=())
+        ),  # segments are no tasks
     ],
 )
-def test_figures_that_fit_together_are_not(result: dict[str, Any]) -> None:
+def test_figures_that_fit_together_are_not(result: RunResult) -> None:
     assert contradictions(result) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +14,8 @@ from tunefleet.system.files import check_regular
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from tunefleet.core.result import Evaluation
 
 
 def run(
@@ -69,16 +72,16 @@ def evaluate(
     from tunefleet.runs.evaluation import evaluate_artifact
 
     result = evaluate_artifact(artifact, home, rounds, require_signed)
-    output.tell(json, result, lambda: _show_evaluation(result))
+    output.tell(json, result.to_dict(), lambda: _show_evaluation(result))
 
 
-def _show_evaluation(result: dict[str, Any]) -> None:
+def _show_evaluation(result: Evaluation) -> None:
     from tunefleet.report.text import evaluation_table, kernels_table
 
     console = output.console()
-    if result.get("kernels"):
+    if result.kernels:
         console.print(kernels_table(result))
-    for warning in result["warnings"]:
+    for warning in result.warnings:
         console.print(f"warning: {warning}", style="yellow", soft_wrap=True, markup=False)
     console.print(evaluation_table(result))
 
@@ -102,12 +105,12 @@ def report(
         typer.echo(str(page))
         return
     from tunefleet.cli.summary import show
-    from tunefleet.report.result import check_result
+    from tunefleet.report.result import read_result
 
-    check_result(opened.result, str(opened.manifest))
+    written = read_result(opened.result, str(opened.manifest))
     # Where it lies now, not where it was written: an artifact may have been moved.
-    result = opened.result | {"artifact": str(opened.path), "report": str(page)}
-    output.tell(json, result, lambda: show(result, tasks=None))
+    result = replace(written, artifact=str(opened.path), report=str(page))
+    output.tell(json, result.to_dict(), lambda: show(result, tasks=None))
 
 
 def sign(

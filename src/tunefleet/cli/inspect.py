@@ -106,8 +106,10 @@ def _described(job: Job, store: Store, home: Path) -> dict[str, Any]:
     from tunefleet.core.job import JobState
     from tunefleet.core.step import StepKey, StepKind
     from tunefleet.fleet.locks import is_locked
+    from tunefleet.report.result import read_result
 
-    summary, state = store.summary(job.job_id) or {}, str(job.state)
+    result = read_result(store.summary(job.job_id) or {}, f"job {job.job_id}")
+    state = str(job.state)
     locks = Home(home).locks
     if job.state is JobState.RUNNING and not is_locked(locks, job.spec.fingerprint):
         state = "interrupted"
@@ -120,10 +122,12 @@ def _described(job: Job, store: Store, home: Path) -> dict[str, Any]:
         "target": str(job.spec.target),
         "created_at": job.created_at,
         "elapsed_s": job.elapsed_s,
-        "trials": summary.get("trials"),
-        "speedup": (summary.get("speedup") or {}).get("median"),
-        "run": summary.get("run"),
-        "artifact": summary.get("artifact"),
+        "trials": result.trials,
+        "latency_ms": result.tuned_ms.median if result.tuned_ms else None,
+        "speedup": result.speedup.median if result.speedup else None,
+        "why_no_speedup": result.why_no_speedup,
+        "run": result.run or None,
+        "artifact": result.artifact,
     }
 
 

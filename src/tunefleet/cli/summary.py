@@ -8,30 +8,31 @@ from typing import Any
 from tunefleet.cli import output
 from tunefleet.cli.outcome import one_line
 from tunefleet.cli.overview import short_names
+from tunefleet.core.result import RunResult
 
 
-def show(result: dict[str, Any], *, tasks: int | None) -> None:
+def show(result: RunResult, *, tasks: int | None) -> None:
     """Print a result to stdout with at most `tasks` rows of tasks (None: all of them)."""
     from tunefleet.report.text import summary_table, tasks_table, wall_table
 
     console = output.console()
-    if result.get("tasks"):
+    if result.tasks:
         console.print(tasks_table(result, limit=tasks))
         console.print()
-    if result.get("wall"):
+    if result.wall:
         console.print(wall_table(result))
         console.print()
-    for warning in result.get("warnings") or []:
+    for warning in result.warnings:
         console.print(f"warning: {warning}", style="yellow", soft_wrap=True, markup=False)
     console.print(summary_table(result))
-    for name in ("report", "artifact"):
-        if result.get(name):
-            console.print(f"{name:<10}{result[name]}", soft_wrap=True)
+    for name, path in (("report", result.report), ("artifact", result.artifact)):
+        if path:
+            console.print(f"{name:<10}{path}", soft_wrap=True)
 
 
 def show_several(
     networks: Sequence[str],
-    outcomes: Sequence[dict[str, Any] | str],
+    outcomes: Sequence[RunResult | str],
     *,
     wall_s: float,
     shares: Mapping[str, float],
@@ -53,7 +54,7 @@ def show_several(
         if isinstance(outcome, str):
             text = f"failed: {one_line(outcome)}"
         else:
-            text = outcome.get("artifact") or "not saved"
+            text = outcome.artifact or "not saved"
         console.print(f"{name:<{width}}{text}", soft_wrap=True)
     console.print()
     rows: list[tuple[str, Any]] = [("wall time", format_seconds(wall_s))]

@@ -18,6 +18,7 @@ from tunefleet.scheduler.names import PREDICTIVE
 
 if TYPE_CHECKING:
     from tunefleet.cli.live import View
+    from tunefleet.core.result import RunResult
     from tunefleet.runs.tuning import Tuned
 
 NO_MODEL = "none"
@@ -248,7 +249,7 @@ def _watched(networks: list[str], *, quiet: bool) -> Iterator[View]:
             ) from None
 
 
-def _check_search(network: str, result: dict[str, Any]) -> None:
+def _check_search(network: str, result: RunResult) -> None:
     """A search that measured nothing is no success, though there is something to run."""
     from tunefleet.stages.result import search_failed
 
@@ -312,4 +313,5 @@ def _tell(
         elif outcomes[0].result is not None:
             summary.show(outcomes[0].result, tasks=20)
 
-    output.tell(json, [o.result or {"error": str(o.error)} for o in outcomes], show)
+    values = [o.result.to_dict() if o.result else {"error": str(o.error)} for o in outcomes]
+    output.tell(json, values, show)

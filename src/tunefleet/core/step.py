@@ -20,6 +20,7 @@ from tunefleet.core.statistics import Interval, interval
 from tunefleet.core.target import Target
 from tunefleet.core.task import WeightedTask
 from tunefleet.core.trial import Built
+from tunefleet.core.undisturbed import why_not_measurable
 
 
 class StepKind(StrEnum):
@@ -219,10 +220,6 @@ class Published:
     run_id: str
 
 
-#: A measurement beside which others took a larger share of the cores is warned of.
-_MOST_DISTURBED = 0.05
-
-
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """Latencies in seconds by contender, of each round in turn. `disturbed` is the share of the
@@ -239,16 +236,20 @@ class Comparison:
         pairs = zip(self.rounds[slow], self.rounds[fast], strict=True)
         return interval([a / b for a, b in pairs])
 
+    def why_no_latency(self, name: str) -> str:
+        """Why the latency of a contender is not to be judged, or ""."""
+        return why_not_measurable(self.disturbed, self.latency(name))
+
+    def why_no_ratio(self, slow: str, fast: str) -> str:
+        """Why there is no ratio of the two, or ""."""
+        return why_not_measurable(self.disturbed, self.ratio(slow, fast))
+
     @property
-    def warning(self) -> str:
-        """What is to be said of the figures, or ""."""
-        if self.disturbed <= _MOST_DISTURBED:
-            return ""
-        return (
-            f"other processes or a container's limit took {self.disturbed:.0%} of the cores during "
-            "the measurement: "
-            "these latencies may be several times too long; measure again on a quiet machine"
-        )
+    def why_disturbed(self) -> str:
+        """Why a figure of this comparison is missing, or "": ratios are those to the last one."""
+        *others, last = self.rounds
+        reasons = [self.why_no_latency(last), *(self.why_no_ratio(each, last) for each in others)]
+        return next(filter(None, reasons), "")
 
 
 @dataclass(frozen=True, slots=True)

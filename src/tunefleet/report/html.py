@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
-from typing import Any
 
+from tunefleet.core.result import RunResult, TaskResult, to_json
+from tunefleet.core.statistics import Interval
 from tunefleet.report import svg
 from tunefleet.report.page import meter_cell, page, pairs, section
 from tunefleet.report.units import (
@@ -20,30 +21,30 @@ from tunefleet.report.units import (
     format_mflop,
     format_seconds,
     format_share,
+    format_some,
     interval_digits,
     significant,
 )
 from tunefleet.report.words import (
     HOW_MEASURED,
     STAGE_NAMES,
-    baselines,
+    by_share,
     caches_text,
     device_text,
     difference_basis,
     outside_lines,
+    ratio_text,
+    slower_text,
     source_text,
     toolchain_text,
     verdict,
 )
 
-ResultJson = Mapping[str, Any]
-
 _STAGE_CLASSES = 11
 
 
-def render_html(result: ResultJson) -> str:
-    """The page as text. `result` has schema tunefleet-result/3; what is missing is left out."""
-    name = _network(result).get("name") or "network"
+def render_html(result: RunResult) -> str:
+    """The page as text; what is not known is left out."""
     sections = (
         _headline(result),
         _curve(result),
@@ -53,40 +54,36 @@ def render_html(result: ResultJson) -> str:
         _conditions(result),
         section("How it was measured", f'<p class="prose">{escape(HOW_MEASURED)}</p>'),
     )
-    return page(str(name), "tunefleet report", _place(result), sections, _identity(result))
+    name = result.network.name or "network"
+    return page(name, "tunefleet report", _place(result), sections, _identity(result))
 
 
-def _network(result: ResultJson) -> ResultJson:
-    return result.get("network") or {}
-
-
-def _place(result: ResultJson) -> str:
-    place = device_text(result.get("device"))
-    threads = result.get("threads")
-    if threads:
-        place += f", {threads} thread{'' if threads == 1 else 's'}"
+def _place(result: RunResult) -> str:
+    place = device_text(result.device)
+    if result.threads:
+        place += f", {format_some(result.threads, 'thread')}"
     return place
 
 
-def _headline(result: ResultJson) -> str:
-    tuned, beside = result.get("tuned_ms"), baselines(result)
+def _headline(result: RunResult) -> str:
+    tuned, beside = result.tuned_ms, result.baselines
     figures = []
     for each in beside[:1]:
-        figures.append(_figure(each["name"], each["latency_ms"], " ms"))
+        figures.append(_figure(each.name, each.latency_ms, " ms"))
         figures.append('<span class="arrow">→</span>')
     if tuned:
         figures.append(_figure("tuned", tuned, " ms"))
-    if result.get("speedup"):
-        figures.append(_figure("speed-up", result["speedup"], TIMES, "main"))
+    if result.speedup:
+        figures.append(_figure("speed-up", result.speedup, TIMES, "main"))
     content = f'<div class="headline">{"".join(figures)}</div>' if figures else ""
-    content += "".join(
-        f'<p class="warning">{escape(text)}</p>' for text in result.get("warnings") or []
-    )
+    missing = ratio_text(None, result.why_no_speedup, result.run) if not result.speedup else ""
+    lines = filter(None, (slower_text(result), missing, *result.warnings))
+    content += "".join(f'<p class="warning">{escape(text)}</p>' for text in lines)
     if beside and tuned:
-        rows = [(str(b["name"]), "untuned", b["latency_ms"]) for b in beside]
+        rows = [(each.name, "untuned", each.latency_ms) for each in beside]
         rows.append(("tuned", "tuned", tuned))
         content += svg.interval_bars([(n, k, i, format_interval(i, "ms")) for n, k, i in rows])
-    if result.get("delivered"):
+    if result.delivered:
         good, text = verdict(result)
         content += f'<p><span class="badge{" good" if good else ""}">{escape(text)}</span></p>'
     else:
@@ -96,9 +93,10 @@ def _headline(result: ResultJson) -> str:
     return f"<section>{content}</section>"
 
 
-def _figure(name: str, interval: ResultJson, unit: str, kind: str = "") -> str:
+def _figure(name: str, interval: Interval, unit: str, kind: str = "") -> str:
     digits = interval_digits(interval)
-    middle, low, high = (significant(float(interval[k]), digits) for k in ("median", "low", "high"))
+    bounds = (interval.median, interval.low, interval.high)
+    middle, low, high = (significant(each, digits) for each in bounds)
     mark = f"<i>{escape(unit.strip())}</i>" if unit.startswith(" ") else escape(unit)
     return (
         f'<div class="figure {kind}"><span>{escape(name)}</span><b>{middle}{mark}</b>'
@@ -106,9 +104,9 @@ def _figure(name: str, interval: ResultJson, unit: str, kind: str = "") -> str:
     )
 
 
-def _curve(result: ResultJson) -> str:
-    target_s = (result.get("budget") or {}).get("target_latency_s")
-    drawing = svg.tuning_curve(result.get("curve") or [], target_s * 1e3 if target_s else None)
+def _curve(result: RunResult) -> str:
+    target_s = result.budget.target_latency_s if result.budget else None
+    drawing = svg.tuning_curve(result.curve, target_s * 1e3 if target_s else None)
     if not drawing:
         return ""
     return section(
@@ -116,8 +114,8 @@ def _curve(result: ResultJson) -> str:
     )
 
 
-def _wall(result: ResultJson) -> str:
-    wall = {str(k): float(v) for k, v in (result.get("wall") or {}).items() if v}
+def _wall(result: RunResult) -> str:
+    wall = {stage: seconds for stage, seconds in result.wall.items() if seconds}
     if not wall:
         return ""
     total = sum(wall.values())
@@ -133,17 +131,17 @@ def _wall(result: ResultJson) -> str:
         f'<span>{format_seconds(s)}</span><span class="share">{format_share(s / total)}</span></li>'
         for n, s in stages
     )
-    whole = format_seconds(float(result.get("wall_s") or total))
+    whole = format_seconds(result.wall_s or total)
     return section(
         "Where the time went", f'{drawing}<ul class="legend">{items}</ul>', f"{whole} in all"
     )
 
 
-def _tasks(result: ResultJson) -> str:
-    tasks = sorted(result.get("tasks") or [], key=lambda t: -(t.get("network_share") or 0.0))
+def _tasks(result: RunResult) -> str:
+    tasks = by_share(result.tasks)
     if not tasks:
         return ""
-    largest = max((t.get("network_share") or 0.0 for t in tasks), default=0.0) or 1.0
+    largest = max(task.network_share or 0.0 for task in tasks) or 1.0
     headings = (
         *("task", "runs", "MFLOP", "trials", "failed", "latency", "GFLOP/s"),
         *("of peak", "of latency", "sum", "from"),
@@ -152,7 +150,7 @@ def _tasks(result: ResultJson) -> str:
     heads = "".join(f"<th{kinds.get(h, '')}>{h}</th>" for h in headings)
     rows, total = [], 0.0
     for task in tasks:
-        total += task.get("network_share") or 0.0
+        total += task.network_share or 0.0
         rows.append(_task_row(task, total, largest))
     table = (
         f'<div class="wide"><table><thead><tr>{heads}</tr></thead>'
@@ -161,91 +159,88 @@ def _tasks(result: ResultJson) -> str:
     return section("Tasks", table, _tasks_note(result, tasks), kind="long")
 
 
-def _tasks_note(result: ResultJson, tasks: Sequence[ResultJson]) -> str:
+def _tasks_note(result: RunResult, tasks: Sequence[TaskResult]) -> str:
     note = f"{format_count(len(tasks))} tasks by their share of the latency"
-    if result.get("peak_gflops"):
-        note += f"; peak {format_gflops(result['peak_gflops'])} GFLOP/s, measured"
-    if result.get("kernels_ms"):
-        note += f"; kernels take {format_latency(result['kernels_ms'] / 1e3)} per inference"
+    if result.peak_gflops:
+        note += f"; peak {format_gflops(result.peak_gflops)} GFLOP/s, measured"
+    if result.kernels_ms:
+        note += f"; kernels take {format_latency(result.kernels_ms / 1e3)} per inference"
     return note
 
 
-def _task_row(task: ResultJson, total: float, largest: float) -> str:
-    share, peak = task.get("network_share"), task.get("peak_share")
-    latency = task.get("latency_us")
-    name = escape(str(task.get("name", UNKNOWN)))
-    shapes = escape(str(task.get("shapes") or ""))
+def _task_row(task: TaskResult, total: float, largest: float) -> str:
+    share, peak = task.network_share, task.peak_share
     cells = (
-        format_count(task.get("weight")),
-        format_mflop(task.get("flops")),
-        format_count(task.get("trials")),
-        format_count(task["failed"]) if task.get("failed") else "",
-        format_latency(None if latency is None else latency / 1e6),
-        format_gflops(task.get("gflops")),
+        format_count(task.weight),
+        format_mflop(task.flops),
+        format_count(task.trials),
+        format_count(task.failed) if task.failed else "",
+        format_latency(None if task.latency_us is None else task.latency_us / 1e6),
+        format_gflops(task.gflops),
     )
+    name, shapes = escape(task.name or UNKNOWN), escape(task.shapes)
     return (
         f'<tr><td class="words">{name}<small>{shapes}</small></td>'
         + "".join(f"<td>{escape(cell)}</td>" for cell in cells)
         + meter_cell(peak, peak or 0.0, "peak")
         + meter_cell(share, (share or 0.0) / largest)
-        + f"<td><i>{format_share(total)}</i></td>"
+        + f"<td><i>{format_share(None if share is None else total)}</i></td>"
         + f'<td class="source">{escape(source_text(task))}</td></tr>'
     )
 
 
-def _failures(result: ResultJson) -> str:
-    failures = result.get("failures") or {}
-    if not failures:
+def _failures(result: RunResult) -> str:
+    if not result.failures:
         return ""
-    total, trials = sum(failures.values()), result.get("trials")
-    ordered = sorted(failures.items(), key=lambda item: (-item[1], item[0]))
-    rows = [(str(kind).replace("_", " "), format_count(count)) for kind, count in ordered]
-    for kind, texts in sorted((result.get("failure_texts") or {}).items()):
+    total = sum(result.failures.values())
+    ordered = sorted(result.failures.items(), key=lambda item: (-item[1], item[0]))
+    rows = [(kind.replace("_", " "), format_count(count)) for kind, count in ordered]
+    for kind, texts in sorted(result.failure_texts.items()):
         rows += [(f"{kind.replace('_', ' ')}, {format_count(n)} times", text) for text, n in texts]
-    note = f"{format_count(total)} of {format_count(trials)} trials" if trials else ""
+    note = f"{format_count(total)} of {format_count(result.trials)} trials" if result.trials else ""
     return section("Failed trials", pairs(rows), note)
 
 
-def _conditions(result: ResultJson) -> str:
-    network, device = _network(result), result.get("device") or {}
+def _conditions(result: RunResult) -> str:
+    network, device = result.network, result.device
     rows = [
-        ("network", ", ".join(str(network[k]) for k in ("name", "source") if network.get(k))),
-        ("digest", str(network.get("digest") or "")),
-        ("inputs", "; ".join(map(str, network.get("inputs") or []))),
-        ("outputs", "; ".join(map(str, network.get("outputs") or []))),
-        ("target", str(result.get("target") or "")),
+        ("network", ", ".join(filter(None, (network.name, network.source)))),
+        ("digest", network.digest),
+        ("inputs", "; ".join(network.inputs)),
+        ("outputs", "; ".join(network.outputs)),
+        ("target", result.target),
         ("device", device_text(device) if device else ""),
         ("caches", caches_text(device)),
-        ("ISA", ", ".join(map(str, device.get("isa") or []))),
-        ("toolchain", toolchain_text(result.get("toolchain")) if result.get("toolchain") else ""),
-        ("budget", format_budget(result["budget"]) if result.get("budget") else ""),
+        ("ISA", ", ".join(device.isa) if device else ""),
+        ("toolchain", toolchain_text(result.toolchain) if result.toolchain else ""),
+        ("budget", format_budget(result.budget) if result.budget else ""),
         ("stopped", _stopped(result)),
         ("reused", _reused(result)),
         ("difference", _difference(result)),
-        ("noted", "; ".join(map(str, result.get("notes") or []))),
-        ("outside", "; ".join(line.strip() for line in outside_lines(result.get("outside")))),
+        ("noted", "; ".join(result.notes)),
+        ("outside", "; ".join(line.strip() for line in outside_lines(to_json(result.outside)))),
     ]
     return section("Conditions", pairs((n, v) for n, v in rows if v))
 
 
-def _stopped(result: ResultJson) -> str:
-    text = str(result.get("stopped") or "")
-    return f"{text} (resumed)" if text and result.get("resumed") else text
+def _stopped(result: RunResult) -> str:
+    text = result.stopped or ""
+    return f"{text} (resumed)" if text and result.resumed else text
 
 
-def _reused(result: ResultJson) -> str:
-    count = result.get("reused")
-    return f"records of earlier jobs for {format_count(count)} tasks" if count else ""
+def _reused(result: RunResult) -> str:
+    if not result.reused:
+        return ""
+    return f"records of earlier jobs for {format_some(result.reused, 'task')}"
 
 
-def _difference(result: ResultJson) -> str:
-    differences = result.get("difference") or {}
-    known = [k for k in ("untuned", "plain", "tuned") if differences.get(k) is not None]
-    parts = [f"{k} {format_difference(differences[k])}" for k in known]
+def _difference(result: RunResult) -> str:
+    differences = {"plain": result.difference.plain, "tuned": result.difference.tuned}
+    parts = [f"{k} {format_difference(v)}" for k, v in differences.items() if v is not None]
     basis = difference_basis(result)
     return f"{', '.join(parts)} of the {basis} of the source framework" if parts else ""
 
 
-def _identity(result: ResultJson) -> str:
-    named = [(k, result.get(k)) for k in ("run", "job", "artifact")]
+def _identity(result: RunResult) -> str:
+    named = [("run", result.run), ("job", result.job), ("artifact", result.artifact)]
     return ", ".join(f"{name} {value}" for name, value in named if value)

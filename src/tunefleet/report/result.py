@@ -1,168 +1,78 @@
-"""What the result of a run looks like as JSON, schema `tunefleet-result/3`: what reports read."""
+"""Reads results back from JSON: from artifacts and stores, also those of earlier versions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, TypedDict
+from dataclasses import replace
+from typing import Any
 
 import msgspec
 
+from tunefleet.core.result import SCHEMA, Baseline, MeasuredShape, RunResult, TaskResult, of_shape
+from tunefleet.core.undisturbed import why_not_measurable
 from tunefleet.errors import InputError
 
-#: What formats can show: no negative, infinite or other absurd number.
-_MOST = 1e18
-Measure = Annotated[float, msgspec.Meta(ge=0.0, le=_MOST)]
-Count = Annotated[int, msgspec.Meta(ge=0, le=10**18)]
-#: None where it was not measured.
-Shown = Measure | None
 
+def read_result(value: Mapping[str, Any], name: str) -> RunResult:
+    """The result in `value`, the JSON of the file or job called `name`.
 
-class ReportedInterval(TypedDict):
-    """A median, and what it lies between with 95 % probability."""
-
-    median: Measure
-    low: Measure
-    high: Measure
-
-
-class Baseline(TypedDict):
-    name: str
-    kind: str
-    latency_ms: ReportedInterval
-    speedup: ReportedInterval
-
-
-class MeasuredShape(TypedDict, total=False):
-    """At one of the network's shapes."""
-
-    inputs: list[str]
-    tuned_ms: ReportedInterval | None
-    untuned_ms: ReportedInterval | None
-    speedup: ReportedInterval | None
-    baselines: list[Baseline]
-    disturbed: Shown
-    warnings: list[str]
-
-
-class ReportedTask(TypedDict, total=False):
-    task_id: str
-    name: str
-    shapes: str
-    weight: Count
-    flops: Measure
-    trials: Count
-    failed: Count
-    latency_us: Shown
-    gflops: Shown
-    source: str
-    winograd: bool
-    intrinsic: str
-    peak_share: Shown
-    network_share: Measure
-
-
-class CurvePoint(TypedDict):
-    """Of the tuning curve: `latency_ms` of the whole network, once every task has one."""
-
-    trials: Count
-    wall_s: Measure
-    latency_ms: Shown
-
-
-class ReportedSegment(TypedDict):
-    nodes: list[str]
-    reason: str
-    flops: Measure
-
-
-class ReportedOutside(TypedDict):
-    framework: str
-    segments: list[ReportedSegment]
-    share_of_flops: Shown
-    share_of_time: Shown
-
-
-class ReportedNetwork(TypedDict, total=False):
-    name: str
-    source: str
-    digest: str
-    inputs: list[str]
-    outputs: list[str]
-
-
-class ReportedDevice(TypedDict, total=False):
-    kind: str
-    name: str
-    isa: list[str]
-    cores: Count
-    caches: list[tuple[str, Count]]
-    memory_gib: Measure
-    key: str
-
-
-class Toolchain(TypedDict, total=False):
-    tunefleet: str
-    tvm: str
-    llvm: str
-    measure_version: Count
-
-
-class ReportedBudget(TypedDict, total=False):
-    trials: Count | None
-    seconds: Shown
-    target_latency_s: Shown
-
-
-class Difference(TypedDict, total=False):
-    """From the source framework; infinite where the outputs have another shape."""
-
-    plain: float | None
-    tuned: float | None
-    untuned: float | None
-
-
-class Result(MeasuredShape, total=False):
-    """`tasks` and `curve` of a search, `shapes` where a module has several."""
-
-    schema: str
-    run: str
-    job: str | None
-    resumed: bool
-    network: ReportedNetwork
-    target: str
-    threads: Count
-    device: ReportedDevice
-    toolchain: Toolchain
-    budget: ReportedBudget | None
-    stopped: str | None
-    trials: Count
-    failures: dict[str, Count]
-    failure_texts: dict[str, list[tuple[str, Count]]]
-    wall_s: Measure
-    wall: dict[str, Measure]
-    delivered: str | None
-    why_plain: str | None
-    verified: bool
-    difference: Difference
-    tolerance: Measure
-    difference_measure: str
-    peak_gflops: Shown
-    kernels_ms: Shown
-    outside: ReportedOutside | None
-    artifact: str | None
-    report: str | None
-    tasks: list[ReportedTask]
-    reused: Count
-    curve: list[CurvePoint]
-    shapes: list[MeasuredShape]
-
-
-def check_result(value: Mapping[str, Any], name: str) -> None:
-    """Raises InputError where `value`, of the file `name`, is no result that can be shown."""
+    Whatever version wrote it, a ratio is left out where its measurement does not support one.
+    Raises InputError where `value` is no result that can be shown.
+    """
     try:
-        msgspec.convert(value, Result)
-    except (msgspec.ValidationError, ValueError, OverflowError) as error:
+        result = msgspec.convert(_of_this_version(value), RunResult)
+    except (msgspec.ValidationError, ValueError, TypeError, OverflowError, AttributeError) as error:
         raise InputError(
             f"{name} is damaged: its result cannot be shown: {error}",
             cure="copy the artifact again, or tune again",
         ) from error
+    return replace(
+        result,
+        **of_shape(_judged(result)),
+        shapes=tuple(map(_judged, result.shapes)),
+        tasks=_without_shares_of_a_part(result.tasks),
+    )
+
+
+def _of_this_version(value: Mapping[str, Any]) -> dict[str, Any]:
+    """A result of any version with this one's names; what is null there is left out."""
+    known = {key: each for key, each in value.items() if each is not None}
+    known["schema"] = SCHEMA
+    if "baselines" not in known and "untuned_ms" in known:  # schema 1
+        known["baselines"] = [
+            {
+                "name": "untuned TVM",
+                "kind": "untuned",
+                "latency_ms": known["untuned_ms"],
+                "speedup": known.get("speedup"),
+            }
+        ]
+    if "why_untuned" in known:
+        known.setdefault("why_plain", known["why_untuned"])
+    if known.get("delivered") == "untuned":
+        known["delivered"] = "plain"
+    difference = known.get("difference")
+    if isinstance(difference, dict) and "untuned" in difference:
+        known["difference"] = {"plain": difference["untuned"]} | difference
+    return known
+
+
+def _judged(shape: MeasuredShape) -> MeasuredShape:
+    baselines = tuple(_judged_baseline(each, shape.disturbed or 0.0) for each in shape.baselines)
+    if shape.speedup is None or not baselines:
+        return MeasuredShape(**of_shape(shape) | {"baselines": baselines})
+    first = baselines[0]
+    judged = {"speedup": first.speedup, "why_no_speedup": first.why_no_speedup}
+    return MeasuredShape(**of_shape(shape) | judged | {"baselines": baselines})
+
+
+def _judged_baseline(baseline: Baseline, disturbed: float) -> Baseline:
+    why = why_not_measurable(disturbed, baseline.speedup) if baseline.speedup else ""
+    return replace(baseline, speedup=None, why_no_speedup=why) if why else baseline
+
+
+def _without_shares_of_a_part(tasks: tuple[TaskResult, ...]) -> tuple[TaskResult, ...]:
+    """Until version 3 a task that was not measured counted as nothing in the shares of others."""
+    if all(task.latency_us for task in tasks):
+        return tasks
+    return tuple(replace(task, network_share=None) for task in tasks)

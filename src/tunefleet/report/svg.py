@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 from itertools import pairwise
-from typing import Any
 
+from tunefleet.core.result import CurvePoint
+from tunefleet.core.statistics import Interval
 from tunefleet.report.scales import Scale, tick_time, time_scale, value_scale
 from tunefleet.report.units import format_count, format_latency, format_seconds, significant
 
@@ -15,28 +16,29 @@ _WIDTH, _HEIGHT = 860, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 18, 42, 46
 _TOOLTIPS = 150
 
-PointJson = Mapping[str, Any]
+#: A point of the curve with its latency in milliseconds.
+Known = tuple[CurvePoint, float]
 
 
-def tuning_curve(points: Sequence[PointJson], target_ms: float | None = None) -> str:
+def tuning_curve(points: Sequence[CurvePoint], target_ms: float | None = None) -> str:
     """Estimated latency of the network over wall time as a step line; "" without a point.
 
-    `points` are {trials, wall_s, latency_ms or None} in order of time.
+    `points` are in order of time.
     """
-    known = [p for p in points if p.get("latency_ms")]
+    known = [(p, p.latency_ms) for p in points if p.latency_ms]
     if not known:
         return ""
-    values = [float(p["latency_ms"]) for p in known]
+    values = [latency_ms for _, latency_ms in known]
     low, high = min(values), max(values)
     if target_ms is not None:
         low, high = min(low, target_ms), max(high, target_ms)
-    x = time_scale(float(points[-1]["wall_s"]))
+    x = time_scale(points[-1].wall_s)
     y = value_scale(low, high)
     parts = [
         _open_tag("Estimated latency of the network over the time of tuning"),
         *_y_axis(y),
         *_x_axis(x, points),
-        _waiting(x, float(known[0]["wall_s"])),
+        _waiting(x, known[0][0].wall_s),
         *([] if target_ms is None else _target(y, target_ms)),
         f'<path class="line" d="{_steps(x, y, known)}"/>',
         *(_dot(x, y, p) for p in _improvements(known)),
@@ -74,10 +76,10 @@ def _y_axis(scale: Scale) -> list[str]:
     return parts
 
 
-def _x_axis(scale: Scale, points: Sequence[PointJson]) -> list[str]:
+def _x_axis(scale: Scale, points: Sequence[CurvePoint]) -> list[str]:
     """Wall time below, trials at the same moments above."""
     bottom = _HEIGHT - _BOTTOM
-    times = [float(p["wall_s"]) for p in points]
+    times = [point.wall_s for point in points]
     parts = [
         f'<path class="axis" d="M{_LEFT} {bottom}H{_WIDTH - _RIGHT}"/>',
         _text(_WIDTH - _RIGHT, _HEIGHT - 8, "wall time of the stages", "unit", "end"),
@@ -88,7 +90,7 @@ def _x_axis(scale: Scale, points: Sequence[PointJson]) -> list[str]:
         parts.append(f'<path class="axis" d="M{x} {bottom}v4"/>')
         parts.append(_text(x, bottom + 18, tick_time(tick, scale.high)))
         after = bisect_right(times, tick)
-        trials = points[after - 1]["trials"] if after else 0
+        trials = points[after - 1].trials if after else 0
         parts.append(_text(x, _TOP - 12, format_count(trials)))
     return parts
 
@@ -111,43 +113,42 @@ def _target(scale: Scale, target_ms: float) -> list[str]:
     ]
 
 
-def _steps(x: Scale, y: Scale, points: Sequence[PointJson]) -> str:
+def _steps(x: Scale, y: Scale, points: Sequence[Known]) -> str:
     path = ""
-    for point in points:
-        px, py = _px(x, float(point["wall_s"])), _py(y, float(point["latency_ms"]))
+    for point, latency_ms in points:
+        px, py = _px(x, point.wall_s), _py(y, latency_ms)
         path += f"H{px}V{py}" if path else f"M{px} {py}"
     return path
 
 
-def _improvements(points: Sequence[PointJson]) -> list[PointJson]:
+def _improvements(points: Sequence[Known]) -> list[Known]:
     """The first point, the last, and those in between where the latency fell, at most so many."""
-    fell = [
-        after for before, after in pairwise(points) if after["latency_ms"] < before["latency_ms"]
-    ]
+    fell = [after for before, after in pairwise(points) if after[1] < before[1]]
     every = max(1, -(-len(fell) // _TOOLTIPS))
     chosen = [points[0], *fell[every - 1 :: every]]
     return chosen if chosen[-1] is points[-1] else [*chosen, points[-1]]
 
 
-def _dot(x: Scale, y: Scale, point: PointJson) -> str:
+def _dot(x: Scale, y: Scale, known: Known) -> str:
+    point, latency_ms = known
     text = (
-        f"{format_latency(float(point['latency_ms']) / 1e3)} after "
-        f"{format_count(point['trials'])} trials, {format_seconds(float(point['wall_s']))}"
+        f"{format_latency(latency_ms / 1e3)} after "
+        f"{format_count(point.trials)} trials, {format_seconds(point.wall_s)}"
     )
-    cx, cy = _px(x, float(point["wall_s"])), _py(y, float(point["latency_ms"]))
+    cx, cy = _px(x, point.wall_s), _py(y, latency_ms)
     return f'<circle class="dot" cx="{cx}" cy="{cy}" r="5"><title>{escape(text)}</title></circle>'
 
 
-def interval_bars(rows: Sequence[tuple[str, str, Mapping[str, Any], str]]) -> str:
+def interval_bars(rows: Sequence[tuple[str, str, Interval, str]]) -> str:
     """Bars from zero with their 95 % intervals: rows of (name, class, interval in ms, text)."""
-    end = max(float(interval["high"]) for _, _, interval, _ in rows)
+    end = max(interval.high for _, _, interval, _ in rows)
     left, width, row = 74, _WIDTH - 74 - 200, 34
     height = row * len(rows)
     parts = [f'<svg class="chart" viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="Latency">']
     for index, (name, kind, interval, text) in enumerate(rows):
         middle = index * row + row / 2
         median, low, high = (
-            left + float(interval[k]) / end * width for k in ("median", "low", "high")
+            left + each / end * width for each in (interval.median, interval.low, interval.high)
         )
         parts += [
             _text(left - 10, middle + 4, name, anchor="end"),

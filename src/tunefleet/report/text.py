@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
+from tunefleet.core.result import Evaluation, MeasuredShape, RunResult, TaskResult, to_json
+from tunefleet.core.statistics import Interval
 from tunefleet.report.grid import Grid
 from tunefleet.report.units import (
     TIMES,
@@ -25,14 +28,17 @@ from tunefleet.report.units import (
 from tunefleet.report.words import (
     SHARE_OF_PEAK,
     STAGE_NAMES,
-    baselines,
+    by_share,
     device_text,
     outside_lines,
+    ratio_text,
+    slower_text,
     source_text,
     verdict,
 )
 
-ResultJson = Mapping[str, Any]
+#: A listing of jobs, tasks or checks, as its command writes it to --json.
+Listing = Mapping[str, Any]
 
 _BAR = 24
 #: Kernels that are shown.
@@ -49,73 +55,70 @@ def pairs(rows: Sequence[tuple[str, str | Text]]) -> Table:
     return table
 
 
-def summary_table(result: ResultJson) -> Table:
+def summary_table(result: RunResult) -> Table:
     """What was tuned, what came of it, and under which conditions."""
-    network = result.get("network") or {}
-    rows: list[tuple[str, str | Text]] = [
-        ("network", Text(str(network.get("name", UNKNOWN)), style="bold")),
-        ("target", str(result.get("target", UNKNOWN))),
-        ("device", device_text(result.get("device"))),
+    slower = slower_text(result)
+    rows: list[tuple[str, str | Text]] = (
+        [("result", Text(slower, style="yellow"))] if slower else []
+    )
+    rows += [
+        ("network", Text(result.network.name or UNKNOWN, style="bold")),
+        ("target", result.target or UNKNOWN),
+        ("device", device_text(result.device)),
+        *_latency_rows(result, result.run),
     ]
-    rows += _latency_rows(result)
-    if result.get("delivered"):
+    if result.kernels_ms is not None:
+        rows.append(("in kernels", format_latency(result.kernels_ms / 1e3)))
+    if result.delivered:
         good, text = verdict(result)
         rows.append(("delivered", Text(text, style="green" if good else "yellow")))
-    if result.get("job"):
-        rows.append(("budget", format_budget(result.get("budget"))))
+    if result.job:
+        rows.append(("budget", format_budget(result.budget)))
         rows.append(("trials", _trials_text(result)))
         rows += _failure_rows(result)
-    if result.get("wall_s") is not None:
-        rows.append(("wall time", format_seconds(result["wall_s"])))
-    rows += [("noted", str(note)) for note in result.get("notes") or ()]
-    for line in outside_lines(result.get("outside")):
+    if result.wall_s is not None:
+        rows.append(("wall time", format_seconds(result.wall_s)))
+    rows += [("noted", note) for note in result.notes]
+    for line in outside_lines(to_json(result.outside)):
         rows.append(("outside" if not line.startswith(" ") else "", line.strip()))
     return pairs(rows)
 
 
-def _latency_rows(result: ResultJson) -> list[tuple[str, str | Text]]:
+def _latency_rows(shape: MeasuredShape, run: str) -> list[tuple[str, str | Text]]:
+    """The latency, and the gain over each baseline, the first in bold: it is what the user has
+    today."""
     rows: list[tuple[str, str | Text]] = []
-    if result.get("tuned_ms"):
-        rows.append(("latency", format_interval(result["tuned_ms"], "ms")))
-    rows += _baseline_rows(result)
-    if result.get("kernels_ms") is not None:
-        rows.append(("in kernels", format_latency(result["kernels_ms"] / 1e3)))
+    if shape.tuned_ms:
+        rows.append(("latency", format_interval(shape.tuned_ms, "ms")))
+    for index, each in enumerate(shape.baselines):
+        gain = ratio_text(each.speedup, each.why_no_speedup, run)
+        latency = format_interval(each.latency_ms, "ms")
+        text = Text(", ".join(filter(None, (gain, latency))), style="bold" if index == 0 else "")
+        rows.append((f"beside {each.name}", text))
     return rows
 
 
-def _baseline_rows(result: ResultJson) -> list[tuple[str, str | Text]]:
-    """The gain over each baseline, the first in bold: it is what the user has today."""
-    rows: list[tuple[str, str | Text]] = []
-    for index, each in enumerate(baselines(result)):
-        gain, latency = each.get("speedup"), format_interval(each["latency_ms"], "ms")
-        times = f"{format_interval(gain, TIMES)} as fast, " if gain else ""
-        style = "bold" if index == 0 else ""
-        rows.append((f"beside {each['name']}", Text(f"{times}{latency}", style=style)))
-    return rows
-
-
-def _trials_text(result: ResultJson) -> str:
-    failures = result.get("failures") or {}
-    text = format_count(result.get("trials"))
-    if failures:
-        kinds = ", ".join(f"{k.replace('_', ' ')} {n}" for k, n in sorted(failures.items()))
-        text += f", {format_count(sum(failures.values()))} failed ({kinds})"
-    if result.get("stopped"):
-        text += f"; {result['stopped']}"
+def _trials_text(result: RunResult) -> str:
+    text = format_count(result.trials)
+    if result.failures:
+        kinds = ", ".join(f"{k.replace('_', ' ')} {n}" for k, n in sorted(result.failures.items()))
+        text += f", {format_count(sum(result.failures.values()))} failed ({kinds})"
+    if result.stopped:
+        text += f"; {result.stopped}"
     return text
 
 
-def _failure_rows(result: ResultJson) -> list[tuple[str, str | Text]]:
+def _failure_rows(result: RunResult) -> list[tuple[str, str | Text]]:
     """What failed trials said most often, by kind."""
     rows: list[tuple[str, str | Text]] = []
-    for kind, texts in sorted((result.get("failure_texts") or {}).items()):
+    for kind, texts in sorted(result.failure_texts.items()):
         text, count = texts[0]
         times = f" ({format_count(count)} times)" if count > 1 else ""
         rows.append((kind.replace("_", " "), Text(f"{text}{times}", style="dim")))
     return rows
 
 
-def networks_table(networks: Sequence[str], outcomes: Sequence[ResultJson | str]) -> Table:
+def networks_table(networks: Sequence[str], outcomes: Sequence[RunResult | str]) -> Table:
     """A row per network: what came of it, or nothing where its outcome is an error's text."""
     table = Grid("Networks")
     table.add_column("network", no_wrap=True, overflow="ellipsis", min_width=8)
@@ -129,30 +132,30 @@ def networks_table(networks: Sequence[str], outcomes: Sequence[ResultJson | str]
             continue
         table.add_row(
             Text(network),
-            _median_ms(next((b["latency_ms"] for b in baselines(outcome)), None)),
-            _median_ms(outcome.get("tuned_ms")),
-            Text(format_interval(outcome.get("speedup"), TIMES), style="bold"),
-            format_count(outcome.get("trials")),
-            Text(str(outcome.get("delivered") or UNKNOWN)),
+            _median_ms(next((each.latency_ms for each in outcome.baselines), None)),
+            _median_ms(outcome.tuned_ms),
+            Text(format_interval(outcome.speedup, TIMES), style="bold"),
+            format_count(outcome.trials),
+            Text(outcome.delivered or UNKNOWN),
         )
     return table
 
 
-def _median_ms(interval: Mapping[str, Any] | None) -> str:
-    return format_latency(interval["median"] / 1e3 if interval else None)
+def _median_ms(interval: Interval | None) -> str:
+    return format_latency(interval.median / 1e3 if interval else None)
 
 
-def _task_name(task: Mapping[str, Any]) -> Text:
+def _task_name(task: TaskResult) -> Text:
     """Operators and shapes: many tasks of a network differ in nothing but their shapes."""
-    name = Text(str(task.get("name", UNKNOWN)))
-    if task.get("shapes"):
-        name.append(f" {task['shapes']}", style="dim")
+    name = Text(task.name or UNKNOWN)
+    if task.shapes:
+        name.append(f" {task.shapes}", style="dim")
     return name
 
 
-def tasks_table(result: ResultJson, *, limit: int | None = None) -> Table:
+def tasks_table(result: RunResult, *, limit: int | None = None) -> Table:
     """The tasks by their share of the network's latency, largest first."""
-    tasks = sorted(result.get("tasks") or [], key=lambda t: -(t.get("network_share") or 0.0))
+    tasks = by_share(result.tasks)
     shown = tasks if limit is None else tasks[:limit]
     table = Grid("Tasks", optional=("from", "Σ", "failed", TIMES, "GFLOP/s", "trials"))
     table.add_column("task", overflow="fold", ratio=1, min_width=24)
@@ -161,19 +164,17 @@ def tasks_table(result: ResultJson, *, limit: int | None = None) -> Table:
     table.add_column("from", no_wrap=True)
     total = 0.0
     for task in shown:
-        share = task.get("network_share")
-        total += share or 0.0
-        latency = task.get("latency_us")
+        total += task.network_share or 0.0
         table.add_row(
             _task_name(task),
-            format_count(task.get("weight")),
-            format_count(task.get("trials")),
-            format_count(task.get("failed")),
-            format_latency(None if latency is None else latency / 1e6),
-            format_gflops(task.get("gflops")),
-            format_share(task.get("peak_share")),
-            format_share(share),
-            format_share(total),
+            format_count(task.weight),
+            format_count(task.trials),
+            format_count(task.failed),
+            format_latency(None if task.latency_us is None else task.latency_us / 1e6),
+            format_gflops(task.gflops),
+            format_share(task.peak_share),
+            format_share(task.network_share),
+            format_share(None if task.network_share is None else total),
             Text(source_text(task)),
         )
     if len(shown) < len(tasks):
@@ -182,9 +183,9 @@ def tasks_table(result: ResultJson, *, limit: int | None = None) -> Table:
     return table
 
 
-def wall_table(result: ResultJson) -> Table:
+def wall_table(result: RunResult) -> Table:
     """Where the wall time went, largest first."""
-    wall = {k: v for k, v in (result.get("wall") or {}).items() if v}
+    wall = {stage: seconds for stage, seconds in result.wall.items() if seconds}
     total = sum(wall.values())
     table = Grid("Wall time")
     table.add_column("stage", no_wrap=True)
@@ -202,37 +203,35 @@ def wall_table(result: ResultJson) -> Table:
     return table
 
 
-def evaluation_table(evaluation: ResultJson) -> Table:
+def evaluation_table(evaluation: Evaluation) -> Table:
     """What `evaluate` measured."""
-    rows: list[tuple[str, str | Text]] = [
-        ("network", Text(str(evaluation.get("network", UNKNOWN)), style="bold")),
-        ("target", str(evaluation.get("target", UNKNOWN))),
-        ("latency", format_interval(evaluation.get("tuned_ms"), "ms")),
-    ]
-    rows += _baseline_rows(evaluation)
-    return pairs(rows)
+    return pairs(
+        [
+            ("network", Text(evaluation.network or UNKNOWN, style="bold")),
+            ("target", evaluation.target or UNKNOWN),
+            *_latency_rows(evaluation, PurePath(evaluation.artifact).name),
+        ]
+    )
 
 
-def kernels_table(evaluation: ResultJson) -> Table:
+def kernels_table(evaluation: Evaluation) -> Table:
     """The kernels of a network by the time they take in one inference."""
-    kernels = evaluation.get("kernels") or []
-    total = sum(k["ms"] for k in kernels) or 1.0
+    kernels = evaluation.kernels
+    total = sum(kernel.ms for kernel in kernels) or 1.0
     table = Grid("Kernels")
     table.add_column("kernel", no_wrap=True, overflow="ellipsis", ratio=1, min_width=12)
     table.add_column("time", justify="right", no_wrap=True)
     table.add_column("share", justify="right", no_wrap=True)
     for kernel in kernels[:_KERNELS]:
         table.add_row(
-            Text(str(kernel["name"])),
-            format_latency(kernel["ms"] / 1e3),
-            format_share(kernel["ms"] / total),
+            Text(kernel.name), format_latency(kernel.ms / 1e3), format_share(kernel.ms / total)
         )
     if len(kernels) > _KERNELS:
         table.caption = Text(f"and {len(kernels) - _KERNELS} more", style="dim")
     return table
 
 
-def listing_table(listing: ResultJson) -> Table:
+def listing_table(listing: Listing) -> Table:
     """The tasks of a network that is not tuned yet, by their share of its FLOPs."""
     title = f"{listing.get('network', '')} on {listing.get('target', '')}"
     table = Grid(title, optional=("Σ", "#", "MFLOP", TIMES))
@@ -256,7 +255,7 @@ def listing_table(listing: ResultJson) -> Table:
     return table
 
 
-def jobs_table(jobs: Sequence[ResultJson]) -> Table:
+def jobs_table(jobs: Sequence[Listing]) -> Table:
     """The jobs of a home, in the given order."""
     table = Grid(optional=("tuning", "trials", "started", "run", "speed-up"))
     for heading in ("job", "state"):
@@ -282,7 +281,7 @@ def jobs_table(jobs: Sequence[ResultJson]) -> Table:
     return table
 
 
-def checks_table(examination: ResultJson) -> Table:
+def checks_table(examination: Listing) -> Table:
     """What `doctor` found, with advice below what is not in order."""
     marks = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "error": ("error", "red")}
     table = Table(box=None, show_header=False, pad_edge=False)

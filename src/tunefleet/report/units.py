@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+
+from tunefleet.core.budget import Budget
+from tunefleet.core.statistics import Interval
 
 #: Shown where a number is not known.
 UNKNOWN = "\N{EN DASH}"
@@ -59,19 +60,20 @@ def format_latency(seconds: float | None) -> str:
     return f"{significant(seconds * 1e9)} ns"
 
 
-def format_interval(interval: Mapping[str, Any] | None, unit: str) -> str:
+def format_interval(interval: Interval | None, unit: str) -> str:
     """A 95 % interval: `3.95 ms (3.91 to 4.02)`; bounds get the digits that tell them apart."""
     if not interval:
         return UNKNOWN
     digits = interval_digits(interval)
-    middle, low, high = (significant(float(interval[k]), digits) for k in ("median", "low", "high"))
+    bounds = (interval.median, interval.low, interval.high)
+    middle, low, high = (significant(each, digits) for each in bounds)
     space = "" if unit == TIMES else " "
     return f"{middle}{space}{unit} ({low} to {high})"
 
 
-def interval_digits(interval: Mapping[str, Any]) -> int:
+def interval_digits(interval: Interval) -> int:
     """Three significant digits, four where three would show a narrow interval as a point."""
-    low, high = float(interval["low"]), float(interval["high"])
+    low, high = interval.low, interval.high
     return 4 if low != high and significant(low) == significant(high) else 3
 
 
@@ -121,15 +123,15 @@ def format_bytes(size: float) -> str:
     raise AssertionError("unreachable")
 
 
-def format_budget(budget: Mapping[str, Any] | None) -> str:
+def format_budget(budget: Budget | None) -> str:
     """A budget in words: `500 trials or 10 min 00 s or until 3.9 ms`."""
     if not budget:
         return UNKNOWN
     parts = []
-    if budget.get("trials"):
-        parts.append(f"{format_count(budget['trials'])} trials")
-    if budget.get("seconds"):
-        parts.append(format_seconds(budget["seconds"]))
-    if budget.get("target_latency_s"):
-        parts.append(f"until {format_latency(budget['target_latency_s'])}")
+    if budget.trials:
+        parts.append(f"{format_count(budget.trials)} trials")
+    if budget.seconds:
+        parts.append(format_seconds(budget.seconds))
+    if budget.target_latency_s:
+        parts.append(f"until {format_latency(budget.target_latency_s)}")
     return " or ".join(parts) or UNKNOWN

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tunefleet.report.units import UNKNOWN, format_bytes, format_difference
+from tunefleet.core.identity import DeviceIdentity, ToolchainIdentity
+from tunefleet.core.result import RunResult, TaskResult
+from tunefleet.core.statistics import Interval
+from tunefleet.core.undisturbed import NOT_MEASURABLE
+from tunefleet.report.units import (
+    TIMES,
+    UNKNOWN,
+    format_bytes,
+    format_difference,
+    format_interval,
+)
 
 SHARE_OF_PEAK = "peak"
 
@@ -45,61 +55,62 @@ HOW_MEASURED = (
 )
 
 
-def verdict(result: Mapping[str, Any]) -> tuple[bool, str]:
+def verdict(result: RunResult) -> tuple[bool, str]:
     """Whether what is delivered is all that was hoped for, and what it is."""
-    difference = (result.get("difference") or {}).get(result.get("delivered") or "tuned")
+    plain = result.delivered == "plain"
+    difference = result.difference.plain if plain else result.difference.tuned
     off = ""
     if difference is not None:
         off = f", differs by {format_difference(difference)} of the {difference_basis(result)}"
-    if result.get("delivered") in ("plain", "untuned"):
-        why = result.get("why_plain") or result.get("why_untuned") or "tuning gave nothing better"
+    if plain:
+        why = result.why_plain or "tuning gave nothing better"
         return False, f"the network without what the search found: {why}"
-    if result.get("verified"):
+    if result.verified:
         return True, f"the tuned network, verified against the source framework{off}"
     return False, f"the tuned network, not verified{off}"
 
 
-def device_text(device: Mapping[str, Any] | None) -> str:
+def ratio_text(speedup: Interval | None, why: str | None, run: str) -> str:
+    """A ratio with its interval, or why there is none; `run` is the id that `evaluate` takes."""
+    if speedup is not None:
+        return f"{format_interval(speedup, TIMES)} as fast"
+    if not why:
+        return ""
+    return f"{NOT_MEASURABLE}: {why}; `tunefleet evaluate {run[:8] or 'ID'}` measures again"
+
+
+def slower_text(result: RunResult) -> str:
+    """That the source framework alone is faster, with advice; "" where that is not known."""
+    source = next((each for each in result.baselines if each.kind == "source"), None)
+    if source is None or source.speedup is None or source.speedup.high >= 1.0:
+        return ""
+    slower = f"slower than {source.name}: {1 / source.speedup.median:.2f} times its latency"
+    return f"{slower}; a search with a larger --trials or --minutes goes on from its records"
+
+
+def device_text(device: DeviceIdentity | None) -> str:
     """A device in one line: `AMD EPYC 9B14, 2 cores, 32 GiB`."""
-    if not device:
+    if device is None:
         return UNKNOWN
-    parts = [str(device.get("name", UNKNOWN))]
-    if device.get("cores"):
-        parts.append(f"{device['cores']} core{'' if device['cores'] == 1 else 's'}")
-    if device.get("memory_gib"):
-        parts.append(f"{device['memory_gib']} GiB")
-    if device.get("key"):
-        parts.append(f"key {device['key']}")
+    parts = [device.name, f"{device.cores} core{'' if device.cores == 1 else 's'}"]
+    if device.memory_gib:
+        parts.append(f"{device.memory_gib} GiB")
+    if device.key:
+        parts.append(f"key {device.key}")
     return ", ".join(parts)
 
 
-def caches_text(device: Mapping[str, Any] | None) -> str:
+def caches_text(device: DeviceIdentity | None) -> str:
     """`L1 32 KiB, L2 1 MiB`."""
-    caches = (device or {}).get("caches") or []
+    caches = device.caches if device is not None else ()
     return ", ".join(f"{level} {format_bytes(size)}" for level, size in caches)
 
 
-def toolchain_text(toolchain: Mapping[str, Any] | None) -> str:
+def toolchain_text(toolchain: ToolchainIdentity) -> str:
     """`tunefleet 0.1.0, TVM 0.27.0, LLVM 20.1, measuring rules 1`."""
-    if not toolchain:
-        return UNKNOWN
-    names = {"tunefleet": "tunefleet", "tvm": "TVM", "llvm": "LLVM"}
-    parts = [f"{text} {toolchain[k]}" for k, text in names.items() if toolchain.get(k)]
-    if toolchain.get("measure_version") is not None:
-        parts.append(f"measuring rules {toolchain['measure_version']}")
-    return ", ".join(parts) or UNKNOWN
-
-
-def baselines(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """What a network was measured beside: the first is what its user has today. Results of schema
-    1 were measured beside untuned TVM only."""
-    entries: list[Mapping[str, Any]] | None = result.get("baselines")
-    if entries is None and result.get("untuned_ms"):
-        untuned = {"name": "untuned TVM", "kind": "untuned"}
-        entries = [
-            untuned | {"latency_ms": result["untuned_ms"], "speedup": result.get("speedup")},
-        ]
-    return entries or []
+    names = {"tunefleet": toolchain.tunefleet, "TVM": toolchain.tvm, "LLVM": toolchain.llvm}
+    parts = [f"{name} {version}" for name, version in names.items() if version]
+    return ", ".join([*parts, f"measuring rules {toolchain.measure_version}"])
 
 
 def outside_lines(outside: Mapping[str, Any] | None) -> list[str]:
@@ -125,12 +136,17 @@ def outside_lines(outside: Mapping[str, Any] | None) -> list[str]:
     return lines
 
 
-def source_text(task: Mapping[str, Any]) -> str:
+def source_text(task: TaskResult) -> str:
     """Where a task's program is from, and the tensor intrinsic that it uses."""
-    return ", ".join(str(task[key]) for key in ("source", "intrinsic") if task.get(key))
+    return ", ".join(filter(None, (task.source, task.intrinsic)))
 
 
-def difference_basis(result: Mapping[str, Any]) -> str:
+def by_share(tasks: Iterable[TaskResult]) -> list[TaskResult]:
+    """The tasks by their share of the latency, largest first; by their work until it is known."""
+    return sorted(tasks, key=lambda t: (-(t.network_share or 0.0), -(t.flops or 0.0) * t.weight))
+
+
+def difference_basis(result: RunResult) -> str:
     """What differences of outputs are relative to."""
-    in_mean = result.get("difference_measure") == "root mean square"
+    in_mean = result.difference_measure == "root mean square"
     return "output in the mean of squares" if in_mean else "largest output"

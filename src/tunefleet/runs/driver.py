@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tunefleet.core.events import JobOpened, Note, Observer
 from tunefleet.core.home import Home
 from tunefleet.core.importing import ImportOptions, NetworkSource
 from tunefleet.core.job import Job, JobSpec, JobState
 from tunefleet.core.precision import BF16, FLOAT32, INT8
+from tunefleet.core.result import RunResult
 from tunefleet.core.settings import TuneSettings
 from tunefleet.core.step import (
     DELIVERY,
@@ -252,13 +253,13 @@ class Course:
         before = (*PREPARATION, *(WINNERS if self.job is not None else ()))
         return self._steps((*before, *kinds), then, rounds, again)
 
-    def result(self) -> dict[str, Any]:
-        """Everything there is to tell of the run (schema tunefleet-result/3)."""
+    def result(self) -> RunResult:
+        """Everything that is known of the run by now."""
         from tunefleet.stages.result import build_result
 
         return build_result(self._fleet.place, self._delivery())
 
-    def told(self) -> dict[str, Any]:
+    def told(self) -> RunResult:
         """The result, written to the published artifact."""
         from tunefleet.stages.publish import tell
 
@@ -266,10 +267,10 @@ class Course:
             tell(self._fleet.place, self._delivery())
         return self.result()
 
-    def finish(self, result: dict[str, Any]) -> None:
+    def finish(self, result: RunResult) -> None:
         """The job is done, and its user knows: the same request is a job of its own from now on."""
         if self.job is not None:
-            self._fleet.store.finish(self.job.job_id, JobState.DONE, result)
+            self._fleet.store.finish(self.job.job_id, JobState.DONE, result.to_dict())
 
     def module(self) -> Path:
         """The shared library that is delivered."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tunefleet.core.result import Evaluation, KernelTime, MeasuredShape, of_shape
 from tunefleet.errors import InputError, TunefleetError, raise_mistake
 from tunefleet.runs.request import check_rounds
 from tunefleet.system.scratch import scratch_folder
@@ -19,7 +20,7 @@ def evaluate_artifact(
     home: Path | str | None = None,
     rounds: int = 12,
     signed_by: Path | str | None = None,
-) -> dict[str, Any]:
+) -> Evaluation:
     """Measure a saved artifact on this machine again, at each of its shapes, beside its source
     framework, if what it was imported from is still there, and untuned TVM."""
     from tunefleet.artifacts.artifact import check_files
@@ -36,7 +37,7 @@ def evaluate_artifact(
     return with_pool(_evaluated, artifact, rounds)
 
 
-def _evaluated(artifact: Artifact, rounds: int) -> dict[str, Any]:
+def _evaluated(artifact: Artifact, rounds: int) -> Evaluation:
     from tunefleet.artifacts.network import LoadedNetwork
     from tunefleet.artifacts.runtime import set_threads
     from tunefleet.compiler.frontends.examples import seeded_inputs
@@ -46,20 +47,19 @@ def _evaluated(artifact: Artifact, rounds: int) -> dict[str, Any]:
     shapes = [_measured(artifact, i, sources, rounds) for i in range(len(sources))]
     inputs = seeded_inputs(artifact.network.inputs)
     kernels = LoadedNetwork(str(artifact.module)).kernel_times(inputs, 20)
-    warnings = [w for shape in shapes for w in shape["warnings"]]
-    value: dict[str, Any] = {
-        "artifact": str(artifact.path),
-        "network": artifact.network.name,
-        "target": str(artifact.target),
-        "threads": artifact.target.threads,
-        **shapes[0],
-        "warnings": list(dict.fromkeys([*missing, *warnings])),
-        "kernels": [
-            {"name": name, "ms": seconds * 1e3}
+    return Evaluation(
+        **of_shape(shapes[0]),
+        artifact=str(artifact.path),
+        network=artifact.network.name,
+        target=str(artifact.target),
+        threads=artifact.target.threads,
+        warnings=tuple(missing),
+        kernels=tuple(
+            KernelTime(name=name, ms=seconds * 1e3)
             for name, seconds in sorted(kernels.items(), key=lambda item: -item[1])
-        ],
-    }
-    return value | ({"shapes": shapes} if len(shapes) > 1 else {})
+        ),
+        shapes=tuple(shapes) if len(shapes) > 1 else (),
+    )
 
 
 def _sources(artifact: Artifact) -> tuple[Sequence[Mapping[str, Any] | None], list[str]]:
@@ -90,12 +90,12 @@ def _sources(artifact: Artifact) -> tuple[Sequence[Mapping[str, Any] | None], li
 
 def _measured(
     artifact: Artifact, index: int, sources: Sequence[Mapping[str, Any] | None], rounds: int
-) -> dict[str, Any]:
+) -> MeasuredShape:
     from tunefleet.artifacts.network import entry_name
     from tunefleet.compiler.frontends.examples import seeded_inputs
     from tunefleet.compiler.frontends.references import reference_of
     from tunefleet.core.step import Comparison
-    from tunefleet.stages.measure import SOURCE, TUNED, UNTUNED, told
+    from tunefleet.stages.measure import SOURCE, TUNED, UNTUNED, figures_of
     from tunefleet.stages.work import time_networks
 
     signature, source = artifact.network.signatures[index], sources[index]
@@ -116,4 +116,4 @@ def _measured(
     named = {name: tuple(of) for name, of in zip(contenders, latencies, strict=True)}
     comparison = Comparison(named, disturbed)
     framework = reference_of(source).framework if source is not None else ""
-    return told(comparison, framework, [str(t) for t in signature.inputs])
+    return figures_of(comparison, framework, map(str, signature.inputs))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tunefleet.core.importing import DEFAULT_IMPORT, ImportOptions
+from tunefleet.core.result import to_json
 from tunefleet.system.scratch import scratch_folder
 
 
@@ -30,7 +31,7 @@ def list_tasks(
         "notes": list(
             dict.fromkeys(n for each in tasked.variants for n in (*each.notes, *each.warnings))
         ),
-        "outside": outside(tasked.segments, tasked.flops, {}),
+        "outside": to_json(outside(tasked.segments, tasked.flops, {})),
         "tasks": [
             {
                 "task_id": t.task.task_id,

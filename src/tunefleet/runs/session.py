@@ -14,6 +14,7 @@ from tunefleet.core.home import Home
 from tunefleet.core.importing import ImportOptions
 from tunefleet.core.notebook import html_table
 from tunefleet.core.precision import FLOAT32
+from tunefleet.core.result import RunResult
 from tunefleet.core.settings import TuneSettings
 from tunefleet.core.step import StepKind
 from tunefleet.errors import StepOrderError
@@ -95,7 +96,7 @@ class Session:
         self._fleet: LocalFleet | None = None
         self._course: Course | None = None
         self._built = self._saved = False
-        self._result: dict[str, Any] | None = None
+        self._result: RunResult | None = None
         self._artifact: Artifact | None = None
         self._module: TunedModule | None = None
 
@@ -293,10 +294,11 @@ class Session:
     def load(cls, run_id: str | Path, home: Path | str | None = None) -> Session:
         """A session on a saved artifact: it can `run`, nothing else."""
         from tunefleet.artifacts.opening import open_artifact
+        from tunefleet.report.result import read_result
 
         session = cls(BenchmarkContext(home=home))
         session._artifact = open_artifact(run_id, home)
-        session._result = session._artifact.result
+        session._result = read_result(session._artifact.result, str(session._artifact.manifest))
         return session
 
     # What it knows
@@ -311,8 +313,8 @@ class Session:
         """float32 GFLOP/s that the target's threads reach at best, measured by `from_network`."""
         return self._need("peak_gflops", "from_network", self._prepared).checked.peak_gflops
 
-    def result(self) -> dict[str, Any]:
-        """Everything there is to tell, as one JSON value (schema tunefleet-result/3)."""
+    def result(self) -> RunResult:
+        """Everything that is known by now; `to_dict()` of it is what `--json` writes."""
         if self._course is not None and self._prepared:
             return self._course.result()
         if self._result is None:

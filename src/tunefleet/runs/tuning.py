@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tunefleet.core.events import JobEnded, Observer, Prepared
 from tunefleet.core.importing import ImportOptions, NetworkSource
 from tunefleet.core.precision import FLOAT32
+from tunefleet.core.result import RunResult
 from tunefleet.core.settings import TuneSettings
 from tunefleet.errors import InputError, JobError, TunefleetError
 from tunefleet.runs.context import BenchmarkContext, context_of
@@ -36,7 +37,7 @@ class Tuned:
     """What became of one network: its result (`Session.result`), or the error that ended it."""
 
     network: str
-    result: dict[str, Any] | None = None
+    result: RunResult | None = None
     error: TunefleetError | None = None
 
 
@@ -171,7 +172,7 @@ class _Run:
         self._find = find
         self._wanted = wanted
         self._course: Course | None = None
-        self._result: dict[str, Any] | None = None
+        self._result: RunResult | None = None
         self._error: Exception | None = None
 
     def begin(self) -> Sequence[Live]:

@@ -24,6 +24,7 @@ from tunefleet.core.ids import digest
 from tunefleet.core.importing import DEFAULT_IMPORT, ImportOptions
 from tunefleet.core.network import SEGMENT_PREFIX, Footprint, NetworkInfo, Signature
 from tunefleet.core.precision import BF16, FLOAT32, INT8
+from tunefleet.core.result import Outside, OutsideSegment
 from tunefleet.core.shapes import ShapeRequest
 from tunefleet.core.step import Imported, Remark, SegmentInfo, SplitTasks
 from tunefleet.core.target import CudaTarget, Target
@@ -80,7 +81,7 @@ class TaskedNetwork:
 
 def outside(
     segments: Sequence[SegmentInfo], flops: float, kernels: Mapping[str, float]
-) -> dict[str, Any] | None:
+) -> Outside | None:
     """What stays in the source framework, with its share of FLOPs (`flops` are those of all tasks)
     and, where `kernels` were timed, of the time; None where nothing does."""
     if not segments:
@@ -88,14 +89,14 @@ def outside(
     own = sum(segment.flops for segment in segments)
     every, spent = own + flops, sum(kernels.values())
     in_segments = sum(s for name, s in kernels.items() if name.startswith(SEGMENT_PREFIX))
-    return {
-        "framework": segments[0].framework,
-        "segments": [
-            {"nodes": list(s.nodes), "reason": s.reason, "flops": s.flops} for s in segments
-        ],
-        "share_of_flops": own / every if every else None,
-        "share_of_time": in_segments / spent if spent else None,
-    }
+    return Outside(
+        framework=segments[0].framework,
+        segments=tuple(
+            OutsideSegment(nodes=s.nodes, reason=s.reason, flops=s.flops) for s in segments
+        ),
+        share_of_flops=own / every if every else None,
+        share_of_time=in_segments / spent if spent else None,
+    )
 
 
 def import_network(

@@ -3,14 +3,16 @@ is delivered."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tunefleet.artifacts.network import entry_name
 from tunefleet.core.forms import has_peak_of_floats
+from tunefleet.core.result import Baseline, MeasuredShape
 from tunefleet.core.step import Comparison, Measured, Remark
+from tunefleet.core.undisturbed import NOT_MEASURABLE
 from tunefleet.errors import InternalError, JobError
 from tunefleet.stages import work
 from tunefleet.stages.check import peak_gflops
@@ -53,8 +55,8 @@ def run(place: Workplace, request: StepRequest) -> tuple[Measured, tuple[Remark,
             comparisons.append(comparison)
     if len(comparisons) < len(expectation.inputs):
         comparisons = []
-    warnings = dict.fromkeys(each.warning for each in comparisons if each.warning)
-    remarks += [Remark(warning, warning=True) for warning in warnings]
+    reasons = dict.fromkeys(each.why_disturbed for each in comparisons if each.why_disturbed)
+    remarks += [Remark(f"{NOT_MEASURABLE}: {reason}", warning=True) for reason in reasons]
     kernels: dict[str, float] = {}
     try:
         kernels = kernel_times(module, expectation.inputs[0], place)
@@ -130,7 +132,7 @@ def compare(
         if quietest is None or disturbed < quietest.disturbed:
             named = {c.name: tuple(of) for c, of in zip(contenders, latencies, strict=True)}
             quietest = Comparison(named, disturbed)
-        if not quietest.warning:
+        if not quietest.why_disturbed:
             break
     assert quietest is not None
     return quietest
@@ -142,32 +144,32 @@ def kernel_times(path: Path, inputs: Sequence[Any], place: Workplace) -> dict[st
     return on_device(place, what, work.kernel_times, str(path), list(inputs), 20)
 
 
-def told(comparison: Comparison, framework: str, inputs: list[str]) -> dict[str, Any]:
-    """What was measured at one of a network's shapes as JSON: the latency of what is delivered,
-    and what is gained over each baseline. `framework` is the name of the source framework."""
+def figures_of(comparison: Comparison, framework: str, inputs: Iterable[str]) -> MeasuredShape:
+    """The latencies at one of a network's shapes, and the gain over each baseline where the
+    measurement supports one. `framework` is the name of the source framework."""
     names = {SOURCE: framework, UNTUNED: "untuned TVM"}
-    baselines = [
-        {
-            "name": name,
-            "kind": kind,
-            "latency_ms": comparison.latency(kind).scaled(1e3).to_json(),
-            "speedup": comparison.ratio(kind, TUNED).to_json(),
-        }
+    baselines = tuple(
+        _baseline(comparison, kind, name)
         for kind, name in names.items()
         if kind in comparison.rounds
-    ]
-    warnings = [comparison.warning] if comparison.warning else []
-    if SOURCE in comparison.rounds and comparison.ratio(SOURCE, TUNED).high < 1.0:
-        times = comparison.ratio(TUNED, SOURCE).median
-        warnings.append(
-            f"this module takes {times:.2f} times as long as {framework}; a search with a larger "
-            "--trials or --minutes goes on from its records"
-        )
-    return {
-        "inputs": inputs,
-        "tuned_ms": comparison.latency(TUNED).scaled(1e3).to_json(),
-        "speedup": baselines[0]["speedup"] if baselines else None,
-        "baselines": baselines,
-        "disturbed": comparison.disturbed,
-        "warnings": warnings,
-    }
+    )
+    first = baselines[0] if baselines else None
+    return MeasuredShape(
+        inputs=tuple(inputs),
+        tuned_ms=comparison.latency(TUNED).scaled(1e3),
+        speedup=first.speedup if first else None,
+        why_no_speedup=first.why_no_speedup if first else "nothing else was measured",
+        baselines=baselines,
+        disturbed=comparison.disturbed,
+    )
+
+
+def _baseline(comparison: Comparison, kind: str, name: str) -> Baseline:
+    why = comparison.why_no_ratio(kind, TUNED)
+    return Baseline(
+        name=name,
+        kind=kind,
+        latency_ms=comparison.latency(kind).scaled(1e3),
+        speedup=None if why else comparison.ratio(kind, TUNED),
+        why_no_speedup=why or None,
+    )

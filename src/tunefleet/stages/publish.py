@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tunefleet.artifacts.artifact import (
     REPORT,
     Artifact,
@@ -9,6 +11,7 @@ from tunefleet.artifacts.artifact import (
     update_result,
     write_artifact,
 )
+from tunefleet.core.result import RunResult
 from tunefleet.core.step import Imported, Published, Remark, StepKind
 from tunefleet.errors import InternalError
 from tunefleet.report import render_html
@@ -23,31 +26,37 @@ def run(place: Workplace, request: StepRequest) -> tuple[Published, tuple[Remark
     delivery = request.delivery
     if delivery is None:
         raise InternalError("nothing is published without a delivery")
-    artifact = artifact_of(place, delivery)
+    result = _published(build_result(place, delivery), place, delivery)
+    artifact = artifact_of(place, delivery, result)
     write_artifact(
         artifact,
         module=delivered_module(place, request),
         untuned=prepared_of(place, request.preparation).untuned,
         records=records_used(place.store, delivery.job),
-        report=render_html(artifact.result),
+        report=render_html(result),
     )
     return Published(delivery.run_id), ()
 
 
-def artifact_of(place: Workplace, delivery: Delivery) -> Artifact:
-    """The artifact of a run, not yet written; its result names where it will lie."""
+def _published(result: RunResult, place: Workplace, delivery: Delivery) -> RunResult:
+    """The result with the place where the artifact will lie."""
+    path = place.home.artifacts / delivery.run_id
+    return replace(result, artifact=str(path), report=str(path / REPORT))
+
+
+def artifact_of(place: Workplace, delivery: Delivery, result: RunResult) -> Artifact:
+    """The artifact of a run, not yet written."""
     from tunefleet.compiler.toolchain.host import instructions
 
     preparation, path = delivery.preparation, place.home.artifacts / delivery.run_id
     imported = result_of(place, preparation.id, StepKind.IMPORT, Imported)
-    result = build_result(place, delivery)
     return Artifact(
         path=path,
         network=imported.info,
         target=preparation.target,
         device=preparation.device,
         toolchain=preparation.toolchain,
-        result=result | {"artifact": str(path), "report": str(path / REPORT)},
+        result=result.to_dict(),
         instructions=instructions(preparation.target),
         spec=preparation.source.spec,
         spec_digest=preparation.source.content,
@@ -57,8 +66,6 @@ def artifact_of(place: Workplace, delivery: Delivery) -> Artifact:
 def tell(place: Workplace, delivery: Delivery) -> Artifact:
     """Write the result as it is now, and its report, to the published artifact; its modules
     stay."""
-    from dataclasses import replace
-
     published = read_artifact(place.home.artifacts / delivery.run_id)
-    updated = replace(published, result=build_result(place, delivery))
-    return update_result(updated, render_html(updated.result))
+    result = build_result(place, delivery)
+    return update_result(replace(published, result=result.to_dict()), render_html(result))

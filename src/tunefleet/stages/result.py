@@ -1,17 +1,26 @@
-"""The result of a run as one JSON value: what `--json`, the artifact and the report contain. It is
-made of what stages and steps committed, and of nothing else."""
+"""The result of a run, made of what its stages and steps committed, and of nothing else."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from tunefleet.artifacts.artifact import REPORT
 from tunefleet.core.forms import has_peak_of_floats, intrinsic_of, is_winograd
 from tunefleet.core.identity import Tier
 from tunefleet.core.job import Job
+from tunefleet.core.result import (
+    CurvePoint,
+    Differences,
+    MeasuredShape,
+    ResultNetwork,
+    RunResult,
+    StepTime,
+    TaskResult,
+    of_shape,
+)
 from tunefleet.core.stage import ProfileResult, StageKind
 from tunefleet.core.step import (
     Checked,
@@ -26,14 +35,12 @@ from tunefleet.core.task import WeightedTask
 from tunefleet.core.trial import Failure, Trial
 from tunefleet.errors import InternalError
 from tunefleet.stages.importing import outside
-from tunefleet.stages.measure import told
+from tunefleet.stages.measure import figures_of
 from tunefleet.stages.place import Delivery, Workplace
 from tunefleet.stages.steering import remarks
 from tunefleet.store import Store
 
 R = TypeVar("R", bound=StepResult)
-
-SCHEMA = "tunefleet-result/3"
 
 #: How many times as long one way of measuring a network may say it takes as another. On a quiet
 #: machine they were within 0.95 and 1.4 of each other: caches are cold in one, warm in another.
@@ -44,10 +51,119 @@ _LEAST_GAP_MS = 0.05
 _MOST_TEXTS = 3
 
 
-def build_result(place: Workplace, delivery: Delivery) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class _Committed:
+    """The results of a run's steps so far."""
+
+    steps: Mapping[StepKind, StepRun]
+    imported: Imported
+    checked: Checked
+    verified: Verified | None
+    measured: Measured | None
+
+    @property
+    def peak_gflops(self) -> float | None:
+        return self.measured.peak_gflops if self.measured else self.checked.peak_gflops
+
+    @property
+    def kernels(self) -> Mapping[str, float]:
+        return self.measured.kernels if self.measured else {}
+
+    @property
+    def shapes(self) -> list[MeasuredShape]:
+        """What was measured at each of the network's shapes."""
+        if self.measured is None or not self.measured.comparisons:
+            return []
+        pairs = zip(self.measured.comparisons, self.imported.info.signatures, strict=True)
+        return [
+            figures_of(comparison, self.imported.framework, map(str, signature.inputs))
+            for comparison, signature in pairs
+        ]
+
+    def remarks(self, *, warnings: bool) -> tuple[str, ...]:
+        """What the import changed in the network, and what that lost."""
+        of_import = self.steps[StepKind.IMPORT].remarks
+        return tuple(remark.text for remark in of_import if remark.warning == warnings)
+
+
+def build_result(place: Workplace, delivery: Delivery) -> RunResult:
     """Whatever is committed by now of a run; what is not is None."""
-    store, job, preparation = place.store, delivery.job, delivery.preparation
-    prepared = {run.key.kind: run for run in store.steps(preparation.id)}
+    committed, preparation = _committed(place.store, delivery), delivery.preparation
+    imported, checked, verified = committed.imported, committed.checked, committed.verified
+    steps = sorted(committed.steps.values(), key=lambda run: run.started_at)
+    artifact = place.home.artifacts / delivery.run_id
+    published = StepKind.PUBLISH in committed.steps
+    wall = _wall(steps, place.store, delivery.job)
+    shapes = committed.shapes
+    first = shapes[0] if shapes else MeasuredShape()
+    result = RunResult(
+        **of_shape(first),
+        run=delivery.run_id,
+        resumed=delivery.resumed,
+        network=ResultNetwork(
+            name=imported.info.name,
+            source=imported.info.source,
+            digest=imported.info.digest,
+            inputs=tuple(map(str, imported.info.inputs)),
+            outputs=tuple(map(str, imported.info.outputs)),
+        ),
+        target=str(preparation.target),
+        threads=preparation.target.threads,
+        device=preparation.device,
+        toolchain=preparation.toolchain,
+        stopped=delivery.stopped or None,
+        wall_s=sum(wall.values()),
+        wall=wall,
+        steps=tuple(_time_of(run) for run in steps),
+        delivered=verified.delivered if verified else None,
+        why_plain=(verified.why_plain or None) if verified else None,
+        # The plain module was compared with the source framework by the check.
+        verified=verified is not None,
+        difference=Differences(
+            plain=checked.difference, tuned=verified.difference if verified else None
+        ),
+        tolerance=checked.tolerance,
+        difference_measure=checked.measure,
+        peak_gflops=committed.peak_gflops,
+        kernels_ms=sum(committed.kernels.values()) * 1e3 or None,
+        notes=committed.remarks(warnings=False),
+        warnings=(*committed.remarks(warnings=True), *checked.caveats),
+        outside=outside(imported.segments, imported.flops, committed.kernels),
+        shapes=tuple(shapes) if len(shapes) > 1 else (),
+        artifact=str(artifact) if published else None,
+        report=str(artifact / REPORT) if published else None,
+    )
+    if delivery.job is None:
+        return result
+    return _with_search(result, place, delivery.job, imported.tasks)
+
+
+def _with_search(
+    result: RunResult, place: Workplace, job: Job, tasks: tuple[WeightedTask, ...]
+) -> RunResult:
+    """The result with what its job searched."""
+    store, trials = place.store, place.store.trials(job.job_id)
+    rows = _task_rows(tasks, store, job, result.peak_gflops)
+    steering = remarks(place.models, job.spec, [weighted.task for weighted in tasks])
+    searched = replace(
+        result,
+        job=job.job_id,
+        budget=job.spec.budget,
+        trials=len(trials),
+        failures=failures_by_kind(trials),
+        failure_texts=failure_texts(trials),
+        notes=(*result.notes, *steering),
+        tasks=rows,
+        reused=sum(1 for row in rows if row.source == "reused"),
+        known=sum(_is_known(weighted.task.task_id, store, job) for weighted in tasks),
+        curve=tuning_curve(store, job),
+    )
+    warnings = (*result.warnings, *_troubles(tasks, store, job), *contradictions(searched))
+    return replace(searched, warnings=warnings)
+
+
+def _committed(store: Store, delivery: Delivery) -> _Committed:
+    prepared = {run.key.kind: run for run in store.steps(delivery.preparation.id)}
     steps = prepared | {run.key.kind: run for run in store.steps(delivery.run_id)}
     imported = _result(steps, StepKind.IMPORT, Imported)
     checked = _result(steps, StepKind.CHECK, Checked)
@@ -55,78 +171,7 @@ def build_result(place: Workplace, delivery: Delivery) -> dict[str, Any]:
         raise InternalError("there is no result of a network that was not checked")
     verified = _result(steps, StepKind.VERIFY, Verified)
     measured = _result(steps, StepKind.MEASURE, Measured)
-    artifact = _artifact(place, delivery) if StepKind.PUBLISH in steps else None
-    info, target = imported.info, preparation.target
-    trials = store.trials(job.job_id) if job else []
-    wall = _wall(steps.values(), store, job)
-    kernels = measured.kernels if measured else {}
-    peak = measured.peak_gflops if measured else checked.peak_gflops
-    warnings = [*_of_import(steps, warnings=True), *checked.caveats]
-    value: dict[str, Any] = {
-        "schema": SCHEMA,
-        "run": delivery.run_id,
-        "job": job.job_id if job else None,
-        "resumed": delivery.resumed,
-        "network": {
-            "name": info.name,
-            "source": info.source,
-            "digest": info.digest,
-            "inputs": [str(t) for t in info.inputs],
-            "outputs": [str(t) for t in info.outputs],
-        },
-        "target": str(target),
-        "threads": target.threads,
-        "device": preparation.device.to_json(),
-        "toolchain": preparation.toolchain.to_json(),
-        "budget": _budget(job),
-        "stopped": delivery.stopped,
-        "trials": len(trials),
-        "failures": failures_by_kind(trials),
-        "failure_texts": failure_texts(trials),
-        "wall_s": sum(wall.values()),
-        "wall": wall,
-        "steps": [_told_step(run) for run in sorted(steps.values(), key=lambda r: r.started_at)],
-        "delivered": verified.delivered if verified else None,
-        "why_plain": (verified.why_plain or None) if verified else None,
-        "verified": verified is not None and verified.delivered == "tuned",
-        "difference": {
-            "plain": checked.difference,
-            "tuned": verified.difference if verified else None,
-        },
-        "tolerance": checked.tolerance,
-        "difference_measure": checked.measure,
-        "peak_gflops": peak,
-        "kernels_ms": sum(kernels.values()) * 1e3 if kernels else None,
-        "tuned_ms": None,
-        "speedup": None,
-        "baselines": [],
-        "notes": _of_import(steps, warnings=False),
-        "warnings": warnings,
-        "outside": outside(imported.segments, imported.flops, kernels),
-        "artifact": str(artifact) if artifact else None,
-        "report": str(artifact / REPORT) if artifact else None,
-    }
-    if measured is not None and measured.comparisons:
-        shapes = [
-            told(comparison, imported.framework, [str(t) for t in signature.inputs])
-            for comparison, signature in zip(measured.comparisons, info.signatures, strict=True)
-        ]
-        disturbed = [warning for shape in shapes for warning in shape["warnings"]]
-        value |= shapes[0]
-        value["warnings"] = list(dict.fromkeys([*warnings, *disturbed]))
-        if len(shapes) > 1:
-            value["shapes"] = shapes
-    if job:
-        tasks = list(imported.tasks)
-        value["notes"] += remarks(place.models, job.spec, [weighted.task for weighted in tasks])
-        value["warnings"] += _troubles(tasks, store, job)
-        rows = _task_rows(tasks, store, job, peak)
-        value["tasks"] = rows
-        value["warnings"] += contradictions(value)
-        value["reused"] = sum(1 for row in rows if row["source"] == "reused")
-        value["known"] = sum(_is_known(weighted.task.task_id, store, job) for weighted in tasks)
-        value["curve"] = tuning_curve(store, job)
-    return value
+    return _Committed(steps, imported, checked, verified, measured)
 
 
 def _result(steps: Mapping[StepKind, StepRun], kind: StepKind, expected: type[R]) -> R | None:
@@ -134,38 +179,23 @@ def _result(steps: Mapping[StepKind, StepRun], kind: StepKind, expected: type[R]
     return run.result if run is not None and isinstance(run.result, expected) else None
 
 
-def _of_import(steps: Mapping[StepKind, StepRun], *, warnings: bool) -> list[str]:
-    """What the import said of the network: what was changed in it, and what that lost."""
-    run = steps.get(StepKind.IMPORT)
-    return [remark.text for remark in run.remarks if remark.warning == warnings] if run else []
+def _time_of(run: StepRun) -> StepTime:
+    return StepTime(
+        step=str(run.key.kind),
+        resource=run.resource_id,
+        attempt=run.attempt,
+        started_at=run.started_at,
+        seconds=run.seconds,
+    )
 
 
-def _told_step(run: StepRun) -> dict[str, Any]:
-    """When and where a step ran; `started_at` in seconds since the epoch."""
-    return {
-        "step": str(run.key.kind),
-        "resource": run.resource_id,
-        "attempt": run.attempt,
-        "started_at": run.started_at,
-        "seconds": run.seconds,
-    }
-
-
-def _artifact(place: Workplace, delivery: Delivery) -> Path:
-    return place.home.artifacts / delivery.run_id
-
-
-def contradictions(result: Mapping[str, Any]) -> list[str]:
+def contradictions(result: RunResult) -> list[str]:
     """A warning where the latency end to end, that of all kernels one by one and that of all tasks
     in the search lie so far apart that one of them must have been disturbed."""
-    rows = result["tasks"]
-    latencies = {"end to end": (result["tuned_ms"] or {}).get("median")}
-    if result["outside"] is None:
-        latencies["by its kernels one by one"] = result["kernels_ms"]
-        if all(row["latency_us"] for row in rows):
-            latencies["by its tasks in the search"] = sum(
-                row["latency_us"] * row["weight"] / 1e3 for row in rows
-            )
+    latencies = {"end to end": result.tuned_ms.median if result.tuned_ms else None}
+    if result.outside is None:
+        latencies["by its kernels one by one"] = result.kernels_ms
+        latencies["by its tasks in the search"] = result.tasks_ms
     known = {how: ms for how, ms in latencies.items() if ms}
     if len(known) < 2:
         return []
@@ -176,7 +206,7 @@ def contradictions(result: Mapping[str, Any]) -> list[str]:
     return [f"one inference takes {told}: these do not fit together, measure on a quiet machine"]
 
 
-def _troubles(tasks: list[WeightedTask], store: Store, job: Job) -> list[str]:
+def _troubles(tasks: Sequence[WeightedTask], store: Store, job: Job) -> list[str]:
     """What selecting candidates and fitting the cost model failed by: the search went on."""
     names = {t.task.task_id: t.task.name for t in tasks}
     told = Counter(
@@ -196,16 +226,13 @@ def failures_by_kind(trials: list[Trial]) -> dict[str, int]:
     return counts
 
 
-def failure_texts(trials: list[Trial]) -> dict[str, list[list[Any]]]:
+def failure_texts(trials: list[Trial]) -> dict[str, tuple[tuple[str, int], ...]]:
     """What failed trials of each kind said most often, each with how many said it."""
     said: dict[str, Counter[str]] = {}
     for trial in trials:
         if isinstance(trial.outcome, Failure):
             said.setdefault(str(trial.outcome.kind), Counter())[trial.outcome.text] += 1
-    return {
-        kind: [[text, count] for text, count in texts.most_common(_MOST_TEXTS)]
-        for kind, texts in said.items()
-    }
+    return {kind: tuple(texts.most_common(_MOST_TEXTS)) for kind, texts in said.items()}
 
 
 def _is_known(task_id: str, store: Store, job: Job) -> bool:
@@ -216,32 +243,21 @@ def _is_known(task_id: str, store: Store, job: Job) -> bool:
     return bool(store.records(task_id, spec.device, spec.toolchain, tier=Tier.EXACT, limit=1))
 
 
-def search_failed(result: Mapping[str, Any]) -> str:
+def search_failed(result: RunResult) -> str:
     """Why a search found nothing: no trial was made, or every one failed; "" where it did find. It
     did not fail where earlier jobs had tried every program."""
-    if not result.get("tasks") or result.get("reused"):
+    if not result.tasks or result.reused:
         return ""
-    trials, failures = result.get("trials"), result.get("failures") or {}
-    if not trials and result.get("known"):
+    trials, failures = result.trials, result.failures
+    if not trials and result.known:
         return ""
     if not trials:
-        return f"no program could be tried: {result.get('stopped') or 'none was selected'}"
+        return f"no program could be tried: {result.stopped or 'none was selected'}"
     if sum(failures.values()) < trials:
         return ""
-    kind = max(failures, key=lambda k: int(failures[k]))
-    text = result["failure_texts"][kind][0][0]
+    kind = max(failures, key=lambda k: failures[k])
+    text = result.failure_texts[kind][0][0]
     return f"all {trials} trials failed, most often by {kind.replace('_', ' ')}: {text}"
-
-
-def _budget(job: Job | None) -> dict[str, Any] | None:
-    if job is None:
-        return None
-    budget = job.spec.budget
-    return {
-        "trials": budget.trials,
-        "seconds": budget.seconds,
-        "target_latency_s": budget.target_latency_s,
-    }
 
 
 def _wall(steps: Iterable[StepRun], store: Store, job: Job | None) -> dict[str, float]:
@@ -258,61 +274,70 @@ def _wall(steps: Iterable[StepRun], store: Store, job: Job | None) -> dict[str, 
 
 
 def _task_rows(
-    tasks: list[WeightedTask], store: Store, job: Job, peak_gflops: float | None
-) -> list[dict[str, Any]]:
-    winners = store.winners(job.job_id)
-    rows: list[dict[str, Any]] = []
+    tasks: Sequence[WeightedTask], store: Store, job: Job, peak_gflops: float | None
+) -> tuple[TaskResult, ...]:
+    """The tasks with their winners, and with their shares once all of them were measured."""
+    rows: list[TaskResult] = []
     beyond: set[str] = set()
+    winners = store.winners(job.job_id)
     for weighted in tasks:
-        task = weighted.task
-        trials = store.trials(job.job_id, task.task_id)
-        winner, checks = winners.get(task.task_id, (None, None))
-        checks = checks or {}
-        latency = checks.get("latency_s") if winner else checks.get("default_s")
-        source = "default"
-        if winner is not None:
-            own = {t.candidate.candidate_id for t in trials}
-            source = "tuned" if winner.candidate.candidate_id in own else "reused"
-        gflops = task.flops / latency / 1e9 if latency else None
+        winner, checks = winners.get(weighted.task.task_id, (None, None))
         trace = winner.candidate.trace if winner is not None else ""
         if not has_peak_of_floats(trace):
-            beyond.add(task.task_id)
-        rows.append(
-            {
-                "task_id": task.task_id,
-                "name": task.name,
-                "shapes": task.shapes,
-                "weight": weighted.weight,
-                "flops": task.flops,
-                "trials": len(trials),
-                "failed": sum(isinstance(t.outcome, Failure) for t in trials),
-                "latency_us": latency * 1e6 if latency else None,
-                "gflops": gflops,
-                "source": source,
-                "winograd": is_winograd(trace),
-                "intrinsic": intrinsic_of(trace),
-            }
-        )
+            beyond.add(weighted.task.task_id)
+        trials = store.trials(job.job_id, weighted.task.task_id)
+        rows.append(_task_row(weighted, trials, winner, checks or {}))
     # A kernel that is faster than the measured peak shows that the peak was measured too low.
-    within = [row for row in rows if row["task_id"] not in beyond]
-    peak = max([peak_gflops or 0.0, *(r["gflops"] or 0.0 for r in within)])
-    for row in rows:
-        known = peak_gflops and row["gflops"] and row["task_id"] not in beyond
-        row["peak_share"] = row["gflops"] / peak if known else None
-    total = sum((r["latency_us"] or 0.0) * r["weight"] for r in rows) or 1.0
-    for row in rows:
-        row["network_share"] = (row["latency_us"] or 0.0) * row["weight"] / total
-    return rows
+    within = [row.gflops or 0.0 for row in rows if row.task_id not in beyond]
+    peak = max([peak_gflops or 0.0, *within]) if peak_gflops else None
+    latencies = [row.latency_us * row.weight for row in rows if row.latency_us]
+    total = sum(latencies) if len(latencies) == len(rows) else None
+    return tuple(
+        replace(
+            row,
+            peak_share=row.gflops / peak
+            if peak and row.gflops and row.task_id not in beyond
+            else None,
+            network_share=row.latency_us * row.weight / total if total and row.latency_us else None,
+        )
+        for row in rows
+    )
 
 
-def tuning_curve(store: Store, job: Job) -> list[dict[str, Any]]:
+def _task_row(
+    weighted: WeightedTask, trials: list[Trial], winner: Trial | None, checks: Mapping[str, Any]
+) -> TaskResult:
+    task = weighted.task
+    latency = checks.get("latency_s") if winner else checks.get("default_s")
+    source, trace = "default", ""
+    if winner is not None:
+        own = {t.candidate.candidate_id for t in trials}
+        source = "tuned" if winner.candidate.candidate_id in own else "reused"
+        trace = winner.candidate.trace
+    return TaskResult(
+        task_id=task.task_id,
+        name=task.name,
+        shapes=task.shapes,
+        weight=weighted.weight,
+        flops=task.flops,
+        trials=len(trials),
+        failed=sum(isinstance(t.outcome, Failure) for t in trials),
+        latency_us=latency * 1e6 if latency else None,
+        gflops=task.flops / latency / 1e9 if latency else None,
+        source=source,
+        winograd=is_winograd(trace),
+        intrinsic=intrinsic_of(trace),
+    )
+
+
+def tuning_curve(store: Store, job: Job) -> tuple[CurvePoint, ...]:
     """After each profile stage: trials and stage seconds so far, and the tasks' summed latency.
 
     The sum is None until every task has a measurement of this job.
     """
     weights = {t.task.task_id: t.weight for t in store.tasks(job.job_id)}
     best: dict[str, float] = {}
-    points: list[dict[str, Any]] = []
+    points: list[CurvePoint] = []
     trials, seconds = 0, 0.0
     for run in store.stages(job.job_id):
         seconds += run.seconds
@@ -325,14 +350,9 @@ def tuning_curve(store: Store, job: Job) -> list[dict[str, Any]]:
             task_id = run.key.task_id
             best[task_id] = min([*latencies, best.get(task_id, float("inf"))])
         total = sum(best[i] * w for i, w in weights.items()) if len(best) == len(weights) else None
-        points.append(
-            {
-                "trials": trials,
-                "wall_s": seconds,
-                "latency_ms": total * 1e3 if total is not None else None,
-            }
-        )
-    return points
+        latency_ms = total * 1e3 if total is not None else None
+        points.append(CurvePoint(trials=trials, wall_s=seconds, latency_ms=latency_ms))
+    return tuple(points)
 
 
 def records_used(store: Store, job: Job | None) -> list[dict[str, Any]]:

@@ -1,0 +1,277 @@
+"""The result of a run: what `Session.result`, `tune` and the artifact contain, and reports show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any
+
+from tunefleet.core.budget import Budget
+from tunefleet.core.identity import DeviceIdentity, ToolchainIdentity
+from tunefleet.core.statistics import Interval
+
+SCHEMA = "tunefleet-result/4"
+
+#: The largest figure that tables and pages can show.
+_MOST = 1e18
+
+
+def to_json(value: Any) -> Any:
+    """A value of this module as plain JSON: dataclasses become objects, tuples become lists."""
+    if isinstance(value, DeviceIdentity | ToolchainIdentity):
+        return value.to_json()
+    if is_dataclass(value):
+        return {each.name: to_json(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(name): to_json(each) for name, each in value.items()}
+    if isinstance(value, tuple | list):
+        return [to_json(each) for each in value]
+    return value
+
+
+def _check_figures(owner: Any) -> None:
+    """Raises ValueError where a figure is negative, infinite, or too large to be shown."""
+    for each in fields(owner):
+        value = getattr(owner, each.name)
+        if isinstance(value, Interval):
+            figures = [value.low, value.median, value.high]
+        elif isinstance(value, Mapping):
+            figures = list(value.values())
+        else:
+            figures = [value]
+        for figure in figures:
+            if isinstance(figure, int | float) and not 0 <= figure <= _MOST:
+                raise ValueError(f"{each.name} is {figure}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """What the network was measured beside: its source framework, or untuned TVM.
+
+    `speedup` is how many times as long the baseline takes as what is delivered; None where the
+    measurement does not support a ratio, for the reason in `why_no_speedup`.
+    """
+
+    name: str
+    kind: str
+    latency_ms: Interval
+    speedup: Interval | None = None
+    why_no_speedup: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_figures(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredShape:
+    """Latencies end to end at one of the network's shapes.
+
+    `tuned_ms` is the latency of what is delivered; `speedup` is that of the first baseline, which
+    is what the user has today. `disturbed` is the share of the cores' time that other programs
+    took during the measurement.
+    """
+
+    inputs: tuple[str, ...] = ()
+    tuned_ms: Interval | None = None
+    speedup: Interval | None = None
+    why_no_speedup: str | None = None
+    baselines: tuple[Baseline, ...] = ()
+    disturbed: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_figures(self)
+
+
+def of_shape(shape: MeasuredShape) -> dict[str, Any]:
+    """The fields of a shape, for the value that has them as its own."""
+    return {each.name: getattr(shape, each.name) for each in fields(MeasuredShape)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskResult:
+    """One task after the search.
+
+    `latency_us` is that of one execution, None where the task was not measured. `network_share` is
+    its share of the sum of all tasks, None until every task was measured. `peak_share` is its
+    share of the measured peak. `source`: tuned, reused (a record of an earlier job) or default.
+    """
+
+    task_id: str = ""
+    name: str = ""
+    shapes: str = ""
+    weight: int = 1
+    flops: float | None = None
+    trials: int = 0
+    failed: int = 0
+    latency_us: float | None = None
+    gflops: float | None = None
+    source: str = ""
+    winograd: bool = False
+    intrinsic: str = ""
+    peak_share: float | None = None
+    network_share: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_figures(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurvePoint:
+    """A point of the tuning curve; `latency_ms` is the sum of the tasks' best latencies, None
+    until every task has one."""
+
+    trials: int
+    wall_s: float
+    latency_ms: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_figures(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutsideSegment:
+    """A part of the network that stays in its source framework; `flops` is an estimate."""
+
+    nodes: tuple[str, ...]
+    reason: str
+    flops: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_figures(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outside:
+    """Everything that stays in the source framework, and its shares of FLOPs and time."""
+
+    framework: str
+    segments: tuple[OutsideSegment, ...]
+    share_of_flops: float | None = None
+    share_of_time: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_figures(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultNetwork:
+    """The network; `inputs` and `outputs` as `name: dtype[shape]`."""
+
+    name: str = ""
+    source: str = ""
+    digest: str = ""
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Differences:
+    """How far the outputs of each module are from those of the source framework; infinite where
+    they have another shape."""
+
+    plain: float | None = None
+    tuned: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTime:
+    """When and where a step ran; `started_at` in seconds since the epoch."""
+
+    step: str
+    resource: str
+    attempt: int
+    started_at: float
+    seconds: float
+
+    def __post_init__(self) -> None:
+        _check_figures(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult(MeasuredShape):
+    """Everything known about a run. A part that is not known yet is None or empty.
+
+    The figures of `MeasuredShape` are those of the network's first shape; `shapes` has those of
+    all where there are several. `wall` has seconds by stage and step. `verified` is of what is
+    delivered. `kernels_ms` is the sum of the delivered module's kernels, measured one by one.
+    `reused` and `known` count tasks with a record of an earlier job as winner, and with any.
+    """
+
+    schema: str = SCHEMA
+    run: str = ""
+    job: str | None = None
+    resumed: bool = False
+    network: ResultNetwork = field(default_factory=ResultNetwork)
+    target: str = ""
+    threads: int | None = None
+    device: DeviceIdentity | None = None
+    toolchain: ToolchainIdentity | None = None
+    budget: Budget | None = None
+    stopped: str | None = None
+    trials: int | None = None
+    failures: Mapping[str, int] = field(default_factory=dict)
+    failure_texts: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
+    wall_s: float | None = None
+    wall: Mapping[str, float] = field(default_factory=dict)
+    steps: tuple[StepTime, ...] = ()
+    delivered: str | None = None
+    why_plain: str | None = None
+    verified: bool = False
+    difference: Differences = field(default_factory=Differences)
+    tolerance: float | None = None
+    difference_measure: str | None = None
+    peak_gflops: float | None = None
+    kernels_ms: float | None = None
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    outside: Outside | None = None
+    tasks: tuple[TaskResult, ...] = ()
+    reused: int = 0
+    known: int = 0
+    curve: tuple[CurvePoint, ...] = ()
+    shapes: tuple[MeasuredShape, ...] = ()
+    artifact: str | None = None
+    report: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_figures(self)
+
+    @property
+    def tasks_ms(self) -> float | None:
+        """The sum of the tasks as they were measured in the search; None until all were."""
+        if not self.tasks or not all(task.latency_us for task in self.tasks):
+            return None
+        return sum((task.latency_us or 0.0) * task.weight / 1e3 for task in self.tasks)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as JSON, with its schema first: what `--json` writes."""
+        return {"schema": self.schema, **to_json(self)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelTime:
+    """A kernel of the delivered module and its time in one inference."""
+
+    name: str
+    ms: float
+
+    def __post_init__(self) -> None:
+        _check_figures(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation(MeasuredShape):
+    """An artifact measured again; figures as in `RunResult`."""
+
+    artifact: str = ""
+    network: str = ""
+    target: str = ""
+    threads: int | None = None
+    warnings: tuple[str, ...] = ()
+    kernels: tuple[KernelTime, ...] = ()
+    shapes: tuple[MeasuredShape, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The evaluation as JSON."""
+        value: dict[str, Any] = to_json(self)
+        return value
