@@ -17,6 +17,7 @@ from tunefleet.cli import artifacts, inspect, output
 from tunefleet.cli.app import run
 from tunefleet.cli.printable_console import PrintableConsole
 from tunefleet.core.home import Home
+from tunefleet.core.result import Evaluation, ResultNetwork, RunResult
 from tunefleet.devices.registry import DeviceRegistry
 from tunefleet.report.html import render_html
 from tunefleet.report.text import evaluation_table
@@ -35,8 +36,10 @@ def _listing() -> dict[str, Any]:
     "show",
     [
         lambda: inspect._show_tasks(_listing()),
-        lambda: artifacts._show_evaluation({"network": HOSTILE, "warnings": [HOSTILE]}),
-        lambda: output.console().print(evaluation_table({"network": HOSTILE, "target": HOSTILE})),
+        lambda: artifacts._show_evaluation(Evaluation(network=HOSTILE, warnings=(HOSTILE,))),
+        lambda: output.console().print(
+            evaluation_table(Evaluation(network=HOSTILE, target=HOSTILE))
+        ),
         lambda: typer.echo(HOSTILE),
         lambda: typer.echo(HOSTILE, err=True),
         lambda: print(HOSTILE, file=sys.stderr),
@@ -77,6 +80,7 @@ def test_colours_are_the_consoles_own() -> None:
 
 
 def test_a_report_holds_no_control_characters() -> None:
-    page = render_html({"network": {"name": HOSTILE}, "notes": [HOSTILE], "warnings": [HOSTILE]})
+    network = ResultNetwork(name=HOSTILE)
+    page = render_html(RunResult(network=network, notes=(HOSTILE,), warnings=(HOSTILE,)))
     assert "[31mred" in page
     assert set() == STEERING & set(page)
