@@ -126,9 +126,9 @@ def _whole(home: Path, spec: DeviceSpec, what: DeviceDescription, *, quick: bool
     settings = TuneSettings(measure=_SETTINGS)
     trials = 12 if quick else 64
     (outcome,) = tune(["zoo:tiny_cnn"], context=context, trials=trials, settings=settings)
-    if outcome.result is None:
-        raise RuntimeError(f"the network: {outcome.error}")
     result = outcome.result
+    if result is None or result.tuned_ms is None:
+        raise RuntimeError(f"the network: {outcome.error or 'not measured'}")
     (untuned,) = result.baselines
     return {
         "network": "tiny_cnn", "target": result.target, "trials": result.trials,

@@ -68,8 +68,8 @@ def _devices(stack: contextlib.ExitStack, home: Path) -> dict[str, BenchmarkCont
 
 def _tune(network: str, context: BenchmarkContext, trials: int, name: str) -> None:
     (outcome,) = tune([network], context=context.another(), trials=trials)
-    if outcome.result is None:
-        raise RuntimeError(f"{network} on {name}: {outcome.error}")
+    if outcome.result is None or outcome.result.tuned_ms is None:
+        raise RuntimeError(f"{network} on {name}: {outcome.error or 'not measured'}")
     print(f"{network} tuned on {name}: {outcome.result.tuned_ms.median:.3g} ms")
 
 

@@ -257,7 +257,7 @@ def _networks(
         tuned_ms = outcome.result.tuned_ms.median
         here = evaluate_artifact(context.run_id, home).tuned_ms
         here_ms = here.median if here is not None else math.nan
-        row = {
+        row: dict[str, Any] = {
             "measured": name, "trials": outcome.result.trials,
             "failed": sum(outcome.result.failures.values()), "wall, s": wall_s,
             "profile, s": outcome.result.wall["profile"], "tuned, ms": tuned_ms,

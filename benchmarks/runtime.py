@@ -36,7 +36,7 @@ def delivered(spec: str, home: Path) -> Path:
 
     with tunefleet.Session(tunefleet.BenchmarkContext("cpu", threads=1, home=home)) as session:
         session.from_network(spec).build().save()
-        return Path(session.result().artifact)
+        return Path(str(session.result().artifact))
 
 
 def runs_of(spec: str, artifact: Path, module: Any, folder: Path) -> dict[str, Callable[[], Any]]:

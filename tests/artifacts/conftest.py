@@ -16,7 +16,7 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     context = tunefleet.BenchmarkContext("cpu", threads=1, home=home)
     with tunefleet.Session(context) as session:
         session.from_network("zoo:tiny_cnn").build().save()
-        return Path(session.result().artifact)
+        return Path(str(session.result().artifact))
 
 
 @pytest.fixture

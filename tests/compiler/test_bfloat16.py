@@ -176,7 +176,7 @@ def test_a_network_is_tuned_and_verified(tmp_path: Path) -> None:
     assert result.network.name == "tiny_cnn-bf16"
     assert result.verified
     assert any("bfloat16" in note for note in result.notes)
-    assert 1e-6 < result.difference.tuned <= result.tolerance
+    assert 1e-6 < (result.difference.tuned or 0.0) <= (result.tolerance or 0.0)
 
 
 def test_programs_are_checked_and_measured_on_numbers_that_products_keep() -> None:

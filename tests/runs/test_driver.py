@@ -73,7 +73,7 @@ def test_what_is_gone_is_made_again(tmp_path: Path, ran: list[StepKind]) -> None
     shutil.rmtree(tmp_path / "objects")
     ran.clear()
     with begun(tmp_path) as second:
-        path = Path(second.build().save().result().artifact)
+        path = Path(str(second.build().save().result().artifact))
     assert (path / "module.so").is_file()
     assert ran[:2] == [StepKind.IMPORT, StepKind.CHECK]
     assert [kind for kind in ran if kind is StepKind.COMPILE] == [StepKind.COMPILE]
@@ -98,7 +98,7 @@ def test_what_a_session_built_without_a_search_is_not_removed_by_another(
         with session(tmp_path) as another:
             another.from_network("zoo:tiny_cnn")
         assert before == sorted(path.name for path in (tmp_path / "objects").glob("*/*"))
-        assert (Path(one.save().result()["artifact"]) / "module.so").is_file()
+        assert (Path(str(one.save().result().artifact)) / "module.so").is_file()
     assert ran[-1] == StepKind.PUBLISH
     assert list((tmp_path / "objects").iterdir()) == []
 

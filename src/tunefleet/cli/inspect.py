@@ -108,7 +108,8 @@ def _described(job: Job, store: Store, home: Path) -> dict[str, Any]:
     from tunefleet.fleet.locks import is_locked
     from tunefleet.report.result import read_result
 
-    result = read_result(store.summary(job.job_id) or {}, f"job {job.job_id}")
+    summary = store.summary(job.job_id) or {}
+    result = read_result(summary, f"job {job.job_id}")
     state = str(job.state)
     locks = Home(home).locks
     if job.state is JobState.RUNNING and not is_locked(locks, job.spec.fingerprint):
@@ -122,7 +123,7 @@ def _described(job: Job, store: Store, home: Path) -> dict[str, Any]:
         "target": str(job.spec.target),
         "created_at": job.created_at,
         "elapsed_s": job.elapsed_s,
-        "trials": result.trials,
+        "trials": summary.get("trials"),
         "latency_ms": result.tuned_ms.median if result.tuned_ms else None,
         "speedup": result.speedup.median if result.speedup else None,
         "why_no_speedup": result.why_no_speedup,

@@ -208,7 +208,7 @@ class RunResult(MeasuredShape):
     toolchain: ToolchainIdentity | None = None
     budget: Budget | None = None
     stopped: str | None = None
-    trials: int | None = None
+    trials: int = 0
     failures: Mapping[str, int] = field(default_factory=dict)
     failure_texts: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
     wall_s: float | None = None
