@@ -10,6 +10,8 @@ from __future__ import annotations
 import errno
 import os
 import traceback
+from traceback import walk_tb
+from types import FrameType, TracebackType
 from typing import ClassVar
 
 
@@ -77,34 +79,132 @@ class InternalError(TunefleetError):
     details: str = ""
 
 
-#: What Python raises where code is wrong, whatever it works on.
-_MISTAKES = (AttributeError, NameError, AssertionError, TypeError, LookupError, ZeroDivisionError)
+class ForeignError(Exception):
+    """A compiler, a framework or a measured program failed, in words that can leave its process.
+
+    It is data to whoever asked for the call, as a trial that fails, and crosses no rooms.
+    """
+
+
+#: What may fail for reasons of others: the compiler, the frameworks, what opens their files.
+LIBRARIES = frozenset(
+    {
+        "ai_edge_litert",
+        "flatbuffers",
+        "google",
+        "h5py",
+        "keras",
+        "onnx",
+        "onnxruntime",
+        "safetensors",
+        "tensorflow",
+        "tflite",
+        "torch",
+        "torchvision",
+        "transformers",
+        "tvm",
+        "tvm_ffi",
+    }
+)
+#: What the system says of a disk, a limit, a permission or a connection, whatever was asked of it.
+_OF_MACHINE = frozenset(
+    {
+        *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.ESTALE),
+        *(errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP),
+        *(errno.ENAMETOOLONG, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN),
+        *(errno.ENOLCK, errno.EBUSY, errno.ETXTBSY, errno.EEXIST, errno.ENOTEMPTY, errno.EXDEV),
+        *(errno.ENODEV, errno.ENXIO, errno.EPIPE, errno.ECONNREFUSED, errno.ECONNRESET),
+        *(errno.ECONNABORTED, errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH),
+        *(errno.ENETDOWN, errno.EADDRINUSE, errno.ENOSYS),
+    }
+)
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_MARK = "_tunefleet_foreign"
+
+
+class foreign:
+    """Names a call of a library that leaves no frame in a traceback, as those in C: an error that
+    is raised within the block is not ours, unless code of ours raised it that was called there."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, tb: TracebackType | None) -> None:
+        if isinstance(error, Exception) and not any(map(_is_ours, list(walk_tb(tb))[1:])):
+            setattr(error, _MARK, True)
+
+
+def is_foreign(error: BaseException) -> bool:
+    """Whether a library raised an error that may fail for reasons of others (`LIBRARIES`), or a
+    call that is named so (`foreign`): after the last function of this package that ran."""
+    if isinstance(error, ForeignError) or getattr(error, _MARK, False):
+        return True
+    if type(error).__module__.partition(".")[0] in LIBRARIES:
+        return True
+    for frame in reversed(list(walk_tb(error.__traceback__))):
+        if _is_ours(frame):
+            return False
+        if _library(frame[0]) in LIBRARIES:
+            return True
+    return False
+
+
+def _is_ours(frame: tuple[FrameType, int]) -> bool:
+    return frame[0].f_code.co_filename.startswith(_PACKAGE)
+
+
+def _library(frame: FrameType) -> str:
+    """The package that a frame's code is of. TVM adds frames that only have the name of a file:
+    those of functions that it called, and of its own code in C++."""
+    name = frame.f_globals.get("__name__")
+    if name is None:
+        path = frame.f_code.co_filename.rpartition("site-packages" + os.sep)[2]
+        name = path.partition(os.sep)[0] if path.endswith(".py") else "tvm"
+    return str(name).partition(".")[0]
 
 
 def is_mistake(error: BaseException) -> bool:
-    """Whether an error is a bug of tunefleet: it is of a kind that code raises by mistake, and the
-    last Python function that ran was one of this package, not of a library that it called."""
+    """Whether an error is a bug of tunefleet: it is none of the error tree, no library raised it
+    that may fail for reasons of others, and it says nothing of the machine.
+
+    Converters raise NotImplementedError for what a network asks of them and they do not know.
+    """
     if isinstance(error, TunefleetError):
         return isinstance(error, InternalError)
-    last = error.__traceback__
-    while last is not None and last.tb_next is not None:
-        last = last.tb_next
-    where = last.tb_frame.f_code.co_filename if last is not None else ""
-    return isinstance(error, _MISTAKES) and where.startswith(_PACKAGE)
+    if isinstance(error, (MemoryError, NotImplementedError)):
+        return False
+    if isinstance(error, OSError) and error.errno in _OF_MACHINE:
+        return False
+    return not is_foreign(error)
 
 
 def raise_mistake(error: BaseException) -> None:
-    """Raise InternalError if an error is a bug of tunefleet.
+    """Raise InternalError if an error is a bug of tunefleet, SetupError if it is the machine's.
 
     Whoever takes errors of any kind as a candidate's, a file's or a compiler's fault calls it
-    first: a bug of ours must not end as somebody else's failure.
+    first: neither a bug of ours nor a full disk may end as somebody else's failure.
     """
-    if not is_mistake(error):
-        return
     if isinstance(error, InternalError):
         raise error
-    raise internal(error) from error
+    if is_mistake(error):
+        raise internal(error) from error
+    if isinstance(error, OSError) and not is_foreign(error):
+        raise machine_error(error) from error
+
+
+def judged(error: Exception) -> Exception:
+    """What an error is that nobody expected where a worker or a thread ends: it is judged where its
+    traceback is, and travels as this. ForeignError is data, MemoryError that of a limit."""
+    if isinstance(error, (TunefleetError, ForeignError)):
+        return error
+    if isinstance(error, MemoryError) or (is_foreign(error) and "bad_alloc" in str(error)):
+        return MemoryError(str(error))
+    if is_foreign(error):
+        lines = str(error).strip().splitlines()
+        return ForeignError(lines[-1] if lines else type(error).__name__)
+    if isinstance(error, OSError) and not is_mistake(error):
+        return machine_error(error)
+    return internal(error)
 
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
@@ -120,13 +220,17 @@ def raise_disk_full(error: BaseException, text: str = "") -> None:
     said = text or str(error)
     full = isinstance(error, OSError) and error.errno in _NO_SPACE
     if full or any(os.strerror(number) in said for number in _NO_SPACE):
-        raise DiskFullError(
-            f"a disk is full: {said}", cure="free space; what was committed is kept"
-        ) from error
+        raise disk_full(said) from error
+
+
+def disk_full(said: object) -> DiskFullError:
+    return DiskFullError(f"a disk is full: {said}", cure="free space; what was committed is kept")
 
 
 def machine_error(error: OSError) -> SetupError:
     """A limit, a permission or a stream that cannot be written to: nothing of ours."""
+    if error.errno in _NO_SPACE:
+        return disk_full(error)
     file = f"{error.filename}: " if error.filename else ""
     return SetupError(f"{file}{error.strerror or error}", cure="free or correct it")
 
@@ -135,8 +239,10 @@ def internal(error: BaseException) -> InternalError:
     """An error that nobody foresaw, with where it happened."""
     if isinstance(error, InternalError):
         return error
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    file = place.filename.removeprefix(_PACKAGE)
-    wrapped = InternalError(f"{type(error).__name__}: {error} ({file}:{place.lineno})")
+    where = ""
+    if error.__traceback__ is not None:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        where = f" ({place.filename.removeprefix(_PACKAGE)}:{place.lineno})"
+    wrapped = InternalError(f"{type(error).__name__}: {error}{where}")
     wrapped.details = "".join(traceback.format_exception(error))
     return wrapped

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import json
 import multiprocessing.synchronize
 import os
 import signal
@@ -9,13 +10,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from pathlib import Path
 
 import pytest
 
-from tunefleet.errors import InputError, SetupError
+from tunefleet.errors import ForeignError, InputError, InternalError, SetupError, foreign
 from tunefleet.workers.pool import CallEnd, CallFailure, CallScope, WorkerConfig, WorkerPool
 
 pytestmark = pytest.mark.tvm
@@ -40,7 +41,20 @@ def exhaust_memory() -> int:
 
 
 def fail() -> None:
-    raise ValueError("first line\nthe cause")
+    raise ForeignError("first line\nthe cause")
+
+
+def fail_in_json() -> str:
+    return json.dumps(object())
+
+
+def fail_in_a_named_call() -> int:
+    with foreign():
+        return int("one")
+
+
+def return_what_cannot_travel() -> object:
+    return threading.Lock()
 
 
 def refuse() -> None:
@@ -79,6 +93,7 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerPool]:
         (segfault, CallEnd.CRASH, "SIGSEGV"),
         (exhaust_memory, CallEnd.MEMORY, "memory"),
         (fail, CallEnd.ERROR, "the cause"),
+        (fail_in_a_named_call, CallEnd.ERROR, "invalid literal"),
     ],
 )
 def test_a_failed_call_is_a_value_with_its_kind(
@@ -110,6 +125,23 @@ def test_results_come_in_order_around_dying_workers(pool: WorkerPool) -> None:
 def test_errors_of_the_tree_are_raised(pool: WorkerPool) -> None:
     with pytest.raises(InputError, match="wrong"):
         pool.call(refuse)
+
+
+@pytest.mark.parametrize("function", [fail_in_json, return_what_cannot_travel])
+def test_any_other_error_is_a_bug(pool: WorkerPool, function: Callable[[], object]) -> None:
+    with pytest.raises(InternalError):
+        pool.call(function)
+    assert pool.call(double, 21) == 42
+
+
+def test_what_keeps_a_worker_from_getting_ready_is_raised_by_its_first_call(tmp_path: Path) -> None:
+    log = str(tmp_path / "worker.log")
+    misspelt = WorkerConfig(1, 1.0, log, cores=("none",))  # type: ignore[arg-type]
+    with WorkerPool(1, misspelt) as pool, pytest.raises(InternalError, match="TypeError"):
+        pool.call(double, 21)
+    log = str(tmp_path)
+    with WorkerPool(1, WorkerConfig(1, 1.0, log)) as pool, pytest.raises(SetupError, match="Is a"):
+        pool.call(double, 21)
 
 
 def test_a_call_is_poison_only_after_three_workers(pool: WorkerPool, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from torch.export.pt2_archive import _package
 
 from tunefleet.artifacts.torch_libraries import import_libraries
 from tunefleet.artifacts.torch_safety import check_archive, without_pickle
-from tunefleet.errors import InputError
+from tunefleet.errors import InputError, foreign
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -34,10 +34,14 @@ def open_program(path: Path, *, trust: bool = False) -> ExportedProgram:
     torch reads it then, as it is.
     """
     if trust:
+        archive: Any = None
         with suppress(RuntimeError):  # older formats are no archives of torch's
-            import_libraries(torch._C.PyTorchFileReader(str(path)), path)
+            archive = torch._C.PyTorchFileReader(str(path))
+        if archive is not None:
+            import_libraries(_Archive(archive), path)
         return torch.export.load(path)
-    reader: Any = torch._C.PyTorchFileReader(str(path))
+    with foreign():
+        reader: Any = _Archive(torch._C.PyTorchFileReader(str(path)))
     import_libraries(reader, path)
     check_archive(reader, path)
     _check_weights(reader, path)
@@ -51,6 +55,20 @@ def open_program(path: Path, *, trust: bool = False) -> ExportedProgram:
     program = programs["model"]
     program._guards_code = []  # source of Python, which `module()` would compile and run
     return program
+
+
+class _Archive:
+    """torch's reader of an archive, in C++: what it raises, the file is to blame for."""
+
+    def __init__(self, reader: Any) -> None:
+        self._reader = reader
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*args: Any) -> Any:
+            with foreign():
+                return getattr(self._reader, name)(*args)
+
+        return call
 
 
 def _check_weights(reader: Any, path: Path) -> None:
@@ -147,8 +165,10 @@ class _MappedFile:
         return getattr(self._reader, name)
 
     def get_storage_from_record(self, name: str, elements: int, dtype: torch.dtype) -> Any:
-        start = self._reader.get_record_offset(name)
+        with foreign():
+            start = self._reader.get_record_offset(name)
         size = elements * dtype.itemsize
         if start % dtype.itemsize:
-            return self._reader.get_storage_from_record(name, elements, dtype)
+            with foreign():
+                return self._reader.get_storage_from_record(name, elements, dtype)
         return torch.empty(0, dtype=dtype).set_(self._whole[start : start + size])

@@ -24,7 +24,7 @@ from torch._export.serde import serialize
 from torch.export.pt2_archive import _package
 from torch.utils._sympy import functions
 
-from tunefleet.errors import InputError
+from tunefleet.errors import InputError, foreign
 
 _CURE = "export the model again with tensors alone as constants, or --trust who made it"
 
@@ -78,7 +78,9 @@ def check_archive(reader: Any, path: Path) -> None:
         raise InputError(f"{path} holds objects as pickle ({objects[0]})", cure=_CURE)
     for name in names:
         if name.startswith(_PROGRAMS):
-            reason = _dangerous(json.loads(reader.get_record(name)))
+            with foreign():
+                program = json.loads(reader.get_record(name))
+            reason = _dangerous(program)
             if reason:
                 raise InputError(f"{path} would run code: {reason}", cure=_CURE)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tunefleet.cli import options, output, parsing
-from tunefleet.errors import InputError, raise_mistake
+from tunefleet.errors import InputError, foreign, raise_mistake
 from tunefleet.system.files import check_regular
 
 if TYPE_CHECKING:
@@ -139,7 +139,8 @@ def read_array(path: Path) -> np.ndarray[Any, Any]:
     cure = "give a file that numpy.save wrote"
     check_regular(path)
     try:
-        array = np.load(path, allow_pickle=False)
+        with foreign():
+            array = np.load(path, allow_pickle=False)
     except FileNotFoundError:
         raise InputError(f"no input file {path}", cure=cure) from None
     except OSError as error:

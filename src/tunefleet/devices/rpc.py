@@ -25,7 +25,13 @@ from tunefleet.devices.cpu import CHECK_RUNS, LONG_RUN_S
 from tunefleet.devices.measuring import MeasuringDevice
 from tunefleet.devices.rpc_session import NoAnswerError, RpcSession
 from tunefleet.devices.runners import copies_of, placed
-from tunefleet.errors import DeviceError, RetryElsewhereError, TunefleetError, raise_mistake
+from tunefleet.errors import (
+    DeviceError,
+    ForeignError,
+    RetryElsewhereError,
+    TunefleetError,
+    raise_mistake,
+)
 from tunefleet.hardware.cores import slower_cores
 from tunefleet.hardware.processor import identity_of, machine_facts, usable_cores
 
@@ -108,7 +114,7 @@ class RpcDevice(MeasuringDevice):
             failure = self._blame(error)
             if failure is None:
                 raise self._silent() from error
-            raise RuntimeError(failure.text) from error
+            raise ForeignError(failure.text) from error
 
     def reset(self) -> None:
         super().reset()

@@ -26,7 +26,13 @@ from tunefleet.devices._base import Transfers
 from tunefleet.devices.health import cause_of, health_of, unreachable
 from tunefleet.devices.probing import machine_of, probe_library
 from tunefleet.devices.runners import RANDOM_BYTES, random_array
-from tunefleet.errors import DeviceError, InternalError, RetryElsewhereError
+from tunefleet.errors import (
+    DeviceError,
+    ForeignError,
+    InternalError,
+    RetryElsewhereError,
+    raise_mistake,
+)
 
 tvm = load_tvm()
 
@@ -48,7 +54,7 @@ _SECONDS = 64
 _PROGRAM = "/proc/self/exe"
 
 
-class NoAnswerError(Exception):
+class NoAnswerError(ForeignError):
     """A call did not come back in its time: it may still hang in its thread."""
 
 
@@ -134,7 +140,8 @@ class RpcSession:
             self._ask("watch", IDLE_S, 1)
         except NoAnswerError:
             raise
-        except Exception:
+        except Exception as error:
+            raise_mistake(error)
             return False
         return True
 
@@ -275,7 +282,8 @@ class RpcSession:
             return str(triple).split("-", 1)[0]
         except NoAnswerError:
             raise
-        except Exception:  # a server with the runtime alone
+        except Exception as error:  # a server with the runtime alone
+            raise_mistake(error)
             return self._machine_of_program()
 
     def _machine_of_program(self) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 from tunefleet.core.events import Event
 from tunefleet.core.stage import StageKey, StageRun
 from tunefleet.core.step import StepRun
-from tunefleet.errors import DeviceError, RetryElsewhereError, StoreBusyError
+from tunefleet.errors import DeviceError, InternalError, RetryElsewhereError, StoreBusyError
 from tunefleet.scheduler.values import End, Resource
 from tunefleet.stages.place import JobTask, LostInputError, StepRequest
 from tunefleet.stages.runner import StageRunner
@@ -77,7 +77,8 @@ class Executor(Protocol):
         """Give a stage up; its report says ABANDONED unless it was done already."""
 
     def responsive(self) -> bool:
-        """The heartbeat: whether everything that runs here shows signs of life."""
+        """The heartbeat: whether everything that runs here shows signs of life. Raises
+        InternalError where something has ended and will not be reported."""
 
     def close(self) -> None:
         """Abandon what runs; returns when it has ended, or cannot be waited for."""
@@ -125,6 +126,9 @@ class LocalExecutor:
             running[1].cancel()
 
     def responsive(self) -> bool:
+        threads = [thread for thread, _ in list(self._running.values())]
+        if any(thread.ident is not None and not thread.is_alive() for thread in threads):
+            raise InternalError(f"a thread of {self.resource.resource_id} ended without a report")
         return not any(pool.stopped() for pool in self._pools)
 
     def close(self) -> None:
@@ -135,26 +139,31 @@ class LocalExecutor:
             thread.join(_PATIENCE_S)
 
     def _work(self, assignment: Assignment, scope: CallScope) -> None:
+        """Whatever happens in a thread is reported: the shell waits for it."""
+        try:
+            report = self._attempt(assignment, scope)
+        except Exception as error:
+            report = Report(assignment, End.FAILED, error=error)
+        self._report(report)
+        del self._running[assignment.lease]
+
+    def _attempt(self, assignment: Assignment, scope: CallScope) -> Report:
         clock = time.perf_counter()
         try:
             with scope:
                 run = self._run(assignment, scope)
-            report = Report(assignment, End.DONE, time.perf_counter() - clock, run)
+            return Report(assignment, End.DONE, time.perf_counter() - clock, run)
         except CancelledError:
             # What was begun may still run in a worker, and would disturb whatever comes next.
             for pool in self._pools:
                 pool.restart()
-            report = Report(assignment, End.ABANDONED)
+            return Report(assignment, End.ABANDONED)
         except LostInputError as error:
-            report = Report(assignment, End.LOST, time.perf_counter() - clock, lost=error)
-        except StoreBusyError as error:
-            report = Report(assignment, End.FAILED, error=error)
+            return Report(assignment, End.LOST, time.perf_counter() - clock, lost=error)
+        except StoreBusyError:
+            raise
         except (RetryElsewhereError, DeviceError) as error:
-            report = Report(assignment, End.AWAY, time.perf_counter() - clock, error=error)
-        except Exception as error:
-            report = Report(assignment, End.FAILED, error=error)
-        del self._running[assignment.lease]
-        self._report(report)
+            return Report(assignment, End.AWAY, time.perf_counter() - clock, error=error)
 
     def _run(self, assignment: Assignment, scope: CallScope) -> StageRun | StepRun:
         """Run a stage or step and commit it; another attempt may have committed it meanwhile."""

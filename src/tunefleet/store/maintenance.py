@@ -69,7 +69,6 @@ def backup(path: Path, copy: Path) -> None:
             source.backup(target)
         os.replace(draft, copy)
     except (*SQLITE_ERRORS, OSError) as error:
-        raise_mistake(error)
         raise (
             explained(str(copy), error)
             if not isinstance(error, OSError)

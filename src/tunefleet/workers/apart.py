@@ -18,8 +18,9 @@ from tunefleet.errors import (
     JobError,
     TunefleetError,
     internal,
+    is_mistake,
+    judged,
     machine_error,
-    raise_disk_full,
 )
 from tunefleet.system.limits import Limits
 from tunefleet.system.scratch import scratch_folder
@@ -70,14 +71,13 @@ def _call(cwd: str, function: Callable[..., T], args: tuple[Any, ...]) -> T:
     os.chdir(cwd)
     try:
         return function(*args)
-    except (TunefleetError, MemoryError):
-        raise
-    except OSError as error:
-        raise_disk_full(error)
-        raise machine_error(error) from error
     except Exception as error:
-        if "bad_alloc" in str(error):
-            raise MemoryError from error
+        if isinstance(error, OSError) and not is_mistake(error):
+            raise machine_error(error) from error
+        theirs = judged(error)
+        if isinstance(theirs, (TunefleetError, MemoryError)):
+            raise theirs from error
+        # Nobody expected it of a library either.
         if _is_refusal_of_tvm(error):
             said = str(error).strip().splitlines()[-1][:_LONGEST_LINE]
             raise JobError(f"TVM cannot compile it: {said}", cure="report it") from error

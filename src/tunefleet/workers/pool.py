@@ -26,7 +26,14 @@ from weakref import WeakKeyDictionary
 
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
-from tunefleet.errors import SetupError, TunefleetError, raise_disk_full, raise_mistake
+from tunefleet.errors import (
+    ForeignError,
+    InternalError,
+    SetupError,
+    TunefleetError,
+    internal,
+    judged,
+)
 from tunefleet.system.limits import NO_LIMITS, Limits, limit_process
 from tunefleet.system.scratch import scratch_folder
 from tunefleet.workers._spawn import worker_context
@@ -61,6 +68,9 @@ class CallEnd(StrEnum):
 class CallFailure:
     end: CallEnd
     text: str
+
+
+_ALL_DIED = CallFailure(CallEnd.CRASH, "every worker died")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,22 +125,34 @@ class CallScope:
 
 def _guarded(function: Callable[..., T], *args: Any) -> T:
     """Runs in a worker: beyond it, an error has no traceback that would tell whose fault it is."""
+    if _unready is not None:
+        raise _unready
     try:
         return function(*args)
     except Exception as error:
-        raise_mistake(error)
-        raise_disk_full(error)
-        raise
+        raise judged(error) from error
+
+
+#: What kept this process, a worker, from becoming ready: its first call raises it.
+_unready: Exception | None = None
 
 
 def _initialize(config: WorkerConfig, registry: str) -> None:
     """Runs first in every worker."""
-    _die_with_creator()
+    global _unready
     try:
+        _make_ready(config, registry)
+    except Exception as error:
+        if not Path(registry).exists():  # who made the pool has dropped it: nobody is to hear of it
+            logging.disable()
+            raise
         Path(registry, str(os.getpid())).touch()
-    except FileNotFoundError:  # whoever made the pool has dropped it: nobody is to hear of it
-        logging.disable()
-        raise
+        _unready = judged(error)
+
+
+def _make_ready(config: WorkerConfig, registry: str) -> None:
+    _die_with_creator()
+    Path(registry, str(os.getpid())).touch()
     # Locks that libraries make here (tqdm's) then have no name that outlives a killed worker.
     multiprocessing.set_start_method("fork", force=True)
     # Ctrl-C is for the driver, which ends its workers itself.
@@ -281,6 +303,8 @@ class WorkerPool:
             if not isinstance(result, CallFailure) or result.end is not CallEnd.CRASH:
                 return result
             result = self._outcome(self.submit(function, *args, timeout_s=timeout_s))
+        if result == _ALL_DIED and not os.listdir(self._registry.name):
+            raise InternalError("workers end before they are ready")
         return result
 
     def map(
@@ -316,7 +340,7 @@ class WorkerPool:
         works = True
         while not wait([future], timeout=_LOOK_S).done:
             if not works:
-                return CallFailure(CallEnd.CRASH, "every worker died")
+                return _ALL_DIED
             # Looked at once more: it may be ending this very call.
             works = self._pool_of[future].active
         return outcome(future)
@@ -356,15 +380,15 @@ def outcome(future: ProcessFuture) -> Any:
         code = error.exitcode if isinstance(error.exitcode, int) else 0
         return CallFailure(CallEnd.CRASH, f"worker died: {_exit_text(code)}")
     except BrokenProcessPool:
-        return CallFailure(CallEnd.CRASH, "every worker died")
+        return _ALL_DIED
     except MemoryError:
         return CallFailure(CallEnd.MEMORY, "out of memory")
+    except ForeignError as error:
+        return CallFailure(CallEnd.ERROR, str(error)[:300])
     except (TunefleetError, CancelledError):
         raise
-    except Exception as error:
-        text = (str(error).strip().splitlines() or [type(error).__name__])[-1]
-        end = CallEnd.MEMORY if "bad_alloc" in str(error) else CallEnd.ERROR
-        return CallFailure(end, text[:300])
+    except Exception as error:  # what cannot travel between processes, say
+        raise internal(error) from error
 
 
 def _exit_text(code: int) -> str:

@@ -119,7 +119,6 @@ def compile_module(module: Any, target: Target, name: str, directory: str) -> Bu
         return Failure(FailureKind.BUILD_ERROR, one_line(error.stderr))
     except Exception as error:
         raise_mistake(error)
-        raise_disk_full(error)
         kind = FailureKind.BUILD_MEMORY if is_memory(error) else FailureKind.BUILD_ERROR
         return Failure(kind, one_line(error))
     finally:

@@ -21,6 +21,7 @@ from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.programs import POSTPROCESSED, load_program, trace_text
 from tunefleet.core.ids import canonical_json
 from tunefleet.core.target import CudaTarget, Target
+from tunefleet.errors import ForeignError
 
 tvm = load_tvm()
 
@@ -29,8 +30,8 @@ def replay(module: Any, target: Target, trace: str) -> Any:
     """The schedule of a module whose only function is `main`, in the form that the trace is of,
     ready to be built.
 
-    Raises whatever TVM raises when the trace does not fit, ValueError when postprocessing rejects
-    the program.
+    Raises whatever TVM raises when the trace does not fit, ForeignError when postprocessing
+    rejects the program.
     """
     parsed = json.loads(trace)
     # Kept while the schedule works: what nobody else holds TVM changes in place, and with it blocks
@@ -48,7 +49,7 @@ def replay(module: Any, target: Target, trace: str) -> Any:
         schedule.enter_postproc()
         for postprocessor in postprocessors(target, trace):
             if not postprocessor.apply(schedule):
-                raise ValueError("MetaSchedule's postprocessing rejects the program")
+                raise ForeignError("MetaSchedule's postprocessing rejects the program")
         # The first is a matter of LLVM's, the other of TVM's code for GPUs.
         (leave_to_nvcc if isinstance(target, CudaTarget) else keep_rolled)(schedule)
     return schedule

@@ -37,7 +37,7 @@ def _filled_alike(t: Any, node: Node) -> Any:
     """full_like, whose number may be a truth."""
     number: Any = node.args[1]
     if isinstance(number, Node):
-        raise ValueError("a number that is computed")
+        raise NotImplementedError("a number that is computed")
     full = relax.const(number, dtype_of(node))
     return t.block_builder.emit(op.broadcast_to(full, shape_of(node)))
 

@@ -180,7 +180,7 @@ def _mean_of_windows(name: str) -> Conversion:
         if divisor is None:
             return convert_by_tvm(node)
         if argument(node, 4, "ceil_mode", False):
-            raise ValueError("windows that go beyond the end, with a divisor")
+            raise NotImplementedError("windows that go beyond the end, with a divisor")
         window: Any = node.args[1]
         rank = len(shape_of(node)) - 2
         size = math.prod(window) if len(window) == rank else int(window[0]) ** rank

@@ -25,7 +25,7 @@ def _adaptive_max(spatial: int) -> Callable[[Any, Node], list[Any]]:
         lead, before = extents[:-spatial], extents[-spatial:]
         after = shape_of(node)[-spatial:]
         if spatial == 2 and not any(b % a for b, a in zip(before, after, strict=True)):
-            raise ValueError("windows of one size, of which torch makes max_pool2d")
+            raise NotImplementedError("windows of one size, of which torch makes max_pool2d")
         places = _places(before, after)
         flat = op.reshape(x, [*lead, int(np.prod(before))])
         windows = emit(op.take(emit(flat), relax.const(places, "int64"), len(lead)))

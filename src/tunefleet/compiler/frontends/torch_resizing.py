@@ -52,7 +52,7 @@ def _antialiased(cubic: float | None) -> Callable[[Any, Node], Any]:
     def convert(t: Any, node: Node) -> Any:
         x, sizes = t.env[node.args[0]], [int(e) for e in node.meta["val"].shape[2:]]
         if argument(node, 2, "align_corners", False):
-            raise ValueError("antialiasing with aligned corners")
+            raise NotImplementedError("antialiasing with aligned corners")
         _check_scales(t, node, sizes)
         for axis, after in enumerate(sizes, 2):
             before = int(x.ty.shape[axis])
@@ -74,7 +74,7 @@ def _check_scales(t: Any, node: Node, size: list[int]) -> None:
     extents = [int(e) for e in t.env[node.args[0]].ty.shape][2:]
     for scale, before, after in zip(scales, extents, size, strict=False):
         if scale is not None and abs(before * scale - after) > 1e-6 * after:
-            raise ValueError(f"a scale of {scale} from {before} to {after} pixels")
+            raise NotImplementedError(f"a scale of {scale} from {before} to {after} pixels")
 
 
 #: By torch's numbers.
@@ -91,7 +91,7 @@ def _looked_up(t: Any, node: Node) -> Any:
     aligned = bool(argument(node, 4, "align_corners"))
     _, _, *extents = (int(extent) for extent in x.ty.shape)
     if _BEYOND[beyond] == "reflection" and 1 in extents:
-        raise ValueError("reflection at an axis of one element")
+        raise NotImplementedError("reflection at an axis of one element")
     last = len(extents) + 1
     layout = "NCHW" if len(extents) == 2 else "NCDHW"
 

@@ -55,7 +55,7 @@ def _scatter_reduce(t: Any, node: Node) -> Any:
     name, dtype = str(argument(node, 4, "reduce")), dtype_of(node)
     includes = bool(argument(node, 5, "include_self", True))
     if not dtype.startswith("float") and (name == "mean" or not includes):
-        raise ValueError(f"a {name} of whole numbers")
+        raise NotImplementedError(f"a {name} of whole numbers")
     meeting, neutral = _MEETINGS["sum" if name == "mean" else name]
 
     def scattered(into: Any, what: Any, how: str) -> Any:
@@ -79,15 +79,15 @@ def _bags(t: Any, node: Node) -> list[Any]:
     table, places, starts = t.retrieve_args(node)[:3]
     kind, weights = int(argument(node, 4, "mode", 0)), argument(node, 6, "per_sample_weights")
     if not hasattr(starts, "value"):
-        raise ValueError("bags that begin where values say")
+        raise NotImplementedError("bags that begin where values say")
     if int(argument(node, 8, "padding_idx", -1)) >= 0:
-        raise ValueError("places that do not count")
+        raise NotImplementedError("places that do not count")
     begins, total = starts.value.numpy().tolist(), int(places.ty.shape[0])
     ends = begins[1:] if argument(node, 7, "include_last_offset", False) else [*begins[1:], total]
     bags = len(ends)
     size = total // bags if bags else 0
     if not size or begins[:bags] != list(range(0, total, size)) or ends[-1] != total:
-        raise ValueError("bags of several sizes")
+        raise NotImplementedError("bags of several sizes")
     rows = t.block_builder.emit(op.take(table, places, 0))
     rows = t.block_builder.emit(op.reshape(rows, [bags, size, int(table.ty.shape[1])]))
     if weights is not None:
@@ -101,7 +101,7 @@ def _put_on_diagonal(t: Any, node: Node) -> Any:
     x, source = t.env[node.args[0]], t.env[node.args[1]]
     shape, extents = shape_of(node), [int(e) for e in source.ty.shape]
     if math.prod(shape) > MOST_PLACES:
-        raise ValueError("a diagonal with more elements around it than are written out")
+        raise NotImplementedError("a diagonal with more elements around it than are written out")
     numbers = torch.arange(math.prod(extents)).reshape(extents)
     rest = [
         argument(node, i, n, d) for i, n, d in ((2, "offset", 0), (3, "dim1", 0), (4, "dim2", 1))

@@ -105,7 +105,7 @@ def _put_known(t: Any, old: Any, new: Any, places: Any, accumulate: bool) -> Any
                 sources.append({})
         sources[turn][place] = row
     if len(sources) > _MOST_TURNS:
-        raise ValueError(f"{len(sources)} values are added up at one place")
+        raise NotImplementedError(f"{len(sources)} values are added up at one place")
     extent, dtype = int(old.ty.shape[0]), str(old.ty.dtype)
     for source in sources:
         rows = relax.const(np.array([source.get(i, 0) for i in range(extent)]), "int64")
@@ -123,7 +123,7 @@ def _indices(t: Any, node: Node, shape: list[int]) -> tuple[list[int], list[Any]
     given: Any = node.args[1]
     axes = [axis for axis, index in enumerate(given) if index is not None]
     if any(str(t.env[given[axis]].ty.dtype) in ("bool", "uint8") for axis in axes):
-        raise ValueError("a mask as index")
+        raise NotImplementedError("a mask as index")
     return axes, [_from_start(t, t.env[given[axis]], shape[axis]) for axis in axes]
 
 
@@ -161,9 +161,9 @@ def _strided(t: Any, node: Node) -> Any:
     value = x.meta["val"]
     offset = int(argument(node, 3, "storage_offset") or 0)
     if not value.is_contiguous() or value.storage_offset():
-        raise ValueError("a view of memory that other tensors lie in")
+        raise NotImplementedError("a view of memory that other tensors lie in")
     if math.prod(shape_of(node)) > MOST_PLACES:
-        raise ValueError("a view with more elements than are written out")
+        raise NotImplementedError("a view with more elements than are written out")
     places = np.full(shape_of(node), offset, "int64")
     for axis, stride in enumerate(strides):
         extent = places.shape[axis]
@@ -197,7 +197,7 @@ def _histogram(t: Any, node: Node) -> Any:
     bins = int(argument(node, 1, "bins", 100))
     low, high = float(argument(node, 2, "min", 0)), float(argument(node, 3, "max", 0))
     if low >= high:
-        raise ValueError("a range that depends on the values")
+        raise NotImplementedError("a range that depends on the values")
     x = op.reshape(t.env[node.args[0]], [-1, 1])
     dtype = dtype_of(node)
     scaled = op.divide(

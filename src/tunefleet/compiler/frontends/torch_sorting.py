@@ -98,7 +98,7 @@ def _search(rows_at: int, x_at: int) -> Callable[[Any, Node], Any]:
         dtype = str(rows.ty.dtype)
         x = t.env[x] if isinstance(x, Node) else relax.const(x, dtype)
         if str(x.ty.dtype) != dtype:
-            raise ValueError("rows of one type and numbers of another")
+            raise NotImplementedError("rows of one type and numbers of another")
         right = bool(node.kwargs.get("right", False)) or node.kwargs.get("side") == "right"
         if (order := node.kwargs.get("sorter")) is not None:
             rows = t.block_builder.emit(op.gather_elements(rows, t.env[order], rows.ty.ndim - 1))

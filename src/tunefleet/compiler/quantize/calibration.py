@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tunefleet.compiler.frontends.spec import listed, shown
-from tunefleet.errors import InputError, raise_mistake
+from tunefleet.errors import InputError, foreign, raise_mistake
 from tunefleet.system.files import ARCHIVE_ERRORS, check_archive, check_regular
 
 Array = NDArray[Any]
@@ -129,12 +129,15 @@ def _arrays(path: Path) -> Iterator[tuple[str, Array]]:
     try:
         # Opened here: of a file that it cannot read NumPy leaves it open.
         with path.open("rb") as file:
-            loaded = np.load(file, allow_pickle=False)
+            with foreign():
+                loaded = np.load(file, allow_pickle=False)
             if isinstance(loaded, np.ndarray):
                 yield "", loaded
                 return
             for name in loaded.files:
-                yield name, loaded[name]
+                with foreign():
+                    array = loaded[name]
+                yield name, array
     except (*ARCHIVE_ERRORS, SyntaxError) as error:  # NumPy reads the header as Python source
         raise_mistake(error)
         raise InputError(f"{shown(path)} holds no arrays of numbers", cure=_CURE) from error

@@ -13,7 +13,7 @@ import subprocess
 from functools import lru_cache
 from pathlib import Path
 
-from tunefleet.errors import SetupError
+from tunefleet.errors import ForeignError, SetupError
 from tunefleet.system.scratch import scratch_folder
 
 #: Where the Python packages of CUDA 13 put it, below `nvidia`.
@@ -24,7 +24,7 @@ _PACKAGED = "cu13/bin/nvcc"
 _OPTIONS = ("--cubin", "-O3", "--expt-relaxed-constexpr")
 
 
-class CudaError(Exception):
+class CudaError(ForeignError):
     """nvcc refused a program; the text is what it said of it, in one line."""
 
 
