@@ -178,6 +178,34 @@ def test_calls_that_wait_behind_a_dead_worker_are_made_again(pool: WorkerPool) -
     assert found == [300_000] * 6
 
 
+def test_several_threads_may_end_one_pool(tmp_path: Path) -> None:
+    pool = WorkerPool(1, WorkerConfig(1, 1.0, str(tmp_path / "worker.log")))
+    ended: list[str] = []
+
+    def call() -> None:
+        try:
+            pool.call(hang)
+        except CancelledError:
+            ended.append("cancelled")
+
+    def restart() -> None:
+        pool.restart()
+        ended.append("restarted")
+
+    threads = [threading.Thread(target=call)]
+    threads[0].start()
+    time.sleep(0.5)
+    threads += [threading.Thread(target=restart), threading.Thread(target=pool.close)]
+    for thread in threads[1:]:
+        thread.start()
+    pool.close()
+    for thread in threads:
+        thread.join(20)
+    assert sorted(ended) == ["cancelled", "restarted"]
+    with pytest.raises(CancelledError):
+        pool.call(double, 1)
+
+
 def test_a_stopped_worker_is_seen_and_ends_with_a_restart(pool: WorkerPool) -> None:
     pid = pool.call(os.getpid)
     assert isinstance(pid, int)

@@ -199,8 +199,9 @@ def _write_to_log(path: str) -> None:
 class WorkerPool:
     """`workers` processes that run module-level functions.
 
-    Not for use by several threads at once, but for `stopped`. `close` (or leaving the `with`
-    block) ends the processes; a pool also ends when its creator dies, however it dies.
+    Not for use by several threads at once, but for `stopped`, `restart` and `close`. `close` (or
+    leaving the `with` block) ends the processes, and what is submitted afterwards raises
+    CancelledError; a pool also ends when its creator dies, however it dies.
     """
 
     def __init__(self, workers: int, config: WorkerConfig) -> None:
@@ -214,6 +215,8 @@ class WorkerPool:
         self.config = config
         #: Holds an empty file per worker, named by its process id.
         self._registry = scratch_folder("workers")
+        self._ending = threading.RLock()
+        self._closed = False
         self._pool = self._new_pool()
         self._pool_of: WeakKeyDictionary[ProcessFuture, ProcessPool] = WeakKeyDictionary()
 
@@ -232,13 +235,18 @@ class WorkerPool:
         self.close()
 
     def close(self) -> None:
-        self._end()
-        self._registry.cleanup()
+        with self._ending:
+            if not self._closed:
+                self._closed = True
+                self._end()
+                self._registry.cleanup()
 
     def restart(self) -> None:
         """End every worker now, whatever it does; returns when all are gone."""
-        self._end()
-        self._pool = self._new_pool()
+        with self._ending:
+            if not self._closed:
+                self._end()
+                self._pool = self._new_pool()
 
     def stopped(self) -> list[int]:
         """Process ids of workers that something has stopped (SIGSTOP, a debugger)."""
@@ -251,6 +259,8 @@ class WorkerPool:
             future = self._scheduled(function, args, timeout_s)
         except RuntimeError:  # pebble gives a pool up when a worker dies while none works
             self.restart()
+            if self._closed:  # by another thread
+                raise CancelledError from None
             try:
                 future = self._scheduled(function, args, timeout_s)
             except BrokenProcessPool as error:
@@ -303,9 +313,17 @@ class WorkerPool:
             if not isinstance(result, CallFailure) or result.end is not CallEnd.CRASH:
                 return result
             result = self._outcome(self.submit(function, *args, timeout_s=timeout_s))
-        if result == _ALL_DIED and not os.listdir(self._registry.name):
-            raise InternalError("workers end before they are ready")
+        if result == _ALL_DIED:
+            self._check_ready()
         return result
+
+    def _check_ready(self) -> None:
+        """Where no worker got as far as to enter itself, no call is to blame for that."""
+        with self._ending:
+            if self._closed:
+                raise CancelledError
+            if not os.listdir(self._registry.name):
+                raise InternalError("workers end before they are ready")
 
     def map(
         self,
