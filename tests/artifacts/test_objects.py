@@ -17,6 +17,7 @@ from tunefleet.artifacts.objects import (
     name_of,
     remove_unused,
 )
+from tunefleet.errors import SetupError
 
 
 @pytest.fixture
@@ -60,6 +61,15 @@ def test_what_is_gone_is_lost(objects: FolderObjects) -> None:
         objects.path(name)
     with pytest.raises(LostObjectError):
         FolderObjects(objects.root / "nowhere").path(name)
+
+
+def test_a_draft_whose_folder_was_removed_is_lost_and_no_bug(objects: FolderObjects) -> None:
+    with objects.draft() as draft:
+        path = Path(draft, "a.so")
+        path.write_bytes(b"code")
+        shutil.rmtree(draft)
+        with pytest.raises(SetupError, match="is gone; leave the home folder as it is"):
+            objects.put(path)
 
 
 def test_what_was_damaged_is_seen_by_whoever_meets_it_first(objects: FolderObjects) -> None:

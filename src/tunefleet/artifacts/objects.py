@@ -20,9 +20,11 @@ from tunefleet.errors import SetupError
 from tunefleet.system.scratch import scratch_folder
 
 _IN_USE = ".in-use"
+#: Where nobody can make it again.
+_CURE = "leave the home folder as it is while a job runs, and run the command again"
 
 
-class LostObjectError(Exception):
+class LostObjectError(SetupError):
     """An object is gone, or is not what its name says: it is to be made again."""
 
 
@@ -85,18 +87,18 @@ class FolderObjects:
             with suppress(OSError):
                 os.rename(path, place)
             if not place.exists():
-                raise LostObjectError(f"{path} cannot be kept in {self._root}")
+                raise LostObjectError(f"{path} cannot be kept in {self._root}", cure=_CURE)
         self._verified.add(name)
         return name
 
     def path(self, name: str) -> Path:
         place = self._root / name
         if not place.exists():
-            raise LostObjectError(f"{name} is gone from {self._root}")
+            raise LostObjectError(f"{name} is gone from {self._root}", cure=_CURE)
         if name not in self._verified:
             if name_of(place) != name:
                 _remove(place)
-                raise LostObjectError(f"{name} in {self._root} was damaged")
+                raise LostObjectError(f"{name} in {self._root} was damaged", cure=_CURE)
             self._verified.add(name)
         return place
 
@@ -167,7 +169,7 @@ def _sha256(path: Path) -> str:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except FileNotFoundError as error:
-        raise LostObjectError(f"{path} is gone") from error
+        raise LostObjectError(f"{path} is gone", cure=_CURE) from error
 
 
 def _remove(path: Path) -> None:

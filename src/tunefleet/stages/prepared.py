@@ -37,7 +37,7 @@ def object_of(place: Workplace, owner: str, name: str, kind: StepKind) -> Path:
     try:
         return place.objects(owner).path(name)
     except LostObjectError as error:
-        raise LostInputError(kind, str(error)) from error
+        raise LostInputError(kind, error.what) from error
 
 
 @dataclass(frozen=True)

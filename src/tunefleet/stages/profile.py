@@ -116,7 +116,7 @@ def _libraries(place: Workplace, key: StageKey) -> list[Built]:
     try:
         return [replace(each, path=str(objects.path(each.path))) for each in built]
     except LostObjectError as error:
-        raise LostInputError(StageKind.BUILD, str(error)) from error
+        raise LostInputError(StageKind.BUILD, error.what) from error
 
 
 def discard(place: Workplace, key: StageKey) -> None:
