@@ -1,11 +1,11 @@
-# Two commands do everything: `make demo` and `make test`. Both make the environment first.
+# `make demo` and `make test` do everything; each makes the environment first. `make wheel` is for users.
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 WHICH := -c "import ssl, sys; print(sys.base_prefix, sys.version)"
 
-.PHONY: env demo test quick check bench-quick arm-board clean
+.PHONY: env demo wheel test quick check bench-quick arm-board clean
 
 env: $(STAMP)
 
@@ -21,6 +21,12 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: env
 	$(BIN)/tunefleet tune zoo:squeezenet --minutes 3
+
+# Built by the environment's setuptools. What an earlier build copied is removed: a module that is
+# gone would be in the wheel.
+wheel: env
+	rm -rf build/lib build/bdist.*
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
 
 # Two files of tests at a time: each waits for processes half of its time.
 test: env
