@@ -53,6 +53,12 @@ def test_a_vector_of_unknown_length_is_no_batch():
         _shapes([FreeInput("wave", (None,), "float32")], ShapeRequest())
 
 
+def test_a_path_that_was_cut_short_is_not_in_the_command_to_copy():
+    with pytest.raises(InputError) as caught:
+        fixed_inputs([UNNAMED], ShapeRequest(), "...ong/path/m.onnx")
+    assert caught.value.cure.endswith(": tunefleet tune NETWORK --dim x.2=224 --dim x.3=224")
+
+
 def test_the_networks_own_defaults_come_before_guesses_and_after_the_user():
     defaults = {"height": 48, "width": 320}
     assert _shapes([IMAGE], _dims(("width", 99)), defaults=defaults) == [(1, 3, 48, 99)]

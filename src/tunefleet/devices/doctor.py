@@ -17,7 +17,7 @@ from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.host import check_runs_here, native_target
 from tunefleet.core.layout import LayoutChoice
 from tunefleet.errors import TunefleetError
-from tunefleet.hardware.processor import cpu_info, device_identity
+from tunefleet.hardware.processor import X86_FEATURES, cpu_info, device_identity
 from tunefleet.system.files import check_runs_code
 from tunefleet.system.scratch import scratch_folder
 
@@ -120,10 +120,11 @@ def _cores() -> CheckJson:
 def _isa() -> CheckJson:
     target = native_target()
     check_runs_here(target)
-    hidden = [a for a in target.mattr if a.startswith("-")]
+    # What is removed for another reason (256-bit vectors are preferred) is no instruction.
+    hidden = [a[1:] for a in target.mattr if a.startswith("-") and a[1:] in X86_FEATURES]
     value = ", ".join(device_identity().isa)
     if hidden:
-        names = ", ".join(a[1:] for a in hidden)
+        names = ", ".join(hidden)
         return _warning(
             value,
             f"LLVM calls this processor {target.mcpu}, but {names} is hidden here (a virtual "

@@ -163,9 +163,11 @@ def _check_all_fixed(inputs: Sequence[FreeInput], dims: Mapping[str, int], what:
         return
     told = [f"{name} ({', '.join(where[:2])})" for name, where in places.items()]
     options = [f"--dim {quoted(f'{name}={examples[name]}')}" for name in places]
+    # A path that was cut short for the message is not one to copy.
+    network = "NETWORK" if what.startswith("...") else quoted(what)
     raise InputError(
         f"{what} has free dimensions: {', '.join(told)}",
-        cure=f"say what they are, such as: tunefleet tune {quoted(what)} {' '.join(options)}",
+        cure=f"say what they are, such as: tunefleet tune {network} {' '.join(options)}",
     )
 
 
