@@ -12,7 +12,11 @@ import pytest
 
 import tunefleet
 from tunefleet import BenchmarkContext, Session, from_network, tune
+from tunefleet.core.result import ResultNetwork, RunResult
+from tunefleet.core.statistics import Interval
+from tunefleet.errors import InputError
 from tunefleet.runs.request import search_request, shape_request
+from tunefleet.runs.tuning import Tuned
 
 
 def parameters(function) -> dict[str, Parameter]:
@@ -96,3 +100,17 @@ def test_a_session_shows_how_far_it_is() -> None:
     run = session.context.run_id[:8]
     assert repr(session) == f"<tunefleet.Session state new, target cpu, run {run}>"
     assert f'<td style="text-align:left">{run}</td>' in session._repr_html_()
+
+
+def test_a_result_is_shown_in_a_line_and_as_a_table() -> None:
+    result = RunResult(
+        run="a" * 32, network=ResultNetwork(name="net<b>"), delivered="tuned", trials=24,
+        tuned_ms=Interval(1.5, 1.4, 1.6), why_no_speedup="other programs took 91 % of the cores",
+    )  # fmt: skip
+    assert repr(result) == (
+        "<tunefleet.RunResult network net<b>, run aaaaaaaa, delivered tuned, trials 24, "
+        "latency 1.5 ms, speed-up other programs took 91 % of the cores>"
+    )
+    assert "net&lt;b&gt;" in result._repr_html_()
+    assert Tuned("net", result)._repr_html_() == result._repr_html_()
+    assert "no such file" in Tuned("net", error=InputError("no such file"))._repr_html_()

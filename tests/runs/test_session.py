@@ -1,10 +1,14 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
+import html
 import json
 import multiprocessing
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -157,10 +161,49 @@ def test_the_artifact_is_complete(tuned: Session) -> None:
     path = artifact_of(tuned)
     names = {p.name for p in path.iterdir()}
     modules = {"module.so", "module.safetensors", "untuned.so", "untuned.safetensors"}
-    assert names == modules | {"artifact.json", "records.jsonl", "report.html", "README.md"}
+    pages = {"report.html", "timeline.html", "README.md"}
+    assert names == modules | pages | {"artifact.json", "records.jsonl"}
     records = [json.loads(line) for line in (path / "records.jsonl").read_text().splitlines()]
     assert all(r["checks"]["verified"] for r in records)
     assert "tiny_cnn" in (path / "report.html").read_text()
+
+
+def test_the_report_links_to_a_timeline_that_the_manifest_lists(tuned: Session) -> None:
+    path = artifact_of(tuned)
+    assert 'href="timeline.html"' in (path / "report.html").read_text()
+    assert "<svg" in (path / "timeline.html").read_text()
+    manifest = json.loads((path / "artifact.json").read_text())
+    digest = hashlib.sha256((path / "timeline.html").read_bytes()).hexdigest()
+    assert manifest["files"]["timeline.html"] == digest
+    assert tuned.result().timeline == str(path / "timeline.html")
+
+
+def test_tasks_have_their_latency_before_and_their_distance_from_the_limit(tuned: Session) -> None:
+    result = tuned.result()
+    assert result.bandwidths
+    measured = [task for task in result.tasks if task.latency_us]
+    assert measured
+    for task in measured:
+        assert task.bytes
+        assert task.limit_share is None or 0 < task.limit_share <= 1
+        assert (
+            task.default_us is None
+            or task.source != "default"
+            or (task.default_us == task.latency_us)
+        )
+    assert any(task.default_us for task in measured)
+    assert any(task.limit_share for task in measured)
+    assert "How far from the machine" in (artifact_of(tuned) / "report.html").read_text()
+
+
+def test_the_python_of_the_report_runs_as_it_is(tuned: Session, tmp_path: Path) -> None:
+    page = (artifact_of(tuned) / "report.html").read_text()
+    snippet = html.unescape(page.split("<pre><code>")[1].split("</code>")[0])
+    code = snippet + "print(outputs.shape)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "(1, 10)\n", done.stderr
 
 
 def test_the_artifact_can_be_measured_again(tuned: Session) -> None:

@@ -12,7 +12,12 @@ from tunefleet import run_timeline
 from tunefleet.core.job import JobState
 from tunefleet.core.step import Compiled, StepKey, StepKind, StepRun
 from tunefleet.errors import InputError
-from tunefleet.runs.timeline import build_timeline, find_job, replay_of
+from tunefleet.runs.timeline import (
+    build_timeline,
+    find_job,
+    replay_of,
+    without_other_names,
+)
 from tunefleet.scheduler.durations import Replay
 from tunefleet.store import MemoryStore, open_store
 
@@ -71,6 +76,17 @@ def test_other_jobs_are_shown_and_cut_at_the_edges_of_the_run(store: Any) -> Non
     assert (mine["label"], other["label"]) == ("net aaaaaaaa", "other bbbbbbbb")
     expected = {"select": 0.0, "build": 2.0, "profile": 1.0, "update": 0.0, "steps": 0.0}
     assert other["seconds"] == expected
+
+
+def test_the_timeline_of_an_artifact_names_no_other_network(store: Any) -> None:
+    whole_round(store, 0.0)
+    whole_round(store, 1.0, job=OTHER)
+    shown = without_other_names(trace(store))
+    assert [job["label"] for job in shown["jobs"]] == ["net aaaaaaaa", "other job 1"]
+    hidden = [span for span in shown["spans"] if span["job"] != MINE]
+    assert {(s["job"], s["task"], s["task_id"]) for s in hidden} == {("other job 1", "", "other")}
+    assert times(shown) == times(trace(store))
+    assert OTHER not in json.dumps(shown)
 
 
 def test_a_pause_is_cut_out_and_listed(store: Any) -> None:

@@ -9,6 +9,7 @@ artifact.json   schema, network, target, device, toolchain, instructions, result
                 every other file
 records.jsonl   the records used, one per tuned task
 report.html     for people
+timeline.html   where and when its stages ran; of a job
 README.md       how to run it
 """
 
@@ -37,7 +38,7 @@ from tunefleet.system.scratch import scratch_folder
 SCHEMA = "tunefleet-artifact/2"
 
 #: Who an artifact is for: programs, and people.
-MANIFEST, REPORT = "artifact.json", "report.html"
+MANIFEST, REPORT, TIMELINE = "artifact.json", "report.html", "timeline.html"
 
 #: Of the manifest: it holds names, shapes and figures.
 _MOST_BYTES = 64 << 20
@@ -149,6 +150,14 @@ def update_result(artifact: Artifact, report: str) -> Artifact:
     updated = replace(artifact, files=tuple(sorted(files.items())))
     _replace(artifact.manifest, json.dumps(_to_json(updated), indent=1))
     return updated
+
+
+def add_timeline(artifact: Artifact, page: str) -> Artifact:
+    """Put the page of the timeline beside the report; `update_result` then names its digest."""
+    path = artifact.path / TIMELINE
+    _replace(path, page)
+    files = dict(artifact.files) | {TIMELINE: _sha256(path)}
+    return replace(artifact, files=tuple(sorted(files.items())))
 
 
 def _replace(path: Path, text: str) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 
 from tunefleet.core.budget import Budget
 from tunefleet.core.identity import DeviceIdentity, ToolchainIdentity
+from tunefleet.core.notebook import html_table
+from tunefleet.core.roofline import Bandwidth
 from tunefleet.core.statistics import Interval
 
 SCHEMA = "tunefleet-result/4"
@@ -91,9 +93,12 @@ def of_shape(shape: MeasuredShape) -> dict[str, Any]:
 class TaskResult:
     """One task after the search.
 
-    `latency_us` is that of one execution, None where the task was not measured. `network_share` is
-    its share of the sum of all tasks, None until every task was measured. `peak_share` is its
-    share of the measured peak. `source`: tuned, reused (a record of an earlier job) or default.
+    `latency_us` is that of one execution, None where the task was not measured; `default_us` that
+    of its default schedule. `network_share` is its share of the sum of all tasks, None until every
+    task was measured. `peak_share` is its share of the measured peak. `bytes` are those of its
+    tensors, each once; `limit_share` is the least time that the device needs for its FLOPs and
+    bytes (`core.roofline`) over its latency, None where that is not known. `source`: tuned, reused
+    (a record of an earlier job) or default.
     """
 
     task_id: str = ""
@@ -104,11 +109,14 @@ class TaskResult:
     trials: int = 0
     failed: int = 0
     latency_us: float | None = None
+    default_us: float | None = None
     gflops: float | None = None
+    bytes: int | None = None
     source: str = ""
     winograd: bool = False
     intrinsic: str = ""
     peak_share: float | None = None
+    limit_share: float | None = None
     network_share: float | None = None
 
     def __post_init__(self) -> None:
@@ -187,14 +195,16 @@ class StepTime:
         _check_figures(self)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class RunResult(MeasuredShape):
     """Everything known about a run. A part that is not known yet is None or empty.
 
     The figures of `MeasuredShape` are those of the network's first shape; `shapes` has those of
     all where there are several. `wall` has seconds by stage and step. `verified` is of what is
     delivered. `kernels_ms` is the sum of the delivered module's kernels, measured one by one.
-    `reused` and `known` count tasks with a record of an earlier job as winner, and with any.
+    `bandwidths` are how fast the device's threads read from each level of its memory, from the
+    smallest. `reused` and `known` count tasks with a record of an earlier job as winner, and with
+    any.
     """
 
     schema: str = SCHEMA
@@ -221,6 +231,7 @@ class RunResult(MeasuredShape):
     tolerance: float | None = None
     difference_measure: str | None = None
     peak_gflops: float | None = None
+    bandwidths: tuple[Bandwidth, ...] = ()
     kernels_ms: float | None = None
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -232,6 +243,7 @@ class RunResult(MeasuredShape):
     shapes: tuple[MeasuredShape, ...] = ()
     artifact: str | None = None
     report: str | None = None
+    timeline: str | None = None
 
     def __post_init__(self) -> None:
         _check_figures(self)
@@ -242,6 +254,26 @@ class RunResult(MeasuredShape):
         if not self.tasks or not all(task.latency_us for task in self.tasks):
             return None
         return sum((task.latency_us or 0.0) * task.weight / 1e3 for task in self.tasks)
+
+    def __repr__(self) -> str:
+        return f"<tunefleet.RunResult {', '.join(f'{k} {v}' for k, v in self._facts())}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: what was tuned, and what came of it."""
+        return html_table([*self._facts(), ("artifact", self.artifact or "not published")])
+
+    def _facts(self) -> list[tuple[str, str]]:
+        latency, gain = self.tuned_ms, self.speedup
+        times = f"{gain.median:.3g} ({gain.low:.3g} to {gain.high:.3g})" if gain else ""
+        facts = [
+            ("network", self.network.name),
+            ("run", self.run[:8]),
+            ("delivered", self.delivered or "nothing yet"),
+            ("trials", "" if self.trials is None else str(self.trials)),
+            ("latency", f"{latency.median:.3g} ms" if latency else ""),
+            ("speed-up", times or self.why_no_speedup or ""),
+        ]
+        return [(name, value) for name, value in facts if value]
 
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON, with its schema first: what `--json` writes."""

@@ -1,46 +1,43 @@
-"""One self-contained HTML page about a result: no script, no network, everything escaped."""
+"""One self-contained HTML page about a result: no network, no script but the one that sorts its
+table, everything escaped."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from html import escape
 
-from tunefleet.core.result import RunResult, TaskResult, to_json
+from tunefleet.core.result import RunResult, to_json
 from tunefleet.core.statistics import Interval
-from tunefleet.report import svg
-from tunefleet.report.page import meter_cell, page, pairs, section
+from tunefleet.report import svg, task_table
+from tunefleet.report.bars import PageBar, bars
+from tunefleet.report.page import page, pairs, section
 from tunefleet.report.units import (
     TIMES,
-    UNKNOWN,
     format_budget,
     format_count,
     format_difference,
-    format_gflops,
     format_interval,
-    format_latency,
-    format_mflop,
     format_seconds,
     format_share,
     format_some,
     interval_digits,
     significant,
 )
+from tunefleet.report.usage import usage
 from tunefleet.report.words import (
     HOW_MEASURED,
     STAGE_NAMES,
-    by_share,
     caches_text,
     device_text,
     difference_basis,
     outside_lines,
     ratio_text,
     slower_text,
-    source_text,
     toolchain_text,
     verdict,
 )
 
-_STAGE_CLASSES = 11
+#: The page beside the report. The path in a result may be anybody's.
+_TIMELINE = "timeline.html"
 
 
 def render_html(result: RunResult) -> str:
@@ -49,13 +46,16 @@ def render_html(result: RunResult) -> str:
         _headline(result),
         _curve(result),
         _wall(result),
-        _tasks(result),
+        task_table.tasks(result),
+        task_table.roofline(result),
+        usage(result),
         _failures(result),
         _conditions(result),
         section("How it was measured", f'<p class="prose">{escape(HOW_MEASURED)}</p>'),
     )
     name = result.network.name or "network"
-    return page(name, "tunefleet report", _place(result), sections, _identity(result))
+    place, identity = _place(result), _identity(result)
+    return page(name, "tunefleet report", place, sections, identity, sortable=bool(result.tasks))
 
 
 def _place(result: RunResult) -> str:
@@ -80,9 +80,8 @@ def _headline(result: RunResult) -> str:
     lines = filter(None, (slower_text(result), missing, *result.warnings))
     content += "".join(f'<p class="warning">{escape(text)}</p>' for text in lines)
     if beside and tuned:
-        rows = [(each.name, "untuned", each.latency_ms) for each in beside]
-        rows.append(("tuned", "tuned", tuned))
-        content += svg.interval_bars([(n, k, i, format_interval(i, "ms")) for n, k, i in rows])
+        rows = [_latency_bar(each.name, each.kind, each.latency_ms) for each in beside]
+        content += bars([*rows, _latency_bar("tuned", "tuned", tuned)])
     if result.delivered:
         good, text = verdict(result)
         content += f'<p><span class="badge{" good" if good else ""}">{escape(text)}</span></p>'
@@ -91,6 +90,12 @@ def _headline(result: RunResult) -> str:
     if not tuned:
         content += '<p class="prose">It was not measured end to end.</p>'
     return f"<section>{content}</section>"
+
+
+def _latency_bar(name: str, kind: str, latency: Interval) -> PageBar:
+    text = format_interval(latency, "ms")
+    is_main = kind in ("source", "tuned")
+    return PageBar(name, kind, latency.median, text, latency.low, latency.high, is_main)
 
 
 def _figure(name: str, interval: Interval, unit: str, kind: str = "") -> str:
@@ -110,7 +115,9 @@ def _curve(result: RunResult) -> str:
     if not drawing:
         return ""
     return section(
-        "Tuning curve", drawing, "estimated latency: the sum of each task's best, times its weight"
+        "Tuning curve",
+        f'<div class="wide">{drawing}</div>',
+        "estimated latency: the sum of each task's best, times its weight",
     )
 
 
@@ -121,72 +128,21 @@ def _wall(result: RunResult) -> str:
     total = sum(wall.values())
     order = [*STAGE_NAMES, *sorted(set(wall) - set(STAGE_NAMES))]
     stages = [(name, wall[name]) for name in order if name in wall]
-    colours = {n: f"s{i % _STAGE_CLASSES}" for i, (n, _) in enumerate(stages)}
-    names = {n: STAGE_NAMES.get(n, n) for n, _ in stages}
-    drawing = svg.stacked_bar(
-        [(colours[n], f"{names[n]}: {format_seconds(s)}", s) for n, s in stages]
-    )
-    items = "".join(
-        f'<li><span class="key {colours[n]}"></span><span>{escape(names[n])}</span>'
-        f'<span>{format_seconds(s)}</span><span class="share">{format_share(s / total)}</span></li>'
-        for n, s in stages
-    )
+    rows = [
+        PageBar(STAGE_NAMES.get(name, name), "wall", seconds, _time_text(seconds, total))
+        for name, seconds in stages
+    ]
     whole = format_seconds(result.wall_s or total)
-    return section(
-        "Where the time went", f'{drawing}<ul class="legend">{items}</ul>', f"{whole} in all"
+    link = (
+        f'<p><a href="{_TIMELINE}">Timeline</a>: where and when each stage ran.</p>'
+        if result.timeline
+        else ""
     )
+    return section("Where the time went", bars(rows) + link, f"{whole} in all")
 
 
-def _tasks(result: RunResult) -> str:
-    tasks = by_share(result.tasks)
-    if not tasks:
-        return ""
-    largest = max(task.network_share or 0.0 for task in tasks) or 1.0
-    headings = (
-        *("task", "runs", "MFLOP", "trials", "failed", "latency", "GFLOP/s"),
-        *("of peak", "of latency", "sum", "from"),
-    )
-    kinds = {"task": ' class="words"', "from": ' class="source"'}
-    heads = "".join(f"<th{kinds.get(h, '')}>{h}</th>" for h in headings)
-    rows, total = [], 0.0
-    for task in tasks:
-        total += task.network_share or 0.0
-        rows.append(_task_row(task, total, largest))
-    table = (
-        f'<div class="wide"><table><thead><tr>{heads}</tr></thead>'
-        f"<tbody>{''.join(rows)}</tbody></table></div>"
-    )
-    return section("Tasks", table, _tasks_note(result, tasks), kind="long")
-
-
-def _tasks_note(result: RunResult, tasks: Sequence[TaskResult]) -> str:
-    note = f"{format_count(len(tasks))} tasks by their share of the latency"
-    if result.peak_gflops:
-        note += f"; peak {format_gflops(result.peak_gflops)} GFLOP/s, measured"
-    if result.kernels_ms:
-        note += f"; kernels take {format_latency(result.kernels_ms / 1e3)} per inference"
-    return note
-
-
-def _task_row(task: TaskResult, total: float, largest: float) -> str:
-    share, peak = task.network_share, task.peak_share
-    cells = (
-        format_count(task.weight),
-        format_mflop(task.flops),
-        format_count(task.trials),
-        format_count(task.failed) if task.failed else "",
-        format_latency(None if task.latency_us is None else task.latency_us / 1e6),
-        format_gflops(task.gflops),
-    )
-    name, shapes = escape(task.name or UNKNOWN), escape(task.shapes)
-    return (
-        f'<tr><td class="words">{name}<small>{shapes}</small></td>'
-        + "".join(f"<td>{escape(cell)}</td>" for cell in cells)
-        + meter_cell(peak, peak or 0.0, "peak")
-        + meter_cell(share, (share or 0.0) / largest)
-        + f"<td><i>{format_share(None if share is None else total)}</i></td>"
-        + f'<td class="source">{escape(source_text(task))}</td></tr>'
-    )
+def _time_text(seconds: float, total: float) -> str:
+    return f"{format_seconds(seconds)}, {format_share(seconds / total)}"
 
 
 def _failures(result: RunResult) -> str:

@@ -1,6 +1,7 @@
 """What our pages share: the frame with its style sheet, sections, and small pieces in them.
 
-No script, no network; everything given as text is escaped here, `content` is markup.
+No network, and no script but the one that sorts tables; everything given as text is escaped here,
+`content` is markup.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections.abc import Iterable
 from html import escape
 
 from tunefleet.core.printing import printable
+from tunefleet.report.sorting import SCRIPT, script_digest
 from tunefleet.report.style import CSS
 from tunefleet.report.units import UNKNOWN, format_share
 
@@ -16,17 +18,28 @@ from tunefleet.report.units import UNKNOWN, format_share
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
-def page(heading: str, kicker: str, about: str, sections: Iterable[str], footer: str = "") -> str:
-    """The whole document; empty sections are left out."""
+def page(
+    heading: str,
+    kicker: str,
+    about: str,
+    sections: Iterable[str],
+    footer: str = "",
+    *,
+    sortable: bool = False,
+) -> str:
+    """The whole document; empty sections are left out. `sortable`: it has a table to be sorted."""
+    policy = f"{_POLICY}; script-src {script_digest()}" if sortable else _POLICY
     return printable(
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(heading)} {UNKNOWN} tunefleet</title><style>{CSS}</style></head>\n"
         f'<body><main><header><p class="kicker">{escape(kicker)}</p>'
         f"<h1>{escape(heading)}</h1><p>{escape(about)}</p></header>\n"
         + "\n".join(filter(None, sections))
-        + f"\n<footer>{escape(footer)}</footer></main></body></html>\n"
+        + f"\n<footer>{escape(footer)}</footer></main>"
+        + (f"<script>{SCRIPT}</script>" if sortable else "")
+        + "</body></html>\n"
     )
 
 
@@ -51,4 +64,5 @@ def meter_cell(share: float | None, length: float, kind: str = "") -> str:
         if share is not None
         else ""
     )
-    return f'<td class="bar">{escape(format_share(share))}{drawn}</td>'
+    value = "" if share is None else f' data-value="{share:.6g}"'
+    return f'<td class="bar"{value}>{escape(format_share(share))}{drawn}</td>'

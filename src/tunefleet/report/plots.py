@@ -12,6 +12,7 @@ from tunefleet.report.units import format_count, significant
 _WIDTH, _HEIGHT = 860, 280
 _LEFT, _RIGHT, _TOP, _BOTTOM = 74, 18, 30, 46
 _ROW = 24
+_TEXT_HEIGHT = 14
 #: More labels than this do not fit below a histogram.
 _LABELS = 24
 
@@ -25,6 +26,13 @@ class Point(NamedTuple):
     y: float
     kind: str
     title: str
+
+
+class PlotLine(NamedTuple):
+    """A line through points of a scatter plot, with its text at the left end."""
+
+    points: tuple[tuple[float, float], ...]
+    text: str
 
 
 def histogram(counts: Mapping[int, int], name: str) -> str:
@@ -96,15 +104,19 @@ def scatter(
     x_axis: tuple[str, Format],
     y_axis: tuple[str, Format],
     limit: tuple[float, str] | None = None,
+    lines: Sequence[PlotLine] = (),
 ) -> str:
     """Marks over two axes, each with its name and how its ticks are written.
 
-    `limit` is a line across at a value of y, with its text.
+    `limit` is a line across at a value of y, with its text; `lines` may go any way.
     """
     if not points:
         return ""
-    heights = [point.y for point in points] + ([limit[0]] if limit else [])
-    x = value_scale(min(p.x for p in points), max(p.x for p in points))
+    drawn = [point for line in lines for point in line.points]
+    widths = [point.x for point in points] + [x for x, _ in drawn]
+    heights = [point.y for point in points] + [y for _, y in drawn]
+    heights += [limit[0]] if limit else []
+    x = value_scale(min(widths), max(widths))
     y = value_scale(min(heights), max(heights))
     name, tick_text = y_axis
     parts = [_open_tag(_HEIGHT, f"{name} over {x_axis[0]}"), *_y_axis(y, tick_text, name)]
@@ -116,6 +128,7 @@ def scatter(
         at = _py(y, limit[0])
         parts.append(f'<path class="target" d="M{_LEFT} {at}H{_WIDTH - _RIGHT}"/>')
         parts.append(_text(_WIDTH - _RIGHT, at - 6, limit[1], "end"))
+    parts += _lines(lines, x, y)
     for point in points:
         at = round(_LEFT + x(point.x) * (_WIDTH - _LEFT - _RIGHT), 1)
         parts.append(
@@ -124,6 +137,25 @@ def scatter(
         )
     parts.append(_text(_WIDTH - _RIGHT, _HEIGHT - 8, x_axis[0], "end"))
     return "".join([*parts, _base_line(), "</svg>"])
+
+
+def _lines(lines: Sequence[PlotLine], x: Scale, y: Scale) -> list[str]:
+    """Their texts are left out where they would lie over each other."""
+    parts: list[str] = []
+    written: list[float] = []
+    for line in lines:
+        places = [
+            (round(_LEFT + x(a) * (_WIDTH - _LEFT - _RIGHT), 1), _py(y, b)) for a, b in line.points
+        ]
+        path = "L".join(f"{a} {b}" for a, b in places)
+        parts.append(f'<path class="roof" d="M{path}"><title>{escape(line.text)}</title></path>')
+        left, height = places[0]
+        is_rising = places[-1][1] < height
+        if all(abs(height - other) >= _TEXT_HEIGHT for other in written):
+            written.append(height)
+            below = height + 11 if is_rising else height - 6
+            parts.append(_text(left + (10 if is_rising else 4), below, line.text, "start"))
+    return parts
 
 
 def format_tick(value: float) -> str:

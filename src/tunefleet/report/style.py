@@ -6,18 +6,14 @@ CSS = """
   --ground: #fbfbf9; --card: #ffffff; --ink: #1d2327; --soft: #5d6870; --rule: #e2e4e1;
   --accent: #0f6b6b; --accent-soft: #d5e9e7; --plain: #a9b2b6; --good: #1d7044;
   --good-soft: #dff1e5; --warn: #8a5a00; --warn-soft: #fbeed2;
-  --s0: #5b7a99; --s1: #8fa9bf; --s2: #7b6fa3; --s3: #c98f4e; --s4: #0f8b8d; --s5: #b65d6a;
-  --s6: #6f9457; --s7: #a0837a; --s8: #bcb37a; --s9: #d4a5b5;
-  --s10: #b9bfc2;
+  --source: #d98a00; --limit: #7a5195;
 }
 @media (prefers-color-scheme: dark) {
   :root {
     --ground: #15191c; --card: #1c2125; --ink: #e4e7e6; --soft: #9aa5aa; --rule: #30373c;
     --accent: #5cc2bb; --accent-soft: #1f4443; --plain: #67737a; --good: #7ecb9a;
     --good-soft: #1c3a29; --warn: #e3b562; --warn-soft: #3e3118;
-    --s0: #7694b1; --s1: #536b80; --s2: #9a8ec4; --s3: #d29a5b; --s4: #3fa9a8; --s5: #c87682;
-    --s6: #86ad6c; --s7: #b09389; --s8: #a49c66; --s9: #8f6676;
-    --s10: #5d666b;
+    --source: #e8a33d; --limit: #b89bd6;
   }
 }
 * { box-sizing: border-box; }
@@ -58,6 +54,7 @@ section > :last-child { margin-bottom: 0; }
 .chart .dot:hover { fill-opacity: 1; }
 .chart .wait { fill: var(--rule); fill-opacity: .45; }
 .chart .target { stroke: var(--warn); stroke-dasharray: 5 4; fill: none; }
+.chart .roof { stroke: var(--limit); stroke-width: 1.5; fill: none; }
 .chart .untuned { fill: var(--plain); }
 .chart .tuned { fill: var(--accent); }
 .chart .point { fill: var(--accent); fill-opacity: .6; }
@@ -65,21 +62,32 @@ section > :last-child { margin-bottom: 0; }
 .chart .whisker { stroke: var(--ink); stroke-width: 1.2; fill: none; }
 .paper { overflow-x: auto; background: #fff; border-radius: 4px; }
 .paper svg { display: block; width: 100%; min-width: 52rem; height: auto; }
-.stack { display: block; width: 100%; height: 22px; border-radius: 4px; }
-.legend { display: grid; grid-template-columns: repeat(auto-fill, minmax(20rem, 1fr));
-  gap: .25rem 2rem; margin: .9rem 0 0; padding: 0; list-style: none; font-size: .9rem; }
-.legend li { display: grid; grid-template-columns: auto 1fr auto 4rem; gap: .6rem;
+.bars { display: grid; gap: .35rem; }
+.bars > div { display: grid; grid-template-columns: 13rem 1fr 15rem; gap: .9rem;
   align-items: center; }
-.legend li span:nth-child(n+3) { text-align: right; }
-.legend .share { color: var(--soft); }
-.key { width: .75rem; height: .75rem; border-radius: 2px; }
-.s0 { fill: var(--s0); background: var(--s0); } .s1 { fill: var(--s1); background: var(--s1); }
-.s2 { fill: var(--s2); background: var(--s2); } .s3 { fill: var(--s3); background: var(--s3); }
-.s4 { fill: var(--s4); background: var(--s4); } .s5 { fill: var(--s5); background: var(--s5); }
-.s6 { fill: var(--s6); background: var(--s6); } .s7 { fill: var(--s7); background: var(--s7); }
-.s8 { fill: var(--s8); background: var(--s8); } .s9 { fill: var(--s9); background: var(--s9); }
-.s10 { fill: var(--s10); background: var(--s10); }
+.bars .name { text-align: right; overflow-wrap: anywhere; }
+.bars .value { font-size: .9rem; color: var(--soft); }
+.bars .track { position: relative; display: block; height: 1.05rem; }
+.bars .bar { display: block; height: 100%; min-width: 1px; border-radius: 2px;
+  background: var(--plain); }
+.bars .source { background: var(--source); }
+.bars .tuned { background: var(--accent); }
+.bars .whisker { position: absolute; top: 30%; height: 40%; border: solid var(--ink);
+  border-width: 0 1px; background: linear-gradient(var(--ink), var(--ink)) center/100% 1px
+  no-repeat; }
+.bars .whisker.open { border-right-width: 0; }
+.bars .cut { position: absolute; top: -2px; bottom: -2px; right: 12%; width: 7px;
+  background: var(--card); transform: skewX(-18deg); }
 .wide { overflow-x: auto; }
+.wide > .chart { min-width: 40rem; }
+h3 { margin: .8rem 0 .3rem; font-size: .9rem; font-weight: 600; color: var(--soft); }
+pre { margin: 0; padding: .7rem .9rem; overflow-x: auto; background: var(--ground);
+  border: 1px solid var(--rule); border-radius: 6px; font-size: .85rem; line-height: 1.45; }
+a { color: var(--accent); }
+table.live th { cursor: pointer; }
+table.live th:hover, table.live th:focus-visible { color: var(--ink); }
+th[aria-sort=descending]::after { content: " \\2193"; }
+th[aria-sort=ascending]::after { content: " \\2191"; }
 table { width: 100%; border-collapse: collapse; font-size: .87rem; line-height: 1.35; }
 th { padding: 0 .5rem .4rem; text-align: right; font-weight: 600; color: var(--soft);
   border-bottom: 1px solid var(--plain); white-space: nowrap; }
@@ -97,13 +105,23 @@ td.bar { min-width: 5.4rem; }
 .meter { display: block; height: 4px; margin-top: 3px; border-radius: 2px;
   background: var(--rule); }
 .meter > span { display: block; height: 100%; border-radius: 2px; background: var(--accent); }
-.meter.peak > span { background: var(--s3); }
+.meter.peak > span { background: var(--limit); }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .25rem 1.4rem; margin: 0;
   font-size: .9rem; }
 dt { color: var(--soft); }
 dd { margin: 0; overflow-wrap: anywhere; }
 .prose { margin: 0; max-width: 46rem; color: var(--soft); font-size: .9rem; }
 footer { margin-top: 1.5rem; color: var(--soft); font-size: .8rem; overflow-wrap: anywhere; }
+@media (max-width: 44rem) {
+  body { padding: 1.25rem .7rem 2rem; }
+  section { padding: 1rem .9rem; }
+  .bars { gap: .8rem; }
+  .bars > div { grid-template-columns: 1fr auto; gap: .15rem .9rem; }
+  .bars .name { text-align: left; }
+  .bars .track { grid-column: 1 / -1; grid-row: 2; }
+  dl { grid-template-columns: 1fr; gap: 0; }
+  dd { margin-bottom: .5rem; }
+}
 @media print {
   :root { color-scheme: light; --ground: #fff; --card: #fff; --ink: #000; --soft: #444;
     --rule: #ddd; --accent: #0f6b6b; --plain: #999; }

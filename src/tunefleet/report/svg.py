@@ -8,7 +8,6 @@ from html import escape
 from itertools import pairwise
 
 from tunefleet.core.result import CurvePoint
-from tunefleet.core.statistics import Interval
 from tunefleet.report.scales import Scale, tick_time, time_scale, value_scale
 from tunefleet.report.units import format_count, format_latency, format_seconds, significant
 
@@ -137,45 +136,3 @@ def _dot(x: Scale, y: Scale, known: Known) -> str:
     )
     cx, cy = _px(x, point.wall_s), _py(y, latency_ms)
     return f'<circle class="dot" cx="{cx}" cy="{cy}" r="5"><title>{escape(text)}</title></circle>'
-
-
-def interval_bars(rows: Sequence[tuple[str, str, Interval, str]]) -> str:
-    """Bars from zero with their 95 % intervals: rows of (name, class, interval in ms, text)."""
-    end = max(interval.high for _, _, interval, _ in rows)
-    left, width, row = 74, _WIDTH - 74 - 200, 34
-    height = row * len(rows)
-    parts = [f'<svg class="chart" viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="Latency">']
-    for index, (name, kind, interval, text) in enumerate(rows):
-        middle = index * row + row / 2
-        median, low, high = (
-            left + each / end * width for each in (interval.median, interval.low, interval.high)
-        )
-        parts += [
-            _text(left - 10, middle + 4, name, anchor="end"),
-            f'<rect class="{escape(kind)}" x="{left}" y="{middle - 9:g}" rx="2" '
-            f'width="{max(1.0, median - left):.1f}" height="18"/>',
-            f'<path class="whisker" d="M{low:.1f} {middle:g}H{high:.1f}'
-            f'M{low:.1f} {middle - 4:g}v8M{high:.1f} {middle - 4:g}v8"/>',
-            _text(round(high + 10, 1), middle + 4, text, "value", "start"),
-        ]
-    return "".join([*parts, "</svg>"])
-
-
-def stacked_bar(parts: Sequence[tuple[str, str, float]]) -> str:
-    """One bar of shares: (class, tooltip, value) from left to right."""
-    total = sum(value for _, _, value in parts)
-    if total <= 0:
-        return ""
-    drawn = [
-        f'<svg class="stack" viewBox="0 0 {_WIDTH} 26" preserveAspectRatio="none" role="img" '
-        'aria-label="Wall time by stage">'
-    ]
-    x = 0.0
-    for kind, text, value in parts:
-        width = value / total * _WIDTH
-        drawn.append(
-            f'<rect class="{escape(kind)}" x="{x:.2f}" y="0" width="{width:.2f}" height="26">'
-            f"<title>{escape(text)}</title></rect>"
-        )
-        x += width
-    return "".join([*drawn, "</svg>"])

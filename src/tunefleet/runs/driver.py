@@ -264,8 +264,18 @@ class Course:
         from tunefleet.stages.publish import tell
 
         if self._fleet.store.step(StepKey(self.run_id, StepKind.PUBLISH)) is not None:
-            tell(self._fleet.place, self._delivery())
+            tell(self._fleet.place, self._delivery(), self._timeline())
         return self.result()
+
+    def _timeline(self) -> str:
+        """The page that the report links to; "" of a run that searched nothing."""
+        from tunefleet.report.run_timeline import timeline_page
+        from tunefleet.runs.timeline import build_timeline, without_other_names
+
+        store, job = self._fleet.store, self.job
+        if job is None or not store.stages(job.job_id):
+            return ""
+        return timeline_page(without_other_names(build_timeline(store, job)))
 
     def finish(self, result: RunResult) -> None:
         """The job is done, and its user knows: the same request is a job of its own from now on."""

@@ -335,8 +335,9 @@ class Session:
         return f"<tunefleet.Session {', '.join(' '.join(row) for row in self._facts())}>"
 
     def _repr_html_(self) -> str:
-        """For notebooks: what it is, and how far."""
-        return html_table(self._facts())
+        """For notebooks: what it is, how far, and what came of it."""
+        result = self._result._repr_html_() if self._result is not None else ""
+        return html_table(self._facts()) + result
 
     def _facts(self) -> list[tuple[str, str]]:
         name = self._artifact.network.name if self._artifact and not self._name else self._name

@@ -108,6 +108,24 @@ def build_timeline(store: Store, job: Job) -> dict[str, Any]:
     }
 
 
+def without_other_names(timeline: Mapping[str, Any]) -> dict[str, Any]:
+    """The timeline for whoever is given the artifact: stages of other jobs keep their places and
+    times, and lose the names of their networks and tasks."""
+    others = [job["job"] for job in timeline["jobs"] if job["job"] != timeline["job"]]
+    names = {job: f"other job {number}" for number, job in enumerate(others, 1)}
+
+    def renamed(value: Mapping[str, Any], hidden: Mapping[str, Any]) -> Mapping[str, Any]:
+        name = names.get(value["job"])
+        return value if name is None else {**value, **hidden, "job": name}
+
+    jobs = [renamed(job, {"label": names.get(job["job"], "")}) for job in timeline["jobs"]]
+    spans = [
+        renamed(span, {"task": "", "task_id": "other" if span["task_id"] else ""})
+        for span in timeline["spans"]
+    ]
+    return {**timeline, "jobs": jobs, "spans": spans}
+
+
 def replay_of(timeline: Mapping[str, Any]) -> Replay:
     """The run's own stages as recorded rounds, for the simulator; only whole rounds count.
 

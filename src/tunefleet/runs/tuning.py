@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tunefleet.core.events import JobEnded, Observer, Prepared
 from tunefleet.core.importing import ImportOptions, NetworkSource
+from tunefleet.core.notebook import html_table
 from tunefleet.core.precision import FLOAT32
 from tunefleet.core.result import RunResult
 from tunefleet.core.settings import TuneSettings
@@ -39,6 +40,12 @@ class Tuned:
     network: str
     result: RunResult | None = None
     error: TunefleetError | None = None
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        if self.result is not None:
+            return self.result._repr_html_()
+        return html_table([("network", self.network), ("failed", str(self.error))])
 
 
 def _nothing_more(outcomes: Sequence[Tuned]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from tunefleet.artifacts.artifact import (
     REPORT,
     Artifact,
+    add_timeline,
     read_artifact,
     update_result,
     write_artifact,
@@ -63,9 +64,11 @@ def artifact_of(place: Workplace, delivery: Delivery, result: RunResult) -> Arti
     )
 
 
-def tell(place: Workplace, delivery: Delivery) -> Artifact:
-    """Write the result as it is now, and its report, to the published artifact; its modules
-    stay."""
+def tell(place: Workplace, delivery: Delivery, timeline: str = "") -> Artifact:
+    """Write the result as it is now, its report, and the page of its timeline where there is one,
+    to the published artifact; its modules stay."""
     published = read_artifact(place.home.artifacts / delivery.run_id)
+    if timeline:
+        published = add_timeline(published, timeline)
     result = build_result(place, delivery)
     return update_result(replace(published, result=result.to_dict()), render_html(result))

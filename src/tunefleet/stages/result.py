@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from tunefleet.artifacts.artifact import REPORT
-from tunefleet.core.forms import has_peak_of_floats, intrinsic_of, is_winograd
+from tunefleet.artifacts.artifact import REPORT, TIMELINE
 from tunefleet.core.identity import Tier
 from tunefleet.core.job import Job
 from tunefleet.core.result import (
@@ -18,7 +17,6 @@ from tunefleet.core.result import (
     ResultNetwork,
     RunResult,
     StepTime,
-    TaskResult,
     of_shape,
 )
 from tunefleet.core.stage import ProfileResult, StageKind
@@ -38,6 +36,7 @@ from tunefleet.stages.importing import outside
 from tunefleet.stages.measure import figures_of
 from tunefleet.stages.place import Delivery, Workplace
 from tunefleet.stages.steering import remarks
+from tunefleet.stages.task_results import task_results
 from tunefleet.store import Store
 
 R = TypeVar("R", bound=StepResult)
@@ -125,6 +124,7 @@ def build_result(place: Workplace, delivery: Delivery) -> RunResult:
         tolerance=checked.tolerance,
         difference_measure=checked.measure,
         peak_gflops=committed.peak_gflops,
+        bandwidths=checked.bandwidths,
         kernels_ms=sum(committed.kernels.values()) * 1e3 or None,
         notes=committed.remarks(warnings=False),
         warnings=(*committed.remarks(warnings=True), *checked.caveats),
@@ -132,6 +132,7 @@ def build_result(place: Workplace, delivery: Delivery) -> RunResult:
         shapes=tuple(shapes) if len(shapes) > 1 else (),
         artifact=str(artifact) if published else None,
         report=str(artifact / REPORT) if published else None,
+        timeline=str(artifact / TIMELINE) if (artifact / TIMELINE).is_file() else None,
     )
     if delivery.job is None:
         return result
@@ -143,7 +144,7 @@ def _with_search(
 ) -> RunResult:
     """The result with what its job searched."""
     store, trials = place.store, place.store.trials(job.job_id)
-    rows = _task_rows(tasks, store, job, result.peak_gflops)
+    rows = task_results(tasks, store, job, result.peak_gflops, result.bandwidths)
     steering = remarks(place.models, job.spec, [weighted.task for weighted in tasks])
     searched = replace(
         result,
@@ -271,63 +272,6 @@ def _wall(steps: Iterable[StepRun], store: Store, job: Job | None) -> dict[str, 
         wall |= stages
         wall["other"] = max(0.0, elapsed_s - sum(stages.values()))
     return wall
-
-
-def _task_rows(
-    tasks: Sequence[WeightedTask], store: Store, job: Job, peak_gflops: float | None
-) -> tuple[TaskResult, ...]:
-    """The tasks with their winners, and with their shares once all of them were measured."""
-    rows: list[TaskResult] = []
-    beyond: set[str] = set()
-    winners = store.winners(job.job_id)
-    for weighted in tasks:
-        winner, checks = winners.get(weighted.task.task_id, (None, None))
-        trace = winner.candidate.trace if winner is not None else ""
-        if not has_peak_of_floats(trace):
-            beyond.add(weighted.task.task_id)
-        trials = store.trials(job.job_id, weighted.task.task_id)
-        rows.append(_task_row(weighted, trials, winner, checks or {}))
-    # A kernel that is faster than the measured peak shows that the peak was measured too low.
-    within = [row.gflops or 0.0 for row in rows if row.task_id not in beyond]
-    peak = max([peak_gflops or 0.0, *within]) if peak_gflops else None
-    latencies = [row.latency_us * row.weight for row in rows if row.latency_us]
-    total = sum(latencies) if len(latencies) == len(rows) else None
-    return tuple(
-        replace(
-            row,
-            peak_share=row.gflops / peak
-            if peak and row.gflops and row.task_id not in beyond
-            else None,
-            network_share=row.latency_us * row.weight / total if total and row.latency_us else None,
-        )
-        for row in rows
-    )
-
-
-def _task_row(
-    weighted: WeightedTask, trials: list[Trial], winner: Trial | None, checks: Mapping[str, Any]
-) -> TaskResult:
-    task = weighted.task
-    latency = checks.get("latency_s") if winner else checks.get("default_s")
-    source, trace = "default", ""
-    if winner is not None:
-        own = {t.candidate.candidate_id for t in trials}
-        source = "tuned" if winner.candidate.candidate_id in own else "reused"
-        trace = winner.candidate.trace
-    return TaskResult(
-        task_id=task.task_id,
-        name=task.name,
-        shapes=task.shapes,
-        weight=weighted.weight,
-        flops=task.flops,
-        trials=len(trials),
-        failed=sum(isinstance(t.outcome, Failure) for t in trials),
-        latency_us=latency * 1e6 if latency else None,
-        gflops=task.flops / latency / 1e9 if latency else None,
-        source=source,
-        winograd=is_winograd(trace),
-        intrinsic=intrinsic_of(trace),
-    )
 
 
 def tuning_curve(store: Store, job: Job) -> tuple[CurvePoint, ...]:
