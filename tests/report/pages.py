@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
-VOID = {"meta", "br", "rect", "path", "circle"}
+VOID = {"meta", "br", "wbr", "rect", "path", "circle"}
 
 
 class Page(HTMLParser):

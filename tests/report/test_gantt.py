@@ -78,6 +78,7 @@ def test_the_legend_explains_every_letter_that_stands_in_a_bar() -> None:
     assert letters <= found
     explained = {text.split()[0] for text in found if "  " in text}
     assert explained == {*letters, "chk", "B"}
+    assert "steps" not in found
 
 
 def colours(svg: str) -> set[str]:

@@ -241,11 +241,12 @@ def _legend_handles(timeline: Timeline, palette: Palette, stages: Set[str]) -> l
 
     of_jobs, of_stages = palette.colours, dict.fromkeys(stages, (0.35, 0.35, 0.35))
     if palette.by_kind:
-        used = {palette.group(bar) for bar in timeline.bars}
+        written = {palette.group(bar) for bar in timeline.bars if bar.stage in stages}
+        used = {palette.group(bar) for bar in timeline.bars} - written
         handles = [
             Patch(facecolor=of_jobs[group], label=name)
             for group, name in enumerate(palette.names)
-            if group in used and name not in stages
+            if group in used
         ]
         of_stages = {bar.stage: palette.of(bar) for bar in timeline.bars if bar.stage in stages}
     else:

@@ -85,7 +85,7 @@ def _row(task: TaskResult, largest: float) -> str:
         meter_cell(share, (share or 0.0) / largest),
         f'<td class="source">{escape(source_text(task))}</td>',
     ]
-    name, shapes = escape(task.name or UNKNOWN), escape(task.shapes)
+    name, shapes = escape(task.name or UNKNOWN).replace("+", "+<wbr>"), escape(task.shapes)
     return f'<tr><td class="words">{name}<small>{shapes}</small></td>{"".join(cells)}</tr>'
 
 
