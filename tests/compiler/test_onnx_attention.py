@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.compiler.onnx_nodes import check, compiled, convert, feed, model, random
+from tests.compiler.onnx_nodes import check, compiled, convert, feed, model, prepared, random
 
 pytestmark = pytest.mark.tvm
 
@@ -191,3 +191,32 @@ def test_rotary_embedding(interleaved, positions, shape):
 def test_standard_attention(heads):
     inputs = [random(BATCH, TOKENS, n * SIZE, seed=n) for n in (HEADS, heads, heads)]
     check("Attention", inputs, opset=23, q_num_heads=HEADS, kv_num_heads=heads, is_causal=1)
+
+
+@pytest.mark.parametrize("causal", [0, 1])
+@pytest.mark.parametrize("hidden", [-np.inf, np.finfo("float32").min, -1e4, False])
+@pytest.mark.parametrize("constants", [[], [3]], ids=["computed", "constant"])
+def test_a_query_that_may_see_nothing_gets_zeros(causal, hidden, constants):
+    """Whole rows, a first key that alone would be seen, and all but the keys after a query."""
+    query, key, value = (random(1, 2, 5, 8, seed=seed) for seed in range(3))
+    mask = np.ones((5, 5), "bool") if hidden is False else np.zeros((5, 5), "float32")
+    mask[1], mask[:, 0], mask[3, :4] = hidden, hidden, hidden
+    check(
+        "Attention",
+        [query, key, value, mask],
+        opset=23,
+        is_causal=causal,
+        constants=constants,
+        by=prepared,
+    )
+
+
+@pytest.mark.parametrize("operator", ["Attention", "MultiHeadAttention"])
+def test_hidden_keys_before_a_query_are_nearer_than_those_after_it(operator):
+    """ONNX Runtime's form of GPT-2, whose texts are padded on the left."""
+    mask = _present(0, 0, 1, 1, 1, 1, 1, 1, 1, 1)
+    inputs, form = _projected(unidirectional=1)
+    if operator != "Attention":
+        parts = [random(BATCH, TOKENS, WIDTH, seed=seed) for seed in range(3)]
+        inputs, form["constants"] = [*parts, random(3 * WIDTH)], {3}
+    check(operator, [*inputs, mask], **form)

@@ -48,6 +48,7 @@ def _attention(node: Node) -> list[Any]:
         softcap=float(attrs.get("softcap", 0.0)),
         bias=bias,
         allowed=allowed,
+        bias_hides=True,
         in_float32=precision == _FLOAT,
     )
     attended = attend(node, query, key, value, form)

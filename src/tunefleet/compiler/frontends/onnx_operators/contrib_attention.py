@@ -132,8 +132,9 @@ def _biases(node: Node, mask: int, added: int, query: Any, key: Any, before: int
         seen = op.astype(_mask(node, mask, shape_of(query)[0], keys), dtype)
         terms.append((constant(1.0, dtype) - seen) * constant(hidden, dtype))
     if node.attrs.get("unidirectional", 0):
+        # Lower than what the mask hides: among hidden keys only those are seen that come before.
         unseen = ~causal(queries, keys, before)
-        terms.append(constant(np.where(unseen, hidden, 0.0), dtype))
+        terms.append(constant(np.where(unseen, np.finfo(dtype).min, 0.0), dtype))
     if not terms:
         return None
     total = node.emit(terms[0])

@@ -26,13 +26,15 @@ class HeadScores:
     """How scores become weights.
 
     `bias` is added to them, `allowed` is boolean; both broadcast to (batch, heads, queries, keys).
-    A query without any allowed key gets zeros.
+    A query without any allowed key gets zeros; where the `bias_hides`, a key whose bias is the
+    lowest number or less does not count as allowed.
     """
 
     scale: float | None = None
     softcap: float = 0.0
     bias: Any = None
     allowed: Any = None
+    bias_hides: bool = False
     in_float32: bool = False
 
 
@@ -97,8 +99,8 @@ def attend(node: Node, query: Any, key: Any, value: Any, form: HeadScores) -> At
     capped = scores
     if form.bias is not None:
         scores = node.emit(scores + form.bias)
-    scores, seen = _masked(node, scores, form.allowed, dtype)
-    biased = scores
+    scores = biased = _masked(node, scores, form.allowed, dtype)
+    seen = _seen(node, form, dtype)
     if form.in_float32 and dtype != "float32":
         scores = op.astype(scores, "float32")
     weights = op.nn.softmax(scores, -1)
@@ -117,18 +119,32 @@ def attend(node: Node, query: Any, key: Any, value: Any, form: HeadScores) -> At
     return Attended(output, raw, capped, biased, weights)
 
 
-def _masked(node: Node, scores: Any, allowed: Any, dtype: str) -> tuple[Any, Any]:
-    """The scores with what is not allowed at the lowest number, and which queries see a key."""
+def _masked(node: Node, scores: Any, allowed: Any, dtype: str) -> Any:
+    """The scores with what is not allowed at the lowest number."""
     if allowed is None:
-        return scores, None
-    lowest = constant(np.finfo(dtype).min, dtype)
+        return scores
+    allowed = constant(allowed, "bool") if isinstance(allowed, np.ndarray) else allowed
+    return node.emit(op.where(allowed, scores, constant(np.finfo(dtype).min, dtype)))
+
+
+def _seen(node: Node, form: HeadScores, dtype: str) -> Any:
+    """Which queries see a key; None where all do."""
+    allowed = form.allowed
+    if form.bias_hides and form.bias is not None:
+        value, lowest = constant_value(form.bias), np.finfo(dtype).min
+        if value is None:
+            shown = node.emit(op.greater(form.bias, constant(lowest, dtype)))
+        else:
+            shown = value > lowest
+        allowed = both(allowed, shown)
+    if allowed is None:
+        return None
     value = allowed if isinstance(allowed, np.ndarray) else constant_value(allowed)
-    if value is not None:
-        masked = node.emit(op.where(constant(value, "bool"), scores, lowest))
-        rows = value.any(-1, keepdims=True)
-        return masked, None if rows.all() else constant(rows, "bool")
-    masked = node.emit(op.where(allowed, scores, lowest))
-    return masked, node.emit(op.max(op.astype(allowed, "int8"), -1, True) > constant(0, "int8"))
+    if value is None:
+        some = op.max(op.astype(node.emit(allowed), "int8"), -1, True)
+        return node.emit(some > constant(0, "int8"))
+    rows = value.any(-1, keepdims=True)
+    return None if rows.all() else constant(rows, "bool")
 
 
 def joined_past(node: Node, past: Any, now: Any) -> Any:
