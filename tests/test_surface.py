@@ -12,7 +12,7 @@ import pytest
 
 import tunefleet
 from tunefleet import BenchmarkContext, Session, from_network, tune
-from tunefleet.core.result import ResultNetwork, RunResult
+from tunefleet.core.result import Evaluation, ResultNetwork, RunResult, of_shape
 from tunefleet.core.statistics import Interval
 from tunefleet.errors import InputError
 from tunefleet.runs.request import search_request, shape_request
@@ -113,4 +113,5 @@ def test_a_result_is_shown_in_a_line_and_as_a_table() -> None:
     )
     assert "net&lt;b&gt;" in result._repr_html_()
     assert Tuned("net", result)._repr_html_() == result._repr_html_()
+    assert "91 % of the cores" in Evaluation(**of_shape(result))._repr_html_()
     assert "no such file" in Tuned("net", error=InputError("no such file"))._repr_html_()

@@ -14,13 +14,13 @@ def test_caches_of_cores_count_for_each_thread_and_shared_ones_once() -> None:
         ("L1", 128 * 1024, 64 * 1024),
         ("L2", 4 * MIB, 2 * MIB),
         ("L3", 16 * MIB, 8 * MIB),
-        ("memory", 0, 128 * MIB),
+        ("memory", 0, 64 * MIB),
     )
     assert expected == levels_to_read(caches, threads=4)
 
 
 def test_beyond_a_huge_cache_nothing_is_read() -> None:
-    assert levels_to_read((("L3", 300 * MIB),), 2) == (("L3", 300 * MIB, 32 * MIB),)
+    assert levels_to_read((("L3", 300 * MIB),), 2) == (("L3", 300 * MIB, 16 * MIB),)
 
 
 def test_data_come_from_the_smallest_level_that_holds_them() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 import threading
 import types
 
@@ -102,6 +103,30 @@ def test_other_threads_do_not_draw(kernel: Kernel) -> None:
     assert kernel.shown == []
     observer(PhaseStarted("tune"))
     assert kernel.shown == ["net: tune\nwarning: slow"]
+
+
+@pytest.mark.slow
+def test_a_kernel_without_widgets_shows_one_output_that_changes() -> None:
+    """In a real kernel, where nbclient and ipykernel are installed; they are none of our extras."""
+    nbclient = pytest.importorskip("nbclient", reason="nbclient and ipykernel are not installed")
+    pytest.importorskip("ipykernel", reason="nbclient and ipykernel are not installed")
+    nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed")
+
+    code = """
+        import sys
+        from tunefleet.core.events import Note, PhaseStarted
+        from tunefleet.runs.watching import default_observer
+
+        sys.modules["ipywidgets"] = None
+        observer = default_observer("net")
+        for event in (PhaseStarted("import"), Note("slow", True), PhaseStarted("tune")):
+            observer(event)
+    """
+    notebook = nbformat.v4.new_notebook()
+    notebook.cells = [nbformat.v4.new_code_cell(textwrap.dedent(code))]
+    nbclient.NotebookClient(notebook, timeout=60, kernel_name="python3").execute()
+    [output] = notebook.cells[0].outputs
+    assert output["data"] == {"text/plain": "net: tune\nwarning: slow"}
 
 
 def test_ipython_in_a_terminal_is_no_notebook(kernel: Kernel, monkeypatch) -> None:

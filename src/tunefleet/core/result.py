@@ -89,6 +89,17 @@ def of_shape(shape: MeasuredShape) -> dict[str, Any]:
     return {each.name: getattr(shape, each.name) for each in fields(MeasuredShape)}
 
 
+def _latency_facts(shape: MeasuredShape) -> list[tuple[str, str]]:
+    """The latency and the speed-up, or why there is none, in a few words."""
+    latency, gain = shape.tuned_ms, shape.speedup
+    times = f"{gain.median:.3g} ({gain.low:.3g} to {gain.high:.3g})" if gain else ""
+    facts = [
+        ("latency", f"{latency.median:.3g} ms" if latency else ""),
+        ("speed-up", times or shape.why_no_speedup or ""),
+    ]
+    return [(name, value) for name, value in facts if value]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResult:
     """One task after the search.
@@ -263,17 +274,13 @@ class RunResult(MeasuredShape):
         return html_table([*self._facts(), ("artifact", self.artifact or "not published")])
 
     def _facts(self) -> list[tuple[str, str]]:
-        latency, gain = self.tuned_ms, self.speedup
-        times = f"{gain.median:.3g} ({gain.low:.3g} to {gain.high:.3g})" if gain else ""
         facts = [
             ("network", self.network.name),
             ("run", self.run[:8]),
             ("delivered", self.delivered or "nothing yet"),
             ("trials", "" if self.trials is None else str(self.trials)),
-            ("latency", f"{latency.median:.3g} ms" if latency else ""),
-            ("speed-up", times or self.why_no_speedup or ""),
         ]
-        return [(name, value) for name, value in facts if value]
+        return [*((name, value) for name, value in facts if value), *_latency_facts(self)]
 
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON, with its schema first: what `--json` writes."""
@@ -302,6 +309,10 @@ class Evaluation(MeasuredShape):
     warnings: tuple[str, ...] = ()
     kernels: tuple[KernelTime, ...] = ()
     shapes: tuple[MeasuredShape, ...] = ()
+
+    def _repr_html_(self) -> str:
+        """For notebooks: each latency, and what is gained over each baseline."""
+        return html_table([("network", self.network), *_latency_facts(self)])
 
     def to_dict(self) -> dict[str, Any]:
         """The evaluation as JSON."""

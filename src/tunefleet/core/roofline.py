@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 #: Beyond a last cache of this size nothing says how fast memory is: data that do not fit into it
 #: would take too much of the machine.
-_LARGEST_LAST_CACHE = 64 * 2**20
-_LARGEST_READ = 128 * 2**20
+_LARGEST_LAST_CACHE = 32 * 2**20
+_LARGEST_READ = 64 * 2**20
 #: Of a shared cache other programs have a part.
-_MOST_OF_SHARED = 32 * 2**20
+_MOST_OF_SHARED = 16 * 2**20
 
 
 @dataclass(frozen=True, slots=True)

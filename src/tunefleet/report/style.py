@@ -115,6 +115,8 @@ footer { margin-top: 1.5rem; color: var(--soft); font-size: .8rem; overflow-wrap
 @media (max-width: 44rem) {
   body { padding: 1.25rem .7rem 2rem; }
   section { padding: 1rem .9rem; }
+  .headline { gap: .8rem 1.1rem; }
+  .figure b { font-size: 1.55rem; }
   .bars { gap: .8rem; }
   .bars > div { grid-template-columns: 1fr auto; gap: .15rem .9rem; }
   .bars .name { text-align: left; }
