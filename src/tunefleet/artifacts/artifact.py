@@ -207,7 +207,7 @@ def _readme(artifact: Artifact) -> str:
 Tuned by tunefleet for {artifact.device.name}, {artifact.target.threads} threads.
 It runs on processors with the same instructions; `artifact.json` names them.
 
-    pip install "tunefleet[runtime]=={artifact.toolchain.tunefleet}"
+    pip install "tunefleet-{artifact.toolchain.tunefleet}-py3-none-any.whl[runtime]"
 
 ```python
 import numpy as np
@@ -218,8 +218,7 @@ with tunefleet.load("{artifact.path.name}") as module:
     outputs = module({inputs})
 ```
 
-`report.html` tells how fast it is and what was verified, `records.jsonl` how each part was
-scheduled.
+`report.html` shows how fast it is and what was verified, `records.jsonl` the schedule of each task.
 Loading it runs its code: take it from people whom you trust.
 """
 
