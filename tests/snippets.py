@@ -1,13 +1,13 @@
 """Code blocks of the pages for users, and what they may be marked with.
 
-A block is marked by a comment on the line before its fence:
+A block that cannot be run is marked by a comment on the line before its fence:
 
     <!-- not run: needs a board -->    the block is not run; console lines are still parsed
-    <!-- slow -->                      the block takes minutes: only slow tests run it
 
 The Python blocks of a page run in their order in one interpreter, so later ones may use the names
-of earlier ones. They start in a folder that has `model.onnx`, `x.npy` (an input of it) and
-`data.npz` (inputs by name), and with a home of their own.
+of earlier ones. They start with a home of their own, in a folder that has `model.onnx`, `a.onnx`
+and `b.onnx`, `x.npy` (an input of all of them), `data.npz` (inputs by name), `my-artifact` (the
+network of `model.onnx`) and `resnet50.json.gz` (a log of auto_scheduler).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
 _BLOCK = re.compile(
     r"(?:^<!-- *(?P<mark>[^\n]*?) *-->\n)?^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.M | re.S
 )
-_NOT_RUN, _SLOW = "not run:", "slow"
+_NOT_RUN = "not run:"
 #: What separates commands of one line.
 _BETWEEN = {"&&", ";", "|"}
 
@@ -40,10 +40,6 @@ class Block:
     @property
     def is_run(self) -> bool:
         return not self.mark.startswith(_NOT_RUN)
-
-    @property
-    def is_slow(self) -> bool:
-        return self.mark == _SLOW
 
     def __str__(self) -> str:
         return f"{self.page}:{self.line}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gzip
 import os
 import subprocess
 import sys
@@ -12,11 +13,13 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import invoke  # noqa: F401 (a fixture)
+from tests.dataset.lines import TVM_LINES
 from tests.snippets import PAGES, ROOT, Block, blocks, commands
 from tunefleet.cli.outcome import USAGE_ERROR
 
 PYTHON = [block for page in PAGES for block in blocks(page, "python")]
 CONSOLE = [block for page in PAGES for block in blocks(page, "console")]
+_ARTIFACT = "my-artifact"
 #: Commands that end at once, by their first words.
 _QUICK = (
     "--version", "--help", "networks", "jobs", "devices", "version", "dataset devices",
@@ -116,6 +119,8 @@ def test_later_blocks_use_the_names_of_earlier_ones_and_a_reader_s_files(tmp_pat
 def run_python(found: list[Block], folder: Path) -> subprocess.CompletedProcess[str]:
     """Blocks in their order, in one interpreter that starts where a reader's files are."""
     _reader_files(folder)
+    if any(_ARTIFACT in block.text for block in found):
+        _make_artifact(folder)
     # Each block keeps the lines that it has on the page, so that a traceback names them.
     text = "".join(
         f"exec(compile({chr(10) * (block.line - 1) + block.text!r}, {block.page!r}, 'exec'))\n"
@@ -130,14 +135,36 @@ def run_python(found: list[Block], folder: Path) -> subprocess.CompletedProcess[
     )  # fmt: skip
 
 
+def _make_artifact(folder: Path) -> None:
+    """`my-artifact`, of `model.onnx`, without a search."""
+    from tunefleet import BenchmarkContext, Session
+
+    with Session(BenchmarkContext("cpu", threads=1, home=folder / "made")) as session:
+        session.from_network(folder / "model.onnx").build().save()
+        made = Path(str(session.result().artifact))
+    made.rename(folder / _ARTIFACT)
+
+
 def _reader_files(folder: Path) -> None:
-    """A small network and its inputs, as a reader may have them."""
+    """Small networks, inputs of them and a log, as a reader may have them."""
+    import numpy as np
+
+    numbers = np.random.default_rng(0)
+    for channels, name in ((8, "model"), (4, "a"), (6, "b")):
+        _write_network(folder / f"{name}.onnx", channels)
+    x = numbers.standard_normal((1, 3, 16, 16), np.float32)
+    np.save(folder / "x.npy", x)
+    np.savez(folder / "data.npz", x=x)
+    with gzip.open(folder / "resnet50.json.gz", "wt", encoding="utf-8") as log:
+        log.writelines(f"{line}\n" for line in TVM_LINES)
+
+
+def _write_network(path: Path, channels: int) -> None:
     import numpy as np
     import onnx
     from onnx import TensorProto, helper, numpy_helper
 
-    numbers = np.random.default_rng(0)
-    weights = numbers.standard_normal((8, 3, 3, 3), np.float32)
+    weights = np.random.default_rng(1).standard_normal((channels, 3, 3, 3), np.float32)
     graph = helper.make_graph(
         [
             helper.make_node("Conv", ["x", "w"], ["features"], pads=[1, 1, 1, 1]),
@@ -145,15 +172,12 @@ def _reader_files(folder: Path) -> None:
         ],
         "small",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 16, 16])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8, 16, 16])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, channels, 16, 16])],
         [numpy_helper.from_array(weights, "w")],
     )
     opset = helper.make_opsetid("", 17)
     network = helper.make_model(graph, opset_imports=[opset], ir_version=8)
-    onnx.save(network, str(folder / "model.onnx"))
-    x = numbers.standard_normal((1, 3, 16, 16), np.float32)
-    np.save(folder / "x.npy", x)
-    np.savez(folder / "data.npz", x=x)
+    onnx.save(network, str(path))
 
 
 def test_marks_and_lines_of_blocks_are_found(tmp_path: Path) -> None:

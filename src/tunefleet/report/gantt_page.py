@@ -13,9 +13,14 @@ from tunefleet.scheduler.bounds import waiting
 
 
 def gantt_page(
-    timeline: Timeline, title: str, about: str = "", facts: Sequence[tuple[str, str]] = ()
+    timeline: Timeline,
+    title: str,
+    about: str = "",
+    facts: Sequence[tuple[str, str]] = (),
+    kicker: str = "tunefleet schedule",
 ) -> str:
-    """The page as text. `about` stands below the title, `facts` are names and values."""
+    """The page as text. `about` stands below the title and `kicker` above it, `facts` are names and
+    values."""
     drawing = gantt_svg(timeline, "")  # the page has it as its heading
     svg = drawing[drawing.index("<svg") :]  # inside a page it needs no prolog
     sections = (
@@ -24,7 +29,7 @@ def gantt_page(
         _resources(timeline),
         _jobs(timeline),
     )
-    return page(title, "tunefleet schedule", about, sections)
+    return page(title, kicker, about, sections)
 
 
 def _reading(timeline: Timeline) -> str:

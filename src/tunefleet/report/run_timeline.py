@@ -45,7 +45,8 @@ def timeline_page(timeline: RunTimeline) -> str:
     """Self-contained HTML: the picture, and its figures."""
     started = time.strftime("%Y-%m-%d %H:%M", time.localtime(timeline["started_at"]))
     about = " ".join([f"Started {started}.", *timeline_notes(timeline)])
-    return gantt_page(chart_of(timeline), _title(timeline), about, timeline_facts(timeline))
+    chart, facts = chart_of(timeline), timeline_facts(timeline)
+    return gantt_page(chart, _title(timeline), about, facts, "tunefleet timeline")
 
 
 def timeline_facts(timeline: RunTimeline) -> list[tuple[str, str]]:
