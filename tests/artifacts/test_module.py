@@ -9,6 +9,7 @@ import pickle
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -155,6 +156,46 @@ def test_files_of_another_kind_are_refused(
     _replaced(copied, name, content)
     with pytest.raises(InputError, match=cause):
         tunefleet.load(copied)
+
+
+def _with_header(content: bytes, change: Callable[[dict[str, Any]], object]) -> bytes:
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    change(header)
+    text = json.dumps(header).encode()
+    text += b" " * (-(8 + len(text)) % 64)
+    return len(text).to_bytes(8, "little") + text + content[8 + length :]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda h: h["0"].update(shape=[3]),
+        lambda h: h["0"].update(shape=[0, 2**63]),
+        lambda h: h["0"].update(shape=[-1]),
+        lambda h: h["0"].update(shape="x"),
+        lambda h: h["0"].update(data_offsets=[0, 2**62]),
+        lambda h: h["0"].update(data_offsets=[64, 0]),
+        lambda h: h["0"].update(data_offsets=[1]),
+        lambda h: h["0"].update(dtype="BF16"),
+        lambda h: h["0"].pop("dtype"),
+        lambda h: h.update({"0": 5}),
+        lambda h: h.pop("0"),
+        lambda h: h["__metadata__"].pop("entries"),
+        lambda h: h["__metadata__"].update(entries="[" * 5000),
+        lambda h: h["__metadata__"].update(entries='{"main": ["0"]}'),
+        lambda h: h["__metadata__"].update(entries="[]"),
+        lambda h: h["__metadata__"].update(entries="{}"),
+        lambda h: h.update(__metadata__=[]),
+    ],
+)
+def test_weights_that_do_not_lie_where_they_say_are_refused(
+    copied: Path, image: Any, change: Callable[[dict[str, Any]], object]
+) -> None:
+    content = (copied / "module.safetensors").read_bytes()
+    _replaced(copied, "module.safetensors", _with_header(content, change))
+    with pytest.raises(InputError, match="no file of weights"):
+        tunefleet.load(copied)(image)
 
 
 @pytest.mark.parametrize("name", ["artifact.json", "module.so", "module.safetensors"])

@@ -7,6 +7,7 @@ import pytest
 
 import tunefleet
 from tunefleet.artifacts.signature import sign
+from tunefleet.cli.app import run
 from tunefleet.errors import InputError
 
 pytestmark = pytest.mark.tvm
@@ -55,6 +56,33 @@ def test_a_change_after_the_signature_is_seen(copied: Path, tmp_path: Path) -> N
     path = copied / "artifact.json"
     path.write_text(path.read_text().replace("tiny_cnn", "tiny_cnm"))
     with pytest.raises(InputError, match="changed since"):
+        tunefleet.load(copied, signed_by=public)
+
+
+@pytest.mark.parametrize("name", ["report.html", "README.md", "records.jsonl", "untuned.so"])
+@pytest.mark.parametrize("change", ["changed", "removed"])
+def test_a_change_of_any_file_is_seen(
+    copied: Path, tmp_path: Path, name: str, change: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    private, public = keys(tmp_path, "mine")
+    sign(copied / "artifact.json", private)
+    if change == "removed":
+        (copied / name).unlink()
+    else:
+        (copied / name).write_bytes((copied / name).read_bytes() + b" ")
+    with pytest.raises(InputError, match=name):
+        tunefleet.load(copied, signed_by=public)
+    assert run(["sign", str(copied), "--key", str(private)]) == 2
+    assert name in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["segments/a.onnx", "b.so", "notes.txt"])
+def test_a_file_that_nobody_signed_is_refused(copied: Path, tmp_path: Path, name: str) -> None:
+    private, public = keys(tmp_path, "mine")
+    sign(copied / "artifact.json", private)
+    (copied / name).parent.mkdir(exist_ok=True)
+    (copied / name).write_text("more")
+    with pytest.raises(InputError, match=f"{name} is not of this artifact"):
         tunefleet.load(copied, signed_by=public)
 
 

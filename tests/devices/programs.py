@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -136,6 +139,56 @@ class Server:
             self._process.wait()
             self._process = None
             until(lambda: not answers(self.port), 10)
+
+
+@contextlib.contextmanager
+def answering(answer: Callable[[socket.socket], None]) -> Iterator[int]:
+    """The port of a server that answers each connection so, and then ends it."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = listening.accept()
+                    threading.Thread(target=once, args=(connection,), daemon=True).start()
+
+        def once(connection: socket.socket) -> None:
+            with connection, contextlib.suppress(OSError, struct.error):
+                answer(connection)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield listening.getsockname()[1]
+        with contextlib.suppress(OSError):
+            listening.shutdown(socket.SHUT_RDWR)
+
+
+def babbling(seed: int) -> Callable[[socket.socket], None]:
+    """The handshake of TVM's RPC server, and random bytes after it."""
+    numbers = np.random.default_rng(seed)
+
+    def answer(connection: socket.socket) -> None:
+        magic, size = struct.unpack("<ii", connection.recv(8, socket.MSG_WAITALL))
+        connection.recv(size, socket.MSG_WAITALL)
+        key = b"server:babbling"
+        connection.sendall(struct.pack("<ii", magic, len(key)) + key)
+        for _ in range(64):
+            connection.sendall(struct.pack("<Q", int(numbers.integers(1, 64))) + numbers.bytes(256))
+            time.sleep(0.01)
+
+    return answer
+
+
+def tracking(answer: Any) -> Callable[[socket.socket], None]:
+    """The handshake of a tracker, and a text or JSON."""
+    text = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+
+    def said(connection: socket.socket) -> None:
+        connection.sendall(connection.recv(4, socket.MSG_WAITALL))
+        (size,) = struct.unpack("<i", connection.recv(4, socket.MSG_WAITALL))
+        connection.recv(size, socket.MSG_WAITALL)
+        connection.sendall(struct.pack("<i", len(text)) + text)
+
+    return said
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from tunefleet.core.settings import MeasureSettings
 from tunefleet.core.trial import Built, Failure, Measurement
+from tunefleet.errors import DeviceError
 
 pytestmark = pytest.mark.tvm
 
@@ -48,3 +50,27 @@ def test_programs_that_are_shorter_than_a_tick_of_the_clock_are_measured(device:
     for each in measured:
         assert isinstance(each, Measurement)
         assert each.latency_s == pytest.approx(RUN_S, rel=0.01)
+
+
+@pytest.mark.parametrize("seconds", [[-1e-3] * 3, [1e-3, -1e-3], [math.nan], [math.inf], [0.0] * 9])
+@pytest.mark.parametrize("what", ["measure", "measure_interleaved", "reference", "peak"])
+def test_a_clock_that_gives_no_time_is_the_devices_fault(
+    device: Any, what: str, seconds: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tunefleet.devices import reference
+
+    monkeypatch.setattr(reference, "reference_kernel", lambda *_: BUILT)
+    monkeypatch.setattr(reference, "peak_kernels", lambda *_: [(1e9, BUILT)])
+    device._runs = lambda *_: lambda **_: seconds
+    arguments = {
+        "measure": (BUILT, MeasureSettings(), None),
+        "measure_interleaved": ([BUILT], MeasureSettings()),
+    }
+    with pytest.raises(DeviceError, match="clock"):
+        getattr(device, what)(*arguments.get(what, (None, "")))
+
+
+def test_a_clock_that_was_set_once_costs_no_trial(device: Any) -> None:
+    readings = iter([[-5.0], [-5.0]])
+    device._runs = lambda *_: lambda **asked: next(readings, None) or runs(**asked)
+    assert isinstance(device.measure(BUILT, MeasureSettings(), None), Measurement)

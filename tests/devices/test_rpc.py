@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -254,3 +256,79 @@ def test_the_health_of_a_tracker_is_that_of_its_servers(
     assert health_of(lab).state is DeviceState.BUSY
     devices[0].close()
     programs.until(lambda: health_of(lab).state is DeviceState.FREE, 20)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"[" * 100_000,
+        b'[0, {"server_info": [], "queue_info": {"board": {"free": 1e400, "pending": 0}}}]',
+        b'[0, {"server_info": [], "queue_info": {"board": {"free": -1, "pending": 0}}}]',
+        [0, {"server_info": [], "queue_info": {"board": {"free": 10**300, "pending": 0}}}],
+        [0, {"server_info": [{"key": "server:board"}] * 5000, "queue_info": {}}],
+        [0, {"server_info": [5], "queue_info": []}],
+        [0, {"server_info": None}],
+        [0, ["server_info"]],
+        [0],
+        5,
+        {"a": 1},
+        b"\xff\xfe",
+    ],
+)
+def test_what_no_tracker_says_is_told_as_that(answer: Any) -> None:
+    from tunefleet.devices import tracker
+
+    with programs.answering(programs.tracking(answer)) as port:
+        address = RpcAddress("127.0.0.1", port, "board", tracker=True)
+        health = health_of(DeviceSpec(rpc=address))
+        with pytest.raises(ValueError, match=r"."):
+            tracker.lent(address, 1.0)
+    assert health.state is DeviceState.UNREACHABLE
+
+
+def test_a_tracker_that_answers_byte_by_byte_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from tunefleet.devices import health
+
+    monkeypatch.setattr(health, "_ANSWER_S", 0.5)
+
+    def slowly(connection: Any) -> None:
+        connection.sendall(connection.recv(4))
+        connection.sendall((1000).to_bytes(4, "little"))
+        for _ in range(100):
+            connection.sendall(b" ")
+            time.sleep(0.1)
+
+    with programs.answering(slowly) as port:
+        spec = DeviceSpec(rpc=RpcAddress("127.0.0.1", port, "board", tracker=True))
+        started = time.monotonic()
+        assert health_of(spec).state is DeviceState.BUSY
+    assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_server_that_babbles_ends_no_command(seed: int, tmp_path: Path) -> None:
+    with programs.answering(programs.babbling(seed)) as port:
+        command = [sys.executable, "-m", "tunefleet", "device", "add", f"rpc://127.0.0.1:{port}"]
+        done = subprocess.run(
+            [*command, "--home", str(tmp_path)],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    assert (done.returncode, done.stderr.count("\n")) == (4, 1)
+    assert f"rpc://127.0.0.1:{port}" in done.stderr
+
+
+def test_a_server_that_babbles_is_not_the_programs_fault(tmp_path: Path) -> None:
+    from tunefleet.stages.place import DeviceWorker
+    from tunefleet.workers.pool import WorkerConfig, WorkerPool
+
+    built = programs.matmul(tmp_path)
+    config = WorkerConfig(1, 8.0, str(tmp_path / "log"))
+    with programs.answering(programs.babbling(0)) as port, WorkerPool(1, config) as pool:
+        worker = DeviceWorker(pool, 1, DeviceSpec(rpc=RpcAddress("127.0.0.1", port)), 1.0)
+        with pytest.raises(RetryElsewhereError):
+            worker.call(work.profile_candidate, built, SETTINGS, None, timeout_s=5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 import sqlite3
 from contextlib import closing
@@ -13,8 +14,9 @@ import pytest
 from tests.fleet.jobs import SETTINGS
 from tunefleet import BenchmarkContext, tune
 from tunefleet.core.events import JobEnded, JobOpened, PhaseStarted, StageStarted
+from tunefleet.core.home import Home
 from tunefleet.core.job import JobState
-from tunefleet.errors import InputError
+from tunefleet.errors import InputError, StoreBusyError
 from tunefleet.fleet.controls import ControlRequest, Controls
 from tunefleet.runs.tuning import Tuned
 from tunefleet.store import open_store
@@ -180,3 +182,26 @@ def test_a_cancelled_network_says_so_and_the_other_is_delivered(
     store.close()
     assert states.pop(jobs[0]) is JobState.CANCELLED
     assert [*states.values()] == [JobState.DONE]
+
+
+def test_a_job_of_another_process_is_refused_before_any_worker_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tunefleet.core.importing import ImportOptions
+    from tunefleet.fleet import local
+    from tunefleet.runs.driver import source_of
+    from tunefleet.runs.request import job_spec, search_request
+
+    context = BenchmarkContext(home=tmp_path)
+    asked = search_request(4)
+    source = source_of("zoo:tiny_cnn", ImportOptions(), context)
+    fingerprint = job_spec(context, source, asked.budget, asked.settings).fingerprint
+    locks = context.created(Home(tmp_path).locks)
+    monkeypatch.setattr(local, "Machine", None)
+    with (locks / f"{fingerprint}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        print(1, file=lock, flush=True)
+        (outcome,) = tune(["zoo:tiny_cnn"], context=context, trials=4)
+    assert isinstance(outcome.error, StoreBusyError)
+    assert "being tuned by process 1" in str(outcome.error)
+    assert list(Home(tmp_path).objects.iterdir()) == []

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -390,3 +391,41 @@ def test_a_clock_that_is_set_blames_no_call(
     ended = pool.call(sleep, 60.0, timeout_s=1)
     assert isinstance(ended, CallFailure)
     assert ended.end is CallEnd.TIMEOUT
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """Names of sockets have 108 characters at most."""
+    with tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as folder:
+        yield Path(folder)
+
+
+def test_a_command_that_is_killed_leaves_nothing_that_the_next_does_not_remove(
+    short_folder: Path,
+) -> None:
+    code = (
+        "import os, signal; from tunefleet.system.scratch import scratch_folder\n"
+        "from tests.workers.test_pool import torch_cache\n"
+        "from tunefleet.workers.pool import WorkerConfig, WorkerPool\n"
+        "folder = scratch_folder('test')\n"
+        "pool = WorkerPool(1, WorkerConfig(1, 8.0, folder.name + '/log'))\n"
+        "print(pool.call(torch_cache), flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    temporary = os.environ | {"TMPDIR": str(short_folder)}
+    killed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=temporary,
+        check=False,
+    )  # fmt: skip
+    assert killed.returncode == -signal.SIGKILL
+    assert str(short_folder / "tunefleet-test-") in killed.stdout
+    left = [path.name for path in short_folder.iterdir()]
+    assert left
+    assert all(name.startswith("tunefleet-") for name in left)
+    code = "from tunefleet.system.scratch import scratch_folder; scratch_folder('test').cleanup()"
+    subprocess.run([sys.executable, "-c", code], timeout=60, env=temporary, check=True)
+    assert list(short_folder.iterdir()) == []
+
+
+def torch_cache() -> str:
+    return os.environ["TORCHINDUCTOR_CACHE_DIR"]

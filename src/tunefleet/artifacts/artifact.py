@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from tunefleet.artifacts.segments import FOLDER
-from tunefleet.artifacts.signature import check_signature
+from tunefleet.artifacts.signature import SUFFIX, check_signature
 from tunefleet.artifacts.weights import weights_path
 from tunefleet.core.identity import DeviceIdentity, ToolchainIdentity
 from tunefleet.core.network import NetworkInfo, Signature, TensorSpec
@@ -170,9 +170,20 @@ def check_files(artifact: Artifact, module: Path) -> None:
     """Raises InputError where what running a module reads is not what was published."""
     root = artifact.path
     read = [module, weights_path(module), *_files(root / FOLDER)]
+    _compare(artifact, [str(path.relative_to(root)) for path in read])
+
+
+def check_all_files(artifact: Artifact) -> None:
+    """Raises InputError where any file was changed, removed or added since it was published."""
+    there = {str(path.relative_to(artifact.path)) for path in _files(artifact.path)}
+    published = {name for name, _ in artifact.files}
+    _compare(artifact, sorted(published | there - {MANIFEST, MANIFEST + SUFFIX}))
+
+
+def _compare(artifact: Artifact, names: Iterable[str]) -> None:
     expected = dict(artifact.files)
-    for path in read:
-        name = str(path.relative_to(root))
+    for name in names:
+        path = artifact.path / name
         if name not in expected and not path.exists():
             continue
         if name not in expected:
@@ -225,7 +236,7 @@ Loading it runs its code: take it from people whom you trust.
 
 def read_artifact(path: Path, signed_by: Path | None = None) -> Artifact:
     """Raises InputError naming what is wrong with the directory; with a public key, also where the
-    artifact is not signed by its owner."""
+    artifact is not signed by its owner, or any of its files is not the one that was."""
     if not os.path.isdir(path):  # no error for what cannot be a path
         raise InputError(f"no artifact at {path}", cure=_CURE)
     check_regular(path / MANIFEST, _MOST_BYTES)
@@ -275,6 +286,8 @@ def read_artifact(path: Path, signed_by: Path | None = None) -> Artifact:
         ) from error
     if not artifact.module.is_file():
         raise InputError(f"{path} has no module.so", cure=_CURE)
+    if signed_by is not None:
+        check_all_files(artifact)
     return artifact
 
 

@@ -186,8 +186,7 @@ class _Machine:
     def run(self, index: int, inputs: Sequence[Any]) -> list[Any]:
         if index not in self._entries:
             name = entry_name(index)
-            file = self._weights
-            weights = [file.tensor(number) for number in file.entries[name]] if file else []
+            weights = self._weights.of(name) if self._weights else []
             entry = _Entry(self._machine[name], weights, self._signatures[index])
             self._entries[index] = entry
         return self._entries[index].run(inputs)

@@ -8,6 +8,7 @@ instructions by paddings between them. (`tunefleet.compiler.graph.weights` write
 from __future__ import annotations
 
 import json
+import math
 import mmap
 import struct
 from pathlib import Path
@@ -22,6 +23,7 @@ WEIGHTS_SUFFIX = ".safetensors"
 FORMAT = "tunefleet-weights/1"
 #: Kernels read whole vectors.
 ALIGNMENT = 64
+_METADATA = "__metadata__"
 
 #: NumPy's names of types, and those of the format.
 TYPE_NAMES = {
@@ -42,19 +44,32 @@ class Weights:
     """The tensors of a file, mapped from it."""
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self._header, length = _header(path)
-        metadata = self._header["__metadata__"]
+        metadata = self._header[_METADATA]
         if metadata.get("format") != FORMAT:
             raise InputError(
                 f"{path} has the format {metadata.get('format')!r}, this tunefleet reads "
                 f"{FORMAT!r}",
                 cure="use the tunefleet that wrote it, or tune again",
             )
-        self.entries: dict[str, list[int]] = json.loads(metadata["entries"])
         # Copied where somebody writes, which nobody does: DLPack has no read-only tensors.
         with path.open("rb") as file:
             pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         self._data = np.frombuffer(pages, "uint8", offset=8 + length)
+        try:
+            self.entries = _entries(metadata["entries"], self._header)
+            for name, described in self._header.items():
+                if name != _METADATA:
+                    _check(described, len(self._data), name.isdigit())
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            raise _damaged(path, error) from error
+
+    def of(self, entry: str) -> list[Any]:
+        """The tensors that a function takes behind its inputs. Raises InputError."""
+        if entry not in self.entries:
+            raise _damaged(self._path, ValueError(f"it has no weights of {entry}"))
+        return [self.tensor(number) for number in self.entries[entry]]
 
     def tensor(self, number: int) -> Any:
         described = self._header[str(number)]
@@ -65,6 +80,36 @@ class Weights:
         )
 
 
+def _entries(text: str, header: dict[str, Any]) -> dict[str, list[int]]:
+    """The tensors that each function takes, by their numbers. Raises ValueError."""
+    entries = json.loads(text)
+    for numbers in entries.values():
+        for number in numbers:
+            if type(number) is not int or str(number) not in header:
+                raise ValueError(f"it has no tensor {number}")
+    found: dict[str, list[int]] = entries
+    return found
+
+
+def _check(described: dict[str, Any], size: int, is_aligned: bool) -> None:
+    """Whether a tensor lies within `size` bytes, and is as long as its shape says: kernels look no
+    further. Raises ValueError, and LookupError or TypeError for what is no description."""
+    start, end = described["data_offsets"]
+    shape = described["shape"]
+    if any(type(number) is not int or number < 0 for number in (start, end, *shape)):
+        raise ValueError("an offset or an extent is no number")
+    length = math.prod(shape) * np.dtype(_DTYPES[described["dtype"]]).itemsize
+    lies = start <= end <= size and end - start == length
+    if not lies or (is_aligned and start % ALIGNMENT):
+        raise ValueError("a tensor does not lie where its shape fits")
+
+
+def _damaged(path: Path, error: Exception) -> InputError:
+    return InputError(
+        f"{path} is no file of weights: {error}", cure="copy the artifact again, or tune again"
+    )
+
+
 def _header(path: Path) -> tuple[dict[str, Any], int]:
     """What a file says of its tensors, and the bytes that it takes to say it."""
     try:
@@ -73,11 +118,16 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
             if length > path.stat().st_size:
                 raise ValueError("it ends in its header")
             header = json.loads(file.read(length))
-        header["__metadata__"].get("format")
-    except (struct.error, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise InputError(
-            f"{path} is no file of weights: {error}", cure="copy the artifact again, or tune again"
-        ) from error
+        header[_METADATA].get("format")
+    except (
+        struct.error,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+    ) as error:
+        raise _damaged(path, error) from error
     return header, length
 
 
@@ -88,5 +138,4 @@ def read_weights(path: Path, entry: str) -> list[Any]:
     """
     if not path.is_file():
         return []
-    weights = Weights(path)
-    return [weights.tensor(number) for number in weights.entries[entry]]
+    return Weights(path).of(entry)

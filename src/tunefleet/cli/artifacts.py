@@ -124,9 +124,11 @@ def sign(
 ) -> None:
     """Sign a tuned network with your private key."""
     from tunefleet.artifacts import signature
+    from tunefleet.artifacts.artifact import check_all_files
     from tunefleet.artifacts.opening import open_artifact
 
     opened = open_artifact(artifact, home)
+    check_all_files(opened)  # it answers for all of them
     signed = str(signature.sign(opened.manifest, key))
     value = {"artifact": str(opened.path), "signature": signed}
     output.tell(json, value, lambda: typer.echo(signed))

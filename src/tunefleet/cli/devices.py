@@ -45,13 +45,13 @@ def add(
 ) -> None:
     """Ask a device what it is, and name it. A tracker's key names all of its servers."""
     from tunefleet.core.device import DeviceSpec, RegisteredDevice
-    from tunefleet.devices.asking import ask
     from tunefleet.devices.registry import check_name
+    from tunefleet.runs.asking import ask_apart
 
     address = _address(url)
     chosen = check_name(_default_name(address) if name is None else name)
     spec = DeviceSpec(rpc=address)
-    found = ask(spec, name=name or "", patience_s=_PATIENCE_S)
+    found = ask_apart(spec, name=name or "", patience_s=_PATIENCE_S)
     description = found.description
     added = RegisteredDevice(chosen, spec, description, time.time())
     _registry(home).add(added)

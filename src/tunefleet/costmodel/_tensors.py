@@ -38,7 +38,9 @@ def loads(data: bytes, *formats: str) -> tuple[dict[str, NDArray[Any]], dict[str
     try:
         arrays = load(data)
         header = _header(data)
-    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (
+        SafetensorError, ValueError, KeyError, TypeError, AttributeError, OverflowError
+    ) as error:  # fmt: skip
         raise ValueError(f"not a safetensors file: {error}") from error
     said = header.get(FORMAT)
     if said not in formats:

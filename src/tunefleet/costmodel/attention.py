@@ -322,7 +322,7 @@ class AttentionModel(CostModel):
         try:
             model = cls(**json.loads(header["settings"]))
             fits = are_weights(arrays, model.hidden, model.layers) and is_line(line)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise ValueError("not an attention cost model") from error
         if not fits:
             raise ValueError("not an attention cost model: arrays of another network")

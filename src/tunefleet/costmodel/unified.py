@@ -330,7 +330,7 @@ class UnifiedModel(CostModel):
                 raise ValueError("it has learned nothing")
             model._kept = Plasticity.of_arrays(arrays_below(arrays, "kept"))
             model._replay = Sample.of_arrays(arrays_below(arrays, "replay"))
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise ValueError(f"not a unified cost model: {error}") from error
         return model
 

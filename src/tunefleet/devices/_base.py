@@ -13,6 +13,7 @@ from tunefleet.core.settings import MeasureSettings
 from tunefleet.core.target import Target
 from tunefleet.core.task import TaskWeights
 from tunefleet.core.trial import Built, Failure, Measurement, Timer
+from tunefleet.errors import DeviceError
 
 Array = NDArray[Any]
 NO_WEIGHTS = TaskWeights()
@@ -38,6 +39,11 @@ class Check:
 
     difference: str
     default_s: float
+
+
+class ClockError(DeviceError):
+    """The clock of a device runs backwards, stands, or says what is no time: no program is to
+    blame. One that was set meanwhile does so once."""
 
 
 class Program(Protocol):

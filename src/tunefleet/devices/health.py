@@ -73,7 +73,7 @@ def health_of(spec: DeviceSpec) -> Health:
         except TimeoutError:
             detail = "connections are taken and not answered: another session, or it hangs"
             return Health(DeviceState.BUSY, ping_ms, detail)
-        except (OSError, ValueError, LookupError, TypeError) as error:
+        except (OSError, ValueError) as error:
             detail = f"what answers is no server of TVM's RPC: {cause_of(error)}"
             return Health(DeviceState.UNREACHABLE, ping_ms, detail)
 

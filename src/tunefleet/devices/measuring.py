@@ -16,7 +16,15 @@ from tunefleet.core.target import Target
 from tunefleet.core.task import TaskWeights
 from tunefleet.core.trial import Built, Failure, FailureKind, Measurement, ranking_latency
 from tunefleet.devices import reference
-from tunefleet.devices._base import NO_WEIGHTS, Array, Check, Program, Runs, Transfers
+from tunefleet.devices._base import (
+    NO_WEIGHTS,
+    Array,
+    Check,
+    ClockError,
+    Program,
+    Runs,
+    Transfers,
+)
 from tunefleet.devices.runners import random_array
 from tunefleet.errors import DeviceError, TunefleetError, raise_mistake
 
@@ -85,7 +93,7 @@ class MeasuringDevice(ABC):
     ) -> Measurement:
         flush = _FLUSH if settings.flush_cache else ""
         cold = NO_WEIGHTS if settings.flush_cache else weights
-        run = self._runs(built, cold, settings.timeout_s)
+        run = _clocked(self._runs(built, cold, settings.timeout_s))
         warm = run(number=1, repeat=settings.slow_repeats, preprocess=flush)
         estimate = max(min(warm), _LEAST_S)
         if best_s is not None and estimate > settings.give_up_ratio * best_s:
@@ -95,7 +103,7 @@ class MeasuringDevice(ABC):
             number = max(1, math.ceil(settings.min_repeat_ms * 1e-3 / estimate))
         fitting = int(settings.budget_s / (number * estimate))
         repeats = max(settings.slow_repeats, min(settings.repeats, fitting))
-        return Measurement(tuple(run(number=number, repeat=repeats, preprocess=flush)))
+        return Measurement(_moved(run(number=number, repeat=repeats, preprocess=flush)))
 
     def measure_interleaved(
         self,
@@ -112,14 +120,16 @@ class MeasuringDevice(ABC):
             except _Failed as failed:  # the others again: a device may have lost all of them
                 outcomes[left[failed.index]] = failed.failure
                 continue
-            outcomes |= {i: Measurement(tuple(own)) for i, own in zip(left, latencies, strict=True)}
+            outcomes |= {
+                i: Measurement(_moved(own)) for i, own in zip(left, latencies, strict=True)
+            }
         return [outcomes[i] for i in range(len(candidates))]
 
     def _interleaved(
         self, candidates: Sequence[Built], settings: MeasureSettings, weights: TaskWeights
     ) -> list[list[float]]:
         """Latencies of each; raises _Failed for the first that fails."""
-        for _ in range(_LIVES):
+        for left in reversed(range(_LIVES)):
             latencies: list[list[float]] = [[] for _ in candidates]
             running = 0
             try:
@@ -127,7 +137,7 @@ class MeasuringDevice(ABC):
                 arguments = self._in_turn(candidates)
                 for running, built in enumerate(candidates):
                     own = arguments[running]
-                    run = self._runs(built, weights, settings.timeout_s, own)
+                    run = _clocked(self._runs(built, weights, settings.timeout_s, own))
                     estimate = max(min(run(number=1, repeat=3, preprocess="")), _LEAST_S)
                     number = max(1, math.ceil(settings.min_repeat_ms * 1e-3 / estimate))
                     prepared.append((run, number))
@@ -135,6 +145,9 @@ class MeasuringDevice(ABC):
                     for running, (run, number) in enumerate(prepared):
                         latencies[running] += run(number=number, repeat=5, preprocess="")
                 return latencies
+            except ClockError:
+                if not left:
+                    raise
             except TunefleetError:
                 raise
             except Exception as error:
@@ -169,12 +182,12 @@ class MeasuringDevice(ABC):
             if key not in self._references:
                 self._references[key] = reference.reference_kernel(target, directory)
             if key not in self._reference_runs:
-                runs = self._runs(self._references[key], NO_WEIGHTS, _OWN_LIMIT_S)
+                runs = _clocked(self._runs(self._references[key], NO_WEIGHTS, _OWN_LIMIT_S))
                 runs(number=1, repeat=reference.REPEATS, preprocess="")
                 self._reference_runs[key] = runs
             runs = self._reference_runs[key]
             latencies = runs(number=1, repeat=reference.REPEATS, preprocess="")
-            return ranking_latency(tuple(latencies))
+            return ranking_latency(_moved(latencies))
 
         return self._own("reference", measured)
 
@@ -182,8 +195,9 @@ class MeasuringDevice(ABC):
         def measured() -> float:
             best = 0.0
             for flops, built in reference.peak_kernels(target, directory):
-                run = self._runs(built, NO_WEIGHTS, _OWN_LIMIT_S)
-                best = max(best, flops / min(run(number=1, repeat=150, preprocess="")) / 1e9)
+                run = _clocked(self._runs(built, NO_WEIGHTS, _OWN_LIMIT_S))
+                seconds = _moved(run(number=1, repeat=150, preprocess=""))
+                best = max(best, flops / min(s for s in seconds if s) / 1e9)
             return best
 
         return self._own("peak", measured)
@@ -196,9 +210,12 @@ class MeasuringDevice(ABC):
 
     def _guarded(self, call: Callable[[], T]) -> T | Failure:
         """What a call of one program's gives, or the program's failure."""
-        for _ in range(_LIVES):
+        for left in reversed(range(_LIVES)):
             try:
                 return call()
+            except ClockError:
+                if not left:
+                    raise
             except TunefleetError:
                 raise
             except Exception as error:
@@ -216,6 +233,31 @@ class MeasuringDevice(ABC):
                 f"the {name} kernel fails: {outcome.text}", cure="compare its target with it"
             )
         return outcome
+
+
+def clocked(seconds: list[float]) -> list[float]:
+    """What a device's clock says, where that can be a time. Raises ClockError."""
+    wrong = [s for s in seconds if not (math.isfinite(s) and s >= 0)]
+    if wrong:
+        raise ClockError(
+            f"the device's clock says that a program took {wrong[0]:.3g} s",
+            cure="look after its clock: it must not be set while something is measured",
+        )
+    return seconds
+
+
+def _clocked(run: Runs) -> Runs:
+    def timed(*, number: int, repeat: int, preprocess: str) -> list[float]:
+        return clocked(run(number=number, repeat=repeat, preprocess=preprocess))
+
+    return timed
+
+
+def _moved(seconds: list[float]) -> tuple[float, ...]:
+    """Of a clock that is coarse but moves. Raises ClockError."""
+    if not any(seconds):
+        raise ClockError("the device's clock stands", cure="look after its clock")
+    return tuple(seconds)
 
 
 def difference(expected: Array, actual: Array) -> str:

@@ -22,7 +22,7 @@ from tunefleet.core.task import TaskWeights
 from tunefleet.core.trial import Built, Failure, FailureKind, Timer
 from tunefleet.devices._base import Array, Network, Program, Runs
 from tunefleet.devices.cpu import CHECK_RUNS, LONG_RUN_S
-from tunefleet.devices.measuring import MeasuringDevice
+from tunefleet.devices.measuring import MeasuringDevice, clocked
 from tunefleet.devices.rpc_session import NoAnswerError, RpcSession
 from tunefleet.devices.runners import copies_of, placed
 from tunefleet.errors import (
@@ -125,15 +125,25 @@ class RpcDevice(MeasuringDevice):
     def _open(self, after: RpcSession | None = None) -> RpcSession:
         """The session; a new one rather on the server of the session that it comes `after`."""
         if self._session is None:
-            session = RpcSession(
-                self._address,
-                self._threads,
-                self._patience_s,
-                self._away_s,
-                self.transfers,
-                after,
-            )
-            self._check(session)
+            try:
+                session = RpcSession(
+                    self._address,
+                    self._threads,
+                    self._patience_s,
+                    self._away_s,
+                    self.transfers,
+                    after,
+                )
+                self._check(session)
+            except (TunefleetError, NoAnswerError):
+                raise
+            except Exception as error:
+                raise_mistake(error)
+                raise RetryElsewhereError(
+                    f"{self._address.url} answers what no server of TVM's RPC does: "
+                    f"{one_line(error)}",
+                    cure="see what listens there, or start the server again",
+                ) from error
             self._session = session
         return self._session
 
@@ -253,7 +263,7 @@ class _RemoteNetwork:
                     "invoke_stateful", session.device, number=1, repeat=repeats
                 )
                 results = session.watched(lambda: evaluator(self._entry), NETWORK_LIMIT_S)
-                return [float(s) for s in results.results]
+                return clocked([float(s) for s in results.results])
 
             return self._device.of_network(timed)
 

@@ -290,7 +290,13 @@ class RpcSession:
         return machine_of(bytes(self.call(self._session.download, _PROGRAM)[:64]))
 
     def _asked(self, name: str, *args: Any, limit_s: float = _ANSWER_S) -> int:
-        return int(self.call(lambda: self.probe[name](*args), limit_s=limit_s))
+        value = self.call(lambda: self.probe[name](*args), limit_s=limit_s)
+        if not isinstance(value, int):
+            raise DeviceError(
+                f"{self.server.url} answers what the probe does not say: {type(value).__name__}",
+                cure="see what listens there, or start the server again",
+            )
+        return value
 
     def _ask(self, name: str, *args: Any, limit_s: float = _ANSWER_S) -> int:
         result = self._asked(name, *args, limit_s=limit_s)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import socket
 import struct
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,9 @@ _REQUEST, _SUMMARY, _SUCCESS = 4, 6, 0
 _PRIORITY = 1
 _KNOCK_S = 3.0
 _MOST_BYTES = 1 << 20
+_LEAST_S = 1e-3
+#: Each would have a worker here.
+_MOST_SERVERS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +45,21 @@ def knock(address: RpcAddress) -> socket.socket:
 
 
 def servers(connection: socket.socket, key: str) -> Servers:
-    """Ask a tracker behind a connection. Raises OSError, and ValueError, LookupError or TypeError
-    where it is none."""
-    summary = _asked(connection, [_SUMMARY])
+    """Ask a tracker behind a connection. Raises OSError, and ValueError where it is none."""
     own = f"server:{key}"
-    count = sum(server["key"] == own for server in summary["server_info"])
-    line = summary["queue_info"].get(key, {"free": 0, "pending": 0})
-    return Servers(count, int(line["free"]), int(line["pending"]))
+    match _asked(connection, [_SUMMARY]):
+        case {"server_info": [*listed], "queue_info": dict(queues)}:
+            count = sum(isinstance(each, dict) and each.get("key") == own for each in listed)
+            match queues.get(key, {"free": 0, "pending": 0}):
+                case {"free": free, "pending": pending}:
+                    return Servers(_count(count), _count(free), _count(pending))
+    raise ValueError("it does not list its servers")
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or not 0 <= value <= _MOST_SERVERS:
+        raise ValueError(f"it counts {str(value)[:20]} servers")
+    return value
 
 
 def lent(address: RpcAddress, wait_s: float) -> RpcAddress:
@@ -56,23 +68,35 @@ def lent(address: RpcAddress, wait_s: float) -> RpcAddress:
     with knock(address) as connection:
         connection.settimeout(wait_s)
         try:
-            host, port, key = _asked(connection, [_REQUEST, address.key, "", _PRIORITY])
+            answer = _asked(connection, [_REQUEST, address.key, "", _PRIORITY])
         except TimeoutError:
             raise NoneFreeError from None
-    return RpcAddress(str(host), int(port), str(key))
+    match answer:
+        case [str(host), int(port), str(key)]:
+            return RpcAddress(host, port, key)
+    raise ValueError("it lends something that is no server")
 
 
 def received(connection: socket.socket, size: int) -> bytes:
-    """The next bytes of a connection. Raises OSError, and ValueError where it ends before."""
+    """The next bytes of a connection, all of them within its timeout. Raises OSError, and
+    ValueError where it ends before."""
     if not 0 <= size <= _MOST_BYTES:
         raise ValueError(f"it announces {size} bytes")
-    data = b""
-    while len(data) < size:
-        part = connection.recv(size - len(data))
-        if not part:
-            raise ValueError("it ends the connection")
-        data += part
-    return data
+    limit_s = connection.gettimeout()
+    ends = None if limit_s is None else time.monotonic() + limit_s
+    data = bytearray()
+    try:
+        while len(data) < size:
+            if ends is not None:
+                # One that sends a byte now and then would have the time of each.
+                connection.settimeout(max(ends - time.monotonic(), _LEAST_S))
+            part = connection.recv(size - len(data))
+            if not part:
+                raise ValueError("it ends the connection")
+            data += part
+    finally:
+        connection.settimeout(limit_s)
+    return bytes(data)
 
 
 def _asked(connection: socket.socket, question: list[Any]) -> Any:
@@ -83,7 +107,13 @@ def _asked(connection: socket.socket, question: list[Any]) -> Any:
     text = json.dumps(question).encode()
     connection.sendall(struct.pack("<i", len(text)) + text)
     (size,) = struct.unpack("<i", received(connection, 4))
-    code, value = json.loads(received(connection, size))
-    if code != _SUCCESS:
-        raise ValueError(f"it says {code}")
-    return value
+    try:
+        said = json.loads(received(connection, size))
+    except RecursionError:
+        raise ValueError("it says what is nested without end") from None
+    match said:
+        case [int(code), value] if code == _SUCCESS:
+            return value
+        case [int(code), *_]:
+            raise ValueError(f"it says {code}")
+    raise ValueError("it says what no tracker does")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tunefleet.artifacts.objects import Objects
 from tunefleet.core.device import DeviceSlot, RegisteredDevice
 from tunefleet.core.events import Observer
 from tunefleet.core.home import Home
@@ -23,7 +24,7 @@ from tunefleet.scheduler.core import Scheduler
 from tunefleet.scheduler.policies import POLICIES, Sequential
 from tunefleet.scheduler.tuning_plan import TuningPlan
 from tunefleet.scheduler.values import JobEnd, JobRequest, Resource, Role
-from tunefleet.stages.place import DeviceWorker, JobTask, Workplace
+from tunefleet.stages.place import DeviceWorker, JobTask, Workplace, objects_of
 from tunefleet.stages.records import known_records
 from tunefleet.stages.runner import StageRunner
 from tunefleet.store import Store, open_store
@@ -83,12 +84,17 @@ class LocalFleet:
     @property
     def machine(self) -> Machine:
         if self._machine is None:
+            self.check()
             remotes = len(self.slots)
-            if not self._devices:
-                check_runs_code(self._home.root, "give a --home on another disk")
             self._machine = Machine(self._target, self._settings, self._layout, remotes)
             self._machine.warm_up()
         return self._machine
+
+    def check(self) -> None:
+        """Before anything is begun. Raises RetryElsewhereError where all devices are away, and
+        SetupError where this machine could load no library from the home."""
+        if not self.slots:
+            check_runs_code(self._home.root, "give a --home on another disk")
 
     @property
     def store(self) -> Store:
@@ -99,6 +105,10 @@ class LocalFleet:
     @property
     def place(self) -> Workplace:
         return Workplace(self.store, self.machine, self._home)
+
+    def objects(self, owner: str) -> Objects:
+        """As those of `place`; no worker starts for it."""
+        return objects_of(self._home, owner)
 
     @property
     def home(self) -> Home:

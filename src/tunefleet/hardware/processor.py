@@ -44,6 +44,7 @@ _ARCH_PRCTL, _GET_SUPPORTED, _REQUEST, _TILE_DATA = 158, 0x1021, 0x1023, 18
 
 _SYSTEM_CPUS = Path("/sys/devices/system/cpu")
 _MOST_CACHES = 8
+_LONGEST_NAME = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +150,7 @@ def machine_facts(read: ReadFile, machine: str, hwcaps: tuple[int, int] = (0, 0)
             features = features_of_hwcaps(*hwcaps)
             if not re.search(r"^CPU implementer", text, re.M):
                 name = ""
-    memory = re.search(r"^MemTotal:\s*([0-9]+) kB$", read("/proc/meminfo"), re.M)
+    memory = re.search(r"^MemTotal:\s*([0-9]{1,15}) kB$", read("/proc/meminfo"), re.M)
     return MachineFacts(
         name or "",
         features,
@@ -167,7 +168,7 @@ def identity_of(facts: MachineFacts, machine: str, key: str = "") -> DeviceIdent
     known = set(X86_FEATURES.values()) if machine == "x86_64" else set(ARM_FEATURES)
     return DeviceIdentity(
         kind="cpu",
-        name=printable(" ".join(facts.name.split())),
+        name=printable(" ".join(facts.name.split())[:_LONGEST_NAME]),
         isa=tuple(sorted(facts.flags & known)) or (machine,),
         cores=facts.cores,
         caches=facts.caches,

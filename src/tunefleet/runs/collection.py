@@ -134,11 +134,14 @@ class _Target:
             for job in reversed(self.store.jobs()):
                 self._jobs[job.spec.fingerprint] = job
             self._waiting.extend(networks)
-            shell = self.fleet.shell()
-            for _ in range(_AT_ONCE):
-                for live in self.next():
+            self.fleet.check()
+            # Jobs that another process has are refused here, before any worker starts.
+            lives = [live for _ in range(_AT_ONCE) for live in self.next()]
+            if lives:
+                shell = self.fleet.shell()
+                for live in lives:
                     shell.submit(live)
-            shell.run()
+                shell.run()
         finally:
             self.locks.close()
             self.fleet.close()

@@ -353,7 +353,7 @@ class Course:
 
     def _has_output(self, run: StepRun) -> bool:
         """Whether the files that a step made are still there."""
-        objects = self._fleet.place.objects(run.key.owner)
+        objects = self._fleet.objects(run.key.owner)
         named = [getattr(run.result, name, None) for name in ("module", "examples", "expected")]
         return all(objects.has(name) for name in named if name is not None)
 
@@ -367,5 +367,5 @@ class Course:
     def _use(self, owner: str) -> None:
         """Nobody removes the objects of an owner before `close`."""
         if owner not in self._used:
-            self._held.enter_context(self._fleet.place.objects(owner).in_use())
+            self._held.enter_context(self._fleet.objects(owner).in_use())
             self._used.add(owner)

@@ -129,11 +129,14 @@ def tune(
         watch = observer(index) if observer is not None else default_observer(name)
         runs.append(_Run(name, fleet, run_context, watch, asked, find, wanted))
     try:
-        shell = fleet.shell(policy)
-        for run in runs:
-            for live in run.begin():
+        fleet.check()
+        # A job that another process has is refused here, before any worker starts.
+        lives = [live for run in runs for live in run.begin()]
+        if lives:
+            shell = fleet.shell(policy)
+            for live in lives:
                 shell.submit(live)
-        shell.run()
+            shell.run()
         outcomes = [run.outcome() for run in runs]
         tell(outcomes)
         for run in runs:

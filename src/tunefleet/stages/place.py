@@ -19,9 +19,10 @@ from tunefleet.core.stage import StageKey, WorkKind
 from tunefleet.core.step import Preparation, StepKey, StepKind
 from tunefleet.core.task import Task
 from tunefleet.costmodel.registry import Registry, registry_of
+from tunefleet.errors import RetryElsewhereError
 from tunefleet.store import Store
 from tunefleet.workers.machine import Machine
-from tunefleet.workers.pool import CallFailure, WorkerPool
+from tunefleet.workers.pool import CallEnd, CallFailure, WorkerPool
 
 T = TypeVar("T")
 
@@ -66,7 +67,15 @@ class DeviceWorker:
 
         place = (self.spec, self.threads, self.away_s, function, args)
         limit_s = call_limit_s(self.spec, timeout_s)
-        outcome: T | CallFailure = self.pool.call(work.on_device, *place, timeout_s=limit_s)
+        outcome: T | CallFailure = self.pool.call(
+            work.on_device, *place, timeout_s=limit_s, lives=1
+        )
+        if isinstance(outcome, CallFailure) and outcome.end in (CallEnd.CRASH, CallEnd.TIMEOUT):
+            # No program of ours runs in that worker, and what hangs there the server ends.
+            raise RetryElsewhereError(
+                f"{self.spec.url} answers what ends TVM's client: {outcome.text}",
+                cure="see what listens there, or start the server again",
+            )
         return outcome
 
 
@@ -97,7 +106,12 @@ class Workplace:
 
     def objects(self, owner: str) -> Objects:
         """The objects of a preparation or a run."""
-        return _objects(self.home.objects / owner)
+        return objects_of(self.home, owner)
+
+
+def objects_of(home: Home, owner: str) -> Objects:
+    """The objects of a preparation or a run below a home."""
+    return _objects(home.objects / owner)
 
 
 @lru_cache(maxsize=64)

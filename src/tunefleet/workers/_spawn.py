@@ -15,10 +15,16 @@ from contextlib import contextmanager
 from functools import lru_cache
 from multiprocessing import forkserver, popen_forkserver, resource_tracker, spawn
 from multiprocessing.context import BaseContext, ForkServerContext, ForkServerProcess
+from multiprocessing.process import current_process
+from multiprocessing.util import Finalize
 from typing import Any
+
+from tunefleet.system.scratch import scratch_folder
 
 #: Python's option -P, for a process whose command is not ours to write.
 _SAFE_PATH = "PYTHONSAFEPATH"
+#: The name of a socket in it takes the rest of what the kernel allows (108).
+_LONGEST_FOLDER = 85
 #: Threads that start workers change it in turn.
 _environment = threading.RLock()
 
@@ -75,8 +81,24 @@ class _Context(ForkServerContext):
 def worker_context() -> BaseContext:
     """The context all pools share: one fork server with the compiler loaded."""
     multiprocessing.set_forkserver_preload(["tunefleet.stages._preload"])
+    _put_socket_into_scratch()
     _start_tracker()
     return _Context()
+
+
+def _put_socket_into_scratch() -> None:
+    """The fork server listens in a temporary folder of multiprocessing's (`pymp-...`), which nobody
+    removes where this process is killed: it becomes one that is swept."""
+    config: dict[str, Any] = current_process()._config  # type: ignore[attr-defined]
+    if config.get("tempdir") is not None:  # the program has used it already
+        return
+    folder = scratch_folder("spawn")
+    if len(folder.name) > _LONGEST_FOLDER:
+        folder.cleanup()
+        return
+    # By multiprocessing, after all that it ends itself, and in this process only.
+    Finalize(None, folder.cleanup, exitpriority=-100)
+    config["tempdir"] = folder.name
 
 
 def _start_tracker() -> None:

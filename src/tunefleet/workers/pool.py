@@ -163,6 +163,8 @@ def _make_ready(config: WorkerConfig, registry: str) -> None:
     limit_process(replace(config.further, memory_bytes=int(config.memory_gib * 2**30)))
     # XGBoost with more threads than free cores takes 10 times as long.
     os.environ["OMP_NUM_THREADS"] = "1"
+    # PyTorch makes a folder of its own where programs are exported: it goes with the pool's log.
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path(config.log_path).with_name("inductor"))
     from tunefleet.artifacts.runtime import set_threads
 
     set_threads(config.threads)

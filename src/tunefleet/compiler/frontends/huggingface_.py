@@ -108,6 +108,7 @@ def _read(path: Path, what: str) -> tuple[Any, tuple[str, ...]]:
             use_safetensors=True,
             trust_remote_code=False,
             output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are told below, by their names
         )
     except Exception as exc:
         raise_mistake(exc)
@@ -115,6 +116,12 @@ def _read(path: Path, what: str) -> tuple[Any, tuple[str, ...]]:
             f"{what}: transformers cannot load {model_class.__name__}: {gist(exc, 160)}",
             cure="save the model again with save_pretrained",
         ) from exc
+    others = sorted(str(key[0]) for key in report["mismatched_keys"])
+    if others:
+        raise InputError(
+            f"{what} has weights of other shapes than {model_class.__name__}: {listed(others, 3)}",
+            cure="save the model again with save_pretrained",
+        )
     absent = sorted(map(str, report["missing_keys"]))
     if absent:
         raise InputError(
