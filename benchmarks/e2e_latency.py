@@ -186,7 +186,7 @@ def _checks(spec: str, found: dict[str, list[float]], tuning_s: float) -> list[c
         if side in found:
             checks.append(common.at_most(f"{spec}: / {side}", ratio(side), bound, kind))  # type: ignore[arg-type]
         else:
-            checks.append(common.Check(f"{spec}: / {side}", None, f"<= {bound:g}", kind, False))  # type: ignore[arg-type]
+            checks.append(common.not_measured(f"{spec}: / {side}", f"<= {bound:g}", kind))  # type: ignore[arg-type]
     return checks
 
 

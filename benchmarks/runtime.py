@@ -154,8 +154,10 @@ def _shared(module: Any, calls: int, checks: list[common.Check]) -> dict[str, An
     grown = grown_mb(module, inputs[0], calls)
     print(f"\none thread {alone:.0f} calls/s, eight {together:.0f}, {wrong} wrong; "
           f"{calls} calls: {grown:+.2f} MB")  # fmt: skip
-    checks.append(common.at_most("wrong results of eight threads", wrong, 0, "condition"))
-    checks.append(common.at_most(f"MB after {calls} calls", grown, 1.0, "condition"))
+    checks.append(
+        common.at_most("wrong results of eight threads", wrong, 0, "condition", any_size=True)
+    )
+    checks.append(common.at_most(f"MB after {calls} calls", grown, 1.0, "condition", any_size=True))
     return {"calls_per_s": alone, "of_eight": together, "wrong": wrong, "grown_mb": grown}
 
 

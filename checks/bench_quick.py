@@ -1,8 +1,8 @@
 """Runs every benchmark with `--quick`, one after the other: does it still come to its checks?
 
-A benchmark that ends with an error, is killed or takes too long fails. A check that it missed is
-shown and does not: a small run on a busy machine shows the path, not a figure. What a benchmark
-lacks on this machine it says itself ("skipped: ..."), or it is named below.
+A benchmark that ends with an error, is killed or takes too long fails, and so does one that misses
+a check of what is right. What is fast, near or many enough a small run does not decide. What a
+benchmark lacks on this machine it says itself ("skipped: ..."), or it is named below.
 
     python checks/bench_quick.py [--limit SECONDS] [NAME ...]
 """
@@ -48,7 +48,7 @@ class Outcome:
 
     @property
     def failed(self) -> bool:
-        return self.end != "0"
+        return self.end != "0" or bool(self.missed)
 
     def __str__(self) -> str:
         note = f"skipped: {self.skipped}" if self.skipped else "; ".join(self.missed) or "-"
@@ -84,7 +84,9 @@ def attempt(name: str, limit_s: float) -> Outcome:
         if not figures.exists():
             return Outcome(name, seconds, "no figures")
         checks: list[dict[str, Any]] = json.loads(figures.read_text(encoding="utf-8"))["checks"]
-        return Outcome(name, seconds, end, [check["name"] for check in checks if not check["ok"]])
+        return Outcome(
+            name, seconds, end, [check["name"] for check in checks if check["ok"] is False]
+        )
 
 
 def _end(name: str, folder: Path, limit_s: float, options: list[str]) -> str:
