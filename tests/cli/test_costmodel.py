@@ -61,7 +61,7 @@ def trained(invoke: Invoke, records: str, *arguments: str, name: str = "mine") -
 def test_a_model_is_trained_tested_and_kept(invoke: Invoke, records: str) -> None:
     ended = costmodel(invoke, "train", records, "--model", "xgb", "--name", "mine")
     assert ended.code == 0
-    for text in ("v100: 12 test records of 4 tasks", "xgb", "by chance", "kept as mine"):
+    for text in ("v100: 12 test records of 4 tasks", "xgb", "by chance", "saved as mine"):
         assert text in ended.out
     for text in ("read 240 records of 1 file", "trained xgb, seed 0 (1 of 1)"):
         assert text in ended.err
@@ -76,8 +76,8 @@ def test_a_name_that_hides_a_shipped_model_is_told(
                       "--json", "-")  # fmt: skip
     figures = json.loads(ended.out)
     assert ended.err == (
-        "note: mine is this version now, for searches too; the one that comes with tunefleet is "
-        f"{shipped[:12]}: name it so, or remove {figures['path']}\n"
+        "note: mine now means this version, also for searches; the shipped version is "
+        f"{shipped[:12]}: use that id, or remove {figures['path']}\n"
     )
     found = json.loads(costmodel(invoke, "show", "mine", "--json", "-").out)["id"]
     assert figures["card"]["id"] == found
@@ -226,21 +226,21 @@ def test_each_kind_that_is_compared_takes_the_options_it_knows(
     assert [m["model"] for m in json.loads(ended.out)["models"]] == ["xgb", "mlp", "random"]
     none = costmodel(invoke, "compare", records, "--models", "xgb,random", "--epochs", "1")
     assert none.code == 2
-    assert "xgb, random does not learn in epochs" in none.err
+    assert "xgb, random is not trained in epochs" in none.err
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "reason"),
     [
-        (("--model", "svm"), 2, "no cost model 'svm'; choose of"),
-        (("--features", "x/1"), 2, "no feature schema 'x/1'"),
+        (("--model", "svm"), 2, "unknown kind of cost model 'svm'; choose one of"),
+        (("--features", "x/1"), 2, "unknown feature schema 'x/1'"),
         (("--features", "per-store/1"), 2, "there are records of auto_scheduler"),
         (("--split", "by_luck"), 2, "'by_luck' is not a split"),
-        (("--split", "by_target"), 2, "needs the device that tests; name it with --hold-out"),
+        (("--split", "by_target"), 2, "needs a test device; give it with --hold-out"),
         (("--split", "by_target", "--hold-out", "t4"), 2, "hold out one of 'a72', 'v100'"),
         (("--max-records", "2"), 2, "part of the split is empty"),
         (("--test", "0.6", "--validation", "0.6"), 2, "leave no split"),
-        (("--epochs", "3"), 2, "does not learn in epochs"),
+        (("--epochs", "3"), 2, "is not trained in epochs"),
         (("--hidden", "8"), 2, "xgb has no width; leave --hidden out"),
         (("--device", "cuda"), 2, "learns on the CPU only"),
         (("--device", "tpu"), 2, "no device 'tpu'; choose cpu or cuda"),
@@ -325,7 +325,7 @@ class TestLearn:
         ended = costmodel(invoke, "learn", "--model", "mine", "--add", others, "--epochs", "1",
                           "--most-loss", "1", "--name", "next")  # fmt: skip
         assert ended.code == 0
-        for text in ("k80: ", "learned before (1), ", "kept as next"):
+        for text in ("k80: ", "learned before (1), ", "saved as next"):
             assert text in ended.out
 
     def test_what_a_shipped_model_learns_has_a_name_of_its_own(
@@ -334,9 +334,9 @@ class TestLearn:
         ship(known["id"])
         learn = ("learn", "--add", others, "--epochs", "1", "--most-loss", "1")
         ended = costmodel(invoke, *learn, "--model", "mine")
-        assert (ended.code, ended.out.count("kept as my-mine, ")) == (0, 1)
+        assert (ended.code, ended.out.count("saved as my-mine, ")) == (0, 1)
         assert (
-            "note: steer searches by it: tunefleet tune NETWORK --pretrained my-mine" in ended.err
+            "note: to use it in a search: tunefleet tune NETWORK --pretrained my-mine" in ended.err
         )
         assert known["id"] == json.loads(costmodel(invoke, "show", "mine", "--json", "-").out)["id"]
 
@@ -357,7 +357,7 @@ class TestLearn:
     @pytest.mark.parametrize(
         ("arguments", "reason"),
         [
-            ((), "nothing to learn from"),
+            ((), "no records given"),
             (("--add", "missing.parquet"), "missing.parquet does not exist"),
             (("--from-home",), "has measured anything"),
             (("--add", "RECORDS"), "has learnt from"),
@@ -393,7 +393,7 @@ class TestLearn:
         assert first["file"] == "first.parquet"
         ended = costmodel(invoke, *learn, *again)
         assert ended.code == 2
-        assert "next has learnt from all searches of" in ended.err
+        assert "next was already trained on all searches of" in ended.err
         parquet.write(made_table(tasks=2, devices=("t4",)).to_batches(), tmp_path / "t4.parquet")
         jobs["second"] = str(tmp_path / "t4.parquet")
         ended = costmodel(invoke, *learn, *again)
@@ -405,4 +405,4 @@ def test_only_a_model_that_can_be_guarded_learns_more(invoke: Invoke, records: s
     trained(invoke, records)
     ended = costmodel(invoke, "learn", "--model", "mine", "--add", records, "--quiet")
     assert (ended.code, ended.err.count("\n")) == (2, 1)
-    assert "keeps nothing to tell whether it forgets" in ended.err
+    assert "keeps no programs to test what it forgets" in ended.err

@@ -44,7 +44,7 @@ def test_an_import_says_what_it_found(invoke: Invoke, log: Path, tmp_path: Path)
     out = tmp_path / "a.parquet"
     ended = invoke("dataset", "import", str(log), "--device", "xeon", "-o", str(out))
     assert (ended.code, ended.err) == (0, "")
-    assert "3 records (3 auto_scheduler) of 1 logs, 1 of failures; 0 bad lines" in ended.out
+    assert "3 records (3 auto_scheduler) from 1 logs, 1 of them failures; 0 bad lines" in ended.out
     assert out.is_file()
 
 

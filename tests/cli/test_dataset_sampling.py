@@ -78,7 +78,7 @@ def test_workloads_of_unknown_flops_are_told_of(invoke: Invoke, tmp_path: Path) 
     parquet.write(table(known + unknown).to_batches(), path)
     ended = invoke("dataset", "sample", str(path), "-o", str(tmp_path / "o.parquet"), "--rate", "1")
     assert ended.code == 0
-    assert ended.err.startswith("1 of 2 workloads have unknown FLOPs")
+    assert ended.err.startswith("skipped 1 of 2 workloads with unknown FLOPs")
     assert ended.out.startswith("20 of 40 records")
 
 
@@ -185,8 +185,8 @@ def test_a_split_may_be_smaller_than_its_records(
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (("by_target",), "by_target needs the device that tests"),
-        (("by_network",), "by_network needs the network that tests"),
+        (("by_target",), "by_target needs a test device"),
+        (("by_network",), "by_network needs a test network"),
         (("by_task", "--hold-out", "a72"), "the split by_task holds nothing out by name"),
         (("by_network", "--hold-out", "a", "--networks", "x"), "cannot read x: No such file"),
         (("by_target", "--hold-out", "t4"), "hold out one of 'a72', 'v100'"),

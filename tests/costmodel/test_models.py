@@ -138,7 +138,7 @@ class TestEveryModel:
             left = model.fit_residual(*given).predict(train.programs)
             assert np.abs(left - 0.25).mean() < 0.05
         else:
-            with pytest.raises(ValueError, match=f"{kind} models learn no residual"):
+            with pytest.raises(ValueError, match=f"{kind} models cannot learn a residual"):
                 model.fit_residual(*given)
 
     def test_learns_on_if_it_says_so(self, fitted: CostModel, kind: str) -> None:

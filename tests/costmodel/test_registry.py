@@ -178,9 +178,9 @@ def other_member(entry: RegistryEntry) -> None:
     [
         (no_card, "no usable card.json: it is missing"),
         (cut_card, "no usable card.json: Input data was truncated"),
-        (edited_card, "no usable card.json: its content does not fit its id"),
+        (edited_card, "no usable card.json: its content does not match its id"),
         (no_member, "no usable member-1.bin: it is missing"),
-        (other_member, "no usable member-1.bin: its content does not fit the card"),
+        (other_member, "no usable member-1.bin: its content does not match the card"),
     ],
 )
 def test_damage_is_told_with_its_file(
@@ -207,7 +207,7 @@ def test_a_draft_of_a_killed_process_is_no_entry(registry: Registry, entry: Regi
 
 def test_a_kind_that_is_not_known_here_is_explained(registry: Registry) -> None:
     future = registry.add(a_card(kind="oracle"), MEMBERS)
-    with pytest.raises(InputError, match="kind 'oracle', which is not known here; use a tunefleet"):
+    with pytest.raises(InputError, match="unknown kind 'oracle'; use a version"):
         future.load()
 
 

@@ -316,7 +316,7 @@ class TestParts:
         test = programs_of(1, 9, seed=6)
         np.testing.assert_array_equal(forest.predict(test), loaded.predict(test))
         rows = forest.rows(test)
-        np.testing.assert_array_equal(forest.told_apart(rows), loaded.told_apart(rows))
+        np.testing.assert_array_equal(forest.by_member(rows), loaded.by_member(rows))
 
     def test_few_programs_say_more_beside_what_was_learned_before(self) -> None:
         few, before, test = measured(1, 12, seed=2), measured(1, seed=3), measured(1, seed=5)

@@ -49,8 +49,8 @@ def test_networks_may_be_listed() -> None:
 @pytest.mark.parametrize(
     ("name", "hold_out", "reason"),
     [
-        ("by_target", None, "needs the device that tests"),
-        ("by_network", None, "needs the network that tests"),
+        ("by_target", None, "needs a test device"),
+        ("by_network", None, "needs a test network"),
         ("by_task", "a72", "holds nothing out"),
         ("at_random", None, "no split"),
     ],

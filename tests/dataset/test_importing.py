@@ -68,6 +68,6 @@ def test_an_import_counts_what_it_reads(log: Log, tmp_path: Path) -> None:
 @pytest.mark.parametrize("strict", [True, False])
 def test_an_import_that_fails_leaves_nothing(log: Log, tmp_path: Path, strict: bool) -> None:
     path = log((GOOD if strict else "") + '\n{"i": [[\n')
-    with pytest.raises(InputError, match="not JSON" if strict else "no record in 1 logs, 1 bad"):
+    with pytest.raises(InputError, match="not JSON" if strict else "no records in 1 logs, 1 bad"):
         import_logs(find_logs([path]), "any", tmp_path / "a.parquet", strict=strict)
     assert [file.name for file in tmp_path.iterdir()] == [path.name]

@@ -89,7 +89,7 @@ def test_foreign_files_are_refused_with_the_cause(
         (tmp_path / "missing.parquet", "No such file"),
         (log("hello hello hello"), "is not a Parquet file"),
         (log(""), "is not a Parquet file"),
-        (foreign, "holds no tuning records"),
+        (foreign, "contains no tuning records"),
         (older, "records of tunefleet-records/0, not tunefleet-records/1"),
     ):
         with pytest.raises(InputError, match=cause):

@@ -126,7 +126,7 @@ def test_an_unknown_device_is_refused_with_those_there_are() -> None:
 
 
 def test_the_only_device_cannot_be_held_out() -> None:
-    with pytest.raises(InputError, match="nothing is left to train on"):
+    with pytest.raises(InputError, match="none is left for training"):
         splits.by_target(regular(), "v100")
 
 

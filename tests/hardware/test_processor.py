@@ -106,5 +106,5 @@ def test_as_many_cores_are_granted_as_a_quota_is_enough_for(
     monkeypatch.setattr(processor, "cpu_info", lambda: cpu)
     choice = machine_layout()
     assert choice.layout.device_cores == granted
-    assert ("a container's limit" in choice.reason) == (len(granted) < 4)
+    assert ("a container limits" in choice.reason) == (len(granted) < 4)
     assert machine_layout(1, host_cores=(2,), device_cores=(3,)).layout.device_cores == (3,)

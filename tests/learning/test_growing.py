@@ -49,8 +49,8 @@ def test_records_of_a_task_each_tell_nothing_of_what_is_forgotten() -> None:
 
     (recall,) = recalled([cast(CostModel, Singles(1.0))], models(-1.0))
     assert recall.loss == 0.0
-    assert not recall.tells
-    assert recalled(models(1.0), models(-1.0))[0].tells
+    assert not recall.has_order
+    assert recalled(models(1.0), models(-1.0))[0].has_order
 
 
 def test_more_members_than_parents_go_on_in_turn() -> None:

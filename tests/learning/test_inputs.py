@@ -32,7 +32,7 @@ def test_schemas_go_by_their_name(name: str) -> None:
 
 def test_an_unknown_schema_is_refused() -> None:
     with pytest.raises(
-        InputError, match=r"no feature schema 'x/1'; choose of tilings/1, sequences/1"
+        InputError, match=r"unknown feature schema 'x/1'; choose one of tilings/1, sequences/1"
     ):
         extractor("x/1")
 

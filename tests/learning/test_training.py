@@ -73,7 +73,7 @@ def test_the_width_is_that_of_the_parent() -> None:
     parts = parts_for("attention")
     parents = train("attention", parts.train, parts.validation, seeds=1,
                     options=Options(epochs=1, hidden=8), progress=silent).members  # fmt: skip
-    with pytest.raises(InputError, match="the width is that of the parent"):
+    with pytest.raises(InputError, match="the parent determines the width"):
         train("attention", parts.train, parts.validation, seeds=1, options=Options(hidden=4),
               progress=silent, start=parents)  # fmt: skip
 
@@ -112,12 +112,12 @@ def test_settings_are_told_without_the_seed() -> None:
 @pytest.mark.parametrize(
     ("options", "kinds", "reason"),
     [
-        (Options(), ["svm"], "no cost model 'svm'; choose of"),
-        (Options(epochs=3), ["xgb", "lgbm"], "xgb, lgbm does not learn in epochs"),
+        (Options(), ["svm"], "unknown kind of cost model 'svm'; choose one of"),
+        (Options(epochs=3), ["xgb", "lgbm"], "xgb, lgbm is not trained in epochs"),
         (Options(device="cuda"), ["xgb"], "learns on the CPU only"),
         (Options(device="tpu"), ["xgb"], "no device 'tpu'"),
-        (Options(hidden=3), ["attention"], "attention .* 3 is no multiple of its 2 heads"),
-        (Options(hidden=12), ["lgbm", "unified"], "unified .* 12 is no multiple of its 8 heads"),
+        (Options(hidden=3), ["attention"], "attention .* 3 is not a multiple of its 2 heads"),
+        (Options(hidden=12), ["lgbm", "unified"], "unified .* 12 is not a multiple of its 8 heads"),
         (Options(epochs=0), ["mlp"], "mlp cannot be made so"),
         (Options(epochs=0), ["attention"], "attention cannot be made so"),
         (Options(epochs=0), ["unified"], "unified cannot be made so"),

@@ -76,7 +76,7 @@ def _ask(name: str, home: Path | None, request: ControlRequest) -> Job:
 
     home = home or default_home()
     if not home.is_dir():  # looking must not create a store
-        raise InputError(f"no jobs in {home}", cure="name another home")
+        raise InputError(f"no jobs in {home}", cure="choose another home")
     store = open_store(home)
     try:
         job = find_job(store, name)

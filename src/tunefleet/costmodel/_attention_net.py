@@ -1,14 +1,14 @@
 """The network of the attention model, written once for NumPy (prediction) and PyTorch (training).
 
-    rows     -> numbers split into intervals, two layers: an embedding of each distinct row
-    attention   of a program's rows to each other, with a residual, then residual layers
+    rows     -> piecewise linear encoding, two layers: an embedding of each distinct row
+    attention   between a program's rows, with a residual, then residual layers
     program  -> sum over its rows, one layer, one number
 
-TLP's shape (Zhai et al., ASPLOS 2023, section 4) with two differences. Each number enters a second
-time as its place within up to 16 intervals between the quantiles of the training rows (piecewise
-linear encoding; Gorishniy et al., NeurIPS 2022, section 3.2): which power of two a factor is tells
-more than its size. And rows are embedded, and projected to queries, keys and values, once for each
-distinct one of a batch, which there is no positional encoding to prevent.
+The architecture is TLP's (Zhai et al., ASPLOS 2023, section 4) with two differences. Each number is
+also encoded by its position within up to 16 intervals between quantiles of the training rows
+(piecewise linear encoding; Gorishniy et al., NeurIPS 2022, section 3.2): the power of two of a
+factor is more informative than its size. Distinct rows of a batch are embedded, and projected to
+queries, keys and values, only once; this is possible without a positional encoding.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from numpy.typing import NDArray
 NamedArrays = dict[str, Any]
 Array = NDArray[np.float32]
 
-#: Attention of e^50 to one is all there is.
+#: Bound of the attention logits: beyond e^50 to one nothing changes.
 _BOUND = 50.0
 
-#: What is worked out of the training rows and stays; all other weights are learnt.
+#: Arrays computed from the training rows and then fixed; all other weights are learned.
 FIXED = ("mean", "scale", "column", "low", "width")
 
 
 def intervals(rows: Array, bins: int) -> NamedArrays:
-    """How numbers of these rows are encoded: `mean` and `scale` of each column; `column`, `low` and
-    `width` of each interval. Zero, which often means that there is nothing, is an end of one."""
+    """The encoding of these rows: `mean` and `scale` of each column; `column`, `low` and `width` of
+    each interval. Zero, which often means "absent", is the end of an interval."""
     spans: list[tuple[int, float, float]] = []
     for column, values in enumerate(rows.T):
         there = values[values != 0]
@@ -53,7 +53,7 @@ def intervals(rows: Array, bins: int) -> NamedArrays:
 
 
 def sizes(fixed: NamedArrays, hidden: int, layers: int) -> dict[str, tuple[int, int]]:
-    """Inputs and outputs of each layer."""
+    """Numbers of inputs and outputs of each layer."""
     columns = len(fixed["mean"]) + len(fixed["column"])
     shapes = {"rows1": (columns, hidden), "rows2": (hidden, hidden)}
     for layer in range(layers):
@@ -66,7 +66,7 @@ def sizes(fixed: NamedArrays, hidden: int, layers: int) -> dict[str, tuple[int, 
 def initial(
     fixed: NamedArrays, hidden: int, layers: int, generator: np.random.Generator
 ) -> NamedArrays:
-    """Weights uniform in +-1/sqrt(inputs), as PyTorch's linear layers start."""
+    """Weights uniform in +-1/sqrt(inputs), the default of PyTorch's linear layers."""
     weights = dict(fixed)
     for name, (inputs, outputs) in sizes(fixed, hidden, layers).items():
         bound = 1.0 / math.sqrt(inputs)
@@ -78,7 +78,7 @@ def initial(
 
 
 def are_weights(arrays: NamedArrays, hidden: int, layers: int) -> bool:
-    """Whether these are the arrays of such a network. Raises KeyError where it has no columns."""
+    """Whether these are the arrays of such a network. Raises KeyError if columns are missing."""
     columns = (len(arrays["mean"]),)
     intervals = (len(arrays["column"]),)
     shapes: dict[str, tuple[int, ...]] = {"mean": columns, "scale": columns}
@@ -93,8 +93,8 @@ def are_weights(arrays: NamedArrays, hidden: int, layers: int) -> bool:
 
 
 def narrowed(weights: NamedArrays, rows: Array) -> tuple[NamedArrays, Array]:
-    """The same network for rows without what is equal in all of them: numbers, and intervals that
-    all rows lie on one side of. What these add up to becomes a part of the bias."""
+    """The network and rows without columns and intervals that are constant over all rows; their
+    contribution moves into the bias."""
     least, most = rows.min(axis=0), rows.max(axis=0)
     differs = least < most
     column, low, width = weights["column"], weights["low"], weights["width"]
@@ -132,9 +132,9 @@ def forward(
 ) -> Any:
     """Scores (programs,) before the logistic function, in arrays of `xp`.
 
-    `embedded` (rows, 4 hidden) are the rows there are, `local` (programs, length) which of them a
-    program has, `inside` (programs, length) is 1.0 where it has one and 0.0 beyond its end; None is
-    1.0 everywhere.
+    `embedded` (rows, 4 hidden) are the distinct rows, `local` (programs, length) the row indices of
+    each program, `inside` (programs, length) is 1.0 for rows and 0.0 for padding; None means 1.0
+    everywhere.
     """
     hidden = embedded.shape[1] // 4
     whole = embedded[local]
@@ -143,7 +143,7 @@ def forward(
         if layer:
             projected = _dense(weights, f"project{layer}", x)
         seen = _attention(xp, heads, projected, inside)
-        # Of schema `tilings/1` the first row is the whole program: each learns what it is part of.
+        # In schema `tilings/1` the first row describes the whole program: add it to each row.
         x = x + dropout(_dense(weights, f"out{layer}", seen)) + x[:, :1]
         x = x + _relu(_dense(weights, f"first{layer}", x))
         x = x + _relu(_dense(weights, f"second{layer}", x))
@@ -153,23 +153,23 @@ def forward(
 
 
 def attention(xp: Any, heads: int, embedded: Any) -> Any:
-    """Of a program's rows as `embed` gives them, how much of what each row sees of the first layer
-    each other row is: (heads, length, length), whose rows add up to 1."""
+    """Attention weights of the first layer between a program's rows, given by `embed`: (heads,
+    length, length), whose rows sum to 1."""
     hidden = embedded.shape[1] // 4
     weight, total, _ = _weighed(xp, heads, embedded[None, :, hidden:], None)
     return (weight / total)[0]
 
 
 def _attention(xp: Any, heads: int, projected: Any, inside: Any) -> Any:
-    """What each row sees: (programs, length, hidden) of (programs, length, 3 hidden)."""
+    """The attention output: (programs, length, hidden) from (programs, length, 3 hidden)."""
     weight, total, value = _weighed(xp, heads, projected, inside)
     seen = (weight @ value) / total
     return seen.swapaxes(1, 2).reshape(*projected.shape[:2], -1)
 
 
 def _weighed(xp: Any, heads: int, projected: Any, inside: Any) -> tuple[Any, Any, Any]:
-    """The weight of each row for each row (programs, heads, length, length), the sums over the
-    last, and the values (programs, heads, length, hidden / heads)."""
+    """The unnormalised attention weights (programs, heads, length, length), their sums over the
+    last axis, and the values (programs, heads, length, hidden / heads)."""
     programs, length, columns = projected.shape
     hidden = columns // 3
     query, key, value = (
@@ -180,11 +180,11 @@ def _weighed(xp: Any, heads: int, projected: Any, inside: Any) -> tuple[Any, Any
     )
     weight = query @ key.swapaxes(2, 3)
     weight *= (heads / hidden) ** 0.5
-    # Bounded, exponentials need no look at the largest of each row, which takes NumPy long.
+    # Bounded logits need no maximum per row, which is slow in NumPy.
     weight = xp.exp(weight.clip(-_BOUND, _BOUND))
     if inside is not None:
         weight = weight * inside[:, None, None, :]
-    # One product for all sums of rows: NumPy's own are ten times as slow on rows this short.
+    # One product for all row sums: np.sum is ten times slower on rows this short.
     total = weight.reshape(-1, length) @ xp.ones_like(weight[0, 0, 0])
     return weight, total.reshape(programs, heads, length, 1), value
 
@@ -196,15 +196,15 @@ def _encoded(xp: Any, weights: NamedArrays, rows: Any) -> Any:
 
 
 def _dense(weights: NamedArrays, name: str, x: Any) -> Any:
-    # One product of all rows: of three dimensions NumPy makes one for each program, which takes
-    # three times as long.
+    # One 2D product: with three dimensions NumPy runs one product per program, which is three times
+    # slower.
     layer = weights[f"w_{name}"]
     outputs = x.reshape(math.prod(x.shape[:-1]), len(layer)) @ layer
-    # Into the array that was just made: a third less memory to go through.
+    # In place: a third less memory traffic.
     outputs += weights[f"b_{name}"]
     return outputs.reshape(*x.shape[:-1], layer.shape[1])
 
 
 def _relu(x: Any) -> Any:
-    # With one bound alone, NumPy takes three times as long.
+    # With a single bound NumPy takes three times as long.
     return x.clip(0, math.inf)

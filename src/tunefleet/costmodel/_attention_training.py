@@ -1,4 +1,4 @@
-"""Steps of training the attention network in PyTorch, and what they must not undo.
+"""Training steps of the attention network in PyTorch, with an optional penalty on changes.
 
 The loss of a batch is its ranking loss plus the weighted squared error of the predicted labels. A
 `Kept` adds the quadratic penalty of `_plasticity.py`, by its gradient.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 NamedArrays = dict[str, NDArray[Any]]
-#: Numbers of the programs of one task each.
+#: Indices of the programs of one task each.
 Lists = list[NDArray[np.int64]]
 
 _LARGEST_GRADIENT = 0.5
@@ -31,7 +31,7 @@ _LARGEST_GRADIENT = 0.5
 
 @dataclass(frozen=True)
 class TrainingParameters:
-    """The parameters of a model that training asks for."""
+    """The model parameters used in training."""
 
     heads: int
     loss: str
@@ -49,7 +49,7 @@ class Kept:
 
 
 class Training:
-    """Weights on the device they are trained on, and their optimiser."""
+    """Weights on the training device, and their optimiser."""
 
     def __init__(
         self,
@@ -78,16 +78,16 @@ class Training:
                 name: (self._tensor(keep.stiffness[name]), self._tensor(keep.anchor[name]))
                 for name in self._learnt
             }
-        #: By how much the steps of each weight have lowered the loss (`_plasticity.by_path`).
+        #: The loss reduction attributed to each weight's steps (`_plasticity.by_path`).
         self.path: NamedArrays | None = None
 
     def follow_path(self) -> None:
-        """Work out `path` from now on."""
+        """Accumulate `path` from now on."""
         self.path = {name: np.zeros(w.shape, np.float64) for name, w in self._learnt.items()}
 
     def schedule(self, steps: int) -> None:
         total = steps + 1
-        # A tenth of ten is one, and PyTorch divides by one less.
+        # PyTorch divides by the number of warm-up steps minus one.
         rising = 0.1 if total != 10 else 0.11
         self._schedule = torch().optim.lr_scheduler.OneCycleLR(
             self._optimiser, self._rate, total_steps=total, pct_start=rising
@@ -96,7 +96,7 @@ class Training:
     def step(self, lists: Lists) -> None:
         self._optimiser.zero_grad()
         _backward(self._loss(lists))
-        before = None if self.path is None else self._told()
+        before = None if self.path is None else self._with_gradients()
         for name, (stiffness, anchor) in self._kept.items():
             weight: Any = self._learnt[name]
             weight.grad += 2.0 * stiffness * (weight.detach() - anchor)
@@ -107,7 +107,7 @@ class Training:
             for name, (start, gradient) in before.items():
                 self.path[name] += gradient * (start - _array(self._learnt[name]))
 
-    def _told(self) -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:
+    def _with_gradients(self) -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:
         """Each weight with its gradient."""
         return {n: (_array(w).copy(), _array(w.grad).copy()) for n, w in self._learnt.items()}
 
@@ -143,7 +143,7 @@ class Training:
         return torch().nn.functional.dropout(x, self._parameters.dropout)
 
     def gradients_of_loss(self, lists: Iterable[NDArray[np.int64]]) -> Iterator[NamedArrays]:
-        """The gradient of the loss of each list by itself."""
+        """The gradient of the loss of each single list."""
         for each in lists:
             self._optimiser.zero_grad()
             _backward(self._loss([each]))

@@ -1,18 +1,18 @@
 """The CostModel protocol.
 
-scikit-learn manners: the constructor stores its parameters, `fit` learns from nothing, `predict`
-scores. A program is an array (rows, columns) of one feature schema: a row for each store, for each
-primitive, or one row in all. A label is `best latency / latency` within its task and device, in
-(0, 1], 0 for a failed trial; a score is higher for a faster program and comparable within a task
-only.
+The interface follows scikit-learn: the constructor stores its parameters, `fit` trains from
+scratch, `predict` scores. A program is an array (rows, columns) of one feature schema: a row per
+store, a row per primitive, or a single row. A label is `best latency / latency` within its task and
+device, in (0, 1], 0 for a failed trial. A score is higher for a faster program, and comparable
+within a task only.
 
-A kind of model says in what form it takes programs (`input_form`), and what it can do beyond this:
-learn what another model leaves (`learns_residual`), learn more from where it is (`learns_on`).
-Callers ask that, and no caller asks what class a model is of.
+A kind of model declares its input form (`input_form`) and its capabilities: training on the
+residual of another model (`learns_residual`) and continued training (`learns_on`). Callers check
+these attributes, not the class.
 
 **Threads.** A model is used by one thread. **Errors.** `predict` before `fit` and programs of
-another schema raise ValueError. **State.** `save` returns bytes without pickle that `load`
-turns into an equal model; loading foreign bytes raises ValueError.
+another schema raise ValueError. **State.** `save` returns bytes without pickle; `load` returns an
+equal model, and raises ValueError for other bytes.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ Scores = NDArray[np.float64]
 
 
 class InputForm(StrEnum):
-    """In what form a kind of model takes programs whose rows stand in an order."""
+    """The form in which a kind of model takes programs with ordered rows."""
 
     #: A row for each primitive.
     ROWS = "rows"
-    #: All of them as one row: a model that sums over rows would lose their order.
+    #: All rows as one: a model that sums over rows would lose their order.
     FLAT = "flat"
 
 
 @dataclass(frozen=True)
 class LabelledPrograms:
-    """Programs with their labels, the names of their tasks, and of their devices where told."""
+    """Programs with labels, task names, and device names if known."""
 
     programs: Sequence[ProgramRows]
     labels: Scores
@@ -68,9 +68,9 @@ class LabelledPrograms:
 class CostModel(Protocol):
     name: ClassVar[str]
     input_form: ClassVar[InputForm]
-    #: Whether `fit_residual` learns what is to be added to the scores of another model.
+    #: Whether `fit_residual` is supported.
     learns_residual: ClassVar[bool] = False
-    #: Whether `learned_on` gives a model that has learned more.
+    #: Whether `learned_on` is supported.
     learns_on: ClassVar[bool] = False
 
     def fit(
@@ -80,20 +80,20 @@ class CostModel(Protocol):
         tasks: Sequence[str],
         validation: LabelledPrograms | None = None,
     ) -> Self:
-        """Learn from measured programs; `tasks` names the task of each.
+        """Train on measured programs; `tasks` names the task of each.
 
-        A model that stops early does so by `validation`; the others take no notice of it. It must
-        not be what the model is tested on.
+        `validation` is used for early stopping, by models that support it. It must not overlap with
+        the test data.
         """
 
     @property
     def remembered(self) -> Sequence[LabelledPrograms]:
-        """Programs of each thing that was learned, which did not train it: how well they are
-        ranked later tells what was forgotten. None of a kind that keeps none."""
+        """Held-out programs of each training, one entry per training: ranking them later measures
+        what was forgotten. Empty for kinds that keep none."""
         return ()
 
     def learn(self, given: LabelledPrograms, validation: LabelledPrograms | None = None) -> Self:
-        """`fit`, and a model that tells devices apart is told of them."""
+        """`fit`, with device names for models that use them."""
         return self.fit(given.programs, given.labels, given.tasks, validation)
 
     def fit_residual(
@@ -103,11 +103,11 @@ class CostModel(Protocol):
         tasks: Sequence[str],
         offset: Scores,
     ) -> Self:
-        """Learn from nothing what is to be added to `offset`, the scores of another model.
+        """Train from scratch on the residual of `offset`, the scores of another model.
 
-        Raises ValueError where the kind does not learn residuals.
+        Raises ValueError if the kind does not support it.
         """
-        raise ValueError(f"{self.name} models learn no residual")
+        raise ValueError(f"{self.name} models cannot learn a residual")
 
     def learned_on(
         self,
@@ -118,19 +118,19 @@ class CostModel(Protocol):
         device: str,
         epochs: int | None = None,
     ) -> Self:
-        """A model that went on from this one with more programs; this one stays as it is.
+        """A copy of this model trained further on more programs; this one is not modified.
 
-        Raises ValueError where the kind learns anew only.
+        Raises ValueError if the kind does not support it.
         """
-        raise ValueError(f"{self.name} models learn anew only")
+        raise ValueError(f"{self.name} models can only be trained from scratch")
 
     def predict(self, programs: Sequence[ProgramRows]) -> Scores:
         """One score per program."""
 
     def predict_distinct(self, distinct: Sequence[ProgramRows], local: NDArray[np.int64]) -> Scores:
-        """`predict` of programs of one length, `local` (programs, length) numbers of rows.
+        """`predict` for programs of equal length; `local` (programs, length) are row indices.
 
-        They number `distinct`, tables of rows that follow each other and must not change.
+        They index the concatenated tables `distinct`, which must not be modified.
         """
         return self.predict(list(np.concatenate(distinct)[local]))
 
@@ -143,7 +143,7 @@ class CostModel(Protocol):
 
 
 def stack(programs: Sequence[ProgramRows]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """All rows of all programs, and the row where each program starts."""
+    """All rows of all programs, and the first row of each program."""
     sizes = np.array([len(p) for p in programs])
     if (sizes == 0).any():
         raise ValueError("a program without rows")

@@ -1,8 +1,8 @@
-"""Scores of a model that was trained to rank, as labels.
+"""Calibration of a ranking model's scores to labels.
 
-Such a model orders programs well and errs in how good it says they are. Isotonic regression of
-labels on its scores (Zadrozny & Elkan, KDD 2002), of records that did not train it, mends that and
-leaves the order as it is: an error of .076 instead of .093 on the 2080 Ti's records.
+A ranking model orders programs well, but its scores are not calibrated. Isotonic regression of
+labels on its scores (Zadrozny & Elkan, KDD 2002), on held-out records, corrects that without
+changing the order: an error of .076 instead of .093 on the 2080 Ti's records.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from numpy.typing import NDArray
 
 from tunefleet.costmodel._base import Scores
 
-#: Points of the line, and records that each of them takes at least.
+#: Points of the line, and the minimum number of records per point.
 _POINTS, _RECORDS = 32, 16
-#: Share of the score itself in what becomes of it: programs stay apart where the line is flat.
+#: Share of the raw score in the result: it keeps programs distinct where the line is flat.
 _OWN = 0.02
 
-#: Two rows: scores, increasing, and the labels to expect of them. Without columns scores stay.
+#: Two rows: increasing scores, and their expected labels. Without columns scores are unchanged.
 Line = NDArray[np.float32]
 
 UNCHANGED: Line = np.zeros((2, 0), np.float32)
 
 
 def line_through(scores: Scores, labels: Scores) -> Line:
-    """Means of equal shares of the records, in the order of scores, made never to fall."""
+    """Means over equal shares of the records in the order of scores, made monotonic."""
     from scipy.optimize import isotonic_regression
 
     count = min(_POINTS, len(scores) // _RECORDS)
@@ -40,7 +40,7 @@ def line_through(scores: Scores, labels: Scores) -> Line:
 
 
 def calibrated(scores: Scores, line: Line) -> Scores:
-    """Expected labels, in the order of the scores."""
+    """The expected label of each score."""
     if line.shape[1] == 0:
         return scores
     expected: Scores = np.interp(scores, *line)

@@ -1,4 +1,4 @@
-"""What a unified model learned at a time, and which network scores its programs since."""
+"""A chapter of a unified model: one training, and the network that scores its programs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tunefleet.costmodel._sample import Sample
 from tunefleet.costmodel._tensors import arrays_below, arrays_in
 from tunefleet.costmodel.attention import AttentionModel
 
-#: The network's share of the score beside the usual one, and of how many programs it is chosen at
-#: least: they have decided when to stop training the network, and few would flatter it.
+#: Alternatives to the usual share of the network in the score, and the minimum number of programs
+#: to choose between them: the same programs stopped the network's training, so few would be biased.
 _SHARES, _TELLING = (0.25, 0.5, 0.75, 0.0, 1.0), 400
 
 #: The network of a chapter whose file names none.
@@ -28,9 +28,8 @@ _LAST = np.array([-1])
 
 @dataclass(frozen=True)
 class Chapter:
-    """What was learned at a time: trees, devices and tasks, how far that reaches, the network that
-    scores its programs and its share of the score, and programs by which it is tested later
-    whether they are still known."""
+    """One training: its trees, devices and tasks, its reach, the network that scores its programs
+    with its share of the score, and held-out programs to test later what was forgotten."""
 
     forest: Forest
     domains: Domains
@@ -40,8 +39,8 @@ class Chapter:
     known: Sample
 
     def scored_by(self, network: AttentionModel) -> Self:
-        """This chapter after another has been learned: scored by the network as it is now, if that
-        orders no fewer of its programs than the one it had."""
+        """This chapter after a later one was trained: scored by the current network if that orders
+        at least as many pairs of its programs correctly as the network before."""
         if not self.known.programs:
             return self
         known = self.known.measured()
@@ -65,20 +64,20 @@ class Chapter:
         columns = len(network.weights["mean"])
         forest, known = Forest.of_arrays(arrays), Sample.of_arrays(arrays_below(arrays, "known"))
         if forest.table.columns != columns or not 0 <= share <= 1:
-            raise ValueError("a chapter of other columns")
+            raise ValueError("a chapter with other columns")
         domains, reach = Domains.of_arrays(arrays, columns), Reach.of_arrays(arrays)
         return cls(forest, domains, reach, network, share, known)
 
 
 def usual_share(forest: Forest) -> float:
-    """The network's share of the score: all have the same that learned it."""
+    """The default share of the network in the score."""
     return 1 / 2 if forest.beside is None else 1 / 3
 
 
 def best_share(
     held: LabelledPrograms, of_net: Scores, of_trees: Scores, usual: float
 ) -> tuple[float, float]:
-    """How many pairs are ordered right with the best share of the network, and that share."""
+    """The number of correctly ordered pairs with the best share of the network, and that share."""
     numbers = numbers_of(held.tasks)
     shares = (usual, *(_SHARES if len(held.programs) >= _TELLING else ()))
     ordered = [

@@ -1,9 +1,9 @@
-"""Which programs belong together, told by their first rows: those of a device, those of a task.
+"""Groups programs by device and by task, using their first rows.
 
-Schemas that tell of the task and the device do so in the first row of a program, whose numbers are
-then the same in all programs of the device or task. Which columns these are is learned from
-programs whose device and task are known, so that no schema has to be known here. Of a schema that
-tells of neither, all programs are of one list and of one device.
+Schemas with task and device features have them in the first row of a program, where they are equal
+for all programs of the device or task. The columns are learned from programs with known device and
+task, so this module depends on no schema. With a schema without such features, all programs are in
+one list and on one device.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from tunefleet.costmodel._lists import groups_of
 Array = NDArray[np.float32]
 Codes = NDArray[np.int64]
 
-#: Places of a number that are compared: features are logarithms, worked out in more than one way.
+#: Decimals that are compared: features are logarithms, computed in more than one way.
 PLACES = 4
 
 
 @dataclass(frozen=True)
 class Domains:
-    """`signatures` (devices, columns) are the numbers of each device's first rows, NaN where they
-    are not the same in all of them; `of_task` the columns that are the same within every task."""
+    """`signatures` (devices, columns) are the constant features of each device's first rows, NaN
+    where they vary; `of_task` are the columns that are constant within every task."""
 
     signatures: Array
     of_task: Codes
@@ -38,11 +38,11 @@ class Domains:
         first = first_rows(given.programs)
         devices = groups_of(given.devices or [""] * len(first))
         signatures = np.stack([_equal(first[group]) for group in devices])
-        told = ~np.isnan(signatures).any(axis=0)
-        telling = told & (signatures != signatures[0]).any(axis=0)
-        if telling.any():
-            # Of several devices: what is the same in all programs of each, and not in all of them.
-            signatures[:, ~telling] = np.nan
+        constant = ~np.isnan(signatures).any(axis=0)
+        distinguishing = constant & (signatures != signatures[0]).any(axis=0)
+        if distinguishing.any():
+            # With several devices: constant within each device, but different between them.
+            signatures[:, ~distinguishing] = np.nan
         tasks = [group for group in groups_of(given.tasks) if len(group) > 1]
         varies = np.zeros(first.shape[1], bool)
         for group in tasks:
@@ -50,41 +50,41 @@ class Domains:
         return cls(signatures, np.flatnonzero(~varies) if tasks else np.zeros(0, np.int64))
 
     def distance(self, programs: Sequence[ProgramRows]) -> NDArray[np.float64]:
-        """(programs,): the share of the nearest device's numbers that are others; 0 where a device
-        is known."""
+        """(programs,): the share of differing features to the nearest device; 0 for a known
+        device."""
         first = np.round(first_rows(programs), PLACES)
         nearest = np.ones(len(first))
         for signature in self.signatures:
-            told = ~np.isnan(signature)
-            if not told.any():
+            constant = ~np.isnan(signature)
+            if not constant.any():
                 return np.zeros(len(first))
-            nearest = np.minimum(nearest, (first[:, told] != signature[told]).mean(axis=1))
+            nearest = np.minimum(nearest, (first[:, constant] != signature[constant]).mean(axis=1))
         return nearest
 
     def lists(self, programs: Sequence[ProgramRows]) -> list[Codes]:
-        """Numbers of the programs of each task."""
+        """The indices of the programs of each task."""
         first = np.round(first_rows(programs)[:, self.of_task], PLACES)
         return groups_of([row.tobytes().hex() for row in np.ascontiguousarray(first)])
 
     def devices(self, programs: Sequence[ProgramRows]) -> list[Codes]:
-        """Numbers of the programs of each device, as far as it can be told from others."""
-        told = np.flatnonzero(~np.isnan(self.signatures).any(axis=0))
-        first = np.round(first_rows(programs)[:, np.intersect1d(told, self.of_task)], PLACES)
+        """Numbers of the programs of each device, as far as they can be distinguished."""
+        constant = np.flatnonzero(~np.isnan(self.signatures).any(axis=0))
+        first = np.round(first_rows(programs)[:, np.intersect1d(constant, self.of_task)], PLACES)
         return groups_of([row.tobytes().hex() for row in np.ascontiguousarray(first)])
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """As they are saved."""
+        """The arrays in a saved file."""
         return {"signatures": self.signatures, "of_task": self.of_task}
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, NDArray[Any]], columns: int) -> Self:
-        """What `arrays` gave. Raises KeyError and ValueError for anything else."""
+        """The inverse of `arrays`. Raises KeyError and ValueError for other arrays."""
         signatures, of_task = arrays["signatures"], arrays["of_task"]
         whole = signatures.dtype == np.float32 and of_task.dtype == np.int64
         if not whole or signatures.ndim != 2 or of_task.ndim != 1 or not len(signatures):
-            raise ValueError("domains of another form")
+            raise ValueError("domains of another shape")
         if signatures.shape[1] != columns or not ((of_task >= 0) & (of_task < columns)).all():
-            raise ValueError("domains of other columns")
+            raise ValueError("domains with other columns")
         return cls(signatures, of_task)
 
 
@@ -94,7 +94,7 @@ def first_rows(programs: Sequence[ProgramRows]) -> Array:
 
 
 def _equal(rows: Array) -> Array:
-    """(columns,): what all rows say, NaN where they differ."""
+    """(columns,): the common value of all rows, NaN where they differ."""
     rounded = np.round(rows, PLACES)
     said: Array = np.where((rounded == rounded[0]).all(axis=0), rounded[0], np.nan)
     return said.astype(np.float32)

@@ -1,14 +1,15 @@
-"""Boosted trees on whole programs, with a committee that tells what they do not know.
+"""Boosted trees on whole programs, with a committee that estimates their uncertainty.
 
-Trees see a program as one row: the columns of its rows, one after the other, without those that
-are equal in all programs that train. They learn labels, fast programs more (`_pack_sum.py`).
+Trees take a program as one row: the concatenated columns of its rows, without columns that are
+constant over the training programs. They learn labels, with larger weights for fast programs
+(`_pack_sum.py`).
 
-The committee is a jackknife over devices (over tasks, where one device alone is learned): each
-member learns from all parts but one. Where members agree on a program although each of them lacks
-another device, what they know holds on devices that none of them has seen.
+The committee is a jackknife over devices (over tasks if there is only one device): each member
+trains on all parts but one. If members agree on a program although each lacks another device, their
+knowledge transfers to unseen devices.
 
-Where a few programs of what was learned before are given, another forest learns them beside the new
-ones, and the score is the mean of both: few records say more so.
+If programs of earlier trainings are replayed, a second forest trains on them together with the new
+ones, and the score is the mean of both, which is better with few records.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from tunefleet.costmodel._tensors import arrays_below, arrays_in
 Array = NDArray[np.float32]
 Codes = NDArray[np.int64]
 
-#: Rows of a program that trees see.
+#: Maximum number of rows of a program for the trees.
 _LONGEST = 49
-#: Members of a committee, at most.
+#: Maximum number of members of a committee.
 _MEMBERS = 5
 _ROUNDS, _MEMBER_ROUNDS = 300, 100
-#: As how many of before a new program counts that is learned beside them.
+#: Weight of a new program relative to a replayed one.
 _NEW_WEIGHT = 4.0
-#: Where files keep the forest that saw programs of before.
+#: Prefix in files of the forest that was also trained on replayed programs.
 _BESIDE = "beside"
 #: Row and column sampling of stochastic gradient boosting (Friedman, 2002).
 _PARAMETERS = {
@@ -44,27 +45,27 @@ _PARAMETERS = {
 
 @dataclass(frozen=True)
 class Table:
-    """Programs of so many `columns` as rows of a table: `kept` are places in `_LONGEST` rows."""
+    """Programs with `columns` columns as rows of a table; `kept` are places in `_LONGEST` rows."""
 
     columns: int
     kept: Codes
 
     @classmethod
     def of(cls, programs: Sequence[ProgramRows]) -> Table:
-        """What differs among these programs."""
+        """The table of positions that vary among these programs."""
         columns = programs[0].shape[1]
         longest = min(_LONGEST, max(map(len, programs)))
         low = np.full(longest * columns, np.inf, np.float32)
         high = -low
         for _, rows in _by_length(programs):
-            # Shorter programs are zero beyond their end.
+            # Shorter programs are padded with zeros.
             least, most = np.zeros_like(low), np.zeros_like(low)
             least[: rows.shape[1]], most[: rows.shape[1]] = rows.min(0), rows.max(0)
             low, high = np.minimum(low, least), np.maximum(high, most)
         return cls(columns, np.flatnonzero(low < high))
 
     def rows(self, programs: Sequence[ProgramRows]) -> Array:
-        """(programs, kept), zeros where none is. Raises ValueError for other columns."""
+        """(programs, kept), padded with zeros. Raises ValueError for other columns."""
         table = np.zeros((len(programs), max(1, len(self.kept))), np.float32)
         for numbers, rows in _by_length(programs):
             inside = self.kept < rows.shape[1]
@@ -73,7 +74,7 @@ class Table:
 
 
 def _by_length(programs: Sequence[ProgramRows]) -> list[tuple[Codes, Array]]:
-    """Numbers of the programs of one length, and their rows side by side; some at a time."""
+    """Indices of programs of equal length, and their concatenated rows, in chunks."""
     lengths = np.array([min(len(program), _LONGEST) for program in programs])
     found = []
     for length in np.unique(lengths):
@@ -86,8 +87,8 @@ def _by_length(programs: Sequence[ProgramRows]) -> list[tuple[Codes, Array]]:
 
 @dataclass(frozen=True)
 class Forest:
-    """Trees that saw all that was learned, and a committee whose members lack a part each; `beside`
-    saw programs of before, too."""
+    """Trees trained on all programs, and a committee whose members lack one part each; `beside`
+    was also trained on replayed programs."""
 
     table: Table
     whole: Any
@@ -103,8 +104,8 @@ class Forest:
         seed: int,
         before: LabelledPrograms | None = None,
     ) -> Self:
-        """`parts` number the programs that a member lacks; without two parts none is told apart.
-        `before` are programs of what was learned before."""
+        """`parts` are the indices of the programs that each member lacks; fewer than two parts give
+        no committee. `before` are replayed programs of earlier trainings."""
         table = Table.of(programs)
         rows = table.rows(programs)
         members = []
@@ -129,20 +130,20 @@ class Forest:
         return cls(table, _boosted(table.rows(both), labels, _ROUNDS, seed, counts))
 
     def predict(self, programs: Sequence[ProgramRows], rows: Array | None = None) -> Scores:
-        """Labels (programs,) by the trees that saw everything; `rows` where they are at hand."""
+        """Labels (programs,) by the full forest; `rows` saves computing them again."""
         found = _predicted(self.whole, self.rows(programs) if rows is None else rows)
         return found if self.beside is None else (found + self.beside.predict(programs)) / 2
 
     def rows(self, programs: Sequence[ProgramRows]) -> Array:
-        """Programs as the trees see them, a row each."""
+        """The trees' input, a row per program."""
         return self.table.rows(programs)
 
-    def told_apart(self, rows: Array) -> Scores:
-        """Labels (members, programs)."""
+    def by_member(self, rows: Array) -> Scores:
+        """Labels predicted by each member: (members, programs)."""
         return np.array([_predicted(member, rows) for member in self.members])
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """As they are saved."""
+        """The arrays in a saved file."""
         boosters = {"whole": self.whole} | {f"member{i}": m for i, m in enumerate(self.members)}
         saved: dict[str, NDArray[Any]] = {
             name: np.frombuffer(bytes(booster.save_raw("ubj")), np.uint8)
@@ -154,10 +155,10 @@ class Forest:
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
-        """What `arrays` gave. Raises KeyError and ValueError for anything else."""
+        """The inverse of `arrays`. Raises KeyError and ValueError for other arrays."""
         kept, (columns,) = arrays["kept"], arrays["columns"].tolist()
         if kept.dtype != np.int64 or kept.ndim != 1 or (kept < 0).any() or columns < 1:
-            raise ValueError("columns that no program has")
+            raise ValueError("columns outside of any program")
         count = sum(name.startswith("member") for name in arrays)
         members = tuple(
             loaded_trees(arrays[f"member{number}"].tobytes()) for number in range(count)
@@ -173,7 +174,7 @@ class Forest:
 
 
 def parts_of(groups: Sequence[Codes], most: int = _MEMBERS) -> list[Codes]:
-    """Groups (of a device, of a task) as at most so many parts of about one size."""
+    """Groups (devices, tasks) merged into at most `most` parts of similar size."""
     parts: list[list[Codes]] = [[] for _ in range(min(most, len(groups)))]
     for group in sorted(groups, key=len, reverse=True):
         min(parts, key=lambda part: sum(map(len, part))).append(group)
@@ -183,7 +184,7 @@ def parts_of(groups: Sequence[Codes], most: int = _MEMBERS) -> list[Codes]:
 def _boosted(
     rows: Array, labels: Scores, rounds: int, seed: int, counts: Scores | float = 1.0
 ) -> Any:
-    """Trees of programs that count as so many each."""
+    """Trees trained on programs with weights."""
     import xgboost
 
     weights = counts * (0.1 + labels)
@@ -196,7 +197,7 @@ def _predicted(booster: Any, rows: Array) -> Scores:
 
 
 def loaded_trees(data: bytes) -> Any:
-    """The booster that was saved so. Raises ValueError for anything else."""
+    """The booster in saved bytes. Raises ValueError for other data."""
     import xgboost
 
     booster = xgboost.Booster({"nthread": 1})

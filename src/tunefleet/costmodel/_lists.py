@@ -1,4 +1,4 @@
-"""Measured programs as lists of one task each, which a model learns to rank."""
+"""Measured programs as lists of one task each, for learning to rank."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def groups_of(tasks: Sequence[str]) -> list[NDArray[np.int64]]:
 def batches(
     groups: list[NDArray[np.int64]], generator: np.random.Generator, longest: int, together: int
 ) -> Iterator[list[NDArray[np.int64]]]:
-    """Every program once: lists of at most `longest` of one task each, some `together`, in random
-    order."""
+    """Batches of `together` lists in random order; each list has at most `longest` programs of one
+    task. Every program occurs once."""
     lists = []
     for group in groups:
         shuffled = generator.permutation(group)
@@ -38,7 +38,7 @@ def batches(
 def set_aside(
     given: LabelledPrograms, generator: np.random.Generator
 ) -> tuple[LabelledPrograms, LabelledPrograms]:
-    """A tenth of the programs as validation; all of them are both when there are too few."""
+    """Splits off a tenth of the programs as validation; with too few, all are in both parts."""
     count = len(given.labels) // 10
     if count < 2:
         return given, given
@@ -47,5 +47,5 @@ def set_aside(
 
 
 def pairs_ordered(labels: Scores, scores: Scores, numbers: NDArray[np.int64]) -> float:
-    """Pairs ordered right, or 0 while nothing valid is there to tell."""
+    """The share of correctly ordered pairs, 0 without a valid program."""
     return metrics.ranking(labels, scores, numbers).pca if labels.max() > 0 else 0.0

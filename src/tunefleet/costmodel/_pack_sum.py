@@ -18,12 +18,12 @@ from tunefleet.costmodel._base import ProgramRows, Scores, stack
 
 @dataclass(frozen=True)
 class PackSum:
-    """The rows of programs, and what the loss needs of them."""
+    """The rows of programs with the data for the loss."""
 
     rows: NDArray[np.float32]
     starts: NDArray[np.int64]
     labels: Scores
-    #: What each program's score starts from.
+    #: The base score of each program.
     offset: Scores
 
     @classmethod
@@ -37,13 +37,13 @@ class PackSum:
         return cls(rows, starts, np.asarray(labels, np.float64), start)
 
     def sums(self, scores: NDArray[Any]) -> NDArray[Any]:
-        """Scores of programs from those of their rows."""
+        """The scores of programs from the scores of their rows."""
         if len(self.starts) == len(scores):
             return np.asarray(self.offset + scores)
         return np.asarray(self.offset + np.add.reduceat(scores, self.starts))
 
     def gradient(self, scores: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """First and second derivative of the loss by each row's score."""
+        """First and second derivative of the loss with respect to each row's score."""
         weights = 0.1 + self.labels
         first = (self.sums(scores) - self.labels) * weights
         counts = np.diff(np.append(self.starts, len(self.rows)))
@@ -56,7 +56,7 @@ class PackSum:
 def predicted(
     programs: Sequence[ProgramRows], columns: int, of_rows: Callable[[NDArray[np.float32]], Any]
 ) -> Scores:
-    """Scores of programs by a booster that scores rows of so many columns."""
+    """Scores of programs by a booster on rows with `columns` columns."""
     if len(programs) == 0:
         return np.zeros(0)
     rows, starts = stack(programs)

@@ -1,19 +1,19 @@
-"""Selective synaptic plasticity: which weights a network must keep to go on knowing what it knows.
+"""Selective synaptic plasticity: a penalty on changing the weights that earlier trainings need.
 
     L'(w) = L(w) + strength * sum_i b_i (w_i - w_i^b)^2
 
-`w^b` are the weights after what was learned before, `b_i` how much weight i matters to that:
+`w^b` are the weights after the earlier trainings, `b_i` is the importance of weight i for them:
 
-    squared  b_i = mean over lists d of (dL(d, w) / dw_i)^2, the loss of each list by itself
+    squared  b_i = mean over lists d of (dL(d, w) / dw_i)^2, the loss of each single list
              (UniCoMo, ICCD 2024; the diagonal of the empirical Fisher information, Kirkpatrick
              et al., PNAS 2017)
     output   b_i = mean over lists of |d sum f(x)^2 / dw_i| (MAS; Aljundi et al., ECCV 2018)
-    path     b_i = (sum over steps of -gradient_i * step_i) / ((whole way of w_i)^2 + 0.1), what
-             weight i did for the loss (SI; Zenke et al., ICML 2017)
+    path     b_i = (sum over steps of -gradient_i * step_i) / ((total change of w_i)^2 + 0.1), the
+             contribution of weight i to the loss (SI; Zenke et al., ICML 2017)
 
-A loss of lists has no gradient of a single program: a sample is the list of one task. Importances
-are kept as sums over what was learned and divided by their mean when used, so that one `strength`
-means about the same for all three.
+A list loss has no gradient of a single program: a sample is the list of one task. Importances are
+summed over trainings and divided by their mean when used, so that `strength` has a similar effect
+for all three.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from numpy.typing import NDArray
 from tunefleet.costmodel._attention_training import Kept, Lists, NamedArrays, Training
 
 METHODS = ("squared", "output", "path")
-#: Stiffer than this nothing moves, and its gradient stays within single precision.
+#: Bound of the stiffness: the weight does not move, and the gradient fits single precision.
 _STIFFEST = 1e30
-#: The damping of `path`, of Zenke et al.'s code.
+#: The damping of `path` in the code of Zenke et al.
 _DAMPING = 0.1
 
 
 @dataclass(frozen=True)
 class Plasticity:
-    """The weights after what was learned last, and what each of them matters in all."""
+    """The weights after the last training, and the total importance of each."""
 
     anchor: Mapping[str, NDArray[Any]]
     importance: Mapping[str, NDArray[Any]]
 
     def kept(self, strength: float) -> Kept | None:
-        """The penalty on moving away from the anchor; None where no weight matters."""
+        """The penalty on moving away from the anchor; None if all importances are zero."""
         count = sum(b.size for b in self.importance.values())
         mean = sum(float(b.sum(dtype=np.float64)) for b in self.importance.values()) / count
         if strength <= 0 or not mean > 0:
@@ -54,14 +54,14 @@ class Plasticity:
         return Kept(self.anchor, stiffness)
 
     def arrays(self) -> NamedArrays:
-        """As they are saved."""
+        """The arrays in a saved file."""
         return {f"anchor.{name}": np.asarray(value) for name, value in self.anchor.items()} | {
             f"importance.{name}": np.asarray(value) for name, value in self.importance.items()
         }
 
     @classmethod
     def of_arrays(cls, arrays: NamedArrays) -> Plasticity | None:
-        """What `arrays` gave, or None where there is none of it. Raises ValueError."""
+        """The inverse of `arrays`, or None if there is none. Raises ValueError."""
         parts: dict[str, NamedArrays] = {"anchor": {}, "importance": {}}
         for name, value in arrays.items():
             part, _, of = name.partition(".")
@@ -69,7 +69,7 @@ class Plasticity:
                 parts[part][of] = value
         shapes = [{name: v.shape for name, v in part.items()} for part in parts.values()]
         if shapes[0] != shapes[1]:
-            raise ValueError("importances of other weights than there are")
+            raise ValueError("importances of other weights")
         return cls(**parts) if shapes[0] else None
 
 
@@ -81,15 +81,15 @@ def after(
     path: NamedArrays | None = None,
     start: NamedArrays | None = None,
 ) -> Plasticity:
-    """What has to be kept once these lists were learned.
+    """The plasticity after training on these lists.
 
-    `training` has the weights that came of it. The method `path` needs what `path` they took
-    (`Training.path`) and from where, `start`; without raises ValueError.
+    `training` has the resulting weights. The method `path` needs the accumulated `Training.path`
+    and the initial weights `start`; it raises ValueError without them.
     """
     weights = training.weights()
     if method == "path":
         if path is None or start is None:
-            raise ValueError("the path of the weights was not followed")
+            raise ValueError("the path of the weights was not recorded")
         importance = _by_path(path, start, weights)
     elif method == "output":
         importance = _mean(np.abs, training.gradients_of_output(lists), len(lists))

@@ -1,16 +1,16 @@
-"""How far what was learned reaches: programs of devices that none has recorded.
+"""Reach of a training: how well it ranks programs of devices without records.
 
-A committee whose members lack a device each (`_forest.py`) ranks the programs of just that device.
-How well it does depends on how much of them is new to it: what one tuner's programs taught says
-nothing of another's, or the contrary of what is true. `known` is the slope of a line through
-the origin, pairs ordered right beyond chance over the share of pairs of rows that were known, from
-which follows what to expect of a device that no member has seen. Other programs of known devices
-are points of the line too: where a device has nothing in common with the others, they alone tell.
+A committee whose members lack one device each (`_forest.py`) ranks the programs of that device. Its
+accuracy depends on the share of new rows in them: the programs of one tuner may say nothing about
+those of another, or mislead. `known` is the slope of a line through the origin, correctly ordered
+pairs beyond chance over the share of pairs of rows that were known. The line gives the expected
+accuracy on a device that no member has seen. Other programs of known devices are points of the
+line too; they are the only ones if a device has nothing in common with the others.
 
-One thing holds for programs that are all new too: extremes are rarely good. A program is the more
-typical the nearer it is to the mean of those that it is compared with, and what that is worth
-is measured on the same devices. Scores and typicality are weighed by what is expected of each, as
-the best linear mixture of two predictors that do not depend on one another would weigh them.
+Even for programs with only new rows, extremes are rarely fast. A program is more typical the nearer
+it is to the mean of the programs that it is compared with; the accuracy of this ranking is measured
+on the same devices. Scores and typicality are weighted by their expected accuracy, like the best
+linear combination of two independent predictors.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from tunefleet.costmodel._rows import DistinctRows
 
 Codes = NDArray[np.int64]
 
-#: Of fewer programs an order says little.
+#: The order of fewer programs is not meaningful.
 _LEAST = 5
-#: How much more a score weighs than its pairs say: all of a model know more than a member.
+#: Factor on the weight of a score: a full model knows more than a member.
 _SAID = 4.0
-#: What is typical decides where neither was worth anything: an order is asked for in any case.
+#: Minimum weight of typicality: it decides if neither predictor is better than chance.
 _LITTLE = 1e-3
 
 
 @dataclass(frozen=True)
 class Reach:
-    """`words` (distinct rows,) are digests of the rows that were learned; `known` and `typical`
-    what share of pairs is ordered right beyond a half: by a committee, of programs whose rows it
-    all knows, and by what is typical."""
+    """`words` (distinct rows,) are digests of the trained rows; `known` and `typical` are the
+    shares of correctly ordered pairs beyond one half: by a committee for programs with known rows
+    only, and by typicality."""
 
     words: Codes
     known: float
@@ -55,17 +55,17 @@ class Reach:
         cls,
         given: LabelledPrograms,
         parts: Sequence[Codes],
-        told: NDArray[np.float64],
+        by_member: NDArray[np.float64],
         held: LabelledPrograms,
         of_held: Scores,
     ) -> Self:
-        """`told` (members, programs) are the labels that each member of a committee predicts, which
-        has not learned the part of the same number; `of_held` those that all members together,
-        who have learned all that is `given`, predict of other programs of the same devices."""
+        """`by_member` (members, programs) are the labels predicted by each member of a committee,
+        which was trained without the part of the same index; `of_held` are the labels of the full
+        forest, trained on all of `given`, for other programs of the same devices."""
         rows = _Rows.of(given.programs)
         everywhere = rows.counts(np.arange(len(given.programs)))
         tests = _Tests()
-        for part, labels in zip(parts, told, strict=False):
+        for part, labels in zip(parts, by_member, strict=False):
             shares = rows.shares(everywhere > rows.counts(part))
             tests.add(given.take(part), labels[part], shares[part])
         devices = tests.typical()
@@ -73,12 +73,12 @@ class Reach:
         return cls(rows.digests, tests.slope(), devices)
 
     def familiar(self, programs: Sequence[ProgramRows]) -> Scores:
-        """(programs,): the share of each program's rows that were learned."""
+        """(programs,): the share of each program's rows that were trained on."""
         return _Rows.of(programs).known(self.words)
 
     def mixed(self, scores: Scores, programs: Sequence[ProgramRows], agreed: float) -> Scores:
-        """Scores of programs of one task of a device that none has recorded, about as large as
-        they were. Members of the committee agree on the share `agreed` of what they say."""
+        """Scores, of similar magnitude as before, for programs of one task on a device without
+        records. `agreed` is the share of the variance on which the committee agrees."""
         known = min(0.5, self.known * float(self.familiar(programs).mean()) ** 2)
         mixture = _SAID * agreed * known * _standard(scores)
         mixture += max(self.typical, _LITTLE) * _standard(typical(programs))
@@ -87,23 +87,23 @@ class Reach:
         return mixed
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """As they are saved."""
+        """The arrays in a saved file."""
         return {"words": self.words, "worth": np.array([self.known, self.typical])}
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
-        """What `arrays` gave. Raises KeyError and ValueError for anything else."""
+        """The inverse of `arrays`. Raises KeyError and ValueError for other arrays."""
         words, (known, of_typical) = arrays["words"], arrays["worth"].tolist()
         if words.dtype != np.int64 or words.ndim != 1:
-            raise ValueError("words of another form")
+            raise ValueError("words of another shape")
         if not (0 <= known < np.inf and 0 <= of_typical <= 0.5):
-            raise ValueError("more pairs than there are")
+            raise ValueError("shares of pairs out of range")
         return cls(words, known, of_typical)
 
 
 def typical(programs: Sequence[ProgramRows]) -> Scores:
-    """(programs,): how near each is to the mean of all, 0 for the nearest that can be. A number
-    counts by how many deviations it is off, all numbers alike."""
+    """(programs,): the negative distance of each program to the mean of all, at most 0. All columns
+    are standardised and weighted equally."""
     rows = Table.of(programs).rows(programs).astype(np.float64)
     deviation = rows.std(axis=0)
     rows, deviation = rows[:, deviation > 10.0**-PLACES], deviation[deviation > 10.0**-PLACES]
@@ -115,8 +115,8 @@ def typical(programs: Sequence[ProgramRows]) -> Scores:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Rows of programs but for their first, which tells of task and device: `digests` of distinct
-    ones; row i is number `which[i]` of them, in program `owner[i]`."""
+    """Rows of programs without the first, which holds task and device features: `digests` of
+    distinct rows; row i has index `which[i]` among them and is in program `owner[i]`."""
 
     digests: Codes
     which: Codes
@@ -130,36 +130,36 @@ class _Rows:
         later = np.ones(len(owner), bool)
         later[data.starts] = False
         used, which = np.unique(data.row[later], return_inverse=True)
-        # Adding zero makes a zero of a negative one.
+        # Adding zero turns -0.0 into 0.0.
         rounded = np.round(data.distinct[used], PLACES) + np.float32(0)
         digests = [
             int.from_bytes(blake2b(row.tobytes(), digest_size=8).digest(), "little", signed=True)
             for row in rounded
         ]
-        told_apart, number = np.unique(np.array(digests, np.int64), return_inverse=True)
-        return cls(told_apart, number[which], owner[later], len(programs))
+        by_member, number = np.unique(np.array(digests, np.int64), return_inverse=True)
+        return cls(by_member, number[which], owner[later], len(programs))
 
     def known(self, words: Codes) -> Scores:
         """(programs,): the share of each program's rows whose digest is among `words`."""
         return self.shares(np.isin(self.digests, words))
 
     def counts(self, chosen: Codes) -> Codes:
-        """(distinct,): how often each is in these programs."""
+        """(distinct,): the number of occurrences in these programs."""
         inside = np.zeros(self.programs, bool)
         inside[chosen] = True
         return np.bincount(self.which[inside[self.owner]], minlength=len(self.digests))
 
     def shares(self, known: NDArray[np.bool_]) -> Scores:
-        """(programs,): the share of each program's rows that are `known` (distinct,). Of a program
-        that has none nothing is new."""
+        """(programs,): the share of each program's rows that are `known` (distinct,); 1 for a
+        program without rows."""
         rows = np.bincount(self.owner, minlength=self.programs)
         found = np.bincount(self.owner, known[self.which], minlength=self.programs)
         return np.where(rows > 0, found / np.maximum(rows, 1), 1.0)
 
 
 class _Tests:
-    """Lists of programs that were ranked: how many, what share of their rows was known, and pairs
-    ordered right beyond chance by those who ranked them and by what is typical."""
+    """Statistics of ranked lists: their number, the share of known rows, and the correctly ordered
+    pairs beyond chance, by the committee and by typicality."""
 
     def __init__(self) -> None:
         self._found: list[tuple[float, float, float, float]] = []
@@ -190,6 +190,6 @@ class _Tests:
 
 
 def _standard(values: Scores) -> Scores:
-    """Of mean 0 and deviation 1, or all 0."""
+    """Standardised to mean 0 and deviation 1, or all 0."""
     spread = values.std()
     return (values - values.mean()) / spread if spread > 0 else np.zeros(len(values))

@@ -1,4 +1,4 @@
-"""Rows of many programs, each distinct one once: primitives repeat, so they are encoded once."""
+"""Distinct rows of many programs: primitives repeat, so each is encoded once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tunefleet.costmodel._base import ProgramRows, stack
 
 @dataclass(frozen=True)
 class DistinctRows:
-    """Programs as numbers of distinct rows: program i has those from `starts[i]` on."""
+    """Programs as indices of distinct rows; those of program i start at `starts[i]`."""
 
     distinct: NDArray[np.float32]
     row: NDArray[np.int64]
@@ -24,14 +24,14 @@ class DistinctRows:
     @classmethod
     def of(cls, programs: Sequence[ProgramRows]) -> DistinctRows:
         rows, starts = stack(programs)
-        # Sorting one number for each row is quicker than sorting rows; different rows with the
-        # same 64 bits of a random projection are not met in practice.
+        # Sorting one number per row is faster than sorting rows; in practice different rows never
+        # have the same 64 bits of a random projection.
         key = rows.astype(np.float64) @ np.random.default_rng(0).normal(size=rows.shape[1])
         _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
         return cls(rows[first], inverse, starts, np.diff(np.append(starts, len(rows))))
 
     def of_programs(self, chosen: NDArray[np.int64]) -> tuple[Any, Any, Any]:
-        """Distinct rows of these programs, their rows as numbers of those, where each starts."""
+        """The distinct rows of these programs, their row indices, and the start of each program."""
         sizes = self.sizes[chosen]
         offsets = np.cumsum(sizes) - sizes
         place = np.arange(int(sizes.sum())) - np.repeat(offsets, sizes)
@@ -41,12 +41,12 @@ class DistinctRows:
         return self.distinct[used], local, offsets
 
     def padded(self, chosen: NDArray[np.int64]) -> Padded:
-        """The same as a table; what a program has not is its first row, and masked."""
+        """The same as a table, padded with the program's first row, and masked."""
         sizes = self.sizes[chosen]
         place = np.arange(int(sizes.max()))
         inside = place < sizes[:, None]
         numbers = self.row[self.starts[chosen][:, None] + np.where(inside, place, 0)]
-        # Rows are few enough to mark which are used; sorting takes ten times as long.
+        # Few rows: marking the used ones is ten times faster than sorting.
         used = np.zeros(len(self.distinct), bool)
         used[numbers.ravel()] = True
         local = np.cumsum(used) - 1
@@ -55,7 +55,7 @@ class DistinctRows:
 
 @dataclass(frozen=True)
 class Padded:
-    """`local` (programs, rows) numbers `distinct` (rows, columns) where `inside` is true."""
+    """`local` (programs, rows) indexes `distinct` (rows, columns) where `inside` is true."""
 
     distinct: NDArray[np.float32]
     local: NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""A few programs of what was learned, kept with a model: to be learned again, or to test it."""
+"""A sample of training programs kept with a model, for replay or to test it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tunefleet.costmodel._rows import DistinctRows
 
 @dataclass(frozen=True)
 class Sample:
-    """`tasks` number the lists that the programs are of."""
+    """`tasks` are the task indices of the programs."""
 
     programs: Sequence[ProgramRows] = ()
     labels: Scores = field(default_factory=lambda: np.zeros(0))
@@ -24,7 +24,7 @@ class Sample:
 
     @classmethod
     def of(cls, given: LabelledPrograms, most: int, longest: int, seed: int) -> Self:
-        """At most so many programs, `longest` of a task: fewer tasks rather than shorter lists."""
+        """At most `most` programs, `longest` per task: fewer tasks rather than shorter lists."""
         generator = np.random.default_rng(seed)
         groups = groups_of(given.tasks)
         chosen = np.zeros(0, np.int64)
@@ -37,7 +37,7 @@ class Sample:
         return cls(drawn.programs, np.asarray(drawn.labels, float), numbers_of(drawn.tasks))
 
     def beside(self, other: Sample) -> Sample:
-        """The programs of both."""
+        """The union of both samples."""
         first = int(self.tasks.max(initial=-1)) + 1
         return Sample(
             [*self.programs, *other.programs],
@@ -46,7 +46,7 @@ class Sample:
         )
 
     def at_most(self, most: int, seed: int) -> Sample:
-        """As many whole lists as come to no more programs, drawn at random."""
+        """Random whole lists with at most `most` programs in total."""
         if len(self.programs) <= most:
             return self
         lists = groups_of([str(task) for task in self.tasks])
@@ -56,13 +56,13 @@ class Sample:
         return Sample([self.programs[i] for i in chosen], self.labels[chosen], self.tasks[chosen])
 
     def measured(self, prefix: str = "") -> LabelledPrograms:
-        """Raises ValueError where there is none."""
+        """The programs with labels. Raises ValueError if there are none."""
         return LabelledPrograms(
             self.programs, self.labels, [f"{prefix}{task}" for task in self.tasks]
         )
 
     def among(self, given: LabelledPrograms) -> LabelledPrograms:
-        """Those given, and these."""
+        """`given` together with these programs."""
         if not self.programs:
             return given
         own, others = self.measured("kept "), [f"new {task}" for task in given.tasks]
@@ -73,7 +73,7 @@ class Sample:
         )
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """As they are saved: rows repeat, and each is saved once."""
+        """The arrays in a saved file, with each distinct row once."""
         if not self.programs:
             return {}
         data = DistinctRows.of(self.programs)
@@ -87,12 +87,12 @@ class Sample:
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
-        """What `arrays` gave. Raises KeyError, IndexError and ValueError for anything else."""
+        """The inverse of `arrays`. Raises KeyError, IndexError and ValueError for other arrays."""
         if not arrays:
             return cls()
         rows, sizes = arrays["rows"][arrays["row"]], arrays["sizes"]
         labels, tasks = arrays["labels"], arrays["tasks"]
         if sizes.sum() != len(rows) or not len(sizes) == len(labels) == len(tasks):
-            raise ValueError("kept programs of other lengths")
+            raise ValueError("kept programs with other lengths")
         programs = np.split(rows.astype(np.float32), np.cumsum(sizes)[:-1])
         return cls(programs, labels.astype(np.float64), tasks)

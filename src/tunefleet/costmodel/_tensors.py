@@ -1,4 +1,4 @@
-"""Arrays with a header of texts as one safetensors file: how neural models are saved."""
+"""Arrays and a text header in one safetensors file: the file format of neural models."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-#: The key of the header under which its format stands.
+#: The header key of the format name.
 FORMAT = "format"
 
-#: A safetensors file starts with the length of its JSON header, in as many bytes.
+#: The size in bytes of the length field at the start of a safetensors file.
 _LENGTH = 8
 
 
@@ -25,15 +25,15 @@ def dumps(arrays: Mapping[str, NDArray[Any]], header: Mapping[str, str]) -> byte
     """
     if not header.get(FORMAT):
         raise ValueError("a header without a format")
-    # The library writes the bytes of an array as they lie in memory, whatever its strides are.
+    # The library writes the raw memory of an array and ignores its strides.
     whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     return _sorted(bytes(save(whole, dict(header))))
 
 
 def loads(data: bytes, *formats: str) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
-    """The arrays and the header that `dumps` was given; the newest of the formats comes first.
+    """The inverse of `dumps`; the newest of the formats comes first.
 
-    Raises ValueError for what is no safetensors file, or one of another format.
+    Raises ValueError for other files and other formats.
     """
     try:
         arrays = load(data)
@@ -44,28 +44,28 @@ def loads(data: bytes, *formats: str) -> tuple[dict[str, NDArray[Any]], dict[str
         raise ValueError(f"not a safetensors file: {error}") from error
     said = header.get(FORMAT)
     if said not in formats:
-        raise ValueError(f"not a file of {formats[0]}: it says {said!r}")
+        raise ValueError(f"not a {formats[0]} file: its format is {said!r}")
     return arrays, header
 
 
 def _header(data: bytes) -> dict[str, str]:
-    """The library's reader of bytes gives the arrays only, once it has checked the file."""
+    """The header; the library returns only the arrays, after checking the file."""
     metadata = json.loads(data[_LENGTH : _end(data)]).get("__metadata__", {})
     return {str(name): str(value) for name, value in metadata.items()}
 
 
 def _end(data: bytes) -> int:
-    """Where the header ends."""
+    """The end offset of the header."""
     return _LENGTH + int.from_bytes(data[:_LENGTH], "little")
 
 
 def _sorted(data: bytes) -> bytes:
-    """The file with its header in order: the library's is another each time, and versions of a
-    model are told apart by their bytes."""
+    """The file with a sorted header: the library's order varies, and a model version is identified
+    by its bytes."""
     end = _end(data)
     text = json.dumps(json.loads(data[_LENGTH:end]), sort_keys=True, separators=(",", ":"))
     header = text.encode()
-    # The format wants arrays to start at a multiple of the length's own size.
+    # The format requires arrays to start at a multiple of the length field's size.
     header += b" " * (-len(header) % _LENGTH)
     return len(header).to_bytes(_LENGTH, "little") + header + data[end:]
 

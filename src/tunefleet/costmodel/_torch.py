@@ -1,4 +1,4 @@
-"""PyTorch when a model needs it: it is optional, and slow to import."""
+"""Lazy import of PyTorch, which is optional and slow to import."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tunefleet.errors import SetupError
 
 @lru_cache(maxsize=1)
 def torch() -> Any:
-    """The package. Raises SetupError where it is missing."""
+    """The package. Raises SetupError if it is not installed."""
     try:
         import torch as package
     except ImportError as error:
@@ -23,13 +23,13 @@ def torch() -> Any:
 
 
 def has_cuda() -> bool:
-    """Whether there is a GPU that PyTorch can use. Raises SetupError without PyTorch."""
+    """Whether PyTorch can use a GPU. Raises SetupError without PyTorch."""
     return bool(torch().cuda.is_available())
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """One thread for what is inside: models learn beside measurements, and repeat exactly."""
+    """Run PyTorch in one thread: training must not disturb measurements, and is reproducible."""
     before = torch().get_num_threads()
     torch().set_num_threads(1)
     try:

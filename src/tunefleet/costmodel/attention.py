@@ -1,10 +1,9 @@
 """Multi-head attention over the rows of a program, trained to rank the programs of each task.
 
 The network is in `_attention_net.py`. The loss is a ranking loss of each task's list
-(`_ranking_loss.py`) plus the squared error of the predicted label, `error_weight` times and more
-for fast programs; what it was not trained on calibrates the scores (`_calibration.py`), so that
-they are labels too.
-PyTorch trains it, on a GPU when asked to; NumPy predicts, so that a search needs no PyTorch.
+(`_ranking_loss.py`) plus `error_weight` times the squared error of the predicted label, weighted
+towards fast programs. Held-out programs calibrate the scores to labels (`_calibration.py`).
+PyTorch trains the network, optionally on a GPU; NumPy predicts, so that a search needs no PyTorch.
 """
 
 from __future__ import annotations
@@ -38,18 +37,19 @@ from tunefleet.costmodel._tensors import FORMAT, dumps, loads
 from tunefleet.costmodel._torch import one_thread, torch
 
 _FORMAT = "tunefleet-attention/1"
-#: The array of a file that is no weight of the network; models without it are not calibrated.
+#: The array in files that is not a weight of the network; models without it are not calibrated.
 _LINE = "calibration"
 #: Records of one task in a batch, and tasks (or parts of one) in it.
 LIST, _LISTS = 64, 8
-#: Programs predicted at once: their rows stay within the caches.
+#: Programs per prediction batch: their rows fit into the caches.
 _AT_ONCE = 128
-#: Rows embedded at once, and programs whose rows are.
+#: Rows and programs embedded at once.
 _ROWS, _PROGRAMS = 2048, 8192
-#: Embedded tables that are kept, of some hundred kilobytes each.
+#: Number of cached embedded tables, some hundred kilobytes each.
 _TABLES = 64
 
-#: Of training that goes on: measured with 50 to 200 records (benchmarks/transfer.py, few-shot).
+#: Defaults of continued training, measured with 50 to 200 records (benchmarks/transfer.py,
+#: few-shot).
 _TUNED_EPOCHS, _TUNED_RATE = 30, 5e-4
 
 NamedArrays = dict[str, NDArray[Any]]
@@ -57,7 +57,7 @@ NamedArrays = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Epoch:
-    """What an epoch came to on the validation part, its scores not calibrated."""
+    """The results of an epoch on the validation part, without calibration."""
 
     pca: float
     rmse: float
@@ -86,7 +86,7 @@ class AttentionModel(CostModel):
         if min(hidden, heads, layers, epochs) < 1 or loss not in LOSSES:
             raise ValueError(f"{layers} layers, {heads} heads of {hidden} numbers, loss {loss!r}")
         if hidden % heads:
-            raise ValueError(f"{hidden} is no multiple of its {heads} heads")
+            raise ValueError(f"{hidden} is not a multiple of its {heads} heads")
         self.hidden = hidden
         self.heads = heads
         self.layers = layers
@@ -102,13 +102,12 @@ class AttentionModel(CostModel):
         #: Of the last `fit` or `partial_fit`.
         self.history: tuple[Epoch, ...] = ()
         self.weights: NamedArrays = {}
-        #: Whether training works out what each weight did for the loss, what that was, and of which
-        #: weights it began.
+        #: Whether training records the path for `_plasticity`, the path, and the initial weights.
         self.follows_path = False
         self.path: NamedArrays | None = None
         self.path_start: NamedArrays = {}
         self._line = UNCHANGED
-        #: Embedded tables by weights and rows, with the former and a reference to the latter.
+        #: Embedded tables by weights and rows, with the weights and a reference to the rows.
         self._tables: dict[tuple[int, int], tuple[NamedArrays, Any, NDArray[np.float32]]] = {}
 
     def fit(
@@ -118,10 +117,10 @@ class AttentionModel(CostModel):
         tasks: Sequence[str],
         validation: LabelledPrograms | None = None,
     ) -> Self:
-        """Fit from nothing; keeps the epoch that ranks `validation` (or a tenth set aside) best.
+        """Fit from scratch; keeps the epoch that ranks `validation` (or a held-out tenth) best.
 
-        The learning rate falls to nothing by the last epoch, where most is gained: little patience
-        ends training before.
+        The learning rate decays to zero at the last epoch, where the gain is largest: with little
+        patience training stops before.
 
         Raises SetupError without torch.
         """
@@ -144,10 +143,10 @@ class AttentionModel(CostModel):
         learning_rate: float = 2e-4,
         keep: Kept | None = None,
     ) -> Self:
-        """Go on from the weights there are: fine-tuning on the records of a new device or task.
+        """Fine-tune the current weights on the records of a new device or task.
 
-        Without `validation` the last epoch is kept, and the calibration: few records cannot spare
-        any. `keep` says what must not be forgotten.
+        Without `validation` the last epoch and the old calibration are kept: there may be too few
+        records for a held-out part. `keep` is a penalty against forgetting.
         """
         if not self.weights:
             raise ValueError("partial_fit before fit")
@@ -159,7 +158,7 @@ class AttentionModel(CostModel):
         return self
 
     def training_parameters(self, dropout: float | None = None) -> TrainingParameters:
-        """The parameters that training asks for."""
+        """The parameters used in training."""
         dropped = self.dropout if dropout is None else dropout
         return TrainingParameters(self.heads, self.loss, self.error_weight, dropped, self.device)
 
@@ -172,7 +171,7 @@ class AttentionModel(CostModel):
         device: str,
         epochs: int | None = None,
     ) -> Self:
-        """A copy fine-tuned by `partial_fit`, whose parameters say how."""
+        """A copy fine-tuned by `partial_fit` with the same parameters."""
         model = self.load(self.save())
         model.seed, model.device = seed, device
         model.epochs, model.learning_rate = epochs or _TUNED_EPOCHS, _TUNED_RATE
@@ -221,7 +220,7 @@ class AttentionModel(CostModel):
                 self.weights = now
                 epoch = self._epoch(held)
                 since += 1
-                # The last of equals: where each task has one record, all epochs order them alike.
+                # The last of equals: with one record per task, all epochs rank equally.
                 if epoch.pca >= max((e.pca for e in history), default=-1.0):
                     best, since = now, 0
                 history.append(epoch)
@@ -253,7 +252,7 @@ class AttentionModel(CostModel):
         return np.concatenate(parts)
 
     def predict_distinct(self, distinct: Sequence[ProgramRows], local: NDArray[np.int64]) -> Scores:
-        """Quickest when the columns that differ within a table are few: each is embedded once."""
+        """Fastest if few columns vary within a table: each table is embedded once."""
         if not self.weights:
             raise ValueError("predict before fit")
         for rows in distinct:
@@ -264,8 +263,8 @@ class AttentionModel(CostModel):
         return self._scores(np.concatenate(embedded), local)
 
     def attention(self, program: ProgramRows) -> NDArray[np.float32]:
-        """Of a program of `rows` rows, how much of what each of them sees in the first layer each
-        other is: (heads, rows, rows), whose last axis adds up to 1."""
+        """Attention weights of the first layer between a program's rows: (heads, rows, rows), whose
+        last axis sums to 1."""
         if not self.weights:
             raise ValueError("attention before fit")
         self.check_columns([program])
@@ -273,8 +272,8 @@ class AttentionModel(CostModel):
         return seen
 
     def _table(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
-        """`_embedded`, kept while there are `rows`: a search asks with one table again and again,
-        which took a tenth of its selections."""
+        """`_embedded`, cached while `rows` exists: a search uses one table repeatedly, and its
+        embedding took a tenth of the time of selections."""
         key, tables = (id(self.weights), id(rows)), self._tables
         if key not in tables:
             if len(tables) == _TABLES:

@@ -1,7 +1,8 @@
-"""The card of a trained cost model: where it comes from and how good it is (lineage).
+"""The card of a trained cost model: its lineage and metrics.
 
-A card is JSON of the schema `tunefleet-costmodel/1`. Its id is a digest of everything else on it,
-the digests of the model's files included, so an id names one model and a damaged card shows.
+A card is JSON of the schema `tunefleet-costmodel/1`. Its id is a digest of all other fields,
+including the digests of the model's files, so an id identifies one model and reveals a damaged
+card.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tunefleet.core.statistics import median
 
 SCHEMA = "tunefleet-costmodel/1"
 
-#: What is measured of a model on each device, in the order in which it is shown.
+#: The metrics of a model on each device, in display order.
 METRICS = ("top1", "top5", "pca", "rmse", "r2")
 
 Setting = str | int | float | bool | None
@@ -26,9 +27,9 @@ Setting = str | int | float | bool | None
 
 @dataclass(frozen=True)
 class RecordsUsed:
-    """A file of records by name and content, and how many of it are in the three parts.
+    """A file of records by name and content, with its number of records in each part.
 
-    `formats` are the tuners that wrote them: another one's programs have other words.
+    `formats` are the tuners that wrote them: programs of other tuners use other words.
     """
 
     file: str
@@ -41,9 +42,8 @@ class RecordsUsed:
 
 @dataclass(frozen=True)
 class Learned:
-    """A kind of programs that trained a model: the architecture that they ran on
-    (`hardware.llvm_names`, "" where no record told), and what numbers they compute in
-    (`core.precision`)."""
+    """A kind of programs that trained a model: the architecture (`hardware.llvm_names`, "" if
+    unknown) and the precision (`core.precision`)."""
 
     architecture: str
     precision: str
@@ -52,9 +52,9 @@ class Learned:
 
 @dataclass(frozen=True)
 class SplitUsed:
-    """How the records were split; the counts are those of records after `max_records`.
+    """The split of the records; counts are after `max_records`.
 
-    `networks` are the workloads of the networks that were held out, where a file listed them.
+    `networks` are the workloads of the held-out networks, if a file listed them.
     """
 
     name: str
@@ -71,10 +71,10 @@ class SplitUsed:
 
 @dataclass(frozen=True)
 class DeviceMetrics:
-    """Test results on one device, all programs of the test part that were measured there.
+    """Test results for all programs of the test part that were measured on one device.
 
-    `members` has a value for each member under each name of `METRICS`; `random` what a random
-    ranking is expected to reach, of those for which that is known.
+    `members` has a value per member under each name of `METRICS`; `random` is the expectation of a
+    random ranking, for the metrics where it is known.
     """
 
     device: str
@@ -87,7 +87,7 @@ class DeviceMetrics:
         return median(self.members[name])
 
     def to_json(self) -> dict[str, Any]:
-        """Everything, and median, low and high over the members."""
+        """All fields, with median, low and high over the members."""
         summary = {
             name: {"median": median(values), "low": min(values), "high": max(values)}
             for name, values in self.members.items()
@@ -97,12 +97,12 @@ class DeviceMetrics:
 
 @dataclass(frozen=True)
 class Card:
-    """What is known of one version of a model. `created` is in seconds since the epoch.
+    """Description of one version of a model. `created` is in seconds since the epoch.
 
-    `files` are the SHA-256 of its members' bytes, one member for each of `seeds`; `settings` are
-    the other parameters of their constructor; `inherited` the SHA-256 of the files that the weights
-    it went on from had learnt. `learned` is what these weights and its own records had in them, and
-    empty on a card that was written before cards told. Raises ValueError for values that cannot be.
+    `files` are the SHA-256 of its members' bytes, one member per seed in `seeds`; `settings` are
+    the other constructor parameters; `inherited` the SHA-256 of the files that its initial weights
+    were trained on. `learned` are the kinds of programs in those files and its own; it is empty on
+    cards of earlier versions. Raises ValueError for invalid values.
     """
 
     name: str
@@ -127,7 +127,7 @@ class Card:
         if self.schema != SCHEMA:
             raise ValueError(f"its schema is {self.schema!r}, not {SCHEMA!r}")
         check_name(self.name)
-        # The id is a digest of the text: 5 and 5.0 would be two.
+        # The id is a digest of the text, where 5 and 5.0 differ.
         object.__setattr__(self, "created", float(self.created))
         if not self.files or len(self.files) != len(self.seeds):
             raise ValueError(f"{len(self.files)} files and {len(self.seeds)} seeds")
@@ -138,16 +138,16 @@ class Card:
 
     @property
     def digest(self) -> str:
-        """What the id has to be."""
+        """The expected id."""
         return digest(replace(self, id="").to_json())
 
     @property
     def taught_by(self) -> tuple[str, ...]:
-        """The SHA-256 of every file that it knows something of."""
+        """The SHA-256 of all files that it was trained on, directly or by inheritance."""
         return (*self.inherited, *(used.sha256 for used in self.records))
 
     def has_learned(self, architecture: str, precision: str) -> bool:
-        """Whether it may steer searches among such programs: of what is not told it may."""
+        """Whether searches may use it for such programs; true if its card lists no kinds."""
         if not self.learned or not precision:
             return True
         return any(
@@ -158,17 +158,17 @@ class Card:
 
     @property
     def architectures(self) -> tuple[str, ...]:
-        """Those that it has learned; empty where it is not told of all that it has."""
-        told = tuple(dict.fromkeys(each.architecture for each in self.learned))
-        return () if "" in told else told
+        """The architectures that it was trained on; empty if not all are known."""
+        known = tuple(dict.fromkeys(each.architecture for each in self.learned))
+        return () if "" in known else known
 
     def with_id(self) -> Card:
         return replace(self, id=self.digest)
 
     def to_json(self) -> dict[str, Any]:
-        """As it is stored."""
+        """The stored form."""
         stored: dict[str, Any] = msgspec.to_builtins(self)
-        # A card of before these could be keeps its id.
+        # Cards from before these fields keep their id.
         for name in ("inherited", "learned"):
             if not getattr(self, name):
                 stored.pop(name, None)
@@ -181,13 +181,13 @@ class Card:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Card:
-        """Raises ValueError for what is no card, a damaged one, or one of another version."""
+        """Raises ValueError for other data, a damaged card, or another version."""
         schema = msgspec.json.decode(data, type=_Schema).schema
         if schema != SCHEMA:
             raise ValueError(f"its schema is {schema!r}, this tunefleet reads {SCHEMA!r}")
         card = msgspec.json.decode(data, type=cls)
         if card.id != card.digest:
-            raise ValueError("its content does not fit its id")
+            raise ValueError("its content does not match its id")
         return card
 
 
@@ -196,7 +196,7 @@ class _Schema(msgspec.Struct):
 
 
 def check_name(name: str) -> str:
-    """Refuse with a ValueError what is no name of a model: it stands in paths and tables."""
+    """Raises ValueError for an invalid model name; names are used in paths and tables."""
     if not re.fullmatch(r"[A-Za-z0-9][\w.+-]{0,99}", name, re.ASCII):
-        raise ValueError(f"{name[:100]!r} is no name: use letters, digits, and . _ + - within it")
+        raise ValueError(f"{name[:100]!r} is not a valid name: use letters, digits and . _ + -")
     return name

@@ -16,11 +16,11 @@ from tunefleet.costmodel._pack_sum import PackSum, predicted
 
 _MAGIC = b"tunefleet-lgbm/1\n"
 
-#: TenSet stops when so many rounds have not lowered the error of the validation part.
+#: TenSet's early stopping: rounds without a lower validation error.
 _PATIENCE = 100
 
 
-#: Of few records LightGBM would leave out every column, and then refuse to train.
+#: With few records LightGBM would drop every column, and then refuse to train.
 _KEEP_COLUMNS = {"feature_pre_filter": False, "min_data_in_bin": 1, "verbosity": -1}
 
 
@@ -44,7 +44,7 @@ class LGBMModel(CostModel):
         tasks: Sequence[str],
         validation: LabelledPrograms | None = None,
     ) -> Self:
-        """Fit from nothing; without `validation` all rounds are trained."""
+        """Fit from scratch; without `validation` all rounds are trained."""
         import lightgbm
 
         loss = PackSum.of(programs, labels)
@@ -66,13 +66,13 @@ class LGBMModel(CostModel):
         trained = lightgbm.train(
             {**self._parameters(), "objective": pack_sum}, data, self.rounds, **stopping
         )
-        # What is kept is what `load` would give: with an objective of our own the booster would
-        # otherwise hold on to the training data.
+        # Keep only what `load` would restore: with a custom objective the booster would otherwise
+        # hold a reference to the training data.
         self._booster = lightgbm.Booster(model_str=trained.model_to_string())
         return self
 
     def _fit_constant(self, loss: PackSum) -> Self:
-        """Programs that are all alike, which LightGBM refuses: one score for everything."""
+        """One score for all programs, if they are all equal, which LightGBM refuses."""
         import lightgbm
 
         data = lightgbm.Dataset(np.eye(2, loss.rows.shape[1]), np.zeros(2), params=_KEEP_COLUMNS)
@@ -92,7 +92,7 @@ class LGBMModel(CostModel):
             "metric": "none",
             "seed": self.seed,
             "deterministic": True,
-            # Without it LightGBM times both ways to build histograms, and takes either.
+            # Otherwise LightGBM times both ways to build histograms and picks one.
             "force_col_wise": True,
             "num_threads": self.threads,
             "verbosity": -1,

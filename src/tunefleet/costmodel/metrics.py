@@ -1,4 +1,4 @@
-"""How well scores rank and predict: TenSet's metrics, and the baseline of a random ranking.
+"""Ranking and prediction metrics of TenSet, and the baseline of a random ranking.
 
 Labels are `best latency / latency` within a task, 0 for a failed trial; higher is better. Failed
 trials stay in every metric. Per-task values are averaged weighted by the number of records of the
@@ -16,16 +16,16 @@ from numpy.typing import NDArray
 
 Vector = NDArray[np.float64]
 
-#: What TenSet divides by instead of a failed trial's label of zero.
+#: TenSet's divisor instead of a failed trial's label of zero.
 LEAST_LABEL = 1e-5
 
 
 def pairwise_accuracy(labels: Vector, scores: Vector) -> float:
-    """Share of pairs that scores order as labels do (PCA), 0.5 for fewer than two.
+    """Share of pairs that scores and labels order equally (PCA), 0.5 for fewer than two programs.
 
-    TenSet's definition: over pairs i < j in the order given, `score_i > score_j` is held against
-    `label_i > label_j`, so a tie counts as "not greater". That is what a stable sort does with
-    ties, so the pairs that agree are those that both sortings leave in one order: O(n log n).
+    TenSet's definition: over pairs i < j in the given order, `score_i > score_j` is compared with
+    `label_i > label_j`, so a tie counts as "not greater". A stable sort treats ties like that, so
+    agreeing pairs are those in equal order in both sortings: O(n log n).
     """
     n = len(labels)
     if n <= 1:
@@ -37,7 +37,7 @@ def pairwise_accuracy(labels: Vector, scores: Vector) -> float:
 
 
 def inversions(permutation: NDArray[np.int64]) -> int:
-    """Pairs i < j with `permutation[i] > permutation[j]`, of a permutation of 0..n-1.
+    """The number of pairs i < j with `permutation[i] > permutation[j]`, for 0..n-1 permuted.
 
     A radix sort from the highest bit: before a bit is sorted, a pair that it would swap is a one
     before a zero within a group of equal higher bits.
@@ -58,7 +58,7 @@ def inversions(permutation: NDArray[np.int64]) -> int:
 
 
 def best_first(scores: Vector) -> NDArray[np.int64]:
-    """Row numbers from the best score down; of equal scores the last row comes first."""
+    """Row indices by descending score; of equal scores the last row comes first."""
     return np.argsort(scores, kind="stable")[::-1]
 
 
@@ -72,7 +72,7 @@ def rmse(labels: Vector, scores: Vector) -> float:
 
 
 def r_squared(labels: Vector, scores: Vector) -> float:
-    """1 for labels that are all but equal, as in TenSet."""
+    """Coefficient of determination; 1 for nearly equal labels, as in TenSet."""
     total = float(((labels - labels.mean()) ** 2).sum())
     return 1.0 if total < 1e-6 else 1.0 - float(((labels - scores) ** 2).sum()) / total
 
@@ -81,7 +81,7 @@ def expected_best(labels: Vector, k: int) -> Vector:
     """Expected best label among j = 1..k rows drawn at random without replacement, exactly."""
     ascending = np.sort(labels)
     n = len(ascending)
-    # Chance that all of j rows lie among the i lowest: product over m < j of (i - m) / (n - m).
+    # Probability that j rows are all among the i lowest: product over m < j of (i - m) / (n - m).
     chance = np.ones(n + 1)
     lowest = np.arange(n + 1)
     best = np.empty(min(k, n))
@@ -93,7 +93,7 @@ def expected_best(labels: Vector, k: int) -> Vector:
 
 @dataclass(frozen=True)
 class Ranking:
-    """What a ranking is worth, each value between 0 and 1."""
+    """Metrics of a ranking, each between 0 and 1."""
 
     pca: float
     top1: float
@@ -118,7 +118,7 @@ def _expected(labels: Vector) -> Mapping[str, float]:
 
 
 def _by_task(labels: Vector, tasks: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    """Rows of each task that has a valid trial, in the order given."""
+    """The rows of each task with a valid trial, in the given order."""
     if len(labels) != len(tasks):
         raise ValueError(f"{len(labels)} labels and {len(tasks)} tasks")
     order = np.argsort(tasks, kind="stable")
@@ -129,9 +129,9 @@ def _by_task(labels: Vector, tasks: NDArray[np.int64]) -> Iterator[NDArray[np.in
 
 
 def ranking(labels: Vector, scores: Vector, tasks: NDArray[np.int64]) -> Ranking:
-    """Each value per task, averaged weighted by its records; `tasks` numbers the task of a row.
+    """Means over tasks, weighted by their records; `tasks` is the task index of each row.
 
-    Tasks without a valid trial have no best latency and are left out. Raises ValueError when none
+    Tasks without a valid trial have no best latency and are skipped. Raises ValueError if no task
     is left.
     """
     parts = [
@@ -142,7 +142,7 @@ def ranking(labels: Vector, scores: Vector, tasks: NDArray[np.int64]) -> Ranking
 
 
 def random_ranking(labels: Vector, tasks: NDArray[np.int64]) -> Ranking:
-    """What `ranking` is expected to be for scores that know nothing, exactly."""
+    """The exact expectation of `ranking` for random scores."""
     return _weighted([(len(rows), _expected(labels[rows])) for rows in _by_task(labels, tasks)])
 
 

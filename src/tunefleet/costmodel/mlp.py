@@ -1,9 +1,9 @@
 """A small neural network: rows encoded one by one, summed over a program, ranked within a task.
 
-TenSet's segment-sum MLP (two layers for each row, their sum over the program, two residual layers,
-one score) with its optimiser. The loss is the logistic loss of every pair of a task in the batch,
-weighted by how far their labels are apart; TenSet's LambdaRank takes the whole batch, of several
-tasks, as one list. Rows are encoded once for each distinct one of a batch: primitives repeat.
+TenSet's segment-sum MLP (two layers per row, their sum over the program, two residual layers, one
+score) with its optimiser. The loss is the logistic loss of every pair of a task in the batch,
+weighted by the difference of their labels; TenSet's LambdaRank treats the whole batch, of several
+tasks, as one list. Distinct rows of a batch are encoded once: primitives repeat.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class MLPModel(CostModel):
         tasks: Sequence[str],
         validation: LabelledPrograms | None = None,
     ) -> Self:
-        """Fit from nothing; stops when `validation` (or a tenth set aside) ranks no better.
+        """Fit from scratch; stops when the ranking of `validation` (or a held-out tenth) stops
+        improving.
 
         Raises SetupError without torch.
         """
@@ -89,7 +90,7 @@ class MLPModel(CostModel):
             now = {name: w.detach().numpy().copy() for name, w in weights.items()}
             pca = pairs_ordered(held.labels, _scores(now, held.programs), numbers)
             since += 1
-            # The last of equals: where each task has one record, all epochs order them alike.
+            # The last of equals: with one record per task, all epochs rank equally.
             if pca >= best_pca:
                 best, best_pca, since = now, pca, 0
             # TenSet's patience.
@@ -144,20 +145,20 @@ class MLPModel(CostModel):
         except (ValueError, KeyError) as error:
             raise ValueError(f"not an MLP cost model: {error}") from error
         if not _has_shapes(weights, model.hidden):
-            raise ValueError("not an MLP cost model: layers are missing or of another size")
+            raise ValueError("not an MLP cost model: layers are missing or have another size")
         model._weights = weights
         return model
 
 
-#: Layers: two of a row, two residual ones of a program, the score. (in, out) in hidden sizes;
-#: None is the columns of the features, 0 one number.
+#: Layers: two per row, two residual ones per program, the score. (in, out) in hidden sizes; None
+#: means the number of features, 0 means one.
 _SHAPES: dict[str, tuple[int | None, int]] = {
     "w1": (None, 1), "w2": (1, 1), "w3": (1, 1), "w4": (1, 1), "w5": (1, 0),
 }  # fmt: skip
 
 
 def _has_shapes(weights: dict[str, NDArray[np.float32]], hidden: int) -> bool:
-    """Whether these are the arrays of a model of so many hidden units."""
+    """Whether these are the arrays of a model with `hidden` hidden units."""
     if "mean" not in weights:
         return False
     like = _initial(weights["mean"].size, hidden, np.random.default_rng(0))
@@ -170,7 +171,7 @@ def _has_shapes(weights: dict[str, NDArray[np.float32]], hidden: int) -> bool:
 def _initial(
     columns: int, hidden: int, generator: np.random.Generator
 ) -> dict[str, NDArray[np.float32]]:
-    """Weights uniform in +-1/sqrt(inputs), as PyTorch's linear layers start."""
+    """Weights uniform in +-1/sqrt(inputs), the default of PyTorch's linear layers."""
     weights = {}
     for name, (inputs, outputs) in _SHAPES.items():
         size = columns if inputs is None else hidden

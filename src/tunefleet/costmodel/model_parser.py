@@ -1,4 +1,4 @@
-"""Loads the members of a cost model in a process of its own, to see whether they can be.
+"""Loads the members of a cost model in a separate process, to check that this does not crash.
 
 python -m tunefleet.costmodel.model_parser SIZE ENTRY
 """
@@ -12,7 +12,7 @@ from typing import IO
 from tunefleet.costmodel.registry import open_entry
 from tunefleet.system.parsing import parse
 
-#: What torch maps, the largest library of a kind of model.
+#: The address space of torch, the largest library of a kind of model.
 _LIBRARY_BYTES = 4 << 30
 
 

@@ -1,15 +1,14 @@
 """Trained cost models on disk, each version with its lineage.
 
-An entry is a folder called by its id, published by one rename, which never changes again:
+An entry is a folder named by its id. It is published by one rename and never changes:
 
-    card.json       what it is (`tunefleet.costmodel.card`)
-    member-0.bin    the model of each seed, as its `save` wrote it, without pickle
+    card.json       lineage and metrics (`tunefleet.costmodel.card`)
+    member-0.bin    the model of each seed, written by its `save`, without pickle
     member-1.bin
 
-The registry of a home is written; models that come with the package are read beside it. A name is
-the home's newest version of it, and one that comes with the package where the home has none:
-another release changes nothing that a user named. Every InputError names the file, the cause and
-the cure.
+The registry of a home is writable; the models shipped with the package are read-only. A name means
+the home's newest version of that name, or else the shipped one, so a new release does not change
+the meaning of a user's names. Every InputError names the file, the cause and the cure.
 """
 
 from __future__ import annotations
@@ -33,44 +32,44 @@ from tunefleet.system.files import ARCHIVE_ERRORS, check_regular
 from tunefleet.system.parsing import parsed
 
 CARD = "card.json"
-#: Models that come with the package.
+#: The models shipped with the package.
 SHIPPED = Path(__file__).parent / "shipped"
 
-#: No member is that large: what is larger is not read.
+#: Larger members are not read.
 _LARGEST = 1 << 30
 _SHORTEST_PREFIX = 4
-_DAMAGED = "export it again from where it was trained, or train it again"
+_DAMAGED = "export it again from its original home, or train it again"
 
 
 @dataclass(frozen=True)
 class RegistryEntry:
-    """One version: its card, and the folder or archive that holds it."""
+    """One version: its card, and its folder or archive."""
 
     card: Card
     path: Path
 
     def data(self) -> tuple[bytes, ...]:
-        """The members' bytes; raises InputError where they are not those of the card."""
+        """The members' bytes; raises InputError if they do not match the card."""
         members = []
         for number, expected in enumerate(self.card.files):
             name = _member(number)
             data = _read(self.path, name)
             if sha256(data).hexdigest() != expected:
-                raise _damaged(self.path, name, "its content does not fit the card")
+                raise _damaged(self.path, name, "its content does not match the card")
             members.append(data)
         return tuple(members)
 
     def member(self, number: int) -> Path:
-        """The file of a member, once all are found to be those of the card. Raises InputError, also
-        for an archive."""
+        """The file of a member, after checking all members against the card. Raises InputError,
+        also for an archive."""
         self.data()
         if not self.path.is_dir():
-            raise InputError(f"{self.path} is an archive", cure="extract it and name the folder")
+            raise InputError(f"{self.path} is an archive", cure="extract it and give the folder")
         return self.path / _member(number)
 
     def load(self) -> list[CostModel]:
-        """The members, in the order of the card's seeds, once a process of its own has loaded them
-        as well: a file of a stranger may crash its library. Raises InputError."""
+        """The members, in the order of the card's seeds. A separate process loads them first: an
+        untrusted file may crash its library. Raises InputError."""
         size = sum(map(len, self.data()))
         parser = "tunefleet.costmodel.model_parser"
         with parsed(parser, [str(self.path)], what=str(self.path), size=size, cure=_DAMAGED):
@@ -82,8 +81,8 @@ class RegistryEntry:
         kind = self.card.kind
         if kind not in MODELS:
             raise InputError(
-                f"cost model {self.card.name} is of the kind {kind!r}, which is not known here",
-                cure=f"use a tunefleet that has it; this one has {', '.join(MODELS)}",
+                f"cost model {self.card.name} is of the unknown kind {kind!r}",
+                cure=f"use a version of tunefleet with it; this one has {', '.join(MODELS)}",
             )
         try:
             return [MODELS[kind].load(data) for data in self.data()]
@@ -115,9 +114,9 @@ class RegistryEntry:
 
 
 class Registry:
-    """Versions of cost models in a directory, with those of the package beside them.
+    """Versions of cost models in a directory, and the shipped ones.
 
-    Processes may add at the same time; whoever reads sees whole entries only.
+    Several processes may add entries at once; readers only see complete entries.
     """
 
     def __init__(self, directory: Path, shipped: Path | None = None) -> None:
@@ -125,13 +124,13 @@ class Registry:
         self.shipped = shipped or SHIPPED
 
     def add(self, card: Card, members: Sequence[bytes]) -> RegistryEntry:
-        """Publish a version and return it with its id; what is there already stays as it is.
+        """Publish a version and return it with its id; an existing entry is not changed.
 
-        The card's files are those of `members`, otherwise ValueError. Raises SetupError when the
+        Raises ValueError if the card's files are not those of `members`, and SetupError if the
         directory cannot be written.
         """
         if tuple(sha256(data).hexdigest() for data in members) != card.files:
-            raise ValueError("the card is not that of these members")
+            raise ValueError("the card does not match these members")
         card = card.with_id()
         path = self.directory / card.id
         files = {CARD: card.to_bytes()} | {_member(i): data for i, data in enumerate(members)}
@@ -146,15 +145,15 @@ class Registry:
         return RegistryEntry(card, path)
 
     def keep(self, entry: RegistryEntry) -> RegistryEntry:
-        """An entry that `get` found elsewhere, by its path, added to the registry; any other as it
-        is. Raises InputError and SetupError.
+        """Copy an entry that `get` found by its path to the registry; return other entries
+        unchanged. Raises InputError and SetupError.
         """
         if entry.path.parent == self.directory or self.is_shipped(entry):
             return entry
         return self.add(entry.card, entry.data())
 
     def list(self) -> tuple[list[RegistryEntry], list[InputError]]:
-        """All versions, newest first, and what is wrong with entries that cannot be read."""
+        """All versions, newest first, and the errors of unreadable entries."""
         entries: dict[str, RegistryEntry] = {}
         damaged: list[InputError] = []
         for path in self._paths():
@@ -166,15 +165,15 @@ class Registry:
         return sorted(entries.values(), key=lambda e: (-e.card.created, e.card.id)), damaged
 
     def called(self, name: str, entries: Sequence[RegistryEntry]) -> RegistryEntry | None:
-        """The one of `list` that a name means: the newest of the home, else of the package."""
+        """The entry of `list` for a name: the newest of the home, else the shipped one."""
         named = [entry for entry in entries if entry.card.name == name]
         return min(named, key=self.is_shipped, default=None)
 
     def get(self, wanted: str) -> RegistryEntry:
-        """The version of an id or the beginning of one, else the one that is `called` so.
+        """The version with an id or a prefix of one, else the one that is `called` so.
 
-        The path of an exported entry is taken as well; a folder here, without a slash, only where
-        nothing else is meant, so that what lies here hides no model. Raises InputError.
+        The path of an exported entry is accepted too. A folder name without a slash is tried last,
+        so that it hides no model. Raises InputError.
         """
         if os.sep in wanted or wanted.endswith(".zip"):
             return open_entry(Path(wanted))
@@ -184,7 +183,7 @@ class Registry:
                 return open_entry(*matches.values())
             if matches:
                 raise InputError(
-                    f"{len(matches)} cost models have ids that begin with {wanted}",
+                    f"{len(matches)} cost models have ids that start with {wanted}",
                     cure="give more of the id",
                 )
         entries, damaged = self.list()
@@ -194,19 +193,18 @@ class Registry:
         if (Path(wanted) / CARD).exists():
             return open_entry(Path(wanted))
         known = ", ".join(dict.fromkeys(entry.card.name for entry in entries))
-        unread = f" ({len(damaged)} that cannot be read)" if damaged else ""
+        unread = f" ({len(damaged)} cannot be read)" if damaged else ""
         raise InputError(
             f"no cost model {wanted!r} in {self.directory}{unread}",
             cure=f"choose of {known}" if known else "train one with `tunefleet costmodel train`",
         )
 
     def is_shipped(self, entry: RegistryEntry) -> bool:
-        """Whether a version comes with the package; a copy of one in the home does too."""
+        """Whether a version is shipped with the package, also for a copy in the home."""
         return (self.shipped / entry.card.id).is_dir()
 
     def shipped_of(self, name: str) -> RegistryEntry | None:
-        """The version that comes with the package under a name, which one of the home hides.
-        Raises InputError."""
+        """The shipped version of a name that a version of the home hides. Raises InputError."""
         entries = map(open_entry, _entries(self.shipped))
         return next((entry for entry in entries if entry.card.name == name), None)
 
@@ -216,12 +214,12 @@ class Registry:
 
 
 def registry_of(home: Path | None) -> Registry:
-    """The registry of a home; without one the shipped models alone."""
+    """The registry of a home; without a home only the shipped models."""
     return Registry(SHIPPED if home is None else Home(home).cost_models)
 
 
 def _entries(directory: Path) -> list[Path]:
-    """What starts with a dot is a draft, of a process that works or was killed."""
+    """The entries of a directory; names with a leading dot are unfinished drafts."""
     return sorted(p for p in directory.glob("[!._]*") if p.is_dir()) if directory.is_dir() else []
 
 
@@ -262,7 +260,7 @@ def _damaged(path: Path, name: str, cause: str) -> InputError:
 
 
 def _publish(files: dict[str, bytes], path: Path) -> None:
-    """Write a folder that appears when it is complete; another process may have been first."""
+    """Write a folder atomically; another process may have published it first."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=path.parent))
     try:
@@ -279,7 +277,7 @@ def _publish(files: dict[str, bytes], path: Path) -> None:
 
 
 def _write_archive(files: dict[str, bytes], path: Path) -> None:
-    """The same bytes for the same files: entries of an archive have no time here."""
+    """Write a reproducible archive: its entries have no timestamps."""
     with zipfile.ZipFile(path, "w") as archive:
         for name, data in files.items():
             archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)

@@ -1,20 +1,20 @@
-"""One model for many devices that learns on without forgetting, and knows when it knows nothing.
+"""One model for many devices with continued training, little forgetting, and uncertainty.
 
-Two that see programs differently score together: a network (linear layers, attention with 8
-heads and a residual, linear layers, a sum over the rows), trained to rank by LambdaRank, and
-boosted trees on whole programs. What is learned at a time is a chapter:
+The score combines two models: a network (linear layers, attention with 8 heads and a residual,
+linear layers, a sum over the rows), trained with LambdaRank, and boosted trees on whole programs.
+Each training is a chapter:
 
-- The network goes on from its weights, held by selective synaptic plasticity (`_plasticity.py`)
-  and by a few programs of earlier chapters among the new ones (`replay`).
-- Each chapter has trees of its own, and trees that learn those few programs too. How much of its
-  score is the network's a part of its validation records decides, unless they are few. They are
-  ranked again after each later chapter. Where the network orders fewer of them than before, the
-  chapter keeps the network as it was: what is learned later does not make it worse. Which chapter
-  a program belongs to is told by its device (`_domains.py`).
-- On a device that no chapter has seen the network, which has no committee, says nothing; those of
-  `_forest.py` say how far knowledge of some devices holds on others. The less of its programs was
-  ever learned, and the more the members of a committee differ, the more the score becomes what
-  holds on every device (`_reach.py`): a wrong belief is worse than none.
+- The network continues from its weights, with selective synaptic plasticity (`_plasticity.py`) and
+  with a few programs of earlier chapters among the new ones (`replay`).
+- Each chapter has its own trees, and trees that are also trained on the replayed programs. A part
+  of its validation records, if there are enough, decides the network's share in its score. They are
+  ranked again after each later chapter. If the network then orders fewer pairs correctly, the
+  chapter keeps the earlier network: later trainings do not make it worse. The device of a program
+  decides its chapter (`_domains.py`).
+- On an unseen device the network is ignored, since it has no committee; the committees of
+  `_forest.py` estimate how far knowledge transfers between devices. The fewer rows of its programs
+  were trained on, and the more the members disagree, the more the score relies on what holds on
+  every device (`_reach.py`): a wrong prediction is worse than none.
 
 Sources: Zhai et al., TLP, ASPLOS 2023; Wang et al., UniCoMo, ICCD 2024; `_plasticity.py` for the
 rest.
@@ -43,23 +43,22 @@ from tunefleet.costmodel._tensors import FORMAT, arrays_below, arrays_in, dumps,
 from tunefleet.costmodel._torch import one_thread
 from tunefleet.costmodel.attention import LIST, AttentionModel
 
-#: Trees of files before saw nothing of what was learned earlier, and chapters of the oldest are all
-#: scored by the last network.
+#: Older formats have no trees with replay; in the oldest all chapters use the last network.
 _FORMAT, *_FORMATS_BEFORE = "tunefleet-unified/4", "tunefleet-unified/3", "tunefleet-unified/2"
 
-#: Lists by which it is judged what a weight matters, at most.
+#: Maximum number of lists for the importance of weights.
 _JUDGED = 128
-#: Programs of a chapter's validation part that are kept, at most.
+#: Maximum number of kept validation programs per chapter.
 _KNOWN = 1024
-#: Programs of one task that are learned again together: fewer have little order to remember.
+#: Replayed programs per task: fewer would have little order to remember.
 _REPLAYED = 16
-#: Of how many chapters as many programs are kept as of one: learning on takes no longer then.
+#: Bound of the replayed programs, in multiples of one chapter's: it bounds the training time.
 _CHAPTERS = 4
-#: Of training that goes on.
+#: Defaults of continued training.
 _NEW_EPOCHS, _NEW_RATE = 30, 1e-3
-#: How fast a chapter's say falls with the share of its device's numbers that are others.
+#: Decay of a chapter's weight with the share of differing device features.
 _NEARNESS = 20.0
-#: A chapter that would say less than this share of what the nearest says need not be asked.
+#: Chapters with less than this share of the nearest chapter's weight are skipped.
 _LEAST_SAY = 0.01
 
 Codes = NDArray[np.int64]
@@ -81,15 +80,15 @@ class UnifiedModel(CostModel):
         device: str = "cpu",
     ) -> None:
         """`plasticity` is one of `_plasticity.METHODS`, `strength` its weight in the loss, 0 for
-        none; `replay` how many programs of each chapter are kept to be learned again, of all of
-        them together four times as many."""
+        none; `replay` is the number of programs kept per chapter for replay, with four times as
+        many in total."""
         held = plasticity in METHODS and 0 <= strength < np.inf
         if not held or replay < 0 or min(hidden, epochs) < 1:
             raise ValueError(
-                f"{hidden} numbers, plasticity {plasticity!r} of {strength}, {replay} again"
+                f"width {hidden}, plasticity {plasticity!r}, strength {strength}, replay {replay}"
             )
         if hidden % _HEADS:
-            raise ValueError(f"{hidden} is no multiple of its {_HEADS} heads")
+            raise ValueError(f"{hidden} is not a multiple of its {_HEADS} heads")
         self.hidden = hidden
         self.epochs = epochs
         self.plasticity = plasticity
@@ -97,7 +96,7 @@ class UnifiedModel(CostModel):
         self.replay = replay
         self.seed = seed
         self.device = device
-        #: What learns on. Chapters may keep it as it was.
+        #: The network that is trained further. Chapters may keep earlier versions.
         self._net = AttentionModel()
         self._chapters: tuple[Chapter, ...] = ()
         self._kept: Plasticity | None = None
@@ -109,7 +108,7 @@ class UnifiedModel(CostModel):
 
     @property
     def network(self) -> AttentionModel:
-        """The network alone, as it has learned last."""
+        """The current network without the trees."""
         return self._net
 
     def fit(
@@ -168,7 +167,7 @@ class UnifiedModel(CostModel):
         return set_aside(given, np.random.default_rng(self.seed))
 
     def _close(self, train: LabelledPrograms, held: LabelledPrograms) -> None:
-        """The chapter of what the network has just learned, and what it must keep of it."""
+        """Add the chapter of the training just done, and update the plasticity."""
         groups = groups_of(train.devices or [""] * len(train.tasks))
         parts = parts_of(groups if len(groups) > 2 else groups_of(train.tasks))
         before = self._replay.measured() if self._replay.programs else None
@@ -177,8 +176,8 @@ class UnifiedModel(CostModel):
         of_net, usual = self._net.predict(held.programs), usual_share(forest)
         _, share = best_share(held, of_net, of_trees, usual)
         known = Sample.of(held, _KNOWN, LIST, self.seed)
-        told = forest.told_apart(forest.rows(train.programs))
-        reach = Reach.of(train, parts, told, held, of_trees)
+        by_member = forest.by_member(forest.rows(train.programs))
+        reach = Reach.of(train, parts, by_member, held, of_trees)
         self._chapters = tuple(chapter.scored_by(self._net) for chapter in self._chapters)
         self._chapters += (Chapter(forest, Domains.of(train), reach, self._net, share, known),)
         if self.strength > 0:
@@ -200,8 +199,8 @@ class UnifiedModel(CostModel):
             return after(training, lists, self._kept, self.plasticity, path, start)
 
     def predict(self, programs: Sequence[ProgramRows]) -> Scores:
-        """Expected labels. Of devices that it has not seen they depend on the programs given
-        beside, of the same task, by which it judges what it knows of them."""
+        """Expected labels. On unseen devices they depend on the other programs of the same task in
+        `programs`, which determine how much is known about them."""
 
         def of_network(network: AttentionModel, numbers: Codes) -> Scores:
             return network.predict([programs[i] for i in numbers])
@@ -217,7 +216,7 @@ class UnifiedModel(CostModel):
     def _scored(
         self, programs: Sequence[ProgramRows], of_network: Callable[[AttentionModel, Codes], Scores]
     ) -> Scores:
-        """`of_network` gives a network's scores of some of the programs."""
+        """`of_network` returns a network's scores of some of the programs."""
         if not self._chapters:
             raise ValueError("predict before fit")
         if len(programs) == 0:
@@ -236,7 +235,7 @@ class UnifiedModel(CostModel):
         of_trees = np.zeros(len(programs))
         for number, rows in tables.items():
             of_trees += say[number] * self._chapters[number].forest.predict(programs, rows)
-        # A network has no committee by which to judge what it knows of other devices.
+        # A network has no committee to estimate its uncertainty on other devices.
         say_of_networks = np.where(unseen, 0.0, say)
         scores = of_trees.copy()
         for network in self._networks():
@@ -254,7 +253,7 @@ class UnifiedModel(CostModel):
         return scores
 
     def _networks(self) -> list[AttentionModel]:
-        """As they were when chapters kept them, the one that learns on last."""
+        """The kept networks of chapters, then the current one."""
         kept = {id(chapter.network): chapter.network for chapter in self._chapters}
         kept.pop(id(self._net), None)
         return [*kept.values(), self._net]
@@ -268,19 +267,18 @@ class UnifiedModel(CostModel):
         say: NDArray[np.float64],
         of_trees: Scores,
     ) -> None:
-        """Scores of a device that none has learned: the committee has a say, and so has what holds
-        on any device."""
+        """Scores on an unseen device, adjusted by the committee and by typicality."""
         most = int(say[:, numbers].sum(axis=1).argmax())
         chapter = self._chapters[most]
         programs = [programs[i] for i in numbers]
-        told = chapter.forest.told_apart(tables[most][numbers])
-        if not len(told):
+        by_member = chapter.forest.by_member(tables[most][numbers])
+        if not len(by_member):
             return
-        scores[numbers] += (told.mean(axis=0) - of_trees[numbers]) / 2
+        scores[numbers] += (by_member.mean(axis=0) - of_trees[numbers]) / 2
         for device in chapter.domains.devices(programs):
             of_device = [programs[i] for i in device]
             lists = [device[own] for own in chapter.domains.lists(of_device)]
-            agreed = _agreed(told, lists)
+            agreed = _agreed(by_member, lists)
             for own in lists:
                 rows = numbers[own]
                 of_task = [programs[i] for i in own]
@@ -320,14 +318,14 @@ class UnifiedModel(CostModel):
             ]
             model._net = networks[-1]
             if len({len(network.weights["mean"]) for network in networks}) > 1:
-                raise ValueError("networks of different columns")
+                raise ValueError("networks with different columns")
             count = len({name.split("/")[0] for name in arrays if name.startswith("chapter")})
             model._chapters = tuple(
                 Chapter.of_arrays(arrays_below(arrays, f"chapter{number}"), networks)
                 for number in range(count)
             )
             if not count:
-                raise ValueError("it has learned nothing")
+                raise ValueError("it is untrained")
             model._kept = Plasticity.of_arrays(arrays_below(arrays, "kept"))
             model._replay = Sample.of_arrays(arrays_below(arrays, "replay"))
         except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
@@ -336,18 +334,17 @@ class UnifiedModel(CostModel):
 
 
 _HEADS = 8
-#: Of the squared error beside the ranking loss: scores are labels too.
+#: Weight of the squared error in the loss: scores are labels too.
 _ERROR_WEIGHT = 1.0
 
 
-def _agreed(told: NDArray[np.float64], lists: Sequence[NDArray[np.int64]]) -> float:
-    """The share of what is seen in the programs of each task of a device that is not noise, of
-    labels by members (members, programs). What is seen is how programs differ in the mean of all
-    members; its noise is the jackknife's estimate of the variance of that mean (Efron and Stein,
-    1981)."""
+def _agreed(by_member: NDArray[np.float64], lists: Sequence[NDArray[np.int64]]) -> float:
+    """The share of the variance between programs of a task that is not noise, from the members'
+    labels (members, programs). The variance is that of the members' mean; its noise is the
+    jackknife estimate of the variance of that mean (Efron and Stein, 1981)."""
     seen = noise = 0.0
     for own in lists:
-        within = told[:, own] - told[:, own].mean(axis=1, keepdims=True)
+        within = by_member[:, own] - by_member[:, own].mean(axis=1, keepdims=True)
         seen += float((within.mean(axis=0) ** 2).sum())
-        noise += (len(told) - 1) * float(within.var(axis=0).sum())
+        noise += (len(by_member) - 1) * float(within.var(axis=0).sum())
     return seen / (seen + noise) if seen > 0 else 0.0

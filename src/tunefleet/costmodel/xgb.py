@@ -1,7 +1,7 @@
 """Gradient-boosted trees on the rows of a program, summed over them.
 
-Parameters are TenSet's where they do not cost time: fewer rounds at the same learning rate lose
-nothing at the thousands of records one job has.
+Parameters are TenSet's, with fewer rounds at the same learning rate: with the thousands of records
+of one job this loses no accuracy.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class XGBModel(CostModel):
         tasks: Sequence[str],
         validation: LabelledPrograms | None = None,
     ) -> Self:
-        """Fit from nothing; `tasks` is not used, labels are already relative to their task."""
+        """Fit from scratch; `tasks` is not used, since labels are relative to their task."""
         return self._fit(PackSum.of(programs, labels))
 
     def fit_residual(

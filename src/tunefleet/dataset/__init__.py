@@ -1,1 +1,1 @@
-"""Records at scale: logs of any tuner as columns, and what is done with them."""
+"""Tuning records at scale: logs of any tuner as columns, with statistics, sampling and splits."""

@@ -1,6 +1,6 @@
-"""How records are divided into those that train a cost model, stop its training, and test it.
+"""Specification of a split of records into training, validation and test parts.
 
-The value alone, without any library; `tunefleet.dataset.splits` makes the parts.
+This module imports no library; `tunefleet.dataset.splits` computes the parts.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from tunefleet.errors import InputError
 WITHIN_TASK, IN_ORDER, BY_TASK, BY_TARGET, BY_NETWORK = SPLITS = (
     "within_task", "within_task_in_order", "by_task", "by_target", "by_network",
 )  # fmt: skip
-#: What is held out by name.
+#: The kind of name that is held out.
 _HELD_OUT = {BY_TARGET: "device", BY_NETWORK: "network"}
 
 
 @dataclass(frozen=True)
 class Shares:
-    """How much of the records (or of the tasks' records) goes to test and to validation."""
+    """The shares of the records (or of each task's records) for test and validation."""
 
     test: float = 0.1
     validation: float = 0.1
@@ -38,12 +38,12 @@ DEFAULT = Shares()
 
 @dataclass(frozen=True)
 class Division:
-    """A split of `tunefleet.dataset.splits` by its name, with all that it needs.
+    """A split of `tunefleet.dataset.splits` by name, with its parameters.
 
-    `hold_out` names the device that tests, or the networks with commas between, for splits that
-    need it; `networks` are the workloads of networks by name, without which they are told by the
-    names of the logs. Of the parts at most `max_records` train, half as many test and a quarter
-    validate, drawn at random. Raises InputError for what does not go together.
+    `hold_out` is the test device, or a comma-separated list of test networks, for splits that need
+    it. `networks` are the workloads of each network; by default the names of the logs identify the
+    networks. At most `max_records` random records train, half as many test and a quarter validate.
+    Raises InputError for parameters that do not fit together.
     """
 
     name: str = WITHIN_TASK
@@ -55,12 +55,14 @@ class Division:
 
     def __post_init__(self) -> None:
         if self.name not in SPLITS:
-            raise InputError(f"{self.name!r} is no split", cure=f"choose of {', '.join(SPLITS)}")
+            raise InputError(
+                f"{self.name!r} is not a split", cure=f"choose one of {', '.join(SPLITS)}"
+            )
         wanted = _HELD_OUT.get(self.name)
         if wanted is not None and self.hold_out is None:
             raise InputError(
-                f"the split {self.name} needs the {wanted} that tests",
-                cure="name it with --hold-out",
+                f"the split {self.name} needs a test {wanted}",
+                cure="give it with --hold-out",
             )
         if wanted is None and self.hold_out is not None:
             raise InputError(
@@ -75,5 +77,5 @@ class Division:
 
     @property
     def held_networks(self) -> tuple[str, ...]:
-        """The networks that test, of a split by networks."""
+        """The test networks of a split by networks."""
         return tuple((self.hold_out or "").split(",")) if self.name == BY_NETWORK else ()

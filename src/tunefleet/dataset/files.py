@@ -1,4 +1,4 @@
-"""Logs as they lie on disk: plain, .gz or .zst, read as chunks of whole lines."""
+"""Reads log files (plain, .gz or .zst) as chunks of whole lines, and writes files atomically."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import pyarrow as pa
 from tunefleet.errors import InputError
 from tunefleet.system.files import check_regular
 
-#: Text that is held at once; what is made of it takes a few times as much.
+#: Text in memory at once; parsing needs a few times as much.
 CHUNK_BYTES = 4 << 20
-#: No record is that long: whoever has no line break in so much text has no log.
+#: No record is longer: a file without a line break in so much text is not a log.
 LONGEST_LINE = 128 << 20
-#: Where a file breaks off, reads become this much smaller, time and again.
+#: Factor by which reads shrink repeatedly where a file is truncated.
 _SMALLER = 64
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 _BOM = b"\xef\xbb\xbf"
 
 
 class BrokenFileError(Exception):
-    """The file cannot be read to its end: `line` is the first that is lost."""
+    """The file cannot be read to its end; `line` is the first lost line."""
 
     def __init__(self, line: int, reason: str) -> None:
         super().__init__(line, reason)
@@ -32,15 +32,15 @@ class BrokenFileError(Exception):
 
 
 def compression(path: Path) -> str | None:
-    """How Arrow calls the compression that the name of `path` tells."""
+    """Arrow's name of the compression implied by the suffix of `path`."""
     return COMPRESSIONS.get(path.suffix)
 
 
 def chunks(path: Path, size: int = CHUNK_BYTES) -> Iterator[bytes]:
     """The decompressed bytes of a file.
 
-    Raises InputError when it cannot be opened, OSError when it breaks off or is damaged, after all
-    that comes before that place.
+    Raises InputError if it cannot be opened, and OSError if it is truncated or damaged, after
+    yielding everything before that position.
     """
     check_regular(path)
     done = 0
@@ -53,7 +53,7 @@ def chunks(path: Path, size: int = CHUNK_BYTES) -> Iterator[bytes]:
                     done += len(chunk)
                     yield chunk
             except OSError:
-                # Arrow drops what it decompressed for a read that fails: smaller reads get it.
+                # Arrow drops decompressed data of a failed read; smaller reads recover it.
                 if size == 1:
                     raise
                 size = max(1, size // _SMALLER)
@@ -63,7 +63,7 @@ def chunks(path: Path, size: int = CHUNK_BYTES) -> Iterator[bytes]:
 
 def _opened(path: Path) -> pa.NativeFile:
     try:
-        # The file is opened first: Arrow's own text about it names no cause.
+        # Open the file first: Arrow's own error has no cause.
         with path.open("rb"):
             return pa.input_stream(os.fspath(path), compression=compression(path))
     except OSError as error:
@@ -73,7 +73,7 @@ def _opened(path: Path) -> pa.NativeFile:
 
 
 def line_chunks(path: Path, size: int = CHUNK_BYTES) -> Iterator[tuple[int, list[bytes]]]:
-    """Whole lines without their line feed, with the number of the first of them.
+    """Chunks of whole lines without line feeds, each with the number of its first line.
 
     Memory is bounded by `size` and the longest line. Raises InputError and BrokenFileError.
     """
@@ -100,7 +100,7 @@ def line_chunks(path: Path, size: int = CHUNK_BYTES) -> Iterator[tuple[int, list
 
 
 def head(path: Path, size: int = 1 << 16) -> bytes:
-    """The first bytes of a file, as many as a damaged one gives."""
+    """The first bytes of a file; fewer if it is damaged."""
     try:
         return next(chunks(path, size), b"")
     except OSError:
@@ -110,17 +110,17 @@ def head(path: Path, size: int = 1 << 16) -> bytes:
 class Draft:
     """A file that appears under its name only when it is complete.
 
-    A context manager that gives the path to write to; an error, or the end of the process, leaves
-    what was there before.
+    A context manager that returns the path to write to. After an error, or a kill, the previous
+    file is unchanged.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        # The suffix stays last: it says how the text is compressed.
+        # The suffix stays last, since it determines the compression.
         self._draft = path.with_name(f".{os.getpid()}-draft-{path.name}")
 
     def __enter__(self) -> Path:
-        """Raises InputError, which names the file and not its draft, where it cannot be written."""
+        """Raises InputError, with the name of the file and not of the draft."""
         try:
             self._draft.touch()
         except OSError as error:
@@ -137,7 +137,7 @@ class Draft:
 
 
 def open_output(path: Path) -> IO[Any]:
-    """A binary file to write to, compressed as its name says."""
+    """Open a binary file for writing, compressed according to its suffix."""
     try:
         return pa.output_stream(os.fspath(path), compression=compression(path))  # type: ignore[no-any-return]
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Floating-point operations read off a program: what its loops say, and how sure that is."""
+"""FLOPs derived from the loops of a program, with their certainty."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from enum import StrEnum
 from math import prod
 from typing import Any
 
-#: Parts of a tiled space iterator: SSRSRS on a CPU makes 4 of it, SSSRRSRS on a GPU 5.
+#: Parts of a tiled space iterator: 4 for SSRSRS on a CPU, 5 for SSSRRSRS on a GPU.
 _TILED = 3
 
-#: Sides of the tiles of a Winograd convolution: F(2x2, 3x3), F(4x4, 3x3) and F(6x6, 3x3).
+#: Tile sizes of Winograd convolutions: F(2x2, 3x3), F(4x4, 3x3) and F(6x6, 3x3).
 _WINOGRAD = (4, 6, 8)
 
 
 class Certainty(StrEnum):
-    """What a count of operations rests on.
+    """The certainty of a count of operations.
 
     EXACT: the multiplications and additions of the anchor operator (convolution, matrix product);
-    element-wise operations fused before or after it are not counted. ESTIMATED: right in its order
-    of magnitude, see the rule. UNKNOWN: the record does not say.
+    fused element-wise operations are not counted. ESTIMATED: the order of magnitude is right, see
+    the rule. UNKNOWN: the record does not contain it.
     """
 
     EXACT = "exact"
@@ -47,18 +47,18 @@ class Flops:
 
 UNKNOWN = Flops(None, Certainty.UNKNOWN)
 
-#: No task has more: such extents are an error of the log, and would not fit a number.
+#: No task has more: larger extents are errors in the log, and would overflow.
 _MOST = 10**24
 
 
 def counted(count: int, how: Certainty, rule: str) -> Flops:
-    """That many operations; unknown for a count that cannot be true."""
+    """A count of operations; unknown if it is implausible."""
     return Flops(float(count), how, rule) if 0 < count <= _MOST else UNKNOWN
 
 
 @dataclass(slots=True)
 class _Nest:
-    """The loops of one stage: the extent of each split iterator and into how many more it went."""
+    """The loops of one stage: the extent and the number of parts of each split iterator."""
 
     splits: list[tuple[int, int]]
     reordered: int = 0
@@ -73,7 +73,7 @@ class _Nest:
 
     @property
     def complete(self) -> bool:
-        """Every iterator was split: the reorder that ends tiling moved just what splits made."""
+        """Whether every iterator was split: the final reorder of tiling moved only split parts."""
         made = sum(added + 1 for _, added in self.splits)
         return self.reordered == made and all(extent > 0 for extent, _ in self.splits)
 
@@ -89,16 +89,16 @@ class _Nest:
 
 
 def auto_scheduler_flops(workload: str, steps: Iterable[Sequence[Any]]) -> Flops:
-    """Of a program of auto_scheduler, from the extents in its SP steps and its arguments.
+    """FLOPs of a program of auto_scheduler, from the extents in its SP steps and its arguments.
 
-    A stage with multi-level tiling is a contraction: its space iterators are split into four parts
-    (CPU) or five (GPU), its reduction iterators into two or three, all of them. It makes one
-    multiplication and one addition per iteration; several such stages add up.
+    A stage with multi-level tiling is a contraction: all its space iterators are split into four
+    parts (CPU) or five (GPU), all its reduction iterators into two or three. It has one
+    multiplication and one addition per iteration; several such stages are summed.
 
-    Estimated are: a contraction with iterators that were not split, one without reduction (one
-    operation an iteration), the matrix products of a Winograd convolution (its transforms are not
-    counted), and a task without contraction (pooling, softmax, element-wise): one operation for
-    each element of its largest stage or argument, which is a lower bound.
+    Estimates: a contraction with iterators that were not split, a contraction without reduction
+    (one operation per iteration), the matrix products of a Winograd convolution (without its
+    transforms), and a task without contraction (pooling, softmax, element-wise): one operation per
+    element of its largest stage or argument, which is a lower bound.
     """
     nests = _nests(steps)
     tiled = [nest for nest in nests if nest.tiled and nest.iterations > 0]
@@ -114,8 +114,8 @@ def auto_scheduler_flops(workload: str, steps: Iterable[Sequence[Any]]) -> Flops
 
 
 def _nests(steps: Iterable[Sequence[Any]]) -> list[_Nest]:
-    """Splits by stage. A step names a stage by its place, and caches and rfactors insert stages
-    before it: places are followed, so that a stage keeps its splits."""
+    """Splits by stage. Steps refer to stages by position; caches and rfactors insert stages, so the
+    positions are updated."""
     places: list[int] = []
     nests: dict[int, _Nest] = defaultdict(lambda: _Nest([]))
     made = 0
@@ -143,13 +143,13 @@ def _nests(steps: Iterable[Sequence[Any]]) -> list[_Nest]:
             if code == "RE":
                 nest.reordered = nest.reordered or len(arguments[1])
             elif not nest.reordered:
-                # What is split after tiling are parts of iterators that were counted already.
+                # Splits after tiling divide parts of iterators that are already counted.
                 nest.splits.append((arguments[2], len(arguments[3])))
     return [nest for nest in nests.values() if nest.splits]
 
 
 def _argument_elements(workload: str) -> list[int]:
-    """Elements of each tensor that the workload key names: `["<hash>", [1, 64], [64, 64]]`."""
+    """Elements of each tensor in a workload key such as `["<hash>", [1, 64], [64, 64]]`."""
     try:
         key = json.loads(workload)
     except ValueError:
@@ -161,12 +161,12 @@ def _argument_elements(workload: str) -> list[int]:
 
 
 def metaschedule_flops(steps: Iterable[Sequence[Any]]) -> Flops:
-    """Of a trace of MetaSchedule, instructions `[kind, inputs, attributes, outputs, decision]`.
+    """FLOPs of a MetaSchedule trace, instructions `[kind, inputs, attributes, outputs, decision]`.
 
-    A block whose loops are all tiled by SamplePerfectTile, some of them into more parts than
-    others, is a contraction: each decision multiplies up to the extent of its loop. Estimated,
-    because blocks fused with it may have been padded. A trace that tensorizes tiles only what is
-    outside the intrinsic: unknown, as is one without such a block.
+    A block whose loops are all tiled by SamplePerfectTile, some into more parts than others, is a
+    contraction: the product of a decision's factors is the extent of its loop. The count is an
+    estimate, because fused blocks may be padded. It is unknown for traces without such a block, and
+    for traces that tensorize: these tile only the loops outside of the intrinsic.
     """
     blocks: list[dict[str, list[int]]] = []
     for kind, inputs, _, outputs, *decision in steps:
@@ -183,7 +183,7 @@ def metaschedule_flops(steps: Iterable[Sequence[Any]]) -> Flops:
 
 
 def _tiles(decision: list[Any]) -> bool:
-    """Whether a decision is there, and is the lengths of tiles."""
+    """Whether a decision is present and lists the lengths of tiles."""
     return bool(decision and isinstance(decision[0], list)) and all(
         isinstance(length, int) for length in decision[0]
     )

@@ -1,12 +1,12 @@
-"""Floating-point operations of tasks from their records alone, once per workload.
+"""FLOPs of tasks, derived from their records only, once per workload.
 
 | format         | from                                 | how                                     |
 |----------------|--------------------------------------|-----------------------------------------|
 | auto_scheduler | extents in SP steps, argument shapes | exact for contractions, else estimated  |
 | autotvm        | template name and argument shapes    | exact, transposed convolution estimated |
 | metaschedule   | decisions of SamplePerfectTile       | estimated                               |
-| of tunefleet   | what the compiler counted            | exact                                   |
-| kernel_tuner   | nothing: it names no shapes          | unknown                                 |
+| of tunefleet   | counted by the compiler              | exact                                   |
+| kernel_tuner   | has no shapes                        | unknown                                 |
 
 The rules are those of `flop_rules` and `operators`.
 """
@@ -31,27 +31,28 @@ from tunefleet.dataset.flop_rules import (
 from tunefleet.dataset.formats import AUTO_SCHEDULER, AUTOTVM, METASCHEDULE
 from tunefleet.dataset.operators import autotvm_flops
 
-#: First programs of a workload, in each file, of which one should tell the FLOPs exactly. A log may
-#: go on with another task under the same key: every so many of the others, and the last, are read.
+#: The number of first programs of a workload, per file, among which an exact count is expected. A
+#: log may continue with another task under the same key, so every n-th later one and the last are
+#: read too.
 _PROGRAMS, _EVERY = 8, 256
 
-#: No program has as many.
+#: Upper bound of the rows of a file.
 _MOST = 1e300
 
-#: Of a workload whose programs have different extents.
+#: The result for a workload whose programs have different extents.
 SEVERAL_TASKS = Flops(None, Certainty.UNKNOWN, "several tasks under one key")
 
 #: Format and workload.
 WorkloadKey = tuple[str, str]
-#: What a record says of its FLOPs itself, and its program.
+#: The FLOPs stated in a record, and its program.
 _Row = tuple[Flops | None, list[str]]
 
 
 def flops_of(format: str, workload: str, programs: Iterable[Sequence[str]]) -> Flops:
-    """Of a workload with some of its programs, each its primitives as JSON texts.
+    """FLOPs of a workload from some of its programs, each as primitives in JSON.
 
-    The first program that tells it exactly decides; else the largest estimate does, because what
-    a program leaves unsplit is missing in its own.
+    The first exact count decides, otherwise the largest estimate: unsplit iterators are missing in
+    an estimate.
     """
     if format == AUTOTVM:
         return autotvm_flops(workload)
@@ -67,7 +68,7 @@ def flops_of(format: str, workload: str, programs: Iterable[Sequence[str]]) -> F
 
 @lru_cache(maxsize=1 << 14)
 def _parsed(primitive: str) -> Any:
-    """Its JSON value, which nobody changes: the same primitives occur in most programs."""
+    """The JSON value of a primitive; cached, since primitives recur, and never modified."""
     return json.loads(primitive)
 
 
@@ -79,15 +80,15 @@ def _of_program(format: str, workload: str, program: Sequence[str]) -> Flops:
         if format == METASCHEDULE:
             return metaschedule_flops(steps)
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError):
-        pass  # a Parquet file may hold any text: it is of no program that is known
+        pass  # a Parquet file may hold any text: not a known program
     return UNKNOWN
 
 
 class FlopCounter:
     """Collects the FLOPs of every workload from batches of records in any order.
 
-    A workload whose programs have different extents is a name for several tasks (a key without
-    shapes, as `["conv2d_1"]`): what its FLOPs are is unknown.
+    A workload whose programs have different extents stands for several tasks (a key without shapes
+    such as `["conv2d_1"]`); its FLOPs are unknown.
     """
 
     def __init__(self) -> None:
@@ -96,8 +97,8 @@ class FlopCounter:
         self._last: dict[tuple[str, WorkloadKey], _Row] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Look at some programs of each workload in each file, chosen by their number in it, so
-        that it does not matter how a log is cut into batches; failed ones tell it too."""
+        """Read some programs of each workload in each file, also failed ones. The choice depends on
+        their index in the file, not on the batches."""
         columns = [_codes(batch.column(name)) for name in ("source", "format", "workload")]
         (sources, files), (formats, names), (workloads, keys) = columns
         groups = (sources.astype(np.int64) * len(names) + formats) * len(keys) + workloads
@@ -114,7 +115,7 @@ class FlopCounter:
                 self._found[of[1]] = _joined(self._found.get(of[1], UNKNOWN), _of(of[1], each))
 
     def _chosen(self, of: tuple[str, WorkloadKey], rows: Any) -> list[int]:
-        """Which of a workload's rows to look at, then its last; AutoTVM's tell all the same."""
+        """The rows of a workload to read, then its last row. AutoTVM rows are all equivalent."""
         before = self._seen.get(of, 0)
         self._seen[of] = before + len(rows)
         numbers = np.arange(before, before + len(rows))
@@ -144,7 +145,7 @@ def flops_by_workload(batches: Iterable[pa.RecordBatch]) -> dict[WorkloadKey, Fl
 
 
 def told_in(extra: str) -> Mapping[str, Any]:
-    """What else a record tells: the object in its column `extra`, empty where that is none."""
+    """The JSON object in a record's column `extra`; empty if it is not an object."""
     try:
         value = json.loads(extra or "{}")
     except (ValueError, RecursionError):
@@ -153,7 +154,7 @@ def told_in(extra: str) -> Mapping[str, Any]:
 
 
 def _told(batch: pa.RecordBatch, row: int) -> Flops | None:
-    """What a record says of its task's FLOPs itself, as those do that tunefleet collected."""
+    """The FLOPs stated in a record, as in records collected by tunefleet."""
     if "extra" not in batch.schema.names:
         return None
     extra = batch.column("extra")[row].as_py() or ""
@@ -174,7 +175,7 @@ def _codes(column: Any) -> tuple[Any, list[str]]:
 
 
 def _joined(first: Flops, second: Flops) -> Flops:
-    """Of two findings about one workload: what is exact decides, then the larger estimate."""
+    """The better of two counts of a workload: an exact one, otherwise the larger estimate."""
     exact = [flops for flops in (first, second) if flops.how is Certainty.EXACT]
     several = len(exact) == 2 and first.count != second.count
     if several or SEVERAL_TASKS in (first, second):

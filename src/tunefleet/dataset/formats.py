@@ -1,4 +1,4 @@
-"""The formats of tuning logs by name, without what reads them (`tunefleet.dataset.codecs`)."""
+"""Names of the formats of tuning logs, without importing their codecs."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ AUTO_SCHEDULER, AUTOTVM, METASCHEDULE, KERNEL_TUNER = NAMES = (
     "auto_scheduler", "autotvm", "metaschedule", "kernel_tuner",
 )  # fmt: skip
 
-#: Those that records are written back to.
+#: The formats that `dataset export` writes.
 WRITTEN = (AUTO_SCHEDULER, METASCHEDULE)

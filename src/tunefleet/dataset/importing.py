@@ -1,4 +1,4 @@
-"""Many logs to one Parquet file: what was found, what was read, what was lost."""
+"""Imports many logs into one Parquet file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OnBad = Callable[[codecs.BadLine], None]
 
 @dataclass(frozen=True)
 class Logs:
-    """Logs with their formats, and the files of a folder that are none."""
+    """Logs with their formats, and the skipped files of folders."""
 
     found: tuple[tuple[Path, str], ...]
     skipped: tuple[Path, ...] = ()
@@ -27,7 +27,7 @@ class Logs:
 
 @dataclass
 class ImportCounts:
-    """What an import did; counts by format where there is more than one."""
+    """Counts of an import, by format where useful."""
 
     logs: int = 0
     skipped: int = 0
@@ -49,15 +49,15 @@ class ImportCounts:
 
 
 def find_logs(paths: Iterable[Path], format: str | None = None) -> Logs:
-    """The logs that are named, and those in folders that are named, each once.
+    """The given logs, and the logs in the given folders, each once.
 
-    A file that is named must be a log; others in a folder are skipped. Raises InputError.
+    A given file must be a log; other files in folders are skipped. Raises InputError.
     """
     formats: dict[Path, str] = {}
     skipped: list[Path] = []
     for path in paths:
         if path.is_dir():
-            # Hidden files may be drafts of an export that was killed.
+            # Hidden files may be drafts of a killed export.
             for file in sorted(path.rglob("[!.]*")):
                 if not file.is_file():
                     continue
@@ -75,8 +75,8 @@ def _format_of(path: Path) -> str:
     name = codecs.format_of(path)
     if name is None:
         raise InputError(
-            f"{path} is no tuning log of a known format",
-            cure=f"name its format: {', '.join(codecs.FORMATS)}",
+            f"{path} is not a tuning log of a known format",
+            cure=f"give its format: {', '.join(codecs.FORMATS)}",
         )
     return name
 
@@ -91,9 +91,9 @@ def _format_in_folder(path: Path) -> str | None:
 def import_logs(
     logs: Logs, device: str, out: Path, *, strict: bool = False, on_bad: OnBad | None = None
 ) -> ImportCounts:
-    """Read logs of one device into a Parquet file, which appears when it is complete.
+    """Read logs of one device into a Parquet file, which is published when complete.
 
-    Bad lines are counted and go to `on_bad`; with `strict` the first is an InputError.
+    Bad lines are counted and passed to `on_bad`; with `strict` the first raises InputError.
     """
     started = time.perf_counter()
     done = ImportCounts(logs=len(logs.found), skipped=len(logs.skipped))
@@ -107,7 +107,7 @@ def import_logs(
         parquet.write(_batches(logs.found, device, strict, count, done), draft)
         if not done.records:
             raise InputError(
-                f"no record in {len(logs.found)} logs, {done.bad_lines} bad lines",
+                f"no records in {len(logs.found)} logs, {done.bad_lines} bad lines",
                 cure="give a log of a known format",
             )
     done.wall_s = time.perf_counter() - started

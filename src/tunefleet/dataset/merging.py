@@ -1,4 +1,4 @@
-"""Several Parquet files as one, in which no record is there twice."""
+"""Merges Parquet files and removes duplicate records."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ RowNumbers = np.ndarray[Any, np.dtype[np.int32]]
 
 @dataclass
 class Merged:
-    """Rows that were read, and those of them that were there before."""
+    """Counts of rows read and of duplicates among them."""
 
     rows: int = 0
     duplicates: int = 0
 
 
 def merge(paths: Sequence[Path], out: Path) -> Merged:
-    """Write the records of all files to one, in their order, the first of each alike.
+    """Write the records of all files to one, in order, without duplicates.
 
-    Two records are alike with the same device, target, workload, steps and costs. Memory: about a
-    hundred bytes for each different record.
+    Duplicates have equal device, target, workload, steps and costs. Memory: about a hundred bytes
+    per distinct record.
     """
     merged = Merged()
     with files.Draft(out) as draft:
@@ -52,9 +52,9 @@ def _distinct(paths: Sequence[Path], merged: Merged) -> Iterator[pa.RecordBatch]
 
 
 def _keys(batch: pa.RecordBatch, numbers: dict[str, int]) -> Iterator[bytes]:
-    """A digest of what makes each row the record that it is.
+    """A digest of the identifying columns of each row.
 
-    `numbers` gives every text that occurs a number of its own, the same in all batches.
+    `numbers` maps every distinct text to an index that is stable over all batches.
     """
     tasks = np.stack([_numbered(batch.column(name), numbers) for name in TASK], axis=1)
     steps, costs = batch.column("steps"), batch.column("costs_s")

@@ -1,4 +1,4 @@
-"""Occurrences of kinds of primitives, summed per task while batches go by."""
+"""Counts kinds of primitives per task, batch by batch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Array = NDArray[Any]
 
 
 class Occurrences:
-    """How often each kind of primitive of one format occurs, by task; distinct sequences of kinds.
+    """Counts of each kind of primitive of one format, by task, and distinct sequences of kinds.
 
     `kinds` may grow between calls of `add`, but not change.
     """
@@ -26,8 +26,8 @@ class Occurrences:
     def add(
         self, tasks: Array, devices: Array, lengths: Array, counts: Array, kinds: Array
     ) -> None:
-        """Of records with the numbers of their tasks and devices: the length of each, `counts` of
-        each kind (records x kinds), and a hash of the sequence of kinds."""
+        """Add records with their task and device indices: `counts` of each kind (records x kinds),
+        the length of each record, and a hash of its sequence of kinds."""
         order = np.argsort(tasks, kind="stable")
         present, starts = np.unique(tasks[order], return_index=True)
         self._grow(int(present.max(initial=-1)) + 1)
@@ -36,7 +36,7 @@ class Occurrences:
         self.records[present] += np.add.reduceat(grouped > 0, starts, axis=0, dtype=np.int64)
         most = np.maximum.reduceat(grouped, starts, axis=0)
         self.most[present] = np.maximum(self.most[present], most)
-        # The same sequence on another device is another; so few are distinct that a set will do.
+        # Sequences are counted per device; few are distinct, so a set is sufficient.
         marks = kinds ^ (devices.astype(np.uint64) << np.uint64(48))
         distinct, first = np.unique(marks, return_index=True)
         for mark, row in zip(distinct.tolist(), first.tolist(), strict=True):
@@ -52,7 +52,7 @@ class Occurrences:
             old = getattr(self, name)
             if old.shape == shape:
                 continue
-            # Room for as many again, so that it is seldom copied.
+            # Double the capacity, so that it is rarely copied.
             grown = np.zeros((max(shape[0], 2 * old.shape[0]), shape[1]), np.int64)
             grown[: old.shape[0], : old.shape[1]] = old
             setattr(self, name, grown)

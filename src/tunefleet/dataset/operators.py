@@ -1,7 +1,7 @@
-"""Floating-point operations of AutoTVM's operators, from template names and argument shapes.
+"""FLOPs of AutoTVM's operators, from template names and argument shapes.
 
-Exact by definition of the operator: 2 x output elements x terms of each sum. So a Winograd template
-has the operations of the convolution that it computes, as AutoTVM itself counts them.
+Exact by definition of the operator: 2 x output elements x terms per sum. A Winograd template counts
+as the convolution that it computes, as in AutoTVM.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Shape = tuple[int, ...]
 
 
 def autotvm_flops(workload: str) -> Flops:
-    """Of a workload as the codec has it: `[template, argument, ...]`.
+    """FLOPs of a workload in the codec's form: `[template, argument, ...]`.
 
     Convolutions (1d to 3d, grouped, depthwise, blocked layouts), dense and batch_matmul are exact.
     A transposed convolution is estimated: as a convolution over its dilated input, zeros included.
@@ -27,12 +27,12 @@ def autotvm_flops(workload: str) -> Flops:
         template, tensors, rest = _parsed(workload)
         return _operator_flops(template, tensors, rest)
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError):
-        # A template that names its arguments otherwise: not an error of the record.
+        # A template with other arguments: not an error of the record.
         return UNKNOWN
 
 
 def _parsed(workload: str) -> tuple[str, list[Shape], list[Any]]:
-    """The template's name, the shapes of its tensors, and the arguments after them."""
+    """The template's name, the shapes of its tensors, and the remaining arguments."""
     template, *arguments = json.loads(workload)
     shapes = [_shape(argument) for argument in arguments]
     tensors = [shape for shape in shapes if shape]
@@ -41,7 +41,7 @@ def _parsed(workload: str) -> tuple[str, list[Shape], list[Any]]:
 
 
 def _shape(argument: Any) -> Shape:
-    """Of `["TENSOR", [1, 64], "float32"]`; empty for anything else."""
+    """The shape in `["TENSOR", [1, 64], "float32"]`; empty for other values."""
     if not isinstance(argument, list) or len(argument) != 3 or argument[0] != "TENSOR":
         return ()
     sizes = argument[1]
@@ -78,7 +78,7 @@ def _dense(data: Shape, weight: Shape) -> Flops:
 
 
 def _batch_matmul(left: Shape, right: Shape, transposed: Sequence[bool]) -> Flops:
-    """[B, M, K] by [B, N, K], unless flags say otherwise of either."""
+    """[B, M, K] by [B, N, K], unless a flag transposes one of them."""
     first, second = (*transposed, False, True)[:2] if len(transposed) == 2 else (False, True)
     rows, reduced = left[1:][::-1] if first else left[1:]
     columns, check = right[1:] if second else right[1:][::-1]
@@ -131,7 +131,7 @@ def _channels_last(name: str) -> bool:
 def _kernel(name: str, kernel: Shape, dims: int) -> tuple[int, int, Shape]:
     """Output channels, channels of a group, and the window.
 
-    Of a depthwise convolution the channels and their multiplier, in either order.
+    For a depthwise convolution the channels and their multiplier, in either order.
     """
     if "hwcn" in name or _channels_last(name):
         first, second = kernel[dims : dims + 2]
@@ -148,7 +148,7 @@ def _kernel(name: str, kernel: Shape, dims: int) -> tuple[int, int, Shape]:
 
 
 def _geometry(name: str, rest: Sequence[Any], dims: int) -> tuple[Shape, Shape, Shape]:
-    """Strides, the padding of both sides together, and dilation, for each dimension."""
+    """Strides, total padding of both sides, and dilation, per dimension."""
     lists = [a for a in rest if isinstance(a, list) and all(isinstance(n, int) for n in a)]
     if name.startswith("topi_x86_conv2d"):
         # Its first list is the size of the kernel.

@@ -1,4 +1,4 @@
-"""Records in Parquet: written batch by batch, read back as batches or as one table."""
+"""Reads and writes records in Parquet, in batches or as one table."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from tunefleet.errors import InputError
 from tunefleet.system.files import check_regular
 from tunefleet.system.parsing import parsed
 
-#: Rows of a row group: with many small logs, one for each would double the size of the file.
+#: Rows per row group: one group per small log would double the size of the file.
 GROUP_ROWS = 1 << 16
-#: What a row group may hold in memory: fewer rows, but only where hardly a word is there twice.
+#: Memory limit of a row group: it reduces the rows only if almost all words are distinct.
 GROUP_BYTES = 24 << 20
-#: Room for every word of a row group: steps that are partly a dictionary and partly not cannot be
-#: read as either.
+#: Large enough for all words of a row group: steps that are only partly dictionary-encoded cannot
+#: be read.
 _DICTIONARY_BYTES = 1 << 30
-#: Arrow decodes dictionaries unless it is told of them; a list's values have a path.
+#: The columns that Arrow reads as dictionaries; a list's values have a path.
 WORDS = [
     "source", "format", "version", "device", "target", "workload", "steps.list.item", "extra",
     "definition",
 ]  # fmt: skip
-#: The cure for a file that is none of ours.
+#: The cure for files that tunefleet did not write.
 IMPORT = "give a file that `tunefleet dataset import` wrote"
 
 
@@ -45,10 +45,10 @@ class Writer:
                 compression="zstd",
                 use_dictionary=WORDS,
                 dictionary_pagesize_limit=_DICTIONARY_BYTES,
-                # Lists are to have the schema's own names when they are read.
+                # Keep the schema's own names of list elements.
                 use_compliant_nested_type=False,
                 column_encoding={"line": "DELTA_BINARY_PACKED"},
-                # Of the steps they would be as expensive as all the rest, and say nothing.
+                # Statistics of steps are useless and would cost as much as all the rest.
                 write_statistics=["device", "error_no", "timestamp"],
             )
         except OSError as error:
@@ -88,7 +88,7 @@ class Writer:
 
 
 def write(batches: Iterable[pa.RecordBatch], path: Path) -> int:
-    """Write batches of `schema.RECORDS` to a file and return how many rows they had."""
+    """Write batches of `schema.RECORDS` to a file and return the number of rows."""
     with Writer(path) as writer:
         for batch in batches:
             writer.write(batch)
@@ -96,16 +96,16 @@ def write(batches: Iterable[pa.RecordBatch], path: Path) -> int:
 
 
 def read(path: Path, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
-    """The records of a file, or some of their columns, a batch at a time.
+    """The records of a file, or some columns of them, in batches.
 
-    Raises InputError for what is no file of `tunefleet-records/1`.
+    Raises InputError for files that are not `tunefleet-records/1`.
     """
     for group in _groups(path, columns):
         yield from group.to_batches(BATCH_ROWS)
 
 
 def read_table(path: Path, columns: list[str] | None = None) -> pa.Table:
-    """All records of a file at once, with one dictionary for each column."""
+    """All records of a file as one table, with one dictionary per column."""
     groups = list(_groups(path, columns))
     if not groups:
         return RECORDS.empty_table().select(columns or RECORDS.names)
@@ -113,7 +113,7 @@ def read_table(path: Path, columns: list[str] | None = None) -> pa.Table:
 
 
 def is_parquet(path: Path) -> bool:
-    """Whether a file says of itself that it is Parquet. Raises InputError for a pipe."""
+    """Whether a file has Parquet's magic bytes. Raises InputError for a pipe."""
     if path.is_dir():
         return False
     check_regular(path)
@@ -125,7 +125,7 @@ def is_parquet(path: Path) -> bool:
 
 
 def _groups(path: Path, columns: list[str] | None) -> Iterator[pa.Table]:
-    """Every row group, as `dataset.parquet_parser` streams them."""
+    """The row groups, streamed by `dataset.parquet_parser`."""
     check_regular(path)
     try:
         size = path.stat().st_size

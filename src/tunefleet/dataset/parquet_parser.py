@@ -1,4 +1,4 @@
-"""Reads a Parquet file of records in a process of its own, and streams its row groups.
+"""Reads a Parquet file of records in a separate process, and streams its row groups.
 
 python -m tunefleet.dataset.parquet_parser SIZE FILE [COLUMN ...]
 """
@@ -17,12 +17,12 @@ from tunefleet.dataset.schema import NAME, RECORDS
 from tunefleet.errors import InputError
 from tunefleet.system.parsing import parse
 
-#: What Arrow raises for a damaged file; a ValueError for names that are no text.
+#: Arrow's exceptions for a damaged file; ValueError for column names that are not text.
 _DAMAGES = (OSError, pa.ArrowException, ValueError)
 
 
 def _stream(arguments: Sequence[str], stream: IO[bytes]) -> None:
-    """Each row group as one Arrow stream: Arrow reads no lists of words across two of them."""
+    """Write each row group as one Arrow stream: dictionaries of lists cannot span two."""
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
     path, columns = Path(arguments[0]), list(arguments[1:]) or None
@@ -31,12 +31,12 @@ def _stream(arguments: Sequence[str], stream: IO[bytes]) -> None:
             for index in range(file.num_row_groups):
                 group = file.read_row_group(index, columns=columns, use_threads=False)
                 group = group.combine_chunks()
-                # Arrow trusts places in dictionaries, and texts, until they are used.
+                # Arrow does not validate dictionary indices and texts on reading.
                 group.validate(full=True)
                 with pa.ipc.new_stream(stream, group.schema) as writer:
                     writer.write_table(group)
         except MemoryError:
-            raise  # Arrow's own is an ArrowException as well
+            raise  # also an ArrowException
         except _DAMAGES as error:
             raise InputError(f"{path} is damaged: {error}", cure=IMPORT) from error
 
@@ -52,15 +52,15 @@ def _opened(path: Path) -> pq.ParquetFile:
         raise InputError(f"{path} is not a Parquet file: {error}", cure=IMPORT) from error
     name = (schema.metadata or {}).get(b"tunefleet", b"").decode(errors="replace")
     if name != NAME:
-        holds = f"records of {name}" if name else "no tuning records"
-        raise InputError(f"{path} holds {holds}, not {NAME}", cure=IMPORT)
+        content = f"records of {name}" if name else "no tuning records"
+        raise InputError(f"{path} contains {content}, not {NAME}", cure=IMPORT)
     if not schema.equals(RECORDS):
-        raise InputError(f"{path} has other columns than {NAME}", cure=IMPORT)
+        raise InputError(f"the columns of {path} are not those of {NAME}", cure=IMPORT)
     return pq.ParquetFile(path, read_dictionary=words)
 
 
 def _paths(path: Path) -> list[str]:
-    """How this file names the columns of words: other writers name what lists hold otherwise."""
+    """The paths of the dictionary columns; names of list elements differ between writers."""
     columns = pq.read_metadata(path).schema
     paths = [columns.column(number).path for number in range(len(columns))]
     words = {word.partition(".")[0] for word in WORDS}

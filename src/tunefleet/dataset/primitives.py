@@ -1,4 +1,4 @@
-"""What a primitive is, by the text of it: its kind and what that kind does."""
+"""Kinds of primitives, derived from their texts, and names of failures."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _AUTO_SCHEDULER = {
 
 _AUTOTVM = {"sp": "split", "re": "reorder", "an": "annotation", "ot": "other option"}
 
-#: auto_scheduler's number of an error of which no more is known.
+#: auto_scheduler's number of an unknown error.
 UNKNOWN_ERROR = 8
-#: Its numbers of errors; the codecs of other formats use them as well.
+#: auto_scheduler's error numbers; the codecs of other formats use them too.
 FAILURES = {
     1: "instantiation error",
     2: "host compile error",
@@ -47,13 +47,13 @@ FAILURES = {
 
 
 def failure_name(error_no: int) -> str:
-    """`runtime error`, or `error 77` for a number that has no name."""
+    """`runtime error`, or `error 77` for an unknown number."""
     return FAILURES.get(error_no, f"error {error_no}")
 
 
 def kind_of(format: str, primitive: str) -> str:
     """The kind: `SP` of auto_scheduler, `sp` of AutoTVM's entities, the instruction of MetaSchedule
-    and the parameter of Kernel Tuner; `?` for a text that tells none."""
+    and the parameter of Kernel Tuner; `?` if there is none."""
     try:
         value = json.loads(primitive)
         kind = value[1] if format == AUTOTVM else value[0]
@@ -63,15 +63,15 @@ def kind_of(format: str, primitive: str) -> str:
 
 
 def kind_name(format: str, kind: str) -> str:
-    """What a kind does, in words: `split`; the kind itself where it says so."""
+    """The readable name of a kind, such as `split`; the kind itself if it is readable."""
     names = {AUTO_SCHEDULER: _AUTO_SCHEDULER, AUTOTVM: _AUTOTVM}.get(format, {})
     return names.get(kind, kind)
 
 
 class Vocabulary:
-    """Distinct primitives of one format, numbered as they come; so are their kinds.
+    """Indices of the distinct primitives of one format and of their kinds.
 
-    Whatever is worked out of a primitive is worked out once, when it is first seen.
+    Each primitive is parsed once, when it is first seen.
     """
 
     def __init__(self, format: str) -> None:
@@ -86,8 +86,8 @@ class Vocabulary:
         return len(self._numbers)
 
     def look_up(self, primitives: pa.Array) -> tuple[NDArray[Any], NDArray[Any]]:
-        """The number of each primitive, and that of its kind."""
-        # Batches of one row group share their dictionary, which is looked up once.
+        """The index of each primitive, and that of its kind."""
+        # Batches of one row group share a dictionary, which is looked up once.
         if not _same(primitives, self._last):
             known = self._numbers
             numbers = [known.get(text) or self._new(text) for text in primitives.to_pylist()]
@@ -105,7 +105,7 @@ class Vocabulary:
 
 
 def _same(first: pa.Array, second: pa.Array | None) -> bool:
-    """Whether two arrays are the same memory: cheaper than to compare what is in it."""
+    """Whether two arrays share memory: cheaper than comparing their content."""
     return second is not None and _place(first) == _place(second)
 
 

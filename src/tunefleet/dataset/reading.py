@@ -1,4 +1,4 @@
-"""Records from files of any kind, Parquet or logs, as whoever looks at them is given both."""
+"""Reads records from Parquet files and logs alike."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pyarrow as pa
 from tunefleet.dataset import codecs, parquet
 from tunefleet.dataset.importing import find_logs
 
-#: What stands for the format of a file of records.
+#: The format name of Parquet files.
 PARQUET = "parquet"
 
 
 def find_files(paths: Iterable[Path]) -> Iterator[tuple[Path, str]]:
-    """Files of records and logs with their formats; folders are searched for logs.
+    """Parquet files and logs with their formats; folders are searched for logs.
 
-    Raises InputError for a file that is neither.
+    Raises InputError for other files.
     """
     for path in paths:
         if parquet.is_parquet(path):
@@ -29,7 +29,7 @@ def find_files(paths: Iterable[Path]) -> Iterator[tuple[Path, str]]:
 def read(
     path: Path, format: str, *, device: str, on_bad: Callable[[codecs.BadLine], None]
 ) -> Iterator[pa.RecordBatch]:
-    """The records of one of them; `device` is what a log was measured on, Parquet says it."""
+    """The records of a file; `device` is the device of a log (Parquet files contain it)."""
     if format == PARQUET:
         return parquet.read(path)
     return codecs.read(path, device=device, format=format, on_bad=on_bad)

@@ -1,7 +1,7 @@
-"""A table of records as arrays: what splits and samplers ask of each row.
+"""A table of records as arrays, for splits and samplers.
 
-Rows are numbered from 0 in the order of the table. A task is device, target and workload; a
-program is the sequence of its primitives.
+Rows are numbered from 0 in table order. A task is device, target and workload; a program is its
+sequence of primitives.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tunefleet.core.trial import RANKING_QUANTILE
 
-#: Fewer repeats have no low quantile to speak of.
+#: The minimum number of repeats for a low quantile.
 _ENOUGH_REPEATS = 5
 
 Codes = NDArray[np.int64]
@@ -39,17 +39,17 @@ class Words:
 
 @dataclass(frozen=True)
 class ProgramSteps:
-    """The primitives of all programs: row i has the next `lengths[i]` of `words.codes`."""
+    """The concatenated primitives of all programs: row i has `lengths[i]` of `words.codes`."""
 
     words: Words
     lengths: Codes
 
     @cached_property
     def programs(self) -> NDArray[np.uint64]:
-        """A number for each row, equal where the primitives are equal.
+        """A hash per row, equal for equal primitives.
 
-        64 bits of a sum over primitives mixed with their place. Should two programs ever share a
-        number, a split keeps them on one side: nothing leaks.
+        64 bits of a sum over primitives mixed with their position. If two programs collide, a split
+        keeps them in the same part, so nothing leaks.
         """
         starts = np.cumsum(self.lengths) - self.lengths
         place = np.arange(len(self.words.codes)) - np.repeat(starts, self.lengths)
@@ -66,7 +66,7 @@ class ProgramSteps:
 
 
 def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """splitmix64: neighbouring numbers become unrelated ones."""
+    """The splitmix64 hash."""
     values = values + np.uint64(0x9E3779B97F4A7C15)
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -75,12 +75,12 @@ def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 @dataclass(frozen=True)
 class Rows:
-    """Records as arrays. `latency_s` is inf of a failed trial, else that of the repeats.
+    """Records as arrays. `latency_s` is inf for a failed trial.
 
-    Of five repeats or more that is the low quantile by which candidates are ranked
-    (`tunefleet.core.trial`), of fewer their mean, as in TenSet: a machine that is shared only ever
-    adds time. Of the pairs of held-out networks of datasets/cpu-epyc.parquet XGB orders 0.753 by
-    low quantiles and 0.736 by means.
+    With five or more repeats it is the low quantile that ranks candidates (`tunefleet.core.trial`),
+    since load on a shared machine only adds time; with fewer it is the mean, as in TenSet. XGB
+    orders 0.753 of the pairs of held-out networks in datasets/cpu-epyc.parquet correctly with low
+    quantiles, and 0.736 with means.
     """
 
     source: Words
@@ -95,7 +95,7 @@ class Rows:
 
     @cached_property
     def task(self) -> Codes:
-        """The number of each row's task, from 0 in order of first appearance."""
+        """The task index of each row, in order of first appearance."""
         joined = self.device.codes
         for words in (self.target, self.workload):
             joined = joined * len(words.names) + words.codes
@@ -103,7 +103,7 @@ class Rows:
 
     @cached_property
     def program(self) -> Codes:
-        """The number of each row's (task, primitives), from 0 in order of first appearance."""
+        """The index of each row's (task, primitives), in order of first appearance."""
         both = _mix(self.task.astype(np.uint64)) + self.steps.programs
         return first_seen(both)
 
@@ -113,7 +113,7 @@ class Rows:
 
     @cached_property
     def labels(self) -> Vector:
-        """Best latency of the task / latency; 0 of a failed trial."""
+        """Best latency of the task / latency; 0 for a failed trial."""
         best = np.full(int(self.task.max(initial=-1)) + 1, np.inf)
         np.minimum.at(best, self.task, self.latency_s)
         labels = np.zeros(len(self))
@@ -121,7 +121,7 @@ class Rows:
         return labels
 
     def take(self, numbers: Codes) -> Rows:
-        """These rows only; tasks and programs are numbered anew."""
+        """These rows only, with new task and program indices."""
         return Rows(
             source=self.source.take(numbers),
             device=self.device.take(numbers),
@@ -150,7 +150,7 @@ class Rows:
 
 
 def first_seen(values: NDArray[Any]) -> Codes:
-    """Numbers from 0 for distinct values, in order of first appearance."""
+    """Indices of distinct values, in order of first appearance."""
     _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
     rank = np.empty(len(first), np.int64)
     rank[np.argsort(first)] = np.arange(len(first))
@@ -158,7 +158,7 @@ def first_seen(values: NDArray[Any]) -> Codes:
 
 
 def _words(chunks: list[Any]) -> Words:
-    """Chunks that each have a dictionary of their own (or none, as some readers return them)."""
+    """Unifies chunks with separate dictionaries (or none, depending on the reader)."""
     numbers: dict[str, int] = {}
     codes = [np.zeros(0, np.int64)]
     for chunk in chunks:
@@ -184,7 +184,7 @@ def _latency(table: pa.Table) -> Vector:
 
 
 def _low_quantile(costs: Vector, owner: Codes, lengths: Codes) -> Vector:
-    """`core.trial.ranking_latency` of each record's costs; 0 where it has none."""
+    """`core.trial.ranking_latency` of each record's costs; 0 without costs."""
     if len(costs) == 0:
         return np.zeros(len(lengths))
     ordered = costs[np.lexsort((costs, owner))]
@@ -192,7 +192,7 @@ def _low_quantile(costs: Vector, owner: Codes, lengths: Codes) -> Vector:
     last = (first + lengths - 1).clip(min=first)
     position = RANKING_QUANTILE * (last - first)
     low = first + position.astype(np.int64)
-    # Costs of failed trials, which nobody looks at, may be infinite.
+    # Costs of failed trials, which are ignored, may be infinite.
     with np.errstate(invalid="ignore", over="ignore"):
         between = ordered[np.minimum(low + 1, last)] - ordered[low]
         quantiles = ordered[low] + between * (position - position.astype(np.int64))

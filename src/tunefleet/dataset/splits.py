@@ -1,9 +1,8 @@
-"""Which records train a cost model, which tell it to stop, and which test it.
+"""Splits of records into training, validation and test parts.
 
-Every split is seeded, never has an empty part, and never has one (task, program) on two sides:
-copies of a program stay together. Validation is never part of the test. TenSet's own splits do
-otherwise on each count (test sets that come out empty, validation on the test set), which is why
-a target is held out by name here.
+Every split is seeded, has no empty part, and never has a (task, program) in two parts: copies of a
+program stay together. Validation and test are disjoint. TenSet's own splits violate this (empty
+test sets, validation on the test set), so targets are held out by name here.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class SplitRows:
-    """Row numbers of the three parts, ascending and disjoint."""
+    """Row indices of the three parts, ascending and disjoint."""
 
     train: Codes
     validation: Codes
@@ -56,7 +55,7 @@ class SplitRows:
 
 
 def divide(rows: Rows, division: Division) -> SplitRows:
-    """The parts of these rows. Raises InputError where one would be empty."""
+    """Split these rows. Raises InputError if a part would be empty."""
     return _capped(_whole(rows, division), division)
 
 
@@ -91,21 +90,21 @@ def _capped(split: SplitRows, division: Division) -> SplitRows:
 
 
 def within_task(rows: Rows, shares: Shares = DEFAULT, seed: int = 0) -> SplitRows:
-    """The programs of every task, shuffled, each part with its share of every task."""
+    """Shuffle the programs of every task; each part gets its share of every task."""
     count = int(rows.program.max(initial=-1)) + 1
     return _along_tasks(rows, shares, np.random.default_rng(seed).permutation(count))
 
 
 def within_task_in_order(rows: Rows, shares: Shares = DEFAULT) -> SplitRows:
-    """The first programs of every task test, the next validate, the last train: TenSet's default.
+    """TenSet's default: the first programs of every task test, the next validate, the rest train.
 
-    Logs are in the order of the search, so this tests on slow programs. It is here to compare.
+    Logs are in search order, so this tests on slow programs. It exists for comparison.
     """
     return _along_tasks(rows, shares, np.arange(int(rows.program.max(initial=-1)) + 1))
 
 
 def _along_tasks(rows: Rows, shares: Shares, order: Codes) -> SplitRows:
-    """Parts of each task's programs by their place in `order` among those of their task."""
+    """Split each task's programs by their position in `order`."""
     _, first = np.unique(rows.program, return_index=True)
     task = rows.task[first]
     by_task = np.lexsort((order, task))
@@ -119,7 +118,7 @@ def _along_tasks(rows: Rows, shares: Shares, order: Codes) -> SplitRows:
 
 
 def by_task(rows: Rows, shares: Shares = DEFAULT, seed: int = 0) -> SplitRows:
-    """Whole tasks, drawn until a part has its share of the records."""
+    """Draw whole tasks until each part has its share of the records."""
     generator = np.random.default_rng(seed)
     everywhere = np.ones(len(rows), bool)
     tested = _whole_tasks(rows, everywhere, shares.test, generator, left=2)
@@ -128,11 +127,11 @@ def by_task(rows: Rows, shares: Shares = DEFAULT, seed: int = 0) -> SplitRows:
 
 
 def by_target(rows: Rows, device: str, shares: Shares = DEFAULT, seed: int = 0) -> SplitRows:
-    """One device tests, whole tasks of the others validate, the rest trains.
+    """One device tests, whole tasks of the others validate, the rest train.
 
-    Several targets of one processor count as devices too: where no device has the name, it is
-    that of a target's processor (`mcpu`), or the whole text of a target. Raises InputError when
-    nothing is called so, or nothing else is in the table.
+    Targets count as devices too: if no device has the name, it is matched with a target's processor
+    (`mcpu`), or with the whole text of a target. Raises InputError if nothing matches, or if there
+    are no other records.
     """
     tested = _measured_on(rows, device)
     if not tested.any():
@@ -140,7 +139,7 @@ def by_target(rows: Rows, device: str, shares: Shares = DEFAULT, seed: int = 0) 
         raise InputError(f"no record was measured on {device!r}", cure=_choose({*known}))
     if tested.all():
         raise InputError(
-            f"every record was measured on {device!r}, nothing is left to train on",
+            f"every record was measured on {device!r}, so none is left for training",
             cure="add records of another device",
         )
     return _held_out(rows, tested, shares, seed)
@@ -163,9 +162,9 @@ def processor(target: str) -> str:
 def by_network(
     rows: Rows, workloads: Collection[str], shares: Shares = DEFAULT, seed: int = 0
 ) -> SplitRows:
-    """The workloads of a network test wherever they were measured; other tasks train.
+    """The workloads of networks test, on any device; other tasks train.
 
-    A workload that other networks have too is held out with the rest, as TenSet's hold-out does.
+    Workloads that other networks share are held out too, as in TenSet.
     """
     wanted = set(workloads)
     held = np.array([name in wanted for name in rows.workload.names], bool)
@@ -173,11 +172,11 @@ def by_network(
     if not tested.any():
         raise InputError(
             f"none of the {len(wanted)} workloads to hold out is in the records",
-            cure="name workloads as the records do",
+            cure="use the workload names of the records",
         )
     if tested.all():
         raise InputError(
-            "every workload is held out, nothing is left to train on",
+            "every workload is held out, so none is left for training",
             cure="hold out fewer, or add records of other networks",
         )
     return _held_out(rows, tested, shares, seed)
@@ -190,19 +189,20 @@ def _held_out(rows: Rows, tested: Mask, shares: Shares, seed: int) -> SplitRows:
 
 
 def _rest(shares: Shares) -> float:
-    """The validation's share of what the test left."""
+    """The validation share of the records outside of the test part."""
     return shares.validation / (1 - shares.test)
 
 
 def _whole_tasks(
     rows: Rows, among: Mask, share: float, generator: np.random.Generator, left: int
 ) -> Mask:
-    """Rows of tasks drawn until they have `share` of the rows `among`; `left` tasks stay."""
+    """Rows of tasks drawn until they are `share` of the rows `among`; at least `left` tasks
+    remain."""
     sizes = np.bincount(rows.task[among], minlength=int(rows.task.max(initial=-1)) + 1)
     tasks = generator.permutation(np.flatnonzero(sizes))
     if len(tasks) <= left:
         raise InputError(
-            f"{len(tasks)} tasks are too few to set whole ones aside",
+            f"{len(tasks)} tasks are too few to hold out whole tasks",
             cure="add records of more tasks, or split within tasks",
         )
     reached = np.cumsum(sizes[tasks])
@@ -225,7 +225,7 @@ def _choose(names: Collection[str]) -> str:
 
 
 def read_networks(path: Path) -> dict[str, tuple[str, ...]]:
-    """Workloads by network, of a JSON file `{"network": ["workload", ...]}`."""
+    """Workloads by network from a JSON file `{"network": ["workload", ...]}`."""
     try:
         value = json.loads(path.read_bytes())
     except OSError as error:
@@ -236,16 +236,16 @@ def read_networks(path: Path) -> dict[str, tuple[str, ...]]:
         raise InputError(f"{path} is not JSON: {error}", cure="give a JSON file") from error
     if not _is_networks(value):
         raise InputError(
-            f"{path} does not list the workloads of networks",
+            f"{path} does not map networks to lists of workloads",
             cure='write {"network": ["workload", ...]}',
         )
     return {name: tuple(workloads) for name, workloads in value.items()}
 
 
 def networks_by_log(rows: Rows) -> dict[str, set[str]]:
-    """Workloads by the name of the file they come from, without folders and suffixes.
+    """Workloads by the name of their file, without folders and suffixes.
 
-    Logs are mostly one of each network; runs of the same name in several folders are one network.
+    Usually there is one log per network; files of equal name in several folders are one network.
     """
     workloads: dict[str, set[str]] = {}
     pairs = np.unique(np.stack([rows.source.codes, rows.workload.codes]), axis=1)
@@ -264,5 +264,5 @@ def _is_networks(value: object) -> bool:
 
 def workloads_of(networks: Mapping[str, Collection[str]], network: str) -> Collection[str]:
     if network not in networks:
-        raise InputError(f"no network is named {network!r}", cure=_choose(networks))
+        raise InputError(f"there is no network {network!r}", cure=_choose(networks))
     return networks[network]

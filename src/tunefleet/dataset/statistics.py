@@ -1,10 +1,10 @@
-"""What a data set of tuning records holds, per device and task: one pass over batches of records.
+"""Statistics of tuning records per device and task, in one pass over batches.
 
-What tables 5 and 6 of the paper on optimised data sets for tensor program tuning show (lengths of
-schedules, occurrences of primitives), and failures, latencies, FLOPs, throughput and duplicates.
+They include tables 5 and 6 of the paper on optimised data sets for tensor program tuning (lengths
+of schedules, occurrences of primitives), failures, latencies, FLOPs, throughput and duplicates.
 
-Work is done per distinct primitive and, for columns, in numpy. Memory grows by 34 bytes a record
-and with the number of distinct primitives and tasks; steps are never kept.
+Primitives are processed once per distinct text, columns with NumPy. Memory grows by 34 bytes per
+record and with the number of distinct primitives and tasks; steps are not kept.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class DatasetStatistics:
             self._chunks[name].append(values)
 
     def _task_numbers(self, format: str, part: pa.RecordBatch) -> Array:
-        """The number of each record's task: its device, target and workload."""
+        """The index of each record's task (device, target and workload)."""
         columns = [part.column(name) for name in TASK]
         codes = np.zeros(part.num_rows, np.int64)
         for column in columns:
@@ -95,7 +95,7 @@ class DatasetStatistics:
         return numbers[inverse]
 
     def _add_steps(self, format: str, part: pa.RecordBatch, tasks: Array) -> tuple[Array, Array]:
-        """Count primitives; the number of them in each record, and a hash of its program."""
+        """Count primitives; returns their number in each record, and a hash of its program."""
         column = part.column("steps")
         lengths = _numbers(pc.list_value_length(column)).astype(np.int64)
         values = column.flatten()
@@ -128,7 +128,7 @@ def statistics(
 
 
 def _by_format(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The records of each format by themselves: their primitives are read differently."""
+    """The records grouped by format: each has its own primitives."""
     formats = _used(batch.column("format"))
     for format in formats:
         alike = len(formats) == 1
@@ -136,7 +136,7 @@ def _by_format(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
 
 
 def _used(column: Any) -> list[str]:
-    """The distinct values of a dictionary column that occur in it."""
+    """The distinct values that occur in a dictionary column."""
     codes = np.unique(_numbers(column.indices))
     return column.dictionary.take(pa.array(codes)).to_pylist()  # type: ignore[no-any-return]
 
@@ -146,7 +146,7 @@ def _numbers(column: Any) -> Array:
 
 
 def _latencies(part: pa.RecordBatch) -> tuple[Array, Array]:
-    """A hash of each record's costs, and its mean latency; NaN where it failed or has none."""
+    """A hash of each record's costs, and its mean latency; NaN for failures and without costs."""
     column = part.column("costs_s")
     lengths = _numbers(pc.list_value_length(column)).astype(np.int64)
     costs = _numbers(column.flatten())
@@ -163,7 +163,7 @@ def _measured(part: pa.RecordBatch) -> Iterator[Array]:
 
 
 def _sums(values: Array, starts: Array, lengths: Array) -> Array:
-    """The sum of each record's values; 0 where it has none."""
+    """The sum of each record's values; 0 without values."""
     sums = np.zeros(len(lengths), values.dtype)
     filled = lengths > 0
     if filled.any():
@@ -176,7 +176,7 @@ def _bits(values: Array) -> Array:
 
 
 def _mixed(*parts: Array) -> Array:
-    """One hash of several of each record."""
+    """Combine several hashes per record."""
     mixed = np.zeros(len(parts[0]), np.uint64)
     for part in parts:
         mixed = _scrambled(mixed ^ part)
@@ -184,7 +184,7 @@ def _mixed(*parts: Array) -> Array:
 
 
 def _scrambled(values: Array) -> Array:
-    """64 bits that look random, the same for the same value (splitmix64)."""
+    """The splitmix64 hash."""
     bits = values.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

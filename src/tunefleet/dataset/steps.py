@@ -1,7 +1,7 @@
-"""The 14 transform steps of auto_scheduler, with their arguments by name.
+"""The 14 transform steps of auto_scheduler as frozen values with named arguments.
 
-A step is written as a JSON array, `["SP",2,0,1024,[1,2,8],1]`; here it is a frozen value. Kinds and
-arguments are those of TVM's `src/auto_scheduler/transform_step.cc`; there is no CP and no TS.
+In logs a step is a JSON array, `["SP",2,0,1024,[1,2,8],1]`. Kinds and arguments are those of TVM's
+`src/auto_scheduler/transform_step.cc`; CP and TS do not exist.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from msgspec import Meta
 
 from tunefleet.errors import InputError
 
-#: A stage, an iterator, another step or a level, counted from 0. Programs have some hundreds at
-#: most; of a stage by its number, all before it are counted (`flop_rules`).
+#: An index of a stage, iterator, step or level, from 0. Programs have some hundreds at most;
+#: `flop_rules` needs memory in proportion to a stage index.
 SmallIndex = Annotated[int, Meta(ge=0, le=2**16 - 1)]
-#: The length of a loop; 0 where it is not known.
+#: The length of a loop; 0 if unknown.
 Length = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Flag = Annotated[int, Meta(ge=0, le=1)]
 #: None, unroll, vectorize, parallel, vthread, blockIdx.x, threadIdx.x, blockIdx.y, threadIdx.y,
@@ -56,9 +56,9 @@ class Reorder(_Step, frozen=True, tag="RE"):
 
 
 class Split(_Step, frozen=True, tag="SP"):
-    """Split an iterator into one more than there are lengths.
+    """Split an iterator into one part more than there are lengths.
 
-    With `inner_to_outer` the lengths are those of the inner ones.
+    With `inner_to_outer` the lengths belong to the inner parts.
     """
 
     iterator: SmallIndex
@@ -76,7 +76,7 @@ class FollowSplit(_Step, frozen=True, tag="FSP"):
 
 
 class FollowFusedSplit(_Step, frozen=True, tag="FFSP"):
-    """Split by the product of what several earlier steps have at a level."""
+    """Split by the product of the factors of several earlier steps at a level."""
 
     iterator: SmallIndex
     source_steps: tuple[SmallIndex, ...]
@@ -115,7 +115,7 @@ class CacheRead(_Step, frozen=True, tag="CHR"):
 
 
 class CacheWrite(_Step, frozen=True, tag="CHW"):
-    """Add a stage before this one that caches what it writes."""
+    """Add a stage before this one that caches its writes."""
 
     scope: str
 
@@ -150,15 +150,15 @@ _encoder = msgspec.json.Encoder()
 
 @lru_cache(maxsize=1 << 16)
 def normal(text: str | bytes) -> str:
-    """The one text of a step, without spaces; raises InputError as `parse` does.
+    """The canonical text of a step, without spaces; raises InputError as `parse` does.
 
-    Distinct steps are few, so what was parsed is remembered.
+    There are few distinct steps, so results are cached.
     """
     return _encoder.encode(parse(text)).decode()
 
 
 def parse(text: str | bytes) -> Step:
-    """The step that a JSON array is; InputError says what is wrong with it."""
+    """Parse a step from a JSON array; raises InputError with the reason."""
     try:
         return _decoder.decode(text)
     except (msgspec.MsgspecError, UnicodeError) as error:

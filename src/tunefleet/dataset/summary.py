@@ -1,4 +1,4 @@
-"""From what one pass has collected to the statistics of devices, tasks and primitives."""
+"""Computes the statistics of devices, tasks and primitives from the data of one pass."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCHEMA = "tunefleet-dataset-stats/1"
 
 
 class TaskKey(NamedTuple):
-    """What names a task: one workload on one target, measured on one device."""
+    """The identity of a task: a workload on a target, measured on a device."""
 
     device: str
     target: str
@@ -30,9 +30,9 @@ class TaskKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RecordColumns:
-    """A row per record, 34 bytes each: what medians and duplicates need.
+    """A row of 34 bytes per record, for medians and duplicates.
 
-    `program` is a hash of task and primitives, `record` of all that was measured of it besides.
+    `program` is a hash of task and primitives, `record` also of the measured values.
     """
 
     COLUMNS: ClassVar[tuple[str, ...]] = (
@@ -56,7 +56,7 @@ def summary(
     sources: Sequence[str],
     hardware: HardwareTable | None,
 ) -> dict[str, Any]:
-    """The value `tunefleet-dataset-stats/1`; devices with most records come first."""
+    """The value `tunefleet-dataset-stats/1`; devices with the most records come first."""
     by_task = _of_tasks(records, tasks, flops)
     device_of_task = np.array([devices.index(key.device) for key in tasks], np.int64)
     device_of_record = device_of_task[records.task] if len(tasks) else records.task
@@ -93,7 +93,7 @@ def summary(
 
 
 def _of_records(records: RecordColumns, chosen: Array) -> dict[str, Any]:
-    """Counts, failures, lengths and latencies of some of the records."""
+    """Counts, failures, lengths and latencies of the chosen records."""
     count = int(chosen.sum())
     errors, failed = np.unique(records.error_no[chosen], return_counts=True)
     by_error = dict(zip(errors.tolist(), failed.tolist(), strict=True))
@@ -116,7 +116,7 @@ def _of_records(records: RecordColumns, chosen: Array) -> dict[str, Any]:
 def _of_tasks(
     records: RecordColumns, tasks: Sequence[TaskKey], flops: Mapping[tuple[str, str], Flops]
 ) -> list[dict[str, Any]]:
-    """What each task has, in the order of `tasks`."""
+    """The statistics of each task, in the order of `tasks`."""
     counted = np.bincount(records.task, minlength=len(tasks)) if len(tasks) else np.zeros(0)
     valid = _count_by_task(records.task[records.error_no == 0], len(tasks))
     _, first = np.unique(records.program, return_index=True)
@@ -149,7 +149,7 @@ def _of_tasks(
 def _of_primitives(
     occurrences: Mapping[str, Occurrences], tasks: Sequence[TaskKey], own: list[int], device: int
 ) -> list[dict[str, Any]]:
-    """A row per kind of primitive that occurs on a device, most frequent first."""
+    """A row per kind of primitive on a device, most frequent first."""
     rows = []
     for format, counted in occurrences.items():
         chosen = [t for t in own if tasks[t].format == format]
@@ -173,7 +173,7 @@ def _of_primitives(
 
 
 def _hardware(device: str, table: HardwareTable | None) -> dict[str, Any] | None:
-    """What the device table knows of a device, as far as statistics need it."""
+    """The fields of the device table that statistics need."""
     row = table.get(device) if table is not None and device else None
     if row is None:
         return None
@@ -181,7 +181,7 @@ def _hardware(device: str, table: HardwareTable | None) -> dict[str, Any] | None
 
 
 def _task_order(task: Mapping[str, Any]) -> tuple[int, str, str, str]:
-    """Most records first, then names, so that the order is stable."""
+    """Sort key: most records first, then names for a stable order."""
     return (-task["records"], task["workload"], task["target"], task["format"])
 
 
@@ -190,10 +190,10 @@ def _count_by_task(tasks: Array, count: int) -> Array:
 
 
 def _quantiles(values: Array) -> dict[str, float] | None:
-    """Least, quartiles, most and mean; None of nothing."""
+    """Minimum, quartiles, maximum and mean; None without values."""
     if not len(values):
         return None
-    # Sorted, so that the mean does not depend on the order in which records came.
+    # Sorted, so that the mean does not depend on the order of records.
     values = np.sort(values)
     at = np.quantile(values, [0.0, 0.25, 0.5, 0.75, 1.0])
     names = ("min", "q1", "median", "q3", "max")

@@ -1,4 +1,4 @@
-"""A program as numbers. Each kind of feature is a documented schema with a version."""
+"""Features of programs. Each kind of feature is a documented schema with a version."""
 
 from tunefleet.features.packing import is_of_schema, pack, schema_of, unpack
 

@@ -40,7 +40,7 @@ from tunefleet.features.words import compressed
 SCHEMA = "behaviours/1"
 
 LOOPS = 12
-#: Rows of a program at most; what comes later is cropped.
+#: Maximum number of rows of a program; longer ones are cropped.
 LONGEST = 64
 
 _KINDS, _PER_LOOP = 4, 7
@@ -50,7 +50,7 @@ _ACCESS_AT = _ITERATIONS_AT + 1
 _COMPUTE_AT = _ACCESS_AT + 10
 WIDTH = _COMPUTE_AT + 8
 
-#: Columns that say one thing.
+#: Groups of columns with one meaning.
 PARTS: dict[str, list[int]] = {
     "extents of loops": [*range(_LOOPS_AT, _ITERATIONS_AT, _PER_LOOP), _ITERATIONS_AT],
     "how loops run": [
@@ -94,8 +94,8 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What an access does in one loop, where all others stand still: by how many elements it moves
-    with the first step, and how many places it sees in all."""
+    """The movement of an access along one loop with all others fixed: the elements that it moves by
+    in the first step, and the number of distinct positions."""
 
     stride: int
     places: int
@@ -103,8 +103,8 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Elements of a buffer that a statement reads or writes in each iteration; `moves` are those
-    in the loops around, outermost first."""
+    """Elements of a buffer that a statement reads or writes per iteration; `moves` are its
+    movements along the surrounding loops, outermost first."""
 
     moves: tuple[Move, ...]
     element_bytes: float
@@ -116,7 +116,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """Operations of one iteration, and the tensor instruction among them, if any."""
+    """Operations of one iteration, with an optional tensor instruction."""
 
     additions: int = 0
     products: int = 0
@@ -130,7 +130,7 @@ class Compute:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A store with what it loads and computes, and the loops around it, outermost first."""
+    """A store with its loads, its computation and its surrounding loops, outermost first."""
 
     loops: tuple[Loop, ...]
     loads: tuple[Access, ...]
@@ -138,12 +138,12 @@ class Statement:
     store: Access
 
 
-def encode(statements: Sequence[Statement], told: Array) -> Array:
-    """(rows, WIDTH) of a program; `told` (32,) is its context."""
+def encode(statements: Sequence[Statement], context: Array) -> Array:
+    """(rows, WIDTH) of a program; `context` (32,) are its task and device features."""
     count = 1 + sum(2 + len(statement.loads) for statement in statements)
     rows = np.zeros((min(count, LONGEST), WIDTH), np.float32)
     rows[0, 0] = 1.0
-    rows[0, _KINDS:_LOOPS_AT] = told
+    rows[0, _KINDS:_LOOPS_AT] = context
     behaviours = (row for statement in statements for row in _behaviours(statement))
     for row, behaviour in zip(rows[1:], behaviours, strict=False):
         _write(row, *behaviour)
@@ -151,7 +151,7 @@ def encode(statements: Sequence[Statement], told: Array) -> Array:
 
 
 class Behaviour(StrEnum):
-    """What a row is of."""
+    """The kind of a row."""
 
     PROGRAM = "the program and its device"
     LOAD_ARGUMENT = "load of an argument"
@@ -164,7 +164,7 @@ class Behaviour(StrEnum):
 
 
 def behaviours_of(rows: Array) -> list[Behaviour]:
-    """What each row of an encoded program is of."""
+    """The kind of each row of an encoded program."""
     return [_behaviour(row) for row in rows]
 
 
@@ -203,7 +203,7 @@ def _write(
         if loop.run in _ANNOTATED:
             row[at + 1 + _ANNOTATED.index(loop.run)] = 1.0
         row[at + 1 + len(_ANNOTATED)] = compressed(move.stride)
-        # Whether the next element is near tells more than how far away it is.
+        # Whether the stride is one is more informative than its size.
         row[at + 2 + len(_ANNOTATED)] = float(abs(move.stride) == 1)
     iterations = math.prod(loop.extent for loop in loops)
     row[_ITERATIONS_AT] = compressed(iterations)

@@ -29,7 +29,7 @@ _REDUCTIONS = ("mean", "sum", "max_pool", "avg_pool", "softmax", "norm", "pool",
 
 @dataclass(frozen=True, slots=True)
 class TaskContext:
-    """`shapes` are those of the arguments, the output last; `operator` a name, or "" if unknown."""
+    """`shapes` are the argument shapes, output last; `operator` is a name, or "" if unknown."""
 
     shapes: tuple[tuple[int, ...], ...] = ()
     flops: float = 0.0
@@ -51,7 +51,7 @@ def numbers(task: TaskContext, device: Sequence[float]) -> NDArray[np.float32]:
         _log(task.flops / moved if moved else 0),
     ]
     row[9] = len(task.shapes)
-    for start, shape in zip((10, 14, 18), _told(task.shapes), strict=False):
+    for start, shape in zip((10, 14, 18), _output_and_inputs(task.shapes), strict=False):
         for place, extent in enumerate(reversed(shape[-4:])):
             row[start + place] = _log(extent)
     row[0] = device[0]
@@ -73,18 +73,18 @@ def device_numbers(
     shared_kib: float | None = None,
     units: float | None = None,
 ) -> tuple[float, ...]:
-    """What a cost model is told of a device; None is not known."""
+    """The device features of a cost model; None is unknown."""
     known = (peak_gflops, bandwidth_gb_s, used_units, clock_ghz, vector_bits, l1_kib, l2_kib,
              l3_kib, shared_kib, units)  # fmt: skip
     return (float(gpu), *(_log(value or 0.0) for value in known))
 
 
-def _told(shapes: Sequence[Shape]) -> list[Shape]:
+def _output_and_inputs(shapes: Sequence[Shape]) -> list[Shape]:
     return [shapes[-1], *shapes[:-1][:2]] if shapes else []
 
 
 def _operator(name: str) -> list[float]:
-    """One-hot of the classes; what has no name is none of them."""
+    """One-hot of the operator classes; all zero without a name."""
     if not name:
         return [0.0, 0.0, 0.0, 0.0]
     classes = (_CONVOLUTIONS, _PRODUCTS, _REDUCTIONS)

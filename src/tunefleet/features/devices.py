@@ -1,7 +1,7 @@
-"""The device of a program in numbers for its context, of a record as of a job that runs.
+"""Device features for the context of a program, for records and for running jobs.
 
-What the device table says of a device comes first; of one that it does not know, what the machine
-said of itself (`DeviceIdentity`) together with what the code is generated for.
+They come from the device table if it has the device, otherwise from the machine's own description
+(`DeviceIdentity`) and the target.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tunefleet.features.context import device_numbers
 from tunefleet.hardware import Hardware, HardwareTable, Kind, shipped_table
 from tunefleet.hardware.llvm_names import GPU, architecture, vector_bits
 
-#: Of a CPU whose clock nobody told, for its peak only.
+#: Assumed clock of a CPU with unknown clock, for its peak only.
 _CLOCK_GHZ = 3.0
 #: Kinds of target, as TVM names them.
 _GPUS = ("cuda", "rocm", "opencl", "metal", "vulkan", "webgpu")
@@ -26,9 +26,9 @@ _GPUS = ("cuda", "rocm", "opencl", "metal", "vulkan", "webgpu")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a program runs, as far as it is told: `names` of the device, the processor that code is
-    generated for (LLVM's `mcpu`) and its features, the threads, what the machine says, and what it
-    calls itself (`uname -m`)."""
+    """Where a program runs, as far as known: the `names` of the device, the target processor
+    (LLVM's `mcpu`) and its features, the threads, the machine's own description, and its
+    architecture (`uname -m`)."""
 
     names: tuple[str, ...] = ()
     gpu: bool = False
@@ -54,43 +54,43 @@ class Place:
 
     @classmethod
     def of_record(cls, device: str, target: str, extra: Mapping[str, Any]) -> Place:
-        """Of a record's columns: a target is TVM's text or JSON. What says nothing is left out."""
-        told = _target(target)
+        """From a record's columns; `target` is TVM's text or JSON. Empty names are dropped."""
+        description = _target(target)
         identity = _identity(extra.get("device"))
         own = (identity.key, identity.name) if identity else ()
-        threads, features = str(told.get("num-cores", "")), told.get("mattr")
+        threads, features = str(description.get("num-cores", "")), description.get("mattr")
         if isinstance(features, str):
             features = features.split(",")
-        kind = told.get("kind", "")
+        kind = description.get("kind", "")
         return cls(
-            names=tuple(dict.fromkeys((device, *own, str(told.get("model", ""))))),
+            names=tuple(dict.fromkeys((device, *own, str(description.get("model", ""))))),
             gpu=kind in _GPUS,
-            processor=str(told.get("mcpu", "")),
+            processor=str(description.get("mcpu", "")),
             features=tuple(map(str, features)) if isinstance(features, list) else (),
             threads=int(str(threads)) if str(threads).isdecimal() else None,
             identity=identity,
-            machine=_machine(told),
+            machine=_machine(description),
         )
 
     @property
     def architecture(self) -> str:
-        """One of `hardware.llvm_names`; "" where nothing tells."""
+        """One of `hardware.llvm_names`; "" if unknown."""
         if self.gpu:
             return GPU
         isa = self.identity.isa if self.identity else ()
-        told = architecture((self.machine, self.processor, *self.features, *isa))
+        known = architecture((self.machine, self.processor, *self.features, *isa))
         row = self._row(None)
-        if told or row is None:
-            return told
+        if known or row is None:
+            return known
         return GPU if row.kind is Kind.GPU else architecture(row.isa)
 
     def numbers(self, table: HardwareTable | None = None) -> tuple[float, ...]:
-        """`context.device_numbers` of it; the device table that is shipped unless told."""
+        """Its `context.device_numbers`; `table` defaults to the shipped device table."""
         row = self._row(table)
         return self._of_row(row) if row else self._of_machine()
 
     def _row(self, table: HardwareTable | None) -> Hardware | None:
-        """What a device table says of it."""
+        """Its row in a device table."""
         rows = ((table or shipped_table()).get(name) for name in self.names if name)
         return next((row for row in rows if row), None)
 
@@ -130,7 +130,7 @@ class Place:
             return device_numbers(gpu=self.gpu, vector_bits=bits, used_units=self.threads)
         used = min(self.threads or machine.cores, machine.cores)
         bits = vector_bits(self.processor, self.features) or vector_bits("", machine.isa) or 128
-        # One multiply-add a cycle, two where there are instructions for it.
+        # One multiply-add per cycle; two operations with fused instructions.
         fused = 2 if bits > 128 else 1
         caches = {level: size / 1024 for level, size in machine.caches}
         return device_numbers(
@@ -145,7 +145,7 @@ class Place:
 
 
 def _target(text: str) -> dict[str, Any]:
-    """`{"kind": "llvm", "mcpu": ...}` of that JSON, or of `llvm -mcpu=...`."""
+    """`{"kind": "llvm", "mcpu": ...}` from JSON or from `llvm -mcpu=...`."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -159,7 +159,7 @@ def _target(text: str) -> dict[str, Any]:
 
 
 def _machine(target: Mapping[str, Any]) -> str:
-    """The architecture of the triple, or the key by which TVM chooses ARM's schedules."""
+    """The architecture of the triple, or the key that selects TVM's ARM schedules."""
     triple = str(target.get("mtriple", "")).partition("-")[0]
     return triple or next((key for key in ("arm_cpu",) if key in str(target.get("keys"))), "")
 

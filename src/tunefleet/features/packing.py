@@ -1,7 +1,7 @@
-"""The features of one program as bytes: what a stage commits and a cost model reads back.
+"""Serialises the features of one program to bytes for the store.
 
-The bytes begin with a mark, the name of the schema that the rows are of, and their shape. Earlier
-versions wrote the shape alone: of these the schema follows from the number of columns.
+The bytes start with a mark, the name of the feature schema, and the shape. Earlier versions wrote
+only the shape; there the number of columns determines the schema.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from tunefleet.features import per_store, tilings
 
 _SHAPE = struct.Struct("<HH")
-#: No rows of 1 column: what no version wrote that knew of no mark.
+#: Zero rows of 1 column, which versions without the mark never wrote.
 _MARK = _SHAPE.pack(0, 1)
-#: Schemas of bytes without a name, by columns.
+#: Schemas of bytes without a name, by number of columns.
 _BY_COLUMNS = {tilings.WIDTH: tilings.SCHEMA, per_store.COLUMNS: per_store.SCHEMA}
 
 
@@ -31,7 +31,7 @@ def pack(features: NDArray[np.float32], schema: str = tilings.SCHEMA) -> bytes:
 
 
 def unpack(data: bytes) -> NDArray[np.float32]:
-    """The array given to `pack`; raises ValueError, struct.error or zlib.error on anything else."""
+    """The inverse of `pack`; raises ValueError, struct.error or zlib.error for other data."""
     _, at = _named(data)
     rows, columns = _SHAPE.unpack_from(data, at)
     values = np.frombuffer(zlib.decompress(data[at + _SHAPE.size :]), dtype="<f4")
@@ -39,7 +39,7 @@ def unpack(data: bytes) -> NDArray[np.float32]:
 
 
 def schema_of(data: bytes) -> str:
-    """The name of the schema that packed features are of; empty where it is not told."""
+    """The schema name of packed features; empty if unknown."""
     try:
         name, at = _named(data)
         return name if name is not None else _BY_COLUMNS.get(_SHAPE.unpack_from(data, at)[1], "")
@@ -48,16 +48,16 @@ def schema_of(data: bytes) -> str:
 
 
 def is_of_schema(data: bytes, schema: str = tilings.SCHEMA) -> bool:
-    """Whether these are features of a schema: that of today's cost models unless told."""
+    """Whether packed features have a schema; the default is that of current cost models."""
     return schema_of(data) == schema
 
 
 def _named(data: bytes) -> tuple[str | None, int]:
-    """The schema's name, None in bytes of earlier versions, and where the shape stands."""
+    """The schema's name, None in bytes of earlier versions, and the offset of the shape."""
     if not data.startswith(_MARK):
         return None, 0
     at = len(_MARK) + 1
     end = at + data[len(_MARK)] if len(data) >= at else at
     if len(data) < max(end, at):
-        raise ValueError("packed features that are cut short")
+        raise ValueError("packed features are truncated")
     return data[at:end].decode("ascii"), end

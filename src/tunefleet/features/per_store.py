@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 SCHEMA = "per-store/1"
-#: Those of a row: of the store, then of the workload.
+#: Columns of a row: of the store, then of the workload.
 COLUMNS = 164 + 8
 
 

@@ -42,7 +42,7 @@ Array = NDArray[np.float32]
 class Sequences:
     """Programs as primitives: program i has the next `lengths[i]` of `codes`, rows of `distinct`.
 
-    `of` makes one; `padded`, `flat` and `ragged` are what cost models take.
+    Create it with `of`; `padded`, `flat` and `ragged` are the inputs of cost models.
     """
 
     distinct: Array
@@ -51,14 +51,14 @@ class Sequences:
 
     def __post_init__(self) -> None:
         if int(self.lengths.sum()) != len(self.codes):
-            raise ValueError(f"lengths of {self.lengths.sum()} and {len(self.codes)} primitives")
+            raise ValueError(f"lengths sum to {self.lengths.sum()}, not {len(self.codes)}")
 
     def __len__(self) -> int:
         return len(self.lengths)
 
     @classmethod
     def of(cls, texts: Sequence[str], codes: Codes, lengths: Codes) -> Sequences:
-        """Primitives given as numbers into distinct JSON texts.
+        """From primitives as indices into distinct JSON texts.
 
         Raises ValueError for a text that is not a JSON array.
         """
@@ -73,18 +73,18 @@ class Sequences:
         place = np.arange(longest)
         inside = place < self.lengths[:, None]
         numbers = np.where(inside, starts[:, None] + place, 0)
-        # A row of zeros stands at the end for what is not there.
+        # A row of zeros at the end serves as padding.
         codes = np.full(numbers.shape, len(self.distinct))
         codes[inside] = self.codes[numbers[inside]]
         rows: Array = np.concatenate([self.distinct, np.zeros((1, WIDTH), np.float32)])[codes]
         return rows
 
     def flat(self, longest: int = LONGEST) -> list[Array]:
-        """A (1, longest * WIDTH) program each, for models that sum over rows: one row, no sum."""
+        """Programs of shape (1, longest * WIDTH), for models that sum over rows."""
         return list(self.padded(longest).reshape(len(self), 1, longest * WIDTH))
 
     def ragged(self, longest: int = LONGEST) -> list[Array]:
-        """A (primitives, WIDTH) program each, cropped; one row of zeros when it has none."""
+        """Programs of shape (primitives, WIDTH), cropped; one row of zeros without primitives."""
         ends = np.cumsum(self.lengths)
         rows = self.distinct[self.codes]
         nothing = np.zeros((1, WIDTH), np.float32)
@@ -94,7 +94,7 @@ class Sequences:
         ]
 
     def projected(self, columns: int = 16, longest: int = LONGEST, seed: int = 0) -> Array:
-        """(programs, columns): random projections of `padded`, whose distances they about keep."""
+        """(programs, columns): random projections of `padded`, which roughly preserve distances."""
         generator = np.random.default_rng(seed)
         directions = generator.normal(size=(longest, WIDTH, columns)) / np.sqrt(columns)
         projections = np.zeros((len(self), columns), np.float32)

@@ -52,13 +52,13 @@ PROGRAM = CONTEXT_COLUMNS + _SUMMARY
 WIDTH = _FIRST + PROGRAM
 
 _SPLITS = ("spatial", "reduction", "split")
-#: What follows from a program's other primitives but for what the summary tells of it: without a
-#: row of its own, models train in half the time and rank no worse.
+#: Primitives implied by others and the summary: without rows for them, models train in half the
+#: time and rank no worse.
 _IMPLIED = ("annotate", "follow", "fuse", "reorder")
 
-#: Primitives of a program at most; what comes later is cropped.
+#: Maximum number of primitives of a program; longer ones are cropped.
 LONGEST = 48
-#: Columns of a primitive in `flat`: its kind as a number, and its own numbers.
+#: Columns of a primitive in `flat`: its kind as an index, and its numbers.
 _TOKEN = 12 + NUMBERS
 
 Array = NDArray[np.float32]
@@ -67,8 +67,8 @@ Codes = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Tilings:
-    """Programs in groups of one skeleton: `groups[g]` has rows (programs, rows, WIDTH) of the
-    programs numbered `members[g]`."""
+    """Programs grouped by skeleton: `groups[g]` (programs, rows, WIDTH) are the rows of the
+    programs with the indices `members[g]`."""
 
     groups: tuple[Array, ...]
     members: tuple[Codes, ...]
@@ -78,16 +78,17 @@ class Tilings:
 
     @classmethod
     def of(cls, texts: Sequence[str], codes: Codes, lengths: Codes, contexts: Array) -> Tilings:
-        """Program i has the next `lengths[i]` of `codes`, which number `texts`, and the context
-        `contexts[i]` (programs, 32). Raises ValueError for a text that is no JSON array."""
+        """Program i has the next `lengths[i]` of `codes`, indices into `texts`, and the context
+        `contexts[i]` (programs, 32). Raises ValueError for a text that is not a JSON array."""
         parsed = [parse(text) for text in texts]
         numbers: dict[str, int] = {}
         key_of = np.array([numbers.setdefault(key, len(numbers)) for key, _ in parsed], np.int64)
         keys = list(numbers)
         starts = np.cumsum(lengths) - lengths
-        told = _told(np.array([key.startswith(END) for key in keys], bool)[key_of[codes]], lengths)
+        is_end = np.array([key.startswith(END) for key in keys], bool)
+        before_end = _lengths_before_end(is_end[key_of[codes]], lengths)
         grouped: dict[bytes, list[int]] = {}
-        for i, (start, length) in enumerate(zip(starts.tolist(), told.tolist(), strict=True)):
+        for i, (start, length) in enumerate(zip(starts.tolist(), before_end.tolist(), strict=True)):
             grouped.setdefault(key_of[codes[start : start + length]].tobytes(), []).append(i)
         groups, members = [], []
         for key, programs in grouped.items():
@@ -102,7 +103,7 @@ class Tilings:
         return cls(tuple(groups), tuple(members))
 
     def ragged(self) -> list[Array]:
-        """A (rows, WIDTH) program each: the whole, then its primitives."""
+        """Programs of shape (rows, WIDTH): a row for the program, then its primitives."""
         programs: list[Array] = [np.zeros((0, WIDTH), np.float32)] * len(self)
         for rows, members in zip(self.groups, self.members, strict=True):
             for own, number in zip(rows, members.tolist(), strict=True):
@@ -110,7 +111,7 @@ class Tilings:
         return programs
 
     def flat(self) -> list[Array]:
-        """A (1, columns) program each, for models that sum over rows."""
+        """Programs of shape (1, columns), for models that sum over rows."""
         return flatten(self.ragged())
 
 
@@ -130,8 +131,8 @@ def flatten(programs: Sequence[Array]) -> list[Array]:
     return list(table[:, None, :])
 
 
-def _told(is_end: NDArray[np.bool_], lengths: Codes) -> Codes:
-    """How many primitives of each program come before the first that ends it."""
+def _lengths_before_end(is_end: NDArray[np.bool_], lengths: Codes) -> Codes:
+    """The number of primitives of each program before its first end mark."""
     counts = lengths.copy()
     owner = np.repeat(np.arange(len(lengths)), lengths)
     place = np.arange(len(owner)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
@@ -165,18 +166,18 @@ def encode(
 
 
 def _kept(words: Skeleton) -> list[int]:
-    """Which words have a row of their own."""
-    told = [number for number, word in enumerate(words.words) if word.kind not in _IMPLIED]
-    return told[:LONGEST]
+    """The indices of the words that have their own row."""
+    kept = [number for number, word in enumerate(words.words) if word.kind not in _IMPLIED]
+    return kept[:LONGEST]
 
 
 class Encoder:
-    """Programs of one sketch, each choice one of known options, without a text in between.
+    """Encodes programs of one sketch directly from option indices, without traces.
 
-    `instructions` are those of MetaSchedule, [kind, inputs, attributes, outputs]; `options[i]`
-    (options, parts) are what the instruction at `positions[i]` may decide: factors of a tile from
-    the outermost in, the values of a category, locations. What can be said of an option is worked
-    out here, once; programs are (programs, choices) numbers of options.
+    `instructions` are MetaSchedule instructions, [kind, inputs, attributes, outputs]; `options[i]`
+    (options, parts) are the options of the instruction at `positions[i]`: factors of a tile,
+    outermost first, the values of a category, locations. The features of all options are computed
+    once in the constructor; programs are (programs, choices) option indices.
     """
 
     def __init__(
@@ -192,10 +193,10 @@ class Encoder:
         ]
         self._words, which = skeleton(tuple(keys))
         numbers = {position: number for number, position in enumerate(positions)}
-        #: Of each word: which choice it is of, if any.
+        #: The choice of each word, if any.
         self._choices = [numbers.get(position) for position in which]
         self._options = [
-            np.zeros((1, size)) if choice is None else _told_values(word, options[choice])
+            np.zeros((1, size)) if choice is None else _choice_values(word, options[choice])
             for word, size, choice in zip(
                 self._words.words, self._words.choices, self._choices, strict=True
             )
@@ -205,17 +206,17 @@ class Encoder:
         for number in self._kept:
             tokens.append(np.zeros((len(self._options[number]), WIDTH), np.float32))
             _write(tokens[-1], self._words.words[number], self._options[number])
-        #: Rows of every option of every word, and where those of each word start.
+        #: Rows of every option of every word, and the start of each word's rows.
         self.tokens: Array = np.concatenate([np.zeros((0, WIDTH), np.float32), *tokens])
         self._first = np.cumsum([0, *map(len, tokens)])[:-1]
 
     def encode(self, picks: Codes, context: Array) -> Encoded:
-        """Programs of one task, whose context is (32,)."""
+        """Encode programs of one task with the context (32,)."""
         return Encoded(self.tokens, *self.programs(picks, context))
 
     def programs(self, picks: Codes, context: Array) -> tuple[Array, Codes]:
-        """What is left to say of programs of one task: their first rows (programs, WIDTH), and
-        numbers (programs, words) of their other rows among `tokens`."""
+        """Programs of one task as first rows (programs, WIDTH), and indices (programs, words) of
+        their other rows in `tokens`."""
         chosen = [
             options[np.zeros(len(picks), np.int64) if choice is None else picks[:, choice]]
             for options, choice in zip(self._options, self._choices, strict=True)
@@ -227,7 +228,7 @@ class Encoder:
         return _whole(self._words, chosen, context, len(picks)), numbers
 
     def rows(self, picks: Codes, context: Array) -> Array:
-        """The same as rows (programs, 1 + words, WIDTH), as those of `Tilings`."""
+        """The same as rows (programs, 1 + words, WIDTH), in the format of `Tilings`."""
         return self.encode(picks, context).rows()
 
 
@@ -243,13 +244,13 @@ class Encoded:
         return len(self.first)
 
     def rows(self) -> Array:
-        """(programs, rows, WIDTH), as those of `Tilings`."""
+        """(programs, rows, WIDTH), in the format of `Tilings`."""
         return np.concatenate([self.first[:, None], self.tokens[self.numbers]], axis=1)
 
     @property
     def distinct(self) -> tuple[list[Array], Codes]:
-        """Tables of rows that follow each other, and the numbers (programs, rows) of each
-        program's among them."""
+        """Tables of rows, and the indices (programs, rows) of each program's rows in their
+        concatenation."""
         own = np.arange(len(self.first))[:, None]
         return [self.first, self.tokens], np.concatenate(
             [own, len(self.first) + self.numbers], axis=1
@@ -257,14 +258,14 @@ class Encoded:
 
 
 def _decision(instruction: Sequence[Any], options: NDArray[np.integer]) -> Any:
-    """One that such an instruction may have."""
+    """A valid decision of an instruction."""
     if instruction[0] == "SamplePerfectTile":
         return options[0].tolist()
     return 0
 
 
-def _told_values(word: Word, options: NDArray[np.integer]) -> NDArray[np.float64]:
-    """Options as choices of a word: those of a list as logarithms."""
+def _choice_values(word: Word, options: NDArray[np.integer]) -> NDArray[np.float64]:
+    """The options of a word as choice values; options from a list as logarithms."""
     values = options.astype(np.float64)
     listed = word.listed or word.kind in ("unroll", "other")
     return np.log2(1.0 + values) if listed else values
@@ -285,7 +286,7 @@ def _whole(
 
 
 def _write(rows: Array, word: Word, chosen: NDArray[np.float64]) -> None:
-    """A word with its choices, into rows (choices, WIDTH) of zeros."""
+    """Write a word with its choices into zeroed rows (choices, WIDTH)."""
     rows[:, 1 + KINDS.index(word.kind)] = 1.0
     numbers = rows[:, _FIRST:]
     if word.kind in _SPLITS:
@@ -303,14 +304,14 @@ def _write(rows: Array, word: Word, chosen: NDArray[np.float64]) -> None:
 
 
 def _levels_of(word: Word, chosen: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Factors of a split as logarithms from the innermost out."""
+    """Factors of a split as logarithms, innermost first."""
     factors = np.exp2(chosen) - 1.0 if word.listed else chosen
     levels: NDArray[np.float64] = np.log2(np.maximum(factors[:, ::-1], 1.0))
     return levels
 
 
 class _Summary:
-    """What the splits of the main nest come to."""
+    """The summary of the splits of the main nest."""
 
     def __init__(self, programs: int) -> None:
         self._programs = programs

@@ -1,14 +1,14 @@
-"""Primitives of any tuner in one vocabulary: what is said of a program before it is lowered.
+"""A common vocabulary for the primitives of all tuners, without lowering programs.
 
-A primitive becomes a `Word` (what it does, to which loop nest) and its choice: the numbers that a
-search picks, such as the factors of a split. Programs that differ in their choices alone have the
-same words, a `Skeleton`; what follows from the words is worked out once for each.
+A primitive becomes a `Word` (its action and loop nest) and its choice: the numbers that a search
+picks, such as the factors of a split. Programs that differ only in their choices have the same
+words, a `Skeleton`; everything derived from the words is computed once per skeleton.
 
 auto_scheduler's steps, MetaSchedule's instructions up to its post-processing and AutoTVM's splits
-are understood; any other primitive (an entity of AutoTVM, a parameter of Kernel Tuner) is a knob.
+are interpreted; any other primitive (an entity of AutoTVM, a parameter of Kernel Tuner) is a knob.
 
-What MetaSchedule samples from a list is known by who reads it: steps of unrolling, the width of a
-fetch into shared memory, or, where a loop is split by it, threads of a GPU.
+The meaning of a value that MetaSchedule samples from a list follows from its reader: unrolling, the
+width of a fetch into shared memory, or, for the split of a loop, threads of a GPU.
 """
 
 from __future__ import annotations
@@ -23,60 +23,60 @@ from functools import lru_cache
 from itertools import takewhile
 from typing import Any
 
-#: What a word does; its place in a row's one-hot.
+#: Kinds of words, in the order of the one-hot columns.
 KINDS = (
     "spatial", "reduction", "split", "follow", "unroll", "location", "compute_at", "reorder",
     "fuse", "annotate", "pragma", "cache_read", "cache_write", "inline", "root", "rfactor", "knob",
     "other",
 )  # fmt: skip
 
-#: Numbers of a word that no search picks, at most.
+#: Maximum number of a word's fixed numbers.
 NUMBERS = 6
 
 _NAMES = 16
-#: Numbers beyond are all alike: a text may hold an integer that no float can.
+#: Larger numbers are clipped: a text may contain an integer beyond the range of floats.
 _LARGEST = 2.0**62
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """`nest` is the loop nest that a split belongs to; `place` its axis, counted from the end of
-    that nest's splits into as many parts. The splits of the main nest are spatial (into as many
-    parts as any of it) or reductions."""
+    """`nest` is the loop nest of a split; `place` its axis, counted from the end among the splits
+    of the nest with the same number of parts. The splits of the main nest are spatial (with the
+    maximum number of parts) or reductions."""
 
     kind: str
     nest: int = 0
     place: int = 0
     numbers: tuple[float, ...] = ()
-    #: Of a split whose only factor was sampled from a list: its choice is log2(1 + threads).
+    #: Whether the only factor of a split was sampled from a list: its choice is log2(1 + threads).
     listed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Skeleton:
-    """The words of a program; `choices[i]` is how many numbers the choice of word i has."""
+    """The words of a program; `choices[i]` is the number of values in the choice of word i."""
 
     words: tuple[Word, ...]
     choices: tuple[int, ...]
 
 
 Choice = tuple[float, ...]
-#: A primitive without its choice, by which skeletons are told apart, and its choice.
+#: A primitive without its choice, which identifies skeletons, and its choice.
 Parsed = tuple[str, Choice]
 
 
-#: The last number of an annotation of auto_scheduler that vectorises a loop.
+#: The last number of an auto_scheduler annotation that vectorises a loop.
 VECTORIZE = math.log2(1.0 + 2.0)
 
 
 @lru_cache(maxsize=1 << 18)
 def parse(text: str) -> Parsed:
-    """One primitive, a JSON array as text. Raises ValueError for anything else."""
+    """Parse a primitive, a JSON array as text. Raises ValueError for other texts."""
     return parse_value(array_of(text))
 
 
 def array_of(text: str) -> list[Any]:
-    """A primitive's array. Raises ValueError for a text that is none."""
+    """A primitive's array. Raises ValueError for other texts."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -90,12 +90,12 @@ def parse_value(value: list[Any]) -> Parsed:
     try:
         without, choice = _without_choice(value)
         if not all(abs(number) <= _LARGEST for number in choice):
-            raise ValueError("numbers that no program has")
+            raise ValueError("numbers out of range")
         if without[0] in ("GetLoops", "Split"):
             list(without[3])
         _word(without[0], without, {}, {}, 0)
     except (TypeError, LookupError, ValueError, ArithmeticError, AttributeError):
-        # It bears a name it does not live up to: a knob like any other.
+        # It has the name of a known kind, but another form: treat it as a knob.
         without, choice = ["?", *value], tuple(numbers_in(value))[:NUMBERS]
     return json.dumps(without, separators=(",", ":")), choice
 
@@ -116,27 +116,27 @@ def _without_choice(value: list[Any]) -> tuple[list[Any], Choice]:
         return ["CA", value[1], value[2] - value[1]], (compressed(value[3]),)
     if kind in _STEPS:
         if kind == "FU" and not isinstance(value[2], list):
-            raise ValueError("a fusion of what is no list")
+            raise ValueError("the loops of a fusion are not a list")
         return value, ()
     if kind in _SAMPLING or kind in _INSTRUCTIONS or kind in _SILENT:
         return _instruction(kind, value)
     if value[1:2] == ["sp"]:
-        # Of AutoTVM; what divides the rest up is written as -1.
+        # AutoTVM writes -1 for the remaining factor.
         return ["sp", kind, len(value[2])], tuple(max(1.0, float(length)) for length in value[2])
     return ["?", kind], tuple(numbers_in(value))[:NUMBERS]
 
 
 def _instruction(kind: str, value: list[Any]) -> tuple[list[Any], Choice]:
-    """One of MetaSchedule: kind, inputs, attributes, outputs, and a decision where it samples."""
+    """A MetaSchedule instruction: kind, inputs, attributes, outputs, and an optional decision."""
     _, inputs, attributes, outputs = value[:4]
     if not all(isinstance(part, list) for part in (inputs, attributes, outputs)):
-        raise ValueError("an instruction whose parts are no lists")
+        raise ValueError("the parts of an instruction are not lists")
     if len(inputs) < {"SamplePerfectTile": 1, "ReverseComputeAt": 2}.get(kind, 0):
         raise ValueError("an instruction without its loop")
     if kind == "SamplePerfectTile":
         factors = tuple(float(factor) for factor in value[4])
         if len(factors) != attributes[0]:
-            raise ValueError("a tile of other parts than it says")
+            raise ValueError("a tile with another number of parts than declared")
         return [*value[:3], outputs], factors
     if kind == "SampleCategorical":
         return value[:4], (compressed(float(attributes[0][value[4]])),)
@@ -145,19 +145,19 @@ def _instruction(kind: str, value: list[Any]) -> tuple[list[Any], Choice]:
     return value, ()
 
 
-#: Steps of auto_scheduler without a choice.
+#: auto_scheduler steps without a choice.
 _STEPS = {
     "AN": "annotate", "FU": "fuse", "RE": "reorder", "FSP": "follow", "FFSP": "follow",
     "SA": "other", "CI": "inline", "CR": "root", "CHR": "cache_read", "CHW": "cache_write",
     "RF": "rfactor",
 }  # fmt: skip
-#: Instructions of MetaSchedule without a choice that tell programs apart.
+#: MetaSchedule instructions without a choice that distinguish programs.
 _INSTRUCTIONS = {
     "ComputeInline": "inline", "ReverseComputeInline": "inline", "ReverseComputeAt": "compute_at",
     "CacheRead": "cache_read", "CacheWrite": "cache_write", "RFactor": "rfactor",
     "Annotate": "annotate", "Fuse": "fuse", "Tensorize": "other",
 }  # fmt: skip
-#: Those that name things, or do what another has decided.
+#: Instructions that only name objects, or follow from another decision.
 _SILENT = frozenset(
     ("GetSBlock", "GetBlock", "GetLoops", "GetConsumers", "GetProducers", "GetChildBlocks",
      "GetOutputBlocks", "Split", "Reorder", "ComputeAt", "Unannotate", "EnterPostproc",
@@ -168,15 +168,15 @@ _CHOSEN = {
     "SP": "split", "PR": "pragma", "CA": "compute_at", "SamplePerfectTile": "split",
     "SampleCategorical": "unroll", "SampleComputeLocation": "location", "?": "knob",
 }  # fmt: skip
-#: What follows is worked out by the compiler of what was decided.
+#: The instruction that starts postprocessing, which follows from the decisions.
 END = '["EnterPostproc"'
 
 
 @lru_cache(maxsize=1 << 14)
 def skeleton(keys: tuple[str, ...]) -> tuple[Skeleton, tuple[int, ...]]:
-    """The words of primitives given without their choices, and of which primitive each one is."""
+    """The words of primitives without choices, and the index of each word's primitive."""
     entries: list[tuple[Word, int, int]] = []
-    #: Of loops by name: the nest they were taken from, and the level of the split they came from.
+    #: By loop name: the nest of the loop, and the level of the split that created it.
     nests: dict[str, int] = {}
     levels: dict[str, int] = {}
     shifts = 0
@@ -187,7 +187,7 @@ def skeleton(keys: tuple[str, ...]) -> tuple[Skeleton, tuple[int, ...]]:
         if kind == "GetLoops":
             nests |= dict.fromkeys(map(str, value[3]), number)
         if kind == "Split":
-            # A part of a loop belongs to the loop's nest.
+            # Parts of a loop belong to the loop's nest.
             nests |= dict.fromkeys(map(str, value[3]), nests.get(_loop_of(value), 0))
             levels |= {str(name): level for level, name in enumerate(value[3])}
         if kind in ("CHR", "CHW", "RF"):
@@ -207,12 +207,12 @@ _FETCH = "meta_schedule.cooperative_fetch"
 
 
 def _loop_of(split: list[Any]) -> str:
-    """The loop that a split takes, "" where a stranger's names none."""
+    """The loop of a split, "" if an untrusted record names none."""
     return str(next(iter(split[1]), ""))
 
 
 def _readers(values: Sequence[list[Any]]) -> dict[str, str]:
-    """Who reads what was sampled from a list: "Split" or an annotation, by the value's name."""
+    """The reader of each value sampled from a list: "Split" or an annotation, by value name."""
     readers: dict[str, str] = {}
     for value in values:
         if value[0] == "Split" and isinstance(value[1], list):
@@ -223,7 +223,7 @@ def _readers(values: Sequence[list[Any]]) -> dict[str, str]:
 
 
 def _listed(word: Word | None, number: int, reader: str | None) -> Word | None:
-    """The word of what was sampled from a list, by who reads it."""
+    """The word of a value sampled from a list, given its reader."""
     if reader == "Split":
         return Word("split", nest=number, listed=True)
     return Word("other", numbers=(_name(_FETCH),)) if reader == _FETCH else word
@@ -246,10 +246,10 @@ def _word(
         fused = value[2] if kind == "FU" else value[1]
         return Word("fuse", numbers=(float(len(fused)),))
     if kind in _STEPS:
-        # Which stage it is says nothing of another network's program.
+        # The stage index has no meaning in another network's program.
         return Word(_STEPS[kind], numbers=tuple(numbers_in(value[2:]))[:NUMBERS])
     if kind == "ReverseComputeAt":
-        # 0 for a loop that no split made.
+        # 0 for a loop that no split created.
         return Word("compute_at", numbers=(1.0 + levels.get(str(value[1][1]), -1),))
     if kind == "Tensorize":
         return Word(_INSTRUCTIONS[kind], numbers=_of_intrinsic(str(value[2][0])))
@@ -267,16 +267,16 @@ _SHAPE = re.compile(r"(?<![0-9])m?([0-9]{1,3})[xn]([0-9]{1,3})(?:[xk]([0-9]{1,3}
 
 
 def _of_intrinsic(name: str) -> tuple[float, ...]:
-    """Which instruction it is, less its shape, and its shape."""
+    """A hash of the instruction's name without its shape, and its shape."""
     shape = _SHAPE.search(name)
     family = name if shape is None else name[: shape.start()] + name[shape.end() :]
     extents = (n for n in (shape.groups() if shape else ()) if n)
-    # Few numbers stand for many names: two of them are rarely alike.
+    # A few hash values for many names: collisions are rare.
     return (_name(family), _name(family[::-1]), *(compressed(float(n)) for n in extents))
 
 
 def _chosen(kind: str, value: list[Any]) -> int:
-    """How many numbers its choice has; of a knob as many as there may be."""
+    """The number of values of its choice; for a knob the maximum."""
     if kind == "SP":
         return int(value[4]) + 1
     if kind == "SamplePerfectTile":
@@ -287,7 +287,7 @@ def _chosen(kind: str, value: list[Any]) -> int:
 
 
 def _placed(words: Sequence[Word], sizes: Sequence[int]) -> tuple[Word, ...]:
-    """Splits with their kind, and their place among those of their nest into as many parts."""
+    """Splits with their kind, and their place among the nest's splits of as many parts."""
     nests = [word.nest for word in words if word.kind == "split"]
     main = max(nests, key=nests.count) if nests else None
     parts = max((size for word, size in zip(words, sizes, strict=True)
@@ -305,7 +305,7 @@ def _placed(words: Sequence[Word], sizes: Sequence[int]) -> tuple[Word, ...]:
 
 
 def numbers_in(value: object) -> Iterator[float]:
-    """What is written in a primitive, flattened."""
+    """The values in a primitive, flattened."""
     if isinstance(value, list | tuple):
         for item in value:
             yield from numbers_in(item)
@@ -329,7 +329,7 @@ def _name(name: str) -> float:
 
 
 def compressed(value: float) -> float:
-    """sign(x) log2(1 + |x|), bounded; 0 for what is no number."""
+    """sign(x) log2(1 + |x|), bounded; 0 for non-numbers."""
     if isinstance(value, float) and math.isnan(value):
         return 0.0
     size = math.log2(1.0 + min(abs(value), _LARGEST))

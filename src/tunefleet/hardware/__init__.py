@@ -1,7 +1,7 @@
-"""Hardware features of devices by name: what records and cost models know of a device.
+"""Hardware features of devices by name, for records and cost models.
 
-A record of a log does not tell its device, and the hardware parameters in it are the same for
-every GPU of a vendor; so whoever imports a log names the device, and this table says what it is.
+Records of logs do not contain their device, and their hardware parameters are equal for all GPUs of
+a vendor. The user therefore names the device of a log, and this table has its features.
 """
 
 from tunefleet.hardware.features import TYPES, Hardware, Kind

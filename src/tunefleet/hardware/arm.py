@@ -1,11 +1,11 @@
-"""Processors of Arm's architecture, which tell numbers where others tell names."""
+"""Names and features of Arm processors, whose kernels report numbers instead of names."""
 
 from __future__ import annotations
 
 import re
 
-#: Features that decide which instructions are emitted, by the kernel's name: the word of HWCAP (0)
-#: or HWCAP2 (1) and the bit in it (arch/arm64/include/uapi/asm/hwcap.h).
+#: Features that affect the emitted instructions, by the kernel's name: HWCAP (0) or HWCAP2 (1) and
+#: the bit in it (arch/arm64/include/uapi/asm/hwcap.h).
 _BITS = {
     "asimd": (0, 1), "fphp": (0, 9), "asimdhp": (0, 10), "asimdrdm": (0, 12), "asimddp": (0, 20),
     "asimdfhm": (0, 23), "atomics": (0, 8), "sve": (0, 22), "sve2": (1, 1), "svei8mm": (1, 9),
@@ -13,7 +13,7 @@ _BITS = {
 }  # fmt: skip
 FEATURES = tuple(sorted(_BITS))
 
-#: The commonest processors by implementer and part (Arm's documents of each, register MIDR_EL1).
+#: Common processors by implementer and part (Arm's manuals, register MIDR_EL1).
 _PARTS = {
     (0x41, 0xD03): "Cortex-A53", (0x41, 0xD04): "Cortex-A35", (0x41, 0xD05): "Cortex-A55",
     (0x41, 0xD07): "Cortex-A57", (0x41, 0xD08): "Cortex-A72", (0x41, 0xD09): "Cortex-A73",
@@ -27,13 +27,13 @@ _PARTS = {
 
 
 def features_of_hwcaps(hwcap: int, hwcap2: int) -> frozenset[str]:
-    """The features that the kernel gives a process of."""
+    """The features in the hardware capability words of a process."""
     words = (hwcap, hwcap2)
     return frozenset(name for name, (word, bit) in _BITS.items() if words[word] >> bit & 1)
 
 
 def part_name(cpuinfo: str) -> str:
-    """`Cortex-A53 and Cortex-A72` of a text of /proc/cpuinfo; "" where it names no part.
+    """`Cortex-A53 and Cortex-A72` from a text of /proc/cpuinfo; "" if it names no part.
 
     Boards often have cores of two kinds.
     """

@@ -1,4 +1,4 @@
-"""The cores of a processor: which are hyperthreads of one, and which are slower than others."""
+"""The cores of a processor: hyperthreads and slower cores."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from pathlib import Path
 from tunefleet.core.layout import parse_cores
 from tunefleet.errors import InputError
 
-#: Reads a text file of a machine's kernel; "" for one that cannot be read.
+#: Reads a text file of a machine's kernel; "" if it cannot be read.
 ReadFile = Callable[[str], str]
 
 _DEVICES = Path("/sys/devices")
-#: Cores of Intel's hybrid processors that are no performance cores, as the kernel lists them.
+#: The kernel's lists of efficient cores in Intel's hybrid processors.
 _EFFICIENT = ("cpu_atom", "cpu_lowpower")
-#: So much more has to be done at once for slower cores to be taken as well.
+#: Minimum gain in throughput for using slower cores too.
 _WORTH = 1.25
 
 
 def physical_cores(
     cores: Iterable[int], system: Path = _DEVICES / "system" / "cpu"
 ) -> dict[int, int]:
-    """The physical core of each core: the first of its hyperthreads. Where the kernel tells
-    nothing, each is its own."""
+    """The physical core of each core: the first of its hyperthreads. By default each core is its
+    own."""
     physical = {}
     for core in sorted(cores):
         try:
@@ -37,11 +37,11 @@ def physical_cores(
 
 
 def slower_cores(read: ReadFile) -> frozenset[int]:
-    """The cores of a machine that code had better leave to others, whoever may use them: efficient
-    ones beside performance cores (Intel), little ones beside big ones (ARM).
+    """The cores of a machine that tuned code should not use: efficient cores (Intel), or little
+    cores (ARM), next to faster ones.
 
-    Loops are divided into equal parts, so the slowest core decides: what counts is its speed times
-    how many there are. Where the kernel tells nothing, none is slower.
+    Loops are divided into equal parts, so the throughput is the speed of the slowest core times the
+    number of cores. If the kernel reports nothing, none is slower.
     """
     try:
         cores = set(parse_cores(read(f"{_DEVICES}/system/cpu/online").strip()))
@@ -64,7 +64,7 @@ def _below_best(speeds: Mapping[int, int]) -> frozenset[int]:
     best, least = 0.0, 0
     for speed in sorted(set(speeds.values()), reverse=True):
         at_once = speed * sum(each >= speed for each in speeds.values())
-        # Turbo lets single cores of one kind run a little faster: these are no kind.
+        # Turbo lets single cores run slightly faster; these are not another kind.
         if not best or at_once >= _WORTH * best or speed >= 0.9 * least:
             best, least = float(at_once), speed
     return frozenset(core for core, speed in speeds.items() if speed < least)

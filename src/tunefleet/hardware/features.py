@@ -1,4 +1,4 @@
-"""The hardware features of one device, and the peaks that follow from them."""
+"""The hardware features of one device, and the peaks computed from them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
-#: Bits of each type that a peak may be known for.
+#: Bits of each type with a known peak.
 TYPES = {"fp64": 64, "fp32": 32, "tf32": 32, "fp16": 16, "bf16": 16, "fp8": 8, "int8": 8}
 
 
@@ -20,11 +20,11 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """What a data sheet says of a device; None is a fact that is not known, never a zero.
+    """The data sheet of a device; unknown values are None, never zero.
 
     A unit is a core of a CPU, a multiprocessor or compute unit of a GPU. The fields and their units
-    are described at the head of `devices.toml`. Mappings go from a name of `TYPES` to a number.
-    Raises ValueError for what contradicts itself.
+    are described at the top of `devices.toml`. Mappings have names in `TYPES` as keys. Raises
+    ValueError for inconsistent values.
     """
 
     key: str
@@ -76,12 +76,12 @@ class Hardware:
         if self.threads is not None and self.threads < self.units:
             raise ValueError(f"{self.threads} threads on {self.units} units")
         if self.clock_ghz and self.boost_ghz and self.boost_ghz < self.clock_ghz:
-            raise ValueError(f"boosts to {self.boost_ghz} GHz from {self.clock_ghz} GHz")
+            raise ValueError(f"boost {self.boost_ghz} GHz is below {self.clock_ghz} GHz")
 
     @property
     def peak_clock_ghz(self) -> float | None:
-        """The clock that peaks are computed at: of a CPU its base, which all cores can hold under
-        vector load, of a GPU its boost, as vendors do."""
+        """The clock for computing peaks: the base clock of a CPU, which all cores sustain under
+        vector load, or the boost clock of a GPU, as vendors do."""
         return self.clock_ghz if self.kind is Kind.CPU else self.boost_ghz
 
     @property
@@ -92,12 +92,12 @@ class Hardware:
 
     @property
     def tensor_peaks_gflops(self) -> dict[str, float]:
-        """The same of tensor units, dense."""
+        """The same for tensor units, dense."""
         return {**self._computed(self.tensor_fma_per_clock), **self.tensor_gflops}
 
     @property
     def computed_types(self) -> tuple[str, ...]:
-        """Types whose peak without tensor units is computed, not stated."""
+        """Types whose peak without tensor units is computed instead of stated."""
         return tuple(name for name in self.peaks_gflops if name not in self.peak_gflops)
 
     @property
@@ -105,7 +105,7 @@ class Hardware:
         return tuple(name for name in self.tensor_peaks_gflops if name not in self.tensor_gflops)
 
     def numbers(self) -> dict[str, float | None]:
-        """The features a cost model may use, all by the same names for every device."""
+        """The features for cost models, with equal names for all devices."""
         plain = (
             "units", "threads", "clock_ghz", "boost_ghz", "vector_bits", "fma_units",
             "bandwidth_gb_s", "memory_gb", "l1_kib", "l2_kib", "l3_kib", "shared_block_kib",
@@ -120,7 +120,7 @@ class Hardware:
         return features
 
     def to_json(self) -> dict[str, Any]:
-        """Everything, peaks included."""
+        """All fields, including peaks."""
         facts: dict[str, Any] = {}
         for each in fields(self):
             value = getattr(self, each.name)

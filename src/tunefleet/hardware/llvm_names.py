@@ -1,5 +1,5 @@
-"""What LLVM's names of processors and features tell: the architecture, and how wide the vectors are
-that it generates code with."""
+"""Maps LLVM's names of processors and features to the architecture and the vector width of the
+generated code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from tunefleet.hardware.arm import FEATURES as ARM_FEATURES
 from tunefleet.hardware.processor import X86_FEATURES
 
-#: Architectures, as far as programs that are fast on one are often fast on another of it.
+#: Architectures: programs that are fast on one of their processors are often fast on the others.
 X86, ARM, GPU = "x86", "arm", "gpu"
 
 _PROCESSORS: dict[str, dict[int, tuple[str, ...]]] = {
@@ -52,15 +52,15 @@ _ARCHITECTURES = {
 
 
 def architecture(names: Iterable[str]) -> str:
-    """Of processors, features with or without a sign, and machines as they call themselves: the
-    first that tells; "" where none does."""
+    """The architecture of the first known name, out of processors, features with or without a sign,
+    and machine names; "" if all are unknown."""
     told = (_ARCHITECTURES.get(name.lstrip("+-"), "") for name in names)
     return next(filter(None, told), "")
 
 
 def vector_bits(processor: str, features: Collection[str] = ()) -> int | None:
-    """Of LLVM's `mcpu` and features (`+avx2`, or an instruction set as of `DeviceIdentity.isa`);
-    None where neither tells."""
+    """The vector width for LLVM's `mcpu` and features (`+avx2`, or an instruction set as in
+    `DeviceIdentity.isa`); None if unknown."""
     names = {name.removeprefix("+") for name in features if not name.startswith("-")}
     told = [_BITS[processor]] if processor in _BITS else []
     if any(name.startswith("avx512") for name in names):

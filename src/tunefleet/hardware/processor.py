@@ -1,5 +1,5 @@
-"""The processor of a machine: its name, instructions, cores and caches. What is told of this one is
-told of any that lets its kernel's files be read."""
+"""The processor of a machine: its name, instructions, cores and caches, read from the kernel's
+files of this machine or of a remote one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tunefleet.hardware.arm import features_of_hwcaps, part_name
 from tunefleet.hardware.cores import ReadFile, physical_cores, slower_cores
 from tunefleet.system.cgroups import cpu_quota
 
-#: LLVM's feature names that decide which instructions are emitted, with the kernel's name for
+#: LLVM's feature names that affect the emitted instructions, with the kernel's name for
 #: them in /proc/cpuinfo. Others (tuning hints, system instructions) cannot crash a kernel.
 X86_FEATURES = {
     "sse4.1": "sse4_1", "sse4.2": "sse4_2", "avx": "avx", "avx2": "avx2", "fma": "fma",
@@ -36,8 +36,8 @@ X86_FEATURES = {
     "vpclmulqdq": "vpclmulqdq", "sha": "sha_ni",
 }  # fmt: skip
 
-#: What the kernel gives only to those that ask (ARCH_REQ_XCOMP_PERM of XFEATURE_XTILEDATA), and how
-#: to ask whether it would (ARCH_GET_XCOMP_SUPP).
+#: Requests permission for AMX tiles (ARCH_REQ_XCOMP_PERM of XFEATURE_XTILEDATA), and queries
+#: whether they are supported (ARCH_GET_XCOMP_SUPP).
 TILES = "amx_tile"
 _OF_TILES = frozenset({TILES, "amx_int8", "amx_bf16"})
 _ARCH_PRCTL, _GET_SUPPORTED, _REQUEST, _TILE_DATA = 158, 0x1021, 0x1023, 18
@@ -49,8 +49,8 @@ _LONGEST_NAME = 200
 
 @dataclass(frozen=True, slots=True)
 class MachineFacts:
-    """What a machine is, of its kernel's files: `cores` are all that it has, whoever may use them.
-    `name` is "", `cores` and `memory_gib` are 0 where the files tell nothing."""
+    """Facts from a machine's kernel files. `cores` counts all cores, usable or not. Unknown values
+    are "" for `name`, and 0 for `cores` and `memory_gib`."""
 
     name: str
     flags: frozenset[str]
@@ -61,9 +61,9 @@ class MachineFacts:
 
 @dataclass(frozen=True, slots=True)
 class CpuInfo:
-    """The processor of this machine, and what this process has of it. `siblings` are the cores that
-    it may use, each with its physical core. `slower` are those of a slower kind, and `quota` is how
-    many cores' time it gets, None for all of it."""
+    """The processor of this machine, and the share of this process. `siblings` maps the usable
+    cores to their physical cores. `slower` are the cores of a slower kind. `quota` is the limit of
+    CPU time in cores, None without a limit."""
 
     facts: MachineFacts
     siblings: tuple[tuple[int, int], ...]
@@ -76,9 +76,8 @@ class CpuInfo:
 
     @property
     def granted(self) -> tuple[int, ...]:
-        """The cores, or as many as the quota is enough for: more would be stopped in turn, in the
-        middle of a measurement. Each is a physical core of its own while there are any, and none
-        is a slower one."""
+        """The usable cores, at most as many as the quota: the kernel would throttle more, in the
+        middle of a measurement. Distinct physical cores come first; slower cores are excluded."""
         if self.quota is None or self.quota >= len(self.siblings):
             return self.cores
         seen: dict[int, int] = {}
@@ -90,7 +89,7 @@ class CpuInfo:
 
     @property
     def physical_cores(self) -> int:
-        """Of those that are granted, and none of them a slower one: what code is tuned for."""
+        """The number of granted physical cores without slower ones: the default threads."""
         physical = dict(self.siblings)
         fast = [core for core in self.granted if core not in self.slower]
         return len({physical[core] for core in fast or self.granted})
@@ -116,16 +115,16 @@ def cpu_info() -> CpuInfo:
 
 
 def _gives_tiles() -> bool:
-    """Whether the kernel lets a process use AMX's tiles, which is asked for by each (Linux on
-    x86-64, arch_prctl): a sandbox may forbid to ask."""
+    """Whether the kernel grants AMX tiles to a process (Linux on x86-64, arch_prctl); a sandbox may
+    forbid the query."""
     supported = ctypes.c_uint64()
     answer = _arch_prctl(_GET_SUPPORTED, ctypes.byref(supported))
     return answer == 0 and bool(supported.value >> _TILE_DATA & 1)
 
 
 def takes_tiles() -> bool:
-    """Ask the kernel for AMX's tiles, for all threads of this process. It refuses where a thread
-    has a signal stack too small for them."""
+    """Request AMX tiles for all threads of this process. The kernel refuses if a thread's signal
+    stack is too small."""
     return _arch_prctl(_REQUEST, ctypes.c_uint64(_TILE_DATA)) == 0
 
 
@@ -134,11 +133,11 @@ def _arch_prctl(what: int, argument: Any) -> int:
 
 
 def machine_facts(read: ReadFile, machine: str, hwcaps: tuple[int, int] = (0, 0)) -> MachineFacts:
-    """What the files of a machine's kernel say of it.
+    """The facts in a machine's kernel files.
 
-    `machine` is its architecture. `hwcaps` are the two words of features that the kernel gives to
-    every process (AT_HWCAP, AT_HWCAP2), for machines whose /proc/cpuinfo is another's: that of an
-    emulated board is its host's.
+    `machine` is its architecture. `hwcaps` are the two feature words of a process (AT_HWCAP,
+    AT_HWCAP2), needed if /proc/cpuinfo belongs to another machine: on an emulated board it is that
+    of the host.
     """
     text = read("/proc/cpuinfo")
     named = re.search(r"^(?:model name|Model|uarch)\s*:\s*(.+)$", text, re.M)
@@ -161,10 +160,10 @@ def machine_facts(read: ReadFile, machine: str, hwcaps: tuple[int, int] = (0, 0)
 
 
 def identity_of(facts: MachineFacts, machine: str, key: str = "") -> DeviceIdentity:
-    """The identity of a machine. Its cores are all that it has: which of them are used, by an
-    affinity or a control group, belongs to the layout. Raises ValueError where it has no name."""
+    """The identity of a machine. It counts all cores; the layout decides which are used, with
+    affinity and control groups. Raises ValueError without a name."""
     if not facts.name or not facts.cores:
-        raise ValueError("its kernel tells neither its name nor its cores")
+        raise ValueError("its kernel reports neither a processor name nor cores")
     known = set(X86_FEATURES.values()) if machine == "x86_64" else set(ARM_FEATURES)
     return DeviceIdentity(
         kind="cpu",
@@ -182,8 +181,8 @@ def machine_layout(
     host_cores: Collection[int] | None = None,
     device_cores: Collection[int] | None = None,
 ) -> LayoutChoice:
-    """Where hosts and the device of this machine run, on cores that they get the whole time of
-    unless others are named; see `choose_layout`."""
+    """The layout of hosts and device on this machine, by default on granted cores; see
+    `choose_layout`."""
     cpu = cpu_info()
     named = host_cores is not None or device_cores is not None
     usable = cpu.cores if named else cpu.granted
@@ -192,15 +191,15 @@ def machine_layout(
     )
     notes = []
     if usable != cpu.cores:
-        notes = [f"of {len(cpu.cores)} cores, a container's limit gives the time of {cpu.quota:g}"]
+        notes = [f"a container limits the time of {len(cpu.cores)} cores to that of {cpu.quota:g}"]
     if cpu.slower and not named:
         notes.append(f"slower than others: {format_cores(cpu.slower)}")
     return replace(choice, reason="; ".join([choice.reason, *notes]))
 
 
 def device_identity(key: str = "", cores: Collection[int] = ()) -> DeviceIdentity:
-    """The identity that this machine's records carry; `key` is the user's name for it, and `cores`
-    are what it measures on, where there are several kinds of them."""
+    """The device identity in this machine's records; `key` is the user's name for it, `cores` are
+    the device cores if there are several kinds."""
     cpu = cpu_info()
     slow = len(cpu.slower.intersection(cores))
     kind = " (slower cores)" if slow == len(cores) else " (cores of several kinds)"
@@ -209,12 +208,12 @@ def device_identity(key: str = "", cores: Collection[int] = ()) -> DeviceIdentit
 
 
 def describe_machine() -> DeviceDescription:
-    """What this machine says of itself as a device."""
+    """The description of this machine as a device."""
     return DeviceDescription(device_identity(), os.uname().machine, cpu_info().cores)
 
 
 def usable_cores(read: ReadFile) -> tuple[int, ...]:
-    """The cores that the process which reads may use; () where its kernel does not tell."""
+    """The cores that the reading process may use; () if unknown."""
     allowed = re.search(r"^Cpus_allowed_list:\s*(\S+)$", read("/proc/self/status"), re.M)
     try:
         return parse_cores(allowed[1]) if allowed else ()
@@ -230,7 +229,7 @@ def _read(path: str) -> str:
 
 
 def _online(read: ReadFile, cpuinfo: str) -> int:
-    """How many cores a machine has."""
+    """The number of cores of a machine."""
     try:
         return len(parse_cores(read(f"{_SYSTEM_CPUS}/online").strip()))
     except InputError:

@@ -1,4 +1,4 @@
-"""The device table: rows in TOML, found by any of their names."""
+"""The device table: rows in TOML, looked up by any of their names."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tunefleet.hardware.features import Hardware
 from tunefleet.system.files import read_small
 
 SCHEMA = "tunefleet-devices/1"
-#: Of a file of rows, which have hundreds of bytes each.
+#: Maximum size of a device table; rows have hundreds of bytes each.
 _MOST_BYTES = 16 << 20
 
-#: Words that people write or leave out: `NVIDIA Tesla V100`, `Tesla V100` and `V100` are the same.
+#: Optional words: `NVIDIA Tesla V100`, `Tesla V100` and `V100` are the same.
 _BRANDS = frozenset(
     ("nvidia", "tesla", "geforce", "amd", "radeon", "instinct", "intel", "xeon", "core", "arm",
      "apple")
@@ -29,37 +29,37 @@ _BRANDS = frozenset(
 
 
 def normal_name(name: str) -> str:
-    """What a name is found by: letters and digits without case, spaces, signs and brands."""
+    """The lookup key of a name: lower-case letters and digits, without spaces, signs and brands."""
     words = re.findall(r"[a-z0-9]+", name.lower())
     return "".join(word for word in words if word not in _BRANDS) or "".join(words)
 
 
 class HardwareTable:
-    """Rows in order; of two tables in one, names of the later hide those of the earlier."""
+    """Rows in order; in a combined table, names of the upper table hide those of the lower."""
 
     def __init__(self, rows: Iterable[Hardware], *, over: HardwareTable | None = None) -> None:
-        """Raises ValueError when two of `rows` go by the same name."""
+        """Raises ValueError if two of `rows` share a name."""
         own: dict[str, Hardware] = {}
         for row in rows:
             for name in {normal_name(n) for n in (row.key, row.name, *row.aliases)}:
                 if name in own:
-                    raise ValueError(f"{row.key} and {own[name].key} both go by {name!r}")
+                    raise ValueError(f"{row.key} and {own[name].key} share the name {name!r}")
                 own[name] = row
         self._rows: dict[str, Hardware] = {**(over._rows if over else {}), **own}
 
     def __iter__(self) -> Iterator[Hardware]:
-        """Each row once."""
+        """All rows, each once."""
         return iter({row.key: row for row in self._rows.values()}.values())
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
     def get(self, name: str) -> Hardware | None:
-        """The row of a name or alias, however it is spelt."""
+        """The row of a name or alias in any spelling, or None."""
         return self._rows.get(normal_name(name))
 
     def find(self, name: str) -> Hardware:
-        """The row of a name or alias; raises InputError that tells names like it."""
+        """The row of a name or alias; raises InputError with similar names."""
         row = self.get(name)
         if row is None:
             raise InputError(f"no device {name!r} in the device table", cure=self._advice(name))
@@ -75,7 +75,7 @@ class HardwareTable:
         return "`tunefleet dataset devices` lists all; --devices FILE adds your own"
 
     def with_file(self, path: Path) -> HardwareTable:
-        """This table with the rows of a file of the user's before its own."""
+        """This table extended by the rows of a user's file, which take precedence."""
         try:
             text = read_small(path, _MOST_BYTES).decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -86,13 +86,13 @@ class HardwareTable:
 
 @cache
 def shipped_table() -> HardwareTable:
-    """The table that comes with tunefleet."""
+    """The table shipped with tunefleet."""
     text = (files("tunefleet.hardware") / "devices.toml").read_text(encoding="utf-8")
     return parse(text, "devices.toml")
 
 
 def parse(text: str, name: str, over: HardwareTable | None = None) -> HardwareTable:
-    """The table that a TOML text is; InputError names the file and the row."""
+    """Parse a TOML text; InputError names the file and the row."""
     cure = f"write rows as `[[device]]` below `schema = {SCHEMA!r}`"
     try:
         value = tomllib.loads(text)
@@ -100,12 +100,12 @@ def parse(text: str, name: str, over: HardwareTable | None = None) -> HardwareTa
         raise InputError(f"{name} is not TOML: {error}", cure=cure) from error
     rows = value.pop("device", [])
     if value != {"schema": SCHEMA} or not isinstance(rows, list):
-        raise InputError(f"{name} is no device table of {SCHEMA}", cure=cure)
+        raise InputError(f"{name} is not a device table of {SCHEMA}", cure=cure)
     parsed = [_row(row, f"{name}, device {index}") for index, row in enumerate(rows, 1)]
     try:
         return HardwareTable(parsed, over=over)
     except ValueError as error:
-        raise InputError(f"{name}: {error}", cure="give each device names of its own") from error
+        raise InputError(f"{name}: {error}", cure="give each device unique names") from error
 
 
 def _row(value: Any, place: str) -> Hardware:
@@ -118,18 +118,18 @@ def _row(value: Any, place: str) -> Hardware:
             raise ValueError("not a table")
         for name, item in value.items():
             if name not in known:
-                raise ValueError(f"{name} is no feature")
+                raise ValueError(f"{name} is not a feature")
             if not _fits(item, hints[name]):
                 raise ValueError(f"{name} is {item!r}")
         arrays = {name: tuple(item) for name, item in value.items() if isinstance(item, list)}
         return Hardware(**{**value, **arrays})
     except (TypeError, ValueError) as error:
         cause = str(error).replace("Hardware.__init__() ", "")
-        raise InputError(f"{place}: {cause}", cure="see the head of the shipped table") from error
+        raise InputError(f"{place}: {cause}", cure="see the top of the shipped table") from error
 
 
 def _fits(item: Any, hint: Any) -> bool:
-    """Whether a value of TOML may stand where the field has this type."""
+    """Whether a TOML value fits the type of a field."""
     if get_origin(hint) in (Union, UnionType):
         return any(_fits(item, option) for option in get_args(hint))
     if isinstance(item, list):

@@ -1,4 +1,4 @@
-"""Cost models learned from files of records: inputs, splits, training, evaluation, versions.
+"""Training of cost models from files of records: inputs, splits, training, evaluation, versions.
 
-The room above `dataset`, `features` and `costmodel`, which do not know each other.
+It combines `dataset`, `features` and `costmodel`, which do not import each other.
 """

@@ -1,14 +1,14 @@
-"""What a record tells of its task and its device, as the context of schema `tilings/1`.
+"""Task and device information of records, as the context of schema `tilings/1`.
 
 | format         | shapes                            | operator                              |
 |----------------|-----------------------------------|---------------------------------------|
-| of tunefleet   | of the arguments                  | as the compiler named it              |
-| metaschedule   | of the arguments where noted      | not told                              |
+| of tunefleet   | of the arguments                  | the compiler's name                   |
+| metaschedule   | of the arguments where recorded   | unknown                               |
 | auto_scheduler | in the workload, unless a name    | its name, else by rule and ranks      |
-| autotvm        | of the inputs; no output is told  | the template's name                   |
-| kernel_tuner   | not told                          | not told                              |
+| autotvm        | of the inputs, without outputs    | the template's name                   |
+| kernel_tuner   | unknown                           | unknown                               |
 
-Worked out once for what is distinct. FLOPs are those of `dataset.flops`.
+Computed once per distinct description. FLOPs come from `dataset.flops`.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from tunefleet.learning.records import Records
 Shape = tuple[int, ...]
 
 _COLUMNS = ("format", "workload", "target", "device", "extra")
-#: Keys of an `extra` that tell something.
+#: Keys of an `extra` that describe the task.
 _TELLING = ("args_info", "device", "operator")
 
 
 def contexts(
     records: Records, numbers: Codes, table: HardwareTable | None = None
 ) -> NDArray[np.float32]:
-    """(rows, 32) numbers of the task and the device of each of these rows."""
+    """(rows, 32) features of the task and the device of each of these rows."""
     flops = flops_by_workload(records.table.to_batches())
     distinct, inverse = described(records, numbers)
     values = np.zeros((len(distinct), context.COLUMNS), np.float32)
@@ -60,7 +60,7 @@ def contexts(
 
 @dataclass(frozen=True)
 class Description:
-    """What records say of their task and their device."""
+    """The task and device information of records."""
 
     format: str
     workload: str
@@ -74,14 +74,14 @@ class Description:
 
     @property
     def types(self) -> tuple[str, ...]:
-        """Of the tensors that are read, as TVM names them; empty where they are not told."""
+        """TVM's types of the input tensors; empty if unknown."""
         if self.format == AUTOTVM:
             return tuple(str(each[2]) for each in _tensors(_list(self.workload)))
         return tuple(str(each[1]) for each in _tensors(self.extra.get("args_info"))[:-1])
 
 
 def described(records: Records, numbers: Codes) -> tuple[list[Description], Codes]:
-    """What these rows say, each once, and which of it each row says."""
+    """The distinct descriptions of these rows, and the index of each row's description."""
     joined = np.zeros(len(numbers), np.int64)
     said: list[tuple[list[str], Codes]] = []
     for name in _COLUMNS:
@@ -95,7 +95,7 @@ def described(records: Records, numbers: Codes) -> tuple[list[Description], Code
         places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
         of_text = np.array([places[text] for text in texts], np.int64)
         codes = of_text[column.indices.to_numpy(zero_copy_only=False)[numbers]]
-        # Numbered anew at each column: a product of all of them would not fit.
+        # Renumbered after each column: the product of all cardinalities would overflow.
         joined = np.unique(joined * len(places) + codes, return_inverse=True)[1]
         said.append((list(places), codes))
     first = np.unique(joined, return_index=True)[1].tolist()
@@ -109,9 +109,12 @@ def described(records: Records, numbers: Codes) -> tuple[list[Description], Code
 def task_context(
     format: str, workload: str, flops: Flops | None, extra: Mapping[str, Any]
 ) -> TaskContext:
-    """Of the columns of a record; what cannot be understood is not told."""
-    shapes, told = extra.get("args_info"), extra.get("operator", "")
-    arguments, operator = _arguments(shapes), told if isinstance(told, str) else ""
+    """From the columns of a record; what cannot be parsed is unknown."""
+    shapes, name = extra.get("args_info"), extra.get("operator", "")
+    arguments, operator = (
+        _arguments(shapes),
+        name if isinstance(name, str) else "",
+    )
     if format == AUTOTVM:
         arguments, operator = _of_autotvm(workload)
     elif format == AUTO_SCHEDULER:
@@ -122,9 +125,9 @@ def task_context(
 
 def _of_autotvm(workload: str) -> tuple[tuple[Shape, ...], str]:
     value = _list(workload)
-    told = [_shape(each[1]) for each in _tensors(value)]
-    shapes = tuple(shape for shape in told if shape is not None)
-    # Outputs are last, and this format does not tell its.
+    known = [_shape(each[1]) for each in _tensors(value)]
+    shapes = tuple(shape for shape in known if shape is not None)
+    # Outputs come last, and this format does not record them.
     return (*shapes, ()) if shapes else (), str(value[0]) if value else ""
 
 
@@ -162,7 +165,7 @@ def _tensors(value: Any) -> list[list[Any]]:
 
 
 def _arguments(value: Any) -> tuple[Shape, ...]:
-    """Of `["TENSOR", dtype, shape]` each."""
+    """The shapes of arguments in the form `["TENSOR", dtype, shape]`."""
     shapes = [_shape(each[2]) for each in _tensors(value)]
     return tuple(shape for shape in shapes if shape is not None)
 

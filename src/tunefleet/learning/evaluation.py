@@ -1,4 +1,4 @@
-"""How good the members of a model are on a test part, device by device, beside chance."""
+"""Metrics of the members of a model on a test part, per device, with the random baseline."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from tunefleet.learning.records import Records
 def evaluate(members: Sequence[CostModel], test: Examples) -> tuple[DeviceMetrics, ...]:
     """The metrics of every member on every device that has a task with a valid trial.
 
-    Failed trials count, with the label 0. The errors (rmse, r2) say something of models that
-    predict labels; one that learned to rank has scores on a scale of its own. Both are of all
-    records of a device; top1, top5 and pca are means of its tasks weighted by their records.
-    Raises InputError for programs that the model cannot take, and where no trial is valid.
+    Failed trials count with the label 0. The errors (rmse, r2) are meaningful for models that
+    predict labels only; ranking models have an arbitrary scale. Both cover all records of a device;
+    top1, top5 and pca are means over its tasks weighted by their records. Raises InputError for
+    programs that the model cannot take, and if no trial is valid.
     """
     test.check("test")
     scores = [_scores(member, test) for member in members]
@@ -42,7 +42,7 @@ def _scores(member: CostModel, test: Examples) -> Scores:
     except ValueError as error:
         raise InputError(
             f"the {member.name} model cannot take these records: {error}",
-            cure="give records of the features that it learned from",
+            cure="give records with the features that it was trained on",
         ) from error
 
 
@@ -62,8 +62,8 @@ def _of_device(
 
 
 def _of_member(labels: Scores, scores: Scores, tasks: Codes) -> dict[str, float]:
-    """Rankings by task; errors of all records together, since many tasks have a few test records
-    of nearly one label, of which a share of variance says nothing."""
+    """Rankings per task; errors over all records together: many tasks have few test records with
+    nearly equal labels, for which an explained variance is meaningless."""
     return {
         **{
             name: float(value)
@@ -75,26 +75,26 @@ def _of_member(labels: Scores, scores: Scores, tasks: Codes) -> dict[str, float]
 
 
 def unseen(card: Card, records: Records) -> tuple[Codes, str]:
-    """The rows to evaluate a model on, and a note on what they are.
+    """The rows to evaluate a model on, and a note that describes them.
 
-    Of the very files that the model learned from these are the rows of its test part, of others
-    all. Raises InputError where some files were trained on and others not, since no row would be
-    known to be new, and for programs of another tuner.
+    For the files of the training these are the rows of its test part, for other files all rows.
+    Raises InputError if only some of the files were used for training, since no row is then known
+    to be unseen, and for programs of another tuner.
     """
     _check_formats(card, records)
     known = [used.sha256 for used in card.records]
     given = [file.sha256 for file in records.files]
     if set(card.inherited) & set(given):
         raise InputError(
-            f"cost model {card.name} goes on from one that was trained on some of these files",
-            cure="give only others",
+            f"the parent of cost model {card.name} was trained on some of these files",
+            cure="give other files only",
         )
     if not set(known) & set(given):
         return np.arange(len(records.rows)), "none of these files was trained on"
     if known != given:
         raise InputError(
             f"cost model {card.name} was trained on some of these files",
-            cure="give the very files of the training, for its test part, or only others",
+            cure="give exactly the files of the training, for its test part, or other files only",
         )
     split = divide(records.rows, division_of(card.split))
     return split.test, "these files were trained on: this is the test part of that training"
@@ -105,7 +105,7 @@ def _check_formats(card: Card, records: Records) -> None:
     others = set(records.formats) - known
     if others:
         raise InputError(
-            f"cost model {card.name} learned from programs of {', '.join(sorted(known))}, there "
-            f"are records of {', '.join(sorted(others))}",
+            f"cost model {card.name} was trained on programs of {', '.join(sorted(known))}, but "
+            f"there are records of {', '.join(sorted(others))}",
             cure="give records of that tuner, or train a model on these",
         )

@@ -1,7 +1,7 @@
-"""A model that learns a device or an instruction more, unless it forgets too much of what it knew.
+"""Continued training of a model on a new device or instruction, with a check for forgetting.
 
-What it knew is tested by programs that it kept of each thing it learned (`CostModel.remembered`),
-before and after: the same programs, which trained neither.
+The check ranks the programs that the model kept of each earlier training (`CostModel.remembered`)
+before and after. They trained neither version.
 """
 
 from __future__ import annotations
@@ -16,41 +16,41 @@ from tunefleet.costmodel._lists import groups_of, numbers_of
 from tunefleet.costmodel.card import Card
 from tunefleet.errors import InputError
 
-#: What is compared before and after.
+#: The metrics compared before and after.
 SCORES = ("top1", "top5")
 
 
 @dataclass(frozen=True)
 class Recall:
-    """How well a model ranks what it learned first, second, ... (`number` from 1), before and after
-    it learned more: by the name of each score, a mean over members. `tells` whether there is an
-    order that could be forgotten: not where each task has one record."""
+    """Metrics of the model's training `number` (from 1) before and after it was trained further, by
+    name, as means over members. `has_order`: whether there is a ranking that could be forgotten,
+    which needs tasks with several records."""
 
     number: int
     records: int
     before: dict[str, float]
     after: dict[str, float]
-    tells: bool = True
+    has_order: bool = True
 
     @property
     def loss(self) -> float:
-        """The most that any score lost; negative where all gained."""
+        """The largest loss of a metric; negative if all gained."""
         return max(self.before[name] - self.after[name] for name in SCORES)
 
 
 def check_learns(card: Card, members: Sequence[CostModel]) -> None:
-    """Refuse a model that could not be told to have forgotten. Raises InputError."""
+    """Refuse a model whose forgetting cannot be measured. Raises InputError."""
     if not MODELS[card.kind].learns_on or not all(member.remembered for member in members):
         raise InputError(
-            f"cost model {card.name} is of the kind {card.kind}, which keeps nothing to tell "
-            "whether it forgets",
-            cure="name a model of the kind unified, or use `costmodel train --parent`",
+            f"cost model {card.name} is of the kind {card.kind}, which keeps no programs to test "
+            "what it forgets",
+            cure="choose a model of the kind unified, or use `costmodel train --parent`",
         )
 
 
 def recalled(before: Sequence[CostModel], after: Sequence[CostModel]) -> tuple[Recall, ...]:
-    """What members rank before and after they learned more; member i of `after` went on from
-    `before[i % len(before)]`."""
+    """The metrics of members before and after further training; member i of `after` was trained
+    from `before[i % len(before)]`."""
     earlier, later = [], []
     for number, member in enumerate(after):
         parent = before[number % len(before)]
@@ -69,7 +69,7 @@ def recalled(before: Sequence[CostModel], after: Sequence[CostModel]) -> tuple[R
 
 
 def _scores(knew: CostModel, model: CostModel) -> list[dict[str, float]]:
-    """How well a model ranks each thing that another one knew."""
+    """The metrics of `model` on the programs of each training that `knew` kept."""
     return [
         asdict(metrics.ranking(of.labels, model.predict(of.programs), numbers_of(of.tasks)))
         if of.labels.max() > 0
@@ -79,16 +79,15 @@ def _scores(knew: CostModel, model: CostModel) -> list[dict[str, float]]:
 
 
 def check_recall(name: str, recalls: Sequence[Recall], most_loss: float) -> None:
-    """Refuse what forgets more than `most_loss` of any score. Raises InputError."""
+    """Refuse a model that loses more than `most_loss` of any metric. Raises InputError."""
     worst = max(recalls, key=lambda recall: recall.loss)
     if worst.loss > most_loss:
         score = max(SCORES, key=lambda each: worst.before[each] - worst.after[each])
         raise InputError(
-            f"{name} would rank what it learned {_ordinal(worst.number)} at "
-            f"{worst.after[score]:.3f} instead of {worst.before[score]:.3f} ({score}), a loss of "
-            f"more than {most_loss:g}",
-            cure="allow more by --most-loss, learn fewer --epochs, or train a model that keeps "
-            "programs to learn again (--replay)",
+            f"{name}: {score} on what it learned {_ordinal(worst.number)} would fall from "
+            f"{worst.before[score]:.3f} to {worst.after[score]:.3f}, by more than {most_loss:g}",
+            cure="allow more with --most-loss, use fewer --epochs, or train a model that replays "
+            "programs (--replay)",
         )
 
 

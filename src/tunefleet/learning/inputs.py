@@ -1,7 +1,7 @@
-"""Records as inputs of cost models, by feature schema: `SCHEMAS` has an extractor for each.
+"""Features of records for cost models, by feature schema: `SCHEMAS` has an extractor for each.
 
-A schema may need what not every record has; then its extractor says so with an InputError. What it
-extracts once serves every kind of model.
+An extractor raises InputError for records without the information that its schema needs. The
+extracted features serve every kind of model.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tunefleet.features import behaviours, per_store, sequences, tilings
 from tunefleet.features.sequences import Sequences
 from tunefleet.features.tilings import Tilings
 from tunefleet.learning.contexts import contexts
-from tunefleet.learning.progress import TellProgress, paced
+from tunefleet.learning.progress import ReportProgress, paced
 from tunefleet.learning.records import Records
 
 
@@ -31,19 +31,19 @@ class Extracted(Protocol):
     """The features of some records."""
 
     def programs(self, form: InputForm) -> Sequence[ProgramRows]:
-        """A program of each record in the form that a model takes."""
+        """The program of each record in the input form of a model."""
 
 
 class Extractor(Protocol):
     """Turns records into the features of one schema.
 
-    Extractors are stateless. Raises InputError for records that the schema cannot describe.
+    Extractors are stateless and raise InputError for records that the schema cannot describe.
     """
 
     name: str
 
-    def extract(self, records: Records, numbers: Codes, progress: TellProgress) -> Extracted:
-        """The features of these rows, in their order."""
+    def extract(self, records: Records, numbers: Codes, progress: ReportProgress) -> Extracted:
+        """The features of these rows in order."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,11 @@ class TilingExtractor:
 
     name = tilings.SCHEMA
 
-    def extract(self, records: Records, numbers: Codes, progress: TellProgress) -> Extracted:
+    def extract(self, records: Records, numbers: Codes, progress: ReportProgress) -> Extracted:
         steps = records.rows.steps.take(numbers)
-        told = contexts(records, numbers)
+        context = contexts(records, numbers)
         try:
-            extracted = Tilings.of(steps.words.names, steps.words.codes, steps.lengths, told)
+            extracted = Tilings.of(steps.words.names, steps.words.codes, steps.lengths, context)
         except ValueError as error:
             raise _not_primitives(self.name, error) from error
         return _Primitives(extracted)
@@ -74,7 +74,7 @@ class SequenceExtractor:
 
     name = sequences.SCHEMA
 
-    def extract(self, records: Records, numbers: Codes, progress: TellProgress) -> Extracted:
+    def extract(self, records: Records, numbers: Codes, progress: ReportProgress) -> Extracted:
         steps = records.rows.steps.take(numbers)
         try:
             extracted = Sequences.of(steps.words.names, steps.words.codes, steps.lengths)
@@ -84,7 +84,7 @@ class SequenceExtractor:
 
 
 def _not_primitives(schema: str, error: ValueError) -> InputError:
-    return InputError(f"the records are not of {schema}: {error}", cure="import them again")
+    return InputError(f"the records do not fit {schema}: {error}", cure="import them again")
 
 
 @dataclass(frozen=True)
@@ -100,35 +100,36 @@ class _Lowered(ABC):
 
     name = ""
 
-    def extract(self, records: Records, numbers: Codes, progress: TellProgress) -> Extracted:
+    def extract(self, records: Records, numbers: Codes, progress: ReportProgress) -> Extracted:
         self._check(records)
-        told = contexts(records, numbers)
+        context = contexts(records, numbers)
         programs = []
-        tell = paced(progress)
-        # A row at a time: as Python objects all of them would not fit.
+        report = paced(progress)
+        # One row at a time: all of them as Python objects would not fit into memory.
         for done, number in enumerate(numbers.tolist()):
             (row,) = records.table.slice(number, 1).to_pylist()
             if not row["definition"]:
-                raise self._unfit(f"{row['source']}, line {row['line']} has no module")
+                raise self._unfit(f"but {row['source']}, line {row['line']} has none")
             try:
-                programs.append(self.of_row(row, told[done]))
+                programs.append(self.of_row(row, context[done]))
             except ValueError as error:
-                raise self._unfit(f"{row['source']}, line {row['line']}: {error}") from error
-            tell(f"{self.name}: {done + 1:,} of {len(numbers):,} programs")
+                cause = f"and not {row['source']}, line {row['line']}: {error}"
+                raise self._unfit(cause) from error
+            report(f"{self.name}: {done + 1:,} of {len(numbers):,} programs")
         return _Rows(tuple(programs))
 
     @abstractmethod
-    def of_row(self, row: Mapping[str, Any], told: NDArray[np.float32]) -> ProgramRows:
-        """The program of a record; `told` (32,) is its context."""
+    def of_row(self, row: Mapping[str, Any], context: NDArray[np.float32]) -> ProgramRows:
+        """The program of a record; `context` (32,) are its task and device features."""
 
     def _check(self, records: Records) -> None:
         others = set(records.formats) - {METASCHEDULE}
         if others:
-            raise self._unfit(f"there are records of {', '.join(sorted(others))}")
+            raise self._unfit(f"but there are records of {', '.join(sorted(others))}")
 
     def _unfit(self, cause: str) -> InputError:
         return InputError(
-            f"{self.name} describes programs of MetaSchedule with their module, {cause}",
+            f"{self.name} describes programs of MetaSchedule with a module, {cause}",
             cure=f"give such records, or use features of {TilingExtractor.name}",
         )
 
@@ -138,7 +139,7 @@ class PerStoreExtractor(_Lowered):
 
     name = per_store.SCHEMA
 
-    def of_row(self, row: Mapping[str, Any], told: NDArray[np.float32]) -> ProgramRows:
+    def of_row(self, row: Mapping[str, Any], context: NDArray[np.float32]) -> ProgramRows:
         from tunefleet.compiler.code.recorded import per_store_features
 
         return per_store_features(row["workload"], row["definition"], row["target"], row["steps"])
@@ -149,10 +150,12 @@ class BehaviourExtractor(_Lowered):
 
     name = behaviours.SCHEMA
 
-    def of_row(self, row: Mapping[str, Any], told: NDArray[np.float32]) -> ProgramRows:
+    def of_row(self, row: Mapping[str, Any], context: NDArray[np.float32]) -> ProgramRows:
         from tunefleet.compiler.code.recorded import statements
 
-        return behaviours.encode(statements(row["workload"], row["definition"], row["steps"]), told)
+        return behaviours.encode(
+            statements(row["workload"], row["definition"], row["steps"]), context
+        )
 
 
 SCHEMAS: Mapping[str, Extractor] = {
@@ -166,20 +169,22 @@ SCHEMAS: Mapping[str, Extractor] = {
 }
 
 
-#: The schema of a model unless told: that of a search.
+#: The default schema of a model: that of a search.
 DEFAULT = tilings.SCHEMA
 
 
 def extractor(name: str) -> Extractor:
-    """Raises InputError for a schema that is not known."""
+    """Raises InputError for an unknown schema."""
     if name not in SCHEMAS:
-        raise InputError(f"no feature schema {name!r}", cure=f"choose of {', '.join(SCHEMAS)}")
+        raise InputError(
+            f"unknown feature schema {name!r}", cure=f"choose one of {', '.join(SCHEMAS)}"
+        )
     return SCHEMAS[name]
 
 
 @dataclass(frozen=True)
 class Examples:
-    """Programs of some records with what is known of each: label, task and device."""
+    """Programs of some records with label, task and device of each."""
 
     programs: Sequence[ProgramRows]
     labels: Vector
@@ -195,7 +200,7 @@ class Examples:
         )
 
     def check(self, part: str) -> None:
-        """Raises InputError where no record is valid, so that none is better than another."""
+        """Raises InputError if no record is valid, so that there is no ranking."""
         if not self.labels.max(initial=0) > 0:
             raise InputError(
                 f"no record of the {part} part has a valid latency",
@@ -214,8 +219,7 @@ class Examples:
 
 @dataclass(frozen=True)
 class Parts:
-    """The examples of a split. Raises InputError for parts of which nothing could be learned, or
-    which could tell nothing of what was."""
+    """The examples of a split. Raises InputError for parts that cannot train or test a model."""
 
     train: Examples
     validation: Examples
@@ -234,19 +238,19 @@ class Parts:
 
 @dataclass(frozen=True)
 class Inputs:
-    """The features of some rows of records; a model takes them as `Examples`."""
+    """The features of some rows of records; `examples` converts them for a kind of model."""
 
     records: Records
     numbers: Codes
     features: Extracted
 
     @classmethod
-    def of(cls, records: Records, numbers: Codes, schema: str, progress: TellProgress) -> Inputs:
-        """Of ascending row numbers. Raises InputError."""
+    def of(cls, records: Records, numbers: Codes, schema: str, progress: ReportProgress) -> Inputs:
+        """The features of rows with ascending numbers. Raises InputError."""
         return cls(records, numbers, extractor(schema).extract(records, numbers, progress))
 
     def examples(self, kind: str) -> Examples:
-        """All of them, for a kind of model. Labels are relative to the best of all records."""
+        """All rows for a kind of model. Labels are relative to the best of all records."""
         rows = self.records.rows
         return Examples(
             self.features.programs(MODELS[kind].input_form),
@@ -256,7 +260,7 @@ class Inputs:
         )
 
     def parts(self, kind: str, split: SplitRows) -> Parts:
-        """Those of a split, whose rows are among these."""
+        """The examples of a split, whose rows are among these."""
         examples = self.examples(kind)
         return Parts(
             **{

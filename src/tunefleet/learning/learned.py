@@ -1,4 +1,4 @@
-"""What kinds of programs a model has learned, for its card: a search asks it before it steers."""
+"""The kinds of programs that a model was trained on, for its card; searches check them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from tunefleet.learning.records import Records
 
 
 def learned(records: Records, numbers: Codes, parent: Card | None = None) -> tuple[Learned, ...]:
-    """Of these rows, and of a `parent` whose weights went on; the most frequent first.
+    """The kinds of these rows, and those of a `parent` whose weights were reused; the most frequent
+    first.
 
-    Empty where the parent does not tell: what came of it has learned more than its own records.
+    Empty if the parent's card has none: the new model then knows more than its own records.
     """
     if parent is not None and not parent.learned:
         return ()

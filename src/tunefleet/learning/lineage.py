@@ -1,4 +1,4 @@
-"""How records were divided, as the card of a cost model tells it, and back."""
+"""Converts divisions of records to and from the form on a cost model's card."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tunefleet.dataset.splits import SplitRows
 
 
 def split_used(division: Division, split: SplitRows) -> SplitUsed:
-    """As a card tells it: of networks that a file listed, those that were held out."""
+    """The form on a card; of the networks listed in a file only the held-out ones."""
     listed = division.networks or {}
     return SplitUsed(
         name=division.name,
@@ -23,7 +23,7 @@ def split_used(division: Division, split: SplitRows) -> SplitUsed:
 
 
 def division_of(used: SplitUsed) -> Division:
-    """The division that a card tells of: of the same records it makes the same parts."""
+    """The division on a card; it splits the same records into the same parts."""
     shares = Shares(used.test_share, used.validation_share)
     return Division(
         used.name, used.hold_out, used.seed, shares, used.max_records, used.networks or None

@@ -1,24 +1,24 @@
-"""How far training has come, in lines for whoever waits."""
+"""Progress messages of training."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
-TellProgress = Callable[[str], None]
+ReportProgress = Callable[[str], None]
 
-#: Seconds between two lines about the same thing.
+#: Seconds between two messages.
 _EVERY_S = 5.0
 
 
-def paced(progress: TellProgress, clock: Callable[[], float] = time.monotonic) -> TellProgress:
-    """Passes a line on when the last one, or the start, is some seconds ago."""
-    told = clock()
+def paced(progress: ReportProgress, clock: Callable[[], float] = time.monotonic) -> ReportProgress:
+    """Forwards a message if the last one, or the start, was at least `_EVERY_S` ago."""
+    reported_at = clock()
 
-    def tell(text: str) -> None:
-        nonlocal told
-        if clock() - told >= _EVERY_S:
-            told = clock()
+    def report(text: str) -> None:
+        nonlocal reported_at
+        if clock() - reported_at >= _EVERY_S:
+            reported_at = clock()
             progress(text)
 
-    return tell
+    return report

@@ -1,4 +1,4 @@
-"""The records that models learn from: several files as one table that knows its files."""
+"""Training records: several files as one table that keeps track of its files."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tunefleet.dataset.rows import Codes, Rows, Words
 from tunefleet.dataset.schema import RECORDS
 from tunefleet.dataset.splits import processor
 from tunefleet.errors import InputError
-from tunefleet.learning.progress import TellProgress, paced
+from tunefleet.learning.progress import ReportProgress, paced
 
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file that was read, by name and content, and how many rows of the table are its."""
+    """A file by name and content, with its number of rows in the table."""
 
     name: str
     sha256: str
@@ -34,7 +34,7 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class Records:
-    """A table of `tunefleet.dataset.schema.RECORDS`, the rows of its files one after another."""
+    """A table of `tunefleet.dataset.schema.RECORDS` with the concatenated rows of its files."""
 
     table: pa.Table
     files: tuple[SourceFile, ...]
@@ -45,9 +45,10 @@ class Records:
 
     @cached_property
     def devices(self) -> Words:
-        """The device of each row by name, with the processor where it ran code for several.
+        """The device name of each row, with the target's processor if the device ran code for
+        several.
 
-        Without a name it is called by its target's processor, or UNNAMED.
+        Devices without a name get the target's processor as their name, or UNNAMED.
         """
         device, target = self.rows.device, self.rows.target
         joined = device.codes * len(target.names) + target.codes
@@ -67,11 +68,11 @@ class Records:
 
     @property
     def formats(self) -> tuple[str, ...]:
-        """The tuners whose programs these are, sorted."""
+        """The tuners that produced the records, sorted."""
         return tuple(sorted(set(self.table.column("format").unique().to_pylist())))
 
     def used(self, numbers: Codes) -> tuple[RecordsUsed, ...]:
-        """Which rows of which file these are, as a card tells."""
+        """The files of these rows and their counts, in the form of a card."""
         per_file = []
         start = 0
         for file in self.files:
@@ -105,23 +106,23 @@ def read_records(
     *,
     device: str,
     on_bad: Callable[[BadLine], None],
-    progress: TellProgress,
+    progress: ReportProgress,
 ) -> Records:
     """Files of records, logs and folders of logs as one table.
 
-    A file that is named twice is read once. `device` is what logs were measured on. Raises
-    InputError where nothing is a record.
+    A file that is given twice is read once. `device` names the device of logs. Raises InputError if
+    there is no record.
     """
     tables: list[pa.Table] = []
     files: list[SourceFile] = []
     by_digest = {file_sha256(path): (path, format) for path, format in reading.find_files(paths)}
-    tell = paced(progress)
-    # In the order of their content: the same files are the same rows, however they are named.
+    report = paced(progress)
+    # Sorted by content: the same files give the same rows, independent of their names.
     for sha256, (path, format) in sorted(by_digest.items()):
         batches = list(reading.read(path, format, device=device, on_bad=on_bad))
         tables.append(pa.Table.from_batches(batches, schema=RECORDS))
         files.append(SourceFile(path.name, sha256, len(tables[-1])))
-        tell(f"read {len(files):,} of {len(by_digest):,} files")
+        report(f"read {len(files):,} of {len(by_digest):,} files")
     count = sum(file.rows for file in files)
     if not count:
         raise InputError(
@@ -132,7 +133,7 @@ def read_records(
 
 
 def file_sha256(path: Path) -> str:
-    """What a card knows a file by. Raises InputError where it cannot be read."""
+    """The digest that identifies a file on a card. Raises InputError if it cannot be read."""
     try:
         with path.open("rb") as file:
             return file_digest(file, "sha256").hexdigest()

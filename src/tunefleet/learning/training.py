@@ -1,6 +1,6 @@
-"""Training of the members of a cost model, one for each seed, on one split.
+"""Training of the members of a cost model, one per seed, on one split.
 
-The validation part stops those that stop early; the test part is not seen.
+The validation part is used for early stopping; the test part is not used.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from tunefleet.costmodel import MODELS, CostModel, has_cuda
 from tunefleet.costmodel.card import Setting
 from tunefleet.errors import InputError, SetupError
 from tunefleet.learning.inputs import Examples
-from tunefleet.learning.progress import TellProgress
+from tunefleet.learning.progress import ReportProgress
 
 DEVICES = ("cpu", "cuda")
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a user may say of training; each kind of model takes what it knows."""
+    """The user's training options; each kind of model uses the ones that it supports."""
 
     epochs: int | None = None
     device: str = "cpu"
@@ -29,16 +29,16 @@ class Options:
     replay: int | None = None
 
     def check(self, kinds: Collection[str]) -> None:
-        """Refuse kinds that are not known, and what none of them takes.
+        """Refuse unknown kinds, and options that no kind supports.
 
-        Raises InputError, and SetupError where this machine lacks the device.
+        Raises InputError, and SetupError if this machine lacks the device.
         """
         for kind in kinds:
             _parameters(kind)
         for name, what in (
-            ("epochs", "does not learn in epochs"),
+            ("epochs", "is not trained in epochs"),
             ("hidden", "has no width"),
-            ("replay", "keeps no programs to learn again"),
+            ("replay", "does not replay programs"),
         ):
             if getattr(self, name) is not None and not any(name in _parameters(k) for k in kinds):
                 raise InputError(f"{', '.join(kinds)} {what}", cure=f"leave --{name} out")
@@ -47,27 +47,29 @@ class Options:
                 self.model(kind, seed=0)
             except ValueError as error:
                 raise InputError(
-                    f"{kind} cannot be made so: {error}", cure="correct --hidden or --epochs"
+                    f"invalid options for {kind}: {error}", cure="correct --hidden or --epochs"
                 ) from error
         if self.device == "cpu":
             return
         if self.device not in DEVICES:
-            raise InputError(f"no device {self.device!r}", cure=f"choose {' or '.join(DEVICES)}")
+            raise InputError(
+                f"unknown device {self.device!r}", cure=f"choose {' or '.join(DEVICES)}"
+            )
         if not any("device" in _parameters(kind) for kind in kinds):
-            raise InputError(f"{', '.join(kinds)} learns on the CPU only", cure="use --device cpu")
+            raise InputError(f"{', '.join(kinds)} trains on the CPU only", cure="use --device cpu")
         if not has_cuda():
             raise SetupError(
-                "CUDA was asked for, and PyTorch finds no such device here",
+                "PyTorch finds no CUDA device on this machine",
                 cure="use --device cpu, or install PyTorch with CUDA on a machine that has a GPU",
             )
 
     def of(self, kind: str) -> Options:
-        """What a kind of model takes of them, of several that are trained alike."""
+        """The options that a kind of model supports."""
         known = _parameters(kind)
         return Options(**{name: value for name, value in asdict(self).items() if name in known})
 
     def model(self, kind: str, seed: int) -> CostModel:
-        """A model that has learned nothing yet."""
+        """A new, untrained model."""
         known = _parameters(kind)
         given = {"seed": seed, **asdict(self)}
         return MODELS[kind](
@@ -76,19 +78,21 @@ class Options:
 
 
 def _parameters(kind: str) -> Collection[str]:
-    """What the constructor of a kind takes."""
+    """The constructor parameters of a kind."""
     if kind not in MODELS:
-        raise InputError(f"no cost model {kind!r}", cure=f"choose of {', '.join(MODELS)}")
+        raise InputError(
+            f"unknown kind of cost model {kind!r}", cure=f"choose one of {', '.join(MODELS)}"
+        )
     return inspect.signature(MODELS[kind]).parameters
 
 
 def seeds_of(kind: str, count: int) -> tuple[int, ...]:
-    """Seeds of the members: one only for a kind without chance, whose members would be the same."""
+    """Seeds of the members; only one for a deterministic kind, whose members would be equal."""
     return tuple(range(count)) if "seed" in _parameters(kind) else (0,)
 
 
 def settings_of(model: CostModel) -> dict[str, Setting]:
-    """What the constructor was given, without the seed."""
+    """The constructor arguments without the seed."""
     given = {name: getattr(model, name, None) for name in _parameters(model.name)}
     return {
         name: value
@@ -100,7 +104,7 @@ def settings_of(model: CostModel) -> dict[str, Setting]:
 @dataclass(frozen=True)
 class Trained:
     """The members of a model in the order of their seeds, the wall seconds of each, and whether
-    they went on from a parent's."""
+    their training continued from a parent's weights."""
 
     kind: str
     seeds: tuple[int, ...]
@@ -116,16 +120,16 @@ def train(
     *,
     seeds: int,
     options: Options,
-    progress: TellProgress,
+    progress: ReportProgress,
     start: Sequence[CostModel] = (),
     clock: Callable[[], float] = time.perf_counter,
 ) -> Trained:
-    """Train a member for each seed, from nothing or going on from the members `start`, which stay
-    as they are (`versions.start_of`). Raises InputError, and SetupError without a library.
+    """Train a member per seed, from scratch or from the members `start` (`versions.start_of`),
+    which are not modified. Raises InputError, and SetupError if a library is missing.
     """
     options.check([kind])
     if start and options.hidden is not None:
-        raise InputError("the width is that of the parent", cure="leave --hidden out")
+        raise InputError("the parent determines the width", cure="leave --hidden out")
     given, validation = train_part.measured(), validation_part.measured()
     members: list[CostModel] = []
     seconds: list[float] = []

@@ -1,4 +1,4 @@
-"""A trained model as a version of the registry: its members and the card that tells of them."""
+"""A trained model as a version in the registry: its members and their card."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LIBRARIES = ("tunefleet", "numpy", "torch", "xgboost", "lightgbm", "safetensors
 
 @dataclass(frozen=True)
 class Origin:
-    """What a version was made of: the rest of its lineage beside the training itself."""
+    """The lineage of a version apart from the training itself."""
 
     name: str
     features: str
@@ -37,18 +37,18 @@ class Origin:
 
 
 def check_parent(parent: Card, features: str) -> None:
-    """Refuse a parent of other features: its successor could not take its place."""
+    """Refuse a parent with other features: its successor could not replace it."""
     if parent.features != features:
         raise InputError(
-            f"the parent {parent.name} takes features of {parent.features}, not of {features}",
-            cure=f"train on {parent.features}, or name another parent",
+            f"the parent {parent.name} uses the features {parent.features}, not {features}",
+            cure=f"train on {parent.features}, or choose another parent",
         )
 
 
 def start_of(parent: RegistryEntry, kind: str, records: Records) -> Sequence[CostModel]:
-    """The members that a new version goes on from; none where its kind learns anew.
+    """The members whose weights a new version starts from; none if its kind trains from scratch.
 
-    Raises InputError for records that they know: the test part would not be new to them.
+    Raises InputError for records that they were trained on: the test part would not be unseen.
     """
     if not MODELS[kind].learns_on or parent.card.kind != kind:
         return ()
@@ -56,9 +56,9 @@ def start_of(parent: RegistryEntry, kind: str, records: Records) -> Sequence[Cos
     known = [file.name for file in records.files if file.sha256 in taught]
     if known:
         raise InputError(
-            f"the parent {parent.card.name} has learnt from {', '.join(known)}, nothing there "
-            "could test what goes on from it",
-            cure="give other records, or train anew",
+            f"the parent {parent.card.name} was trained on {', '.join(known)}, so these records "
+            "cannot test its successor",
+            cure="give other records, or train from scratch",
         )
     return parent.load()
 
@@ -95,7 +95,7 @@ def publish(
 
 
 def toolchain() -> dict[str, str]:
-    """Versions of Python and of the libraries that are installed."""
+    """Versions of Python and of the installed libraries."""
     versions = {"python": platform.python_version()}
     for name in _LIBRARIES:
         try:
@@ -106,7 +106,7 @@ def toolchain() -> dict[str, str]:
 
 
 def _limits(origin: Origin, tested: Sequence[DeviceMetrics]) -> str:
-    """What holds of every model."""
+    """The limits that hold for every model."""
     return (
         f"Scores compare programs of one task only. Tested on "
         f"{', '.join(device.device for device in tested)} with programs of "

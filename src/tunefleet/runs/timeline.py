@@ -44,7 +44,7 @@ def run_timeline(run: str, home: Path | str | None = None) -> dict[str, Any]:
 
     home = Path(home or default_home())
     if not home.is_dir():  # looking must not create a store
-        raise InputError(f"no runs in {home}", cure="name another home")
+        raise InputError(f"no runs in {home}", cure="choose another home")
     store = open_store(home)
     try:
         return build_timeline(store, find_job(store, str(run)))

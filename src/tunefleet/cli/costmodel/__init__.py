@@ -1,4 +1,4 @@
-"""`tunefleet costmodel`: cost models from records, where they come from, how good they are."""
+"""`tunefleet costmodel`: train, evaluate and list cost models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options that the commands of `tunefleet costmodel` share."""
+"""Shared options of the `tunefleet costmodel` commands."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from tunefleet.dataset import splits as dataset_splits
     from tunefleet.learning.records import Records
 
-#: Members that are trained unless told.
+#: Default number of members.
 SEEDS = 3
 
 
 def name(value: str | None) -> str | None:
-    """Refuse what is no name of a model."""
+    """Refuse an invalid model name."""
     from tunefleet.costmodel.card import check_name
 
     try:
@@ -33,7 +33,7 @@ def name(value: str | None) -> str | None:
 
 
 def registry(home: Path | None) -> Registry:
-    """The user's models, with those of the package."""
+    """The user's models and the shipped ones."""
     from tunefleet.core.home import default_home
     from tunefleet.costmodel.registry import registry_of
 
@@ -41,7 +41,7 @@ def registry(home: Path | None) -> Registry:
 
 
 def read(files: list[Path], device: str, progress: Callable[[str], None]) -> Records:
-    """The records of all files; bad lines of logs are told on stderr."""
+    """The records of all files; bad lines of logs are reported on stderr."""
     from tunefleet.learning.records import read_records
 
     bad = BadLines()
@@ -51,33 +51,33 @@ def read(files: list[Path], device: str, progress: Callable[[str], None]) -> Rec
 
 
 def own_name(registry: Registry, parent: RegistryEntry) -> str:
-    """What a version is called that follows another, unless told: what a home learned does not take
-    the place of a model that comes with tunefleet, by which searches are steered."""
+    """The default name of a version with a parent. It never replaces a shipped model, which is the
+    default of searches."""
     return f"my-{parent.card.name}" if registry.is_shipped(parent) else parent.card.name
 
 
 def tell_which_steers(
     registry: Registry, entry: RegistryEntry, learned_from: RegistryEntry | None = None
 ) -> None:
-    """Say on stderr which version searches take, where a new one has the name of a model that comes
-    with tunefleet, or has learned more than such a one."""
+    """Report on stderr which version searches use, if a new one has the name of a shipped model or
+    continues one."""
     name = entry.card.name
     hidden = registry.shipped_of(name)
     if hidden is not None:
         place = one_line(str(entry.path))
         text = (
-            f"{name} is this version now, for searches too; the one that comes with tunefleet is "
-            f"{hidden.card.id[:12]}: name it so, or remove {place}"
+            f"{name} now means this version, also for searches; the shipped version is "
+            f"{hidden.card.id[:12]}: use that id, or remove {place}"
         )
     elif learned_from is not None and registry.is_shipped(learned_from):
-        text = f"steer searches by it: tunefleet tune NETWORK --pretrained {name}"
+        text = f"to use it in a search: tunefleet tune NETWORK --pretrained {name}"
     else:
         return
     output.console(stderr=True).print(f"note: {text}", soft_wrap=True)
 
 
 def reporter(quiet: bool) -> Callable[[str], None]:
-    """What shows progress: lines on stderr, or nothing."""
+    """A progress callback: lines on stderr, or nothing."""
     if quiet:
         return lambda text: None
     console = output.console(stderr=True)
@@ -87,7 +87,7 @@ def reporter(quiet: bool) -> Callable[[str], None]:
 def show_metrics(
     models: Mapping[str, Sequence[Mapping[str, Any]]], seconds: Mapping[str, float] | None = None
 ) -> None:
-    """Metrics of models as JSON values, a table for each device."""
+    """Print metrics of models, given as JSON values: a table per device."""
     from tunefleet.report.costmodel_text import metrics_tables
 
     console = output.console()
@@ -109,8 +109,8 @@ Model = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="A cost model by name (your newest, else the one that comes with tunefleet), by id or "
-        "its beginning, or the path of an exported one.",
+        help="A cost model: name (your newest version, else the shipped one), id or prefix of an "
+        "id, or path of an exported one.",
         show_default=False,
     ),
 ]
@@ -126,14 +126,14 @@ Features = Annotated[
 Seeds = Annotated[
     int,
     typer.Option(
-        metavar="N", callback=parsing.positive, help="Members to train, each by a seed of its own."
+        metavar="N", callback=parsing.positive, help="Members to train, each with its own seed."
     ),
 ]
 Device = Annotated[
     str,
     typer.Option(
         metavar="cpu|cuda",
-        help="Where attention and unified learn; cuda is a GPU. Scores are worked out on the CPU.",
+        help="Where attention and unified train: cpu or cuda. Prediction runs on the CPU.",
     ),
 ]
 Epochs = Annotated[
@@ -141,7 +141,7 @@ Epochs = Annotated[
     typer.Option(
         metavar="N",
         callback=parsing.positive,
-        help="Epochs of neural models, at most.",
+        help="Maximum epochs of neural models.",
         show_default=False,
     ),
 ]
@@ -150,7 +150,7 @@ Hidden = Annotated[
     typer.Option(
         metavar="N",
         callback=parsing.positive,
-        help="Width of a neural model: narrow for few records.",
+        help="Width of a neural model; choose a small one for few records.",
         show_default=False,
     ),
 ]
@@ -159,8 +159,8 @@ Replay = Annotated[
     typer.Option(
         metavar="N",
         callback=parsing.not_negative,
-        help="Programs that a unified model keeps of what it learns, to learn them again "
-        "beside what comes later. [default: 1024]",
+        help="Programs that a unified model keeps from each training and replays in later ones. "
+        "[default: 1024]",
         show_default=False,
     ),
 ]

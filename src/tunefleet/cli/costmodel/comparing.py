@@ -1,4 +1,4 @@
-"""`tunefleet costmodel compare`: several kinds of model on one split."""
+"""`tunefleet costmodel compare`: compares kinds of model on one split."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCHEMA = "tunefleet-costmodel-comparison/1"
 
 def _kinds(value: str) -> str:
     if not value.replace(",", "").strip():
-        raise typer.BadParameter("it names no model")
+        raise typer.BadParameter("give at least one kind of model")
     return value
 
 
@@ -27,7 +27,7 @@ def compare(
         typer.Option(
             metavar="KIND,...",
             callback=_kinds,
-            help="Of attention, unified, mlp, xgb, lgbm and random.",
+            help="Comma-separated: attention, unified, mlp, xgb, lgbm, random.",
         ),
     ] = "xgb,lgbm,mlp",
     features: arguments.Features = None,
@@ -47,9 +47,9 @@ def compare(
     json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """Train kinds of model on the same split and compare them.
+    """Train several kinds of model on the same split and compare them.
 
-    No model is kept.
+    No model is saved.
     """
     from tunefleet.dataset.splits import divide
     from tunefleet.learning import evaluation, inputs, training

@@ -1,4 +1,4 @@
-"""`tunefleet costmodel evaluate`: how good a trained model is on records."""
+"""`tunefleet costmodel evaluate`: metrics of a trained model on records."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def evaluate(
     json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """Test a cost model on records, beside what chance would reach.
+    """Evaluate a cost model on records, compared with a random ranking.
 
-    Of the very files that it was trained on, only what tested it then is used.
+    For the files of its training, only the test part is used.
     """
     from tunefleet.learning import evaluation
     from tunefleet.learning.inputs import Inputs

@@ -1,4 +1,4 @@
-"""`tunefleet costmodel export`: a version as one folder or archive, for another machine."""
+"""`tunefleet costmodel export`: copies a version to a folder or archive."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def export(
             "-o",
             metavar="PATH",
             callback=parsing.writable,
-            help="The folder to make, or the file if it ends in .zip.",
+            help="The folder to create, or a file that ends in .zip.",
         ),
     ],
     home: options.Home = None,
@@ -30,7 +30,7 @@ def export(
 ) -> None:
     """Copy a cost model with its card.
 
-    Other commands take the copy by its path.
+    Other commands accept the path of the copy.
     """
     entry = arguments.registry(home).get(model)
     entry.export(Path(out))

@@ -1,4 +1,4 @@
-"""`tunefleet costmodel learn`: a model learns a device or an instruction more."""
+"""`tunefleet costmodel learn`: continues the training of a model on new records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tunefleet.system.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from tunefleet.costmodel.card import Card
-    from tunefleet.learning.progress import TellProgress
+    from tunefleet.learning.progress import ReportProgress
 
 SCHEMA = "tunefleet-costmodel-learn/1"
 MOST_LOSS = 0.03
@@ -32,7 +32,7 @@ def learn(
         typer.Option(
             "--model",
             metavar="MODEL",
-            help="The version that learns more, by name (the newest), id or path.",
+            help="The version to train further: name (the newest), id or path.",
             show_default=False,
         ),
     ],
@@ -46,7 +46,7 @@ def learn(
         ),
     ] = None,
     from_home: Annotated[
-        bool, typer.Option("--from-home", help="Learn from what searches of this home measured.")
+        bool, typer.Option("--from-home", help="Use the records of this home's searches.")
     ] = False,
     name: Annotated[
         str | None,
@@ -54,8 +54,8 @@ def learn(
             "--name",
             metavar="NAME",
             callback=arguments.name,
-            help="What to call the new version; the default is the name of the model, or my-NAME "
-            "for one that comes with tunefleet.",
+            help="Name of the new version; the default is the name of the model, or my-NAME for a "
+            "shipped one.",
             show_default=False,
         ),
     ] = None,
@@ -64,7 +64,7 @@ def learn(
         typer.Option(
             metavar="SCORE",
             callback=parsing.not_negative,
-            help="The most that top-1 or top-5 of what it knew may fall by.",
+            help="Largest allowed loss of top-1 or top-5 on earlier trainings.",
         ),
     ] = MOST_LOSS,
     split: dividing.Split = dividing.DEFAULT_SPLIT,
@@ -82,9 +82,9 @@ def learn(
     json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """Teach a unified model more records.
+    """Train a unified model on more records.
 
-    The new version is kept unless it forgets too much.
+    The new version is saved unless it forgets too much.
     """
     from tunefleet.dataset.splits import divide
     from tunefleet.learning import evaluation, growing, inputs, training, versions
@@ -123,10 +123,10 @@ def learn(
                 f"learned before ({recall.number}), {format_some(recall.records, 'record')}: "
                 f"top-1 {before['top1']:.3f} to {after['top1']:.3f}, "
                 f"top-5 {before['top5']:.3f} to {after['top5']:.3f}"
-                f"{'' if recall.tells else ' (none beats another of its task: nothing tells)'}"
+                f"{'' if recall.has_order else ' (no task has records to rank: not comparable)'}"
             )
         typer.echo(arguments.split_text(split, divided))
-        typer.echo(f"kept as {called}, {entry.card.id[:12]}, in {one_line(str(entry.path))}")
+        typer.echo(f"saved as {called}, {entry.card.id[:12]}, in {one_line(str(entry.path))}")
 
     figures: dict[str, Any] = {
         "schema": SCHEMA,
@@ -140,42 +140,42 @@ def learn(
 
 @contextmanager
 def _files(
-    add: list[Path], from_home: bool, home: Path | None, parent: Card, progress: TellProgress
+    add: list[Path], from_home: bool, home: Path | None, parent: Card, progress: ReportProgress
 ) -> Iterator[list[Path]]:
-    """The files to learn from; those of a home are written for as long as they are read."""
+    """The files to train on; those of a home exist only while this context is open."""
     if not add and not from_home:
-        raise InputError("nothing to learn from", cure="name records by --add, or use --from-home")
+        raise InputError("no records given", cure="give records with --add, or use --from-home")
     for path in add:
         if not path.exists():
-            raise InputError(f"{path} does not exist", cure="name records that are there")
+            raise InputError(f"{path} does not exist", cure="give existing records")
     with scratch_folder("learn") as folder:
         of_home = _of_home(Path(folder), home, parent, progress) if from_home else []
         yield [*add, *of_home]
 
 
-def _of_home(folder: Path, home: Path | None, parent: Card, progress: TellProgress) -> list[Path]:
-    """A file for each job of a home that has ended and that the parent has not learned from."""
+def _of_home(folder: Path, home: Path | None, parent: Card, progress: ReportProgress) -> list[Path]:
+    """A file for each ended job of a home that the parent was not trained on."""
     from tunefleet.core.home import default_home
     from tunefleet.learning.records import file_sha256
     from tunefleet.runs.collected import write_ended
     from tunefleet.store import open_store
 
     home = home or default_home()
-    if not home.is_dir():  # looking must not create a store
-        raise InputError(f"no search in {home} has measured anything", cure="name another home")
+    if not home.is_dir():  # reading must not create a store
+        raise InputError(f"no search in {home} has measured anything", cure="choose another home")
     store = open_store(home)
     try:
         files, running = write_ended(folder, store)
     finally:
         store.close()
     if running:
-        progress(f"left out what has not ended: {running:,} job{'s' * (running > 1)}")
+        progress(f"skipped {running:,} job{'s' * (running > 1)} that have not ended")
     if not files:
-        cure = "let its jobs end, or cancel them" if running else "name another home"
-        raise InputError(f"no search in {home} that has ended has measured anything", cure=cure)
+        cure = "wait for its jobs, or cancel them" if running else "choose another home"
+        raise InputError(f"no ended search in {home} has measured anything", cure=cure)
     new = [path for path in files if file_sha256(path) not in parent.taught_by]
     if not new:
         raise InputError(
-            f"{parent.name} has learnt from all searches of {home}", cure="search more first"
+            f"{parent.name} was already trained on all searches of {home}", cure="tune more first"
         )
     return new

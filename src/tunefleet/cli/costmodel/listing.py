@@ -1,4 +1,4 @@
-"""`tunefleet costmodel list` and `show`: which models there are, and all about one."""
+"""`tunefleet costmodel list` and `show`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def list_(
     models = arguments.registry(home)
     entries, damaged = models.list()
     for error in damaged:
-        print(f"left out: {one_line(str(error))}", file=sys.stderr)
+        print(f"skipped: {one_line(str(error))}", file=sys.stderr)
     cards = [
         {
             **entry.card.to_json(),

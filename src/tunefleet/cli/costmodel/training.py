@@ -1,4 +1,4 @@
-"""`tunefleet costmodel train`: a new version of a cost model from records."""
+"""`tunefleet costmodel train`: trains a new version of a cost model."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ def train(
     records: dataset.Files,
     name: Annotated[
         str,
-        typer.Option(
-            "--name", metavar="NAME", callback=arguments.name, help="What to call the model."
-        ),
+        typer.Option("--name", metavar="NAME", callback=arguments.name, help="Name of the model."),
     ],
     model: Annotated[
         str, typer.Option(metavar="KIND", help="attention, unified, mlp, xgb, lgbm or random.")
@@ -39,8 +37,8 @@ def train(
         str | None,
         typer.Option(
             metavar="MODEL",
-            help="The version that this one follows: attention and unified go on from its weights, "
-            "the others learn anew.",
+            help="The parent version: attention and unified continue from its weights, other kinds "
+            "train from scratch.",
             show_default=False,
         ),
     ] = None,
@@ -50,20 +48,20 @@ def train(
     replay: arguments.Replay = None,
     measured_on: dataset.MeasuredOn = "",
     limits: Annotated[
-        str, typer.Option(metavar="TEXT", help="What the model is not good for, for its card.")
+        str, typer.Option(metavar="TEXT", help="Known limits of the model, for its card.")
     ] = "",
     home: options.Home = None,
     quiet: options.Quiet = False,
     json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """Train a cost model on records, test it and keep it."""
+    """Train a cost model on records, test it and save it."""
     from tunefleet.dataset.splits import divide
     from tunefleet.learning import evaluation, inputs, training, versions
 
     progress = arguments.reporter(quiet)
     registry = arguments.registry(home)
-    # What cannot be is told before records are read and features extracted.
+    # Invalid options fail before records are read and features extracted.
     schema = inputs.extractor(features or inputs.DEFAULT).name
     how = training.Options(epochs, device, hidden, replay)
     how.check([model])
@@ -89,7 +87,7 @@ def train(
     def show() -> None:
         arguments.show_metrics({model: [each.to_json() for each in tested]})
         typer.echo(arguments.split_text(split, divided))
-        typer.echo(f"kept as {name}, {entry.card.id[:12]}, in {one_line(str(entry.path))}")
+        typer.echo(f"saved as {name}, {entry.card.id[:12]}, in {one_line(str(entry.path))}")
 
     figures = {"schema": SCHEMA, "path": str(entry.path), "seconds": list(trained.seconds)}
     output.tell(json, {**figures, "card": entry.card.to_json()}, show)

@@ -1,4 +1,4 @@
-"""`tunefleet dataset`: tuning logs of any tool as one Parquet file, and what is done with it."""
+"""`tunefleet dataset`: import, analyse, split and collect tuning records."""
 
 from __future__ import annotations
 

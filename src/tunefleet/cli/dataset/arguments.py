@@ -1,4 +1,4 @@
-"""The options that the commands of `tunefleet dataset` share."""
+"""Shared options of the `tunefleet dataset` commands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tunefleet.errors import InputError
 
 
 def parquet_output(value: str) -> str:
-    """Refuse an output that is not called Parquet, or could not be written later."""
+    """Refuse an output without the suffix .parquet, or one that cannot be written."""
     if Path(value).suffix != ".parquet":
         raise typer.BadParameter(f"{value} does not end in .parquet")
     parsing.writable(value)
@@ -21,19 +21,19 @@ def parquet_output(value: str) -> str:
 
 
 def existing(value: Path) -> Path:
-    """Refuse what is not there."""
+    """Refuse a path that does not exist."""
     if not value.exists():
         raise typer.BadParameter(f"{value} does not exist")
     return value
 
 
 def all_existing(values: list[Path]) -> list[Path]:
-    """Refuse a list with something that is not there."""
+    """Refuse a list with a path that does not exist."""
     return [existing(value) for value in values]
 
 
 def check_free(path: Path, force: bool) -> None:
-    """Refuse to write over what is there, unless forced."""
+    """Refuse to overwrite a file, unless forced."""
     if path.exists() and not force:
         raise InputError(f"{path} exists", cure="choose another name, or add --force")
 
@@ -47,7 +47,7 @@ Records = Annotated[
     typer.Argument(
         metavar="FILE",
         callback=existing,
-        help="Records in Parquet, as `dataset import` writes them.",
+        help="Records in Parquet, written by `dataset import`.",
         show_default=False,
     ),
 ]
@@ -61,7 +61,7 @@ Files = Annotated[
     ),
 ]
 MeasuredOn = Annotated[
-    str, typer.Option(metavar="NAME", help="What logs were measured on; Parquet says it.")
+    str, typer.Option(metavar="NAME", help="Device of the logs; Parquet files contain it.")
 ]
 ParquetOutput = Annotated[
     str,
@@ -74,11 +74,11 @@ Format = Annotated[
     typer.Option(
         metavar="|".join(formats.NAMES),
         callback=_format,
-        help="The logs' format; it is told by content.",
+        help="Format of the logs. [default: detected]",
     ),
 ]
 Seed = Annotated[
     int,
-    typer.Option(metavar="N", callback=parsing.not_negative, help="Seed of what is drawn."),
+    typer.Option(metavar="N", callback=parsing.not_negative, help="Random seed."),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Write over what is there.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]

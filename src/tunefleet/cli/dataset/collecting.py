@@ -1,4 +1,4 @@
-"""`tunefleet dataset collect`: records of many networks' tasks, measured on this machine."""
+"""`tunefleet dataset collect`: measures programs of many networks' tasks on this machine."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def collect(
         typer.Option(
             "--networks",
             metavar="NETWORK",
-            help="May be repeated; without it all configurations of the zoo.",
+            help="A network; may be repeated. [default: all configurations of the zoo]",
         ),
     ] = None,
     targets: Annotated[
@@ -42,8 +42,8 @@ def collect(
         typer.Option(
             "--targets",
             metavar="TARGET",
-            help="native, or a processor whose code this machine runs: nehalem (SSE4.2), haswell "
-            "(AVX2), skylake-avx512. May be repeated.",
+            help="native, or a processor whose code runs on this machine: nehalem (SSE4.2), "
+            "haswell (AVX2), skylake-avx512. May be repeated.",
         ),
     ] = ["native"],  # noqa: B006 (typer copies it)
     threads: Annotated[
@@ -52,7 +52,7 @@ def collect(
             "--threads",
             metavar="N",
             callback=_all_positive,
-            help="Threads of the code. May be repeated.",
+            help="Threads of the code; may be repeated.",
         ),
     ] = [1],  # noqa: B006
     programs_per_task: Annotated[
@@ -63,7 +63,7 @@ def collect(
         bool,
         typer.Option(
             "--tensorised",
-            help="Only tasks with programs by tensor instructions, as those of ?precision=int8.",
+            help="Only tasks with tensor instructions, such as those of ?precision=int8.",
         ),
     ] = False,
     device: options.Devices = None,
@@ -87,9 +87,9 @@ def collect(
     quiet: options.Quiet = False,
     traceback: options.Traceback = False,
 ) -> None:
-    """Measure programs of networks' tasks, to train cost models on.
+    """Measure programs of networks' tasks for training cost models.
 
-    Goes on where it was when it is called again; a task that networks share is collected once.
+    A repeated command continues; a task shared by networks is collected once.
     """
     from tunefleet.compiler.frontends.spec import network_name
     from tunefleet.zoo.collection import CONFIGURATIONS
@@ -97,7 +97,7 @@ def collect(
     if out is not None:
         arguments.check_free(Path(out), force)
     for network in networks or ():
-        network_name(network)  # before the compiler is loaded: refuses what is wrong by its name
+        network_name(network)  # before loading the compiler: refuses invalid names
     wanted = networks or list(CONFIGURATIONS)
     with _watched(wanted, targets, threads, quiet=quiet) as watcher:
         from tunefleet.runs.collection import collect as run
@@ -125,14 +125,14 @@ def collect(
     output.tell(json, [asdict(gathered) for gathered in results], lambda: _show(results))
     for gathered in results:
         if tensorised and not (gathered.tasks or gathered.skipped or gathered.error):
-            text = f"{gathered.network}: no new task of it has programs by tensor instructions"
+            text = f"{gathered.network}: none of its new tasks has tensor instructions"
             output.console(stderr=True).print(f"note: {text}", soft_wrap=True, markup=False)
     failed = [gathered for gathered in results if gathered.error]
     if failed:
         raise JobError(
             f"{len(failed)} of {len(results)} were not collected, {failed[0].network}: "
             f"{failed[0].error}",
-            cure="the same command tries them again",
+            cure="run the same command again to retry",
         )
 
 
@@ -152,7 +152,7 @@ def _watched(
             yield watcher
         except KeyboardInterrupt:
             raise Stopped(
-                f"stopped: {watcher.tally.trials} records are kept; the same command continues"
+                f"stopped: {watcher.tally.trials} records are saved; the same command continues"
             ) from None
 
 
@@ -161,7 +161,7 @@ def _show(results: Sequence[Gathered]) -> None:
     from tunefleet.report.units import format_count
 
     table = Grid("Collected")
-    # A native target's text is as long as a line: it must not push the figures out.
+    # A native target's text is as long as a line and would push the figures out.
     table.add_column("target", overflow="fold")
     for heading in ("networks", "tasks", "records", "failed networks"):
         table.add_column(heading, justify="right", no_wrap=True)

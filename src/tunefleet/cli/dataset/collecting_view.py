@@ -1,4 +1,4 @@
-"""The progress of a collection: a line in place in a terminal, a line now and then in a log."""
+"""Progress of a collection: one updated line in a terminal, a periodic line in a log."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _State:
 
 
 class Tally:
-    """What was collected of what is expected; times are `now` of whoever calls, in seconds."""
+    """Collected and expected trials; times are the caller's `now` in seconds."""
 
     def __init__(self, names: Sequence[str], now: float) -> None:
         self.networks = [_State(name) for name in names]
@@ -55,7 +55,7 @@ class Tally:
             state.expected = event.budget.trials
         elif isinstance(event, LaneUpdated):
             task_id = event.weighted.task.task_id
-            if task_id not in lanes:  # told of every lane before its search begins
+            if task_id not in lanes:  # every lane is reported before its search begins
                 state.before += event.trials
             lanes[task_id] = event.trials
             state.trials = sum(lanes.values())
@@ -71,7 +71,7 @@ class Tally:
         return sum(state.ended for state in self.networks)
 
     def expected(self) -> float | None:
-        """Trials of all networks; those not imported yet count as the mean of the others."""
+        """Trials of all networks; networks not yet imported count as the mean of the others."""
         known = [state.expected for state in self.networks if state.expected is not None]
         if not known:
             return None
@@ -79,7 +79,7 @@ class Tally:
         return sum(known) + unknown * sum(known) / len(known)
 
     def left_s(self, now: float) -> float | None:
-        """Seconds until all is collected at the rate so far, or None before there is one."""
+        """Estimated remaining seconds at the rate so far, or None without a rate."""
         expected = self.expected()
         made = self.trials - sum(state.before for state in self.networks)
         left = sum(
@@ -93,7 +93,7 @@ class Tally:
         return (left + expected - known) * (now - self._began) / made
 
     def doing(self) -> str:
-        """The networks under way."""
+        """The networks in progress."""
         return ", ".join(
             f"{'importing ' if s.importing else ''}{s.name}"
             for s in self.networks
@@ -112,8 +112,8 @@ class Tally:
 
 
 class Watcher:
-    """Shows a tally: one line in place in a terminal, a line now and then in a log. What a user
-    should be told has a line of its own; quietly, warnings alone are shown."""
+    """Shows a tally: one updated line in a terminal, a periodic line in a log. Notes to the user
+    get their own line; with `quiet` only warnings are shown."""
 
     def __init__(self, names: Sequence[str], console: Console, *, quiet: bool) -> None:
         self.tally = Tally(names, time.monotonic())

@@ -1,4 +1,4 @@
-"""`tunefleet dataset devices`: the device table, or one device of it."""
+"""`tunefleet dataset devices`: shows the device table, or one device."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DevicesFile = Annotated[
         "--devices",
         metavar="FILE",
         callback=lambda value: value and arguments.existing(value),
-        help="A TOML file of your own devices, rows like those of the shipped table.",
+        help="A TOML file with your own devices, in the format of the shipped table.",
     ),
 ]
 
@@ -38,7 +38,7 @@ def devices(
         str | None,
         typer.Argument(
             metavar="NAME",
-            help="A device by any of its names: v100, 'Tesla V100', 2080ti.",
+            help="Any name of a device: v100, 'Tesla V100', 2080ti.",
             show_default=False,
         ),
     ] = None,
@@ -46,7 +46,7 @@ def devices(
     json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """List the device table, or all that it knows of one device."""
+    """List the device table, or show one device."""
     from tunefleet.report.hardware_text import hardware_pairs, hardware_table
 
     table = hardware(own)

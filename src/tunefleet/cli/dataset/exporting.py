@@ -1,4 +1,4 @@
-"""`tunefleet dataset export`: records back to the log of their tool."""
+"""`tunefleet dataset export`: writes records as a log of their tool."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tunefleet.cli.outcome import one_line
 from tunefleet.dataset import formats
 from tunefleet.errors import InputError
 
-#: What a MetaSchedule database has in its folder.
+#: The files of a MetaSchedule database.
 TUNING_RECORDS = "database_tuning_record.json"
 
 
@@ -29,7 +29,7 @@ def export(
             "--output",
             "-o",
             metavar="OUT",
-            help="The log to write, plain, .gz or .zst; of metaschedule a folder.",
+            help="The log to write: plain, .gz or .zst; a folder for metaschedule.",
         ),
     ],
     format: Annotated[
@@ -44,11 +44,11 @@ def export(
     json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """Write records as the log that they were imported from."""
+    """Write records in the log format that they were imported from."""
     from tunefleet.dataset import codecs, parquet
 
     if out.is_dir() and format != formats.METASCHEDULE:
-        raise InputError(f"{out} is a directory", cure="name a file")
+        raise InputError(f"{out} is a directory", cure="give a file")
     arguments.check_free(out / TUNING_RECORDS if out.is_dir() else out, force)
     count = codecs.write(parquet.read(records), out, format)
     text = f"{count:,} records written to {one_line(str(out))}"

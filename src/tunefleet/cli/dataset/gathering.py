@@ -1,4 +1,4 @@
-"""`tunefleet dataset gather`: what this machine has tuned and collected, as records."""
+"""`tunefleet dataset gather`: exports the trials of a home's jobs as records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def gather(
         list[str] | None,
         typer.Argument(
             metavar="[JOB...]",
-            help="Job ids that `jobs` lists, or their first 6 characters or more; all without one.",
+            help="Job ids from `jobs`, or at least their first 6 characters. [default: all]",
             show_default=False,
         ),
     ] = None,
@@ -36,19 +36,19 @@ def gather(
 
     arguments.check_free(Path(out), force)
     home = home or default_home()
-    if not home.is_dir():  # looking must not create a store
-        raise InputError(f"no jobs in {home}", cure="name another home")
+    if not home.is_dir():  # reading must not create a store
+        raise InputError(f"no jobs in {home}", cure="choose another home")
     write(out, home, jobs or None)
 
 
 def write(out: str, home: Path, jobs: Sequence[str] | None) -> None:
-    """`gathered`, and say how many they are."""
+    """Write the trials and print their number."""
     count = gathered(Path(out), home, jobs)
     output.console(stderr=True).print(f"{count:,} records in {out}", soft_wrap=True)
 
 
 def gathered(out: Path, home: Path, jobs: Sequence[str] | None) -> int:
-    """Write the trials of the jobs that `jobs` names, None for all, and return how many."""
+    """Write the trials of `jobs`, None for all, and return their number."""
     from tunefleet.runs.collected import write_jobs
     from tunefleet.runs.timeline import find_job
     from tunefleet.store import open_store

@@ -1,4 +1,4 @@
-"""`tunefleet dataset import`: logs to Parquet."""
+"""`tunefleet dataset import`: converts logs to Parquet."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from tunefleet.dataset.codecs import BadLine
 
 SCHEMA = "tunefleet-import/1"
-#: Bad lines that are shown; a log of another kind has nothing else.
+#: Maximum number of bad lines shown: a wrong file has nothing else.
 _SHOWN = 20
-#: Bad lines that are written to the JSON file.
+#: Maximum number of bad lines in the JSON file.
 _LISTED = 10_000
 
 
@@ -35,18 +35,20 @@ def import_(
         typer.Argument(
             metavar="LOG...",
             callback=arguments.all_existing,
-            help="Logs, plain, .gz or .zst, or folders in which all are searched for.",
+            help="Logs (plain, .gz or .zst), or folders to search for logs.",
             show_default=False,
         ),
     ],
     device: Annotated[
         str,
         typer.Option(
-            metavar="NAME", callback=_device, help="What they were measured on: no log says it."
+            metavar="NAME", callback=_device, help="The device of the logs, which logs do not name."
         ),
     ],
     out: arguments.ParquetOutput,
-    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first bad line.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Stop at the first bad line.")
+    ] = False,
     format: arguments.Format = None,
     force: arguments.Force = False,
     json: options.Json = None,
@@ -59,7 +61,7 @@ def import_(
     log_files = find_logs(logs, format)
     if not log_files.found:
         raise InputError(
-            f"no tuning log in {', '.join(map(str, logs))}", cure="give logs, or a folder of them"
+            f"no tuning log in {', '.join(map(str, logs))}", cure="give logs, or a folder of logs"
         )
     bad = _BadLines()
     done = import_logs(log_files, device, Path(out), strict=strict, on_bad=bad)
@@ -77,7 +79,7 @@ def import_(
 
 
 class _BadLines(BadLines):
-    """Keeps those of the JSON file, too."""
+    """Also collects the bad lines for the JSON file."""
 
     def __init__(self) -> None:
         super().__init__(_SHOWN)
@@ -92,8 +94,8 @@ class _BadLines(BadLines):
 def _show(figures: dict[str, Any]) -> None:
     formats = ", ".join(f"{count:,} {name}" for name, count in figures["formats"].items())
     typer.echo(
-        f"{figures['records']:,} records ({formats}) of {figures['logs']:,} logs, "
-        f"{figures['failed']:,} of failures; {figures['bad_lines']:,} bad lines"
+        f"{figures['records']:,} records ({formats}) from {figures['logs']:,} logs, "
+        f"{figures['failed']:,} of them failures; {figures['bad_lines']:,} bad lines"
     )
     if figures["skipped"]:
         typer.echo(f"{figures['skipped']:,} other files skipped")

@@ -1,4 +1,4 @@
-"""`tunefleet dataset merge`: several files of records as one."""
+"""`tunefleet dataset merge`: merges files of records."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def merge(
     json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """Merge files of records and drop those that are there twice.
+    """Merge files of records and drop duplicates.
 
-    Twice means the same device, target, workload, steps and costs.
+    Duplicates have the same device, target, workload, steps and costs.
     """
     from tunefleet.dataset import merging
 

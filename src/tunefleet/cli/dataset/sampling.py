@@ -1,4 +1,4 @@
-"""`tunefleet dataset sample`: fewer records to train on."""
+"""`tunefleet dataset sample`: reduces the number of training records."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ def sample(
     out: arguments.ParquetOutput,
     rate: Annotated[
         float,
-        typer.Option(metavar="R", callback=_rate, help="Share of the records to keep at most."),
+        typer.Option(metavar="R", callback=_rate, help="Maximum share of the records to keep."),
     ],
     method: Annotated[
         str,
         typer.Option(
             metavar="|".join(METHODS),
             callback=_method,
-            help="flops: whole tasks, by the probability of their FLOPs; random: any records; "
-            "diversity: of every task programs that differ.",
+            help="flops: whole tasks, in proportion to their FLOPs; random: any records; "
+            "diversity: different programs of every task.",
         ),
     ] = "flops",
     seed: arguments.Seed = 0,
@@ -53,7 +53,7 @@ def sample(
         typer.Option(
             metavar="N",
             callback=parsing.positive,
-            help="Leave out tasks with fewer valid records, 16 unless told.",
+            help="Skip tasks with fewer valid records. [default: 16]",
             show_default=False,
         ),
     ] = None,
@@ -61,7 +61,7 @@ def sample(
     json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """Keep a part of the records, from tasks that have enough."""
+    """Keep a part of the records, from tasks with enough records."""
     from tunefleet.dataset import files, parquet
     from tunefleet.dataset.rows import Rows
     from tunefleet.dataset.sampling import MIN_RECORDS, SampleSize
@@ -95,15 +95,14 @@ def sample(
 
 
 def _flops(table: pa.Table) -> dict[str, float]:
-    """FLOPs by workload; two formats do not name one alike. Says which are not known."""
+    """FLOPs by workload; workload names of two formats never coincide. Reports unknown ones."""
     from tunefleet.dataset.flops import flops_by_workload
 
     counts = flops_by_workload(table.to_batches())
     flops = {workload: known.count for (_, workload), known in counts.items() if known.count}
     if len(flops) < len(counts):
         typer.echo(
-            f"{len(counts) - len(flops):,} of {len(counts):,} workloads have unknown FLOPs: "
-            "they are left out",
+            f"skipped {len(counts) - len(flops):,} of {len(counts):,} workloads with unknown FLOPs",
             err=True,
         )
     return flops

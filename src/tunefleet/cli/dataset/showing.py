@@ -1,4 +1,4 @@
-"""`tunefleet dataset show`: what is in a file of records, or in a log."""
+"""`tunefleet dataset show`: shows records of a file or a log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tunefleet.cli.dataset import arguments
 from tunefleet.cli.outcome import one_line
 from tunefleet.errors import InputError
 
-#: Characters that a table has room for, by column.
+#: Maximum width of each column in characters.
 _ROOM = {"format": 19, "device": 12, "target": 26, "workload": 28}
 
 
@@ -32,17 +32,17 @@ def show(
     row: Annotated[
         int | None,
         typer.Option(
-            metavar="N", callback=parsing.positive, help="All of one row; the first is 1."
+            metavar="N", callback=parsing.positive, help="Show all of one row; the first is 1."
         ),
     ] = None,
     head: Annotated[
-        int, typer.Option(metavar="N", callback=parsing.positive, help="How many rows to list.")
+        int, typer.Option(metavar="N", callback=parsing.positive, help="Number of rows to list.")
     ] = 10,
     format: arguments.Format = None,
     json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """Show the first records of a file, or one of them whole."""
+    """Show the first records of a file, or one record in full."""
     first, count = (row - 1, 1) if row is not None else (0, head)
     rows = list(islice(_rows(file, format, first), count))
     if row is not None and not rows:
@@ -66,7 +66,7 @@ def _rows(file: Path, format: str | None, first: int) -> Iterator[dict[str, Any]
         batches = codecs.read(file, format=format, on_bad=report)
     for batch in batches:
         if first < batch.num_rows:
-            # A row at a time: a batch of Python objects is a hundred times as large.
+            # One row at a time: a batch as Python objects is a hundred times larger.
             for index in range(first, batch.num_rows):
                 yield batch.slice(index, 1).to_pylist()[0]
         first = max(first - batch.num_rows, 0)

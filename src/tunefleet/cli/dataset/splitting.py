@@ -1,4 +1,4 @@
-"""`tunefleet dataset split`: records to train, to validate and to test."""
+"""`tunefleet dataset split`: splits records for training, validation and testing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def split(
             "-o",
             metavar="DIR",
             callback=parsing.directory,
-            help="Where train.parquet, validation.parquet and test.parquet are written.",
+            help="Output folder for train.parquet, validation.parquet and test.parquet.",
         ),
     ],
     split: dividing.Split = dividing.DEFAULT_SPLIT,

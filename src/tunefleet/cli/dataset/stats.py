@@ -1,4 +1,4 @@
-"""`tunefleet dataset stats`: what is in files of records or in logs."""
+"""`tunefleet dataset stats`: statistics of files of records or logs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tunefleet.errors import InputError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Tasks of a device that a terminal shows, unless told otherwise.
+#: Default number of tasks per device shown in a terminal.
 _TASKS = 10
-#: Devices that get tables of their own; of more there is one for all.
+#: Maximum number of devices with separate tables; more share one table.
 _DEVICES = 6
 
 
 def _page(value: str | None) -> str | None:
-    """Refuse what is no page, or could not be written later."""
+    """Refuse an output without the suffix .html, or one that cannot be written."""
     if value is not None and Path(value).suffix != ".html":
         raise typer.BadParameter(f"{value} does not end in .html")
     return parsing.writable(value)
@@ -63,7 +63,7 @@ def stats(
     def show() -> None:
         _show(figures, tasks)
         if html is not None:
-            typer.echo(f"drawn in {one_line(html)}")
+            typer.echo(f"wrote {one_line(html)}")
 
     output.tell(json, figures, show)
 
