@@ -96,13 +96,13 @@ def test_networks_of_old_operators_are_brought_to_newer_ones(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("arrays", "words"),
     [
-        ({"y": np.zeros((1, 3, 8, 8), "float32")}, "lacks x, it holds y"),
-        ({"x": np.zeros((1, 3, 8, 9), "float32")}, "is not what the network takes"),
-        ({"x": np.zeros((1, 3, 8, 8), "complex64")}, "is not what the network takes"),
-        ({}, "lacks x, it holds nothing"),
-        ({"x": np.full((1, 3, 8, 8), np.nan, "float32")}, "holds NaN or infinite numbers for x"),
-        ({"x": np.full((1, 3, 8, 8), 1e39)}, "holds NaN or infinite numbers for x"),
-        ({"x": np.zeros((5, 1, 3, 8, 8), "float32")}, "holds nothing but zeros for x"),
+        ({"y": np.zeros((1, 3, 8, 8), "float32")}, "lacks x; it contains y"),
+        ({"x": np.zeros((1, 3, 8, 9), "float32")}, "does not fit the network's input"),
+        ({"x": np.zeros((1, 3, 8, 8), "complex64")}, "does not fit the network's input"),
+        ({}, "lacks x; it contains nothing"),
+        ({"x": np.full((1, 3, 8, 8), np.nan, "float32")}, "contains NaN or infinite numbers for x"),
+        ({"x": np.full((1, 3, 8, 8), 1e39)}, "contains NaN or infinite numbers for x"),
+        ({"x": np.zeros((5, 1, 3, 8, 8), "float32")}, "contains only zeros for x"),
     ],
 )
 def test_calibration_data_that_does_not_fit(
@@ -137,7 +137,7 @@ def test_samples_lie_along_a_further_axis_or_the_batch(tmp_path: Path) -> None:
     assert [sample["x"].shape for sample in samples] == [(1, 3, 8, 8)] * 3
     np.testing.assert_array_equal(samples[1]["x"], image[1])
     two = [IMAGE, Input("mask", (1,), "float32")]
-    with pytest.raises(InputError, match="holds one array"):
+    with pytest.raises(InputError, match="contains one array"):
         samples_of(tmp_path / "a.npy", two)
     np.savez(tmp_path / "uneven.npz", x=image, mask=np.zeros((3, 1), "float32"))
     with pytest.raises(InputError, match="2 of x, 3 of mask"):
@@ -150,13 +150,13 @@ def test_what_cannot_be_quantised_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--calibrate"):
         quantized_file(str(network), None, tmp_path / "made")
     done = quantized_file(str(network), data, tmp_path / "made")
-    with pytest.raises(InputError, match="quantised already"):
+    with pytest.raises(InputError, match="already quantised"):
         quantized_file(str(done), data, tmp_path / "made")
     plain = _network(tmp_path / "plain.onnx", operator="Relu")
     with pytest.raises(InputError, match="no convolution and no matrix product"):
         quantized_file(str(plain), data, tmp_path / "made")
     (tmp_path / "net.pt2").write_bytes(b"something")
-    with pytest.raises(InputError, match="is made of ONNX files"):
+    with pytest.raises(InputError, match="supports ONNX files"):
         quantized_file(str(tmp_path / "net.pt2"), data, tmp_path / "made")
 
 

@@ -44,7 +44,7 @@ def test_a_file_that_breaks_off_is_refused() -> None:
 
 def test_another_format_is_refused() -> None:
     data = _tensors.dumps(ARRAYS, {"format": "a/1"})
-    with pytest.raises(ValueError, match="not a file of a/2: it says 'a/1'"):
+    with pytest.raises(ValueError, match="not a a/2 file: its format is 'a/1'"):
         _tensors.loads(data, "a/2")
 
 

@@ -1,1 +1,1 @@
-"""Schedules become compiled code: of one task, or of a whole network."""
+"""Compiles schedules to code, for a single task or a whole network."""

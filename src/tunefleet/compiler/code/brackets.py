@@ -1,7 +1,7 @@
-"""The code of register tiles: the functions that their intrinsics call, and the calls with which
-each iteration of a marked parallel loop sets registers up and gives them back.
+"""Inserts the code of register tiles: the functions that their intrinsics call, and the calls that
+set up and release registers in each iteration of a marked parallel loop.
 
-No step of a schedule puts a call into a loop.
+No schedule primitive can insert a call into a loop.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ tirx = tvm.tirx
 
 
 def bracketed(module: Any) -> Any:
-    """A scheduled module with the calls around the outermost loops that are marked so."""
+    """A scheduled module with the calls inside its outermost marked loops."""
     changed = {}
     for gvar, function in module.functions_items():
         body = _inside(function.body) if isinstance(function, tirx.PrimFunc) else None
@@ -33,8 +33,7 @@ def bracketed(module: Any) -> Any:
 
 
 def _inside(statement: Any) -> Any | None:
-    """The statement with its marked loops changed; None where there are none, but for those
-    inside of others."""
+    """The statement with its outermost marked loops changed; None if there are none."""
     if isinstance(statement, tvm.s_tir.SBlockRealize):
         block = statement.block
         body = _inside(block.body)

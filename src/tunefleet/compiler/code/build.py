@@ -1,4 +1,4 @@
-"""The build stage: candidates -> shared libraries."""
+"""The build stage: compiles candidates to shared libraries."""
 
 from __future__ import annotations
 
@@ -25,16 +25,15 @@ tvm = load_tvm()
 
 
 def lowering(target: Target) -> Any:
-    """The pass context that candidates and delivered networks are both lowered in.
+    """The pass context for lowering both candidates and delivered networks.
 
-    Without TVM's elimination of common subexpressions: LLVM does the same, and TVM's takes a
-    quarter of the lowering time (docs/benchmarks.md, search). And without its checks of a
-    kernel's arguments, which LLVM takes another quarter for: a kernel is called by a network whose
-    shapes were fixed with it, or with arguments made for it; networks check what users give.
+    It disables TVM's common subexpression elimination: LLVM does the same, and TVM's takes a
+    quarter of the lowering time (docs/benchmarks.md, search). It disables argument checks of
+    kernels, which cost another quarter in LLVM: kernels are called by a network with the same
+    shapes, or with arguments created for them; networks check the user's inputs.
 
-    TVM writes that a GPU waits for its copies wherever a schedule fetches ahead, but has it copy on
-    its own only where it is told to. What it then does for chips that copy whole loops (Hexagon) is
-    left out: CUDA has no such call.
+    TVM emits waits for asynchronous copies wherever a schedule prefetches, but emits the copies
+    themselves only if enabled. Its DMA lowering for Hexagon is disabled: CUDA has no such call.
     """
     config = {
         "tirx.disable_cse_tir": True,
@@ -52,9 +51,9 @@ class _WithoutLoopsAsCopies:
 
 
 def lowered(module: Any, target: Target) -> Any:
-    """A scheduled module as code of TVM's runtime, not linked: of a GPU's kernels the source.
+    """A scheduled module as an unlinked TVM runtime module, with GPU kernels as source.
 
-    Raises whatever TVM raises for a program that it cannot compile."""
+    Raises TVM's own errors for a program that it cannot compile."""
     with lowering(target):
         return tvm.tirx.build(module, target=to_tvm(target))
 
@@ -62,9 +61,9 @@ def lowered(module: Any, target: Target) -> Any:
 def build_candidate(
     program: str, target: Target, candidate_id: str, trace: str, directory: str
 ) -> Built | Failure:
-    """Compile one candidate into `directory` under a name never used before.
+    """Compile one candidate into `directory` under a unique name.
 
-    Weights that the schedule packs are arguments in their packed shape.
+    Weights that the schedule packs are arguments with their packed shape.
     """
     try:
         packed = tvm.s_tir.transform.RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)
@@ -76,7 +75,7 @@ def build_candidate(
 
 
 def build_default(program: str, target: Target, name: str, directory: str) -> Built | Failure:
-    """Compile a task with the plain schedule: what a network runs where no program was found."""
+    """Compile a task with the plain schedule, which networks use for tasks without a winner."""
     direct, *_ = forms(load_program(program))
     return compile_module(plainly_scheduled(direct, target), target, name, directory)
 
@@ -84,7 +83,7 @@ def build_default(program: str, target: Target, name: str, directory: str) -> Bu
 def build_checked(
     program: str, target: Target, name: str, trace: str, directory: str
 ) -> Built | Failure:
-    """Compile a candidate with its weight packing inside, so that it takes the task's arguments."""
+    """Compile a candidate including its weight packing, so that it takes the task's arguments."""
     try:
         module = scheduled(load_program(program), target, trace)
     except Exception as error:
@@ -96,10 +95,10 @@ def build_checked(
 def compile_module(module: Any, target: Target, name: str, directory: str) -> Built | Failure:
     """Lower, compile and link a module whose only function is `main`.
 
-    `build_s` is CPU time: what the candidate costs, whatever else the machine was doing.
+    `build_s` is CPU time, which is independent of other load on the machine.
     """
     started = _cpu_seconds()
-    # dlopen caches by path: the name must be new in every build of every process.
+    # dlopen caches by path: the name must be unique over all builds and processes.
     stem = Path(directory) / f"{name}-{os.getpid()}-{time.monotonic_ns():x}"
     object_file, library = f"{stem}.o", f"{stem}.so"
     try:
@@ -138,7 +137,7 @@ def is_memory(error: BaseException) -> bool:
 
 
 def one_line(error: object) -> str:
-    """The last line of an error's text that says something, shortened. Lines of marks below a
-    program say nothing."""
+    """The last informative line of an error's text, shortened. Lines of marks below a program are
+    skipped."""
     lines = [line.strip() for line in str(error).splitlines() if any(map(str.isalnum, line))]
     return (lines[-1] if lines else type(error).__name__)[:300]

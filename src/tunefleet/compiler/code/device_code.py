@@ -1,13 +1,12 @@
-"""Machine code of a GPU in the library that launches it.
+"""Replaces CUDA source in built libraries by machine code.
 
-TVM compiles CUDA source where its CUDA runtime is, and that needs a driver. Where there is none (a
-machine that builds for others), a library holds the source, and whoever loads it would have to
-compile it, time and again and in the place of a measurement. So the source is compiled here, and
-machine code put in its place.
+TVM compiles CUDA source only with its CUDA runtime, which needs a driver. Without a driver (on a
+build host), the library contains source, and each process that loads it would compile it again,
+during measurements. Therefore the source is compiled here and replaced by machine code.
 
-TVM writes the modules that a library brings along as one symbol: after its own length, and what is
-imported by what, each module's kind and bytes. Those of CUDA are the code's format, the kernels'
-signatures and the code. Texts and bytes have their length before them, in eight bytes.
+TVM writes the imported modules of a library as one symbol: its length, the import tree, and the
+kind and bytes of each module. The bytes of a CUDA module are the code format, the signatures of the
+kernels and the code. Texts and bytes are preceded by their length in eight bytes.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ _SOURCE, _MACHINE_CODE = b"cuda", b"cubin"
 
 
 def device_sources(module: Any) -> list[str]:
-    """The CUDA source of what a built module brings along."""
+    """The CUDA sources in the imports of a built module."""
     own = [str(module.inspect_source("cuda"))] if module.kind == "cuda" else []
     return own + [source for each in module.imports for source in device_sources(each)]
 
 
 def packed_imports(module: Any, target: CudaTarget, folder: str) -> str:
-    """The path of a new object file in `folder` with what `module` brings along, as machine code.
+    """The path of a new object file in `folder` with the imports of `module` as machine code.
 
     Raises CudaError for source that nvcc refuses, SetupError where a tool is missing.
     """
@@ -55,17 +54,17 @@ def packed_imports(module: Any, target: CudaTarget, folder: str) -> str:
 
 
 def _replaced(data: bytes, source: bytes, cubin: bytes) -> bytes:
-    """The packed modules `data` with one module's code replaced. Where the code is not in the form
-    of source, TVM has compiled it."""
+    """The packed modules `data` with one module's source replaced. Code in another format was
+    already compiled by TVM."""
     old = _text(source)
     if old not in data:
         return data
     begin, end = data.index(old), data.index(old) + len(old)
-    # The bytes of the module begin with its format, after its kind and their length.
+    # The module's bytes start with the format, after the kind and the length.
     head = data.rfind(_text(_SOURCE), 0, begin)
     length = int.from_bytes(data[head - 8 : head], "little")
     if head < 8 or not head < end <= head + length or data.count(old) != 1:
-        raise InternalError("TVM packs CUDA modules in another way than this version is known to")
+        raise InternalError("TVM's format of packed CUDA modules is not the expected one")
     whole = data[head : head + length]
     signatures = whole[len(_text(_SOURCE)) : begin - head]
     made = _text(_MACHINE_CODE) + signatures + _text(cubin) + whole[end - head :]

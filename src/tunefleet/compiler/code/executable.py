@@ -1,4 +1,4 @@
-"""Whole networks: compile with the chosen traces, save, measure in turn, compare."""
+"""Whole networks: compile with the chosen traces, save, measure interleaved, compare outputs."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ relax = tvm.relax
 
 Array = NDArray[Any]
 
-#: What a comparison of modules may take in all, once it has had so many rounds.
+#: The time limit of a comparison of modules, and the minimum number of rounds.
 _LONGEST_S = 40.0
 _FEWEST_ROUNDS = 3
-#: An output that stays below this is compared as if it reached it: a sigmoid far from its middle is
-#: the last digits of numbers near 1, and frameworks differ there by some 1e-7.
+#: Minimum scale of an output in comparisons: a saturated sigmoid holds the last digits of numbers
+#: near 1, where frameworks differ by some 1e-7.
 LEAST_SCALE = 1e-3
-#: A run as long as this is not warmed up again.
+#: Longer runs get no further warm-up.
 _LONG_RUN_S = 0.5
-#: How many times as long as it should a network may take for its part of a round; the first of so
-#: many parts of it is looked at alone, then as many runs again as there were.
+#: The factor by which a network may exceed its share of a round. A first fraction of the runs is
+#: checked alone, then the number of runs doubles.
 _PATIENCE = 4.0
 _FIRST_RUNS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledNetwork:
-    """Code and byte code, and the weights that they are called with."""
+    """Code and byte code with the weights."""
 
     executable: Any
     weights: Lifted
@@ -66,8 +66,8 @@ def compile_network(
 ) -> CompiledNetwork:
     """Compile a prepared module; `traces` are by task id, other tasks get the plain schedule.
 
-    The lookup is by task id, which holds the target: a trace is never applied elsewhere. Without
-    `plain`, other tasks stay as TVM writes them. `inside` leaves the weights in the module.
+    The task id includes the target, so a trace is never applied on another one. Without `plain`,
+    other tasks keep TVM's loops. `inside` leaves the weights in the module.
     """
     tvm_target = to_tvm(target)
     with tvm_target, lowering(target):
@@ -89,7 +89,7 @@ def compile_network(
 
 
 def _apply(mod: Any, target: Target, traces: Mapping[str, str], *, plain: bool) -> Any:
-    """`mod` with each task's PrimFunc replaced by its scheduled form."""
+    """`mod` with the scheduled PrimFunc of each task."""
     called = call_counts(mod)
     programs: dict[str, Any] = {}
     replaced = tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs)
@@ -112,10 +112,10 @@ def _apply(mod: Any, target: Target, traces: Mapping[str, str], *, plain: bool) 
 
 
 def save_network(network: CompiledNetwork, path: str | Path) -> None:
-    """Write the code as one shared library and the weights beside it.
+    """Write the code as one shared library, and the weights next to it.
 
-    Raises SetupError where the compiler or linker of the network's target is missing, CudaError for
-    a kernel that nvcc refuses.
+    Raises SetupError if the target's compiler or linker is missing, CudaError for a kernel that
+    nvcc rejects.
     """
     target, options = network.target, dict[str, Any]()
     if isinstance(target, CudaTarget):
@@ -129,22 +129,22 @@ def save_network(network: CompiledNetwork, path: str | Path) -> None:
 
 
 def run_compiled(network: CompiledNetwork, inputs: Sequence[Array]) -> list[Array]:
-    """Outputs of a network that was not saved, at the first of its shapes, in this process."""
+    """Outputs of an unsaved network for its first shape, computed in this process."""
     weights = [network.weights.arrays[number] for number in network.weights.entries["main"]]
     main = relax.VirtualMachine(network.executable, tvm.cpu())["main"]
     return [array_of(f) for f in fields_of(main(*map(tensor_of, [*inputs, *weights])))]
 
 
 def timer_of(run: Callable[[], Any]) -> Timer:
-    """A timer of what runs in this process."""
+    """A timer of a function in this process."""
     return lambda repeats: [_seconds(run) for _ in range(repeats)]
 
 
 def time_interleaved(timers: Sequence[Timer], rounds: int, round_s: float) -> list[list[float]]:
     """Seconds per inference of several networks, A B A B ..., `round_s` seconds each per round.
 
-    Each round gives one number per network, its fastest quarter's median: the noise of a shared
-    machine only ever adds.
+    Each round yields one number per network, the median of its fastest quarter: noise on a shared
+    machine only adds time.
     """
     estimates = [_estimate(timer) for timer in timers]
     fitting = int(_LONGEST_S / sum(max(round_s, e) for e in estimates))
@@ -153,10 +153,10 @@ def time_interleaved(timers: Sequence[Timer], rounds: int, round_s: float) -> li
     spent_s = 0.0
     for number in range(rounds):
         if number >= _FEWEST_ROUNDS and spent_s > _LONGEST_S:
-            break  # it takes longer than it was estimated to
+            break  # it takes longer than estimated
         for index, timer in enumerate(timers):
             if estimates[index] < _LONG_RUN_S:
-                spent_s += sum(timer(1))  # what another left in the caches is not this one's
+                spent_s += sum(timer(1))  # refill the caches after another network
             repeats = max(1, math.ceil(round_s / estimates[index]))
             times = sorted(_turn(timer, repeats, _PATIENCE * round_s))
             spent_s += sum(times)
@@ -165,8 +165,8 @@ def time_interleaved(timers: Sequence[Timer], rounds: int, round_s: float) -> li
 
 
 def _turn(timer: Timer, repeats: int, limit_s: float) -> list[float]:
-    """Seconds of so many runs, or of those that began within the limit. Threads that wait for each
-    other on cores that others use take hundreds of times as long as they were estimated to."""
+    """Seconds of the runs that start within the limit. Threads that wait for each other on busy
+    cores may take hundreds of times longer than estimated."""
     times = timer(max(1, repeats // _FIRST_RUNS))
     while len(times) < repeats and sum(times) < limit_s:
         times = [*times, *timer(min(len(times), repeats - len(times)))]
@@ -174,7 +174,7 @@ def _turn(timer: Timer, repeats: int, limit_s: float) -> list[float]:
 
 
 def _estimate(timer: Timer) -> float:
-    """Seconds of a run. An untuned network may take seconds, and its first run says enough."""
+    """Seconds of a run. For an untuned network that takes seconds, the first run is enough."""
     first = timer(1)[0]
     return first if first >= _LONG_RUN_S else min(first, *timer(1))
 
@@ -188,10 +188,10 @@ def _seconds(run: Callable[[], Any]) -> float:
 def worst_difference(
     expected: Sequence[Array], actual: Sequence[Array], *, ordered: bool = True
 ) -> float:
-    """The largest difference of two networks' outputs, relative to each output's largest value,
-    or to 1e-3 where that is smaller; of the numbers in order of size where they are not `ordered`.
+    """The largest difference of two networks' outputs, relative to each output's largest value, at
+    least 1e-3; sorted values are compared for outputs that are not `ordered`.
 
-    infinity where shapes differ, or where one has an infinity or NaN that the other has not.
+    Infinity if shapes differ, or if only one has an infinity or NaN.
     """
     if len(expected) != len(actual):
         return math.inf
@@ -202,8 +202,8 @@ def worst_difference(
 
 
 def mean_difference(expected: Sequence[Array], actual: Sequence[Array]) -> float:
-    """The worst of two networks' outputs: the root of the mean square of the differences, relative
-    to that of the output; of integers the share that differs. infinity as `worst_difference`."""
+    """The worst output of two networks: the root mean square of the differences, relative to that
+    of the output; for integers the share that differs. Infinity as in `worst_difference`."""
     if len(expected) != len(actual):
         return math.inf
     return max((_mean(e, a) for e, a in zip(expected, actual, strict=True)), default=0.0)
@@ -238,8 +238,8 @@ def _difference(expected: Array, actual: Array) -> float:
 
 
 def _finite(expected: Array, actual: Array) -> tuple[Array, Array] | None:
-    """The finite numbers of both in double precision, in which small integers do not wrap around
-    and truth values have a difference; None where shapes differ, or what is not finite does."""
+    """The finite numbers of both in double precision, where integers do not overflow and booleans
+    can be subtracted; None if shapes or non-finite numbers differ."""
     if expected.shape != actual.shape:
         return None
     finite = np.isfinite(expected)

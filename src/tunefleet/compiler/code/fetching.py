@@ -1,10 +1,9 @@
-"""The vectors by which the threads of a GPU fetch together.
+"""Vector widths of cooperative fetches on a GPU.
 
-MetaSchedule draws how many numbers a thread fetches at once, and does not look at where these are.
-Numbers that do not lie side by side are put together one by one, which TVM's code for CUDA can for
-few types; a vector that does not begin at a multiple of itself is an error of the GPU; and no GPU
-moves more than 16 bytes at once. So a fetch has the widest vectors, up to those that were drawn,
-that it can have.
+MetaSchedule samples the number of elements that a thread fetches at once, without checking their
+addresses. TVM's CUDA code can assemble non-contiguous elements for few types only, a misaligned
+vector is a GPU error, and no GPU moves more than 16 bytes at once. Therefore a fetch gets the
+widest valid vectors, up to the sampled width.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ tirx = tvm.tirx
 
 #: Of tirx.For.
 _VECTORIZED = 2
-#: Places at which an index that is no sum is looked at.
+#: The number of positions at which a non-linear index is evaluated.
 _LOOKED_AT = 64
 
 Places = Mapping[Any, NDArray[np.int64]]
 
 
 def fitting(parsed: Sequence[Any], schedule: Any) -> list[list[Any]] | None:
-    """The decisions of a trace, parsed from its JSON, with the width of each fetch that it can
-    have; None where all can have theirs. `schedule` is what the trace has made."""
+    """The decisions of a trace, parsed from JSON, with valid fetch widths; None if all are already
+    valid. `schedule` is the result of the trace."""
     instructions = parsed[0]
     decisions = {int(position): decision for position, decision in parsed[1]}
     drawn = {
@@ -64,10 +63,10 @@ def _fitting(schedule: Any, block: Any, width: int) -> int:
 
 
 def _side_by_side(schedule: Any, block: Any) -> int:
-    """What divides the length and the beginning of each row of numbers that the innermost loop of
-    a block reads one after another. 0 where it reads the same all the time."""
+    """A common divisor of the lengths and start addresses of the contiguous rows that the innermost
+    loop of a block reads; 0 if the address is constant."""
     *outer, whole = _loops(schedule, block)
-    # Each loop on its own tells all of sums; of others, some places where several are on their way.
+    # For linear indices each loop is evaluated alone; for others, some positions with several.
     around = [{loop.loop_var: np.arange(int(loop.extent))} for loop in outer]
     rng = np.random.default_rng(0)
     around.append({each.loop_var: rng.integers(0, int(each.extent), _LOOKED_AT) for each in outer})
@@ -85,7 +84,7 @@ def _side_by_side(schedule: Any, block: Any) -> int:
 
 
 def _loops(schedule: Any, block: Any) -> list[Any]:
-    """Around a block, outermost first; no step of the schedule's trace, as asking it would be."""
+    """The loops around a block, outermost first, without adding an instruction to the trace."""
     found: list[Any] = []
     place = schedule.get_sref(block).parent
     while place is not None and isinstance(place.stmt, tirx.For):
@@ -95,7 +94,7 @@ def _loops(schedule: Any, block: Any) -> list[Any]:
 
 
 def _addresses(realize: Any) -> Iterator[Callable[[Places], NDArray[np.int64]]]:
-    """Of each number that a block reads: which element of its buffer it is, where loops are so."""
+    """For each read of a block, a function from loop values to the element offset."""
     for buffer, indices in loads_of(realize.block.body.value):
         yield partial(_address, realize, buffer, indices)
 
@@ -110,8 +109,8 @@ def _address(
 
 
 def synchronous_where_apart(schedule: Any) -> None:
-    """Has a GPU not copy on its own what does not lie side by side, or begins between two vectors:
-    TVM would have it copy vectors all the same. Programs that others postprocessed may fetch so."""
+    """Disable asynchronous copies of non-contiguous or misaligned elements, which TVM would copy as
+    vectors anyway. They occur in programs postprocessed by others."""
     root = schedule.get_sblock("root")
     for block in schedule.get_child_blocks(root):
         loops = schedule.get_loops(block)

@@ -1,4 +1,4 @@
-"""Values of index expressions at many places at once."""
+"""Evaluates index expressions at many positions at once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OPERATIONS = (
 
 
 def evaluated(node: Any, places: Mapping[Any, NDArray[np.int64]]) -> NDArray[np.int64]:
-    """An index where the variables are so; what follows data is taken to stand still."""
+    """An index for given values of the variables; data-dependent parts count as constant."""
     if isinstance(node, tirx.IntImm):
         return np.array(int(node))
     if isinstance(node, tirx.Var):
@@ -42,7 +42,7 @@ def evaluated(node: Any, places: Mapping[Any, NDArray[np.int64]]) -> NDArray[np.
 def element(
     buffer: Any, indices: Sequence[Any], places: Mapping[Any, NDArray[np.int64]]
 ) -> NDArray[np.int64]:
-    """Which element of a buffer, one row after the other, is at indices."""
+    """The row-major element offset of indices in a buffer."""
     shape = [int(extent) if isinstance(extent, tirx.IntImm) else 1 for extent in buffer.ty.shape]
     steps = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
     values = (evaluated(i, places) * step for i, step in zip(indices, steps, strict=True))

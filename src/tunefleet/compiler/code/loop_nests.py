@@ -1,4 +1,4 @@
-"""What the loop nests of a scheduled program do: statements of schema `behaviours/1`."""
+"""Extracts the statements of schema `behaviours/1` from the loop nests of a scheduled program."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ tirx = tvm.tirx
 
 Load = TypeVar("Load")
 
-#: In the order of TVM's own pipeline: indices that were not simplified may end in an error.
+#: In the order of TVM's own pipeline: unsimplified indices may cause errors.
 _PASSES = (
     "LowerInitBlock", "PlanAndUpdateBufferAllocationLocation", "ConvertBlocksToOpaque",
     "CompactBufferAllocation", "LowerMatchBuffer", "StmtSimplify", "LowerOpaqueBlock",
@@ -30,20 +30,21 @@ _PASSES = (
 #: Of tirx.For.
 _RUNS = {1: Run.PARALLEL, 2: Run.VECTORIZED, 3: Run.UNROLLED, 4: Run.BOUND}
 
-#: What loops become that are bound to blocks and threads of a GPU, and to virtual threads.
+#: How loops run that are bound to blocks, threads and virtual threads of a GPU.
 _BOUND = ("thread_extent", "virtual_thread")
 
-#: Iterations of a loop in which an index is looked at; the rest are taken to go on alike.
+#: The number of evaluated iterations of a loop; the rest are assumed to continue equally.
 LOOKED_AT = 256
 
-#: Storage scopes of memory on a chip of a GPU begin so.
+#: Prefixes of the storage scopes of on-chip GPU memory.
 CHIP = ("shared", "local", "wmma", "m16n8k8")
 
 
 def statements_of(module: Any) -> list[Statement]:
-    """Of a scheduled module whose only function is `main`, in their order; some milliseconds.
+    """The statements of a scheduled module with the single function `main`, in order; takes some
+    milliseconds.
 
-    Weights that a schedule packs are taken as packed: that is done when a network is compiled.
+    Weights that a schedule packs count as packed, since packing happens when a network is compiled.
     """
     transform = tvm.s_tir.transform
     module = transform.RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module)
@@ -69,7 +70,7 @@ class _Around:
 @dataclass
 class _Walk:
     found: list[Statement] = field(default_factory=list)
-    #: Buffers of the program's own; all others are its arguments.
+    #: The program's internal buffers; all others are arguments.
     own: set[Any] = field(default_factory=set)
 
     def visit(self, node: Any, around: _Around = _Around()) -> None:
@@ -104,7 +105,7 @@ class _Walk:
         return Statement(around.loops, tuple(loads), compute.counted(), store)
 
     def _called(self, node: Any, around: _Around) -> list[Statement]:
-        """An instruction that writes by itself, such as those of tensor cores."""
+        """The statements of an instruction that writes memory, such as those of tensor cores."""
         compute = Counting(partial(self.access, around))
         compute.visit(node.value)
         loads = compute.loads
@@ -133,21 +134,21 @@ class _Walk:
 
 
 def operations_of(expression: Any) -> dict[str, int]:
-    """The operations of an expression that loads nothing, by their names in `Compute`."""
+    """The operations of an expression without loads, by their names in `Compute`."""
     counting = Counting(lambda *_: None)
     counting.visit(expression)
     return counting.counts
 
 
 def loads_of(expression: Any) -> list[tuple[Any, Sequence[Any]]]:
-    """Buffers and indices of what an expression loads, in its order."""
+    """The buffers and indices that an expression loads, in order."""
     reading = Counting(lambda buffer, indices: (buffer, indices))
     reading.visit(expression)
     return reading.loads
 
 
 def _of_tiles(tiles: Tiles, addresses: Sequence[Access]) -> list[Access]:
-    """What is written and read: sums are in registers, which have no address."""
+    """The accesses of register tiles: sums are in registers, which have no address."""
     if not addresses:
         return []
     moves = tuple(Move(0, 1) for _ in addresses[0].moves)
@@ -166,8 +167,8 @@ def _of_tiles(tiles: Tiles, addresses: Sequence[Access]) -> list[Access]:
 
 @dataclass
 class Counting(Generic[Load]):
-    """The operations of an expression, and its loads: what `access` makes of a buffer and its
-    indices."""
+    """Counts the operations of an expression, and collects the results of `access(buffer, indices)`
+    for its loads."""
 
     access: Callable[[Any, Sequence[Any]], Load]
     loads: list[Load] = field(default_factory=list)
@@ -213,9 +214,9 @@ _COUNTED = (
      "comparisons"),
     ((tirx.Cast,), "casts"),
 )  # fmt: skip
-#: Calls whose first argument says what is called.
+#: Calls whose first argument is the callee.
 _NAMED = ("call_llvm_pure_intrin", "call_llvm_intrin", "call_extern", "call_pure_extern")
-#: Calls that cost nothing by themselves.
+#: Calls without own cost.
 _FREE = ("reinterpret", "if_then_else", "likely", "tvm_access_ptr")
 
 
@@ -227,7 +228,7 @@ def _instruction(name: str, arguments: Sequence[Any]) -> str:
 
 
 def _moves(index: Any, around: _Around) -> tuple[Move, ...]:
-    """What an index does in each loop, from where all others begin."""
+    """The movement of an index along each loop, with all other loops at their start."""
     extents = [min(loop.extent, LOOKED_AT) for loop in around.loops]
     starts = np.cumsum([0, *extents])
     places: dict[Any, NDArray[np.int64]] = {}

@@ -1,4 +1,4 @@
-"""Programs of MetaSchedule's records, built again from their steps, and their features."""
+"""Rebuilds programs of MetaSchedule's records from their steps, and computes their features."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def schedule_of(workload: str, definition: str, steps: Sequence[str]) -> Any:
 
     `workload` is its structural hash, `definition` its module in base64, each step an instruction
     as JSON `[kind, inputs, attributes, outputs]` with its decision, if any, as the fifth item.
-    Raises whatever TVM raises when they do not fit.
+    Raises TVM's own errors if they do not fit.
     """
     instructions = [json.loads(step) for step in steps]
     decisions = [
@@ -56,9 +56,9 @@ def schedule_of(workload: str, definition: str, steps: Sequence[str]) -> Any:
 
 
 def statements(workload: str, definition: str, steps: Sequence[str]) -> list[Statement]:
-    """What the loops of a record's program do (schema `behaviours/1`); some 20 ms each.
+    """The statements of a record's program (schema `behaviours/1`); some 20 ms each.
 
-    Raises ValueError, with TVM's last line, for a record that cannot be built again.
+    Raises ValueError, with TVM's last line, for a record that cannot be rebuilt.
     """
     with _fitting():
         return statements_of(schedule_of(workload, definition, steps).mod)
@@ -67,9 +67,9 @@ def statements(workload: str, definition: str, steps: Sequence[str]) -> list[Sta
 def per_store_features(
     workload: str, definition: str, target: str, steps: Sequence[str]
 ) -> NDArray[np.float32]:
-    """Schema `per-store/1` of a record, (stores, columns); some 10 ms each.
+    """The features `per-store/1` of a record, (stores, columns); some 10 ms each.
 
-    Raises ValueError, with TVM's last line, for a record that cannot be built again.
+    Raises ValueError, with TVM's last line, for a record that cannot be rebuilt.
     """
     with _fitting():
         schedule = schedule_of(workload, definition, steps)
@@ -83,7 +83,7 @@ def per_store_features(
 
 @contextmanager
 def _fitting() -> Iterator[None]:
-    """TVM raises errors of many kinds for text that does not fit."""
+    """Converts TVM's errors of many types for invalid texts."""
     try:
         yield
     except Exception as error:

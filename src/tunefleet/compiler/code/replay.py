@@ -1,9 +1,8 @@
-"""The schedule that a trace makes of a program.
+"""Replays traces on programs.
 
-A trace of the search holds its decisions and no more. What MetaSchedule's postprocessing adds
-(parallel and vector loops, packed weights) follows from these and the target, and is worked out
-here, where a program is built. A trace that brings it along, as MetaSchedule's own records do, is
-taken as it is.
+A trace of the search contains decisions only. MetaSchedule's postprocessing (parallel and vector
+loops, packed weights) follows from them and the target, and is applied here, when a program is
+built. A trace that includes postprocessing, as in MetaSchedule's own records, is used unchanged.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ tvm = load_tvm()
 
 
 def replay(module: Any, target: Target, trace: str) -> Any:
-    """The schedule of a module whose only function is `main`, in the form that the trace is of,
-    ready to be built.
+    """The schedule of a module with the single function `main`, in the trace's form, ready to be
+    built.
 
-    Raises whatever TVM raises when the trace does not fit, ForeignError when postprocessing
-    rejects the program.
+    Raises TVM's own errors if the trace does not fit, and ForeignError if postprocessing rejects
+    the program.
     """
     parsed = json.loads(trace)
-    # Kept while the schedule works: what nobody else holds TVM changes in place, and with it blocks
-    # that the task's own program shares.
+    # Keep a reference while scheduling: TVM modifies unreferenced objects in place, including
+    # blocks shared with the task's own program.
     form = form_of(module, trace)
     schedule = tvm.s_tir.Schedule(form)
     make_all_known(parsed[0])
@@ -50,13 +49,13 @@ def replay(module: Any, target: Target, trace: str) -> Any:
         for postprocessor in postprocessors(target, trace):
             if not postprocessor.apply(schedule):
                 raise ForeignError("MetaSchedule's postprocessing rejects the program")
-        # The first is a matter of LLVM's, the other of TVM's code for GPUs.
+        # The first concerns LLVM, the other TVM's code for GPUs.
         (leave_to_nvcc if isinstance(target, CudaTarget) else keep_rolled)(schedule)
     return schedule
 
 
 def _fetching_well(form: Any, schedule: Any, parsed: list[Any]) -> Any:
-    """What a trace has made of a program, with vectors that its fetches can have."""
+    """The result of a trace with valid vector widths of its fetches."""
     decisions = fitting(parsed, schedule)
     if decisions is None:
         return schedule
@@ -66,14 +65,14 @@ def _fetching_well(form: Any, schedule: Any, parsed: list[Any]) -> Any:
 
 
 def scheduled(module: Any, target: Target, trace: str) -> Any:
-    """`module` as the trace schedules it, ready to be compiled. Raises as `replay` does."""
+    """`module` scheduled by the trace, ready to be compiled. Raises like `replay`."""
     return bracketed(replay(module, target, trace).mod)
 
 
 def completed(program: str, target: Target, trace: str) -> str:
-    """`trace` with its postprocessing, for those who apply it with TVM alone; about 15 ms.
+    """`trace` with its postprocessing, for use with TVM alone; takes about 15 ms.
 
-    It keeps its own decisions, by which it is known, where fetches have narrower vectors: those are
+    It keeps its own decisions, which identify it, even if fetches get narrower vectors: those are
     in the steps of its postprocessing."""
     instructions, made = json.loads(trace_text(replay(load_program(program), target, trace).trace))
     own = {int(position): decision for position, decision in json.loads(trace)[1]}

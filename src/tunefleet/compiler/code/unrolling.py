@@ -1,8 +1,8 @@
-"""Loops that TVM must not unroll.
+"""Removes unroll annotations of loops that TVM must not unroll.
 
-Where a vector is put together element by element in each of many copies of a loop's body, LLVM's
-time grows with the square of their number, to minutes. And a sum by several threads of a GPU TVM
-lowers once: with a second copy of it, it stops (`load_remap_`).
+If each of many copies of a loop body assembles a vector element by element, LLVM's time grows
+quadratically with their number, to minutes. A cross-thread reduction on a GPU can be lowered only
+once: TVM fails on a second copy (`load_remap_`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tunefleet.compiler.toolchain.programs import REDUCTION
 tvm = load_tvm()
 tirx = tvm.tirx
 
-#: By these an outer loop says that the loops in it are unrolled, and to how many copies at most.
+#: Annotations of an outer loop for unrolling inner loops, with the maximum number of copies.
 _STEPS, _EXPLICIT = "pragma_auto_unroll_max_step", "pragma_unroll_explicit"
-#: Elements that are put into vectors one by one take LLVM 1 to 2 s for 512, 30 s for 2,048.
+#: LLVM takes 1 to 2 s to insert 512 elements into vectors one by one, 30 s for 2,048.
 _MOST = 512
 
 #: Of tirx.For.
@@ -33,8 +33,8 @@ _SERIAL, _VECTORIZED = 0, 2
 
 @dataclass(frozen=True)
 class _Around:
-    """What is around a statement: the copies that an outer loop asks for, the extents of the serial
-    loops inside of that one, the innermost vector loop and what variables are, along its lanes."""
+    """The surroundings of a statement: the requested copies of an outer loop, the extents of the
+    serial loops inside it, the innermost vector loop, and the variables' values along its lanes."""
 
     copies: int = 0
     serial: tuple[int, ...] = ()
@@ -43,7 +43,7 @@ class _Around:
 
     @property
     def unrolled(self) -> int:
-        """Copies of the statement: TVM unrolls from the inside out, as far as it may."""
+        """The copies of the statement: TVM unrolls from the inside out up to the limit."""
         count = 1
         for extent in reversed(self.serial):
             if count * extent > self.copies:
@@ -53,7 +53,7 @@ class _Around:
 
 
 def keep_rolled(schedule: Any) -> None:
-    """Takes back that loops are unrolled where that would have too many elements gathered."""
+    """Remove unrolling where it would gather too many elements."""
     for name in {name for name, around in _gathering(schedule.mod["main"].body, "", _Around())
                  if around.lanes * around.unrolled > _MOST}:  # fmt: skip
         for loop in schedule.get_loops(schedule.get_sblock(name)):
@@ -64,7 +64,7 @@ def keep_rolled(schedule: Any) -> None:
 
 
 def leave_to_nvcc(schedule: Any) -> None:
-    """Has nvcc unroll what TVM would, in loops around a sum by several threads."""
+    """Leave unrolling to nvcc in loops around cross-thread reductions."""
     for name in _repeated(schedule.mod["main"].body, (), 1):
         for loop in schedule.get_loops(schedule.get_sblock(name)):
             if int(schedule.get(loop).annotations.get(_EXPLICIT, 0)):
@@ -73,8 +73,8 @@ def leave_to_nvcc(schedule: Any) -> None:
 
 
 def _repeated(node: Any, threads: tuple[Any, ...], times: int) -> Iterator[str]:
-    """Blocks that several threads sum up, `times` one after another. `threads` are loops' variables
-    that are bound to them."""
+    """Blocks with cross-thread reductions that are repeated `times` times. `threads` are the loop
+    variables bound to threads."""
     if isinstance(node, tirx.For):
         if node.thread_binding is not None:
             threads = (*threads, node.loop_var)
@@ -99,7 +99,7 @@ def _uses(value: Any, variables: Sequence[Any]) -> bool:
 
 
 def _gathering(node: Any, block: str, around: _Around) -> Iterator[tuple[str, _Around]]:
-    """Blocks that read or write, along a vector, elements that lie apart, and what is around."""
+    """Blocks that access non-contiguous elements along a vector, with their surroundings."""
     if isinstance(node, tirx.For):
         yield from _gathering(node.body, block, _inside(node, around))
     elif isinstance(node, tirx.SeqStmt):

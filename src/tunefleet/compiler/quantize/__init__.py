@@ -1,4 +1,4 @@
-"""Networks in floats made into networks of quantised tensors, before they are imported.
+"""Post-training quantisation of networks before their import.
 
 Importing this package imports neither TVM nor ONNX Runtime.
 """

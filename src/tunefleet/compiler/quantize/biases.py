@@ -1,7 +1,7 @@
-"""What rounded weights add to each output on average, taken off its bias.
+"""Bias correction: removes the mean error that rounded weights cause in each output.
 
-Weights are rounded once, for all inputs alike: an output is off by the sum of what its weights
-lost, each times the mean of what it meets. Means are those of the network in floats.
+Weights are rounded once for all inputs. The mean error of an output is the sum of the rounding
+errors of its weights, each times the mean of its input, measured in the float network.
 Source: Nagel et al., Data-Free Quantization Through Weight Equalization and Bias Correction, ICCV
 2019, section 4.2; with samples, as in NNCF.
 """
@@ -22,15 +22,15 @@ from tunefleet.compiler.quantize.losses import watched
 Floats = NDArray[np.float64]
 
 _DATA, _WEIGHT, _BIAS = range(3)
-#: So ONNX Runtime's quantiser names an output of the network before it is rounded.
+#: Suffix by ONNX Runtime's quantiser of a network output before rounding.
 _UNROUNDED = "_QuantizeLinear_Input"
 
 
 def correct(
     source: Path, quantized: Path, target: Path, samples: Sequence[SampleInputs], apart: bool
 ) -> bool:
-    """Writes the network of `quantized`, which was made of that of `source`, to `target` with other
-    biases of its convolutions; `apart`: with its weights beside it. False where there is none."""
+    """Writes the network `quantized`, derived from `source`, to `target` with corrected convolution
+    biases; `apart`: with external weights. False if there is no bias to correct."""
     model, floats = onnx.load(quantized), onnx.load(source)
     weights = {tensor.name: tensor for tensor in floats.graph.initializer}
     exact = {
@@ -59,16 +59,16 @@ def correct(
 
 
 def _mean_sum(weights: Floats, means: Floats) -> Floats:
-    """Of weights (outputs, channels of a group, ...) with inputs of such means by channel."""
+    """The sum of weights (outputs, channels of a group, ...) times the channel means of inputs."""
     by_channel = weights.reshape(*weights.shape[:2], -1).sum(axis=2)
-    # Outputs of a group read the channels of that group alone.
+    # Outputs of a group read only the channels of that group.
     groups = means.reshape(-1, by_channel.shape[1])
     each = by_channel.reshape(len(groups), -1, by_channel.shape[1])
     return np.asarray(np.einsum("goi,gi->go", each, groups).reshape(-1), np.float64)
 
 
 class _Integers:
-    """The weights of a network that are dequantised where they are read."""
+    """The quantised weights of a network, which are dequantised where they are read."""
 
     def __init__(self, graph: onnx.GraphProto) -> None:
         self._tensors = {tensor.name: tensor for tensor in graph.initializer}
@@ -77,7 +77,7 @@ class _Integers:
         }
 
     def floats(self, name: str) -> Floats | None:
-        """What a node reads under a name, None where that is computed otherwise."""
+        """The dequantised weight of a name, None if it is computed otherwise."""
         node = self._nodes.get(name)
         parts = [self._tensors.get(given) for given in node.input] if node is not None else []
         if node is None or None in parts:
@@ -89,7 +89,7 @@ class _Integers:
         return np.asarray(values * _along(scale, values, axis), np.float64)
 
     def add(self, name: str, shift: Floats) -> None:
-        """Adds floats to what is read under a name, rounded to its scale."""
+        """Adds floats to the weight of a name, rounded to its scale."""
         node = self._nodes.get(name)
         if node is None or node.input[0] not in self._tensors:
             return
@@ -110,7 +110,7 @@ def _along(numbers: Floats, values: Floats, axis: int) -> Floats:
 def _means(
     source: Path, names: Sequence[str], samples: Sequence[SampleInputs]
 ) -> dict[str, Floats]:
-    """The mean of each channel of activations over all samples and places."""
+    """The mean of each channel of activations over all samples and positions."""
     sums: dict[str, Floats] = {}
     for values in watched(source, names, samples):
         for name, value in values.items():

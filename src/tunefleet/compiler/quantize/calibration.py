@@ -1,4 +1,4 @@
-"""Inputs that a network is calibrated with, from files."""
+"""Reads calibration inputs from files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SampleInputs = Mapping[str, Array]
 
 _SUFFIXES = (".npy", ".npz")
 _CURE = "give .npy or .npz files of inputs by name, or a folder of them"
-#: More are read no further: calibration keeps the outputs of every layer for each.
+#: Further samples are not read: calibration keeps the outputs of every layer for each.
 MOST_SAMPLES = 512
 
 
@@ -38,14 +38,14 @@ class Input:
 
 
 def files_of(data: Path) -> list[Path]:
-    """The files that `data` names: itself, or those of the folder, sorted. Raises InputError."""
+    """The files of `data`: itself, or those in the folder, sorted. Raises InputError."""
     if data.is_dir():
         files = sorted(path for path in data.iterdir() if path.suffix in _SUFFIXES)
         if not files:
-            raise InputError(f"{shown(data)} holds no calibration data", cure=_CURE)
+            raise InputError(f"{shown(data)} contains no calibration data", cure=_CURE)
         return files
     if data.suffix not in _SUFFIXES:
-        raise InputError(f"{shown(data)} is no calibration data", cure=_CURE)
+        raise InputError(f"{shown(data)} is not calibration data", cure=_CURE)
     if not data.exists():
         raise InputError(f"{shown(data)} does not exist", cure=_CURE)
     return [data]
@@ -68,9 +68,9 @@ def content_of(data: Path) -> str:
 def samples_of(data: Path, inputs: Sequence[Input]) -> list[SampleInputs]:
     """The inputs of each inference, by name; at most `MOST_SAMPLES`.
 
-    An array of one axis more than the network's input holds a sample for each place of its first
-    axis. One of as many axes holds a sample for each batch of the network, of which it has one or
-    several; where the batch is free, a sample is one row. Raises InputError.
+    An array with one axis more than the network's input has a sample per index of its first axis.
+    An array with as many axes consists of batches of the network, each a sample; if the batch is
+    free, each row is a sample. Raises InputError.
     """
     samples: list[SampleInputs] = []
     for path in files_of(data):
@@ -78,28 +78,28 @@ def samples_of(data: Path, inputs: Sequence[Input]) -> list[SampleInputs]:
         parts = {each.name: _split(arrays[each.name], each, path) for each in inputs}
         counts = {name: len(part) for name, part in parts.items()}
         if len(set(counts.values())) > 1:
-            told = ", ".join(f"{count} of {name}" for name, count in counts.items())
+            contents = ", ".join(f"{count} of {name}" for name, count in counts.items())
             raise InputError(
-                f"{shown(path)} holds {told}", cure="give as many samples of each input"
+                f"{shown(path)} contains {contents}", cure="give as many samples of each input"
             )
         samples += [dict(zip(parts, row, strict=True)) for row in zip(*parts.values(), strict=True)]
         if len(samples) >= MOST_SAMPLES:
             break
     if not samples:
-        raise InputError(f"{shown(data)} holds no sample", cure=_CURE)
+        raise InputError(f"{shown(data)} contains no sample", cure=_CURE)
     samples = samples[:MOST_SAMPLES]
     _check_ranges(samples, shown(data))
     return samples
 
 
 def _check_ranges(samples: Sequence[SampleInputs], what: str) -> None:
-    """Raises InputError where all inputs in floats are zero: every other number would lie beyond
-    the ranges that are found. A mask alone may be."""
+    """Raises InputError if all float inputs are zero: every other number would be out of the
+    calibrated ranges. A single mask may be zero."""
     floats = [name for name, array in samples[0].items() if array.dtype.kind == "f"]
     if floats and not any(sample[name].any() for sample in samples for name in floats):
         raise InputError(
-            f"{what} holds nothing but zeros for {listed(floats)}, which have no range",
-            cure="calibrate with inputs that the network is used with",
+            f"{what} contains only zeros for {listed(floats)}, which have no range",
+            cure="calibrate with realistic inputs of the network",
         )
 
 
@@ -109,16 +109,16 @@ def _named(path: Path, inputs: Sequence[Input]) -> dict[str, Array]:
         if len(inputs) > 1:
             names = listed([each.name for each in inputs])
             raise InputError(
-                f"{shown(path)} holds one array, the network takes {names}",
+                f"{shown(path)} contains one array, but the network takes {names}",
                 cure="give .npz files with all of them by name",
             )
         arrays = {inputs[0].name: next(iter(arrays.values()))}
     missing = [each.name for each in inputs if each.name not in arrays]
     if missing:
         raise InputError(
-            f"{shown(path)} lacks {listed(missing)}, it holds "
+            f"{shown(path)} lacks {listed(missing)}; it contains "
             f"{listed(sorted(arrays)) or 'nothing'}",
-            cure="give the inputs by the names that the network has for them",
+            cure="name the inputs as the network does",
         )
     return arrays
 
@@ -127,7 +127,7 @@ def _arrays(path: Path) -> Iterator[tuple[str, Array]]:
     check_regular(path)
     check_archive(path)
     try:
-        # Opened here: of a file that it cannot read NumPy leaves it open.
+        # Opened here: NumPy does not close a file that it cannot read.
         with path.open("rb") as file:
             with foreign():
                 loaded = np.load(file, allow_pickle=False)
@@ -140,7 +140,7 @@ def _arrays(path: Path) -> Iterator[tuple[str, Array]]:
                 yield name, array
     except (*ARCHIVE_ERRORS, SyntaxError) as error:  # NumPy reads the header as Python source
         raise_mistake(error)
-        raise InputError(f"{shown(path)} holds no arrays of numbers", cure=_CURE) from error
+        raise InputError(f"{shown(path)} contains no arrays of numbers", cure=_CURE) from error
 
 
 def _split(array: Array, each: Input, path: Path) -> list[Array]:
@@ -162,14 +162,14 @@ def _split(array: Array, each: Input, path: Path) -> list[Array]:
     if not fits or not np.can_cast(array.dtype, each.dtype, "same_kind"):
         extents = ", ".join(map(str, array.shape))
         raise InputError(
-            f"{shown(path)}: {array.dtype}[{extents}] is not what the network takes ({each})",
-            cure="save it as the network takes it, with one more axis for several samples",
+            f"{shown(path)}: {array.dtype}[{extents}] does not fit the network's input ({each})",
+            cure="save it in the input's form, with one more axis for several samples",
         )
     with np.errstate(over="ignore"):
         parts = [np.asarray(part, each.dtype, order="C") for part in parts]
     if np.dtype(each.dtype).kind == "f" and not all(np.isfinite(part).all() for part in parts):
         raise InputError(
-            f"{shown(path)} holds NaN or infinite numbers for {each.name}, which have no range",
+            f"{shown(path)} contains NaN or infinite numbers for {each.name}, which have no range",
             cure="leave these samples out",
         )
     return parts

@@ -1,4 +1,4 @@
-"""Where quantised networks lie: in a folder named by all that decides their content."""
+"""Caches quantised networks in folders named by the digest of their inputs."""
 
 from __future__ import annotations
 
@@ -30,31 +30,30 @@ from tunefleet.system.packages import require
 from tunefleet.system.scratch import scratch_folder
 from tunefleet.zoo.spec import ZooSpec
 
-#: By this name a file says what it lost.
+#: The metadata key of a file's precision and losses.
 METADATA = "tunefleet.precision"
-#: Draws of inputs for a network of the zoo, which has no data.
+#: The number of generated samples for a network of the zoo, which has no data.
 _DRAWS = 8
 
 
 def quantized_file(spec: str, data: Path | None, folder: Path) -> Path:
-    """The network in int8, as an ONNX file below `folder`: the same network, data and quantiser
-    give the same file, which is made once.
+    """The int8 network as an ONNX file below `folder`. The file is created once per network, data
+    and quantiser.
 
-    `data` are files of inputs to calibrate with; a network of the zoo has seeded ones of its own.
-    Raises InputError for a network or data that cannot be taken, and SetupError where the
-    quantiser is not installed.
+    `data` are files of calibration inputs; networks of the zoo use their own seeded ones. Raises
+    InputError for an unsuitable network or data, and SetupError if the quantiser is not installed.
     """
     what = spec if is_zoo(spec) else shown(spec)
     require(f"{what} in {INT8}", ("onnx", "onnxruntime"), "pip install tunefleet[onnx]")
     if not is_zoo(spec):
         if source_path(spec).suffix.lower() != ONNX_SUFFIX:
             raise InputError(
-                f"{what}: {INT8} is made of ONNX files and of networks of the zoo",
+                f"{what}: {INT8} supports ONNX files and networks of the zoo only",
                 cure="export it to ONNX",
             )
         if data is None:
             raise InputError(
-                f"{what}: {INT8} needs inputs to calibrate with", cure="give them: --calibrate DATA"
+                f"{what}: {INT8} needs calibration inputs", cure="give them: --calibrate DATA"
             )
     place = folder / _key(spec, data)
     file = place / f"{_name(spec)}{ONNX_SUFFIX}"
@@ -67,7 +66,7 @@ def quantized_file(spec: str, data: Path | None, folder: Path) -> Path:
             try:
                 draft.rename(place)
             except OSError:
-                if not file.is_file():  # else another process was faster
+                if not file.is_file():  # otherwise another process was faster
                     raise
     return file
 
@@ -78,12 +77,12 @@ def _temporary() -> tempfile.TemporaryDirectory[str]:
 
 
 def quantized_folder() -> Path:
-    """Where files go for those who name no folder; it lives as long as the process."""
+    """The default folder, which exists as long as the process."""
     return Path(_temporary().name)
 
 
 def precision_of(properties: dict[str, str]) -> Precision | None:
-    """What a file says of itself by its `properties`; None for one that was not made here."""
+    """The precision in a file's metadata `properties`; None if tunefleet did not create it."""
     try:
         return msgspec.json.decode(properties.get(METADATA, ""), type=Precision)
     except (ValueError, msgspec.MsgspecError, RecursionError):
@@ -123,15 +122,15 @@ def _make(spec: str, data: Path | None, file: Path, what: str) -> None:
 
 
 def _exported(spec: ZooSpec, path: Path) -> list[SampleInputs]:
-    """Writes a network of the zoo as an ONNX file; the inputs that it is calibrated with: its
-    seeded ones, and the same numbers in other orders."""
+    """Writes a network of the zoo as an ONNX file and returns its calibration inputs: its seeded
+    ones, and permutations of them."""
     import numpy as np
     import torch
 
     from tunefleet.zoo import build
 
     network = build(spec)
-    # By way of TorchScript, which needs no further package.
+    # Via TorchScript, which needs no further package.
     torch.onnx.export(
         network.module,
         network.example_inputs,

@@ -1,5 +1,5 @@
-"""What a network makes of samples, and what a quantised one loses on those that it was calibrated
-with."""
+"""Outputs of a network for samples, and the loss of a quantised network on its calibration
+samples."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ Outputs = list[dict[str, Array]]
 
 
 def finite(outputs: dict[str, Array]) -> bool:
-    """Whether all of one sample's numbers are."""
+    """Whether all outputs of a sample are finite."""
     return all(np.isfinite(a).all() for a in outputs.values() if a.dtype.kind == "f")
 
 
 def outputs_of(path: Path, samples: Sequence[SampleInputs]) -> Outputs:
-    """By ONNX Runtime. Raises whatever it raises."""
+    """The outputs by ONNX Runtime. Raises its errors."""
     return list(_runs(path, samples))
 
 
 def watched(
     path: Path, names: Sequence[str], samples: Sequence[SampleInputs]
 ) -> Iterator[dict[str, Any]]:
-    """What values inside the network of a file are in each sample, one after the other: those of
-    all samples are gigabytes. A file is left beside it, where weights are looked for that are."""
+    """Intermediate values of a network for each sample, one at a time: those of all samples take
+    gigabytes. Leaves a file next to the network's, where its external weights are found."""
     model = onnx.load(path, load_external_data=False)
     del model.graph.output[:]
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
@@ -54,7 +54,7 @@ def _runs(path: Path, samples: Sequence[SampleInputs]) -> Iterator[dict[str, Any
 
 
 def losses_of(before: Outputs, after: Outputs) -> tuple[OutputLoss, ...]:
-    """Of each output, over all samples."""
+    """The loss of each output over all samples."""
     return tuple(
         output_loss(name, [(a[name], b[name]) for a, b in zip(before, after, strict=True)])
         for name in before[0]
@@ -62,7 +62,7 @@ def losses_of(before: Outputs, after: Outputs) -> tuple[OutputLoss, ...]:
 
 
 def output_loss(name: str, pairs: Sequence[tuple[Array, Array]]) -> OutputLoss:
-    """The loss of one output, of what it is before and after in each sample."""
+    """The loss of one output from its values before and after, per sample."""
     before = np.concatenate([a.astype("float64").ravel() for a, _ in pairs])
     after = np.concatenate([b.astype("float64").ravel() for _, b in pairs])
     size = float(np.sqrt(np.mean(before**2)))
@@ -71,7 +71,7 @@ def output_loss(name: str, pairs: Sequence[tuple[Array, Array]]) -> OutputLoss:
 
 
 def _top1(pairs: Sequence[tuple[Array, Array]]) -> float | None:
-    """Rows of two or more floats are taken for scores of classes."""
+    """Rows of two or more floats count as class scores."""
     if not all(a.ndim == 2 and a.shape[1] > 1 and a.dtype.kind == "f" for a, _ in pairs):
         return None
     same = [a.argmax(1) == b.argmax(1) for a, b in pairs]

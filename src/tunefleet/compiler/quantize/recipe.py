@@ -1,4 +1,4 @@
-"""An ONNX network in floats quantised by ONNX Runtime's own quantiser, and what that loses."""
+"""Quantises an ONNX network with ONNX Runtime's quantiser, and measures the loss."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ from tunefleet.system.scratch import scratch_folder
 
 Array = NDArray[Any]
 
-#: Raise it when what is made of a network changes: files of before are made again.
+#: Increase it when the result for a network changes: earlier files are then created again.
 RECIPE = 3
-#: Scales by channel came with this version.
+#: The first version with scales per channel.
 _OLDEST_OPSET = 13
 _PRODUCTS = ["Conv", "Gemm", "MatMul"]
-#: With any of these a network is quantised in its products alone, and with many of those for each
-#: product: a classifier may begin with a product by scales and end in a sigmoid.
+#: A network with any of the former operators, or with many of the latter per product, is quantised
+#: in its products only: a classifier may start with a product by scales and end in a sigmoid.
 _IN_FLOATS = frozenset({"LayerNormalization", "SkipLayerNormalization", "Gelu", "Erf"})
 _FUNCTIONS = frozenset(
     {"BatchNormalization", "Div", "Elu", "Exp", "HardSigmoid", "HardSwish", "InstanceNormalization",
      "Mish", "Mul", "Pow", "Selu", "Sigmoid", "Softplus", "Sqrt", "Swish", "Tanh"}
 )  # fmt: skip
 _SHARE = 0.25
-#: Per cent of an activation that one of two ranges holds; the other holds all. Outliers may cost
-#: the rest its digits, or be what matters: the samples decide.
+#: The percentile of the narrower of two activation ranges; the other covers everything. Outliers
+#: may cost the precision of the rest, or be essential: the samples decide.
 _KEPT = 99.999
-#: To this share the loss has to fall for the range of all: samples never lie beyond their own.
+#: The full range is used only if it lowers the loss to this share: samples are never outside of it.
 _CLEARLY = 0.8
-_USED_WITH = "calibrate with inputs that the network is used with"
-#: protobuf holds less than this.
+_USED_WITH = "calibrate with realistic inputs of the network"
+#: The size limit of protobuf.
 _MOST_BYTES = 1 << 30
 
 
 def inputs_of(model: onnx.ModelProto) -> list[Input]:
-    """The inputs of a network that are not weights."""
+    """The inputs of a network, without weights."""
     weights = {tensor.name for tensor in model.graph.initializer}
     found = []
     for value in model.graph.input:
@@ -60,7 +60,7 @@ def inputs_of(model: onnx.ModelProto) -> list[Input]:
 
 
 def check_floats(model: onnx.ModelProto, what: str) -> None:
-    """Raises InputError for a network that cannot be quantised: it is, or is of old operators."""
+    """Raises InputError for a network that is already quantised, or has nothing to quantise."""
     operators = {node.op_type for node in model.graph.node}
     quantized = sorted(
         name
@@ -71,24 +71,24 @@ def check_floats(model: onnx.ModelProto, what: str) -> None:
     )
     if quantized:
         raise InputError(
-            f"{what} is quantised already: it has {quantized[0]}", cure="leave out --precision"
+            f"{what} is already quantised: it has {quantized[0]}", cure="leave out --precision"
         )
     if not operators & set(_PRODUCTS):
         raise InputError(
-            f"{what} has no convolution and no matrix product, which int8 is for",
+            f"{what} has no convolution and no matrix product to quantise",
             cure="leave out --precision",
         )
 
 
 def quantize(source: Path, target: Path, samples: Sequence[SampleInputs], what: str) -> Precision:
-    """Writes the network of `source` in 8-bit integers to `target`: activations in uint8, of ranges
-    with or without outliers, whichever loses less; weights in int8 with a scale for each channel,
-    and what they lost on average taken off biases where that loses less.
-    Networks without attention, of sums and rectifiers, are quantised throughout, others in what
-    their products read alone, from which outliers are moved into weights before.
+    """Writes the network `source` in 8-bit integers to `target`: activations in uint8, with ranges
+    with or without outliers, whichever loses less; weights in int8 with a scale per channel; with
+    bias correction if that loses less. Networks without attention that consist of sums and
+    rectifiers are quantised completely. In others only the inputs of products are quantised, after
+    moving outliers into the weights.
 
-    Raises InputError, beginning with `what`, where ONNX Runtime cannot, or cannot run the network
-    with the samples at all.
+    Raises InputError, starting with `what`, if ONNX Runtime cannot quantise the network, or cannot
+    run it with the samples.
     """
     import onnxruntime
     from onnxruntime import quantization as ort
@@ -98,7 +98,7 @@ def quantize(source: Path, target: Path, samples: Sequence[SampleInputs], what: 
     with scratch_folder("quantize") as folder:
         plain = Path(folder, "plain.onnx")
         try:
-            # What it writes on the way would look for weights beside it.
+            # Its intermediate files would look for external weights next to them.
             whole = source if large else _in_one_file(source, Path(folder, "whole.onnx"))
             ort.quant_pre_process(
                 whole, plain, skip_symbolic_shape=True, save_as_external_data=large
@@ -130,11 +130,11 @@ def quantize(source: Path, target: Path, samples: Sequence[SampleInputs], what: 
         except Exception as exc:
             raise_mistake(exc)
             if not all(map(finite, before)):
-                reason = "it makes NaN or infinite numbers of the calibration data"
+                reason = "it computes NaN or infinite numbers from the calibration data"
                 raise InputError(f"{what}: {reason}", cure=_USED_WITH) from exc
             raise InputError(
                 f"{what}: ONNX Runtime cannot quantise it: {_reason(exc, target)}",
-                cure=f"{_USED_WITH}, or quantise it with the tool that made it and give the result",
+                cure=f"{_USED_WITH}, or quantise it with its own tool and give the result",
             ) from exc
     quantizer = f"ONNX Runtime {onnxruntime.__version__}"
     return Precision(INT8, quantizer, len(samples), losses)
@@ -149,7 +149,7 @@ def _write(
     stacked: Sequence[str],
     large: bool,
 ) -> None:
-    """The network of `source` with ranges by a `method`; its products `alone`, or throughout."""
+    """Quantise the network `source` with ranges by `method`; products `alone`, or all of it."""
     from onnxruntime import quantization as ort
 
     ort.quantize_static(
@@ -165,9 +165,9 @@ def _write(
         calibrate_method=method,
         extra_options={
             "CalibPercentile": _KEPT,
-            # One sample after the other: what all layers make of all is gigabytes.
+            # One sample at a time: the outputs of all layers for all samples take gigabytes.
             "CalibStridedMinMax": 1,
-            # What follows is in floats.
+            # The remaining operators are in floats.
             "OpTypesToExcludeOutputQuantization": _PRODUCTS if alone else [],
             "TensorQuantOverrides": {name: [{}] for name in stacked},
         },
@@ -175,7 +175,7 @@ def _write(
 
 
 def _lost(losses: Sequence[OutputLoss]) -> float:
-    """The mean of all outputs, of which none counts for more than all that there is."""
+    """The mean loss of all outputs, each at most 1."""
     return float(np.mean([min(1.0, loss.relative_error) for loss in losses]))
 
 
@@ -185,9 +185,9 @@ def _in_one_file(source: Path, path: Path) -> Path:
 
 
 def _in_products_alone(graph: onnx.GraphProto) -> bool:
-    """Whether only what products read is quantised: in networks with attention, and with functions
-    between products that 8 bits do not do justice to. These take no time beside products, and
-    without 8-bit integers around them they lose half as much."""
+    """Whether only the inputs of products are quantised: in networks with attention, and with
+    functions between products that are inaccurate in 8 bits. These functions take little time, and
+    in floats they lose half as much."""
     weights = {tensor.name for tensor in graph.initializer}
     operators = [node.op_type for node in graph.node]
     attention = any(
@@ -198,15 +198,15 @@ def _in_products_alone(graph: onnx.GraphProto) -> bool:
 
 
 def _stacked(model: onnx.ModelProto) -> list[str]:
-    """Weights that are several matrices, which get one scale: ONNX Runtime's quantiser takes the
-    rows of each for its channels, and its products take no scales of stacked matrices."""
+    """Weights of stacked matrices, which get one scale: ONNX Runtime's quantiser would use the rows
+    of each as channels, and its products do not support scales of stacked matrices."""
     ranks = {tensor.name: len(tensor.dims) for tensor in model.graph.initializer}
     products = (node for node in model.graph.node if node.op_type == "MatMul")
     return sorted({node.input[1] for node in products if ranks.get(node.input[1], 0) > 2})
 
 
 def _newer(path: Path, model: onnx.ModelProto) -> Path:
-    """The file in a version that has scales by channel."""
+    """The file, converted to a version with scales per channel if necessary."""
     version = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
     if version < _OLDEST_OPSET:
         whole = onnx.version_converter.convert_version(onnx.load(path), _OLDEST_OPSET)
@@ -215,7 +215,7 @@ def _newer(path: Path, model: onnx.ModelProto) -> Path:
 
 
 class _Reader:
-    """Samples one after the other, as ONNX Runtime's quantiser reads them."""
+    """A calibration data reader for ONNX Runtime's quantiser."""
 
     def __init__(self, samples: Sequence[SampleInputs]) -> None:
         self._all = samples
@@ -249,5 +249,5 @@ def _outputs_in_floats(source: Path, samples: Sequence[SampleInputs], what: str)
 
 
 def _reason(exc: Exception, path: Path) -> str:
-    """ONNX Runtime's quantiser, which is Python, raises whatever errors."""
+    """The reason in one line; ONNX Runtime's quantiser raises errors of any type."""
     return said_by_runtime(exc, path) if "[ONNXRuntimeError]" in str(exc) else gist(exc)

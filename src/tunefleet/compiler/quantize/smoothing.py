@@ -1,11 +1,11 @@
-"""Outliers of activations moved into the weights that they meet, before both are rounded.
+"""Moves outliers of activations into the weights before both are rounded (SmoothQuant).
 
-In networks with attention a few channels of an activation are ten times as large as the rest, to
-which one scale for all of them leaves next to nothing of 8 bits. A product x W is (x / s) (s W) for
-any s > 0 by channel of what is summed, and weights have scales of their own by column. So channels
-are divided by what brings them nearer to each other.
-Source: Xiao et al., SmoothQuant, ICML 2023. How far to go is chosen here for each activation, by
-what its products lose on samples, and nothing is moved where little is gained.
+In networks with attention a few channels of an activation are ten times larger than the rest, so
+with one scale few of the 8 bits remain for the rest. A product x W equals (x / s) (s W) for any
+s > 0 per summed channel, and weights have separate scales per column. Therefore channels are
+divided by factors that equalise them.
+Source: Xiao et al., SmoothQuant, ICML 2023. The strength is chosen per activation, by the loss of
+its products on samples; if the gain is small, nothing is moved.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from tunefleet.compiler.quantize.losses import watched
 
 Floats = NDArray[np.float32]
 
-#: How much of the differences between channels goes into the weights, by exponent.
+#: Exponents: the share of the differences between channels that moves into the weights.
 _STRENGTHS = (0.25, 0.5, 0.75)
-#: To this share the squared error of the products has to fall: what is moved costs a
+#: The squared error of the products must fall to this share, since smoothing costs a
 #: multiplication.
 _WORTH = 0.7
-#: Rows of an activation, of all samples together, on which products are compared.
+#: The number of rows of an activation, over all samples, for comparing products.
 _ROWS = 512
-#: So ONNX Runtime's fusion of products and sums names what it adds.
+#: Prefix of names that ONNX Runtime's fusion of products and sums adds.
 _MADE = ("gemm_input_shape", "gemm_output_shape")
 
 
 @dataclass(slots=True)
 class _Seen:
-    """An activation (..., channels) over all samples: its range by channel, and some rows."""
+    """An activation (..., channels) over all samples: its range per channel, and some rows."""
 
     low: Floats
     high: Floats
@@ -51,10 +51,10 @@ class _Seen:
 
 
 def smooth(source: Path, target: Path, samples: Sequence[SampleInputs], apart: bool) -> None:
-    """Writes the network of `source`, with the outliers of what its products with weights read
-    moved into these weights; `apart`: with its weights beside it, as it has them.
+    """Writes the network `source` to `target` with outliers of the inputs of products moved into
+    the weights; `apart`: with external weights, as in `source`.
 
-    It computes the same, but for how float32 rounds. Both files are in one folder.
+    The result is equal up to float32 rounding. Both files are in one folder.
     """
     model = onnx.load(source)
     weights = {tensor.name: tensor for tensor in model.graph.initializer}
@@ -69,8 +69,8 @@ def smooth(source: Path, target: Path, samples: Sequence[SampleInputs], apart: b
 
 
 def _tidy(graph: onnx.GraphProto) -> None:
-    """Without weights that nothing reads. Shapes that ONNX Runtime put in get other names: it ends
-    in an error where it optimises a network again and finds the names that it would give."""
+    """Removes unused weights and renames shapes that ONNX Runtime added: it fails when it optimises
+    a network again in which its generated names exist."""
     used = {name for node in graph.node for name in node.input}
     for tensor in [t for t in graph.initializer if t.name not in used]:
         graph.initializer.remove(tensor)
@@ -84,7 +84,7 @@ def _tidy(graph: onnx.GraphProto) -> None:
 def _by_activation(
     nodes: Sequence[onnx.NodeProto], weights: Mapping[str, onnx.TensorProto]
 ) -> dict[str, list[onnx.NodeProto]]:
-    """The products of an activation and a table of weights, by the activation."""
+    """The products of an activation with a weight matrix, by activation."""
     found: dict[str, list[onnx.NodeProto]] = {}
     for node in nodes:
         if node.op_type not in ("Gemm", "MatMul") or _flag(node, "transA"):
@@ -102,17 +102,17 @@ def _flag(node: onnx.NodeProto, name: str) -> bool:
 
 
 def _table(node: onnx.NodeProto, weights: Mapping[str, onnx.TensorProto]) -> Floats:
-    """(channels that are summed, columns)."""
+    """The weights as (summed channels, columns)."""
     return _turned(node, np.asarray(numpy_helper.to_array(weights[node.input[1]]), np.float32))
 
 
 def _turned(node: onnx.NodeProto, table: Floats) -> Floats:
-    """From how a product stores its weights to how it multiplies them, or back."""
+    """Transposes between the stored and the multiplied form of weights."""
     return table.T if _flag(node, "transB") else table
 
 
 def _seen(source: Path, names: Sequence[str], samples: Sequence[SampleInputs]) -> dict[str, _Seen]:
-    """What activations are in all samples."""
+    """Collects activations over all samples."""
     found: dict[str, _Seen] = {}
     for values in watched(source, names, samples) if names else ():
         for name, value in values.items():
@@ -122,7 +122,7 @@ def _seen(source: Path, names: Sequence[str], samples: Sequence[SampleInputs]) -
 
 
 def _scales(seen: _Seen, table: Floats) -> Floats | None:
-    """By what to divide channels before products with `table`; None for nothing worth it."""
+    """The divisors of channels before products with `table`; None if the gain is too small."""
     activation = np.maximum(np.abs(seen.low), np.abs(seen.high))
     weight = np.abs(table).max(axis=1)
     both = (activation > 0) & (weight > 0)
@@ -146,14 +146,14 @@ def _scales(seen: _Seen, table: Floats) -> Floats | None:
 
 
 def _rounded(values: Floats, low: float, high: float) -> Floats:
-    """As uint8 with one scale for all."""
+    """Rounded to uint8 with one scale."""
     step = np.float32((high - low) / 255) or np.float32(1)
     zero = np.rint(-low / step)
     return np.asarray(((np.rint(values / step) + zero).clip(0, 255) - zero) * step, np.float32)
 
 
 def _rounded_columns(table: Floats) -> Floats:
-    """As int8 with a scale for each column."""
+    """Rounded to int8 with a scale per column."""
     step = np.abs(table).max(axis=0) / 127
     step[step == 0] = 1
     return np.asarray(np.rint(table / step) * step, np.float32)

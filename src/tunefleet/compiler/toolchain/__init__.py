@@ -1,4 +1,4 @@
-"""TVM as this project needs it: loaded quickly and quietly, with this machine as its target."""
+"""Loading TVM, targets, linkers and CUDA's compiler."""
 
 from tunefleet.compiler.toolchain.loading import MEASURE_VERSION, load_tvm, toolchain_identity
 

@@ -1,5 +1,5 @@
-"""bfloat16 for TVM, which turns it into float32 wherever it computes: numbers are kept as their
-bits, the upper half of float32's, in uint16."""
+"""bfloat16 for TVM, which converts it to float32 for all computation: numbers are stored as bits,
+the upper half of a float32, in uint16."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from tunefleet.compiler.toolchain.loading import load_tvm
 
 BFLOAT16 = "bfloat16"
 _BITS = "uint16"
-#: What half of the last bit that is kept is, less one; and a number that is none.
+#: Half of the last kept bit minus one, and the bits of NaN.
 _HALF, _NAN = 0x7FFF, 0x7FC0
 
 
 def stored(dtype: str) -> str:
-    """The type of a buffer of such numbers."""
+    """The buffer type for a dtype: uint16 for bfloat16."""
     return _BITS if dtype == BFLOAT16 else dtype
 
 
 def widened(value: Any, dtype: str, accumulator: str) -> Any:
-    """A stored number as one that sums are made of."""
+    """A stored number converted to the accumulator type."""
     from tvm.script import tirx as T
 
     if dtype != BFLOAT16:
@@ -31,7 +31,7 @@ def widened(value: Any, dtype: str, accumulator: str) -> Any:
 
 
 def rounded(value: Any) -> Any:
-    """The bits of a float32 expression as the nearest bfloat16, the even one of two."""
+    """The bits of a float32 expression rounded to the nearest bfloat16, ties to even."""
     tirx = load_tvm().tirx
     bits = tirx.reinterpret("uint32", value)
     sixteen, one = tirx.const(16, "uint32"), tirx.const(1, "uint32")
@@ -41,12 +41,12 @@ def rounded(value: Any) -> Any:
 
 
 def rounded_array(values: NDArray[np.float32]) -> NDArray[np.uint16]:
-    """As `rounded`, of an array."""
+    """`rounded` for an array."""
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
     nearest = (bits + (_HALF + ((bits >> 16) & 1)).astype(np.uint32)) >> 16
     return np.where(np.isnan(values), _NAN, nearest).astype(np.uint16)
 
 
 def floats_of(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
-    """The numbers that an array keeps as bits."""
+    """The float32 numbers of an array of bits."""
     return (bits.astype(np.uint32) << 16).view(np.float32)

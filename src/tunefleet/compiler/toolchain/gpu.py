@@ -1,4 +1,4 @@
-"""The NVIDIA GPU of this machine, if it has one, as TVM's runtime sees it."""
+"""The NVIDIA GPU of this machine according to TVM's runtime."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ def _device() -> Any | None:
 
 
 def architecture_here() -> str:
-    """`sm_80`, say, of this machine's first GPU. Raises InputError where there is none."""
+    """The architecture of this machine's first GPU, such as `sm_80`. Raises InputError without
+    one."""
     device = _device()
     if device is None:
         raise InputError(
-            "target 'cuda' means the GPU of this machine, and there is none here",
-            cure="say which is meant: cuda/sm_80",
+            "target 'cuda' means the GPU of this machine, which has none",
+            cure="give an architecture: cuda/sm_80",
         )
     return f"sm_{str(device.compute_version).replace('.', '')}"
 
 
 def driver_version() -> str:
-    """The version of CUDA that this machine's driver has, `13.0` say; "" where there is none."""
+    """The CUDA version of this machine's driver, such as `13.0`; "" without a driver."""
     version = ctypes.c_int()
     try:
         failed = ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
@@ -38,15 +39,15 @@ def driver_version() -> str:
 
 
 def check_present(target: CudaTarget) -> None:
-    """Raise InputError when no GPU here runs code for `target`.
+    """Raises InputError if no GPU of this machine runs code for `target`.
 
-    Machine code runs on GPUs of the same major compute capability whose minor one is no lower.
+    Machine code runs on GPUs of the same major compute capability and an equal or higher minor one.
     """
     device = _device()
     if device is None:
         raise InputError(
-            f"target '{target}' needs an NVIDIA GPU, and there is none here",
-            cure="use a device that has one, or --target native",
+            f"target '{target}' needs an NVIDIA GPU, and this machine has none",
+            cure="use a device with one, or --target native",
         )
     major, minor = (int(part) for part in str(device.compute_version).split("."))
     own = target.capability

@@ -1,4 +1,4 @@
-"""Targets from text, this machine as one, and whether this machine runs what is made for one."""
+"""Parses targets, detects the native target, and checks whether this machine runs a target."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tunefleet.core.target import LIMITS, CpuTarget, CudaTarget, Target
 from tunefleet.errors import InputError
 from tunefleet.hardware.processor import X86_FEATURES, cpu_info
 
-#: Architectures that targets may be for: LLVM ends the process over one that it does not know.
+#: Supported architectures: LLVM aborts the process for an unknown one.
 MACHINES = ("x86_64", "aarch64", "armv7l", "riscv64")
 
-#: Processors to name where one is unknown, by architecture.
+#: Example processors in error messages, by architecture.
 _KNOWN_PROCESSORS = {
     "x86_64": "znver3 or skylake-avx512", "aarch64": "cortex-a72 or neoverse-n1",
     "armv7l": "cortex-a9", "riscv64": "generic-rv64",
@@ -30,12 +30,12 @@ _HALF_VECTORS = "prefer-256-bit"
 
 
 def native_target(threads: int | None = None) -> CpuTarget:
-    """Code for this machine: LLVM's name of the processor less what it does not really have, and
-    with what it has besides.
+    """The target of this machine: LLVM's name of the processor, corrected by the features that it
+    really has.
 
-    LLVM names the processor by family and model. A hypervisor may hide instructions of it (a
-    Zen 4 without AVX-512, say): code for the bare name then dies with an illegal instruction. Or it
-    gives the model of an older one (Rocket Lake's, to one with AMX), whose name lacks the best.
+    LLVM detects the processor by family and model. A hypervisor may hide instructions (such as
+    AVX-512 of a Zen 4): code for the bare name then fails with an illegal instruction. Or it
+    reports an older model (Rocket Lake for a processor with AMX), whose name lacks features.
     """
     tvm = load_tvm()
     mcpu = str(tvm.target.codegen.llvm_get_system_cpu())
@@ -50,10 +50,10 @@ def native_target(threads: int | None = None) -> CpuTarget:
 
 
 def with_whole_vectors(target: CpuTarget) -> CpuTarget:
-    """Code that may use all of AVX-512's registers.
+    """The target with full-width AVX-512 registers.
 
-    For many of Intel's processors LLVM takes half of them, out of care for the clock of the first
-    that had them. What is computed in them takes up to 1.6 times as long (docs/benchmarks.md).
+    For many Intel processors LLVM uses half the width, because of the reduced clock of the first
+    processors with AVX-512. That is up to 1.6 times slower (docs/benchmarks.md).
     """
     features = llvm_features(target)
     if not {"avx512f", _HALF_VECTORS} <= features:
@@ -62,12 +62,12 @@ def with_whole_vectors(target: CpuTarget) -> CpuTarget:
 
 
 def machine_of(target: Target) -> str:
-    """The architecture of the CPU that a target's code runs on, as `uname -m` says it."""
+    """The architecture of the CPU of a target, as in `uname -m`."""
     return target.cpu.machine or os.uname().machine
 
 
 def is_foreign(target: Target) -> bool:
-    """Whether the CPU's part of the code is for another architecture than this machine's."""
+    """Whether the CPU code is for another architecture than this machine's."""
     return machine_of(target) != os.uname().machine
 
 
@@ -76,13 +76,13 @@ def _hidden_features(mcpu: str) -> list[str]:
         return []
     flags = cpu_info().facts.flags
     hidden = [f for f in codegen_features(CpuTarget(mcpu, 1)) if X86_FEATURES[f] not in flags]
-    if "avx512f" in hidden:  # takes every other AVX-512 feature with it
+    if "avx512f" in hidden:  # implies all other AVX-512 features
         hidden = [f for f in hidden if f == "avx512f" or not f.startswith("avx512")]
     return hidden
 
 
 def _more_features(mcpu: str) -> list[str]:
-    """What the processor has and the one that LLVM takes it for does not."""
+    """Features of this processor that the one detected by LLVM lacks."""
     if os.uname().machine != "x86_64":
         return []
     own, flags = codegen_features(CpuTarget(mcpu, 1)), cpu_info().facts.flags
@@ -90,7 +90,7 @@ def _more_features(mcpu: str) -> list[str]:
 
 
 def llvm_features(target: CpuTarget) -> frozenset[str]:
-    """All features by LLVM's names that code for this target may use."""
+    """All features, by LLVM's names, that code for this target may use."""
     features = _llvm_says(target)
     removed = {a[1:] for a in target.mattr if a.startswith("-")}
     added = {a[1:] for a in target.mattr if a.startswith("+")}
@@ -109,7 +109,7 @@ def codegen_features(target: CpuTarget) -> list[str]:
 
 
 def instructions(target: Target) -> tuple[str, ...]:
-    """Instruction sets that code for a target's CPU may use, by the kernel's names for them."""
+    """Instruction sets, by the kernel's names, that code for a target's CPU may use."""
     machine = machine_of(target)
     if machine != "x86_64":
         return (machine,)
@@ -117,7 +117,7 @@ def instructions(target: Target) -> tuple[str, ...]:
 
 
 def check_runs_here(target: Target) -> None:
-    """Raise InputError when this machine lacks what code for `target` runs on."""
+    """Raises InputError if this machine cannot run code for `target`."""
     _check_cpu(target)
     if isinstance(target, CudaTarget):
         gpu.check_present(target)
@@ -127,7 +127,7 @@ def _check_cpu(target: Target) -> None:
     here = os.uname().machine
     if is_foreign(target):
         raise InputError(
-            f"target '{target}' is for {machine_of(target)}, and this machine is {here}",
+            f"target '{target}' is for {machine_of(target)}, but this machine is {here}",
             cure="use a device of that kind, or --target native",
         )
     if here != "x86_64":
@@ -143,20 +143,21 @@ def _check_cpu(target: Target) -> None:
     cores = len(cpu_info().granted)
     if target.threads > cores:
         raise InputError(
-            f"target '{target}' wants {target.threads} threads, "
+            f"target '{target}' needs {target.threads} threads, but "
             f"this process may use {cores} core{'s' * (cores > 1)}",
             cure=f"use --threads {cores}",
         )
 
 
 def parse_target(text: str, threads: int | None = None) -> Target:
-    """A target from what a user writes: `native`, a processor (`znver3`), `cuda` for the GPU of
-    this machine, `cuda/sm_90`, or the canonical text of any.
+    """Parse a user's target: `native`, a processor (`znver3`), `cuda` for the GPU of this machine,
+    `cuda/sm_90`, or a canonical text.
 
-    Of a CPU: `llvm [-mtriple=T] -mcpu=X [-mattr=+a,-b] [-num-cores=N]`. Of a GPU: `cuda
-    [-arch=sm_80]` with limits of a block of threads by TVM's names, and the options of the CPU that
-    launches its kernels as `-host-mcpu=X` and so on: this machine's, with one thread, unless said.
-    `threads` are those of a CPU target. Raises InputError for an unknown option or processor.
+    Canonical texts are `llvm [-mtriple=T] -mcpu=X [-mattr=+a,-b] [-num-cores=N]` for a CPU, and
+    `cuda [-arch=sm_80]` for a GPU, with limits of a thread block by TVM's names and the options of
+    the CPU that launches its kernels as `-host-mcpu=X` and so on; the default is this machine's CPU
+    with one thread. `threads` applies to a CPU target. Raises InputError for an unknown option or
+    processor.
     """
     if not isinstance(text, str):
         raise InputError(
@@ -166,7 +167,7 @@ def parse_target(text: str, threads: int | None = None) -> Target:
         try:
             threads = count("threads", threads)
         except ValueError as error:
-            raise InputError(str(error), cure="say how many threads kernels may use") from error
+            raise InputError(str(error), cure="give the number of threads of kernels") from error
     if text in ("native", "cpu"):
         return native_target(threads)
     words = text.split()
@@ -197,7 +198,7 @@ def _options(text: str, words: Sequence[str], known: Sequence[str]) -> dict[str,
             )
         if match.group(1) in options:
             raise InputError(
-                f"target '{text}': it says -{match.group(1)} twice", cure="leave one of them out"
+                f"target '{text}': duplicate option -{match.group(1)}", cure="leave one out"
             )
         options[match.group(1)] = match.group(2)
     return options
@@ -216,14 +217,14 @@ def _cpu_target(text: str, options: dict[str, str], threads: int | None) -> CpuT
     machine = triple.partition("-")[0]
     if triple and (machine not in MACHINES or not re.fullmatch(r"[\w-]+", triple)):
         raise InputError(
-            f"target '{text}': cannot make code for '{triple}'",
-            cure=f"write -mtriple=aarch64-linux-gnu, say; there are {', '.join(MACHINES)}",
+            f"target '{text}': cannot generate code for '{triple}'",
+            cure=f"write for example -mtriple=aarch64-linux-gnu; supported: {', '.join(MACHINES)}",
         )
     mcpu = options.get("mcpu", "generic" if triple else "")
     known = _KNOWN_PROCESSORS.get(machine or os.uname().machine, "generic")
     cure = f"use --target native, or a name such as {known}"
     if not mcpu:
-        raise InputError(f"target '{text}': it names no processor by -mcpu", cure=cure)
+        raise InputError(f"target '{text}': -mcpu is missing", cure=cure)
     if mcpu not in processors(triple):
         raise InputError(
             f"target '{text}': LLVM knows no processor '{mcpu}'" + f" of {machine}" * bool(triple),
@@ -234,7 +235,7 @@ def _cpu_target(text: str, options: dict[str, str], threads: int | None) -> CpuT
     cores = options.get("num-cores")
     wanted = threads or (_number(text, "num-cores", cores) if cores is not None else None)
     if not triple and mcpu == native_target().mcpu and "mattr" not in options:
-        # The processor of this machine by name means this machine, less what is hidden of it.
+        # The name of this machine's processor means this machine, without its hidden features.
         return native_target(wanted)
     own = 1 if machine not in ("", os.uname().machine) else cpu_info().physical_cores
     return CpuTarget(
@@ -246,8 +247,8 @@ def _cpu_target(text: str, options: dict[str, str], threads: int | None) -> CpuT
 
 
 def _check_attributes(text: str, attributes: Sequence[str], mcpu: str, triple: str) -> None:
-    """Raise InputError for one without a sign, and for a feature that LLVM does not know: it would
-    end in the middle of compiling for the former, and leave the latter out."""
+    """Raises InputError for a feature without a sign, at which LLVM would fail during compilation,
+    and for a feature that LLVM does not know, which it would ignore."""
     for attribute in attributes:
         if attribute[0] not in "+-":
             raise InputError(
@@ -255,14 +256,14 @@ def _check_attributes(text: str, attributes: Sequence[str], mcpu: str, triple: s
                 cure=f"write +{attribute} to use it, -{attribute} to do without",
             )
     names = [attribute[1:] for attribute in attributes]
-    with quiet():  # it complains of each by itself
+    with quiet():  # LLVM prints a warning for each
         known = _llvm_says(CpuTarget(mcpu, 1, tuple(f"+{name}" for name in names), triple))
     unknown = [name for name in names if name not in known]
     if unknown:
         raise InputError(
             f"target '{text}': LLVM knows no feature '{unknown[0]}' of "
             f"{triple.partition('-')[0] or os.uname().machine}",
-            cure="use LLVM's names, which are not always those of /proc/cpuinfo",
+            cure="use LLVM's names, which may differ from /proc/cpuinfo",
         )
 
 
@@ -279,11 +280,11 @@ def _cuda_target(text: str, words: Sequence[str]) -> CudaTarget:
     try:
         return CudaTarget(arch, host, **limits)
     except ValueError as error:
-        raise InputError(f"target '{text}': {error}", cure="write cuda/sm_80, say") from error
+        raise InputError(f"target '{text}': {error}", cure="write e.g. cuda/sm_80") from error
 
 
 def toolchain_of(target: Target) -> ToolchainIdentity:
-    """What turns schedules into code for a target. Raises SetupError where nvcc is missing."""
+    """The toolchain for a target. Raises SetupError if nvcc is missing."""
     own = toolchain_identity()
     if not isinstance(target, CudaTarget):
         return own
@@ -291,14 +292,14 @@ def toolchain_of(target: Target) -> ToolchainIdentity:
 
 
 def processors(triple: str = "") -> frozenset[str]:
-    """LLVM's names of the processors of an architecture, this machine's without a triple."""
+    """LLVM's processor names for a triple, by default of this machine's architecture."""
     tvm = load_tvm()
     bare = tvm.target.Target({"kind": "llvm", **({"mtriple": triple} if triple else {})})
     return frozenset(str(name) for name in tvm.target.codegen.llvm_get_cpu_archlist(bare))
 
 
 def to_tvm(target: Target) -> Any:
-    """The TVM target that compiles for `target`."""
+    """The equivalent TVM target."""
     return load_tvm().target.Target(_config(target))
 
 
@@ -311,14 +312,14 @@ def _config(target: Target) -> dict[str, Any]:
         config["mtriple"] = cpu.mtriple
     if isinstance(target, CudaTarget):
         limits = {option: getattr(target, name) for option, name in LIMITS.items()}
-        # Another name of a limit, which TVM's own kernels read.
+        # A second name of a limit, which TVM's own kernels read.
         limits["max_num_threads"] = target.threads_per_block
         return {"kind": target.kind, "arch": target.arch, "host": config, **limits}
     return config
 
 
 def target_json(target: Target) -> dict[str, Any]:
-    """The target as TVM writes it into its own logs."""
+    """The target in the format of TVM's logs."""
     from tunefleet.compiler.toolchain.programs import plain
 
     exported: dict[str, Any] = plain(to_tvm(target).export())

@@ -1,4 +1,4 @@
-"""Shared libraries from object files, for this machine and for others."""
+"""Links shared libraries for this machine and for others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tunefleet.compiler.toolchain.host import is_foreign, machine_of
 from tunefleet.core.target import Target
 from tunefleet.errors import SetupError
 
-#: What a system's compiler for another architecture is called, by `uname -m`; and its package.
+#: The name of a cross compiler, by `uname -m`, and its package.
 _CROSS = {
     "aarch64": ("aarch64-linux-gnu", "gcc-aarch64-linux-gnu"),
     "armv7l": ("arm-linux-gnueabihf", "gcc-arm-linux-gnueabihf"),
@@ -21,10 +21,10 @@ _CROSS = {
 
 
 def link(objects: Sequence[str], library: str, target: Target) -> None:
-    """Link a shared library that runs where the target's CPU code does.
+    """Link a shared library for the target's CPU.
 
-    Raises SetupError where the linker is not installed, subprocess.CalledProcessError with what it
-    said where it fails.
+    Raises SetupError if the linker is not installed, subprocess.CalledProcessError with its output
+    if it fails.
     """
     linker = _cross_linker(machine_of(target)) if is_foreign(target) else _linker()
     command = [linker, "-shared", "-o", library, *objects]
@@ -33,7 +33,7 @@ def link(objects: Sequence[str], library: str, target: Target) -> None:
 
 @lru_cache(maxsize=1)
 def _linker() -> str:
-    """The linker itself: gcc around it takes ten times as long and adds nothing to a kernel."""
+    """The linker itself: gcc takes ten times as long and adds nothing to a kernel."""
     path = shutil.which("ld") or shutil.which("ld.lld")
     if path is None:
         raise SetupError("no linker (ld) on the PATH", cure="install binutils or gcc")
@@ -41,12 +41,12 @@ def _linker() -> str:
 
 
 def _cross_linker(machine: str) -> str:
-    """A compiler, which knows where that architecture's libraries are."""
+    """A cross compiler, which finds the libraries of its architecture."""
     return _cross_tool(machine, "gcc")
 
 
 def objcopy(target: Target) -> str:
-    """The tool that changes sections of object files for a target's CPU."""
+    """The path of objcopy for a target's CPU."""
     if is_foreign(target):
         return _cross_tool(machine_of(target), "objcopy")
     path = shutil.which("objcopy")

@@ -1,5 +1,4 @@
-"""Loads TVM the way this project needs it: quickly, quietly, and with elementary functions in
-vector instructions."""
+"""Loads TVM quickly and quietly, with vectorised elementary functions."""
 
 from __future__ import annotations
 
@@ -50,10 +49,10 @@ def _stub_tensor_intrinsics() -> None:
 def load_tvm() -> Any:
     """The tvm module, imported once per process.
 
-    Raises SetupError when it is missing or does not load, or when its ffi has the wrong version.
+    Raises SetupError if it is missing, does not load, or has an ffi of the wrong version.
     """
     check_versions()
-    # TVM logs to stderr from C++; only errors are of interest to a user of tunefleet.
+    # TVM logs to stderr from C++; users of tunefleet only need errors.
     os.environ.setdefault("TVM_LOG_DEBUG", "")
     _stub_tensor_intrinsics()
     with warnings.catch_warnings(), without_torch():

@@ -1,7 +1,7 @@
-"""CUDA's compiler: where it is, which version, and machine code (cubins) from TVM's CUDA source.
+"""Finds CUDA's compiler and compiles TVM's CUDA source to machine code (cubins).
 
-It needs no GPU. The Python package `nvidia-cuda-nvcc` brings it (extra `cuda`), as does a toolkit
-on the PATH, which comes first.
+It needs no GPU. A toolkit on the PATH is preferred, then the Python package `nvidia-cuda-nvcc`
+(extra `cuda`).
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from pathlib import Path
 from tunefleet.errors import ForeignError, SetupError
 from tunefleet.system.scratch import scratch_folder
 
-#: Where the Python packages of CUDA 13 put it, below `nvidia`.
+#: Its path in the Python packages of CUDA 13, below `nvidia`.
 _PACKAGED = "cu13/bin/nvcc"
 
-#: Without `--use_fast_math`: its tanh is off by 5e-4, and what a network computes is compared with
-#: its source framework.
+#: Without `--use_fast_math`: its tanh has an error of 5e-4, and outputs are compared with the
+#: source framework.
 _OPTIONS = ("--cubin", "-O3", "--expt-relaxed-constexpr")
 
 
 class CudaError(ForeignError):
-    """nvcc refused a program; the text is what it said of it, in one line."""
+    """nvcc rejected a program; the text is its message in one line."""
 
 
 @lru_cache(maxsize=1)
 def find_nvcc() -> str | None:
-    """The path of nvcc, None where it is not installed."""
+    """The path of nvcc, None if it is not installed."""
     on_path = shutil.which("nvcc")
     package = importlib.util.find_spec("nvidia")
     folders = (package.submodule_search_locations if package else None) or ()
