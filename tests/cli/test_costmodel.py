@@ -170,8 +170,8 @@ def test_attention_goes_on_from_its_parent_on_records_that_it_does_not_know(
     assert (second["settings"]["hidden"], second["settings"]["epochs"]) == (8, 1)
     assert "goes on from" in costmodel(invoke, "show", "next").out
     for arguments, reason in (
-        (("train", records, *small, "--name", "x", "--parent", "mine"), "has learnt from"),
-        (("train", others, *small, "--name", "x", "--parent", "next"), "has learnt from"),
+        (("train", records, *small, "--name", "x", "--parent", "mine"), "was trained on"),
+        (("train", others, *small, "--name", "x", "--parent", "next"), "was trained on"),
         (("evaluate", "next", records), "goes on from one that was trained on some"),
     ):
         ended = costmodel(invoke, *arguments, "--quiet")
@@ -242,10 +242,10 @@ def test_each_kind_that_is_compared_takes_the_options_it_knows(
         (("--test", "0.6", "--validation", "0.6"), 2, "leave no split"),
         (("--epochs", "3"), 2, "is not trained in epochs"),
         (("--hidden", "8"), 2, "xgb has no width; leave --hidden out"),
-        (("--device", "cuda"), 2, "learns on the CPU only"),
-        (("--device", "tpu"), 2, "no device 'tpu'; choose cpu or cuda"),
+        (("--device", "cuda"), 2, "trains on the CPU only"),
+        (("--device", "tpu"), 2, "unknown device 'tpu'; choose cpu or cuda"),
         (("--seeds", "0"), 2, "0 is not a positive number"),
-        (("--name", "a/b"), 2, "'a/b' is no name"),
+        (("--name", "a/b"), 2, "'a/b' is not a valid name"),
         (("--parent", "nobody"), 2, "no cost model 'nobody'"),
     ],
 )
@@ -274,7 +274,7 @@ def test_a_damaged_card_is_explained_and_listed(invoke: Invoke, records: str) ->
     shown = costmodel(invoke, "show", done["card"]["id"])
     assert (shown.code, shown.out, shown.err.count("\n")) == (2, "", 1)
     assert "no usable card.json" in shown.err
-    assert "left out: cost model" in costmodel(invoke, "list").err
+    assert "skipped: cost model" in costmodel(invoke, "list").err
 
 
 def test_lines_that_are_no_records_are_told(invoke: Invoke, records: str, tmp_path: Path) -> None:
@@ -350,7 +350,7 @@ class TestLearn:
         ended = costmodel(invoke, "learn", "--model", "mine", "--add", others, "--epochs", "1",
                           "--quiet")  # fmt: skip
         assert (ended.code, ended.err.count("\n")) == (2, 1)
-        assert "0.500 instead of 0.900 (top1), a loss of more than 0.03" in ended.err
+        assert "would fall from 0.900 to 0.500, by more than 0.03" in ended.err
         listed = json.loads(costmodel(invoke, "list", "--json", "-").out)["models"]
         assert [known["id"]] == [each["id"] for each in listed]
 
@@ -360,7 +360,7 @@ class TestLearn:
             ((), "no records given"),
             (("--add", "missing.parquet"), "missing.parquet does not exist"),
             (("--from-home",), "has measured anything"),
-            (("--add", "RECORDS"), "has learnt from"),
+            (("--add", "RECORDS"), "was trained on"),
         ],
     )
     def test_what_cannot_be_learned_is_told_in_a_line(

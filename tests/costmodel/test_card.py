@@ -75,7 +75,7 @@ def test_metrics_are_told_with_their_range() -> None:
 
 @pytest.mark.parametrize("name", ["", "-o", "a/b", "..", "a b", "\x1b[2J", "x" * 101])
 def test_names_that_could_do_harm_are_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="is no name"):
+    with pytest.raises(ValueError, match="is not a valid name"):
         a_card(name=name)
 
 
@@ -103,8 +103,8 @@ def changed(**given: Any) -> bytes:
         (b"{}", "missing required field `schema`"),
         (changed(schema="tunefleet-costmodel/9"), f"this tunefleet reads '{SCHEMA}'"),
         (changed(seeds=["a", "b"]), r"Expected `int`.*\$.seeds"),
-        (changed(limits="better than it is"), "does not fit its id"),
-        (changed(name="../../x"), "is no name"),
+        (changed(limits="better than it is"), "does not match its id"),
+        (changed(name="../../x"), "is not a valid name"),
     ],
 )
 def test_what_is_no_card_is_refused(data: bytes, reason: str) -> None:

@@ -150,7 +150,7 @@ class TestEveryModel:
             np.testing.assert_array_equal(before, fitted.predict(test))
             assert not np.array_equal(before, further.predict(test))
         else:
-            with pytest.raises(ValueError, match=f"{kind} models learn anew"):
+            with pytest.raises(ValueError, match=f"{kind} models can only be trained from scratch"):
                 fitted.learned_on(more, held, seed=1, device="cpu")
 
     def test_learns_from_failures_alone(self, kind: str) -> None:

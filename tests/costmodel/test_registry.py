@@ -43,7 +43,7 @@ def test_adding_again_changes_nothing(registry: Registry, entry: RegistryEntry) 
 
 
 def test_a_card_of_other_members_is_not_added(registry: Registry) -> None:
-    with pytest.raises(ValueError, match="not that of these members"):
+    with pytest.raises(ValueError, match="does not match these members"):
         registry.add(a_card(), (b"random/0", b"random/2"))
 
 

@@ -183,7 +183,7 @@ class TestModel:
         ],
     )
     def test_parameters_that_cannot_be_are_refused(self, settings: dict[str, object]) -> None:
-        with pytest.raises(ValueError, match=r"plasticity|no multiple"):
+        with pytest.raises(ValueError, match=r"plasticity|not a multiple"):
             small(**settings)
 
     def test_however_strongly_it_is_held_its_scores_are_numbers(self) -> None:
@@ -251,7 +251,7 @@ class TestPlasticity:
 
     def test_a_path_that_was_not_followed_is_told(self) -> None:
         training, lists = self.training()
-        with pytest.raises(ValueError, match="not followed"):
+        with pytest.raises(ValueError, match="not recorded"):
             after(training, lists, None, "path")
 
     def test_held_weights_stay_and_the_others_move(self) -> None:

@@ -55,7 +55,7 @@ def test_an_empty_file_has_no_records(log: Log) -> None:
 
 
 def test_an_unknown_log_is_an_input_error(log: Log) -> None:
-    with pytest.raises(InputError, match="no tuning log of a known format"):
+    with pytest.raises(InputError, match="not a tuning log of a known format"):
         read_all(log("hello"))
 
 

@@ -52,7 +52,7 @@ def test_networks_may_be_listed() -> None:
         ("by_target", None, "needs a test device"),
         ("by_network", None, "needs a test network"),
         ("by_task", "a72", "holds nothing out"),
-        ("at_random", None, "no split"),
+        ("at_random", None, "not a split"),
     ],
 )
 def test_what_does_not_go_together_is_refused(name: str, hold_out: str, reason: str) -> None:

@@ -49,7 +49,7 @@ def test_a_log_that_is_named_twice_is_read_once(log: Log, tmp_path: Path) -> Non
 
 
 def test_a_file_that_is_named_must_be_a_log(log: Log) -> None:
-    with pytest.raises(InputError, match="no tuning log of a known format"):
+    with pytest.raises(InputError, match="not a tuning log of a known format"):
         find_logs([log("hello")])
 
 

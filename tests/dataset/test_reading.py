@@ -41,5 +41,5 @@ def test_logs_were_measured_on_what_the_user_says(paths: list[Path]) -> None:
 
 
 def test_a_file_that_is_neither_is_refused(paths: list[Path]) -> None:
-    with pytest.raises(InputError, match="is no tuning log"):
+    with pytest.raises(InputError, match="is not a tuning log"):
         list(reading.find_files([paths[1] / "readme"]))

@@ -101,7 +101,7 @@ def test_tasks_without_known_flops_are_never_drawn() -> None:
 
 
 def test_no_known_flops_are_refused() -> None:
-    with pytest.raises(InputError, match="none of 3 tasks"):
+    with pytest.raises(InputError, match="all 3 tasks are unknown"):
         sampling.by_flops(regular(tasks=3), SampleSize(0.5), {})
 
 

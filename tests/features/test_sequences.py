@@ -83,7 +83,7 @@ def test_what_is_no_array_is_refused(text: str) -> None:
 
 
 def test_lengths_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(ValueError, match="2 primitives"):
+    with pytest.raises(ValueError, match="lengths sum to 1, not 2"):
         Sequences.of(["[]"], np.zeros(2, int), np.ones(1, int))
 
 

@@ -45,7 +45,7 @@ def test_a_board_is_known_by_its_part() -> None:
 def test_the_kernels_words_tell_features_where_the_file_is_anothers() -> None:
     facts = machine_facts(lambda path: "model name : Xeon\n", "aarch64", (1 << 1 | 1 << 20, 0))
     assert facts.flags == {"asimd", "asimddp"}
-    with pytest.raises(ValueError, match="neither its name"):
+    with pytest.raises(ValueError, match="neither a processor name"):
         identity_of(facts, "aarch64")
 
 

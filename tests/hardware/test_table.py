@@ -110,8 +110,8 @@ def test_a_file_of_the_user_goes_before(tmp_path: Path) -> None:
     ("text", "why"),
     [
         ("]", "not TOML"),
-        ("", "no device table"),
-        ('schema = "other/1"', "no device table"),
+        ("", "not a device table"),
+        ('schema = "other/1"', "not a device table"),
         (HEAD + ROW.replace("units = 4", "units = 0"), "units is 0"),
         (HEAD + ROW.replace("units = 4", "units = true"), "units is True"),
         (HEAD + ROW.replace("units = 4", 'units = "4"'), "units is '4'"),
@@ -123,7 +123,7 @@ def test_a_file_of_the_user_goes_before(tmp_path: Path) -> None:
         (HEAD + ROW.replace('"I made it"', '""'), "source is empty"),
         (HEAD + ROW + "threads = 2", "2 threads on 4 units"),
         (HEAD + ROW + ROW, "share the name"),
-        (HEAD + "device = 3", "no device table"),
+        (HEAD + "device = 3", "not a device table"),
         (HEAD + "device = [3]", "not a table"),
     ],
 )

@@ -100,5 +100,5 @@ def test_files_of_which_some_were_trained_on_are_refused() -> None:
 def test_records_of_another_tuner_are_refused() -> None:
     card = a_card(made_records())
     card = replace(card, records=tuple(replace(r, formats=("autotvm",)) for r in card.records))
-    with pytest.raises(InputError, match="learned from programs of autotvm"):
+    with pytest.raises(InputError, match="was trained on programs of autotvm"):
         unseen(card, made_records())

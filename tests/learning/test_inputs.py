@@ -117,5 +117,5 @@ def test_lowered_schemas_take_records_of_metaschedule_with_their_module(
         assert [p.shape for p in found.examples(kind).programs] == [shape] * 2
     log.with_name("database_workload.json").unlink()
     without = made_records(pa.Table.from_batches(list(codecs.read(log))))
-    with pytest.raises(InputError, match="line 1 has no module; give such records"):
+    with pytest.raises(InputError, match="line 1 has none; give such records"):
         Inputs.of(without, np.arange(2), schema, silent)

@@ -114,13 +114,13 @@ def test_settings_are_told_without_the_seed() -> None:
     [
         (Options(), ["svm"], "unknown kind of cost model 'svm'; choose one of"),
         (Options(epochs=3), ["xgb", "lgbm"], "xgb, lgbm is not trained in epochs"),
-        (Options(device="cuda"), ["xgb"], "learns on the CPU only"),
-        (Options(device="tpu"), ["xgb"], "no device 'tpu'"),
+        (Options(device="cuda"), ["xgb"], "trains on the CPU only"),
+        (Options(device="tpu"), ["xgb"], "unknown device 'tpu'"),
         (Options(hidden=3), ["attention"], "attention .* 3 is not a multiple of its 2 heads"),
         (Options(hidden=12), ["lgbm", "unified"], "unified .* 12 is not a multiple of its 8 heads"),
-        (Options(epochs=0), ["mlp"], "mlp cannot be made so"),
-        (Options(epochs=0), ["attention"], "attention cannot be made so"),
-        (Options(epochs=0), ["unified"], "unified cannot be made so"),
+        (Options(epochs=0), ["mlp"], "invalid options for mlp"),
+        (Options(epochs=0), ["attention"], "invalid options for attention"),
+        (Options(epochs=0), ["unified"], "invalid options for unified"),
     ],
 )
 def test_options_that_cannot_be_are_refused(
@@ -139,7 +139,7 @@ class OnDevice(MLPModel):
 def test_cuda_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(MODELS, "mlp", OnDevice)
     monkeypatch.setattr(training, "has_cuda", lambda: False)
-    with pytest.raises(SetupError, match="no such device"):
+    with pytest.raises(SetupError, match="no CUDA device"):
         Options(device="cuda").check(["mlp"])
 
 

@@ -82,5 +82,5 @@ def test_a_version_names_its_parent(tmp_path: Path) -> None:
 
 def test_a_parent_of_other_features_is_refused() -> None:
     parent = replace(a_card(made_records()), features="per-store/1")
-    with pytest.raises(InputError, match="takes features of per-store/1, not of sequences/1"):
+    with pytest.raises(InputError, match="uses the features per-store/1, not sequences/1"):
         check_parent(parent, "sequences/1")

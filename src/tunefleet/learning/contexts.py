@@ -111,10 +111,7 @@ def task_context(
 ) -> TaskContext:
     """From the columns of a record; what cannot be parsed is unknown."""
     shapes, name = extra.get("args_info"), extra.get("operator", "")
-    arguments, operator = (
-        _arguments(shapes),
-        name if isinstance(name, str) else "",
-    )
+    arguments, operator = _arguments(shapes), name if isinstance(name, str) else ""
     if format == AUTOTVM:
         arguments, operator = _of_autotvm(workload)
     elif format == AUTO_SCHEDULER:

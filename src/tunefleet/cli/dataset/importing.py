@@ -46,9 +46,7 @@ def import_(
         ),
     ],
     out: arguments.ParquetOutput,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Stop at the first bad line.")
-    ] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first bad line.")] = False,
     format: arguments.Format = None,
     force: arguments.Force = False,
     json: options.Json = None,

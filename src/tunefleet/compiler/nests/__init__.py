@@ -1,1 +1,1 @@
-"""What the loop nests of a sketch's programs do, from their decisions alone."""
+"""Derives the loop-nest statements of a sketch's programs from decisions, without lowering."""

@@ -1,4 +1,4 @@
-"""Which blocks are in the loops of others, and what of these they follow."""
+"""Finds the blocks inside the loops of others, and the iterators that they follow."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tunefleet.compiler.nests.template import (
 
 
 def anchors_of(template: Template) -> dict[int, Anchor]:
-    """Of blocks that instructions of the sketch brought into the loops of others."""
+    """The anchors of blocks that instructions of the sketch moved into the loops of others."""
     own = [
         {leaf for axis in block.axes for leaf in leaves_of(template.splits, axis)}
         for block in template.blocks
@@ -35,20 +35,20 @@ def anchors_of(template: Template) -> dict[int, Anchor]:
 
 
 def leaves_of(splits: Mapping[int, tuple[int, ...]], slot: int) -> list[int]:
-    """The slots that a slot was split into in the end, outermost first."""
+    """The final slots of a split slot, outermost first."""
     inner = splits.get(slot)
     return [slot] if inner is None else [leaf for s in inner for leaf in leaves_of(splits, s)]
 
 
 def _anchor(blocks: Sequence[Block], block: int, other: int) -> Anchor:
-    """What a block follows of another: what that one reads of it, or what it reads of that one."""
+    """The anchor of a block on another: through what either reads of the other."""
     if any(load.buffer == blocks[other].work.store.buffer for load in blocks[block].work.loads):
         return _consumed(blocks, block, other)
     return produced(blocks, block, other)
 
 
 def produced(blocks: Sequence[Block], block: int, reader: int) -> Anchor:
-    """Of a block that is computed where another one reads it. Raises Unanswered."""
+    """The anchor of a block that is computed at its reader. Raises Unanswered."""
     store = blocks[block].work.store
     return _following(blocks[block], reader, store, _read(blocks[reader], store.buffer))
 

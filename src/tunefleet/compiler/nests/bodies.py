@@ -1,4 +1,4 @@
-"""What the blocks of a program store, load and compute, by their iterators."""
+"""The stores, loads and computations of a program's blocks, in terms of their iterators."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _SUMS = (tirx.Add, tirx.Sub, tirx.Mul)
 
 
 class Buffers:
-    """The buffers of a program by number."""
+    """The buffers of a program by index."""
 
     def __init__(self, function: Any, packing: Sequence[Any], packed: bool) -> None:
-        """`packing` are the blocks that pack weights: these are then arguments. `packed`: the
-        others that may be are packed by postprocessing."""
+        """`packing` are the blocks that pack weights, which then are arguments. `packed`: whether
+        postprocessing packs further weights."""
         self.found: list[Buffer] = []
         self._numbers: dict[Any, int] = {}
         marked = function.attrs.get("layout_free_buffers", ()) if function.attrs else ()
@@ -63,7 +63,7 @@ class Buffers:
 
 
 def affine(index: Any, variables: Sequence[Any]) -> Index:
-    """Raises Unanswered for an index that is no sum of iterators."""
+    """Raises Unanswered for an index that is not a sum of iterators."""
     *steps, base = tvm.sym.detect_linear_equation(index, list(variables)) or [None]
     if not isinstance(base, tirx.IntImm) or not all(isinstance(s, tirx.IntImm) for s in steps):
         raise Unanswered("an index that is no sum of iterators")
@@ -72,7 +72,7 @@ def affine(index: Any, variables: Sequence[Any]) -> Index:
 
 
 def _seen(index: Any, variables: Sequence[Any]) -> Index:
-    """As `affine`, with the quotient or the remainder of a sum besides."""
+    """Like `affine`, and also accepts a quotient or remainder of a sum."""
     if isinstance(index, tirx.FloorDiv | tirx.FloorMod) and isinstance(index.b, tirx.IntImm):
         remains = isinstance(index, tirx.FloorMod)
         return replace(affine(index.a, variables), divisor=int(index.b), remains=remains)
@@ -86,17 +86,16 @@ def work_of(
     buffers: Buffers,
     regions: Mapping[Any, BufferReference] | None = None,
 ) -> Work:
-    """Of a statement of a block; Unanswered for one that is no store. `regions` are what a tensor
-    instruction's own buffers stand for."""
+    """The work of a block's statement; Unanswered if it is not a store. `regions` map the buffers
+    of a tensor instruction to regions."""
     if not isinstance(store, tirx.BufferStore):
         raise Unanswered("a block that is no store")
     body = _Body(buffers, variables, extents, regions or {})
     reading = _Reading(body.access, body=body)
     reading.visit(store.value)
     if reading.of_integers:
-        # TVM puts sums of integers into an order of its own, and products of a common factor
-        # together. What stands still is the same for all programs where no two loads of a buffer
-        # may become one.
+        # TVM reorders sums of integers and merges products with a common factor. The result is
+        # equal for all programs only if no two loads of a buffer can be merged.
         references = set(reading.loads)
         if len({each.buffer for each in references}) != len(references):
             raise Unanswered("sums of integers of one buffer")
@@ -113,7 +112,7 @@ def work_of(
 
 @dataclass
 class _Body:
-    """Makes references of what is loaded and stored."""
+    """Creates references for loads and stores."""
 
     buffers: Buffers
     variables: Sequence[Any]
@@ -123,7 +122,7 @@ class _Body:
 
     def access(self, buffer: Any, indices: Sequence[Any]) -> BufferReference:
         if buffer in self.regions:
-            # From where the region begins on, in the order of its memory.
+            # From the start of the region, in memory order.
             last = indices[-1]
             lanes = int(last.lanes) if isinstance(last, tirx.Ramp) else 1
             return replace(self.regions[buffer], lanes=lanes)
@@ -138,7 +137,7 @@ class _Body:
         return BufferReference(number, (), flat=self._flat(buffer, indices))
 
     def _flat(self, buffer: Any, indices: Sequence[Any]) -> Index:
-        """Quotient and remainder of a number may come together again."""
+        """The flattened index, in which quotient and remainder of a number may recombine."""
         analyzer = tvm.sym.Analyzer()
         for variable, extent in zip(self.variables, self.extents, strict=True):
             analyzer.bind(variable, tvm.ir.Range(0, extent))
@@ -150,7 +149,7 @@ class _Body:
 
 @dataclass(kw_only=True)
 class _Reading(Counting[BufferReference]):
-    """Counts, but for conditions of the iterators, which it gives to `body`."""
+    """Counts operations, except conditions on iterators, which go to `body`."""
 
     body: _Body
     of_integers: bool = False

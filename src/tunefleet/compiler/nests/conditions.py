@@ -1,7 +1,7 @@
-"""What is left of a block's conditions (borders of a picture) once its loops are known.
+"""Simplifies a block's conditions (image borders) for given loops.
 
-TVM leaves out what its loops make true, and writes iterators as sums of loops and of digits of
-fused ones. Its own simplifier is asked, once for all programs in which a condition's iterators are
+TVM removes conditions that its loops imply, and writes iterators as sums of loops and of digits of
+fused loops. TVM's simplifier is called once for all programs in which a condition's iterators are
 the same sums.
 """
 
@@ -18,17 +18,16 @@ from tunefleet.compiler.toolchain import load_tvm
 
 tvm = load_tvm()
 
-#: Of a loop: how many of its steps one of the digit's is, how many the digit has (0: all that are
-#: left), how far each goes.
+#: A digit of a loop: loop steps per digit step, number of digit steps (0: all remaining), stride.
 Digit = tuple[int, int, int]
-#: Of the loops that one was fused and split into: the place around the block, extent and step.
+#: The parts of a fused and split loop: the position around the block, extent and step.
 DigitParts = tuple[tuple[int, int, int], ...]
-#: Of an iterator: what moves it, and its digits.
+#: The terms and digits of an iterator.
 DigitSum = tuple[tuple[DigitParts, tuple[Digit, ...]], ...]
 
 
 def left_of(condition: Condition, program: TemplateProgram, store: Placed) -> Mapping[str, int]:
-    """The operations that are left of a condition, by their names in `Compute`."""
+    """The remaining operations of a condition, by their names in `Compute`."""
     sums = tuple(_sum(program, store, d) for d in condition.dimensions)
     if len(sums) == 1:
         sums = (_numbered(sums[0]),)
@@ -39,7 +38,7 @@ def left_of(condition: Condition, program: TemplateProgram, store: Placed) -> Ma
 
 
 def _numbered(total: DigitSum) -> DigitSum:
-    """Which loops they are does not matter, but for their order."""
+    """Renumbered: only the order of the loops matters."""
     found, number = [], 0
     for parts, digits in total:
         numbered = tuple((number + i, *part[1:]) for i, part in enumerate(parts))
@@ -67,7 +66,7 @@ def _sum(program: TemplateProgram, store: Placed, dimension: int) -> DigitSum:
 def _digits(
     program: TemplateProgram, slots: tuple[int, ...], steps: SlotSteps
 ) -> tuple[Digit, ...]:
-    """What an iterator takes of a fused loop: one digit of those that go on in each other."""
+    """The digit of a fused loop that an iterator uses."""
     joined: list[tuple[int, int]] = []
     for slot in slots:
         extent, stride = program.extent(slot), steps.get(slot, 0)

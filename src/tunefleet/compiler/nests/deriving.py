@@ -1,4 +1,4 @@
-"""What the programs of a sketch do, from their decisions alone, where that is exact."""
+"""Derives the statements of a sketch's programs from their decisions, where that is exact."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from tunefleet.features.behaviours import Statement
 from tunefleet.search.choices import Ints, Location
 from tunefleet.search.sketch import Sketch
 
-#: Of a compute location: the block is inlined.
+#: The compute location of an inlined block.
 _INLINED = -2
-#: Programs that are lowered before a template is believed.
+#: The number of lowered programs that validate a template.
 _CHECKED = 2
 
 
 class Derived:
     """The statements of a sketch's programs (schema `behaviours/1`) from their decisions.
 
-    A template says which blocks and loops the programs have and which part of which tile each loop
-    is; extents and strides follow (`program.py`). There is another one where a block is inlined.
-    `read(inlined)` makes a template; it raises Unanswered. `lowered(picks)` are the statements of
-    one program as they are lowered, None for one that TVM rejects: a template that says otherwise
-    of one of the first programs is given up. `why` counts the reasons of what was not answered.
+    A template describes the blocks and loops of the programs, and the tile part of each loop;
+    extents and strides follow from it (`program.py`). Programs with an inlined block have another
+    template. `read(inlined)` creates a template; it raises Unanswered. `lowered(picks)` returns the
+    statements of a lowered program, None if TVM rejects it; a template that disagrees with one of
+    the first programs is discarded. `why` counts the reasons for underivable programs.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Derived:
         self.why: Counter[str] = Counter()
 
     def statements(self, picks: Ints) -> list[list[Statement] | None]:
-        """Of settled picks (programs, choices); None where it does not follow from them."""
+        """The statements for settled picks (programs, choices); None where not derivable."""
         values = [each.tolist() for each in self._sketch.values(picks)]
         return [self._told([each[i] for each in values]) for i in range(len(picks))]
 

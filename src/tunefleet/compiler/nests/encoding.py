@@ -1,4 +1,4 @@
-"""The behaviours (`behaviours/1`) of many programs of a task, few of which are lowered."""
+"""Encodes many programs of a task as `behaviours/1`, lowering only few of them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _UNROLLED = ("meta_schedule.unroll_explicit", "meta_schedule.unroll_implicit")
 
 @dataclass
 class Counts:
-    """Programs by where their statements are from."""
+    """Numbers of programs by the source of their statements."""
 
     derived: int = 0
     remembered: int = 0
@@ -38,11 +38,11 @@ class Counts:
 
 @dataclass
 class TaskBehaviours:
-    """The behaviours of a task's programs on a target. Not for several threads at once.
+    """The behaviours of a task's programs on a target. Not thread-safe.
 
-    What a program does follows from its decisions where that is exact (`Derived`). Where it is
-    not, a program is lowered, once for all that differ from it in how many steps are unrolled.
-    `counts` and `why` (by sketch) tell of what was asked so far.
+    Statements are derived from the decisions where that is exact (`Derived`). Otherwise a program
+    is lowered, once for all programs that differ only in the number of unrolled steps. `counts` and
+    `why` (by sketch) are statistics.
     """
 
     program: str
@@ -54,9 +54,9 @@ class TaskBehaviours:
         self._derived: dict[int, Derived] = {}
         self._remembered: dict[tuple[int, bytes], list[Statement] | None] = {}
 
-    def encode(self, population: Population, told: Array) -> list[Array | None]:
-        """Of each program (rows, WIDTH), equal to those of its lowered form; None for one that TVM
-        rejects. `told` (32,) is their context."""
+    def encode(self, population: Population, context: Array) -> list[Array | None]:
+        """(rows, WIDTH) of each program, equal to those of its lowered form; None if TVM rejects
+        it. `context` (32,) are the task and device features."""
         rows: list[Array | None] = [None] * len(population.sketch)
         for number, sketch in enumerate(self._space.sketches):
             members = population.rows(number)
@@ -64,11 +64,11 @@ class TaskBehaviours:
                 continue
             picks = population.picks[members, : len(sketch.choices)].astype(np.int64)
             for place, found in zip(members, self.statements(number, picks), strict=True):
-                rows[place] = None if found is None else encode(found, told)
+                rows[place] = None if found is None else encode(found, context)
         return rows
 
     def statements(self, number: int, picks: Ints) -> list[list[Statement] | None]:
-        """Of programs (programs, choices) of sketch `number`; None for one that TVM rejects."""
+        """Statements of programs (programs, choices) of a sketch; None if TVM rejects one."""
         settled = self._space.sketches[number].settled(picks)
         found = self.derived(number).statements(settled)
         self.counts.derived += sum(each is not None for each in found)
@@ -78,7 +78,7 @@ class TaskBehaviours:
         ]
 
     def derived(self, number: int) -> Derived:
-        """What tells the programs of sketch `number` from their decisions."""
+        """The derivation for sketch `number`."""
         if number not in self._derived:
             sketch = self._space.sketches[number]
             form = forms(load_program(self.program))[self._space.forms[number]]
@@ -90,7 +90,7 @@ class TaskBehaviours:
         return self._derived[number]
 
     def lowered(self, number: int, picks: Ints) -> list[Statement] | None:
-        """Of one program (choices,) of sketch `number`, as it is lowered; some 20 ms."""
+        """The statements of one lowered program (choices,) of a sketch; takes some 20 ms."""
         (trace,) = self._space.traces(self._space.population(number, picks[None]))
         try:
             schedule = replay(load_program(self.program), self.target, trace)
@@ -100,7 +100,7 @@ class TaskBehaviours:
             return None
 
     def _remember(self, number: int, picks: Ints) -> list[Statement] | None:
-        key = number, self._telling(number, picks)
+        key = number, self._distinguishing(number, picks)
         if key in self._remembered:
             self.counts.remembered += 1
         else:
@@ -109,9 +109,9 @@ class TaskBehaviours:
         self.counts.rejected += self._remembered[key] is None
         return self._remembered[key]
 
-    def _telling(self, number: int, picks: Ints) -> bytes:
-        """Picks, but of how many steps are unrolled whether any are: no loop that is lowered here
-        differs by their number."""
+    def _distinguishing(self, number: int, picks: Ints) -> bytes:
+        """Picks with the number of unrolled steps reduced to whether any are unrolled: the loops
+        here do not depend on the number."""
         sketch = self._space.sketches[number]
         named = {
             str(inputs[1])

@@ -1,8 +1,7 @@
-"""What MetaSchedule's postprocessing makes of a program's loops, in their order: loops that run in
-parallel and in vectors (`RewriteParallelVectorizeUnroll`), first steps of reductions taken out of
-their loops (`RewriteReductionBlock`).
+"""Models MetaSchedule's postprocessing of a program's loops, in its order: parallel and vectorised
+loops (`RewriteParallelVectorizeUnroll`), decomposed reductions (`RewriteReductionBlock`).
 
-Follows TVM 0.27's src/s_tir/meta_schedule/postproc, whose rules look at extents and strides alone.
+Follows TVM 0.27's src/s_tir/meta_schedule/postproc, whose rules depend only on extents and strides.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from tunefleet.features.behaviours import Compute, Run
 
 
 def postprocessed(program: TemplateProgram) -> None:
-    """Changes the loops of a program; nothing to do where a sketch asks for nothing."""
+    """Modifies the loops of a program according to the sketch's annotations."""
     for block, fetched in program.template.fetches.items():
         _fetch(program, block, fetched)
     annotated = program.template.annotated
@@ -31,8 +30,8 @@ def postprocessed(program: TemplateProgram) -> None:
 
 
 def _fetch(program: TemplateProgram, block: int, fetched: Fetched) -> None:
-    """As `RewriteCooperativeFetch`: what vectors do not divide has none, nor have elements of more
-    than four bytes. Before that vectors are narrowed, as `code/fetching.py` does."""
+    """Like `RewriteCooperativeFetch`: no vectors if they do not divide the loop, or for elements of
+    more than four bytes. Before that vectors are narrowed as in `code/fetching.py`."""
     whole = program.paths[block][-1]
     work = program.block(block).work
     buffers = [program.template.buffers[each.buffer] for each in (work.store, *work.loads)]
@@ -49,7 +48,7 @@ def _fetch(program: TemplateProgram, block: int, fetched: Fetched) -> None:
     threads = program.product(fetched.threads)
     steps = threads * vector
     if whole.extent <= vector and threads > 1:
-        # TVM then sees that only the first step of the threads' loop does anything.
+        # TVM then detects that only the first step of the thread loop has an effect.
         raise Unanswered("one thread that fetches all")
     outer = Around(whole.slots, -(-whole.extent // steps), step=steps)
     inner = Around(whole.slots, threads, Run.BOUND, step=vector, axis="threadIdx.x")
@@ -60,8 +59,8 @@ def _fetch(program: TemplateProgram, block: int, fetched: Fetched) -> None:
 
 
 def _side_by_side(program: TemplateProgram, block: int, whole: Around) -> int:
-    """What divides the length and the beginning of each row of numbers that a loop reads one after
-    another; 0 where it reads the same all the time."""
+    """A common divisor of the lengths and start addresses of the contiguous rows that a loop reads;
+    0 if the address is constant."""
     found = 0
     for load in program.block(block).work.loads:
         shape = program.template.buffers[load.buffer].shape
@@ -137,7 +136,7 @@ def _vector(
 
 
 def _contiguous(program: TemplateProgram, block: int, region: BufferReference) -> int:
-    """How many of the innermost loops go through a region one element after the other."""
+    """The number of innermost loops that traverse a region contiguously."""
     path = program.paths[block]
     strides = _strides(program, block, region, path)
     count, before = 0, -1
@@ -158,8 +157,8 @@ def _contiguous(program: TemplateProgram, block: int, region: BufferReference) -
 def _strides(
     program: TemplateProgram, block: int, region: BufferReference, path: list[Around]
 ) -> list[int]:
-    """As TVM sees them: of the last index that a loop moves. What is subtracted from, or divided,
-    it does not see."""
+    """The strides as computed by TVM: of the last index that a loop moves, ignoring subtraction and
+    division."""
     shape = program.template.buffers[region.buffer].shape
     scale, strides = 1, [0] * len(path)
     for index, extent in zip(reversed(region.indices), reversed(shape), strict=True):
@@ -212,7 +211,7 @@ def _replace(program: TemplateProgram, loops: list[Around], by: list[Around]) ->
 
 
 def placed(program: TemplateProgram) -> list[Placed]:
-    """The stores of a program in their order, with the loops around each."""
+    """The stores of a program in order, with their surrounding loops."""
     found = [
         Placed(block, program.block(block).work, program.paths[block]) for block in program.order
     ]

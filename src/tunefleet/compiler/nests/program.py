@@ -1,4 +1,4 @@
-"""A program of a template: its decisions put in, and how far its loops and iterators go."""
+"""A program of a template with its decisions: extents of loops and strides of iterators."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tunefleet.compiler.nests.template import (
 )
 from tunefleet.features.behaviours import Run
 
-#: How far an iterator or an index goes with each step of a slot.
+#: The stride of an iterator or index per step of each slot.
 SlotSteps = dict[int, int]
 
 
 @dataclass(eq=False, slots=True)
 class Around:
-    """A loop of a program over slots that were fused, outermost first. Each of its iterations is
-    `step` steps of theirs; `extent` is how many it has."""
+    """A loop over fused slots, outermost first, with `extent` iterations of `step` slot steps
+    each."""
 
     slots: tuple[int, ...]
     extent: int
@@ -38,20 +38,20 @@ class Around:
     axis: str = ""
 
     def is_shared_by(self, scope: str) -> bool:
-        """Whether the iterations of this loop, threads of a GPU, share what is in a scope."""
+        """Whether the iterations of this loop, threads of a GPU, share memory of a scope."""
         if scope.startswith("shared"):
             return bool(self.axis) and not self.axis.startswith("blockIdx")
         return bool(self.axis) and scope == "global"
 
 
 def outside(loops: Sequence[Around], scope: str) -> frozenset[int]:
-    """The slots of loops in each of whose iterations what is in a scope is another one."""
+    """The slots of loops whose iterations have separate memory of a scope."""
     return frozenset(s for loop in loops if not loop.is_shared_by(scope) for s in loop.slots)
 
 
 @dataclass(slots=True)
 class Placed:
-    """A store of a block with the loops around it."""
+    """A store of a block with its surrounding loops."""
 
     block: int
     work: Work
@@ -60,7 +60,7 @@ class Placed:
 
 @dataclass(slots=True)
 class TemplateProgram:
-    """`values` are what each choice decides (tile parts, a category, a location)."""
+    """`values` are the values of each choice (tile parts, a category, a location)."""
 
     template: Template
     values: Sequence[Sequence[int]]
@@ -69,7 +69,7 @@ class TemplateProgram:
     _extents: dict[int, int] = field(default_factory=dict)
     _steps: dict[int, list[SlotSteps]] = field(default_factory=dict)
     _reducing: set[int] | None = None
-    #: Of blocks in the loops of others: the anchor, and the slots of the loops that they share.
+    #: For blocks inside the loops of others: the anchor, and the slots of the shared loops.
     _anchors: dict[int, tuple[Anchor, frozenset[int]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -105,7 +105,7 @@ class TemplateProgram:
             self.order.insert(self.order.index(consumer), located)
 
     def extent(self, slot: int) -> int:
-        """Steps of a slot."""
+        """The number of steps of a slot."""
         known = self._extents.get(slot)
         if known is None:
             known = self._extents[slot] = self._worked_out(slot)
@@ -144,11 +144,11 @@ class TemplateProgram:
         return self.span(inside) + index.extent - 1
 
     def span(self, steps: SlotSteps) -> int:
-        """From the first to the last value of what goes so far with each step, both included."""
+        """The number of values between the minimum and the maximum, inclusive."""
         return 1 + sum(abs(step) * (self.extent(slot) - 1) for slot, step in steps.items())
 
     def steps(self, block: int) -> list[SlotSteps]:
-        """Of each iterator of a block."""
+        """The strides of each iterator of a block."""
         if block not in self._steps:
             self._steps[block] = [
                 self._iterator(block, d) for d in range(len(self.template.blocks[block].extents))
@@ -156,7 +156,7 @@ class TemplateProgram:
         return self._steps[block]
 
     def followed(self, block: int, terms: Sequence[tuple[int, int]]) -> SlotSteps:
-        """Of a sum of a block's iterators, each times its coefficient."""
+        """The strides of a weighted sum of a block's iterators."""
         found: SlotSteps = {}
         steps = self.steps(block)
         for dimension, coefficient in terms:
@@ -165,7 +165,7 @@ class TemplateProgram:
         return found
 
     def flat(self, block: int, reference: BufferReference, shape: Sequence[int]) -> SlotSteps:
-        """How far an element of a buffer of a shape goes in memory."""
+        """The memory strides of a buffer element for a shape."""
         if reference.flat is not None:
             return self.followed(block, reference.flat.terms)
         found: SlotSteps = {}
@@ -200,7 +200,7 @@ class TemplateProgram:
         return found
 
     def _outside(self, steps: SlotSteps, inside: frozenset[int]) -> SlotSteps:
-        """Of an iterator that counts what a tensor instruction goes through at once."""
+        """The strides of an iterator in units of a tensor instruction."""
         at_once = self.span({slot: step for slot, step in steps.items() if slot in inside})
         outside = {slot: step for slot, step in steps.items() if slot not in inside}
         if any(step % at_once for step in outside.values()):

@@ -1,4 +1,4 @@
-"""Reads the template of a sketch off one of its programs, as it stands before postprocessing."""
+"""Extracts the template of a sketch from one of its programs before postprocessing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tunefleet.search.sketch import Sketch
 tvm = load_tvm()
 tirx = tvm.tirx
 
-#: Instructions whose effect is in the program that is read, or is followed here.
+#: Instructions whose effect is visible in the program or tracked here.
 _KNOWN = {
     "GetSBlock", "GetLoops", "GetProducers", "GetConsumers", "GetChildBlocks", "GetOutputBlocks",
     "SamplePerfectTile", "SampleCategorical", "SampleComputeLocation", "ComputeAt", "Split",
@@ -43,17 +43,17 @@ _KNOWN = {
     "ReverseComputeInline", "CacheWrite", "CacheRead", "EnterPostproc", "TransformLayout",
     "Vectorize", "Unroll", "Parallel", "DecomposeReduction", "Tensorize", "Bind",
 }  # fmt: skip
-#: Of a block that packs weights: that is done when a network is compiled.
+#: The annotation of a block that packs weights, which happens when a network is compiled.
 _PACKS = "meta_schedule.layout_rewrite_preproc"
 _ASKED = "meta_schedule."
 _RUNS = {0: Run.SERIAL, 1: Run.PARALLEL, 2: Run.VECTORIZED, 3: Run.UNROLLED, 4: Run.BOUND}
 
 
 def template_of(module: Any, target: Target, sketch: Sketch, inlined: bool) -> Template:
-    """Of a form of a task; `inlined`: of the programs in which the block that has a compute
-    location is inlined.
+    """The template of a form of a task. `inlined`: for the programs in which the block with a
+    compute location is inlined.
 
-    Raises Unanswered for a sketch of a kind that is not known here.
+    Raises Unanswered for a sketch of an unsupported kind.
     """
     kinds = {instruction[0] for instruction in sketch.instructions}
     if kinds - _KNOWN:
@@ -72,7 +72,7 @@ def template_of(module: Any, target: Target, sketch: Sketch, inlined: bool) -> T
 class _Reader:
     target: Target
     tracked: Tracked
-    #: What blocks do that do the same in all programs, by their names.
+    #: The statements of blocks that are equal in all programs, by block name.
     given: dict[str, tuple[Statement, ...]] = field(default_factory=dict)
 
     def read(self, location: int | None) -> Template:
@@ -154,7 +154,7 @@ class _Reader:
         )
 
     def _given(self, nests: Sequence[Nest]) -> dict[str, tuple[Statement, ...]]:
-        """What blocks that stand for themselves, with loops that no decision changes, do."""
+        """The statements of standalone blocks whose loops no decision changes."""
         counts = [1 + (nest.realize.block.init is not None) for nest in nests]
         lowered: list[Statement] = []
         found: dict[str, tuple[Statement, ...]] = {}
@@ -168,7 +168,7 @@ class _Reader:
                 for loop in nest.path
                 for slot in self.tracked.known[loop.loop_var]
             )
-            # What no thread is bound to yet is bound by postprocessing.
+            # Postprocessing binds unbound loops to threads.
             bound = self.target.kind == CpuTarget.kind or any(
                 loop.thread_binding is not None for loop in nest.path
             )
@@ -202,7 +202,7 @@ class _Reader:
         return True
 
     def _annotated(self) -> Annotated | None:
-        """What the root block is annotated with."""
+        """The annotations of the root block."""
         sampled = {
             out: choice
             for choice, position in enumerate(self.tracked.sketch.positions)
@@ -240,16 +240,16 @@ class _Reader:
             raise Unanswered("a block with several readers, or inside of another, is moved")
         anchor = None
         choice = self.tracked.sketch.choices[location]
-        # Where no tile says which locations are valid, TVM may take another one.
+        # If no tile determines the valid locations, TVM may choose another one.
         ruled = isinstance(choice, Location) and bool((choice.tile >= 0).any())
         if ruled and not template.blocks[located].given:
-            with contextlib.suppress(Unanswered):  # it is told where it is not moved
+            with contextlib.suppress(Unanswered):  # reported where it is not moved
                 anchor = produced(template.blocks, located, consumers[0])
         return replace(template, location=location, located=located, located_anchor=anchor)
 
 
 def _check_packed(template: Template) -> None:
-    """How weights are packed is known where one block reads each, and is no copy of it."""
+    """The packing of weights is known if each is read by one block that does not copy it."""
     for number, buffer in enumerate(template.buffers):
         if not buffer.packed:
             continue

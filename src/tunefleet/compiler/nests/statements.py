@@ -1,5 +1,5 @@
-"""The statements of a program whose loops are known: what `code/loop_nests.py` reads off its
-lowered form."""
+"""Computes the statements of a program with known loops, equal to those that `code/loop_nests.py`
+extracts from its lowered form."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tunefleet.compiler.nests.program import Around, Placed, SlotSteps, Template
 from tunefleet.compiler.nests.template import BufferReference, Index, Unanswered
 from tunefleet.features.behaviours import Access, Compute, Loop, Move, Run, Statement
 
-#: Of the slots of a loop, outermost first: how many steps it has, how far each goes.
+#: The number of steps and the stride of each slot of a loop, outermost first.
 Digits = tuple[tuple[int, int], ...]
 
 
 def statements(program: TemplateProgram) -> list[Statement]:
-    """Raises Unanswered where they cannot be told."""
+    """The statements in order. Raises Unanswered if they cannot be derived."""
     postprocessed(program)
     stores = placed(program)
     allocated = {
@@ -40,7 +40,7 @@ def statements(program: TemplateProgram) -> list[Statement]:
 def _statement(
     program: TemplateProgram, store: Placed, allocated: dict[int, tuple[int, tuple[int, ...]]]
 ) -> Statement:
-    # Bound loops of one step are there too.
+    # Includes bound loops of extent one.
     loops = [loop for loop in store.path if loop.extent > 1 or loop.run == Run.BOUND]
 
     def access(reference: BufferReference) -> Access:
@@ -84,11 +84,12 @@ def _compute(program: TemplateProgram, store: Placed) -> Compute:
 def _packed(
     program: TemplateProgram, store: Placed, reference: BufferReference, flat: SlotSteps
 ) -> SlotSteps:
-    """Weights lie in the order of the loops that read them. `flat` is how they lie otherwise."""
+    """Strides of packed weights, which are in the order of their reading loops; `flat` are the
+    strides without packing."""
     if any(sum(map(abs, (n for _, n in i.terms))) > 1 or i.constant for i in reference.indices):
         raise Unanswered("a packed weight is not read by its axes")
     split = any(loop.step > 1 for loop in store.path)
-    # A loop that was fused and split is there twice, with the same slots.
+    # A fused and split loop occurs twice, with the same slots.
     loops = [loop for loop in store.path if loop.step > 1] if split else store.path
     found: SlotSteps = {}
     scale = 1
@@ -107,7 +108,7 @@ def _packed(
 def _allocated(
     program: TemplateProgram, buffer: int, stores: Sequence[Placed]
 ) -> tuple[int, tuple[int, ...]]:
-    """How many loops are around a buffer, and its shape: what is used of it inside of them."""
+    """The number of loops around a buffer, and its shape: the region used inside them."""
     uses = [
         (store, reference)
         for store in stores
@@ -115,7 +116,7 @@ def _allocated(
         if reference.buffer == buffer
     ]
     if any(program.block(store.block).given for store, _ in uses):
-        # Such a block stands for itself and writes, or is given, all of the buffer.
+        # Such a standalone block writes, or is given, the whole buffer.
         return 0, program.template.buffers[buffer].shape
     paths = [store.path for store, _ in uses]
     depth = 0

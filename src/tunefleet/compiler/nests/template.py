@@ -1,8 +1,8 @@
-"""A sketch's programs before their decisions: their blocks and the loops around these.
+"""The common structure of a sketch's programs, without decisions: blocks and their loops.
 
-A slot is a loop before it is fused with others. A block's axis starts as one slot; splits make it a
-sequence of slots inside each other. So where an iterator stands is a sum over the slots that its
-axis was split into, each times the extents of those after it.
+A slot is a loop before fusion. A block's axis starts as one slot; splits turn it into a sequence of
+nested slots. The value of an iterator is a sum over the slots of its axis, each times the extents
+of the slots after it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from tunefleet.features.behaviours import Compute, Run, Statement
 
 
 class Unanswered(Exception):
-    """What a program's loops do cannot be told from its decisions; the text says why."""
+    """The statements of a program cannot be derived from its decisions; the text is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class TilePart:
-    """As many steps as part `part` of the tile that is choice `choice`."""
+    """The extent of part `part` of the tile with the choice index `choice`."""
 
     choice: int
     part: int
@@ -33,8 +33,8 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """All that iterator `dimension` of a block runs over: its `domain` or, of a block that was
-    brought into another's loops, what those need."""
+    """The extent of iterator `dimension` of a block: its `domain`, or, for a block moved into
+    another's loops, the region needed there."""
 
     block: int
     dimension: int
@@ -43,7 +43,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """What is left of a slot that is split by others."""
+    """The remaining factor of a split slot."""
 
     slot: int
     others: tuple[int, ...]
@@ -51,7 +51,7 @@ class Rest:
 
 @dataclass(frozen=True, slots=True)
 class Same:
-    """As long as another slot."""
+    """The extent of another slot."""
 
     slot: int
 
@@ -61,8 +61,9 @@ Slot = TilePart | Fixed | Axis | Rest | Same
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """`extent` elements from `constant + sum(coefficient * iterator)` on; `terms` are (dimension of
-    the block, coefficient). `divisor`: of that sum the quotient or, `remains`, the remainder."""
+    """`extent` elements starting at `constant + sum(coefficient * iterator)`; `terms` are (block
+    dimension, coefficient). `divisor`: the quotient of that sum, or with `remains` the
+    remainder."""
 
     constant: int
     terms: tuple[tuple[int, int], ...]
@@ -73,8 +74,8 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class BufferReference:
-    """An element of a buffer, or where a region of it begins. `flat` is where that is in memory, of
-    an argument whose indices are no sums themselves."""
+    """An element of a buffer, or the start of a region. `flat` is its memory offset, for an
+    argument whose indices are not sums."""
 
     buffer: int
     indices: tuple[Index, ...]
@@ -82,7 +83,7 @@ class BufferReference:
     flat: Index | None = None
 
     def first(self, shape: Sequence[int]) -> int:
-        """Which element of a buffer of a shape it is where all iterators are 0."""
+        """The element offset in a buffer of a shape with all iterators at 0."""
         if self.flat is not None:
             return self.flat.constant
         found = 0
@@ -93,8 +94,7 @@ class BufferReference:
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """`packed`: a weight that lies in the order in which it is read. `scope` is where it is, in
-    TVM's words."""
+    """`packed`: a weight stored in reading order. `scope` is TVM's storage scope."""
 
     shape: tuple[int, ...]
     element_bytes: float
@@ -106,8 +106,8 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Condition:
-    """A comparison of a block's iterators, TVM's `expression` of `dimensions`. `left` is how many
-    operations are left of it, by the sums that the iterators are; it grows."""
+    """A comparison of a block's iterators, TVM's `expression` of `dimensions`. `left` caches the
+    number of remaining operations by the sums of the iterators."""
 
     expression: Any
     dimensions: tuple[int, ...]
@@ -116,8 +116,8 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A store of a block. `conditions` are not among the operations of `compute`: how much is left
-    of them differs."""
+    """A store of a block. `compute` does not include the operations of `conditions`, since their
+    simplification depends on the loops."""
 
     store: BufferReference
     loads: tuple[BufferReference, ...]
@@ -127,10 +127,10 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """`extents`, `reduces`, `axes` (slots) and `variables` are of its iterators. `first` is what it
-    does before the first step of its reduction. `regions` are what it reads and writes.
+    """`extents`, `reduces`, `axes` (slots) and `variables` belong to its iterators. `first` is the
+    initialisation of its reduction. `regions` are its reads and writes.
 
-    `given`: what it does is the same in all programs, and `work` tells its buffers alone.
+    `given`: its statements are equal in all programs, and `work` contains its buffers only.
     """
 
     name: str
@@ -146,8 +146,8 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """The first step of a reduction that a sketch took out of its loops: `dimensions` are those of
-    the iterators of `block` that it has, `slots` its own in place of theirs."""
+    """A decomposed reduction's initialisation: `dimensions` are its iterators of `block`, `slots`
+    its own slots in place of theirs."""
 
     block: int
     dimensions: tuple[int, ...]
@@ -156,7 +156,7 @@ class Copied:
 
 @dataclass(frozen=True, slots=True)
 class Nested:
-    """A loop over slots that were fused, outermost first; `axis` of threads of a GPU, or none."""
+    """A loop over fused slots, outermost first; `axis` is its GPU thread axis, if any."""
 
     slots: tuple[int, ...]
     run: Run = Run.SERIAL
@@ -165,8 +165,8 @@ class Nested:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """A block's loops are inside some of another's, `block`; `indices` say for each iterator what
-    it follows of the other's (None: it runs over its whole domain). `buffer` is between them."""
+    """A block inside the loops of another, `block`. `indices` map each iterator to an index of the
+    other's iterators (None: its whole domain). `buffer` connects them."""
 
     block: int
     indices: tuple[Index | None, ...]
@@ -175,8 +175,8 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """The innermost loop of a block is done by the threads of `threads` (slots) together, each with
-    vectors of what choice `vector` says, if any."""
+    """A cooperative fetch: the threads of `threads` (slots) share the innermost loop of a block,
+    with vectors of the width in choice `vector`, if any."""
 
     vector: int
     threads: tuple[int, ...]
@@ -184,8 +184,8 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class Annotated:
-    """What MetaSchedule's postprocessing is asked for: the longest parallel and vectorised loops.
-    `unroll` is the choice of the steps that are unrolled."""
+    """The annotations for MetaSchedule's postprocessing: maximum parallel and vector extents.
+    `unroll` is the choice of the number of unrolled steps."""
 
     parallel: int
     vectorize: int
@@ -194,10 +194,10 @@ class Annotated:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """`paths[i]` are the loops around `blocks[i]`, as numbers of `loops`, outermost first.
+    """`paths[i]` are the loops around `blocks[i]`, as indices into `loops`, outermost first.
 
-    `splits` are the slots that a slot was split into. `located` is the block whose place is choice
-    `location`: `paths` have it at the root.
+    `splits` maps a slot to the slots that it was split into. `located` is the block whose compute
+    location is choice `location`: `paths` have it at the root.
     """
 
     slots: tuple[Slot, ...]
@@ -208,7 +208,7 @@ class Template:
     buffers: tuple[Buffer, ...]
     anchors: Mapping[int, Anchor]
     annotated: Annotated | None
-    #: Of blocks by number: the slots that a tensor instruction goes through.
+    #: By block index: the slots covered by a tensor instruction.
     inside: Mapping[int, frozenset[int]]
     copies: Mapping[int, Copied]
     fetches: Mapping[int, Fetched] = field(default_factory=dict)

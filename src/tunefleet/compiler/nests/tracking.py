@@ -1,4 +1,4 @@
-"""Which slots the loops of a sketch are of, seen while one of its programs is made."""
+"""Tracks the slots of a sketch's loops while one of its programs is replayed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SPATIAL, REDUCTION = 0, 2  # of tirx.IterVar
 
 @dataclass
 class Nest:
-    """A block where it stands."""
+    """A block with its position."""
 
     realize: Any
     path: list[Any]
@@ -40,34 +40,34 @@ class Nest:
 
 @dataclass
 class Tracked:
-    """Follows the loops of a sketch of `module` from split to split."""
+    """Tracks the loops of a sketch of `module` through its splits."""
 
     module: Any
     sketch: Sketch
-    #: Where a block with a compute location is.
+    #: The position of a block with a compute location.
     place: int
     slots: list[Slot] = field(default_factory=list)
     splits: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    #: The slots that a loop is over, by its variable, and by its name in the sketch.
+    #: The slots of a loop, by its variable, and by its name in the sketch.
     known: dict[Any, tuple[int, ...]] = field(default_factory=dict)
     of_loop: dict[Any, tuple[int, ...]] = field(default_factory=dict)
-    #: By name of a block: the slot of each iterator.
+    #: By block name: the slot of each iterator.
     axes: dict[str, list[int]] = field(default_factory=dict)
     factors: dict[Any, TilePart] = field(default_factory=dict)
-    #: Of the blocks whose axes are known, in the order in which they were met.
+    #: The blocks with known axes, in order of discovery.
     names: list[str] = field(default_factory=list)
-    #: By name of a first step: what it is of, which of its iterators, its slots in place of theirs.
+    #: By name of an initialisation: its reduction, its iterators, its slots in place of theirs.
     copies: dict[str, tuple[str, tuple[int, ...], dict[int, int]]] = field(default_factory=dict)
-    #: By name of a block: the slots that its tensor instruction goes through.
+    #: By block name: the slots covered by its tensor instruction.
     inside: dict[str, frozenset[int]] = field(default_factory=dict)
-    #: The slots of the loop that was last bound to threads, and what they fetch, by block.
+    #: The slots of the loop last bound to threads, and the fetches by block.
     threads: tuple[int, ...] = ()
     fetches: dict[str, Fetched] = field(default_factory=dict)
-    #: What ended the making of a program: TVM raises it as an error of its own.
+    #: The error that ended a replay, which TVM wraps in its own.
     refused: Unanswered | None = None
 
     def replay(self) -> None:
-        """Makes a program. Raises Unanswered where what it does to loops is not known."""
+        """Replays a program. Raises Unanswered if an effect on loops is unknown."""
         try:
             self._replay()
         except Exception as error:
@@ -139,7 +139,7 @@ class Tracked:
             self._tensorised()
 
     def axes_of(self, realize: Any, path: Sequence[Any]) -> None:
-        """Loops that were not seen before are the axes of a block."""
+        """Register unseen loops as the axes of a block."""
         new = [loop for loop in path if loop.loop_var not in self.known]
         if not new:
             return
@@ -155,7 +155,7 @@ class Tracked:
             self.slots.append(Axis(len(self.names) - 1, dimension, int(iterator.dom.extent)))
 
     def _decomposed(self, first: Any, update: Any) -> None:
-        """The loops of a reduction's first step are copies of those that it needs."""
+        """The loops of a reduction's initialisation are copies of the loops that it needs."""
         nests = {str(nest.realize.block.name_hint): nest for nest in self.nests()}
         one, other = nests[str(first.name_hint)], nests[str(update.name_hint)]
         self._renamed(str(update.name_hint))
@@ -184,7 +184,7 @@ class Tracked:
         self.copies[str(first.name_hint)] = str(update.name_hint), dimensions, slots
 
     def _tensorised(self) -> None:
-        """Its loops are gone from around the block."""
+        """Record tensorised loops, which are no longer around the block."""
         nests = {str(nest.realize.block.name_hint): nest for nest in self.nests()}
         (gone,) = (name for name in self.axes if name not in nests)
         self._renamed(f"{gone}_o")
@@ -239,7 +239,7 @@ def _walk(node: Any, path: list[Any], into: list[Nest]) -> None:
 
 
 def _realize(path: Sequence[Any], block: Any) -> Any:
-    """The statement that puts a block into the innermost of its loops."""
+    """The block's realize statement in the innermost of its loops."""
     waiting = [path[-1].body] if path else []
     while waiting:
         node = waiting.pop()

@@ -1,1 +1,1 @@
-"""Which programs of a task exist on a target."""
+"""The search spaces of tasks by target."""

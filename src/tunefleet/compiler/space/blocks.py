@@ -1,9 +1,9 @@
-"""What a block of threads takes, from the decisions of a CUDA sketch: its limits.
+"""Resource limits of thread blocks as functions of the decisions of a CUDA sketch.
 
-A tile's parts are bound to blocks of threads, virtual threads and threads; what is read often is
-fetched into shared memory at some loop. How much that is follows from the indices that a block is
-read with and from the parts of the tiles inside that loop. MetaSchedule lowers a program to learn
-it, and rejects nineteen of twenty random ones.
+Tile parts are bound to thread blocks, virtual threads and threads; inputs are fetched into shared
+memory at some loop. Their size follows from the indices of the reads and from the tile parts inside
+that loop. MetaSchedule needs to lower a program for this check, and rejects nineteen of twenty
+random ones.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ prim = tvm.tirx
 
 _LEAST_THREADS = "meta_schedule.thread_extent_low_inclusive"
 _MOST_THREADS = "meta_schedule.thread_extent_high_inclusive"
-#: Axes along which the threads of one block stand.
+#: Thread axes within a block.
 _OF_BLOCK = ("vthread.x", "threadIdx.x", "threadIdx.y", "threadIdx.z")
 _PARALLEL = _OF_BLOCK[1:]
 
@@ -44,10 +44,10 @@ AxisPart = tuple[int, int]
 def limits_of(
     module: Any, open_trace: Any, sketch: Sketch, target: CudaTarget
 ) -> tuple[Limit, ...]:
-    """What the programs of a sketch of `module` may take of a block of threads.
+    """The thread block limits for programs of a sketch of `module`.
 
-    Of a sketch without tiles there is nothing to say: its threads are those of a list that ends
-    with the target's own limit.
+    A sketch without tiles has none: its numbers of threads come from a list that ends at the
+    target's limit.
     """
     nests = _Nests.read(sketch)
     blocks = _blocks(module, open_trace, sketch)
@@ -73,9 +73,9 @@ def limits_of(
 
 @dataclass
 class _Nest:
-    """A tiled block as the instructions of a sketch make it: `order` are the parts of its tiles
-    from the outermost loop in, `axes` those that a thread axis has, `fetches` the loop at which
-    each of its reads is fetched into shared memory, `copies` how many of that are kept at once."""
+    """A tiled block of a sketch: `order` are its tile parts, outermost loop first, `axes` the parts
+    of each thread axis, `fetches` the loop at which each read is fetched into shared memory,
+    `copies` the number of pipeline stages kept at once."""
 
     block: str
     order: list[AxisPart] = field(default_factory=list)
@@ -84,19 +84,19 @@ class _Nest:
     least_threads: int = 1
     most_threads: int = UNLIMITED
     copies: int = 1
-    #: Of the loop whose steps overlap, fetching ahead.
+    #: The pipelined loop, which prefetches.
     pipelined: list[AxisPart] = field(default_factory=list)
 
     def bound(self, axes: Sequence[str]) -> list[AxisPart]:
         return [part for part, axis in self.axes.items() if axis in axes]
 
     def inside(self, loop: AxisPart) -> set[AxisPart]:
-        """The parts whose steps a fetch at `loop` is for: the loops inside, and all threads."""
+        """The parts covered by a fetch at `loop`: the loops inside, and all threads."""
         return {*self.order[self.order.index(loop) + 1 :], *self.bound(_OF_BLOCK)}
 
 
 class _Nests:
-    """Reads the nests of a sketch off its instructions."""
+    """Derives the nests of a sketch from its instructions."""
 
     def __init__(self, sketch: Sketch) -> None:
         self._choices = {position: i for i, position in enumerate(sketch.positions)}
@@ -158,14 +158,14 @@ class _Nests:
 
 @dataclass(frozen=True)
 class _Block:
-    """A block before it was tiled: the tile of each loop around it, and its reads."""
+    """A block before tiling: the tile of each surrounding loop, and its reads."""
 
     reads: Sequence[Any]
     iterators: Mapping[Any, Any]
     tiles: Mapping[Any, int]
 
     def fetched(self, read: int, inside: set[AxisPart], copies: int) -> Amount:
-        """Bytes of shared memory that a read of the block takes."""
+        """Bytes of shared memory for a read of the block."""
         region = self.reads[read]
         extents = [
             AtMost(self._extent(each, inside), int(size))
@@ -178,7 +178,7 @@ class _Block:
         return Sum(((1, own), *self._terms(each.min, inside)))
 
     def _terms(self, index: Any, inside: set[AxisPart]) -> list[tuple[int, Extent]]:
-        """The parts of a sum that an index is; one that is none of what is known here stays."""
+        """The terms of an index; unsupported expressions count as constant."""
         match type(index).__name__:
             case "Add" | "Sub":
                 return [*self._terms(index.a, inside), *self._terms(index.b, inside)]
@@ -200,7 +200,7 @@ class _Block:
 
 
 def _blocks(module: Any, open_trace: Any, sketch: Sketch) -> dict[str, _Block]:
-    """The tiled blocks of a sketch by the name of the nest, as a replay sees them."""
+    """The tiled blocks of a sketch, found by a replay, by nest name."""
     if not any(kind == "SamplePerfectTile" for kind, *_ in sketch.instructions):
         return {}
     choices = {position: i for i, position in enumerate(sketch.positions)}
@@ -245,7 +245,7 @@ def _leaf(loop: Any) -> Any | None:
 
 
 def _iterators(realize: Any) -> dict[Any, Any]:
-    """The loop of each iterator that is bound to one as it is."""
+    """The loop of each iterator that is bound directly to one."""
     return {
         iterator.var: value
         for iterator, value in zip(realize.block.iter_vars, realize.iter_values, strict=True)

@@ -16,23 +16,23 @@ tvm = load_tvm()
 ms = tvm.s_tir.meta_schedule
 
 
-#: Steps up to which loops are unrolled explicitly. MetaSchedule also tries 512: that triples the
-#: build time, mostly LLVM's, and is among the best programs less often than its share
+#: Maximum steps of explicit unrolling. MetaSchedule also tries 512: that triples the build time,
+#: mostly LLVM's, and is underrepresented among the best programs
 #: (docs/benchmarks.md, search).
 _UNROLL_STEPS = (0, 16, 64)
 
 
-#: Elements of the longest loop that is vectorised: four registers of AVX-512.
+#: Maximum elements of a vectorised loop: four AVX-512 registers.
 _VECTOR_EXTENT = 64
 _MIN_VECTOR_EXTENT = 8
 
 
 def vector_extent(channels: int) -> int:
-    """The longest vectorised loop for a task whose innermost output dimension is `channels`.
+    """The maximum vector extent for a task whose innermost output dimension is `channels`.
 
-    MetaSchedule splits the fused loops of an elementwise block by the whole extent; where it does
-    not divide the innermost dimension, reading what is broadcast along the others (a bias) becomes
-    a gather, slow to compile (200 ms and more) and slow to run. So: the largest divisor.
+    MetaSchedule splits the fused loops of an elementwise block by the whole extent. If it does not
+    divide the innermost dimension, reads of broadcast tensors (a bias) become gathers, slow to
+    compile (200 ms and more) and slow to run. Therefore it is the largest divisor.
     """
     divisors = (n for n in range(_VECTOR_EXTENT, _MIN_VECTOR_EXTENT - 1, -1) if channels % n == 0)
     return next(divisors, _VECTOR_EXTENT)
@@ -42,10 +42,10 @@ class CpuTilings:
     """Tilings for vectors and caches."""
 
     def generator(self, target: Target, module: Any) -> Any:
-        """MetaSchedule's rules, with one of our own.
+        """MetaSchedule's rules and one of tunefleet.
 
-        They are named here rather than taken from the target: for a processor with AVX-512 the
-        default set asks for intrinsics that this TVM cannot use.
+        They are listed explicitly: for a processor with AVX-512 the default set requires intrinsics
+        that this TVM cannot use.
         """
         rules = [
             rule
@@ -58,10 +58,10 @@ class CpuTilings:
             unroll_max_steps=list(_UNROLL_STEPS),
             unroll_explicit=True,
         )
-        # Before the rules that take a reduction apart.
+        # Before the rules that decompose a reduction.
         inside = ChannelsInside(_VECTOR_EXTENT, max(_UNROLL_STEPS))
         rules.insert(_place(rules, ms.schedule_rule.AddRFactor), inside)
-        # Where the default set has it: before the compute locations are sampled.
+        # At its default position: before the compute locations are sampled.
         rules.insert(_place(rules, ms.schedule_rule.RandomComputeLocation), unroll)
         return ms.space_generator.PostOrderApply(
             sch_rules=rules,
@@ -88,8 +88,8 @@ def _place(rules: list[Any], kind: Any) -> int:
 
 
 def _innermost_extent(module: Any) -> int:
-    """Of the task's output, which is its function's last argument; 1 for a scalar, and where there
-    is no task."""
+    """The innermost extent of the task's output, the function's last argument; 1 for a scalar, and
+    without a task."""
     if not module.functions:
         return 1
     shape = ms.arg_info.ArgInfo.from_prim_func(module["main"])[-1].shape

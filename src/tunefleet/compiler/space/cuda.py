@@ -1,10 +1,10 @@
-"""The search space of NVIDIA GPUs: products by tensor cores, MetaSchedule's tilings with shared
-memory, reductions across threads, and blocks bound to threads. What is written as kernels has one
-program, which is it as it is.
+"""The search space of NVIDIA GPUs: tensor-core products, MetaSchedule's tilings with shared memory,
+cross-thread reductions, and blocks bound to threads. Tasks written as kernels have one program,
+which is unchanged.
 
-Sketches of a tiled block come with and, where the GPU copies to shared memory on its own (sm_80 and
-later), also with the fetches of the next steps under way. Everything that samples is a perfect tile
-or a category: steps of unrolling, the width of a fetch, the threads of a reduction or of a block.
+Sketches of a tiled block exist without and, on GPUs with asynchronous copies (sm_80 and later),
+also with prefetching. All sampled decisions are perfect tiles or categories: unroll steps, the
+width of a fetch, the threads of a reduction or of a block.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from tunefleet.search.sketch import Sketch
 tvm = load_tvm()
 ms = tvm.s_tir.meta_schedule
 
-#: Threads that share a sum, as MetaSchedule has them for NVIDIA's GPUs.
+#: Numbers of threads in a cross-thread reduction, as in MetaSchedule for NVIDIA GPUs.
 _SUMMING_THREADS = (4, 8, 16, 32, 64, 128, 256, 512)
 
 
 class CudaKernels:
-    """Programs that are kernels already (`graph/kernels.py`, TVM's own definitions of scattering):
-    rules would bind their threads to threads once more."""
+    """Programs that are already kernels (`graph/kernels.py`, TVM's own scatter): rules would bind
+    their loops to threads again."""
 
     def generator(self, target: Target, module: Any) -> Any:
         return _as_told(lambda schedule: [schedule] if _is_kernels(schedule) else [])
 
     def made(self, trace: str) -> bool:
-        """Every other program of a GPU has a step that binds threads."""
+        """True for traces without a thread binding, which all other GPU programs have."""
         instructions, _ = json.loads(trace)
         return all(instruction[0] == POSTPROCESSED for instruction in instructions)
 
@@ -51,8 +51,8 @@ class CudaTilings:
     """MetaSchedule's rules for CUDA cores."""
 
     def generator(self, target: Target, module: Any) -> Any:
-        """Without the rule that applies rules by the name that an operator asks for: there are none
-        for GPUs, and each missing one is a warning."""
+        """MetaSchedule's rules without the one for operators' named rules: GPUs have none, and TVM
+        warns about each missing one."""
         if module.functions and _is_kernels(tvm.s_tir.Schedule(module)):
             return _as_told(lambda schedule: [])
         assert isinstance(target, CudaTarget)
@@ -80,22 +80,22 @@ class CudaSpace:
     families = (CudaKernels(), CudaTensorCores(), CudaTilings())
 
     def plainly_scheduled(self, module: Any, target: Target) -> Any:
-        """`module` with every block's results shared out to threads, its reduction inside.
+        """`module` with the results of every block distributed over threads, reductions inside.
 
-        A block of a form that this does not fit is run by one thread.
+        Blocks of other forms run in one thread.
         """
         assert isinstance(target, CudaTarget)
         schedule = tvm.s_tir.Schedule(module, debug_mask="none", error_render_level="none")
         root = schedule.get_sblock("root", func_name="main")
         for block in schedule.get_child_blocks(root):
-            # What was applied before a primitive is refused stays: each keeps the meaning.
+            # Primitives applied before a failing one remain: each preserves the semantics.
             with contextlib.suppress(tvm.s_tir.ScheduleError):
                 _share_out(schedule, block, plain_threads(target))
         return schedule.mod
 
 
 def _within_limit(rule: Any, target: CudaTarget) -> Any:
-    """MetaSchedule's rule for sums by several threads asks no target how many a block may have."""
+    """MetaSchedule's rule for cross-thread reductions, limited to the target's block size."""
     if not isinstance(rule, ms.schedule_rule.CrossThreadReduction):
         return rule
     return ms.schedule_rule.CrossThreadReduction(
@@ -135,7 +135,7 @@ def _is_kernels(schedule: Any) -> bool:
 
 
 def _starts_threads(statement: Any) -> bool:
-    """Whether the body of a block consists of kernels."""
+    """Whether the body of a block launches threads."""
     if isinstance(statement, tvm.tirx.AttrStmt) and statement.attr_key == "thread_extent":
         return True
     if isinstance(statement, tvm.tirx.For) and statement.thread_binding is not None:

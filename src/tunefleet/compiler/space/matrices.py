@@ -1,8 +1,8 @@
-"""A product of any kind as a product of matrices, which is what tensor cores multiply.
+"""Rewrites products of any kind as matrix products, for tensor cores.
 
-Rows of a convolution are all its pixels, the depth is its window and channels. What is read and
-what is written becomes a matrix by its indices alone, in the steps that fetch and finish it. Of
-extents that fragments do not divide the rest is read as zeros and not written.
+The rows of a convolution are its pixels, the depth is its window and channels. Inputs and outputs
+become matrices only by index maps, in the blocks that fetch inputs and finish results. If fragments
+do not divide an extent, the remainder is read as zeros and not written.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ from tunefleet.core.target import CudaTarget
 tvm = load_tvm()
 tirx = tvm.tirx
 
-#: Fragments of an axis are some more where their number has a larger prime, if it is an eighth of
-#: it at most.
+#: Largest prime factor of the number of fragments on an axis: with a larger one the number is
+#: increased, by at most an eighth.
 _MOST_PRIME, _SURPLUS = 7, 8
-#: So much is multiplied at most for what has to be.
+#: Maximum ratio of executed to necessary multiplications.
 _MOST_ZEROS = 4
-#: Bytes that a thread moves at once.
+#: Maximum bytes of a thread's memory access.
 _MOST_BYTES = 16
-#: That a GPU copies to shared memory on its own.
+#: Sizes in bytes of asynchronous copies to shared memory.
 _COPIED_BYTES = (4, 8, 16)
 #: Elements of a vector.
 _VECTORS = (1, 2, 4, 8, 16)
-#: TVM's code for CUDA has no more 8-bit numbers at once than these, but where it copies them.
+#: TVM's CUDA code supports no longer vectors of 8-bit integers, except in copies.
 _MOST_COMPUTED_BYTES = 4
-#: Threads of a block of a plain schedule, or of a kernel that runs by itself, at most.
+#: Maximum threads per block in a plain schedule, or in a separate kernel.
 _PLAIN_THREADS = 256
 
 
 def plain_threads(target: CudaTarget) -> int:
-    """Threads of a block that no search has chosen."""
+    """Threads per block without a search."""
     return min(_PLAIN_THREADS, target.threads_per_block)
 
 
 class NoFormError(Exception):
-    """A product is none of matrices, or what follows it cannot be computed in its tiles."""
+    """A product is not a matrix product, or its epilogue cannot be computed in its tiles."""
 
 
 def data_width(product: Product) -> int:
-    """Numbers of the data that lie side by side, as do those of the following."""
+    """The number of contiguous elements of the data."""
     return product.extents[product.depth]
 
 
@@ -62,37 +62,37 @@ def result_width(schedule: Any, finish: Any) -> int:
 
 
 def vectors(schedule: Any, block: Any, width: int) -> list[int]:
-    """How many numbers a thread may read, compute and write at once, where `width` of them lie side
-    by side: the widest of their types goes by 16 bytes."""
+    """The vector widths with which a thread may read, compute and write, given `width` contiguous
+    elements: the widest of their types is limited to 16 bytes."""
     most = most_of(schedule.get(block).body)
     return [n for n in _VECTORS if n <= most and width % n == 0]
 
 
 def most_of(statement: Any) -> int:
-    """How many of the numbers of a store a thread may have at once."""
+    """The maximum vector width of a store."""
     number_bytes = list(_bytes(statement))
     copied = isinstance(statement.value, tvm.ir.TensorLoad)
     return most_at_once(max(number_bytes), min(number_bytes), copied=copied)
 
 
 def narrowed(width: int, side_by_side: int, most: int) -> int:
-    """The widest vectors that divide those of `width` numbers and `side_by_side`, which numbers one
-    after another come and begin by; with no more than `most` numbers."""
+    """The widest vectors, of at most `most` elements, that divide `width` and `side_by_side`, the
+    common divisor of lengths and start addresses of contiguous elements."""
     return max(
         n for n in range(1, width + 1) if width % n == 0 == side_by_side % n and n <= max(1, most)
     )
 
 
 def most_at_once(widest: float, narrowest: float, *, copied: bool) -> int:
-    """How many numbers a thread may have at once of types with so many bytes; `copied`: it computes
-    nothing of them."""
+    """The maximum vector width for types with these sizes in bytes; `copied`: without
+    computation."""
     most = int(_MOST_BYTES / widest)
     return most if copied or narrowest > 1 else min(most, _MOST_COMPUTED_BYTES)
 
 
 def copied(schedule: Any, block: Any, numbers: Iterable[int]) -> list[int]:
-    """Which of so many numbers at once a GPU copies on its own, from sm_80 on: 4, 8 or 16 bytes. It
-    puts zeros in place of what is not read, and TVM has it do so for floats alone."""
+    """The widths with asynchronous copies, from sm_80 on: 4, 8 or 16 bytes. The GPU fills skipped
+    elements with zeros; TVM supports this for floats only."""
     value = schedule.get(block).body.value
     if isinstance(value, tvm.ir.Call) and str(value.op.name).endswith(".if_then_else"):
         _, value, otherwise = value.args
@@ -105,7 +105,7 @@ def copied(schedule: Any, block: Any, numbers: Iterable[int]) -> list[int]:
 
 
 def _bytes(node: Any) -> Iterator[int]:
-    """Of the numbers that a statement makes, but not of indices and conditions."""
+    """Sizes in bytes of the values in a statement, without indices and conditions."""
     dtype = str(getattr(getattr(node, "ty", None), "dtype", ""))
     if isinstance(node, tirx.BufferStore):
         dtype = str(node.buffer.dtype)
@@ -127,8 +127,8 @@ def is_transposed(product: Product) -> bool:
 
 
 def fitting(product: Product, intrinsics: Iterable[WarpProduct]) -> list[WarpProduct]:
-    """Those of some intrinsics that read weights as they are stored and that multiply few zeros
-    more than the best of them; none where most of what is multiplied would be zeros."""
+    """The intrinsics that read weights in their stored order, and with few more multiplications by
+    zero than the best of them; empty if most multiplications would be by zero."""
     own = _extents(product)
     alike = [each for each in intrinsics if each.transposed == is_transposed(product)]
     computed = {each: math.prod(_padded(own, each)) for each in alike}
@@ -149,7 +149,7 @@ def _padded(extents: tuple[int, int, int], intrinsic: WarpProduct) -> tuple[int,
 
 
 def padded(extent: int, tile: int) -> int:
-    """A multiple of a tile, such that warps and blocks have equal shares of the tiles."""
+    """The extent rounded up to a multiple of a tile, so that warps and blocks get equal shares."""
     least = -(-extent // tile)
     tiles = range(least, least + least // _SURPLUS + 1)
     return tile * next((n for n in tiles if _largest_prime(n) <= _MOST_PRIME), least)
@@ -165,7 +165,7 @@ def _largest_prime(number: int) -> int:
 
 
 def _groups(product: Product) -> tuple[list[int], list[int], list[int], list[int]]:
-    """Iterators of batches, rows, columns and depth. A batch has weights of its own."""
+    """Iterators of batches, rows, columns and depth. Each batch has its own weights."""
     batch = [n for n in product.rows if n in product.weight_axes and product.extents[n] > 1]
     rows = [n for n in product.rows if n not in batch]
     return batch, rows, [product.column], [*product.sums, product.depth]
@@ -186,12 +186,11 @@ def prepared(
     *,
     fused: bool,
 ) -> Any:
-    """`block` becomes a product of matrices, [batch,] rows, columns, depth, whose results another
-    block finishes, which this returns; its loops are [batch,] rows, columns.
+    """Turn `block` into a matrix product, [batch,] rows, columns, depth. Returns the block that
+    finishes its results, with the loops [batch,] rows, columns.
 
-    Each read is brought by one block. `fused`: what follows the product is the block that finishes
-    results, else it is on its own. Raises tvm.s_tir.ScheduleError or NoFormError where that has no
-    such form.
+    Each input is fetched by one block. `fused`: the epilogue is the finishing block, otherwise it
+    is separate. Raises tvm.s_tir.ScheduleError or NoFormError if there is no such form.
     """
     alone = partial(_on_its_own, threads=plain_threads(target))
     after = finished(schedule, block, alone)
@@ -216,7 +215,7 @@ def prepared(
 
 
 def written_by(schedule: Any, block: Any, read: int) -> Any:
-    """The block that writes what a block reads."""
+    """The producer block of a read."""
     buffer = schedule.get(block).reads[read].source
     return next(
         each
@@ -226,7 +225,7 @@ def written_by(schedule: Any, block: Any, read: int) -> Any:
 
 
 def _as_matrices(schedule: Any, block: Any, product: Product) -> Any:
-    """Blocks that copy what is read and written, as matrices; the one that copies results."""
+    """Add blocks that copy inputs and results as matrices; returns the one for results."""
     batch, rows, columns, depth = _groups(product)
     weight = [columns, depth] if is_transposed(product) else [depth, columns]
     lead = [batch] if batch else []
@@ -242,7 +241,7 @@ def _as_matrices(schedule: Any, block: Any, product: Product) -> Any:
         used = [_number(variables, each.min) for each in region.region]
         matrix = _map(product, used, groups)
         schedule.transform_layout(copy, buffer, matrix)
-        # Its own iterators too, so that it goes through what it copies in the matrix's order.
+        # Also transform its own iterators, so that it copies in the matrix's order.
         schedule.transform_block_layout(copy, matrix)
     every = list(range(len(product.extents)))
     schedule.transform_block_layout(block, _map(product, every, [*lead, rows, columns, depth]))
@@ -254,7 +253,7 @@ def _number(variables: Sequence[Any], index: Any) -> int:
 
 
 def _map(product: Product, used: Sequence[int], groups: Sequence[Sequence[int]]) -> Any:
-    """Of indices by some iterators: each group becomes one."""
+    """An index map that fuses each group of iterators to one index."""
 
     def fused(*indices: Any) -> list[Any]:
         index = dict(zip(used, indices, strict=True))
@@ -274,9 +273,9 @@ def _fused(product: Product, group: Sequence[int], index: dict[int, Any]) -> Any
 
 
 def _along_results(schedule: Any, finish: Any, block: Any) -> None:
-    """The iterators of a block become the indices of the results that it reads.
+    """Replace the iterators of a block by the indices of the results that it reads.
 
-    Raises NoFormError where TVM does not see that they are: what a tile reads is then more to it
+    Raises NoFormError if TVM does not detect their equality: it would then compute a larger region
     than the tile.
     """
     results = schedule.get(block).writes[0].source
@@ -302,7 +301,7 @@ def _pad(schedule: Any, block: Any, product: Product, intrinsic: WarpProduct) ->
 
 
 def _on_its_own(schedule: Any, block: Any, threads: int) -> None:
-    """A block that runs by itself, an element for each thread."""
+    """Schedule a separate block with one element per thread."""
     together = schedule.fuse(*schedule.get_loops(block))
     outer, inner = schedule.split(together, [None, threads])
     schedule.bind(outer, "blockIdx.x")

@@ -1,6 +1,6 @@
-"""Opens the search space of a task on a target: sketches of its programs as arrays of decisions.
+"""Opens the search space of a task on a target: its sketches as arrays of decisions.
 
-A worker keeps the spaces of the tasks it has seen; losing them costs time only.
+Each worker caches the spaces of its tasks; losing the cache only costs time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ tvm = load_tvm()
 
 @lru_cache(maxsize=256)
 def task_space(program: str, target: Target) -> TaskSpace:
-    """The space of a task on a target, opened once."""
+    """The cached space of a task on a target."""
     arguments = tvm.s_tir.meta_schedule.arg_info.ArgInfo.from_prim_func(
         load_program(program)["main"]
     )
@@ -29,7 +29,7 @@ def task_space(program: str, target: Target) -> TaskSpace:
 
 
 def has_tensorised(program: str, target: Target) -> bool:
-    """Whether a task has programs by tensor instructions on a target."""
+    """Whether a task has programs with tensor instructions on a target."""
     return any(
         instruction[0] == "Tensorize"
         for sketch in task_space(program, target).decisions.sketches

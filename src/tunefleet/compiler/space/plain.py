@@ -1,7 +1,7 @@
-"""A plain schedule for programs that nobody tuned: no search, no measurement.
+"""The plain schedule for untuned programs, without search and measurement.
 
-TVM leaves loops as they were written, which runs networks hundreds of times slower than they need.
-Checking an import and tasks that a budget did not reach should not cost that.
+TVM keeps loops as they are written, which can be hundreds of times slower than necessary. That
+would be too slow for checking imports and for tasks that a budget did not reach.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ from tunefleet.compiler.toolchain.programs import REDUCTION, SPATIAL
 
 tvm = load_tvm()
 
-#: Iterations of a block below which threads cost more than they bring.
+#: Minimum iterations of a block for which threads are worth their cost.
 LEAST_PARALLEL = 1 << 15
 
 
 def plainly_scheduled(module: Any) -> Any:
-    """`module`, whose only function is `main`, with elementwise steps inside of what reads them,
-    the last spatial loop of every block inside its reduction and the outer ones in parallel. Sums
-    keep their order.
+    """`module`, with the single function `main`, with elementwise blocks inlined into their
+    readers, the last spatial loop of every block inside its reduction, and parallel outer loops.
+    The order of sums is unchanged.
 
-    Blocks of a form that this does not fit stay as they are.
+    Blocks of other forms are unchanged.
     """
     schedule = tvm.s_tir.Schedule(module, debug_mask="none", error_render_level="none")
     root = schedule.get_sblock("root", func_name="main")
     for step in (_inline, _schedule):
         for block in schedule.get_child_blocks(root):
-            # What was applied before a primitive is refused stays: each keeps the meaning.
+            # Primitives applied before a failing one remain: each preserves the semantics.
             with contextlib.suppress(tvm.s_tir.ScheduleError):
                 step(schedule, block)
     return schedule.mod
 
 
 def _inline(schedule: Any, block: Any) -> None:
-    """Into its only reader, where that evaluates nothing more often.
+    """Inline a block into its only reader, unless that would repeat computation.
 
-    A chain of loops costs a pass through memory for each step, and LLVM unrolls whole loops to
-    hand on what a buffer of its own holds: twelve seconds for 20 x 1024 numbers.
+    A chain of loops costs a pass through memory per block, and LLVM unrolls whole loops to forward
+    the values of an internal buffer: twelve seconds for 20 x 1024 elements.
     """
     readers = schedule.get_consumers(block)
     if len(readers) == 1 and _iterations(schedule, readers[0]) <= _iterations(schedule, block):
@@ -59,7 +59,7 @@ def _schedule(schedule: Any, block: Any) -> None:
     spatial = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == SPATIAL]
     reductions = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == REDUCTION]
     if not spatial:
-        # LLVM takes seconds over a first step that is asked for inside of several loops.
+        # LLVM takes seconds for an initialisation inside several loops.
         if reductions:
             schedule.decompose_reduction(block, reductions[0])
         return

@@ -1,5 +1,4 @@
-"""Steps that schedules of products share: packing weights, what runs before a product, and what
-follows it in its tiles."""
+"""Shared scheduling steps of products: packing of weights, prologue, and epilogue in tiles."""
 
 from __future__ import annotations
 
@@ -13,12 +12,12 @@ from tunefleet.compiler.toolchain import load_tvm
 
 tvm = load_tvm()
 
-#: Calls of an intrinsic that are written out in one step of the innermost loop, at most.
+#: Maximum number of unrolled intrinsic calls in one step of the innermost loop.
 UNROLLED_CALLS = 128
 _LEAST_VECTOR, _LONGEST_VECTOR = 8, 64
 
 _PACKED = "meta_schedule.layout_rewrite_preproc"
-#: On a loop: functions that its code calls, as text of LLVM's.
+#: A loop annotation: LLVM IR of functions that its code calls.
 IMPORTED = "pragma_import_llvm"
 
 
@@ -29,11 +28,11 @@ def prepared(
     layout: Callable[..., Sequence[Any]],
     inside: Sequence[int] = (),
 ) -> Any | None:
-    """Pack weights, bring what is read before the product into blocks of their own. The block in
-    which results are finished, None where they are the sums.
+    """Pack weights, and compute the product's inputs in separate blocks. Returns the block that
+    finishes results, None if there is no epilogue.
 
-    Weights lie as `layout(column, depth, *inside)` says, of the iterators `inside`: its first
-    index, all their other axes, its others.
+    `layout(column, depth, *inside)` defines the order of packed weights: its first index, all other
+    axes of the weights, its remaining indices.
     """
     finish = finished(schedule, block, _on_its_own)
     _pack(schedule, block, product, layout, inside)
@@ -54,10 +53,10 @@ def sampled(schedule: Any, loop: Any, parts: int) -> list[Any]:
 
 
 def finished(schedule: Any, block: Any, on_its_own: Callable[[Any, Any], None]) -> Any | None:
-    """What makes no more results of the product than it has, as one block; None where nothing does.
+    """The epilogue that does not expand the product's results, as one block; None without one.
 
-    What makes more of them (a product of one row, say, that scales a picture) is another block,
-    which runs by itself: `on_its_own(schedule, block)` says how.
+    Blocks that expand the results (such as a product of one row that scales an image) stay
+    separate and are scheduled by `on_its_own(schedule, block)`.
     """
     size = _size(schedule, block)
     near = [each for each in _descendants(schedule, block) if _size(schedule, each) <= size]
@@ -78,12 +77,12 @@ def _inlined(schedule: Any, blocks: Iterable[Any]) -> None:
 
 
 def _size(schedule: Any, block: Any) -> int:
-    """Elements of what a block writes."""
+    """The number of elements that a block writes."""
     return math.prod(int(extent) for extent in schedule.get(block).writes[0].source.shape)
 
 
 def _descendants(schedule: Any, block: Any) -> list[Any]:
-    """All that reads what a block computed, each before what reads it."""
+    """All consumers of a block, in topological order."""
     order = {
         str(schedule.get(each).name_hint): number
         for number, each in enumerate(schedule.get_child_blocks(schedule.get_sblock("root")))
@@ -95,7 +94,7 @@ def _descendants(schedule: Any, block: Any) -> list[Any]:
 
 
 def _others(schedule: Any, block: Any, known: Any) -> Iterator[Any]:
-    """What is read by a block besides what `known` computes (a residual, say), until it is
+    """Other producers of a block's inputs (such as a residual) than `known`, until they are
     inlined."""
     name = schedule.get(known).name_hint
     while others := [p for p in schedule.get_producers(block) if schedule.get(p).name_hint != name]:
@@ -103,7 +102,7 @@ def _others(schedule: Any, block: Any, known: Any) -> Iterator[Any]:
 
 
 def reached(schedule: Any, block: Any, neighbours: Callable[[Any], Any]) -> list[Any]:
-    """All that is reached from a block by going to neighbours, nearest first."""
+    """All blocks reachable from a block through neighbours, nearest first."""
     found: dict[str, Any] = {}
     waiting = list(neighbours(block))
     while waiting:
@@ -140,7 +139,7 @@ def _pack(
 
 
 def _is_copy(block: Any) -> bool:
-    """Whether a block writes what it reads, as the pad of a convolution without borders does."""
+    """Whether a block is a copy, such as the pad of a convolution without borders."""
     store = block.body
     if not isinstance(store, tvm.tirx.BufferStore) or not isinstance(
         store.value, tvm.ir.TensorLoad
@@ -152,7 +151,7 @@ def _is_copy(block: Any) -> bool:
 
 
 def _on_its_own(schedule: Any, block: Any) -> None:
-    """A block that runs before the product, in vectors and by all threads."""
+    """Schedule a block before the product, vectorised and parallel."""
     loops = schedule.get_loops(block)
     if not loops:
         return
@@ -161,7 +160,7 @@ def _on_its_own(schedule: Any, block: Any) -> None:
     *outer, last = loops
     rest, vector = schedule.split(last, [None, longest])
     if longest < _LEAST_VECTOR:
-        # Of the channels of a picture each is a number or a border: written out, that is known.
+        # Unrolled over image channels, the border condition is known.
         schedule.unroll(vector)
     else:
         schedule.vectorize(vector)
@@ -175,8 +174,7 @@ def _vector_extent(extent: int) -> int:
 
 
 def vectorised(schedule: Any, block: Any, lanes: int, outside: int) -> None:
-    """The loops of a block inside the tile of a thread that others brought it to: its last one in
-    vectors, the others written out."""
+    """Vectorise the last loop of a block inside a thread's tile, and unroll the others."""
     *outer, last = schedule.get_loops(block)
     rest, vector = schedule.split(last, [None, lanes])
     schedule.vectorize(vector)

@@ -1,7 +1,7 @@
-"""Finds the product that a task computes: which axes are rows, columns and depth of it.
+"""Finds the product of a task: its rows, columns and depth.
 
-Matrix products, batches of them and convolutions are all sums over products of data and weights.
-A tensor intrinsic wants columns side by side in the result, and depth side by side in the data.
+Matrix products, batched ones and convolutions are all sums over products of data and weights. A
+tensor intrinsic needs contiguous columns in the result, and a contiguous depth in the data.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ tirx = tvm.tirx
 
 @dataclass(frozen=True, slots=True)
 class DataAxis:
-    """Where an iterator stands in the indices of the data: how far it goes with each step."""
+    """The position of an iterator in the data's indices, and its stride."""
 
     dimension: int
     step: int
@@ -29,10 +29,10 @@ class DataAxis:
 class Product:
     """`C[..., column] += cast(A[..., depth]) * cast(B[...])`, the block `block` of a task.
 
-    Iterators are numbers in the block's order. `sums` are the reductions besides the depth (the
-    window of a convolution). `weight_axes` are the weights' indices by the iterator that each one
-    is, `data_axes` what each iterator is to the data's (None for one that is in none of them, or in
-    more, or not linearly), `data_shape` their extents.
+    Iterators are indices in the block's order. `sums` are the reductions except the depth (the
+    window of a convolution). `weight_axes` are the iterators of the weights' indices, `data_axes`
+    the positions of iterators in the data's indices (None for an iterator in none or several of
+    them, or with a non-linear index), `data_shape` their extents.
     """
 
     block: str
@@ -44,19 +44,19 @@ class Product:
     weight_axes: tuple[int, ...]
     data_axes: tuple[DataAxis | None, ...]
     data_shape: tuple[int, ...]
-    #: Which of the block's reads.
+    #: The index of the block's read.
     data_read: int
     weight_read: int
     data: str
     weight: str
     accumulator: str
     constant_weight: bool
-    #: Of the iterators.
+    #: By iterator.
     index_type: str
 
 
 def product_of(function: Any, schedule: Any) -> Product | None:
-    """The product of a task whose other blocks have no reduction; None where there is not one."""
+    """The product of a task whose other blocks have no reduction; None if there is none."""
     found = None
     for block in schedule.get_child_blocks(schedule.get_sblock("root")):
         statement = schedule.get(block)
@@ -98,7 +98,7 @@ def _product(function: Any, block: Any) -> Product | None:
         return None
     column = result[-1]
     if column not in used(right):
-        # Whoever describes the product as an intrinsic writes the data first.
+        # Descriptions of intrinsics have the data first.
         return None
     data, weight = factors
     depth = number(data.indices[-1])
@@ -137,7 +137,7 @@ def _product(function: Any, block: Any) -> Product | None:
 
 
 def _stored(value: Any) -> tuple[Any, str]:
-    """What is read for a factor of a product, and of which type it is (`intrinsics.widened`)."""
+    """The read of a factor of a product, and its type (`intrinsics.widened`)."""
     load, dtype = value.value if isinstance(value, tirx.Cast) else value, ""
     if isinstance(value, tvm.ir.Call) and value.op.name == "tirx.reinterpret":
         bits = value.args[0]
@@ -163,7 +163,7 @@ def _data_axes(variables: list[Any], indices: Any) -> tuple[DataAxis | None, ...
 
 
 def _is_constant(function: Any, buffer: Any) -> bool:
-    """Whether a buffer is an argument that is known when the network is compiled."""
+    """Whether a buffer is a constant argument of the network."""
     marked = function.attrs.get("layout_free_buffers", ()) if function.attrs else ()
     free = {int(number) for number in marked}
     return any(

@@ -1,4 +1,4 @@
-"""A rule for schedules that MetaSchedule lacks: reductions a vector of channels at a time."""
+"""A schedule rule that MetaSchedule lacks: reductions vectorised over channels."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from tunefleet.compiler.toolchain.programs import REDUCTION, SPATIAL
 tvm = load_tvm()
 ms = tvm.s_tir.meta_schedule
 
-#: Fewer channels fill no vector.
+#: Minimum channels for a vector.
 _LEAST_CHANNELS = 8
 
 
 @tvm.ir.utils.derived_object
 class ChannelsInside(ms.schedule_rule.PyScheduleRule):  # type: ignore[misc, name-defined]
-    """Splits the channels of global averages, and of other sums and maxima along all dimensions
-    but theirs, and takes the inner part inside the reduction: it can be vectorised, its results
-    stay in registers.
+    """Splits the channels of global averages, and of other reductions over all other dimensions,
+    and moves the inner part inside the reduction: it can be vectorised, and its results stay in
+    registers.
 
-    MetaSchedule tiles what reads an input many times over. Where it is read once, the reduction
-    stays innermost and adds number by number, each a row of channels from the last. LLVM makes
-    vectors of it when it is unrolled: a reduction of at most `unrolled` steps is left as it is.
+    MetaSchedule tiles only blocks with data reuse. Without reuse the reduction stays innermost and
+    accumulates single elements with the stride of a row of channels. LLVM vectorises it if it is
+    unrolled, so a reduction of at most `unrolled` steps is not changed.
     """
 
     def __init__(self, vector_extent: int, unrolled: int) -> None:
@@ -58,10 +58,10 @@ def _steps(schedule: Any, block: Any) -> int:
 
 
 def _channel(schedule: Any, block_rv: Any) -> int | None:
-    """The loop along which a reduction's results and all that it reads are contiguous.
+    """The loop along which a reduction's results and all its inputs are contiguous.
 
-    None for other blocks, for one that was scheduled before, and for one with an input that several
-    results share, which tiling serves better.
+    None for other blocks, for scheduled ones, and for blocks with an input shared by several
+    results, for which tiling is better.
     """
     block = schedule.get(block_rv)
     loops = [schedule.get(loop) for loop in schedule.get_loops(block_rv)]

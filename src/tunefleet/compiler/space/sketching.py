@@ -1,7 +1,7 @@
-"""Finds out what the sampling instructions of a design space can decide.
+"""Determines the options of the sampling instructions of a design space.
 
-Tiles and categories are in the instructions. Where a block may be computed is not: TVM works it
-out from the loops at that point of a replay. So a few random programs are replayed and asked.
+Instructions contain the options of tiles and categories, but not of compute locations: TVM derives
+those from the loops during a replay. Therefore a few random programs are replayed as probes.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from tunefleet.search.sketch import Sketch
 
 tvm = load_tvm()
 
-#: Random programs whose loops are looked at; of how many all valid locations are asked for, which
-#: takes most of the time; and draws of tiles to choose the programs' from.
+#: The number of probes; the number of probes for which all valid locations are queried, which takes
+#: most of the time; and the number of drawn tiles to choose from.
 _PROBES = 4
 _ASKED = 2
 _DRAWS = 16
@@ -32,9 +32,9 @@ _DRAWS = 16
 
 @dataclass(frozen=True, slots=True)
 class _Nest:
-    """What a probe saw at a sampling of a location: the valid ones, ascending, if it asked, and
-    the loops of the block's consumer: their extents, whether they are of its reduction, and which
-    part of which tile they are, as (instruction that samples it, part).
+    """The observation of a probe at a location sampling: the valid locations, ascending, if
+    queried, and the loops of the block's consumer: their extents, whether they are reduction loops,
+    and their tile parts as (sampling instruction, part).
     """
 
     valid: tuple[int, ...] | None
@@ -46,7 +46,7 @@ class _Nest:
 def open_sketch(module: Any, open_trace: Any) -> Sketch:
     """The sketch of a design space of `module`, from its trace.
 
-    Raises InternalError for a sampling instruction that is not known.
+    Raises InternalError for an unknown sampling instruction.
     """
     instructions, known = _plain_trace(open_trace)
     choices: list[Choice] = []
@@ -73,17 +73,17 @@ def _choice(kind: str, attributes: Any, decision: Any) -> Choice:
         return Category(values.astype(np.int64)[:, None], weights / weights.sum())
     if kind == "SampleComputeLocation":
         return Location.anywhere([decision])
-    raise InternalError(f"{kind} is not known as a choice of a sketch")
+    raise InternalError(f"unknown sampling instruction {kind}")
 
 
 def _plain_trace(trace: Any) -> tuple[list[Any], dict[int, Any]]:
-    """Instructions, and decisions by instruction."""
+    """The instructions of a trace, and its decisions by instruction index."""
     instructions, decisions = plain(trace.as_json())
     return instructions, {int(i): decision for i, decision in decisions}
 
 
 class _Probe:
-    """One random program of a sketch: its decisions and nests, both by instruction."""
+    """A random program of a sketch: its decisions and nests by instruction index."""
 
     def __init__(
         self, module: Any, open_trace: Any, decisions: Mapping[int, Any], seed: int, asks: bool
@@ -100,7 +100,7 @@ class _Probe:
         del self._schedule
 
     def long_loops(self) -> set[int]:
-        """Indices at which a nest of the program has a loop of more than one step."""
+        """Indices of loops with more than one step in any nest of the program."""
         return {
             i for nest in self.nests.values() for i, extent in enumerate(nest.extents) if extent > 1
         }
@@ -108,7 +108,7 @@ class _Probe:
     def _look(self, instruction: Any, inputs: Any, attributes: Any, decision: Any) -> Any:
         if str(instruction.kind.name) == "SampleComputeLocation":
             position = len(self._schedule.trace.insts)
-            # On a copy: looking adds instructions to the trace.
+            # On a copy: queries add instructions to the trace.
             copy = self._schedule.copy()
             loops, reduces = _consumer_loops(copy, inputs[0])
             extents = tuple(int(loop.extent) for loop in loops)
@@ -118,9 +118,10 @@ class _Probe:
 
 
 def _probes(module: Any, open_trace: Any, sketch: Sketch, count: int, asked: int) -> list[_Probe]:
-    """Tiles and categories are drawn here: TVM's first numbers hardly depend on its seed.
+    """Replay random programs. Tiles and categories are drawn here, since TVM's first random numbers
+    hardly depend on its seed.
 
-    Of several draws the one that tells the parts of the tiles apart best, and so sees most loops.
+    Of several draws the one is taken that distinguishes most tile parts.
     """
     located = {
         position
@@ -134,15 +135,15 @@ def _probes(module: Any, open_trace: Any, sketch: Sketch, count: int, asked: int
     for picks in draws[int(np.argmax(told))]:
         decisions = {i: d for i, d in sketch.decisions(picks).items() if i not in located}
         seed = int(rng.integers(2**30, 2**31 - 1))
-        with contextlib.suppress(Exception):  # one that TVM rejects has nothing to tell
+        with contextlib.suppress(Exception):  # rejected by TVM
             probes.append(_Probe(module, open_trace, decisions, seed, len(probes) < asked))
     return probes
 
 
 def _valid_locations(schedule: Any, block: Any) -> tuple[int, ...]:
-    """All locations that TVM would take here, ascending.
+    """All locations that TVM accepts here, ascending.
 
-    It takes the next lower one for any that it would not: so ask downwards from the highest.
+    TVM lowers an invalid location to the next valid one: query from the highest downwards.
     """
     locations: list[int] = []
     wanted = 2**20
@@ -157,8 +158,8 @@ def _valid_locations(schedule: Any, block: Any) -> tuple[int, ...]:
 
 
 def _consumer_loops(schedule: Any, block: Any) -> tuple[list[Any], tuple[bool, ...]]:
-    """The loops around the only consumer of `block`, and which are its reduction's; none if there
-    are more consumers.
+    """The loops around the only consumer of `block`, and whether they are reduction loops; empty
+    for several consumers.
     """
     consumers = schedule.get_consumers(block)
     loops = [schedule.get(loop) for loop in schedule.get_loops(consumers[0])] if consumers else []
@@ -175,7 +176,7 @@ def _consumer_loops(schedule: Any, block: Any) -> tuple[list[Any], tuple[bool, .
 
 
 def _parts(schedule: Any, loops: Sequence[Any]) -> tuple[tuple[int, int] | None, ...]:
-    """Which part of which tile each loop is: by the splits that the trace has made so far."""
+    """The tile part of each loop, according to the splits in the trace so far."""
     sampled: dict[Any, tuple[int, int]] = {}
     made: dict[Any, tuple[int, int]] = {}
     for position, instruction in enumerate(schedule.trace.insts):
@@ -184,22 +185,22 @@ def _parts(schedule: Any, loops: Sequence[Any]) -> tuple[tuple[int, int] | None,
         elif instruction.kind.name == "Split":
             for factor, loop in zip(instruction.inputs[1:], instruction.outputs, strict=True):
                 if factor in sampled:
-                    with contextlib.suppress(Exception):  # a loop that is there no more
+                    with contextlib.suppress(Exception):  # the loop no longer exists
                         made[schedule.get(loop).loop_var] = sampled[factor]
     return tuple(made.get(loop.loop_var) for loop in loops)
 
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
-    """What TVM said of a sampling of a location: whether its block may be inlined, and whether the
-    rule gives all valid locations."""
+    """TVM's answers for a location sampling: whether its block may be inlined, and whether the rule
+    predicts all valid locations."""
 
     inline: bool
     ruled: bool
 
 
-#: By the digest of a sketch's instructions: how many probes tell of which tiles the loops are, and
-#: the verdict on each location.
+#: By the digest of a sketch's instructions: the number of probes that identify the tiles of loops,
+#: and the verdict on each location.
 _verdicts: dict[str, tuple[int, list[_Verdict]]] = {}
 
 
@@ -208,8 +209,8 @@ def _locations(
 ) -> list[Location]:
     """The choices `located` of a sketch.
 
-    What is asked of TVM does not depend on extents, and asking takes most of the time: it is asked
-    once for all tasks with the same instructions (all depthwise convolutions, say).
+    TVM's answers do not depend on extents, and the queries take most of the time: they run once for
+    all tasks with the same instructions (such as all depthwise convolutions).
     """
     structure = digest(canonical_json([_unvalued(i) for i in sketch.instructions]))
     count, verdicts = _verdicts.get(structure, (_PROBES, []))
@@ -218,7 +219,7 @@ def _locations(
     if not verdicts:
         verdicts = [_asked(sketch, probes, of_location) for of_location in nests]
         if probes and all(nest.extents for of_location in nests for nest in of_location):
-            # Only one: others would move its loops.
+            # Only one, since others would move its loops.
             exact = len(located) == 1 and verdicts[0].ruled and None not in nests[0][0].parts
             _verdicts[structure] = 1 if exact else _PROBES, verdicts
     return [
@@ -229,7 +230,7 @@ def _locations(
 
 
 def _asked(sketch: Sketch, probes: Sequence[_Probe], nests: Sequence[_Nest]) -> _Verdict:
-    """Whether the rule gives what TVM said to the probes that asked."""
+    """Compare the rule with TVM's answers to the probes that queried."""
     asked = [(p, n) for p, n in zip(probes, nests, strict=True) if n.valid is not None]
     inline = any(-2 in (nest.valid or ()) for _, nest in asked)
     rule = _by_rule(sketch, probes, nests, inline)
@@ -240,14 +241,14 @@ def _asked(sketch: Sketch, probes: Sequence[_Probe], nests: Sequence[_Nest]) -> 
 
 
 def _unvalued(instruction: Any) -> Any:
-    """An instruction without the value that it annotates, which differs between tasks."""
+    """An instruction without its annotation value, which differs between tasks."""
     kind, inputs, attributes, outputs = instruction
     return [kind, inputs[:1] if kind == "Annotate" else inputs, attributes, outputs]
 
 
 def _seen(probes: Sequence[_Probe], nests: Sequence[_Nest], inline: bool) -> Location:
-    """Every loop that the probes saw to have more than one step, here or, since blocks move,
-    anywhere; TVM sorts it out."""
+    """Every loop with more than one step in a probe, here or, since blocks move, anywhere; TVM
+    corrects it on replay."""
     return Location.anywhere(
         [
             *[-2] * inline,
@@ -261,12 +262,11 @@ def _seen(probes: Sequence[_Probe], nests: Sequence[_Nest], inline: bool) -> Loc
 def _by_rule(
     sketch: Sketch, probes: Sequence[_Probe], nests: Sequence[_Nest], inline: bool
 ) -> Location | None:
-    """Inlined, at the root, and at each loop up to the last one that is not of the reduction.
+    """Inlined, at the root, and at each loop up to the last one outside of the reduction.
 
-    A loop that no split of the trace made (a reduction that was taken apart has new ones) is taken
-    for the part of a tile that is its extent in every probe. None when there is one whose extent
-    is neither that nor always the same, or when there are several consumers, or one that other
-    locations move.
+    A loop that no split created (such as those of a decomposed reduction) is identified with the
+    tile part of equal extent in every probe. None if there is a loop with another, varying extent,
+    if there are several consumers, or if other locations move the consumer.
     """
     kinds = {nest.reduces for nest in nests}
     if len(kinds) != 1 or () in kinds:

@@ -1,7 +1,7 @@
-"""Search spaces by kind of target: which schedules of a task exist at all.
+"""Search spaces by kind of target.
 
-A space consists of families of schedules, which stand side by side in the search of a task: tilings
-today, tensorised ones beside them where a target has intrinsics. What was measured decides.
+A space consists of families of schedules that compete in the search of a task: tilings, and
+tensorised schedules if the target has intrinsics. Measurements decide between them.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ ms = tvm.s_tir.meta_schedule
 
 
 class Family(Protocol):
-    """Schedules that one set of MetaSchedule's rules and postprocessors makes.
+    """The schedules by one set of MetaSchedule rules and postprocessors.
 
-    Without state: one object serves every task and thread.
+    Stateless: one object serves all tasks and threads.
     """
 
     def generator(self, target: Target, module: Any) -> Any:
-        """A new space generator for a module whose only function is `main`. Its postprocessors are
-        the same for all modules, and are asked for with one that has no function."""
+        """A new space generator for a module with the single function `main`. Its postprocessors do
+        not depend on the module, and are requested with an empty one."""
 
     def made(self, trace: str) -> bool:
-        """Whether a trace, canonical JSON, is of this family and no other. The last family of a
-        space says so of every trace that no family before it claims."""
+        """Whether a trace, canonical JSON, belongs to this family only. The last family of a space
+        accepts all remaining traces."""
 
     def opened(self, target: Target, module: Any, open_trace: Any) -> Sketch:
         """The sketch of a design space of `module`, from its trace without postprocessing.
 
-        Raises InternalError for a sampling instruction that is not known."""
+        Raises InternalError for an unknown sampling instruction."""
 
 
 class SearchSpace(Protocol):
-    """The space of the targets of one kind; without state."""
+    """The search space of targets of one kind; stateless."""
 
     @property
     def families(self) -> Sequence[Family]:
-        """At least one, always in the same order."""
+        """The families, at least one, in a fixed order."""
 
     def plainly_scheduled(self, module: Any, target: Target) -> Any:
-        """`module` with a schedule that needs no search and no measurement."""
+        """`module` with the plain schedule."""
 
 
 _SPACES: Mapping[str, SearchSpace] = {CpuTarget.kind: CpuSpace(), CudaTarget.kind: CudaSpace()}
@@ -62,13 +62,13 @@ def space_of(target: Target) -> SearchSpace:
 
 
 def plainly_scheduled(module: Any, target: Target) -> Any:
-    """What a network runs where no program was found, and what checks an import."""
+    """The plain schedule, for tasks without a winner and for checking imports."""
     return space_of(target).plainly_scheduled(module, target)
 
 
 def tune_contexts(module: Any, target: Target, strategy: Any = None, *, seed: int = 1) -> list[Any]:
-    """A form of a task with each family of its search space, and the strategy that is to search it,
-    if any."""
+    """TuneContexts of a form of a task, one per family of its search space, with an optional search
+    strategy."""
     return [
         ms.TuneContext(
             module,
@@ -94,9 +94,9 @@ def sketches_of(program: str, target: Target) -> tuple[Sketch, ...]:
     """The sketches of a task on a target. Takes half a second for the first convolution with
     padding of its kind.
 
-    Raises InternalError for a sampling instruction that is not known.
+    Raises InternalError for an unknown sampling instruction.
     """
-    # MetaSchedule's search drops instructions without effect too: its traces have none.
+    # Traces of MetaSchedule's search contain no instructions without effect either.
     return tuple(
         family.opened(target, form, schedule.trace.simplified(remove_postproc=True))
         for form, family, schedule in _designed(program, target)
@@ -104,7 +104,7 @@ def sketches_of(program: str, target: Target) -> tuple[Sketch, ...]:
 
 
 def postprocessors(target: Target, trace: str) -> Any:
-    """What MetaSchedule applies to a schedule after its trace, in order."""
+    """MetaSchedule's postprocessors of a trace, in order."""
     families = space_of(target).families
     number = next(i for i, family in enumerate(families) if family.made(trace))
     return _postprocessing(target, number).space_generator.postprocs
@@ -112,7 +112,7 @@ def postprocessors(target: Target, trace: str) -> Any:
 
 @lru_cache(maxsize=8)
 def _postprocessing(target: Target, family: int) -> Any:
-    """A context for its postprocessors, which it owns."""
+    """A context that owns the postprocessors of a family."""
     module = tvm.IRModule()
     generator = space_of(target).families[family].generator(target, module)
     return ms.TuneContext(module, target=to_tvm(target), space_generator=generator)

@@ -1,8 +1,7 @@
-"""Programs of GPUs whose products are tensor cores': a family beside the tilings.
+"""GPU programs with tensor-core products: a family in addition to the tilings.
 
-A product has a sketch for each shape of the instruction that fits it about as well as the best. The
-shapes differ in how many rows and columns of the results one instruction makes. From sm_80 on each
-has a second one, which fetches ahead.
+A product has a sketch per instruction shape that fits about as well as the best. The shapes differ
+in the numbers of result rows and columns. From sm_80 on each has a second sketch that prefetches.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ from tunefleet.search.sketch import Sketch
 tvm = load_tvm()
 ms = tvm.s_tir.meta_schedule
 
-#: Steps that a sketch fetches ahead; as many as the tilings of MetaSchedule do at least.
+#: Number of prefetched steps; the minimum of MetaSchedule's tilings.
 _AHEAD = 2
 
 
 class CudaTensorCores:
-    """Products by the GPU's tensor cores; tasks that are none have no program here."""
+    """Products on the GPU's tensor cores; other tasks have no program in this family."""
 
     def generator(self, target: Target, module: Any) -> Any:
         assert isinstance(target, CudaTarget)
@@ -57,7 +56,7 @@ class CudaTensorCores:
 
 
 def sketches(schedule: Any, target: CudaTarget) -> list[Any]:
-    """Schedules of a task with each intrinsic that fits it; `schedule` is the untouched task."""
+    """Schedules of a task with each suitable intrinsic; `schedule` is the unscheduled task."""
     function = schedule.mod.functions_items()[0][1] if schedule.mod.functions else None
     product = product_of(function, schedule) if function is not None else None
     if product is None or len(schedule.get_output_blocks("root")) != 1:
@@ -80,8 +79,8 @@ def _fitting(product: Product, target: CudaTarget) -> list[WarpProduct]:
 def _sketch(
     schedule: Any, product: Product, intrinsic: WarpProduct, target: CudaTarget, ahead: int
 ) -> Any | None:
-    """With what follows the product in its tiles, if that has a form for it. None where the product
-    has none: a row of it in several places of what is read, say."""
+    """A schedule with the epilogue in the product's tiles if possible. None if the product has no
+    matrix form, such as one with a row in several places of its input."""
     for fused in (True, False):
         with contextlib.suppress(tvm.s_tir.ScheduleError, NoFormError):
             return warp_sketches.scheduled(

@@ -1,9 +1,9 @@
-"""Tensorised programs of CPUs: a product's innermost steps are calls of a tensor intrinsic.
+"""Tensorised CPU programs: a product's innermost steps are calls of a tensor intrinsic.
 
-Weights are packed so that each call reads them side by side: when a network is compiled where they
-are constant, else when it runs. Of two sketches for each intrinsic one goes through the rows of a
-thread's part first, the other through its columns. Where a processor has tiles, its vectors stand
-beside them: a product of few rows fills no tile.
+Weights are packed so that each call reads them contiguously: at compile time if they are constant,
+otherwise at run time. Each intrinsic has two sketches: one iterates over the rows of a thread's
+part first, the other over its columns. On a processor with tile registers, vector intrinsics are
+available too, since a product of few rows fills no tile.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ms = tvm.s_tir.meta_schedule
 
 
 class CpuTensorised:
-    """Products by the target's tensor intrinsics; tasks that are none have no program here."""
+    """Products with the target's tensor intrinsics; other tasks have no program in this family."""
 
     def generator(self, target: Target, module: Any) -> Any:
         return ms.space_generator.ScheduleFn(
@@ -55,7 +55,7 @@ class CpuTensorised:
 
 
 def sketches(schedule: Any, target: Target) -> list[Any]:
-    """Schedules of a task with each intrinsic that fits it; `schedule` is the untouched task."""
+    """Schedules of a task with each suitable intrinsic; `schedule` is the unscheduled task."""
     function = schedule.mod.functions_items()[0][1] if schedule.mod.functions else None
     product = product_of(function, schedule) if function is not None else None
     if product is None or len(schedule.get_output_blocks("root")) != 1:
@@ -64,14 +64,14 @@ def sketches(schedule: Any, target: Target) -> list[Any]:
     for intrinsic in _fitting(product, target):
         scheduled = tile_sketches if isinstance(intrinsic, Tiles) else vector_sketches
         for rows_first in (True, False):
-            # What follows the product may have a form that no tile of it can be computed in.
+            # The epilogue may have a form that cannot be computed in tiles.
             with contextlib.suppress(tvm.s_tir.ScheduleError):
                 made.append(scheduled.scheduled(schedule.copy(), product, intrinsic, rows_first))
     return [each for each in made if each is not None]
 
 
 def _fitting(product: Product, target: Target) -> list[Tiles | VectorIntrinsic]:
-    """What computes a product on a target, in which order sketches of it stand."""
+    """The register tiles and intrinsics for a product on a target, in the order of sketches."""
     types = (product.data, product.weight, product.accumulator)
     known = [
         intrinsic

@@ -1,19 +1,19 @@
-"""Schedules of products by tiles in registers of their own (AMX).
+"""Schedules of products with tile registers (AMX).
 
     parallel over tiles of rows and columns
-      registers get their shapes
-      tiles of these, whose results are finished by what follows the product
+      configure registers
+      inner tiles, with the epilogue
         sums over the window and the depth
           a register tile: one step of the intrinsic
-        sums are stored where what follows reads them
-      registers are given back
+        store sums for the epilogue
+      release registers
 
-Rows of a picture that follow each other in the data, borders between them included, are one axis
-(`graph/padded_products.py`). What follows the product takes them apart again, so it runs once all
-rows of some columns are there.
+Consecutive rows of an image in the data, including borders between them, are one axis
+(`graph/padded_products.py`). The epilogue separates them again, so it runs after all rows of some
+columns.
 
-How many rows and columns a register tile has is the intrinsic's, so that a sketch has one. The few
-that load least for what they multiply are taken.
+The intrinsic fixes the rows and columns of a register tile, so each sketch has one. The few
+register tiles with the lowest ratio of loads to multiplications are used.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ from tunefleet.search.sketch import Sketch
 
 tvm = load_tvm()
 
-#: On a parallel loop: the register tile whose registers each of its iterations sets up and gives
-#: back, by name. Its code is brought in where a program is built: it is no decision.
+#: Annotation of a parallel loop: the name of the register tile that each iteration configures and
+#: releases. Its code is inserted when a program is built; it is not a decision.
 TILES = "tunefleet.tiles"
-#: Register tiles that a task gets sketches of.
+#: Maximum number of register tiles with sketches per task.
 _FORMS = 3
-#: Rows or lanes below which a tile is not worth its registers, and tiles of one side at most.
+#: Minimum rows or lanes of a useful tile, and maximum tiles per side.
 _LEAST, _MOST_TILES = 4, 6
 
 
 def fitting(product: Product, intrinsics: Iterable[Intrinsic]) -> list[Tiles]:
-    """Register tiles of some intrinsics that divide a product, those that take least time for their
-    sums first; none where rows of the product are no rows of a matrix in memory."""
+    """Register tiles that divide a product, fastest per sum first; empty if rows of the product are
+    not rows of a matrix in memory."""
     pair = _following(product)
     whole = product if pair is None else _joined(product, pair)
     found = {
@@ -63,7 +63,8 @@ def fitting(product: Product, intrinsics: Iterable[Intrinsic]) -> list[Tiles]:
 
 
 def _forms(product: Product, intrinsic: TileIntrinsic) -> Iterator[Tiles]:
-    """Rows are of the last axis of rows; those of another tile may be of the axis before it."""
+    """The register tiles of an intrinsic. Rows are on the last row axis; outer tiles may be on the
+    axis before it."""
     rank = len(product.data_shape)
     axes = {
         axis.dimension: (axis, product.extents[number])
@@ -91,8 +92,8 @@ def _forms(product: Product, intrinsic: TileIntrinsic) -> Iterator[Tiles]:
 
 
 def _window(product: Product, intrinsic: TileIntrinsic) -> int | None:
-    """The iterator of the window along a row, where all its channels fill one step at most: data
-    has all of them side by side."""
+    """The window iterator along a row if all its channels fit into one step, where they are
+    contiguous in the data."""
     rank, channels = len(product.data_shape), product.data_shape[-1]
     if product.extents[product.depth] != channels:
         return None
@@ -116,7 +117,7 @@ def _largest(extent: int, most: int) -> int:
 
 @dataclass(slots=True)
 class _Loops:
-    """The loops of a product after they were split, from the outermost group in."""
+    """The split loops of a product, outermost group first."""
 
     threads: list[Any] = field(default_factory=list)
     tiles: list[Any] = field(default_factory=list)
@@ -124,7 +125,7 @@ class _Loops:
 
 
 def scheduled(schedule: Any, product: Product, tiles: Tiles, rows_first: bool) -> Any:
-    """A schedule; None where it would be the other order's."""
+    """A schedule; None if it equals that of the other order."""
     for part in ("", ZERO, STORE):
         make_known(tiles.trace_name + part)
     block = schedule.get_sblock(product.block)
@@ -160,7 +161,7 @@ def scheduled(schedule: Any, product: Product, tiles: Tiles, rows_first: bool) -
     else:
         outer = _split(schedule, block, product, tiles, taps, rows_first, whole=True)
         if finish is not None:
-            # The innermost loop goes through the rows.
+            # The innermost loop iterates over rows.
             schedule.reverse_compute_at(finish, outer.tiles[-2], preserve_unit_loops=True)
         schedule.transform_layout(block, ("write", 0), _one_axis(own, pair, len(own.rows) + 1))
         stored = schedule.cache_write(block, 0, "global")
@@ -170,7 +171,7 @@ def scheduled(schedule: Any, product: Product, tiles: Tiles, rows_first: bool) -
     schedule.annotate(threads, TILES, tiles.name)
     inside = 1 + len(outer.tiles)
     if finish is not None:
-        # Rows stay a loop: written out, they are most of what LLVM has to do.
+        # Rows stay a loop: unrolled, they would dominate LLVM's time.
         vectorised(schedule, finish, lanes, len(schedule.get_loops(finish)) - 1)
     sums = schedule.get_loops(block)[inside]
     first = schedule.decompose_reduction(block, sums)
@@ -182,8 +183,8 @@ def scheduled(schedule: Any, product: Product, tiles: Tiles, rows_first: bool) -
 
 
 def _following(product: Product) -> tuple[int, int] | None:
-    """Two axes of rows of which the second goes on where the first ends, in the data as in the
-    result; None where there are none."""
+    """Two row axes that are contiguous with each other in data and result; None if there are
+    none."""
     for outer, inner in pairwise(product.rows):
         first, second = product.data_axes[outer], product.data_axes[inner]
         if first is None or second is None or first.dimension != second.dimension:
@@ -194,7 +195,7 @@ def _following(product: Product) -> tuple[int, int] | None:
 
 
 def _joined(product: Product, pair: tuple[int, int]) -> Product:
-    """The product with two axes of rows as one."""
+    """The product with two row axes fused."""
     outer, inner = pair
 
     def number(old: int) -> int:
@@ -216,7 +217,7 @@ def _joined(product: Product, pair: tuple[int, int]) -> Product:
 
 
 def _one_axis(product: Product, pair: tuple[int, int], rank: int) -> Any:
-    """The index map that makes one axis of the two of `pair`, which are of `rank` axes."""
+    """The index map that fuses the two axes `pair` out of `rank` axes."""
     outer, inner = pair
     extent = product.extents[inner]
 
@@ -262,8 +263,8 @@ def _split(
 
 
 def _tiled(schedule: Any, loop: Any, into: _Loops, fixed: int, *, whole: bool = False) -> None:
-    """Parts of threads, of a thread, of a register tile where that has any. `whole`: a thread has
-    all of it."""
+    """Split a loop into parts over threads, within a thread, and of a register tile if any.
+    `whole`: one thread has all of it."""
     if fixed > 1:
         loop, call = schedule.split(loop, [None, fixed])
         into.call.append(call)
@@ -276,7 +277,7 @@ def _tiled(schedule: Any, loop: Any, into: _Loops, fixed: int, *, whole: bool = 
 
 
 def limits_of(sketch: Sketch, tiles: Tiles) -> tuple[Limit, ...]:
-    """Not too much is written out."""
+    """The limit on unrolled calls."""
     *_, depth = (n for n, choice in enumerate(sketch.choices) if isinstance(choice, Tile))
     products = tiles.outer * tiles.columns
     return (Limit("unrolled", 0, UNROLLED_CALLS, (Amount(products, (TileExtent(depth, (1,)),)),)),)

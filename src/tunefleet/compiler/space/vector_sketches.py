@@ -1,7 +1,7 @@
-"""Schedules of products by intrinsics that multiply one data vector with packed weights.
+"""Schedules of products with intrinsics that multiply one data vector with packed weights.
 
 parallel over tiles of rows and columns
-  tiles of these, whose results are finished by what follows the product
+  inner tiles, with the epilogue
     sums over the window and the depth
       a tile of rows and columns in registers: the intrinsic, unrolled
 """
@@ -25,13 +25,14 @@ from tunefleet.search.choices import Tile
 from tunefleet.search.limits import Amount, Limit, TileExtent
 from tunefleet.search.sketch import Sketch
 
-#: Of rows and columns: parts of threads, of a thread, of registers; of the depth: steps, unrolled.
+#: Parts of rows and columns: over threads, within a thread, in registers; of the depth: steps and
+#: unrolled steps.
 _SPATIAL_PARTS, _DEPTH_PARTS = 3, 2
 _REGISTERS = _SPATIAL_PARTS - 1
 
 
 def fitting(product: Product, intrinsics: Iterable[Intrinsic]) -> list[VectorIntrinsic]:
-    """The first of some intrinsics that divides columns and depth, if any does."""
+    """The first intrinsic that divides columns and depth, if any."""
     return [
         intrinsic
         for intrinsic in intrinsics
@@ -43,7 +44,7 @@ def fitting(product: Product, intrinsics: Iterable[Intrinsic]) -> list[VectorInt
 
 @dataclass(slots=True)
 class _Loops:
-    """The loops of a product after they were split, from the outermost group in."""
+    """The split loops of a product, outermost group first."""
 
     threads: list[Any]
     tiles: list[Any]
@@ -118,7 +119,8 @@ def _tiled(schedule: Any, loop: Any, into: _Loops) -> None:
 
 
 def limits_of(sketch: Sketch, intrinsic: VectorIntrinsic) -> tuple[Limit, ...]:
-    """Sums, a row of weights and a data vector fit the registers; not too much is written out."""
+    """Sums, a row of weights and a data vector must fit the registers; unrolled calls are
+    limited."""
     tiles = [number for number, choice in enumerate(sketch.choices) if isinstance(choice, Tile)]
     *spatial, depth = tiles
     registers = tuple(TileExtent(number, (_REGISTERS,)) for number in spatial)

@@ -1,19 +1,19 @@
-"""Schedules of products by tensor cores, whose instructions a warp of 32 threads carries out.
+"""Schedules of products on tensor cores, whose instructions run on warps of 32 threads.
 
-    blocks of threads over batches and tiles of rows and columns
-      warps: sums are zero, in fragments
+    thread blocks over batches and tiles of rows and columns
+      warps: zero the sums, in fragments
       steps of the depth: all threads fetch data and weights into shared memory
         steps of the instruction: a warp loads its weights
           fragments of rows: a warp loads its data
-            fragments of columns: the instruction, written out
+            fragments of columns: the instruction, unrolled
       fragments of rows: warps store sums into shared memory
-        all threads finish them by what follows the product, and write the results
+        all threads apply the epilogue and write the results
 
-Convolutions become products of matrices by the indices that they fetch with: rows are all pixels,
-the depth is the window and its channels. What does not divide into fragments is fetched as zeros,
-and not written. Fragments of rows are further apart than warps are, so that all warps store rows
-that follow each other, and little shared memory is needed for them. Where the GPU copies on its
-own, what some of the next steps multiply may be fetched ahead.
+Convolutions become matrix products through the indices of their fetches: rows are all pixels, the
+depth is the window and its channels. Padding to whole fragments is fetched as zeros and not
+written. Fragments of rows have a larger stride than warps, so that all warps store consecutive
+rows, which needs little shared memory. On GPUs with asynchronous copies, inputs of the next steps
+may be prefetched.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ from tunefleet.search.choices import Tile
 from tunefleet.search.limits import UNLIMITED, Aligned, Amount, Limit, TileExtent
 from tunefleet.search.sketch import Sketch
 
-#: Instructions that are written out in a step of the depth, at most.
+#: Maximum number of unrolled instructions per step of the depth.
 _WRITTEN_OUT = 64
-#: Rows in shared memory are ALIGNED bytes longer than a multiple of so many: eight of them, which
-#: are loaded at once, begin in different banks.
+#: Rows in shared memory are ALIGNED bytes longer than a multiple of this, so that the eight rows
+#: loaded at once start in different banks.
 _BANKS = 32
-#: Parts of a tile of rows: of blocks, fragments, warps; of columns: of blocks, warps, fragments.
+#: Parts of a tile of rows: blocks, fragments, warps; of columns: blocks, warps, fragments.
 _ROW_PARTS, _ROW_WARPS = 1, 2
 _COLUMN_WARPS, _COLUMN_PARTS = 1, 2
-#: Warps or fragments of an axis, at most.
+#: Maximum warps or fragments per axis.
 _MOST_PARTS = 16
-#: Registers of a thread that addresses and numbers on their way take.
+#: Registers per thread for addresses and temporaries.
 _OTHER_REGISTERS, _MOST_REGISTERS = 40, 255
 
 
 @dataclass(slots=True)
 class _Nest:
-    """The loops of a product after they were split, and the factors that its warps are made of.
+    """The split loops of a product, and the factors of its warps.
 
-    `block` of threads, `step` of the depth, `loads` of weights in it, fragments of `rows`."""
+    `block`: thread block; `step` of the depth; `loads` of weights in it; fragments of `rows`."""
 
     block: Any
     step: Any
@@ -83,9 +83,9 @@ def scheduled(
     ahead: int,
     fused: bool,
 ) -> Any:
-    """`ahead`: of so many steps of the depth the fetches are under way while one is multiplied.
-    `fused`: what follows the product is computed where its sums are, else in a block of its own.
-    Raises tvm.s_tir.ScheduleError or NoFormError for a form that no tile can be computed in."""
+    """`ahead`: the number of prefetched steps of the depth. `fused`: the epilogue is computed with
+    the sums, otherwise in a separate block. Raises tvm.s_tir.ScheduleError or NoFormError for a
+    form that cannot be computed in tiles."""
     for name in intrinsic.trace_names:
         make_known(name)
     block = schedule.get_sblock(product.block)
@@ -98,7 +98,7 @@ def scheduled(
         for read, width in widths.items()
     ]
     if ahead and not any(copied):
-        raise NoFormError("nothing that the GPU copies on its own")
+        raise NoFormError("no input supports asynchronous copies")
     of_data = schedule.cache_read(block, data, DATA_SCOPE)
     schedule.compute_at(of_data, nest.rows, preserve_unit_loops=True)
     of_weight = schedule.cache_read(block, weight, WEIGHT_SCOPE)
@@ -110,15 +110,14 @@ def scheduled(
     numbers = matrices.vectors(schedule, finish, matrices.result_width(schedule, finish))
     _by_all_threads(schedule, finish, stored, nest, numbers)
     first = schedule.decompose_reduction(block, nest.step)
-    # The product before all others: a trace is called by the first intrinsic that it names.
+    # The product first: the first intrinsic in a trace identifies it.
     schedule.tensorize(nest.call, intrinsic.trace_name)
     schedule.tensorize(schedule.get_loops(first)[-2], intrinsic.fill)
     schedule.tensorize(schedule.get_loops(of_data)[-2], intrinsic.load_data)
     shape = (intrinsic.depth, intrinsic.columns)
     shape = shape[::-1] if intrinsic.transposed else shape
     schedule.tensorize(_fragments(schedule, of_weight, shape), intrinsic.load_weight)
-    # What is said of a block is lost where an instruction takes its place, so it is said of one
-    # around it.
+    # Tensorisation drops annotations of a block, so annotate an outer block.
     fragment = schedule.blockize(schedule.get_loops(store)[-2])
     _apart(schedule, fragment)
     schedule.tensorize(fragment, intrinsic.store)
@@ -157,8 +156,8 @@ def _sampled(schedule: Any, loop: Any, parts: int) -> list[Any]:
 def _fetched(
     schedule: Any, block: Any, read: int, nest: _Nest, width: int, *, by_itself: bool
 ) -> bool:
-    """All threads bring what a step of the depth reads into shared memory; `by_itself`: by copies
-    that the GPU makes on its own, if it has any for that. Whether it has."""
+    """All threads fetch the inputs of a step of the depth into shared memory; `by_itself`: with
+    asynchronous copies if possible. Returns whether they are asynchronous."""
     fetch = matrices.written_by(schedule, block, read)
     schedule.set_scope(fetch, 0, FETCH_SCOPE)
     schedule.compute_at(fetch, nest.step, preserve_unit_loops=True)
@@ -170,7 +169,7 @@ def _fetched(
 
 
 def _fetch_ahead(schedule: Any, step: Any, ahead: int) -> None:
-    """A step fetches data, fetches weights and multiplies, in this order."""
+    """Pipeline a step, which fetches data, fetches weights and multiplies, in this order."""
     schedule.annotate(step, STAGES, [0, 0, ahead])
     schedule.annotate(step, "software_pipeline_order", [0, 1, 2])
     schedule.annotate(step, COPIED_STAGES, [0])
@@ -179,8 +178,8 @@ def _fetch_ahead(schedule: Any, step: Any, ahead: int) -> None:
 def _by_all_threads(
     schedule: Any, block: Any, outside: Any, nest: _Nest, numbers: Sequence[int]
 ) -> None:
-    """The loops of a block inside a loop, shared out to all threads; `numbers` are how many
-    elements each may have at a time."""
+    """Distribute the loops of a block inside a loop over all threads; `numbers` are the possible
+    vector widths."""
     loops, variable = schedule.get_loops(block), schedule.get(outside).loop_var
     around = next(
         n for n, loop in enumerate(loops) if schedule.get(loop).loop_var.same_as(variable)
@@ -195,13 +194,13 @@ def _by_all_threads(
 
 
 def _apart(schedule: Any, block: Any) -> None:
-    """Rows in shared memory begin in different banks."""
+    """Pad rows in shared memory, so that they start in different banks."""
     number = nbytes((), str(schedule.get(block).writes[0].source.dtype))
     schedule.storage_align(block, 0, -2, _BANKS // number, ALIGNED // number)
 
 
 def _stored(schedule: Any, store: Any, nest: _Nest, intrinsic: WarpProduct) -> Any:
-    """Sums go to shared memory, fragments of rows after each other: their loop."""
+    """Store sums to shared memory, one fragment of rows at a time; returns the loop."""
     schedule.reverse_compute_at(store, nest.block, preserve_unit_loops=True)
     row, column = schedule.get_loops(store)[-2:]
     _, *row_parts = nest.row_parts
@@ -216,7 +215,7 @@ def _stored(schedule: Any, store: Any, nest: _Nest, intrinsic: WarpProduct) -> A
 
 
 def _fragments(schedule: Any, block: Any, shape: tuple[int, int]) -> Any:
-    """The loop in which one fragment is loaded; those of fragments are written out."""
+    """The loop that loads one fragment; loops over fragments are unrolled."""
     outer, inner = schedule.get_loops(block)[-2:]
     upper, row = schedule.split(outer, [None, shape[0]])
     left, column = schedule.split(inner, [None, shape[1]])
@@ -227,8 +226,8 @@ def _fragments(schedule: Any, block: Any, shape: tuple[int, int]) -> Any:
 
 
 def limits_of(sketch: Sketch, intrinsic: WarpProduct, target: CudaTarget) -> tuple[Limit, ...]:
-    """What a block of threads has: threads, shared memory for what is fetched and for sums on their
-    way, registers for fragments. And what is written out."""
+    """The limits of a thread block: threads, shared memory for fetches and for stored sums,
+    registers for fragments, and unrolled instructions."""
     rows, columns, depth = (
         n for n, choice in enumerate(sketch.choices) if isinstance(choice, Tile)
     )
@@ -273,7 +272,7 @@ def limits_of(sketch: Sketch, intrinsic: WarpProduct, target: CudaTarget) -> tup
 
 
 def _stages(sketch: Sketch) -> int:
-    """So many steps have what they fetch in shared memory at once."""
+    """The number of pipeline stages kept in shared memory."""
     found = (
         max(inputs[1]) + 1
         for kind, inputs, attributes, _ in sketch.instructions

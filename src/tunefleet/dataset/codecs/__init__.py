@@ -52,7 +52,7 @@ def read(
     if name is None:
         if not next(iter(head(file)), None):
             return
-        raise InputError(f"{path} is no tuning log of a known format", cure="name its format")
+        raise InputError(f"{path} is not a tuning log of a known format", cure="name its format")
     try:
         yield from _codec(name).read(file, device, report)
     except BrokenFileError as error:

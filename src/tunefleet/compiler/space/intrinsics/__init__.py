@@ -1,4 +1,4 @@
-"""Tensor intrinsics as plug-ins: which there are, and which code for a target may use."""
+"""The registry of tensor intrinsics, and their selection by target."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ __all__ = [
 tvm = load_tvm()
 
 INTRINSICS: tuple[Intrinsic, ...] = (*amx.INTRINSICS, *x86.INTRINSICS, *arm.INTRINSICS)
-#: Of GPUs, all of them.
+#: All tensor-core products.
 WARP_PRODUCTS: tuple[WarpProduct, ...] = wmma.INTRINSICS
 _PLAINEST = {"x86_64": "x86-64", "aarch64": "generic"}
 _BY_NAME = {i.trace_name: i for i in INTRINSICS if isinstance(i, VectorIntrinsic)}
@@ -57,18 +57,17 @@ _WARP_PRODUCT = {name: each for each in WARP_PRODUCTS for name in each.trace_nam
 
 @lru_cache(maxsize=64)
 def intrinsics_of(target: CpuTarget) -> tuple[Intrinsic, ...]:
-    """The intrinsics that code for a target may use, better ones first: by instruction, then wider
-    ones."""
+    """The intrinsics for a target, best first: by instruction, then by width."""
     return tuple(intrinsic for intrinsic in INTRINSICS if runs_on(intrinsic, target))
 
 
 def warp_products_of(target: CudaTarget) -> tuple[WarpProduct, ...]:
-    """What code for a GPU may use of its tensor cores."""
+    """The tensor-core products for a GPU."""
     return tuple(each for each in WARP_PRODUCTS if each.capability <= target.capability)
 
 
 def has_intrinsics(target: Target) -> bool:
-    """Whether any is known that code for a target may use where it computes."""
+    """Whether there is any intrinsic for a target."""
     if isinstance(target, CudaTarget):
         return bool(warp_products_of(target))
     return bool(intrinsics_of(target.cpu))
@@ -76,8 +75,8 @@ def has_intrinsics(target: Target) -> bool:
 
 @cache
 def dot_products() -> tuple[VectorIntrinsic, ...]:
-    """Instructions of x86 that multiply unsigned by signed bytes, and the features of each: the
-    widest of those that need the same."""
+    """x86 instructions that multiply unsigned by signed bytes: the widest per set of required
+    features."""
     widest: dict[frozenset[str], VectorIntrinsic] = {}
     for each in x86.INTRINSICS:
         if (each.data, each.weight, each.widens) == ("uint8", "int8", False):
@@ -86,7 +85,7 @@ def dot_products() -> tuple[VectorIntrinsic, ...]:
 
 
 def least_target(intrinsic: Intrinsic) -> CpuTarget:
-    """Code with one thread for the plainest processor that has an intrinsic."""
+    """A single-threaded target of the minimum processor with an intrinsic."""
     foreign = intrinsic.machine != machine_of(native_target(1))
     return CpuTarget(
         _PLAINEST[intrinsic.machine],
@@ -100,13 +99,13 @@ def runs_on(intrinsic: Intrinsic, target: CpuTarget) -> bool:
     return intrinsic.machine == machine_of(target) and intrinsic.features <= llvm_features(target)
 
 
-#: What tells the intrinsics of a precision, and what they multiply.
+#: By precision: the filter of its intrinsics, and the name of their operands.
 _ACCUMULATORS = {INT8: "int32", BF16: "float32"}
 _MULTIPLIED = {INT8: "8-bit integers", BF16: "bfloat16"}
 
 
 def remark_on(target: CpuTarget, precision: str) -> tuple[str, ...]:
-    """What to expect of products in a precision on a target; nothing where they are fast."""
+    """Warnings about the speed of products in a precision on a target; empty if they are fast."""
     sums, numbers = _ACCUMULATORS[precision], _MULTIPLIED[precision]
     fitting = [each for each in intrinsics_of(target) if each.accumulator == sums]
     if not fitting:
@@ -123,13 +122,13 @@ def remark_on(target: CpuTarget, precision: str) -> tuple[str, ...]:
 
 
 def intrinsic_named(trace_name: str) -> VectorIntrinsic | Tiles:
-    """The intrinsic that a trace calls so, or the register tile. Raises KeyError for another's."""
+    """The intrinsic or register tile of a name in a trace. Raises KeyError for other names."""
     tiles = tiles_named(trace_name.removeprefix(INTRINSIC_PREFIX))
     return _BY_NAME[trace_name] if tiles is None else tiles[0]
 
 
 def warp_product_named(trace_name: str) -> WarpProduct:
-    """The product by tensor cores that a trace calls so. Raises KeyError for another's."""
+    """The tensor-core product of a name in a trace. Raises KeyError for other names."""
     found = _WARP_PRODUCT[trace_name]
     if found.trace_name != trace_name:
         raise KeyError(trace_name)
@@ -138,8 +137,8 @@ def warp_product_named(trace_name: str) -> WarpProduct:
 
 @cache
 def make_known(trace_name: str) -> None:
-    """Register an intrinsic with TVM, once a process: schedules name those that they use. Names
-    that are none of ours are another's to register. Raises InternalError."""
+    """Register an intrinsic with TVM, once per process. Names of other packages' intrinsics are
+    ignored. Raises InternalError."""
     intrinsic = _BY_NAME.get(trace_name)
     tiles = tiles_named(trace_name.removeprefix(INTRINSIC_PREFIX))
     warp = _WARP_PRODUCT.get(trace_name)

@@ -1,4 +1,4 @@
-"""What a tensor intrinsic is to a search space: its shape, its types, what it needs, its code."""
+"""Tensor intrinsics for search spaces: shape, types, requirements and code."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tunefleet.core.forms import INTRINSIC_PREFIX
 
 @dataclass(frozen=True, slots=True)
 class Intrinsic:
-    """What all kinds have: sums of products of data and packed weights, `lanes` side by side, of
-    `depth` numbers of each."""
+    """The common base: sums of products of data and packed weights in `lanes` adjacent lanes, over
+    `depth` elements."""
 
     name: str
     machine: str
-    #: By LLVM's names; all of them are needed.
+    #: LLVM's names of the required features.
     features: frozenset[str]
     lanes: int
     depth: int
-    #: Types of data, weights and sums; those of their buffers are `stored`.
+    #: Types of data, weights and sums; their buffers have the `stored` types.
     data: str
     weight: str
     accumulator: str
@@ -37,23 +37,23 @@ class VectorIntrinsic(Intrinsic):
     """C[lanes] += sum over k of A[k] * B[lanes, k], k below `depth`: one data vector, which every
     lane reads, times packed weights.
 
-    `update` makes the code: what the sums become, of the intrinsic and of the loaded data (depth),
+    `update` generates the code: the new sums, from the intrinsic and the loaded data (depth),
     weights (lanes * depth) and sums (lanes).
     """
 
-    #: Vector registers of the machine: sums, weights and a data vector are to stay in them.
+    #: The number of vector registers, which should hold sums, weights and a data vector.
     registers: int
     update: Callable[[VectorIntrinsic, Any, Any, Any], Any]
-    #: Functions that the code calls, as text of LLVM's; empty where it calls none.
+    #: LLVM IR of functions that the code calls; may be empty.
     llvm: str = ""
-    #: Whether numbers are made wider before they are multiplied, which takes most of the gain.
+    #: Whether elements are widened before multiplication, which costs most of the gain.
     widens: bool = False
 
 
 def description(intrinsic: VectorIntrinsic) -> Any:
-    """What the intrinsic computes, as loops: the form that a block must have to be replaced by it.
+    """The computation of the intrinsic as loops: the form of a block that it can replace.
 
-    Reads in the order in which TVM's own operators have them.
+    The order of reads is that of TVM's own operators.
     """
     from tvm.script import tirx as T
 
@@ -107,15 +107,14 @@ def coded(intrinsic: VectorIntrinsic) -> Any:
 
 
 def called(name: str, dtype: str, *arguments: Any) -> Any:
-    """A call of an intrinsic of LLVM's without effects."""
+    """A call of a pure LLVM intrinsic."""
     from tvm import tirx
 
     return tirx.call_llvm_pure_intrin(dtype, name, *arguments)
 
 
 def everywhere(data: Any, dtype: str, lanes: int) -> Any:
-    """The bytes of a data vector, which are those of one int32, in every lane, as numbers of
-    `dtype`."""
+    """The four bytes of a data vector broadcast to every lane, as elements of `dtype`."""
     from tvm import tirx
 
     return tirx.reinterpret(dtype, tirx.Broadcast(tirx.reinterpret("int32", data), lanes))

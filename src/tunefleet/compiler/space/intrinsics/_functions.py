@@ -1,5 +1,5 @@
-"""Descriptions and implementations of intrinsics on tiles, written with TVM's builder: their shapes
-are known only when they are asked for, and TVMScript takes time to be parsed."""
+"""Descriptions and implementations of tile intrinsics, written with TVM's builder: their shapes are
+known only at run time, and parsing TVMScript is slow."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ tirx = tvm.tirx
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """A buffer that an intrinsic works on. `factor`: its first element is at a multiple of it."""
+    """A buffer argument of an intrinsic. The offset of its first element is a multiple of
+    `factor`."""
 
     name: str
     shape: tuple[int, ...]
@@ -44,8 +45,8 @@ def described(
     value: Callable[..., Any],
     reductions: int = 0,
 ) -> Any:
-    """A description: the last argument becomes `value(*buffers, index)` for each index, the last of
-    which are reductions."""
+    """A description: the last argument is set to `value(*buffers, index)` for each index; the last
+    indices are reductions."""
     from tvm.tirx.script.builder import ir as T
 
     spatial = len(extents) - reductions
@@ -61,7 +62,7 @@ def described(
 
 
 def coded(arguments: Sequence[Argument], reads: Sequence[int], call: Callable[..., Any]) -> Any:
-    """An implementation: `call(*buffers)`, whose strides are known where it is used."""
+    """An implementation by `call(*buffers)`; the strides are bound where it is used."""
     from tvm.tirx.script.builder import ir as T
 
     buffers = [argument.buffer(strided=True) for argument in arguments]

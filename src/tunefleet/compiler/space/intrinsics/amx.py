@@ -1,14 +1,14 @@
-"""AMX: products of whole tiles, whose sums stay in tile registers from the first step to the last.
+"""AMX: products of tiles whose sums stay in tile registers over the whole depth.
 
-A processor with AMX has eight tile registers of 16 rows of 64 bytes. One instruction adds a product
-of a tile of data (rows, depth) and one of packed weights (depth, lanes) to a tile of sums (rows,
-lanes). A register tile is several of them, `outer` by `columns`: what is loaded serves more than
-one product. Sums have no address while they are made: the buffer that a schedule keeps them in is
-never touched, and three intrinsics work on the registers: `ZERO`, a step of the depth, `STORE`.
+A processor with AMX has eight tile registers of 16 rows of 64 bytes. One instruction adds the
+product of a data tile (rows, depth) and a packed weight tile (depth, lanes) to a tile of sums
+(rows, lanes). A register tile consists of `outer` by `columns` of them, so that each loaded tile
+serves several products. Sums have no address during computation: the schedule's buffer for them is
+never accessed, and three intrinsics work on the registers: `ZERO`, a step of the depth, `STORE`.
 
-Registers are used only between two calls that each thread makes around its part (`Tiles.bracket`).
-The first sets their shapes, in 45 ns, the second gives them back, as the operating system wants it.
-The kernel is asked for the right to use them once, when a library with such code is loaded.
+Registers are used only between two calls in each thread (`Tiles.bracket`). The first configures
+their shapes, in 45 ns; the second releases them, as the operating system requires. Permission is
+requested from the kernel once, when a library with such code is loaded.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MOST_ROWS = MOST_LANES = 16
 _ROW_BYTES = 64
 #: Cycles from a product's start to the next one for the same sums.
 _LATENCY = 52
-#: Numbers of the weights that lie side by side for each lane fill four bytes.
+#: Bytes of adjacent weights per lane.
 _WORD = 4
 
 ZERO, STORE = ".zero", ".store"
@@ -42,13 +42,13 @@ _FUNCTION = "tunefleet."
 
 @dataclass(frozen=True, slots=True)
 class TileIntrinsic(Intrinsic):
-    """C[rows, lanes] += A[rows, depth] * B[depth, lanes], at most so many of each."""
+    """C[rows, lanes] += A[rows, depth] * B[depth, lanes]; the extents are maxima."""
 
     instruction: str = ""
 
     @property
     def word(self) -> int:
-        """Numbers of the depth that lie side by side for each lane."""
+        """Adjacent depth elements per lane."""
         return _WORD // _bytes(self.weight)
 
 
@@ -78,11 +78,11 @@ _NAME = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """A register tile: `outer` by `columns` tiles of (rows, lanes) sums, `depth` numbers a step.
+    """A register tile: `outer` by `columns` tiles of (rows, lanes) sums, `depth` elements per step.
 
-    Rows are `step` apart in the data. Outer tiles are of the same axis; where `apart` is given they
-    are of the axis before, so far from one another. Where channels are few, a step takes those of a
-    `window` of rows, which lie side by side. Raises ValueError for more than the registers hold.
+    Rows are `step` apart in the data. Outer tiles are on the same axis, or, with `apart`, on the
+    previous axis at that distance. With few channels, a step covers the channels of a `window` of
+    adjacent rows. Raises ValueError if it exceeds the registers.
     """
 
     data: str
@@ -101,8 +101,8 @@ class Tiles:
 
     @staticmethod
     def fit(outer: int, columns: int) -> bool:
-        """Whether registers suffice: all tiles of the side that has fewer are kept, while those of
-        the other come one by one."""
+        """Whether registers suffice: all tiles of the side with fewer are kept, those of the other
+        side are loaded one by one."""
         return outer * columns + min(outer, columns) + 1 <= REGISTERS
 
     @property
@@ -124,7 +124,7 @@ class Tiles:
 
     @property
     def bracket(self) -> tuple[str, str]:
-        """Functions that a thread calls before and after its part."""
+        """The functions that a thread calls before and after its part."""
         return self.function("begin"), self.function("end")
 
     @property
@@ -133,20 +133,19 @@ class Tiles:
 
     @property
     def words(self) -> int:
-        """Of four bytes, in a row of a tile of data."""
+        """Words of four bytes in a row of a data tile."""
         return self.window * self.depth // self.intrinsic.word
 
     def rows_of(self, dimension: int) -> int:
-        """Rows that are of a dimension of the data, counted from its last (-1)."""
+        """The number of rows in a dimension of the data, counted from its last (-1)."""
         if dimension == -2:
             return self.rows if self.apart else self.outer * self.rows
         return self.outer if dimension == -3 and self.apart else 1
 
     @property
     def cycles(self) -> float:
-        """Of a step: a row of a product takes one, products of less than 8 rows no less than those,
-        and the next product for the same sums waits; a row is loaded in one, in less where it is
-        in the first cache."""
+        """Estimated cycles of a step: one per row of a product, at least 8, and the next product
+        for the same sums waits for its latency. Loading a row takes one, less from the L1 cache."""
         products = self.outer * self.columns * max(self.rows, MOST_ROWS // 2)
         return max(products, self.outer * self.rows + self.columns * MOST_ROWS, _LATENCY)
 
@@ -221,20 +220,20 @@ class Tiles:
         )
 
     def _strides(self, buffer: Any, *, stepped: bool = True) -> tuple[Any, Any]:
-        """Elements from a row to the next, and from an outer tile to the next."""
+        """Strides in elements between rows, and between outer tiles."""
         *outer, row, _ = buffer.strides
         row *= self.step if stepped else 1
         tile = outer[0] * (self.apart if stepped else 1) if outer else row * self.rows
         return tirx.Cast("int64", row), tirx.Cast("int64", tile)
 
     def llvm(self) -> str:
-        """The functions that the implementations and the bracket call, as text of LLVM's."""
+        """LLVM IR of the functions that the implementations and the bracket call."""
         return text_of(self)
 
 
 def tiles_named(name: str) -> tuple[Tiles, str] | None:
-    """The register tile of an intrinsic's name in a trace, without the prefix, and which part of
-    it; None for another's, and for one that no processor has."""
+    """The register tile and the part of an intrinsic's name in a trace, without the prefix; None
+    for other names, and for tiles that no processor supports."""
     match = _NAME.fullmatch(name)
     if match is None:
         return None
@@ -247,7 +246,7 @@ def tiles_named(name: str) -> tuple[Tiles, str] | None:
 
 
 def tiles_called(function: str) -> Tiles | None:
-    """The register tile of a function that its code calls."""
+    """The register tile of a function name in its code."""
     named = tiles_named(function.removeprefix(_FUNCTION).rpartition(".")[0])
     return named[0] if named and function.startswith(_FUNCTION) else None
 

@@ -1,4 +1,4 @@
-"""The code of a register tile as text of LLVM's: what its functions do with tile registers."""
+"""Generates LLVM IR for the functions of a register tile."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ if TYPE_CHECKING:
     from tunefleet.compiler.space.intrinsics.amx import Tiles
 
 REGISTERS = 8
-#: Of an accumulated number, and of the numbers of the weights that lie side by side for a lane.
+#: Bytes of a sum, and of the adjacent weights of a lane.
 _SUM_BYTES = _WORD_BYTES = 4
 
 _DECLARED = (
     "ldtilecfg(ptr)", "tilerelease()", "tilezero(i8 immarg)",
     "tileloadd64(i8 immarg, ptr, i64)", "tilestored64(i8 immarg, ptr, i64)",
 )  # fmt: skip
-#: Linux gives tile registers to a process that asks for them: arch_prctl (158) with
-#: ARCH_REQ_XCOMP_PERM (0x1023) of XFEATURE_XTILEDATA (18). TVM keeps functions of such a text only
-#: where they are called, so this one is no function of it. Loaders call what stands in .init_array.
+#: Linux grants tile registers on request: arch_prctl (158) with ARCH_REQ_XCOMP_PERM (0x1023) of
+#: XFEATURE_XTILEDATA (18). TVM removes IR functions that are not called, so this is module
+#: assembly; loaders call the entries of .init_array.
 _ALLOWED = r"""
 module asm ".pushsection .text"
 module asm "777: movl $158, %eax"
@@ -36,8 +36,8 @@ module asm ".popsection"
 
 def text_of(tiles: Tiles) -> str:
     """Five functions: `begin` and `end`, which a thread calls around its part; `zero`; `step`, with
-    where data and packed weights begin and the numbers from a row to the next and from an outer
-    tile to the next; `store`, with the same of the sums."""
+    the addresses of data and packed weights and the strides in elements between rows and between
+    outer tiles; `store`, with the same for the sums."""
     sums = [(outer, column) for outer in range(tiles.outer) for column in range(tiles.columns)]
     shapes = f"{tiles.function('shapes')}"
     instruction = tiles.intrinsic.instruction
@@ -63,7 +63,7 @@ def _defined(tiles: Tiles, what: str, parameters: str, lines: Sequence[str]) -> 
 
 
 def _registers(tiles: Tiles) -> tuple[list[int], list[int]]:
-    """Registers of data and of weights: of the side with fewer tiles one for each, the others take
+    """Registers of data and of weights: one per tile for the side with fewer tiles; the others take
     turns."""
     few, left = min(tiles.outer, tiles.columns), range(tiles.outer * tiles.columns, REGISTERS)
     kept, turns = list(left[:few]), list(left[few:])
@@ -71,7 +71,7 @@ def _registers(tiles: Tiles) -> tuple[list[int], list[int]]:
 
 
 def _shapes(tiles: Tiles) -> str:
-    """What LDTILECFG reads: the palette, bytes of a row by register, rows by register."""
+    """The operand of LDTILECFG: palette, bytes per row by register, rows by register."""
     data, weights = _registers(tiles)
     row_bytes, rows = bytearray(2 * 16), bytearray(16)
     for at in range(REGISTERS):
@@ -98,8 +98,8 @@ def _store(tiles: Tiles, sums: Sequence[tuple[int, int]]) -> list[str]:
 
 
 def _step(tiles: Tiles) -> list[str]:
-    """All tiles of the side with fewer are loaded, those of the other one by one, each for all its
-    products."""
+    """Load all tiles of the side with fewer, then those of the other side one by one, each with all
+    its products."""
     data, weights = _registers(tiles)
     row_bytes = tiles.lanes * _WORD_BYTES
 

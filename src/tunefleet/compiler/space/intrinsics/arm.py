@@ -1,7 +1,7 @@
 """Tensor intrinsics of 64-bit ARM: dot products of bytes, and exact ones of NEON without them.
 
-Data come as four bytes that every lane reads; LLVM takes them for a lane of a vector that it has
-loaded (`sdot v0.4s, v1.16b, v2.4b[i]`) where it can.
+Data are four bytes that every lane reads; where possible LLVM uses a lane of a loaded vector
+(`sdot v0.4s, v1.16b, v2.4b[i]`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _mixed_dot(intrinsic: VectorIntrinsic, a: Any, b: Any, c: Any) -> Any:
 
 
 def _widened(intrinsic: VectorIntrinsic, a: Any, b: Any, c: Any) -> Any:
-    """Products in 16 bits, which hold any of two bytes, summed by pairs in 32."""
+    """Products in 16 bits, which fit any product of two bytes, summed by pairs in 32 bits."""
     data, weights = everywhere(a, _SUMS, _LANES), tirx.reinterpret(_SUMS, b)
     return tirx.call_extern(_SUMS, _name(intrinsic.data), c, data, weights)
 
@@ -42,7 +42,7 @@ def _name(data: str) -> str:
 
 
 def _code(data: str) -> str:
-    """The function of `_widened`: TVM has no word for pairwise sums."""
+    """The IR function of `_widened`: TVM has no operation for pairwise sums."""
     pairs, sums = "llvm.aarch64.neon.saddlp.v4i32.v8i16", "llvm.aarch64.neon.addp.v4i32"
     extended = "zext" if data == "uint8" else "sext"
     halves = [", ".join(f"i32 {i}" for i in range(first, first + 8)) for first in (0, 8)]

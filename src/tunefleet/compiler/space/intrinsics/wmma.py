@@ -1,13 +1,13 @@
 """WMMA: products of tiles by the tensor cores of NVIDIA GPUs, a warp at a time.
 
-The 32 threads of a warp hold tiles of data, weights and sums together, as fragments. How a fragment
-lies in their registers is the architecture's matter: it is loaded from shared memory, multiplied
-and stored as a whole. So a product is five intrinsics: `FILL` with zeros, `LOAD_DATA`,
+The 32 threads of a warp jointly hold tiles of data, weights and sums, as fragments. The layout of a
+fragment in registers depends on the architecture; it is loaded from shared memory, multiplied and
+stored as a whole. A product therefore consists of five intrinsics: `FILL` with zeros, `LOAD_DATA`,
 `LOAD_WEIGHT`, the product itself and `STORE`.
 
-Fragments begin at multiples of 16 bytes in shared memory, and so do their rows. CUDA's C++ guide
-asks for 32 where a fragment begins; no instruction that loads one takes more than 16 bytes for a
-thread, and NVIDIA's own example of 8-bit products steps by 16.
+Fragments and their rows are aligned to 16 bytes in shared memory. CUDA's C++ guide requires 32 for
+the start of a fragment; but no load instruction takes more than 16 bytes per thread, and NVIDIA's
+own example of 8-bit products steps by 16.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ tirx = tvm.tirx
 
 WARP = 32
 DATA_SCOPE, WEIGHT_SCOPE, SUMS_SCOPE = "wmma.matrix_a", "wmma.matrix_b", "wmma.accumulator"
-#: Where fragments are loaded from and stored to. They differ: TVM gives buffers of one scope that
-#: are not needed at once the same memory, and then takes pointers to it for those of one type.
+#: The scopes from which fragments are loaded and to which they are stored. They differ, because TVM
+#: merges buffers of one scope with disjoint lifetimes, and then assumes one pointer type for both.
 FETCH_SCOPE, RESULT_SCOPE = "shared", "shared.dyn"
-#: Bytes that a fragment, and a row of it in shared memory, begins at a multiple of.
+#: The alignment in bytes of a fragment, and of its rows in shared memory.
 ALIGNED = 16
 
 _SHORT = {"float16": "f16", "float32": "f32", "int8": "s8", "int32": "s32"}
@@ -59,7 +59,7 @@ class WarpProduct:
 
     @property
     def name(self) -> str:
-        """As TVM names its own: `wmma_sync_16x16x16_f16f16f32_trans`."""
+        """The name in TVM's scheme: `wmma_sync_16x16x16_f16f16f32_trans`."""
         return f"wmma_sync_{self.shape}_{_SHORT[self.data] * 2}{_SHORT[self.accumulator]}" + (
             "_trans" if self.transposed else ""
         )
@@ -94,12 +94,12 @@ class WarpProduct:
 
     @property
     def sum_registers(self) -> int:
-        """Of a thread, for a fragment of sums."""
+        """Registers per thread for a fragment of sums."""
         return self.rows * self.columns * nbytes((), self.accumulator) // (WARP * _REGISTER_BYTES)
 
     @property
     def data_registers(self) -> int:
-        """Of a thread, for a fragment of data, as PTX has them: it holds half floats twice."""
+        """Registers per thread for a fragment of data, as in PTX, which duplicates half floats."""
         return self._registers(self.rows)
 
     @property
@@ -164,7 +164,7 @@ class WarpProduct:
 
     def _of_fill(self) -> tuple[Any, Any]:
         sums = self._sums()
-        # The function takes floats whatever it fills.
+        # The function takes a float for any fragment type.
         zero = tirx.const(0, "int32" if self.accumulator == "int32" else "float32")
 
         def called(c: Any) -> Any:
@@ -211,7 +211,7 @@ class WarpProduct:
 
 
 def _number(buffer: Any, shape: tuple[int, ...]) -> Any:
-    """Which fragment of a buffer of them one is: TVM keeps them in rows of the buffer's."""
+    """The index of a fragment in its buffer, which TVM stores in row-major order."""
     rows, columns = shape
     stride = buffer.strides[0]
     row = tirx.floordiv(tirx.floordiv(buffer.elem_offset, stride), rows)
@@ -230,7 +230,7 @@ def _intrinsics() -> Iterator[WarpProduct]:
                 yield WarpProduct(*shape, "float16", sums, transposed, _FLOATS)
     for rows, columns, depth in _SHAPES:
         for transposed in (False, True):
-            # Fragments begin at rows' starts and steps of what is contiguous: 8 bytes are too few.
+            # Fragments start at rows and at contiguous steps: 8-byte alignment is not enough.
             if (depth if transposed else columns) >= ALIGNED:
                 yield WarpProduct(rows, columns, depth, "int8", "int32", transposed, _BYTES)
 

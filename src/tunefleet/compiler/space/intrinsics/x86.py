@@ -1,7 +1,7 @@
 """Tensor intrinsics of x86-64: dot products of VNNI and BF16, and exact ones of bytes without VNNI.
 
-`vpmaddubsw` saturates sums of two products to 16 bits, which silently loses what real data
-has. The forms without VNNI widen to 16 bits instead and use `vpmaddwd`, whose sums are exact.
+`vpmaddubsw` saturates sums of two products to 16 bits, which is wrong for real data. The forms
+without VNNI widen to 16 bits instead and use `vpmaddwd`, whose sums are exact.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def _vnni(intrinsic: VectorIntrinsic, a: Any, b: Any, c: Any) -> Any:
 
 
 def _vnni_signed(intrinsic: VectorIntrinsic, a: Any, b: Any, c: Any) -> Any:
-    """Signed data are made unsigned by 128 more, which is taken off the sums again.
+    """Adds 128 to signed data to make them unsigned, and corrects the sums.
 
-    What is taken off is the same for all rows of data: the compiler works it out once for them.
+    The correction is equal for all rows of data; the compiler hoists it.
     """
     lanes = intrinsic.lanes
     name, sums = f"llvm.x86.avx512.vpdpbusd.{32 * lanes}", f"int32x{lanes}"
@@ -44,8 +44,8 @@ def _vnni_signed(intrinsic: VectorIntrinsic, a: Any, b: Any, c: Any) -> Any:
 def _bf16(intrinsic: VectorIntrinsic, a: Any, b: Any, c: Any) -> Any:
     """`vdpbf16ps`: pairs of bfloat16, summed in float32 (denormals are zero).
 
-    TVM turns bfloat16 into float32 wherever it is computed with, the arguments of an instruction
-    too. So the instruction is in a function of LLVM's, which takes words.
+    TVM converts bfloat16 to float32 in all computations, also for arguments of an instruction.
+    Therefore the instruction is in an LLVM IR function that takes words.
     """
     lanes = intrinsic.lanes
     words = f"int32x{lanes}"
@@ -75,10 +75,10 @@ _PAIRS = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd"}
 
 
 def _widened(intrinsic: VectorIntrinsic, a: Any, b: Any, c: Any) -> Any:
-    """`vpmaddwd` of both sides as 16-bit numbers: exact for all 8-bit ones, signed or not.
+    """`vpmaddwd` of both sides as 16-bit integers: exact for all 8-bit ones, signed or not.
 
-    Of each four bytes the first and third become one pair, the second and fourth another: two
-    shifts, where an unpacking of neighbours would be a shuffle.
+    The first and third of four bytes form one pair, the second and fourth another: this needs two
+    shifts, whereas unpacking neighbours would need a shuffle.
     """
     lanes = intrinsic.lanes
     sums, words = f"int32x{lanes}", f"int16x{2 * lanes}"
@@ -91,12 +91,12 @@ def _widened(intrinsic: VectorIntrinsic, a: Any, b: Any, c: Any) -> Any:
 
 
 def _halves(words: Any, lanes: int, *, signed: bool) -> tuple[Any, Any]:
-    """The low and the high bytes of 16-bit numbers, each as 16-bit numbers."""
+    """The low and the high bytes of 16-bit integers, each as 16-bit integers."""
     eight = tirx.Broadcast(tirx.const(8, "int16"), 2 * lanes)
     if signed:
         return (words << eight) >> eight, words >> eight
     low = tirx.bitwise_and(words, tirx.Broadcast(tirx.const(255, "int16"), 2 * lanes))
-    # Arithmetic, and what it brings down from the sign is masked.
+    # The shift is arithmetic; mask the sign bits.
     return low, tirx.bitwise_and(
         words >> eight, tirx.Broadcast(tirx.const(255, "int16"), 2 * lanes)
     )
@@ -106,7 +106,7 @@ def _intrinsics() -> list[VectorIntrinsic]:
     vnni = frozenset({"avx512vnni", "avx512vl"})
     of_vnni = [
         ("vnni", vnni, _WIDE, (16, 8, 4)),
-        # The same instruction for processors that have no AVX-512.
+        # The same instruction for processors without AVX-512.
         ("avxvnni", frozenset({"avxvnni"}), _NARROW, (8, 4)),
     ]
     kinds = [("", "uint8", _vnni), (".signed", "int8", _vnni_signed)]
