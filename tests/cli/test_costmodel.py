@@ -172,7 +172,7 @@ def test_attention_goes_on_from_its_parent_on_records_that_it_does_not_know(
     for arguments, reason in (
         (("train", records, *small, "--name", "x", "--parent", "mine"), "was trained on"),
         (("train", others, *small, "--name", "x", "--parent", "next"), "was trained on"),
-        (("evaluate", "next", records), "goes on from one that was trained on some"),
+        (("evaluate", "next", records), "the parent of cost model next was trained on some"),
     ):
         ended = costmodel(invoke, *arguments, "--quiet")
         assert (ended.code, ended.err.count("\n")) == (2, 1)

@@ -312,7 +312,7 @@ def test_calibration_data_of_which_a_network_makes_no_numbers_is_told(
     network = _network(tmp_path / "net.onnx")
     images = np.random.default_rng(0).uniform(0.5, 1.0, (2, 1, 3, 8, 8)) * number
     np.savez(tmp_path / "data.npz", x=images.astype("float32"))
-    with pytest.raises(InputError, match="it makes NaN or infinite numbers of the"):
+    with pytest.raises(InputError, match="it computes NaN or infinite numbers from the"):
         quantized_file(str(network), tmp_path / "data.npz", tmp_path / "made")
 
 
