@@ -46,6 +46,8 @@ PRODUCTS = {
     "BERT up": (128, 3072, 768),
     "BERT down": (128, 768, 3072),
 }
+#: So many times the best of the others, the first run of a program is its last.
+_HOPELESS = 4.0
 _SUMS = 16
 _PEAK = """
 #include <immintrin.h>
@@ -288,7 +290,15 @@ def best_of(program: str, target: Any, traces: Sequence[str], folder: str) -> Ca
             main = tvm.runtime.load_module(path)["main"]
             arguments = [tvm.runtime.tensor(np.ones(s, d)) for s, d in getattr(built, "args", ())]
             runs.append((lambda main=main, arguments=arguments: main(*arguments)))
-    return min(runs, key=lambda run: seconds_of(run, 5))
+    best, least = runs[0], math.inf
+    for run in runs:
+        # Random plain programs take up to seconds: the hopeless run once.
+        seconds = seconds_of(run, 1)
+        if seconds < _HOPELESS * least:
+            seconds = min(seconds, seconds_of(run, 4))
+        if seconds < least:
+            best, least = run, seconds
+    return best
 
 
 def fast(kind: str, name: str, quick: bool, folder: str) -> list[dict[str, Any]]:
@@ -332,7 +342,8 @@ def main(options: argparse.Namespace) -> int:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         board = stack.enter_context(opened(options.board, 1)) if options.board else None
         named = [each for each in INTRINSICS if options.name in each.name]
-        rows = [checked(i, form, count, folder, board) for i in named for form in SHAPES]
+        forms = SHAPES[::3] if options.quick else SHAPES  # an even one, and the one with a rest
+        rows = [checked(i, form, count, folder, board) for i in named for form in forms]
         of_gpus = gpu_intrinsics.rows(options.name, options.quick)
         rows += of_gpus
         common.table(rows, ["intrinsic", "shape", "programs", "good", "how"])

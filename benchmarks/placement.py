@@ -36,7 +36,7 @@ _TOLERANCE = 1e-3
 
 def main(options: argparse.Namespace) -> int:
     began = time.time()
-    networks = {"zoo:tiny_cnn": 24} if options.quick else _NETWORKS
+    networks = {"zoo:tiny_cnn": 8} if options.quick else _NETWORKS
     rounds = 8 if options.quick else 20
     checks: list[Check] = []
     figures: dict[str, Any] = {}

@@ -69,6 +69,12 @@ def test_a_folder_computes_what_transformers_computes(tmp_path: Path) -> None:
     np.testing.assert_allclose(expected, network.reference([ids, mask])[0], rtol=1e-5, atol=1e-6)
 
 
+def test_weights_of_other_shapes_are_told_by_name(tmp_path: Path) -> None:
+    path = _changed(_saved(tmp_path, _bert()), vocab_size=51)
+    with pytest.raises(InputError, match=r"other shapes than BertForMaskedLM: .*word_embeddings"):
+        load_network(path, _asked(tmp_path, sequence=6))
+
+
 def test_a_sequence_that_nobody_gave_is_asked_for(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="free dimensions: sequence") as error:
         load_network(_saved(tmp_path, _bert()))
