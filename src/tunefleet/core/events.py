@@ -1,4 +1,4 @@
-"""What a running job tells whoever watches: values, not prints."""
+"""Events of a running job for its observers."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class LaneUpdated:
 
 @dataclass(frozen=True, slots=True)
 class JobHeld:
-    """No further stage of the job starts until it is continued: what it lacks is there, or
-    whoever wanted it held (`by_user`) wants it no longer."""
+    """No further stage of the job starts until the missing resource is available, or, with
+    `by_user`, until the user resumes it."""
 
     reason: str
     by_user: bool = False

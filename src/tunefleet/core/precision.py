@@ -31,13 +31,13 @@ def precision_of(types: Sequence[str]) -> str:
     A single narrow tensor does not decide: 8-bit weights with float32 data are computed as floats.
     The default is float32.
     """
-    told = [_OF_TYPE[name] for name in types if name in _OF_TYPE]
-    if len(set(told)) == 1:
-        return told[0]
+    precisions = [_OF_TYPE[name] for name in types if name in _OF_TYPE]
+    if len(set(precisions)) == 1:
+        return precisions[0]
     for narrow in _NARROW:
-        if told.count(narrow) > 1:
+        if precisions.count(narrow) > 1:
             return narrow
-    return FLOAT64 if FLOAT64 in told else FLOAT32
+    return FLOAT64 if FLOAT64 in precisions else FLOAT32
 
 
 #: A larger relative error of an output, or a smaller share of rows with an unchanged class, is a

@@ -132,8 +132,8 @@ class FlopCounter:
 
 
 def _of(workload: WorkloadKey, row: _Row) -> Flops:
-    told, program = row
-    return told or flops_of(*workload, [program])
+    stated, program = row
+    return stated or flops_of(*workload, [program])
 
 
 def flops_by_workload(batches: Iterable[pa.RecordBatch]) -> dict[WorkloadKey, Flops]:

@@ -177,9 +177,9 @@ def _latency(table: pa.Table) -> Vector:
         owner = np.repeat(np.arange(len(lengths)), lengths)
         with np.errstate(invalid="ignore", divide="ignore"):
             mean = np.bincount(owner, weights=costs, minlength=len(lengths)) / lengths
-        told = np.where(lengths < _ENOUGH_REPEATS, mean, _low_quantile(costs, owner, lengths))
-        valid = (_numbers(batch.column("error_no")) == 0) & np.isfinite(mean) & (told > 0)
-        latencies.append(np.where(valid, told, np.inf))
+        ranked = np.where(lengths < _ENOUGH_REPEATS, mean, _low_quantile(costs, owner, lengths))
+        valid = (_numbers(batch.column("error_no")) == 0) & np.isfinite(mean) & (ranked > 0)
+        latencies.append(np.where(valid, ranked, np.inf))
     return np.concatenate(latencies)
 
 

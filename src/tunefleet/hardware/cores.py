@@ -54,9 +54,9 @@ def slower_cores(read: ReadFile) -> frozenset[int]:
     if efficient & cores:
         return frozenset(efficient & cores if cores - efficient else ())
     for name in ("cpu_capacity", "cpufreq/cpuinfo_max_freq"):
-        told = {core: read(f"{_DEVICES}/system/cpu/cpu{core}/{name}").strip() for core in cores}
-        if all(text.isdigit() for text in told.values()):
-            return _below_best({core: int(text) for core, text in told.items()})
+        speeds = {core: read(f"{_DEVICES}/system/cpu/cpu{core}/{name}").strip() for core in cores}
+        if all(text.isdigit() for text in speeds.values()):
+            return _below_best({core: int(text) for core, text in speeds.items()})
     return frozenset()
 
 

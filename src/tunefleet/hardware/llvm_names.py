@@ -54,19 +54,19 @@ _ARCHITECTURES = {
 def architecture(names: Iterable[str]) -> str:
     """The architecture of the first known name, out of processors, features with or without a sign,
     and machine names; "" if all are unknown."""
-    told = (_ARCHITECTURES.get(name.lstrip("+-"), "") for name in names)
-    return next(filter(None, told), "")
+    known = (_ARCHITECTURES.get(name.lstrip("+-"), "") for name in names)
+    return next(filter(None, known), "")
 
 
 def vector_bits(processor: str, features: Collection[str] = ()) -> int | None:
     """The vector width for LLVM's `mcpu` and features (`+avx2`, or an instruction set as in
     `DeviceIdentity.isa`); None if unknown."""
     names = {name.removeprefix("+") for name in features if not name.startswith("-")}
-    told = [_BITS[processor]] if processor in _BITS else []
+    widths = [_BITS[processor]] if processor in _BITS else []
     if any(name.startswith("avx512") for name in names):
-        told.append(512)
+        widths.append(512)
     elif names & {"avx", "avx2"}:
-        told.append(256)
+        widths.append(256)
     elif names & {"neon", "asimd", "sse4.2", "sse4_2"}:
-        told.append(128)
-    return max(told, default=None)
+        widths.append(128)
+    return max(widths, default=None)

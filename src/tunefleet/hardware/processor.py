@@ -99,16 +99,16 @@ class CpuInfo:
 def cpu_info() -> CpuInfo:
     """The processor of this machine."""
     machine = os.uname().machine
-    told = machine_facts(_read, machine)
-    refused = _OF_TILES if told.flags & _OF_TILES and not _gives_tiles() else frozenset()
+    facts = machine_facts(_read, machine)
+    refused = _OF_TILES if facts.flags & _OF_TILES and not _gives_tiles() else frozenset()
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     usable = os.sched_getaffinity(0)
     facts = replace(
-        told,
-        name=told.name or machine,
-        flags=told.flags - refused,
-        cores=told.cores or len(usable),
-        memory_gib=told.memory_gib or round(pages / 2**30),
+        facts,
+        name=facts.name or machine,
+        flags=facts.flags - refused,
+        cores=facts.cores or len(usable),
+        memory_gib=facts.memory_gib or round(pages / 2**30),
     )
     siblings = tuple(physical_cores(usable).items())
     return CpuInfo(facts, siblings, slower_cores(_read) & usable, cpu_quota())

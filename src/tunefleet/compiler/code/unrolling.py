@@ -108,8 +108,8 @@ def _gathering(node: Any, block: str, around: _Around) -> Iterator[tuple[str, _A
     elif isinstance(node, tvm.s_tir.SBlockRealize):
         own = dict(around.places)
         pairs = zip(node.block.iter_vars, node.iter_values, strict=True)
-        told = tuple((each.var, evaluated(value, own)) for each, value in pairs)
-        inside = replace(around, places=(*around.places, *told))
+        values = tuple((each.var, evaluated(value, own)) for each, value in pairs)
+        inside = replace(around, places=(*around.places, *values))
         yield from _gathering(node.block.body, str(node.block.name_hint), inside)
     elif isinstance(node, tirx.BufferStore):
         if around.lanes > 1 and around.copies and any(_apart(a, around) for a in _accesses(node)):

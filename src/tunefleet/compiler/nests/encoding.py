@@ -118,8 +118,8 @@ class TaskBehaviours:
             for kind, inputs, attributes, _ in sketch.instructions
             if kind == "Annotate" and attributes[0] in _UNROLLED
         }
-        told = picks.copy()
+        reduced = picks.copy()
         for i, (choice, position) in enumerate(zip(sketch.choices, sketch.positions, strict=True)):
             if isinstance(choice, Category) and sketch.instructions[position][3][0] in named:
-                told[i] = choice.options[picks[i], 0] > 0
-        return told.tobytes()
+                reduced[i] = choice.options[picks[i], 0] > 0
+        return reduced.tobytes()

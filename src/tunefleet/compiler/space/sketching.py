@@ -130,9 +130,9 @@ def _probes(module: Any, open_trace: Any, sketch: Sketch, count: int, asked: int
     }
     rng = np.random.default_rng(_PROBES)
     draws = [sketch.sample(count, rng) for _ in range(_DRAWS)]
-    told = [np.unique(np.hstack(sketch.values(draw)), axis=1).shape[1] for draw in draws]
+    distinct_parts = [np.unique(np.hstack(sketch.values(draw)), axis=1).shape[1] for draw in draws]
     probes: list[_Probe] = []
-    for picks in draws[int(np.argmax(told))]:
+    for picks in draws[int(np.argmax(distinct_parts))]:
         decisions = {i: d for i, d in sketch.decisions(picks).items() if i not in located}
         seed = int(rng.integers(2**30, 2**31 - 1))
         with contextlib.suppress(Exception):  # rejected by TVM

@@ -52,12 +52,12 @@ def need_nvcc() -> str:
 def nvcc_version() -> str:
     """`13.0.88`, say. Raises SetupError where there is no nvcc, or one that does not run."""
     try:
-        told = subprocess.run(
+        version_text = subprocess.run(
             [need_nvcc(), "--version"], capture_output=True, text=True, check=True
         ).stdout
     except (OSError, subprocess.CalledProcessError) as error:
         raise SetupError(f"nvcc does not run: {error}", cure="reinstall CUDA's compiler") from error
-    match = re.search(r"\bV(\d+\.\d+\.\d+)", told)
+    match = re.search(r"\bV(\d+\.\d+\.\d+)", version_text)
     return match.group(1) if match else "unknown"
 
 
