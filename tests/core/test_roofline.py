@@ -2,7 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from tunefleet.core.roofline import Bandwidth, bandwidth_for, least_seconds, levels_to_read
+from tunefleet.core.roofline import (
+    Bandwidth,
+    bandwidth_for,
+    least_seconds,
+    levels_to_read,
+    without_dips,
+)
 
 MIB = 2**20
 LEVELS = (Bandwidth("L2", 4 * MIB, 100.0), Bandwidth("memory", 0, 10.0))
@@ -21,6 +27,11 @@ def test_caches_of_cores_count_for_each_thread_and_shared_ones_once() -> None:
 
 def test_beyond_a_huge_cache_nothing_is_read() -> None:
     assert levels_to_read((("L3", 300 * MIB),), 2) == (("L3", 300 * MIB, 16 * MIB),)
+
+
+def test_a_level_that_was_measured_slower_than_a_larger_one_was_disturbed() -> None:
+    levels = [Bandwidth("L1", 1, 184.0), Bandwidth("L2", 2, 230.0), Bandwidth("L3", 3, 47.0)]
+    assert [each.gb_s for each in without_dips(levels)] == [230.0, 230.0, 47.0]
 
 
 def test_data_come_from_the_smallest_level_that_holds_them() -> None:

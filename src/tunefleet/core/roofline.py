@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 #: Beyond a last cache of this size nothing says how fast memory is: data that do not fit into it
 #: would take too much of the machine.
@@ -43,6 +43,16 @@ def levels_to_read(
     if levels and levels[-1][1] <= _LARGEST_LAST_CACHE:
         levels.append(("memory", 0, _LARGEST_READ))
     return tuple(levels)
+
+
+def without_dips(bandwidths: Sequence[Bandwidth]) -> tuple[Bandwidth, ...]:
+    """With each level at least as fast as those behind it: one that was measured to be slower was
+    disturbed, since what it holds can be read from there as well."""
+    fastest, raised = 0.0, []
+    for level in reversed(bandwidths):
+        fastest = max(fastest, level.gb_s)
+        raised.append(replace(level, gb_s=fastest))
+    return tuple(reversed(raised))
 
 
 def bandwidth_for(size: int, bandwidths: Sequence[Bandwidth]) -> Bandwidth | None:

@@ -15,7 +15,7 @@ from tunefleet.compiler.space.opening import task_space
 from tunefleet.compiler.toolchain import programs
 from tunefleet.core.device import DeviceDescription, DeviceSpec
 from tunefleet.core.placement import Connection
-from tunefleet.core.roofline import Bandwidth
+from tunefleet.core.roofline import Bandwidth, without_dips
 from tunefleet.core.settings import MeasureSettings
 from tunefleet.core.stage import SelectResult
 from tunefleet.core.target import Target
@@ -137,7 +137,7 @@ def bandwidths(
         if isinstance(outcome, Failure):
             break
         measured.append(Bandwidth(level, holds, read / min(outcome.latencies_s) / 1e9))
-    return tuple(measured)
+    return without_dips(measured)
 
 
 def measure_reference(target: Target, directory: str) -> float:
