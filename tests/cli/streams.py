@@ -166,5 +166,5 @@ def lines_of_all(
     for index, event in events:
         now[0] += step_s
         view.observer(index)(event)
-    view.flush()
+    view.stop()
     return file.getvalue().splitlines()

@@ -14,22 +14,45 @@ from tunefleet.core.events import (
     StageProgressed,
     StageStarted,
 )
+from tunefleet.core.phases import PHASES, Forecast
 from tunefleet.core.stage import StageKind
 
 from .streams import JOB, after, finished, key, lane, weighted
 
+#: What a run of this network took before.
+KNOWN = Forecast({phase: 10.0 for phase in PHASES if phase != "tune"}, trial_s=2.0)
+
 
 def test_time_left_follows_the_rate_of_this_run() -> None:
-    progress, _ = after([JobOpened(JOB, True, Budget(trials=100), 300.0), lane(0, trials=40)])
+    opened = JobOpened(JOB, True, Budget(trials=100), 300.0, KNOWN)
+    progress, _ = after([opened, PhaseStarted("tune"), lane(0, trials=40)])
+    assert progress.tuning_left_s(10.0) == 120.0
     progress.absorb(StageStarted(key(0, 1, StageKind.SELECT)), 10.0)
     progress.absorb(lane(0, trials=60), 30.0)
-    assert progress.left_s(30.0) == 40.0
+    assert progress.tuning_left_s(30.0) == 40.0
+    assert progress.left_s(30.0) == 90.0  # five phases of 10 s follow
 
 
 def test_the_nearer_limit_decides_the_time_left() -> None:
     opened = JobOpened(JOB, False, Budget(trials=100, seconds=60.0), 0.0)
-    progress, now = after([opened])
-    assert progress.left_s(now + 20.0) == 40.0
+    progress, now = after([opened, PhaseStarted("tune")])
+    assert progress.tuning_left_s(now + 20.0) == 40.0
+    assert progress.left_s(now + 20.0) is None
+
+
+def test_the_time_of_the_budget_does_not_run_during_import_and_delivery() -> None:
+    opened = JobOpened(JOB, False, Budget(seconds=60.0), 0.0, KNOWN)
+    progress, now = after([opened, PhaseStarted("import")])
+    assert (progress.elapsed_s(now + 55), progress.tuning_left_s(now + 55)) == (0.0, 60.0)
+    progress.absorb(PhaseStarted("tune"), now + 60)
+    progress.absorb(PhaseStarted("verify winners"), now + 121)
+    assert progress.elapsed_s(now + 300) == 61.0
+    assert progress.left_s(now + 123) == 48.0
+
+
+def test_two_steps_of_a_phase_are_one_phase() -> None:
+    progress, now = after([PhaseStarted("verify winners"), PhaseStarted("verify winners")])
+    assert progress.in_phase_s(now) == 1.0
 
 
 def test_tasks_are_ranked_by_their_share() -> None:
@@ -80,12 +103,13 @@ def test_the_state_of_a_job_in_a_word(state: str, events: list[Event]) -> None:
 
 
 def test_the_time_of_a_job_stops_with_its_end() -> None:
-    progress, now = after([JobOpened(JOB, False, Budget(trials=9), 50.0), JobEnded()])
+    opened = JobOpened(JOB, False, Budget(trials=9), 50.0)
+    progress, now = after([opened, PhaseStarted("tune"), JobEnded()])
     assert progress.elapsed_s(now + 1000.0) == 51.0
 
 
 def test_the_time_follows_the_finished_stages() -> None:
-    progress, _ = after([JobOpened(JOB, False, Budget(trials=9), 0.0)])
+    progress, _ = after([JobOpened(JOB, False, Budget(trials=9), 0.0), PhaseStarted("tune")])
     progress.absorb(finished(key(0, 0, StageKind.BUILD), 0, 50.0), 60.0)
     assert progress.elapsed_s(62.0) == 52.0
 

@@ -18,7 +18,7 @@ from tunefleet.report.units import format_clock, format_count, format_latency
 _COLUMNS = {
     "state": 0,
     "trials": 0,
-    "time": 60,
+    "tuned": 60,
     "latency": 0,
     "trend": 60,
     "failed": 72,
@@ -69,7 +69,7 @@ class Board:
             text.append(f"   time {format_clock(now - self._overview.began)}")
         left = self._overview.left_s(now)
         if left is not None:
-            text.append(f"   left about {format_clock(left)}")
+            text.append(f"   tuning left about {format_clock(left)}")
         return text
 
     def _table(self, shown: Sequence[Progress], width: int, ascii_only: bool) -> Table:
@@ -111,7 +111,7 @@ class Board:
             latency = Text(f"{job.measured}/{len(job.lanes)} tasks", style="dim")
         return cells | {
             "trials": Text(trials),
-            "time": Text(format_clock(job.elapsed_s(self._now))),
+            "tuned": Text(format_clock(job.elapsed_s(self._now))),
             "latency": latency,
             "trend": Text("" if job.trend is None else f"{job.trend * 100:+.1f} %"),
             "failed": Text(format_count(job.failed) if job.failed else "", style="dim"),

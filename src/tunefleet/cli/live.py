@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -15,14 +16,15 @@ from rich.live import Live
 from tunefleet.cli.board import Board
 from tunefleet.cli.outcome import one_line
 from tunefleet.cli.overview import Overview, Told, short_names
-from tunefleet.cli.view import Panel, log_line
+from tunefleet.cli.view import Panel, phase_line, phase_text, round_line
 from tunefleet.core.events import Event, JobEnded, JobOpened, Observer, PhaseStarted, StageCommitted
 from tunefleet.core.stage import StageKind
 
 #: Seconds between two pictures; more while a device measures, which may share its cores.
 _REFRESH_S = 0.25
 _REFRESH_MEASURING_S = 1.0
-_LINE_INTERVAL_S = 1.0
+#: Seconds between two lines of progress in a log.
+_LINE_INTERVAL_S = 10.0
 
 Clock = Callable[[], float]
 
@@ -68,7 +70,7 @@ class QuietView(View):
 
 
 class LineView(View):
-    """For a log: a line per phase, note and finished round, of rounds at most one a second."""
+    """For a log: a line per phase and note, and one of progress every ten seconds at most."""
 
     def __init__(self, overview: Overview, console: Console, clock: Clock = time.monotonic) -> None:
         super().__init__(overview, clock)
@@ -76,24 +78,58 @@ class LineView(View):
         self._last = float("-inf")
         #: Networks with a round that no line told yet, the longest waiting first.
         self._unsaid: dict[int, None] = {}
+        self._phases: dict[int, str] = {}
+        #: Networks in the order in which a line may say that they are still at it.
+        self._turns = deque(range(len(overview.jobs)))
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="tunefleet-view", daemon=True)
 
-    def flush(self) -> None:
+    def start(self) -> None:
+        """Say every ten seconds how far a phase is that has no rounds."""
+        self._thread.start()
+
+    def stop(self) -> None:
         """Say what the interval held back."""
+        self._ended.set()
+        if self._thread.ident is not None:
+            self._thread.join()
         with self._lock:
             for index in list(self._unsaid):
                 self._say_round(index, self._clock())
 
+    def beat(self) -> None:
+        """Say how far a network is, where nothing was said for an interval."""
+        with self._lock:
+            now = self._clock()
+            if now - self._last < _LINE_INTERVAL_S:
+                return
+            for _ in range(len(self._turns)):
+                self._turns.rotate(-1)
+                index = self._turns[-1]
+                job = self.overview.jobs[index]
+                if job.steps_now and job.held is None:
+                    self._say(index, phase_line(job, now), now)
+                    return
+
+    def _beat(self) -> None:
+        while not self._ended.wait(1.0):
+            self.beat()
+
     def _show(self, index: int, event: Event, told: Told | None, now: float) -> None:
+        job = self.overview.jobs[index]
         if told is not None:
             self._print(told.line("note: "))
         elif isinstance(event, PhaseStarted):
+            if self._phases.get(index) == event.name:  # another step of it
+                return
+            self._phases[index] = event.name
             if index in self._unsaid:
                 self._say_round(index, now)
-            self._print(f"{self._prefix(index)}{event.name}")
+            self._print(f"{self._prefix(index)}phase {phase_text(job)}")
+            self._last = now
         elif isinstance(event, JobOpened):
             how = "resumed" if event.resumed else "started"
-            network = self.overview.jobs[index].network
-            self._print(f"{self._prefix(index)}job {event.job_id[:8]} {how}: {network}")
+            self._print(f"{self._prefix(index)}job {event.job_id[:8]} {how}: {job.network}")
         elif isinstance(event, JobEnded):
             self._print(f"{self._prefix(index)}{_ending(event)}")
         elif isinstance(event, StageCommitted) and event.run.key.kind is StageKind.UPDATE:
@@ -102,9 +138,12 @@ class LineView(View):
                 self._say_round(next(iter(self._unsaid)), now)
 
     def _say_round(self, index: int, now: float) -> None:
-        self._last = now
         del self._unsaid[index]
-        self._print(f"{self._prefix(index)}{log_line(self.overview.jobs[index], now)}")
+        self._say(index, round_line(self.overview.jobs[index], now), now)
+
+    def _say(self, index: int, text: str, now: float) -> None:
+        self._last = now
+        self._print(f"{self._prefix(index)}{text}")
 
     def _prefix(self, index: int) -> str:
         name = self.overview.name(index)
@@ -175,7 +214,8 @@ def watch(networks: Sequence[str], console: Console, *, quiet: bool) -> Iterator
             view.stop()
     else:
         lines = LineView(overview, console)
+        lines.start()
         try:
             yield lines
         finally:
-            lines.flush()
+            lines.stop()

@@ -83,7 +83,7 @@ class Overview:
 
     def left_s(self, now: float) -> float | None:
         """Time until the last network is tuned, or None while that of one is unknown."""
-        times = [job.left_s(now) for job in self.jobs if job.ended is None]
+        times = [job.tuning_left_s(now) for job in self.jobs if job.ended is None]
         known = [time for time in times if time is not None]
         return max(known) if known and len(known) == len(times) else None
 

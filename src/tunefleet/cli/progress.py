@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from dataclasses import dataclass, field, replace
 
@@ -24,6 +23,14 @@ from tunefleet.core.events import (
     StageCommitted,
     StageProgressed,
     StageStarted,
+)
+from tunefleet.core.phases import (
+    NO_FORECAST,
+    TUNE,
+    Forecast,
+    TuningClock,
+    command_left_s,
+    tuning_left_s,
 )
 from tunefleet.core.stage import StageKey, StageKind, UpdateResult, WorkKind
 
@@ -79,18 +86,20 @@ class Progress:
     #: Estimated latency of the network after each round, as soon as every task has one.
     history: list[float] = field(default_factory=list)
     notes: deque[Note] = field(default_factory=lambda: deque(maxlen=NOTES))
-    _elapsed: tuple[float, float] | None = None
+    forecast: Forecast = NO_FORECAST
+    _clock: TuningClock = field(default_factory=TuningClock)
+    _phase_began: float = 0.0
     _first: tuple[float, int] | None = None
 
     def absorb(self, event: Event, now: float) -> Note | None:
         """Take an event into account; returns what a user should be told of it."""
         match event:
             case PhaseStarted(name):
-                self.phase, self.step, self.held = name, None, None
-                self.running.clear()
+                self._enter(name, now)
             case JobOpened():
                 self.job_id, self.resumed, self.budget = event.job_id, event.resumed, event.budget
-                self._elapsed = (event.elapsed_s, now)
+                self.forecast = event.forecast
+                self._clock = TuningClock(event.elapsed_s)
             case Prepared():
                 self.peak_gflops = event.peak_gflops
             case JobHeld():
@@ -98,7 +107,7 @@ class Progress:
             case JobContinued():
                 self.held = None
             case JobEnded():
-                self._elapsed = (self.elapsed_s(now), math.inf)
+                self._clock = self._clock.stopped(now)
                 self.ended, self.held = event, None
                 self.running.clear()
             case LaneUpdated():
@@ -119,10 +128,18 @@ class Progress:
             self.notes.append(note)
         return note
 
+    def _enter(self, phase: str, now: float) -> None:
+        """A phase of several steps goes on where the next of them begins."""
+        if phase != self.phase:
+            self._phase_began = now
+        self.phase, self.step, self.held = phase, None, None
+        self.running.clear()
+        self._clock = self._clock.started(now) if phase == TUNE else self._clock.stopped(now)
+
     def _finish(self, event: StageCommitted, now: float) -> None:
         kind = event.run.key.kind
         self.spent[kind] = self.spent.get(kind, 0.0) + event.run.seconds
-        self._elapsed = (event.elapsed_s, now)
+        self._clock = self._clock.corrected(event.elapsed_s, now)
         self.running.pop(event.run.key, None)
         if isinstance(event.run.result, UpdateResult):
             latency = self.latency_s
@@ -152,7 +169,7 @@ class Progress:
             return "failed" if self.ended.error else "done"
         if self.held is not None:
             return "paused"
-        if not self.phase or (self.phase == "tune" and self._first is None):
+        if not self.phase or (self.phase == TUNE and self._first is None):
             return "waiting"
         return _STATES.get(self.phase, self.phase)
 
@@ -206,25 +223,39 @@ class Progress:
         return self.history[-1] / before - 1
 
     def elapsed_s(self, now: float) -> float:
-        """Time of the job, that of earlier processes included."""
-        if self._elapsed is None:
-            return 0.0
-        value, at = self._elapsed
-        return value + max(0.0, now - at)
+        """How long the job was tuned for, by earlier processes too."""
+        return self._clock.elapsed_s(now)
 
-    def left_s(self, now: float) -> float | None:
-        """Time to the first limit of the budget at this run's rate, or None while unknown."""
+    def in_phase_s(self, now: float) -> float:
+        """How long the phase has run."""
+        return max(0.0, now - self._phase_began)
+
+    @property
+    def phase_s(self) -> float | None:
+        """How long the phase took in earlier runs, or None while unknown."""
+        return self.forecast.seconds.get(self.phase)
+
+    @property
+    def steps_now(self) -> bool:
+        """Whether the network is in a phase of steps, which have no trials."""
+        return bool(self.phase) and self.phase != TUNE and self.ended is None
+
+    def tuning_left_s(self, now: float) -> float | None:
+        """Time of tuning to the first limit of the budget, or None while unknown: at the rate of
+        this run, before it has one at that of earlier runs."""
         if self.budget is None:
             return None
-        limits = []
-        if self.budget.seconds is not None:
-            limits.append(self.budget.seconds - self.elapsed_s(now))
-        if self.budget.trials is not None and self._first is not None:
+        trial_s = self.forecast.trial_s
+        if self._first is not None:
             at, trials = self._first
             done = self.trials - trials
-            if done > 0:
-                limits.append((self.budget.trials - self.trials) * (now - at) / done)
-        return max(0.0, min(limits)) if limits else None
+            trial_s = (now - at) / done if done > 0 else trial_s
+        return tuning_left_s(self.budget, self.elapsed_s(now), self.trials, trial_s)
+
+    def left_s(self, now: float) -> float | None:
+        """Time to the end of the command, or None while a phase to come is unknown."""
+        tuning_s = self.tuning_left_s(now)
+        return command_left_s(self.phase, self.in_phase_s(now), tuning_s, self.forecast.seconds)
 
     def ranked(self) -> list[LaneUpdated]:
         """Tasks by their share of the network's latency; those without one by FLOPs, last."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.table import Table
 from rich.text import Text
 
 from tunefleet.cli.progress import TREND_ROUNDS, Progress, Running
 from tunefleet.core.events import LaneUpdated
+from tunefleet.core.phases import PHASES, TUNE
 from tunefleet.core.stage import STAGE_ORDER
 from tunefleet.report.grid import Grid
 from tunefleet.report.units import (
@@ -27,8 +30,10 @@ SEPARATOR = " \N{MIDDLE DOT} "
 _SPARKS = "▁▂▃▄▅▆▇█"
 _SPARK_WIDTH = 20
 _BAR_WIDTH = 20
+#: Lines above the table, and one to spare.
+_LINES_ABOVE = 6
 #: Lines around the table's rows: above them, its heading and rule, the caption, one to spare.
-_OTHER_LINES = 12
+_OTHER_LINES = 13
 
 
 class Panel:
@@ -40,14 +45,16 @@ class Panel:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         progress = self._progress
-        notes = list(progress.notes)
+        spare = max(0, console.height - _LINES_ABOVE - 1)
+        notes = list(progress.notes)[-spare:] if spare else []
         room = console.height - _OTHER_LINES - len(notes)
         parts: list[Text | Table] = [
             self._title(),
             self._counts(),
             self._latency(options.ascii_only),
         ]
-        parts += [self._stage(options.ascii_only), self._spent()]
+        ascii_only = options.ascii_only
+        parts += [self._phase(ascii_only), self._stage(ascii_only), self._spent()]
         if progress.lanes and room > 0:
             parts += [Text(""), self._tasks(min(_ROWS, room), options.max_width)]
         for note in notes:
@@ -75,12 +82,12 @@ class Panel:
         text = Text(f"trials {format_count(progress.trials)}")
         if budget.trials is not None:
             text.append(f" of {format_count(budget.trials)}")
-        text.append(f"   time {format_clock(progress.elapsed_s(now))}")
+        text.append(f"   tuned {format_clock(progress.elapsed_s(now))}")
         if budget.seconds is not None:
             text.append(f" of {format_clock(budget.seconds)}")
-        left = progress.left_s(now)
-        if left is not None:
-            text.append(f"   left about {format_clock(left)}")
+        left = left_text(progress, now)
+        if left:
+            text.append(f"   {left}")
         if progress.failed:
             text.append(f"   failed {format_count(progress.failed)}", style="dim")
         return text
@@ -104,20 +111,32 @@ class Panel:
                 text.append(f"   {sparkline(progress.history, _SPARK_WIDTH)}", style="cyan")
         return text
 
+    def _phase(self, ascii_only: bool) -> Text:
+        progress = self._progress
+        text = Text("phase   ").append(phase_text(progress), style="bold")
+        if progress.steps_now:
+            spent, usual = progress.in_phase_s(self._now), progress.phase_s
+            if usual:
+                text.append(f" {bar(spent / usual, _BAR_WIDTH, ascii_only)}")
+            text.append(f" {phase_time(progress, self._now)}")
+        return text
+
     def _stage(self, ascii_only: bool) -> Text:
         progress = self._progress
         running = list(progress.running.values())
-        text = Text("now     ").append(progress.phase or "starting", style="bold")
+        text = Text("now     ")
         if len(running) == 1:
             stage = running[0]
-            text.append(f" {stage.key.kind}", style="bold")
+            text.append(str(stage.key.kind), style="bold")
             _append_bar(text, stage.done, stage.total, ascii_only)
             text.append(f"   {progress.task_name(stage.key)}")
         elif running:
-            text.append("   " + SEPARATOR.join(stage_text(progress, stage) for stage in running))
+            text.append(SEPARATOR.join(stage_text(progress, stage) for stage in running))
         elif progress.step is not None:
+            text.append(progress.step.text)
             _append_bar(text, progress.step.done, progress.step.total, ascii_only)
-            text.append(f"   {progress.step.text}")
+        else:
+            return Text("")
         return text
 
     def _spent(self) -> Text:
@@ -155,6 +174,31 @@ class Panel:
         if len(ranked) > rows:
             table.caption = Text(f"and {len(ranked) - rows} more tasks", style="dim")
         return table
+
+
+def phase_text(progress: Progress) -> str:
+    """`3 of 8: tune`."""
+    if progress.phase not in PHASES:
+        return progress.phase or "starting"
+    return f"{PHASES.index(progress.phase) + 1} of {len(PHASES)}: {progress.phase}"
+
+
+def phase_time(progress: Progress, now: float) -> str:
+    """How long a phase of steps has run, and how long it took in earlier runs."""
+    usual = progress.phase_s
+    of = "" if usual is None else f" of about {format_clock(math.ceil(usual))}"
+    return f"{format_clock(progress.in_phase_s(now))}{of}"
+
+
+def left_text(progress: Progress, now: float) -> str:
+    """The time left: of the whole command where earlier runs tell it, else of its tuning."""
+    if progress.ended is not None:
+        return ""
+    left = progress.left_s(now)
+    if left is not None:
+        return f"left about {format_clock(left)}"
+    tuning = progress.tuning_left_s(now) if progress.phase == TUNE else None
+    return "" if tuning is None else f"tuning left about {format_clock(tuning)}"
 
 
 def stage_text(progress: Progress, stage: Running) -> str:
@@ -210,17 +254,24 @@ def sparkline(values: list[float], width: int) -> str:
     return "".join(_SPARKS[level] for level in levels)
 
 
-def log_line(progress: Progress, now: float) -> str:
+def phase_line(progress: Progress, now: float) -> str:
+    """How far a phase of steps is, in one line for a log."""
+    parts = [f"phase {phase_text(progress)}, {phase_time(progress, now)}", left_text(progress, now)]
+    return ", ".join(part for part in parts if part)
+
+
+def round_line(progress: Progress, now: float) -> str:
     """The state after a round in one line for a log."""
     budget, latency = progress.budget, progress.latency_s
     of = f"/{budget.trials}" if budget and budget.trials is not None else ""
-    left = progress.left_s(now)
+    minutes = f" of {format_clock(budget.seconds)}" if budget and budget.seconds else ""
     parts = [
-        f"{format_clock(progress.elapsed_s(now))} {progress.trials}{of} trials",
+        f"tuned {format_clock(progress.elapsed_s(now))}{minutes}",
+        f"{progress.trials}{of} trials",
         f"{progress.failed} failed" if progress.failed else "",
         f"latency {format_latency(latency)}"
         if latency is not None
         else f"{progress.measured}/{len(progress.lanes)} tasks measured",
-        f"left about {format_clock(left)}" if left is not None else "",
+        left_text(progress, now),
     ]
     return ", ".join(part for part in parts if part)

@@ -6,23 +6,27 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tunefleet.core.budget import Budget
+from tunefleet.core.phases import NO_FORECAST, Forecast
 from tunefleet.core.stage import StageKey, StageRun
 from tunefleet.core.task import WeightedTask
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseStarted:
-    """import, check, tune, verify winners, compile, verify, publish, measure: in this order."""
+    """One of `phases.PHASES`."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class JobOpened:
+    """`elapsed_s` is how long earlier processes tuned it for."""
+
     job_id: str
     resumed: bool
     budget: Budget
     elapsed_s: float
+    forecast: Forecast = NO_FORECAST
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from tunefleet.core.events import (
     StageStarted,
 )
 from tunefleet.core.job import Job
+from tunefleet.core.phases import PHASE_OF, TUNE
 from tunefleet.core.stage import StageRun, WorkKind
 from tunefleet.core.step import StepKind, StepRun
 from tunefleet.core.task import Task
@@ -28,18 +29,6 @@ from tunefleet.stages.place import JobTask, StepRequest
 
 #: Steps go before searches: someone waits for what they bring.
 _PRIORITY = 8
-#: What a user is told a step is.
-PHASES = {
-    StepKind.SPLIT: "import",
-    StepKind.IMPORT: "import",
-    StepKind.CHECK: "check",
-    StepKind.BUILD_FINALISTS: "verify winners",
-    StepKind.SELECT_WINNERS: "verify winners",
-    StepKind.COMPILE: "compile",
-    StepKind.VERIFY: "verify",
-    StepKind.PUBLISH: "publish",
-    StepKind.MEASURE: "measure",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +89,7 @@ class Search:
         return self.job.job_id
 
     def submitted(self) -> None:
-        self.observer(PhaseStarted("tune"))
+        self.observer(PhaseStarted(TUNE))
         for lane in self.plan.progress.values():
             self.observer(_lane_event(lane))
 
@@ -182,7 +171,7 @@ class Steps:
         return Assignment(start.key, start.lease, start.attempt, step=request, again=again)
 
     def started(self, start: StartStage) -> None:
-        self.observer(PhaseStarted(PHASES[StepKind(start.key.kind)]))
+        self.observer(PhaseStarted(PHASE_OF[StepKind(start.key.kind)]))
 
     def reported(self, report: Report, at: float, cause: str) -> None:
         if isinstance(report.run, StepRun):

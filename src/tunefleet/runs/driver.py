@@ -12,6 +12,7 @@ from tunefleet.core.events import JobOpened, Note, Observer
 from tunefleet.core.home import Home
 from tunefleet.core.importing import ImportOptions, NetworkSource
 from tunefleet.core.job import Job, JobSpec, JobState
+from tunefleet.core.phases import Forecast, least_budget
 from tunefleet.core.precision import BF16, FLOAT32, INT8
 from tunefleet.core.result import RunResult
 from tunefleet.core.settings import TuneSettings
@@ -28,8 +29,10 @@ from tunefleet.core.step import (
     StepRun,
 )
 from tunefleet.core.target import CudaTarget
+from tunefleet.core.task import WeightedTask
 from tunefleet.errors import InputError, JobError, StepOrderError, TunefleetError
 from tunefleet.runs.context import BenchmarkContext
+from tunefleet.runs.forecast import forecast_of
 from tunefleet.runs.request import SearchRequest, job_spec
 from tunefleet.scheduler.values import JobEnd
 
@@ -151,6 +154,7 @@ class Course:
         self._settings = TuneSettings()
         self._resumed = False
         self._stopped = ""
+        self._forecast = Forecast()
         self._held, self._locked = ExitStack(), ExitStack()
         self._used: set[str] = set()
         self._use(self.preparation.id)
@@ -215,7 +219,9 @@ class Course:
         self._context.run_id = job.job_id
         self._settings, self.job = request.settings, job
         self._use(job.job_id)
-        self._observer(JobOpened(job.job_id, self._resumed, spec.budget, job.elapsed_s))
+        self._forecast = forecast_of(store, spec)
+        elapsed_s = job.elapsed_s
+        self._observer(JobOpened(job.job_id, self._resumed, spec.budget, elapsed_s, self._forecast))
         return job
 
     def searching(self, wanted: Wanted, then: Then) -> Sequence[Live]:
@@ -225,6 +231,7 @@ class Course:
         assert self.job is not None
         tasks = self.imported.tasks
         self._fleet.store.put_tasks(self.job.job_id, tasks)
+        self._check_budget(self.job, tasks)
         models = self._fleet.place.models
         for text in remarks(models, self.job.spec, [weighted.task for weighted in tasks]):
             self._observer(Note(text))
@@ -234,6 +241,16 @@ class Course:
             return then(ending)
 
         return [self._fleet.search(self.job, self._observer, wanted, searched)]
+
+    def _check_budget(self, job: Job, tasks: Sequence[WeightedTask]) -> None:
+        """Say before a search what it needs, and warn of a budget that is below that."""
+        if not tasks or self._fleet.store.trial_count(job.job_id):
+            return
+        least = least_budget(tasks, job.spec.settings.search, self._forecast.round_s)
+        self._observer(Note(least.text()))
+        warning = least.warning(job.spec.budget)
+        if warning:
+            self._observer(Note(warning, warning=True))
 
     # After it
 

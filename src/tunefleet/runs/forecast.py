@@ -1,0 +1,52 @@
+"""What earlier runs of a home say of the next one: how long its phases may take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tunefleet.core.job import JobSpec, JobState
+from tunefleet.core.phases import Forecast, first_round_s, phase_seconds
+from tunefleet.store import Store
+
+#: The latest runs that are asked.
+_RUNS = 5
+#: Longer than any search that is asked for its stages, in seconds.
+_DAY_S = 86_400.0
+
+
+def forecast_of(store: Store, spec: JobSpec) -> Forecast:
+    """From the latest delivered runs on the same target and device; phases and trials are those of
+    runs of the same network."""
+    alike = [job for job in store.jobs() if job.state is JobState.DONE and _alike(job.spec, spec)]
+    same = [job for job in alike if job.spec.network.name == spec.network.name][:_RUNS]
+    summaries = [_mapping(store.summary(job.job_id)) for job in same]
+    walls = [_seconds(summary.get("wall")) for summary in summaries]
+    trials = sum(_number(summary.get("trials")) for summary in summaries)
+    tuned_s = sum(job.elapsed_s for job in same)
+    latest = (same or alike)[:1]
+    spans = (
+        span
+        for job in latest
+        for span in store.stages_between(job.created_at, job.created_at + _DAY_S)
+        if span.key.job_id == job.job_id
+    )
+    return Forecast(
+        phase_seconds(walls), tuned_s / trials if trials else None, first_round_s(spans)
+    )
+
+
+def _alike(one: JobSpec, other: JobSpec) -> bool:
+    return (one.target, one.device.exact) == (other.target, other.device.exact)
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _seconds(wall: Any) -> dict[str, float]:
+    return {str(kind): float(s) for kind, s in _mapping(wall).items() if _number(s) or s == 0}
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0
