@@ -193,7 +193,7 @@ class Trial:
             text = f"{what}: {sorted(own)} of {command.networks}"
             self.fault("a job is begun twice or not continued", text)
         for job_id, job in own.items():
-            if job.trials != self.trials or job.state != "done":
+            if job.trials != self.trials or job.state != "succeeded":
                 text = f"{what}: job {job_id}, {job}"
                 self.fault("a job does not end with its trials", text)
         self._look_at_artifacts(set(own), what)

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.store.values import make_spec
+from tunefleet.core.home import Home
 from tunefleet.core.job import JobState
 from tunefleet.fleet.controls import ControlRequest, controls_of
+from tunefleet.fleet.locks import job_lock
 from tunefleet.store import open_store
 
 from .conftest import Invoke
@@ -22,6 +26,15 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@contextmanager
+def working_on(home: Path) -> Iterator[None]:
+    """As if a process worked on the job."""
+    locks = Home(home).locks
+    locks.mkdir(exist_ok=True)
+    with job_lock(locks, make_spec("net").fingerprint):
+        yield
+
+
 @pytest.mark.parametrize(
     ("verb", "wanted"),
     [
@@ -34,7 +47,8 @@ def test_a_running_job_is_told_what_is_wanted(
     invoke: Invoke, home: Path, verb: str, wanted: ControlRequest
 ) -> None:
     controls_of(home).ask(JOB, ControlRequest.PAUSE)
-    ended = invoke(verb, "c0ffee", "--home", str(home))
+    with working_on(home):
+        ended = invoke(verb, "c0ffee", "--home", str(home))
     assert (ended.code, ended.err) == (0, "")
     assert "job c0ffee00 (net)" in ended.out
     assert controls_of(home).of(JOB) is wanted
@@ -48,8 +62,17 @@ def test_an_unknown_job_is_refused(invoke: Invoke, home: Path, name: str) -> Non
 
 def test_a_job_that_is_over_cannot_be_cancelled(invoke: Invoke, home: Path) -> None:
     store = open_store(home)
-    store.finish(JOB, JobState.DONE, {})
+    store.finish(JOB, JobState.SUCCEEDED, {})
     store.close()
     ended = invoke("cancel", JOB, "--home", str(home))
     assert ended.code == 2
-    assert "is done" in ended.err
+    assert "has succeeded" in ended.err
+
+
+def test_a_job_that_no_process_works_on_is_cancelled_at_once(invoke: Invoke, home: Path) -> None:
+    ended = invoke("cancel", JOB, "--home", str(home))
+    assert (ended.code, ended.err) == (0, "")
+    store = open_store(home)
+    assert [job.state for job in store.jobs()] == [JobState.CANCELLED]
+    store.close()
+    assert controls_of(home).of(JOB) is ControlRequest.RUN

@@ -40,7 +40,7 @@ def ended(store: Any, job: str, *steps: tuple[str, str, float, float]) -> None:
         {"step": step, "resource": on, "attempt": 1, "started_at": T0 + start, "seconds": s}
         for step, on, start, s in steps
     ]
-    store.finish(job, JobState.DONE, {"steps": told})
+    store.finish(job, JobState.SUCCEEDED, {"steps": told})
 
 
 def times(found: dict[str, Any]) -> list[tuple[str, float, float]]:
@@ -222,7 +222,7 @@ def test_a_run_without_a_whole_round_cannot_be_replayed(store: Any) -> None:
 
 @pytest.mark.parametrize("name", ["aaaaaa", MINE, "c0ffee", "c0ffee" + "0" * 26])
 def test_a_run_is_found_by_the_start_of_its_job_or_run_id(store: Any, name: str) -> None:
-    store.finish(MINE, JobState.DONE, {"run": "c0ffee" + "0" * 26})
+    store.finish(MINE, JobState.SUCCEEDED, {"run": "c0ffee" + "0" * 26})
     assert find_job(store, name).job_id == MINE
 
 

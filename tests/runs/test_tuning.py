@@ -108,7 +108,7 @@ def test_what_was_delivered_and_not_told_is_told_by_the_same_command(
         tune_again()
     assert ends() == {JobState.RUNNING}
     found = tune_again()
-    assert ends() == {JobState.DONE}
+    assert ends() == {JobState.SUCCEEDED}
     for before, after in zip(outcomes[::2], found, strict=True):
         assert after.result is not None
         assert after.result.resumed
@@ -181,7 +181,7 @@ def test_a_cancelled_network_says_so_and_the_other_is_delivered(
     states = {job.job_id: job.state for job in store.jobs()}
     store.close()
     assert states.pop(jobs[0]) is JobState.CANCELLED
-    assert [*states.values()] == [JobState.DONE]
+    assert [*states.values()] == [JobState.SUCCEEDED]
 
 
 def test_a_job_of_another_process_is_refused_before_any_worker_starts(

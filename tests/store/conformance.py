@@ -31,8 +31,9 @@ OF_JOB: dict[str, Any] = {
     "trial_count": lambda s: s.trial_count("job"),
     "model": lambda s: s.model("job"),
     "winners": lambda s: s.winners("job"),
-    "finish": lambda s: s.finish("job", JobState.DONE, {}),
+    "finish": lambda s: s.finish("job", JobState.SUCCEEDED, {}),
     "summary": lambda s: s.summary("job"),
+    "remove_job": lambda s: s.remove_job("job"),
 }
 OF_TASK: dict[str, Any] = {
     "commit": lambda s: s.commit(StageRun(KEY, SelectResult(()), 0.0, 1.0)),

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from tunefleet.core.identity import Tier
 from tunefleet.core.job import Job, JobState
+from tunefleet.core.step import Published, StepKey, StepKind, StepRun
 from tunefleet.errors import InputError
 
 from . import values as v
@@ -28,7 +30,9 @@ class Jobs:
         store.open_job(v.make_spec("one"), job_id="a", now=5.0)
         assert store.open_job(v.make_spec("two"), job_id="b", now=5.0).job_id == "b"
 
-    @pytest.mark.parametrize("state", [JobState.DONE, JobState.FAILED])
+    @pytest.mark.parametrize(
+        "state", [state for state in JobState if state is not JobState.RUNNING]
+    )
     def test_a_finished_job_is_not_taken_up_again(self, store: Any, state: JobState) -> None:
         store.open_job(v.make_spec(), job_id="a", now=5.0)
         store.finish("a", state, {})
@@ -47,9 +51,9 @@ class Jobs:
 
     def test_finishing_sets_state_and_summary(self, store: Any, job: str) -> None:
         assert store.summary(job) is None
-        store.finish(job, JobState.DONE, {"latency_s": 0.1, "tasks": [1, None, "ü"]})
+        store.finish(job, JobState.SUCCEEDED, {"latency_s": 0.1, "tasks": [1, None, "ü"]})
         assert store.summary(job) == {"latency_s": 0.1, "tasks": [1, None, "ü"]}
-        assert [j.state for j in store.jobs()] == [JobState.DONE]
+        assert [j.state for j in store.jobs()] == [JobState.SUCCEEDED]
 
     def test_finishing_again_changes_nothing(self, store: Any, job: str) -> None:
         store.finish(job, JobState.FAILED, {"why": "x"})
@@ -59,18 +63,44 @@ class Jobs:
 
     def test_a_summary_belongs_to_the_store(self, store: Any, job: str) -> None:
         mine = {"n": [1]}
-        store.finish(job, JobState.DONE, mine)
+        store.finish(job, JobState.SUCCEEDED, mine)
         mine["n"].append(2)
         store.summary(job)["n"].append(3)
         assert store.summary(job) == {"n": [1]}
 
     def test_a_summary_is_json(self, store: Any, job: str) -> None:
         with pytest.raises(InputError, match="summary"):
-            store.finish(job, JobState.DONE, {"latency_s": math.nan})
+            store.finish(job, JobState.SUCCEEDED, {"latency_s": math.nan})
 
     def test_a_job_is_not_finished_as_running(self, store: Any, job: str) -> None:
         with pytest.raises(InputError, match="running"):
             store.finish(job, JobState.RUNNING, {})
+
+    def test_a_removed_job_leaves_no_trace(self, store: Any) -> None:
+        for name in "ab":
+            v.open_with_task(store, name)
+        v.commit_measured(store, {"x": 1e-3, "only": 2e-3}, job="a")
+        v.commit_measured(store, {"x": 3e-3}, job="b")
+        store.commit_step(StepRun(StepKey("a", StepKind.PUBLISH), Published("a"), 0.0, 1.0))
+        store.finish("a", JobState.SUCCEEDED, {})
+        store.remove_job("a")
+        assert [job.job_id for job in store.jobs()] == ["b"]
+        assert {span.key.job_id for span in store.stages_between(0.0, 1e9)} == {"b"}
+        assert store.steps("a") == []
+        found = store.records("t", v.DEVICE, v.TOOLCHAIN, tier=Tier.EXACT, limit=9)
+        assert [(r.job_id, r.candidate.candidate_id) for r in found] == [("b", "x")]
+        v.open_with_task(store, "a")
+        assert store.trial_count("a") == 0
+
+    def test_the_best_of_a_removed_job_gives_its_place_back(self, store: Any) -> None:
+        for name, latency_s in (("slow", 2e-3), ("fast", 1e-3)):
+            v.open_with_task(store, name)
+            v.commit_measured(store, {name: latency_s}, job=name)
+            store.select_winner(name, "t", v.make_trial(name, latency_s), {})
+        store.remove_job("fast")
+        assert store.best("t", v.DEVICE, v.TOOLCHAIN).job_id == "slow"
+        store.remove_job("slow")
+        assert store.best("t", v.DEVICE, v.TOOLCHAIN) is None
 
 
 class Tasks:

@@ -94,11 +94,11 @@ store = SqlStore.open(sys.argv[1])
 store.jobs()
 child = os.fork()
 if not child:
-    store.finish("a", JobState.DONE, "child")
+    store.finish("a", JobState.SUCCEEDED, "child")
     os._exit(0)
 assert os.waitpid(child, 0)[1] == 0
 assert store.summary("a") == "child"
-store.finish("a", JobState.DONE, "parent")
+store.finish("a", JobState.SUCCEEDED, "parent")
 store.close()
 """
     with closing(SqlStore.open(path)) as store:

@@ -29,8 +29,8 @@ NEXT = """
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0005"
-down_revision = "0004"
+revision = "0006"
+down_revision = "0005"
 
 
 def upgrade() -> None:
@@ -69,8 +69,8 @@ def next_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The tunefleet after this one: its revision is in the file that is returned."""
     scripts = Path(shutil.copytree(migrations.__path__[0], tmp_path / "scripts"))
     monkeypatch.setattr(revisions, "SCRIPTS", str(scripts))
-    monkeypatch.setattr(revisions, "HEAD", "0005")
-    added = scripts / "versions" / "r0005_owner.py"
+    monkeypatch.setattr(revisions, "HEAD", "0006")
+    added = scripts / "versions" / "r0006_owner.py"
     added.write_text(NEXT.format(more=""))
     return added
 
@@ -89,7 +89,11 @@ def test_the_revisions_make_the_tables_of_the_schema(path: Path) -> None:
 def test_a_file_of_the_first_revision_is_read(old: Path) -> None:
     with closing(SqlStore.open(old)) as store:
         [job] = store.jobs()
-        assert (job.job_id, job.state, job.spec.settings.search.batch) == ("a", JobState.DONE, 7)
+        assert (job.job_id, job.state, job.spec.settings.search.batch) == (
+            "a",
+            JobState.SUCCEEDED,
+            7,
+        )
         assert store.summary("a") == {"n": 1}
 
 
@@ -124,6 +128,9 @@ def test_the_first_upgrade_loses_nothing(old: Path) -> None:
     assert {"jobs", "tasks", "stages", "trials"} <= {
         table for table, rows in before.items() if rows
     }
+    before["jobs"] = [
+        tuple("succeeded" if value == "done" else value for value in row) for row in before["jobs"]
+    ]
     SqlStore.open(old).close()
     assert before == {t: query(old, f"SELECT {names} FROM {t}") for t, names in columns.items()}
 

@@ -40,7 +40,7 @@ def store(request: pytest.FixtureRequest) -> Any:
 def test_a_spec_reads_back(store: Any, spec: Any) -> None:
     job = store.open_job(spec, job_id=f"job {next(FRESH)}", now=0.1)
     assert spec == job.spec == next(j.spec for j in store.jobs() if j.job_id == job.job_id)
-    store.finish(job.job_id, JobState.DONE, None)
+    store.finish(job.job_id, JobState.SUCCEEDED, None)
 
 
 @ROUND_TRIP

@@ -14,6 +14,7 @@ from tunefleet.cli import (
     dataset,
     devices,
     inspect,
+    jobs,
     options,
     output,
     place,
@@ -40,7 +41,6 @@ COMMANDS: dict[str, tuple[Callable[..., object], ...]] = {
     LOOK: (
         inspect.networks,
         inspect.tasks,
-        inspect.jobs,
         artifacts.report,
         timeline.timeline,
         simulate.simulate,
@@ -50,6 +50,7 @@ COMMANDS: dict[str, tuple[Callable[..., object], ...]] = {
     UPKEEP: (control.pause, control.resume, control.cancel, inspect.version),
 }
 GROUPS = {
+    LOOK: (jobs.app,),
     RECORDS: (dataset.app, costmodel.app),
     DEVICES: (devices.app,),
     UPKEEP: (store.app,),

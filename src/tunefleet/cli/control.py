@@ -14,6 +14,13 @@ if TYPE_CHECKING:
     from tunefleet.core.job import Job
     from tunefleet.fleet.controls import ControlRequest
 
+_ENDED = {
+    "succeeded": "succeeded",
+    "failed": "failed",
+    "cancelled": "been cancelled",
+    "expired": "expired",
+}
+
 JobName = Annotated[
     str,
     typer.Argument(
@@ -33,7 +40,7 @@ def pause(
     """Pause a job: what runs finishes, nothing more starts."""
     from tunefleet.fleet.controls import ControlRequest
 
-    paused = _ask(job, home, ControlRequest.PAUSE)
+    paused = _ask(_find(job, home), home, ControlRequest.PAUSE)
     _tell(json, paused, "paused", f"is paused; tunefleet resume {paused.job_id[:8]} continues it")
 
 
@@ -46,7 +53,8 @@ def resume(
     """Continue a paused job."""
     from tunefleet.fleet.controls import ControlRequest
 
-    _tell(json, _ask(job, home, ControlRequest.RUN), "running", "goes on")
+    found = _ask(_find(job, home), home, ControlRequest.RUN)
+    _tell(json, found, "running", "goes on")
 
 
 def cancel(
@@ -58,8 +66,14 @@ def cancel(
     """End a job now and keep its records."""
     from tunefleet.fleet.controls import ControlRequest
 
-    cancelled = _ask(job, home, ControlRequest.CANCEL)
-    _tell(json, cancelled, "cancelled", "is cancelled; its records are kept")
+    found = _find(job, home)
+    from tunefleet.runs.jobs import CANCELLING, cancel_interrupted
+
+    if cancel_interrupted(_place(home), found):
+        _tell(json, found, "cancelled", "is cancelled; its records are kept")
+    else:
+        _ask(found, home, ControlRequest.CANCEL)
+        _tell(json, found, CANCELLING, "is being cancelled; its records are kept")
 
 
 def _tell(json: str | None, job: Job, state: str, text: str) -> None:
@@ -67,24 +81,35 @@ def _tell(json: str | None, job: Job, state: str, text: str) -> None:
     output.tell(json, value, lambda: typer.echo(f"{_named(job)} {text}"))
 
 
-def _ask(name: str, home: Path | None, request: ControlRequest) -> Job:
+def _place(home: Path | None) -> Path:
     from tunefleet.core.home import default_home
+
+    return home or default_home()
+
+
+def _find(name: str, home: Path | None) -> Job:
+    """The job of that name, which has not ended."""
     from tunefleet.core.job import JobState
-    from tunefleet.fleet.controls import controls_of
     from tunefleet.runs.timeline import find_job
     from tunefleet.store import open_store
 
-    home = home or default_home()
-    if not home.is_dir():  # looking must not create a store
-        raise InputError(f"no jobs in {home}", cure="choose another home")
-    store = open_store(home)
+    place = _place(home)
+    if not place.is_dir():  # looking must not create a store
+        raise InputError(f"no jobs in {place}", cure="choose another home")
+    store = open_store(place)
     try:
         job = find_job(store, name)
     finally:
         store.close()
     if job.state is not JobState.RUNNING:
-        raise InputError(f"{_named(job)} is {job.state}", cure="nothing of it runs")
-    controls_of(home).ask(job.job_id, request)
+        raise InputError(f"{_named(job)} has {_ENDED[str(job.state)]}", cure="nothing of it runs")
+    return job
+
+
+def _ask(job: Job, home: Path | None, request: ControlRequest) -> Job:
+    from tunefleet.fleet.controls import controls_of
+
+    controls_of(_place(home)).ask(job.job_id, request)
     return job
 
 

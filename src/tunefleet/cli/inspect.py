@@ -1,20 +1,15 @@
-"""Commands that look and change nothing: tasks, networks, jobs, doctor, version."""
+"""Commands that look and change nothing: tasks, networks, doctor, version."""
 
 from __future__ import annotations
 
 from importlib import metadata
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from tunefleet.cli import options, output, parsing
 from tunefleet.cli.networks import describe_networks
 from tunefleet.errors import SetupError
-
-if TYPE_CHECKING:
-    from tunefleet.core.job import Job
-    from tunefleet.store import Store
 
 
 def tasks(
@@ -65,71 +60,6 @@ def _show_networks(entries: list[dict[str, Any]]) -> None:
     for entry in entries:
         defaults = " ".join(f"{k}={v}" for k, v in entry["parameters"].items())
         typer.echo(f"{'zoo:' + entry['name']:<{width}}  {entry['about']} ({defaults})")
-
-
-def jobs(
-    home: options.Home = None, json: options.Json = None, traceback: options.Traceback = False
-) -> None:
-    """List the jobs of this machine, newest first."""
-    listing = _jobs(home)
-    output.tell(json, {"jobs": listing}, lambda: _show_jobs(listing))
-
-
-def _show_jobs(listing: list[dict[str, Any]]) -> None:
-    if not listing:
-        typer.echo("no jobs yet: tunefleet tune zoo:tiny_cnn --trials 64")
-        return
-    from tunefleet.report.text import jobs_table
-
-    output.console().print(jobs_table(listing))
-
-
-def _jobs(home: Path | None) -> list[dict[str, Any]]:
-    from tunefleet.core.home import default_home
-    from tunefleet.store import open_store
-
-    home = home or default_home()
-    if not home.is_dir():  # looking must not create a store
-        return []
-    store = open_store(home)
-    try:
-        return [_described(job, store, home) for job in store.jobs()]
-    finally:
-        store.close()
-
-
-def _described(job: Job, store: Store, home: Path) -> dict[str, Any]:
-    """One job; what only a finished one has is None. One that no process works on any more was
-    interrupted, whatever it was when its process was killed; one that waits for the other networks
-    of its command is delivered."""
-    from tunefleet.core.home import Home
-    from tunefleet.core.job import JobState
-    from tunefleet.core.step import StepKey, StepKind
-    from tunefleet.fleet.locks import is_locked
-    from tunefleet.report.result import read_result
-
-    summary = store.summary(job.job_id) or {}
-    result = read_result(summary, f"job {job.job_id}")
-    state = str(job.state)
-    locks = Home(home).locks
-    if job.state is JobState.RUNNING and not is_locked(locks, job.spec.fingerprint):
-        state = "interrupted"
-    elif job.state is JobState.RUNNING and store.step(StepKey(job.job_id, StepKind.MEASURE)):
-        state = "delivered"
-    return {
-        "job": job.job_id,
-        "state": state,
-        "network": job.spec.network.name,
-        "target": str(job.spec.target),
-        "created_at": job.created_at,
-        "elapsed_s": job.elapsed_s,
-        "trials": summary.get("trials"),
-        "latency_ms": result.tuned_ms.median if result.tuned_ms else None,
-        "speedup": result.speedup.median if result.speedup else None,
-        "why_no_speedup": result.why_no_speedup,
-        "run": result.run or None,
-        "artifact": result.artifact,
-    }
 
 
 def doctor(

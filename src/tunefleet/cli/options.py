@@ -18,9 +18,9 @@ HOME_VARIABLE = "TUNEFLEET_HOME"
 
 
 def _home(context: typer.Context, value: Path | None) -> Path | None:
-    """As `directory`; a bug is reported below it."""
+    """As `directory`; a bug is reported below it. A group's is that of its commands too."""
     home = parsing.directory(value)
-    if context.obj is not None:
+    if context.obj is not None and home is not None:
         context.obj.home = home
     return home
 
@@ -250,6 +250,7 @@ Json = Annotated[
         help="Also write it all as JSON; - is stdout, and then nothing else goes there.",
     ),
 ]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, only warnings and the result.")]
 Traceback = Annotated[
     bool,

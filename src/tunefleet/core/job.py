@@ -16,10 +16,14 @@ from tunefleet.core.target import Target
 
 
 class JobState(StrEnum):
+    """What the store says of a job. One is RUNNING until it is closed, whether a process works on
+    it or not; `runs.jobs` says which it is. EXPIRED: its deadline passed before it had a result."""
+
     RUNNING = "running"
-    DONE = "done"
+    SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"
+    EXPIRED = "expired"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
@@ -251,32 +250,6 @@ def listing_table(listing: Listing) -> Table:
             format_mflop(task.get("flops")),
             format_share(task.get("share")),
             format_share(total),
-        )
-    return table
-
-
-def jobs_table(jobs: Sequence[Listing]) -> Table:
-    """The jobs of a home, in the given order."""
-    table = Grid(optional=("tuning", "trials", "started", "run", "speed-up"))
-    for heading in ("job", "state"):
-        table.add_column(heading, no_wrap=True)
-    table.add_column("network", overflow="fold")
-    table.add_column("started", no_wrap=True)
-    for heading in ("tuning", "trials", "speed-up"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("run", no_wrap=True)
-    for job in jobs:
-        started = time.strftime("%Y-%m-%d %H:%M", time.localtime(job["created_at"]))
-        speedup = job.get("speedup")
-        table.add_row(
-            job["job"][:8],
-            str(job["state"]),
-            Text(" ".join(str(job["network"]).split())),
-            started,
-            format_seconds(job.get("elapsed_s")),
-            format_count(job.get("trials")),
-            UNKNOWN if speedup is None else f"{speedup:.2f}{TIMES}",
-            str(job.get("run") or ""),
         )
     return table
 

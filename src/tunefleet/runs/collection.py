@@ -181,7 +181,7 @@ class _Target:
     def known(self, spec: JobSpec) -> Job | None:
         """The job of an earlier call that was not given up."""
         job = self._jobs.get(spec.fingerprint)
-        return job if job and job.state in (JobState.RUNNING, JobState.DONE) else None
+        return job if job and job.state in (JobState.RUNNING, JobState.SUCCEEDED) else None
 
     def lock(self, spec: JobSpec) -> None:
         from tunefleet.fleet.locks import job_lock
@@ -294,7 +294,7 @@ class _Network:
         job_id = self._job.job_id
         trials = self._target.store.trial_count(job_id)
         self.gathered = replace(self.gathered, tasks=len(tasks), trials=trials, job_id=job_id)
-        self._target.store.finish(job_id, JobState.DONE, {"stopped": reason, "trials": trials})
+        self._target.store.finish(job_id, JobState.SUCCEEDED, {"stopped": reason, "trials": trials})
         self._observer(JobEnded())
 
     def _failed(self, error: Exception) -> Sequence[Live]:

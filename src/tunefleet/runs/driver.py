@@ -297,7 +297,7 @@ class Course:
     def finish(self, result: RunResult) -> None:
         """The job is done, and its user knows: the same request is a job of its own from now on."""
         if self.job is not None:
-            self._fleet.store.finish(self.job.job_id, JobState.DONE, result.to_dict())
+            self._fleet.store.finish(self.job.job_id, JobState.SUCCEEDED, result.to_dict())
 
     def module(self) -> Path:
         """The shared library that is delivered."""

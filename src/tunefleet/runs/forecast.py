@@ -18,7 +18,9 @@ _DAY_S = 86_400.0
 def forecast_of(store: Store, spec: JobSpec) -> Forecast:
     """From the latest delivered runs on the same target and device; phases and trials are those of
     runs of the same network."""
-    alike = [job for job in store.jobs() if job.state is JobState.DONE and _alike(job.spec, spec)]
+    alike = [
+        job for job in store.jobs() if job.state is JobState.SUCCEEDED and _alike(job.spec, spec)
+    ]
     same = [job for job in alike if job.spec.network.name == spec.network.name][:_RUNS]
     summaries = [_mapping(store.summary(job.job_id)) for job in same]
     walls = [_seconds(summary.get("wall")) for summary in summaries]

@@ -172,5 +172,10 @@ class Store(Protocol):
     def summary(self, job_id: str) -> Any:
         """The summary given to `finish`, or None while the job runs."""
 
+    def remove_job(self, job_id: str) -> None:
+        """Forget a job with its stages, steps, trials and winners, so that later jobs do not reuse
+        them; of the winners that are left the fastest take the place of its own in the best-only
+        table."""
+
     def close(self) -> None:
         """Release files and connections; every verb afterwards raises."""

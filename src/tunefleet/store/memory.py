@@ -280,6 +280,14 @@ class MemoryStore:
         with self._verb():
             return deepcopy(self._entry(job_id).summary)
 
+    def remove_job(self, job_id: str) -> None:
+        with self._verb():
+            entry = self._entry(job_id)
+            del self._entries[job_id]
+            self._trials = [trial for trial in self._trials if trial[0] is not entry]
+            self._spans = [span for span in self._spans if span.key.job_id != job_id]
+            self.forget_steps(job_id)
+
     def close(self) -> None:
         self._closed = True
 

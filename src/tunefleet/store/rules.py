@@ -112,4 +112,6 @@ def check_winner(winner: Trial | None) -> None:
 
 def check_closing(state: JobState) -> None:
     if state is JobState.RUNNING:
-        raise InputError("a job is finished as done or failed, not as running")
+        raise InputError(
+            "a job is closed as succeeded, failed, cancelled or expired, not as running"
+        )

@@ -24,7 +24,7 @@ from tunefleet.core.step import StepKey, StepRun
 from tunefleet.core.task import Task, WeightedTask
 from tunefleet.core.trial import Failure, Trial
 from tunefleet.errors import SetupError
-from tunefleet.store import codec, commits, reuse, rules
+from tunefleet.store import codec, commits, removal, reuse, rules
 from tunefleet.store._base import BestRecord, Record
 from tunefleet.store.database import Database, url_of
 from tunefleet.store.revisions import bring_to_head
@@ -320,6 +320,11 @@ class SqlStore:
         with self._database.reading() as connection:
             _require_job(connection, job_id)
             return connection.scalar(select(jobs.c.summary).where(jobs.c.job_id == job_id))
+
+    def remove_job(self, job_id: str) -> None:
+        with self._database.writing() as connection:
+            _require_job(connection, job_id)
+            removal.remove_job(connection, job_id)
 
     def close(self) -> None:
         self._database.close()

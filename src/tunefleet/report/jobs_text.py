@@ -1,0 +1,80 @@
+"""The jobs of a home as a table."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from tunefleet.report.grid import Grid
+from tunefleet.report.units import (
+    TIMES,
+    UNKNOWN,
+    format_clock,
+    format_count,
+    format_latency,
+)
+
+Listing = Sequence[Mapping[str, Any]]
+
+_STYLES = {
+    "running": "cyan",
+    "paused": "yellow",
+    "cancelling": "yellow",
+    "succeeded": "green",
+    "failed": "red",
+    "expired": "red",
+}
+
+
+def jobs_table(jobs: Listing) -> Table:
+    """The jobs in the given order; in a narrow terminal without some columns."""
+    table = Grid(optional=("started", "tuned", "budget", "trials", "ratio", "latency"))
+    for heading in ("job", "state"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("network", overflow="fold")
+    for heading in ("latency", "ratio", "trials"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("budget", no_wrap=True)
+    table.add_column("tuned", justify="right", no_wrap=True)
+    table.add_column("started", no_wrap=True)
+    for job in jobs:
+        latency, speedup, state = job.get("latency_ms"), job.get("speedup"), str(job["state"])
+        table.add_row(
+            job["job"][:8],
+            Text(state, style=_STYLES.get(state, "")),
+            Text(" ".join(str(job["network"]).split())),
+            format_latency(None if latency is None else latency / 1e3),
+            UNKNOWN if speedup is None else f"{speedup:.2f}{TIMES}",
+            format_count(job.get("trials")),
+            budget_text(job["budget"]),
+            format_clock(job.get("elapsed_s")),
+            time.strftime("%m-%d %H:%M", time.localtime(job["created_at"])),
+        )
+    return table
+
+
+def budget_text(budget: Mapping[str, Any]) -> str:
+    """`64 trials`, `5:00`, `1,000 or 30:00, ≤ 2.00 ms`."""
+    parts = []
+    if budget.get("trials") is not None:
+        parts.append(format_count(budget["trials"]))
+    if budget.get("seconds") is not None:
+        parts.append(format_clock(budget["seconds"]))
+    text = " or ".join(parts)
+    if len(parts) == 1 and budget.get("trials") is not None:
+        text += " trials"
+    target = budget.get("target_latency_s")
+    return text + (f", ≤ {format_latency(target)}" if target is not None else "")
+
+
+def job_notes(jobs: Listing) -> Iterator[str]:
+    """Why jobs are as they are, a line each: what a column has no room for."""
+    for job in jobs:
+        reasons = [str(job.get(name) or "") for name in ("reason", "why_no_speedup")]
+        text = "; ".join(reason for reason in reasons if reason)
+        if text:
+            yield f"{job['job'][:8]}  {' '.join(text.split())}"

@@ -1,0 +1,172 @@
+"""The jobs of a home as their user sees them: what each does now, what came of it, removing it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tunefleet.core.home import Home
+from tunefleet.core.job import Job, JobState
+from tunefleet.core.step import StepKey, StepKind
+from tunefleet.errors import InputError
+from tunefleet.fleet.controls import ControlRequest, Controls, controls_of
+from tunefleet.fleet.locks import is_locked, job_lock
+from tunefleet.runs.timeline import find_job
+from tunefleet.store import Store, open_store
+
+RUNNING, PAUSED, CANCELLING = str(JobState.RUNNING), "paused", "cancelling"
+#: Every state that `status_of` gives.
+STATES = (RUNNING, PAUSED, CANCELLING, *(str(s) for s in JobState if s is not JobState.RUNNING))
+
+INTERRUPTED = "interrupted; the same command continues it"
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """A word of `STATES`, and why it is so where that does not go without saying."""
+
+    state: str
+    reason: str = ""
+
+
+def status_of(
+    state: JobState, *, worked_on: bool, wanted: ControlRequest, delivered: bool, stopped: str
+) -> JobStatus:
+    """What a job does. `worked_on`: a process that lives has it; `wanted` is what its user asked
+    for last; `delivered`: nothing of it is left to do; `stopped` is why it ended."""
+    if state is not JobState.RUNNING:
+        return JobStatus(str(state), "" if state is JobState.SUCCEEDED else stopped)
+    if not worked_on:
+        by_user = " by its user, then" if wanted is ControlRequest.PAUSE else ""
+        return JobStatus(PAUSED, f"paused{by_user} {INTERRUPTED}" if by_user else INTERRUPTED)
+    if wanted is ControlRequest.CANCEL:
+        return JobStatus(CANCELLING, "what runs of it is ending")
+    if wanted is ControlRequest.PAUSE:
+        return JobStatus(PAUSED, "by its user")
+    waits = "delivered; waiting for the other networks of its command"
+    return JobStatus(RUNNING, waits if delivered else "")
+
+
+def list_jobs(
+    home: Path, states: Collection[str] = (), limit: int | None = None
+) -> list[dict[str, Any]]:
+    """The jobs of a home as JSON values, newest first: of these states, and no more than `limit`.
+    None where there is no home: looking creates nothing."""
+    if not home.is_dir():
+        return []
+    listed: list[dict[str, Any]] = []
+    store = open_store(home)
+    try:
+        for job in store.jobs():
+            if limit is not None and len(listed) >= limit:
+                break
+            summary = _summary(store, job)
+            status = _status(home, store, job, summary)
+            if not states or status.state in states:
+                listed.append(_described(store, job, status, summary))
+    finally:
+        store.close()
+    return listed
+
+
+def remove_jobs(home: Path, names: Sequence[str]) -> list[Job]:
+    """Forget jobs with their records and what lies on their way; their artifacts stay.
+
+    Raises InputError for one that is unknown, ambiguous or worked on, before any is removed.
+    """
+    root = Home(home)
+    store = open_store(home)
+    try:
+        jobs = list({job.job_id: job for job in (find_job(store, name) for name in names)}.values())
+        for job in jobs:
+            if is_locked(root.locks, job.spec.fingerprint) and job.state is JobState.RUNNING:
+                raise InputError(
+                    f"job {job.job_id[:8]} ({job.spec.network.name}) is running",
+                    cure=f"end it before: tunefleet cancel {job.job_id[:8]}",
+                )
+        for job in jobs:
+            _remove(store, root, job)
+    finally:
+        store.close()
+    return jobs
+
+
+def cancel_interrupted(home: Path, job: Job) -> bool:
+    """Close a job that no process works on; False where one does, which has to be asked."""
+    root = Home(home)
+    if is_locked(root.locks, job.spec.fingerprint):
+        return False
+    root.locks.mkdir(parents=True, exist_ok=True)
+    store = open_store(home)
+    try:
+        with job_lock(root.locks, job.spec.fingerprint):
+            store.finish(job.job_id, JobState.CANCELLED, {"stopped": "cancelled by its user"})
+            Controls(root.control).ask(job.job_id, ControlRequest.RUN)
+    finally:
+        store.close()
+    return True
+
+
+def trials_of(home: Path, names: Sequence[str]) -> int:
+    """How many trials jobs have. Raises InputError as `remove_jobs`."""
+    store = open_store(home)
+    try:
+        jobs = {find_job(store, name).job_id for name in names}
+        return sum(store.trial_count(job_id) for job_id in jobs)
+    finally:
+        store.close()
+
+
+def _remove(store: Store, root: Home, job: Job) -> None:
+    from tunefleet.artifacts.objects import remove_unused
+
+    root.locks.mkdir(parents=True, exist_ok=True)
+    with job_lock(root.locks, job.spec.fingerprint):  # nobody takes it up meanwhile
+        store.remove_job(job.job_id)
+        Controls(root.control).ask(job.job_id, ControlRequest.RUN)
+        remove_unused(root.objects / job.job_id)
+
+
+def _summary(store: Store, job: Job) -> dict[str, Any]:
+    summary = None if job.state is JobState.RUNNING else store.summary(job.job_id)
+    return summary if isinstance(summary, dict) else {}
+
+
+def _status(home: Path, store: Store, job: Job, summary: dict[str, Any]) -> JobStatus:
+    running = job.state is JobState.RUNNING
+    return status_of(
+        job.state,
+        worked_on=running and is_locked(Home(home).locks, job.spec.fingerprint),
+        wanted=controls_of(home).of(job.job_id) if running else ControlRequest.RUN,
+        delivered=running and store.step(StepKey(job.job_id, StepKind.MEASURE)) is not None,
+        stopped=str(summary.get("stopped") or ""),
+    )
+
+
+def _described(
+    store: Store, job: Job, status: JobStatus, summary: dict[str, Any]
+) -> dict[str, Any]:
+    """One job; what only a finished one has is None."""
+    budget = job.spec.budget
+    return {
+        "job": job.job_id,
+        "state": status.state,
+        "reason": status.reason,
+        "network": job.spec.network.name,
+        "target": str(job.spec.target),
+        "created_at": job.created_at,
+        "elapsed_s": job.elapsed_s,
+        "budget": {
+            "trials": budget.trials,
+            "seconds": budget.seconds,
+            "target_latency_s": budget.target_latency_s,
+        },
+        "trials": store.trial_count(job.job_id),
+        "latency_ms": (summary.get("tuned_ms") or {}).get("median"),
+        "speedup": (summary.get("speedup") or {}).get("median"),
+        "why_no_speedup": summary.get("why_no_speedup"),
+        "run": summary.get("run"),
+        "artifact": summary.get("artifact"),
+    }

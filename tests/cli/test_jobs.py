@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.store.values import make_spec
+from tunefleet.cli.jobs import STATES
+from tunefleet.core.job import JobState
+from tunefleet.report.jobs_text import budget_text
+from tunefleet.runs import jobs
+from tunefleet.store import open_store
+
+from .conftest import Invoke
+
+JOB = "c0ffee" + "0" * 26
+SUMMARY = {
+    "tuned_ms": {"median": 0.25, "low": 0.2, "high": 0.3},
+    "speedup": None,
+    "why_no_speedup": "not measurable now: other programs took 91 % of the cores",
+    "run": JOB,
+}
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    store = open_store(tmp_path)
+    store.open_job(make_spec("net"), job_id=JOB, now=1.0)
+    store.finish(JOB, JobState.SUCCEEDED, SUMMARY)
+    store.open_job(make_spec("other"), job_id="d" * 32, now=2.0)
+    store.close()
+    return tmp_path
+
+
+def test_a_job_is_shown_with_its_latency_and_why_it_has_no_ratio(
+    invoke: Invoke, home: Path
+) -> None:
+    ended = invoke("jobs", "--home", str(home), "--state", "succeeded")
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.splitlines()[2].split()[:5] == ["c0ffee00", "succeeded", "net", "250", "µs"]
+    assert "c0ffee00  not measurable now: other programs took 91 % of the cores" in ended.out
+    assert "other" not in ended.out.replace("other programs", "")
+
+
+def test_an_interrupted_job_is_paused_with_the_reason(invoke: Invoke, home: Path) -> None:
+    listing = json.loads(invoke("jobs", "--home", str(home), "--json", "-").out)["jobs"]
+    assert [(job["state"], job["reason"]) for job in listing] == [
+        ("paused", jobs.INTERRUPTED),
+        ("succeeded", ""),
+    ]
+    assert listing[1]["why_no_speedup"] == SUMMARY["why_no_speedup"]
+
+
+def test_the_newest_are_shown(invoke: Invoke, home: Path) -> None:
+    out = invoke("jobs", "--home", str(home), "--limit", "1", "--json", "-").out
+    assert [job["network"] for job in json.loads(out)["jobs"]] == ["other"]
+
+
+def test_states_are_those_of_jobs() -> None:
+    assert STATES == jobs.STATES
+
+
+@pytest.mark.parametrize("arguments", ["--state done", "--limit 0"])
+def test_wrong_filters_are_refused_in_a_line(invoke: Invoke, home: Path, arguments: str) -> None:
+    ended = invoke("jobs", "--home", str(home), *arguments.split())
+    assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1)
+
+
+@pytest.mark.parametrize("order", ["before", "after"])
+def test_removing_needs_a_yes_where_nobody_can_be_asked(
+    invoke: Invoke, home: Path, order: str
+) -> None:
+    given = ["jobs", "rm", JOB, "--home", str(home)]
+    if order == "before":
+        given = ["jobs", "--home", str(home), "rm", JOB]
+    ended = invoke(*given)
+    assert (ended.code, ended.err.count("\n")) == (2, 1)
+    assert "add --yes" in ended.err
+    ended = invoke(*given, "--yes")
+    assert (ended.code, ended.out) == (0, "job c0ffee00 (net) is removed\n")
+    assert [job["job"] for job in jobs.list_jobs(home)] == ["d" * 32]
+
+
+@pytest.mark.parametrize(
+    ("expected", "budget"),
+    [
+        ("1,000 trials", {"trials": 1000}),
+        ("5:00", {"seconds": 300.0}),
+        ("64 or 5:00", {"trials": 64, "seconds": 300.0}),
+        ("64 trials, ≤ 2.00 ms", {"trials": 64, "target_latency_s": 2e-3}),
+    ],
+)
+def test_a_budget_in_words(expected: str, budget: dict[str, float]) -> None:
+    assert budget_text(budget) == expected
