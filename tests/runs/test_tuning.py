@@ -18,6 +18,7 @@ from tunefleet.core.home import Home
 from tunefleet.core.job import JobState
 from tunefleet.errors import InputError, StoreBusyError
 from tunefleet.fleet.controls import ControlRequest, Controls
+from tunefleet.runs.jobs import list_jobs
 from tunefleet.runs.tuning import Tuned
 from tunefleet.store import open_store
 
@@ -205,3 +206,17 @@ def test_a_job_of_another_process_is_refused_before_any_worker_starts(
     assert isinstance(outcome.error, StoreBusyError)
     assert "being tuned by process 1" in str(outcome.error)
     assert list(Home(tmp_path).objects.iterdir()) == []
+
+
+def test_a_job_whose_deadline_passed_before_its_search_has_expired(tmp_path: Path) -> None:
+    [outcome] = tune(
+        NETWORKS[:1],
+        context=BenchmarkContext(home=tmp_path, threads=1),
+        deadlines_s={NETWORKS[0]: 0.01},
+        trials=4,
+        settings=SETTINGS,
+    )
+    assert "its deadline passed" in str(outcome.error)
+    [job] = list_jobs(tmp_path)
+    assert (job["state"], job["trials"]) == ("expired", 0)
+    assert "its deadline passed" in job["reason"]

@@ -176,3 +176,9 @@ def test_known_latencies_count_from_the_start() -> None:
     tasks = [weighted("a")]
     plan = TuningPlan(tasks, Budget(trials=9), SEARCH, known={"a": 2e-3})
     assert plan.estimated_latency_s() == 2e-3
+
+
+def test_a_search_ends_with_its_deadline() -> None:
+    plan = plan_of(deadline=100.0)
+    assert plan.ended(99.0) == ""
+    assert plan.ended(100.0) == "its deadline is reached"

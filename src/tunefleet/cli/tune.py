@@ -56,8 +56,8 @@ def tune(
         list[str] | None,
         _budget(
             "[NETWORK=]M",
-            "Finish within M minutes from now where that is possible: networks with a near "
-            "deadline go first. Repeat it to give each network its own.",
+            "Stop the search M minutes from now and deliver what it has; the predictive policy "
+            "hurries such networks. Repeat it to give each network its own.",
             parsing.deadlines,
         ),
     ] = None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tunefleet.artifacts.objects import Objects
@@ -35,14 +35,25 @@ from tunefleet.workers.pool import WorkerPool
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """How a job is to be scheduled. Of a higher `priority` more is done, a `deadline_s` from now
-    is kept if it can be; only the predictive policy knows them. `lookahead` lets an idle host
-    select and build a task's next batch before the current one is measured; None leaves that to
-    the policy."""
+    """How a job is to be scheduled. Of a higher `priority` more is done. The search of a job ends
+    with its deadline, `deadline_s` from when this is made; before, the predictive policy brings it
+    forward. `lookahead` lets an idle host select and build a task's next batch before the current
+    one is measured; None leaves that to the policy."""
 
     priority: int = 0
     deadline_s: float | None = None
     lookahead: bool | None = None
+    made_at: float = field(default_factory=now)
+
+    @property
+    def deadline(self) -> float | None:
+        """The deadline by the shell's clock."""
+        return None if self.deadline_s is None else self.made_at + self.deadline_s
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the deadline has passed."""
+        return self.deadline is not None and now() >= self.deadline
 
 
 class LocalFleet:
@@ -143,7 +154,14 @@ class LocalFleet:
 
     def cancelled(self, job: Job, reason: str) -> None:
         """Close a job as its user wanted; its records stay."""
-        self.store.finish(job.job_id, JobState.CANCELLED, {"stopped": reason})
+        self._close(job, JobState.CANCELLED, reason)
+
+    def expired(self, job: Job, reason: str) -> None:
+        """Close a job whose deadline passed before it had anything to deliver."""
+        self._close(job, JobState.EXPIRED, reason)
+
+    def _close(self, job: Job, state: JobState, reason: str) -> None:
+        self.store.finish(job.job_id, state, {"stopped": reason})
         self.controls.ask(job.job_id, ControlRequest.RUN)
 
     def close(self) -> None:
@@ -215,12 +233,13 @@ def search_of(
         elapsed_s=job.elapsed_s,
         now=now(),
         first_model=bool(known),
+        deadline=wanted.deadline,
     )
     request = JobRequest(
         job.job_id,
         plan,
         priority=wanted.priority,
-        deadline=None if wanted.deadline_s is None else now() + wanted.deadline_s,
+        deadline=wanted.deadline,
         lookahead=wanted.lookahead,
     )
     by_id = {w.task.task_id: w.task for w in tasks}

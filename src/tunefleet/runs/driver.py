@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from tunefleet.stages.place import Delivery
     from tunefleet.store import Store
 
+EXPIRED = "its deadline passed before any of its tasks was tuned"
+
 Then = Callable[["Ending"], Sequence["Live"]]
 R = TypeVar("R", bound=StepResult)
 
@@ -320,6 +322,15 @@ class Course:
         """Its user does not want the job any more; its records stay."""
         if self.job is not None:
             self._fleet.cancelled(self.job, reason)
+
+    def expired(self) -> None:
+        """Its deadline passed before there was anything to deliver; its records stay."""
+        if self.job is not None:
+            self._fleet.expired(self.job, EXPIRED)
+
+    @property
+    def has_trials(self) -> bool:
+        return self.job is not None and self._fleet.store.trial_count(self.job.job_id) > 0
 
     def unprepared(self, error: str) -> None:
         """Its import or check failed: there is nothing that could go on."""

@@ -17,7 +17,7 @@ from tunefleet.core.result import RunResult
 from tunefleet.core.settings import TuneSettings
 from tunefleet.errors import InputError, JobError, TunefleetError
 from tunefleet.runs.context import BenchmarkContext, context_of
-from tunefleet.runs.driver import Course, fleet_of, source_of
+from tunefleet.runs.driver import EXPIRED, Course, fleet_of, source_of
 from tunefleet.runs.request import (
     SearchRequest,
     check_policy,
@@ -88,8 +88,9 @@ def tune(
 
     `policy` (sequential, synchronous, interleaved, predictive) and `look_ahead` decide which stages
     run side by side. `priorities` and `deadlines_s` are by network, higher goes first and seconds
-    from now; only the predictive policy minds them. `shapes`, `dims` and `constants` fix what all
-    of them leave free; these, `whole`, `trust`, `precision` and `calibrate` are as in
+    from now; only the predictive policy brings a network forward for them. A deadline ends the
+    search, and the best so far is delivered. `shapes`, `dims` and `constants` fix what all of them
+    leave free; these, `whole`, `trust`, `precision` and `calibrate` are as in
     `Session.from_network`.
 
     `observer(i)` gives what is called with the events of the i-th network
@@ -201,6 +202,8 @@ class _Run:
             if ending.end is not JobEnd.CANCELLED:
                 course.unprepared(str(ending.error or ending.reason))
             return self._ended_before(ending)
+        if self._wanted.is_late:
+            return self._expire(course)
         self._observer(Prepared(course.checked.peak_gflops))
         return course.searching(self._wanted, self._searched)
 
@@ -208,7 +211,13 @@ class _Run:
         assert self._course is not None
         if ending.end is not JobEnd.DONE:
             return self._ended_before(ending)
+        if self._wanted.is_late and not self._course.has_trials:
+            return self._expire(self._course)
         return self._course.delivering(self._delivered)
+
+    def _expire(self, course: Course) -> Sequence[Live]:
+        course.expired()
+        return self._fail(JobError(f"{self._name}: {EXPIRED}", cure="give it a later deadline"))
 
     def _delivered(self, ending: Ending) -> Sequence[Live]:
         assert self._course is not None

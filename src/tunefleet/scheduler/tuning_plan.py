@@ -134,7 +134,8 @@ class TuningPlan:
 
     `committed` are the stages that earlier processes finished, `elapsed_s` their wall-clock
     seconds, `now` the scheduler's time at which the job continues. With `first_model` one update
-    comes before any round, to learn from the records of earlier jobs.
+    comes before any round, to learn from the records of earlier jobs. No round is opened
+    from `deadline` on, a time of the scheduler.
     """
 
     def __init__(
@@ -148,8 +149,10 @@ class TuningPlan:
         elapsed_s: float = 0.0,
         now: float = 0.0,
         first_model: bool = False,
+        deadline: float | None = None,
     ) -> None:
         self._budget = budget
+        self._deadline = deadline
         self._search = search
         self._began = now - elapsed_s
         self._now = now
@@ -204,6 +207,8 @@ class TuningPlan:
 
     def ended(self, now: float) -> str:
         self._now = now
+        if self._deadline is not None and now >= self._deadline:
+            return "its deadline is reached"
         latency_s = self.estimated_latency_s()
         # Trials in flight count as spent: no round is opened for a budget that they use up.
         return self._budget.spent(
