@@ -13,6 +13,7 @@ import pytest
 from tunefleet.cli.artifacts import read_array
 from tunefleet.cli.networks import ABOUT
 from tunefleet.core.layout import LayoutChoice
+from tunefleet.core.network import Signature, TensorSpec
 from tunefleet.core.result import Evaluation, KernelTime
 from tunefleet.core.statistics import Interval
 from tunefleet.errors import InputError
@@ -46,11 +47,24 @@ def inference(modules: Modules) -> list[Any]:
     """An artifact that doubles its inputs and remembers how it was called."""
     calls: list[Any] = []
 
-    def run_artifact(
-        artifact: str, arrays: list[Any], home: Path | None, signed_by: Path | None
-    ) -> list[Any]:
-        calls.append((artifact, home))
-        return [2 * array for array in arrays]
+    class Doubling:
+        def __init__(self, artifact: str, home: Path | None, signed_by: Path | None) -> None:
+            calls.append((artifact, home))
+            specs = [TensorSpec(name, (3,), "float32") for name in ("a", "b")]
+            self.signatures = [Signature((x,), (x,)) for x in specs[:1]]
+            self.signatures.append(Signature(tuple(specs), tuple(specs)))
+
+        def __enter__(self) -> Doubling:
+            return self
+
+        def __exit__(self, *error: object) -> None: ...
+
+        def run(self, arrays: list[Any]) -> list[Any]:
+            assert {array.dtype for array in arrays} == {np.dtype("float32")}
+            return [2 * array for array in arrays]
+
+    def load(artifact: str, *, home: Path | None, signed_by: Path | None) -> Doubling:
+        return Doubling(artifact, home, signed_by)
 
     def evaluate_artifact(
         artifact: str, home: Path | None, rounds: int, signed_by: Path | None
@@ -59,7 +73,7 @@ def inference(modules: Modules) -> list[Any]:
         interval, kernel = Interval(2.0, 1.9, 2.1), KernelTime(name="fused_conv2d", ms=1.5)
         return Evaluation(artifact=artifact, network="n", tuned_ms=interval, kernels=(kernel,))
 
-    modules("tunefleet.artifacts.opening", run_artifact=run_artifact)
+    modules("tunefleet.artifacts.opening", load=load)
     modules("tunefleet.runs.evaluation", evaluate_artifact=evaluate_artifact)
     return calls
 
@@ -83,7 +97,8 @@ def test_run_writes_the_output(
     out = tmp_path / "y.npy"
     ended = invoke("run", "artifact", "--input", str(array), "--output", str(out))
     assert (ended.code, ended.err) == (0, "")
-    assert "output 0: float32[3], from 0 to 4" in ended.out
+    assert "a: float32[3], from 0 to 4" in ended.out
+    assert "\n  [2]  4\n  [1]  2\n  [0]  0\n" in ended.out
     assert np.load(out).tolist() == [0, 2, 4]
     assert inference == [("artifact", None)]
 
@@ -95,6 +110,28 @@ def test_run_numbers_several_outputs(
     ended = invoke("run", "artifact", *given, "--output", str(tmp_path / "y.npy"), "--json", "-")
     paths = [item["path"] for item in json.loads(ended.out)["outputs"]]
     assert paths == [str(tmp_path / "y-0.npy"), str(tmp_path / "y-1.npy")]
+
+
+def test_run_casts_where_no_value_is_lost_and_says_so(
+    invoke: Invoke, inference: list[Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "x.npy"
+    np.save(path, np.array([0.1, 2.0, -3.0]))
+    ended = invoke("run", "artifact", "--input", str(path))
+    assert (ended.code, ended.err) == (0, "note: input a: float64 was cast to float32\n")
+    np.save(path, np.array([1, 2, 1 << 60]) + 1)
+    ended = invoke("run", "artifact", "--input", str(path))
+    assert (ended.code, ended.err.count("\n")) == (2, 1)
+    assert "input a is int64 and has values that float32 does not" in ended.err
+
+
+def test_run_times_repeated_calls(invoke: Invoke, inference: list[Any], array: Path) -> None:
+    given = ("run", "artifact", "--input", str(array), "--repeat", "9")
+    assert "the median of 9 calls" in invoke(*given).out
+    value = json.loads(invoke(*given, "--json", "-").out)
+    latency = value["latency_ms"]
+    assert 0 < latency["low"] <= latency["median"] <= latency["high"]
+    assert value["repeats"] == 9
 
 
 def _broken_inputs(place: Path) -> dict[str, Path]:

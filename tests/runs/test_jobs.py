@@ -32,7 +32,7 @@ def home(tmp_path: Path) -> Path:
     for number, job in enumerate((FIRST, SECOND)):
         store.open_job(make_spec(f"net{number}"), job_id=job, now=1.0 + number)
         store.put_tasks(job, [make_task()])
-        commit_measured(store, {job: 1e-3}, job=job)
+        commit_measured(store, {job: 1e-3}, job_id=job)
     store.close()
     Home(tmp_path).locks.mkdir()
     return tmp_path

@@ -79,8 +79,8 @@ class Jobs:
     def test_a_removed_job_leaves_no_trace(self, store: Any) -> None:
         for name in "ab":
             v.open_with_task(store, name)
-        v.commit_measured(store, {"x": 1e-3, "only": 2e-3}, job="a")
-        v.commit_measured(store, {"x": 3e-3}, job="b")
+        v.commit_measured(store, {"x": 1e-3, "only": 2e-3}, job_id="a")
+        v.commit_measured(store, {"x": 3e-3}, job_id="b")
         store.commit_step(StepRun(StepKey("a", StepKind.PUBLISH), Published("a"), 0.0, 1.0))
         store.finish("a", JobState.SUCCEEDED, {})
         store.remove_job("a")
@@ -95,7 +95,7 @@ class Jobs:
     def test_the_best_of_a_removed_job_gives_its_place_back(self, store: Any) -> None:
         for name, latency_s in (("slow", 2e-3), ("fast", 1e-3)):
             v.open_with_task(store, name)
-            v.commit_measured(store, {name: latency_s}, job=name)
+            v.commit_measured(store, {name: latency_s}, job_id=name)
             store.select_winner(name, "t", v.make_trial(name, latency_s), {})
         store.remove_job("fast")
         assert store.best("t", v.DEVICE, v.TOOLCHAIN).job_id == "slow"

@@ -150,7 +150,7 @@ def test_an_old_file_is_upgraded_with_all_it_holds(old: Path, next_version: Path
     with closing(SqlStore.open(old)) as store:
         assert [job.job_id for job in store.jobs()] == ["a"]
     assert query(old, "SELECT owner, version_num FROM jobs, alembic_version") == [
-        ("nobody", "0005")
+        ("nobody", "0006")
     ]
 
 

@@ -147,6 +147,18 @@ def remove_unused(folder: Path, forget: Callable[[str], None] = _ignore) -> bool
     return False
 
 
+def is_used(folder: Path) -> bool:
+    """Whether somebody uses the objects of an owner now."""
+    try:
+        with (folder / _IN_USE).open() as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass  # nobody has used them
+    return False
+
+
 def _lies_at(file: IO[str], place: Path) -> bool:
     try:
         return os.path.samestat(os.fstat(file.fileno()), place.stat())

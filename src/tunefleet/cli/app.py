@@ -13,6 +13,7 @@ from tunefleet.cli import (
     costmodel,
     dataset,
     devices,
+    disk,
     inspect,
     jobs,
     options,
@@ -47,7 +48,14 @@ COMMANDS: dict[str, tuple[Callable[..., object], ...]] = {
     ),
     RECORDS: (),
     DEVICES: (devices.devices, inspect.doctor),
-    UPKEEP: (control.pause, control.resume, control.cancel, inspect.version),
+    UPKEEP: (
+        control.pause,
+        control.resume,
+        control.cancel,
+        disk.disk,
+        disk.prune,
+        inspect.version,
+    ),
 }
 GROUPS = {
     LOOK: (jobs.app,),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +18,10 @@ if TYPE_CHECKING:
     import numpy as np
 
     from tunefleet.core.result import Evaluation
+    from tunefleet.core.statistics import Interval
+
+#: Values of each output that are printed.
+_TOP = 5
 
 
 def run(
@@ -34,28 +40,70 @@ def run(
             help="Where the output goes; several become OUT-0.npy, OUT-1.npy, ...",
         ),
     ] = None,
+    repeat: Annotated[
+        int | None,
+        typer.Option(metavar="N", callback=parsing.positive, help="Also time N calls."),
+    ] = None,
     require_signed: options.RequireSigned = None,
     home: options.Home = None,
     json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """Run a tuned network on arrays in .npy files."""
+    """Run a tuned network on arrays in .npy files.
+
+    It prints the largest values of each output. Inputs of another type are cast where no value is
+    lost; float64 may be rounded to float32.
+    """
     arrays = [read_array(Path(path)) for path in input]
-    from tunefleet.artifacts.opening import run_artifact
+    from tunefleet.artifacts.casting import cast_inputs
+    from tunefleet.artifacts.opening import load
 
-    outputs = run_artifact(artifact, arrays, home, require_signed)
+    with load(artifact, home=home, signed_by=require_signed) as module:
+        cast, notes = cast_inputs(arrays, module.signatures)
+        for note in notes:
+            typer.echo(f"note: {note}", err=True)
+        outputs = module.run(cast)
+        names = [spec.name for spec in module.signatures[0].outputs]
+        latency = None if repeat is None else _timed(lambda: module.run(cast), repeat)
     paths = _save(outputs, Path(output_path)) if output_path else [None] * len(outputs)
-    described = [_described(a, p) for a, p in zip(outputs, paths, strict=True)]
-    output.tell(json, {"artifact": artifact, "outputs": described}, lambda: _show(described))
+    described = [_described(*each) for each in zip(names, outputs, paths, strict=True)]
+    value = {
+        "artifact": artifact,
+        "casts": notes,
+        "outputs": described,
+        "latency_ms": None if latency is None else latency.scaled(1e3).to_json(),
+        "repeats": repeat,
+    }
+    output.tell(json, value, lambda: _show(described, latency, repeat))
 
 
-def _show(described: list[dict[str, Any]]) -> None:
-    for index, item in enumerate(described):
+def _timed(call: Callable[[], object], repeat: int) -> Interval:
+    """Seconds of a call, the median of so many with its 95 % interval; one call came before."""
+    from tunefleet.core.statistics import interval
+
+    seconds = []
+    for _ in range(repeat):
+        clock = time.perf_counter()
+        call()
+        seconds.append(time.perf_counter() - clock)
+    return interval(seconds)
+
+
+def _show(described: list[dict[str, Any]], latency: Interval | None, repeat: int | None) -> None:
+    for item in described:
         shape = ", ".join(map(str, item["shape"]))
-        line = f"output {index}: {item['dtype']}[{shape}]"
+        line = f"{item['name']}: {item['dtype']}[{shape}]"
         if item["min"] is not None:
             line += f", from {item['min']:.6g} to {item['max']:.6g}"
         typer.echo(line + (f", written to {item['path']}" if item["path"] else ""))
+        for top in item["top"]:
+            typer.echo(f"  [{', '.join(map(str, top['index']))}]  {top['value']:.6g}")
+    if latency is not None:
+        from tunefleet.report.units import format_latency
+
+        median, low, high = map(format_latency, (latency.median, latency.low, latency.high))
+        calls = f"{repeat} call{'' if repeat == 1 else 's'}"
+        typer.echo(f"latency {median} ({low} to {high}), the median of {calls}")
 
 
 def evaluate(
@@ -173,12 +221,31 @@ def _save(outputs: list[Any], path: Path) -> list[str]:
     return [str(p) for p in paths]
 
 
-def _described(array: Any, path: str | None) -> dict[str, Any]:
+def _described(name: str, array: Any, path: str | None) -> dict[str, Any]:
     numbers = array.size > 0 and array.dtype.kind in "biuf"
     return {
+        "name": name,
         "shape": list(array.shape),
         "dtype": str(array.dtype),
         "min": float(array.min()) if numbers else None,
         "max": float(array.max()) if numbers else None,
+        "top": _top(array) if numbers else [],
         "path": path,
     }
+
+
+def _top(array: np.ndarray[Any, Any]) -> list[dict[str, Any]]:
+    """The largest values with their indices; of equals the first, and no NaN."""
+    import numpy as np
+
+    flat = array.reshape(-1)
+    numbers = np.flatnonzero(~np.isnan(flat)) if array.dtype.kind == "f" else np.arange(flat.size)
+    values = flat[numbers].astype(np.float64)
+    # Only what may be among them is sorted: an output may have millions.
+    least = np.partition(values, -_TOP)[-_TOP] if values.size > _TOP else -np.inf
+    near = np.flatnonzero(values >= least)
+    largest = numbers[near[np.argsort(-values[near], kind="stable")[:_TOP]]]
+    return [
+        {"index": [int(i) for i in np.unravel_index(at, array.shape)], "value": flat[at].item()}
+        for at in largest
+    ]

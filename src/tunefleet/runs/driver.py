@@ -114,24 +114,26 @@ def fleet_of(context: BenchmarkContext, settings: TuneSettings) -> LocalFleet:
     return LocalFleet(context.target, settings, layout, context.home, devices)
 
 
-def sweep_objects(store: Store, home: Home) -> None:
-    """Remove what no job that goes on needs and nobody uses: modules and libraries on their way,
-    and the preparations that they belong to."""
-    from tunefleet.artifacts.objects import remove_unused
-
+def unneeded_objects(store: Store, home: Home) -> list[Path]:
+    """Folders of modules and libraries on their way, and of the preparations that they belong to,
+    that no job which goes on needs; somebody may use them all the same."""
     running = [job for job in store.jobs() if job.state is JobState.RUNNING]
     wanted = {job.job_id for job in running}
     wanted |= {job.spec.preparation.id for job in running if job.spec.source is not None}
-    if not home.objects.is_dir():
-        return
+    folders = home.objects.iterdir() if home.objects.is_dir() else ()
+    return [folder for folder in folders if folder.name not in wanted]
+
+
+def sweep_objects(store: Store, home: Home) -> None:
+    """Remove what `unneeded_objects` finds and nobody uses."""
+    from tunefleet.artifacts.objects import remove_unused
 
     def forget(owner: str) -> None:
         if store.step(StepKey(owner, StepKind.IMPORT)) is not None:
             store.forget_steps(owner)
 
-    for folder in home.objects.iterdir():
-        if folder.name not in wanted:
-            remove_unused(folder, forget)
+    for folder in unneeded_objects(store, home):
+        remove_unused(folder, forget)
 
 
 class Course:

@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import tempfile
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -29,12 +30,18 @@ def scratch_folder(purpose: str, parent: Path | None = None) -> tempfile.Tempora
 @lru_cache
 def _sweep(parent: Path) -> None:
     """Remove what processes that are gone left in a folder; once in a process."""
+    for folder in left_behind(parent):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def left_behind(parent: Path) -> Iterator[Path]:
+    """The temporary folders below `parent` whose processes are gone; not those of a container that
+    shares the folder, whose processes are not seen here."""
     for folder in parent.glob("tunefleet-*"):
         match = _NAME.fullmatch(folder.name)
-        if match is None or match.group(1) != _namespace():
-            continue  # of a container that shares the folder, whose processes are not seen here
-        if _started(int(match.group(2))) != match.group(3):
-            shutil.rmtree(folder, ignore_errors=True)
+        here = match is not None and match.group(1) == _namespace()
+        if match is not None and here and _started(int(match.group(2))) != match.group(3):
+            yield folder
 
 
 def _namespace() -> str:
