@@ -50,9 +50,9 @@ def inference(modules: Modules) -> list[Any]:
     class Doubling:
         def __init__(self, artifact: str, home: Path | None, signed_by: Path | None) -> None:
             calls.append((artifact, home))
-            specs = [TensorSpec(name, (3,), "float32") for name in ("a", "b")]
-            self.signatures = [Signature((x,), (x,)) for x in specs[:1]]
-            self.signatures.append(Signature(tuple(specs), tuple(specs)))
+            names = ("a", "b") if artifact == "two" else ("a",)
+            specs = tuple(TensorSpec(name, (3,), "float32") for name in names)
+            self.signatures = [Signature(specs, specs)]
 
         def __enter__(self) -> Doubling:
             return self
@@ -107,7 +107,7 @@ def test_run_numbers_several_outputs(
     invoke: Invoke, inference: list[Any], array: Path, tmp_path: Path
 ) -> None:
     given = ("--input", str(array), "--input", str(array))
-    ended = invoke("run", "artifact", *given, "--output", str(tmp_path / "y.npy"), "--json", "-")
+    ended = invoke("run", "two", *given, "--output", str(tmp_path / "y.npy"), "--json", "-")
     paths = [item["path"] for item in json.loads(ended.out)["outputs"]]
     assert paths == [str(tmp_path / "y-0.npy"), str(tmp_path / "y-1.npy")]
 
