@@ -69,7 +69,11 @@ def test_a_delivered_job_waits_for_the_others_of_its_command() -> None:
 
 def test_jobs_are_listed_by_state_and_newest_first(home: Path) -> None:
     store = open_store(home)
-    store.finish(FIRST, JobState.SUCCEEDED, {"tuned_ms": {"median": 1.5}, "run": FIRST})
+    store.finish(
+        FIRST,
+        JobState.SUCCEEDED,
+        {"tuned_ms": {"median": 1.5, "low": 1.5, "high": 1.5}, "run": FIRST},
+    )
     store.close()
     with job_lock(Home(home).locks, make_spec("net1").fingerprint):
         assert [(j["job"], j["state"]) for j in list_jobs(home)] == [

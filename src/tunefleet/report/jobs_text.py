@@ -17,6 +17,7 @@ from tunefleet.report.units import (
     format_count,
     format_latency,
 )
+from tunefleet.report.words import ratio_text
 
 Listing = Sequence[Mapping[str, Any]]
 
@@ -74,7 +75,8 @@ def budget_text(budget: Mapping[str, Any]) -> str:
 def job_notes(jobs: Listing) -> Iterator[str]:
     """Why jobs are as they are, a line each: what a column has no room for."""
     for job in jobs:
-        reasons = [str(job.get(name) or "") for name in ("reason", "why_no_speedup")]
+        ratio = ratio_text(None, job.get("why_no_speedup"), str(job.get("run") or ""))
+        reasons = [str(job.get("reason") or ""), ratio]
         text = "; ".join(reason for reason in reasons if reason)
         if text:
             yield f"{job['job'][:8]}  {' '.join(text.split())}"

@@ -9,6 +9,7 @@ from typing import Any
 
 from tunefleet.core.home import Home
 from tunefleet.core.job import Job, JobState
+from tunefleet.core.result import RunResult
 from tunefleet.core.step import StepKey, StepKind
 from tunefleet.errors import InputError
 from tunefleet.fleet.controls import ControlRequest, Controls, controls_of
@@ -149,11 +150,17 @@ def _described(
     store: Store, job: Job, status: JobStatus, summary: dict[str, Any]
 ) -> dict[str, Any]:
     """One job; what only a finished one has is None."""
-    budget = job.spec.budget
+    from tunefleet.report.result import read_result
+
+    budget, reason = job.spec.budget, status.reason
+    try:
+        result = read_result(summary, f"job {job.job_id[:8]}")
+    except InputError as error:
+        result, reason = RunResult(), str(error)
     return {
         "job": job.job_id,
         "state": status.state,
-        "reason": status.reason,
+        "reason": reason,
         "network": job.spec.network.name,
         "target": str(job.spec.target),
         "created_at": job.created_at,
@@ -164,9 +171,9 @@ def _described(
             "target_latency_s": budget.target_latency_s,
         },
         "trials": store.trial_count(job.job_id),
-        "latency_ms": (summary.get("tuned_ms") or {}).get("median"),
-        "speedup": (summary.get("speedup") or {}).get("median"),
-        "why_no_speedup": summary.get("why_no_speedup"),
-        "run": summary.get("run"),
-        "artifact": summary.get("artifact"),
+        "latency_ms": result.tuned_ms.median if result.tuned_ms else None,
+        "speedup": result.speedup.median if result.speedup else None,
+        "why_no_speedup": result.why_no_speedup,
+        "run": result.run or None,
+        "artifact": result.artifact,
     }
