@@ -11,7 +11,7 @@ from tunefleet.artifacts.objects import FolderObjects
 from tunefleet.core.home import Home
 from tunefleet.core.importing import NetworkSource
 from tunefleet.core.job import JobState
-from tunefleet.runs.disk import Part, disk_usage, prune
+from tunefleet.runs.disk import DiskPart, disk_usage, prune
 from tunefleet.store import open_store
 
 DEAD = 4_000_000  # more than any process's number
@@ -51,7 +51,7 @@ def write(path: Path, size: int, *, text: str = "", old: bool = False) -> None:
         os.utime(path.parent, (1.0, 1.0))
 
 
-def can_go(parts: list[Part]) -> set[str]:
+def can_go(parts: list[DiskPart]) -> set[str]:
     names = {path.name for part in parts for path in part.can_go}
     return {name if not name.startswith("tunefleet-") else "temporary" for name in names}
 

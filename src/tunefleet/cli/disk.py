@@ -11,7 +11,7 @@ from tunefleet.cli import options, output
 from tunefleet.cli.confirming import confirmed
 
 if TYPE_CHECKING:
-    from tunefleet.runs.disk import Part
+    from tunefleet.runs.disk import DiskPart
 
 
 def disk(
@@ -68,7 +68,7 @@ def _folders(count: int) -> str:
     return f"{count} folder{'' if count == 1 else 's'}"
 
 
-def _value(home: Path, parts: list[Part]) -> dict[str, Any]:
+def _value(home: Path, parts: list[DiskPart]) -> dict[str, Any]:
     return {
         "home": str(home),
         "bytes": sum(part.size for part in parts),
@@ -77,7 +77,7 @@ def _value(home: Path, parts: list[Part]) -> dict[str, Any]:
     }
 
 
-def _show(parts: list[Part]) -> None:
+def _show(parts: list[DiskPart]) -> None:
     from tunefleet.report.grid import Grid
     from tunefleet.report.units import format_bytes
 

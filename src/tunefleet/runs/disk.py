@@ -28,7 +28,7 @@ _MANIFEST = "artifact.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class DiskPart:
     """One kind of content: its size in bytes, and the paths that can go."""
 
     name: str
@@ -47,7 +47,7 @@ class Part:
         }
 
 
-def disk_usage(root: Path) -> list[Part]:
+def disk_usage(root: Path) -> list[DiskPart]:
     """The parts of a home, with temporary files, the largest first. Changes nothing."""
     home = Home(root)
     if not root.is_dir():
@@ -60,7 +60,7 @@ def disk_usage(root: Path) -> list[Part]:
     return sorted(parts, key=lambda part: -part.size)
 
 
-def prune(root: Path) -> list[Part]:
+def prune(root: Path) -> list[DiskPart]:
     """Remove what can go, and return the parts as they were before."""
     home, parts = Home(root), disk_usage(root)
     for part in parts:
@@ -79,7 +79,7 @@ def prune(root: Path) -> list[Part]:
 _OBJECTS = "modules on their way"
 
 
-def _parts(store: Store, home: Home) -> list[Part]:
+def _parts(store: Store, home: Home) -> list[DiskPart]:
     needed = _needed_texts(store, home)
     in_use = _folders(home.objects)
     busy = any(is_used(folder) for folder in in_use)
@@ -92,16 +92,18 @@ def _parts(store: Store, home: Home) -> list[Part]:
     rest = [p for p in home.root.iterdir() if p.name not in kept and not _of_store(home, p)]
     stored = [p for p in home.root.iterdir() if _of_store(home, p)]
     return [
-        Part("artifacts", "tuned networks: remove one by its folder", _size([home.artifacts])),
-        Part("store", "jobs and records", _size(stored)),
-        Part("cost models", "versions that searches may name", _size([home.cost_models])),
+        DiskPart("artifacts", "tuned networks: remove one by its folder", _size([home.artifacts])),
+        DiskPart("store", "jobs and records", _size(stored)),
+        DiskPart("cost models", "versions that searches may name", _size([home.cost_models])),
         _part(_OBJECTS, "modules and libraries of jobs", home.objects, objects),
         *(
             _part(name, about, folder, () if busy else _unneeded(folder, needed))
             for folder, name, about in sources
         ),
-        Part("bug reports", "what to send with a report", _size([home.bugs])),
-        Part("other", "locks, requests, named devices", _size([home.locks, home.control, *rest])),
+        DiskPart("bug reports", "what to send with a report", _size([home.bugs])),
+        DiskPart(
+            "other", "locks, requests, named devices", _size([home.locks, home.control, *rest])
+        ),
         _temporary(home),
     ]
 
@@ -149,13 +151,13 @@ def _unneeded(folder: Path, needed: list[str]) -> list[Path]:
     ]
 
 
-def _temporary(home: Home) -> Part:
+def _temporary(home: Home) -> DiskPart:
     """Folders that killed processes left, here and below the home."""
     parents = [Path(tempfile.gettempdir()), home.artifacts]
     for folder in (home.objects, home.quantized, home.modules):
         parents += [folder, *_folders(folder)]
     left = [path for parent in parents for path in left_behind(parent)]
-    return Part(
+    return DiskPart(
         "temporary files",
         "left by processes that were killed",
         _size(left),
@@ -164,9 +166,9 @@ def _temporary(home: Home) -> Part:
     )
 
 
-def _part(name: str, about: str, folder: Path, can_go: Iterable[Path]) -> Part:
+def _part(name: str, about: str, folder: Path, can_go: Iterable[Path]) -> DiskPart:
     going = tuple(can_go)
-    return Part(name, about, _size([folder]), going, _size(going))
+    return DiskPart(name, about, _size([folder]), going, _size(going))
 
 
 def _folders(path: Path) -> list[Path]:
