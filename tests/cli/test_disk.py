@@ -18,7 +18,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     open_store(home).close()
     modules = home / "objects" / "gone"
     modules.mkdir(parents=True)
-    (modules / "module.so").write_text("x" * (2 << 20))
+    (modules / "module.so").write_text("x" * (2 << 20), encoding="utf-8")
     return home
 
 

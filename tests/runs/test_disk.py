@@ -46,7 +46,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
 
 def write(path: Path, size: int, *, text: str = "", old: bool = False) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text or "x" * size)
+    path.write_text(text or "x" * size, encoding="utf-8")
     if old:
         os.utime(path.parent, (1.0, 1.0))
 
