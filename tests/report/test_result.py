@@ -39,6 +39,20 @@ def test_a_result_of_an_earlier_version_is_read() -> None:
     assert read_result({}, "artifact.json") == RunResult()
 
 
+def test_a_ratio_of_an_earlier_version_that_was_disturbed_is_left_out() -> None:
+    result = read_result(a_result() | {"disturbed": 0.91}, "artifact.json")
+    assert [result.speedup, *(each.speedup for each in result.baselines)] == [None, None, None]
+    assert result.why_no_speedup == "other programs took 91 % of the cores"
+
+
+def test_shares_of_a_part_of_the_tasks_are_left_out() -> None:
+    value = a_result(tasks=2)
+    value["tasks"][1] |= {"latency_us": None, "network_share": 0.0}
+    value["tasks"][0]["network_share"] = 1.0
+    tasks = read_result(value, "artifact.json").tasks
+    assert [task.network_share for task in tasks] == [None, None]
+
+
 def test_a_result_is_read_as_it_was_written() -> None:
     result = a_run()
     assert read_result(json.loads(json.dumps(result.to_dict())), "artifact.json") == result

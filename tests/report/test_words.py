@@ -3,10 +3,27 @@ from __future__ import annotations
 import pytest
 
 from tunefleet.core.identity import DeviceIdentity, ToolchainIdentity
-from tunefleet.core.result import Baseline, Differences, RunResult
+from tunefleet.core.job import NOTHING_LEFT, NOTHING_TO_TUNE
+from tunefleet.core.result import (
+    Baseline,
+    CurvePoint,
+    Differences,
+    RunResult,
+    TargetOutcome,
+    TaskResult,
+)
 from tunefleet.core.statistics import Interval
+from tunefleet.report import render_html
 from tunefleet.report.units import UNKNOWN
-from tunefleet.report.words import device_text, ratio_text, slower_text, toolchain_text, verdict
+from tunefleet.report.words import (
+    device_text,
+    figure_lines,
+    ratio_text,
+    slower_text,
+    target_text,
+    toolchain_text,
+    verdict,
+)
 
 
 @pytest.mark.parametrize(
@@ -49,6 +66,77 @@ def test_a_module_that_is_slower_than_its_framework_is_said_to_be() -> None:
     )
     text = slower_text(RunResult(baselines=(source,)))
     assert text.startswith("slower than PyTorch: 2.00 times its latency; ")
+
+
+def test_a_network_without_tasks_ends_with_that_word_and_advice() -> None:
+    difference = Differences(plain=1e-6, tuned=1e-6)
+    slow = Baseline(
+        name="ONNX Runtime",
+        kind="source",
+        latency_ms=Interval(1.0, 0.9, 1.1),
+        speedup=Interval(0.2, 0.19, 0.21),
+    )
+    result = RunResult(
+        delivered="plain",
+        why_plain=NOTHING_TO_TUNE,
+        verified=True,
+        difference=difference,
+        baselines=(slow,),
+    )
+    assert verdict(result)[1].endswith("nothing of this network can be tuned")
+    assert slower_text(result) == (
+        "slower than ONNX Runtime: 5.00 times its latency; "
+        "nothing of this network can be tuned: run it in ONNX Runtime"
+    )
+
+
+def test_where_nothing_is_left_a_larger_budget_is_no_advice() -> None:
+    slow = Baseline(
+        name="PyTorch",
+        kind="source",
+        latency_ms=Interval(1.0, 0.9, 1.1),
+        speedup=Interval(0.5, 0.49, 0.51),
+    )
+    result = RunResult(baselines=(slow,), stopped=NOTHING_LEFT)
+    assert slower_text(result).endswith("every program was tried: run it in PyTorch")
+
+
+def test_a_part_that_was_tuned_is_counted() -> None:
+    tasks = (TaskResult(trials=4), TaskResult())
+    result = RunResult(delivered="tuned", verified=True, tasks=tasks, tuned_tasks=1)
+    good, text = verdict(result)
+    assert not good
+    assert text.startswith("the tuned network (1 of 2 tasks tuned), verified")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "text"),
+    [
+        (TargetOutcome(target_ms=4.0, met=True), "4.00 ms: met"),
+        (TargetOutcome(target_ms=4.0, met=False, missed_by=0.25), "4.00 ms: missed by 25.0 %"),
+        (TargetOutcome(target_ms=4.0, why_not_judged="busy"), "4.00 ms: not judged: busy"),
+    ],
+)
+def test_a_target_is_met_or_missed_by_how_much(outcome: TargetOutcome, text: str) -> None:
+    assert target_text(outcome) == text
+
+
+def test_each_latency_is_explained_in_a_line() -> None:
+    result = RunResult(
+        tuned_ms=Interval(4.0, 3.9, 4.1),
+        kernels_ms=3.8,
+        tasks=(TaskResult(latency_us=1500.0, weight=2),),
+        curve=(CurvePoint(trials=4, wall_s=1.0, latency_ms=2.9),),
+    )
+    lines = figure_lines(result)
+    assert [(name, figure) for name, figure, _ in lines] == [
+        ("latency", "4.00 ms"),
+        ("kernels", "3.80 ms"),
+        ("tasks", "3.00 ms"),
+        ("curve", "2.90 ms"),
+    ]
+    page = render_html(result)
+    assert all(what in page for _, _, what in lines)
 
 
 def test_a_device_says_what_is_known_of_it() -> None:

@@ -10,7 +10,13 @@ import pytest
 from tunefleet.core.result import Outside, RunResult, TaskResult
 from tunefleet.core.statistics import Interval
 from tunefleet.core.trial import Candidate, Failure, FailureKind, Measurement, Trial
-from tunefleet.stages.result import contradictions, failure_texts, failures_by_kind, search_failed
+from tunefleet.stages.result import (
+    contradictions,
+    failure_texts,
+    failures_by_kind,
+    search_failed,
+    untuned,
+)
 
 pytestmark = pytest.mark.tvm
 
@@ -76,6 +82,15 @@ def measured(
         tasks=tuple(TaskResult(latency_us=each, weight=2) for each in latencies_us),
         **more,
     )
+
+
+def test_a_budget_that_was_too_small_for_every_task_is_warned_of() -> None:
+    tasks = tuple(TaskResult(task_id=str(index)) for index in range(34))
+    result = RunResult(tasks=tasks, trials=4, tuned_tasks=1)
+    (warning,) = untuned(result, first_batch=4)
+    assert warning.startswith("1 of 34 tasks tuned: no program of the others was measured")
+    assert warning.endswith("a first batch of each takes 136 trials")
+    assert untuned(replace(result, tuned_tasks=34), first_batch=4) == []
 
 
 def test_figures_that_contradict_each_other_are_told() -> None:

@@ -35,6 +35,11 @@ def sign(document: Path, key: Path) -> Path:
     return place
 
 
+def is_signed(document: Path) -> bool:
+    """Whether a file has a signature, whoever made it."""
+    return document.with_name(document.name + SUFFIX).exists()
+
+
 def check_signature(content: bytes, document: Path, key: Path) -> None:
     """Raises InputError unless the file beside `document` is the signature of its `content` by the
     owner of a public key."""

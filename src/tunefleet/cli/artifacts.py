@@ -132,6 +132,9 @@ def _show_evaluation(result: Evaluation) -> None:
     for warning in result.warnings:
         console.print(f"warning: {warning}", style="yellow", soft_wrap=True, markup=False)
     console.print(evaluation_table(result))
+    places = {"report": "the report of the artifact", "jobs": "`tunefleet jobs`"}
+    if result.filled_in:
+        console.print(f"now in {' and in '.join(places[each] for each in result.filled_in)}")
 
 
 def report(

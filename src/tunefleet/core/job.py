@@ -14,6 +14,10 @@ from tunefleet.core.settings import TuneSettings
 from tunefleet.core.step import Preparation
 from tunefleet.core.target import Target
 
+#: Why a search ended that had no tasks, or no more programs of them.
+NOTHING_TO_TUNE = "nothing of this network can be tuned"
+NOTHING_LEFT = "nothing is left to try"
+
 
 class JobState(StrEnum):
     """What the store says of a job. One is RUNNING until it is closed, whether a process works on

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 from tunefleet.core.budget import Budget
@@ -70,7 +70,7 @@ class MeasuredShape:
 
     `tuned_ms` is the latency of what is delivered; `speedup` is that of the first baseline, which
     is what the user has today. `disturbed` is the share of the cores' time that other programs
-    took during the measurement.
+    took during the measurement; `why_disturbed` says why `tuned_ms` is not to be judged.
     """
 
     inputs: tuple[str, ...] = ()
@@ -79,9 +79,16 @@ class MeasuredShape:
     why_no_speedup: str | None = None
     baselines: tuple[Baseline, ...] = ()
     disturbed: float | None = None
+    why_disturbed: str | None = None
 
     def __post_init__(self) -> None:
         _check_figures(self)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the latency and every ratio were measured without disturbance."""
+        measured = self.tuned_ms is not None and self.why_disturbed is None
+        return measured and all(baseline.speedup for baseline in self.baselines)
 
 
 def of_shape(shape: MeasuredShape) -> dict[str, Any]:
@@ -206,6 +213,38 @@ class StepTime:
         _check_figures(self)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetOutcome:
+    """Whether what is delivered reaches the job's target latency, judged on its latency end to end.
+
+    With several shapes the slowest counts. `met` is None where the latency was not measured
+    without disturbance, for the reason in `why_not_judged`. `missed_by` is how much longer than
+    the target it takes: 0.25 for a quarter.
+    """
+
+    target_ms: float
+    met: bool | None = None
+    missed_by: float | None = None
+    why_not_judged: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_figures(self)
+
+
+def judged_target(target_ms: float, shapes: Sequence[MeasuredShape]) -> TargetOutcome:
+    """The outcome of a target latency; `shapes` is empty where nothing was measured."""
+    latencies = [shape.tuned_ms.median for shape in shapes if shape.tuned_ms is not None]
+    if not shapes or len(latencies) < len(shapes):
+        return TargetOutcome(target_ms=target_ms, why_not_judged="not measured end to end")
+    reasons = [shape.why_disturbed for shape in shapes if shape.why_disturbed]
+    if reasons:
+        return TargetOutcome(target_ms=target_ms, why_not_judged=reasons[0])
+    excess = max(latencies) / target_ms - 1
+    return TargetOutcome(
+        target_ms=target_ms, met=excess <= 0, missed_by=excess if excess > 0 else None
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class RunResult(MeasuredShape):
     """Everything known about a run. A part that is not known yet is None or empty.
@@ -215,7 +254,7 @@ class RunResult(MeasuredShape):
     delivered. `kernels_ms` is the sum of the delivered module's kernels, measured one by one.
     `bandwidths` are how fast the device's threads read from each level of its memory, from the
     smallest. `reused` and `known` count tasks with a record of an earlier job as winner, and with
-    any.
+    any; `tuned_tasks` those of which at least one program was measured, now or earlier.
     """
 
     schema: str = SCHEMA
@@ -228,6 +267,7 @@ class RunResult(MeasuredShape):
     device: DeviceIdentity | None = None
     toolchain: ToolchainIdentity | None = None
     budget: Budget | None = None
+    target_latency: TargetOutcome | None = None
     stopped: str | None = None
     trials: int = 0
     failures: Mapping[str, int] = field(default_factory=dict)
@@ -250,6 +290,7 @@ class RunResult(MeasuredShape):
     tasks: tuple[TaskResult, ...] = ()
     reused: int = 0
     known: int = 0
+    tuned_tasks: int = 0
     curve: tuple[CurvePoint, ...] = ()
     shapes: tuple[MeasuredShape, ...] = ()
     artifact: str | None = None
@@ -282,6 +323,27 @@ class RunResult(MeasuredShape):
         ]
         return [*((name, value) for name, value in facts if value), *_latency_facts(self)]
 
+    @property
+    def measured_shapes(self) -> tuple[MeasuredShape, ...]:
+        """What was measured at each shape; empty where nothing was."""
+        return self.shapes or ((self,) if self.tuned_ms is not None else ())
+
+    @property
+    def lacks_figures(self) -> bool:
+        """Whether a latency or a ratio is missing that measuring again could give."""
+        shapes = self.measured_shapes
+        return not shapes or not all(shape.is_complete for shape in shapes)
+
+    def measured_again(self, shapes: Sequence[MeasuredShape]) -> RunResult:
+        """This result with the figures of a later measurement, at each of its shapes."""
+        target = self.target_latency
+        return replace(
+            self,
+            **of_shape(shapes[0]),
+            shapes=tuple(shapes) if len(shapes) > 1 else (),
+            target_latency=target and judged_target(target.target_ms, shapes),
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON, with its schema first: what `--json` writes."""
         return {"schema": self.schema, **to_json(self)}
@@ -300,7 +362,8 @@ class KernelTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation(MeasuredShape):
-    """An artifact measured again; figures as in `RunResult`."""
+    """An artifact measured again; figures as in `RunResult`. `filled_in` says where they were
+    missing and are now: in the "report" of the artifact, in the list of "jobs"."""
 
     artifact: str = ""
     network: str = ""
@@ -309,6 +372,7 @@ class Evaluation(MeasuredShape):
     warnings: tuple[str, ...] = ()
     kernels: tuple[KernelTime, ...] = ()
     shapes: tuple[MeasuredShape, ...] = ()
+    filled_in: tuple[str, ...] = ()
 
     def _repr_html_(self) -> str:
         """For notebooks: each latency, and what is gained over each baseline."""

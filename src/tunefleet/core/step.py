@@ -223,10 +223,12 @@ class Published:
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """Latencies in seconds by contender, of each round in turn. `disturbed` is the share of the
-    cores' time that other processes took meanwhile, or that a container's limit withheld."""
+    cores' time that other processes took meanwhile, or that a container's limit withheld; `moved`
+    the relative change of the reference kernel over the measurement."""
 
     rounds: dict[str, tuple[float, ...]]
     disturbed: float
+    moved: float = 0.0
 
     def latency(self, name: str) -> Interval:
         return interval(self.rounds[name])
@@ -238,11 +240,11 @@ class Comparison:
 
     def why_no_latency(self, name: str) -> str:
         """Why the latency of a contender is not to be judged, or ""."""
-        return why_not_measurable(self.disturbed, self.latency(name))
+        return why_not_measurable(self.disturbed, self.latency(name), self.moved)
 
     def why_no_ratio(self, slow: str, fast: str) -> str:
         """Why there is no ratio of the two, or ""."""
-        return why_not_measurable(self.disturbed, self.ratio(slow, fast))
+        return why_not_measurable(self.disturbed, self.ratio(slow, fast), self.moved)
 
     @property
     def why_disturbed(self) -> str:

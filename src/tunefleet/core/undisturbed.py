@@ -11,7 +11,8 @@ NOT_MEASURABLE = "not measurable now"
 MOST_TAKEN = 0.1
 #: The factor that a 95 % interval may span.
 MOST_SPREAD = 1.5
-#: The relative change of the reference kernel over a measurement.
+#: The relative change of the reference kernel over a measurement. The rounds of the contenders
+#: alternate, so a smaller change does no harm to their ratio.
 MOST_MOVED = 0.1
 
 

@@ -29,9 +29,11 @@ from tunefleet.report.words import (
     caches_text,
     device_text,
     difference_basis,
+    figure_lines,
     outside_lines,
     ratio_text,
     slower_text,
+    target_text,
     toolchain_text,
     verdict,
 )
@@ -50,6 +52,7 @@ def render_html(result: RunResult) -> str:
         task_table.roofline(result),
         usage(result),
         _failures(result),
+        _figures(result),
         _conditions(result),
         section("How it was measured", f'<p class="prose">{escape(HOW_MEASURED)}</p>'),
     )
@@ -157,6 +160,14 @@ def _failures(result: RunResult) -> str:
     return section("Failed trials", pairs(rows), note)
 
 
+def _figures(result: RunResult) -> str:
+    lines = figure_lines(result)
+    if len(lines) < 2:
+        return ""
+    rows = [(name, f"{figure}: {what}") for name, figure, what in lines]
+    return section("What each latency is", pairs(rows))
+
+
 def _conditions(result: RunResult) -> str:
     network, device = result.network, result.device
     rows = [
@@ -170,6 +181,7 @@ def _conditions(result: RunResult) -> str:
         ("ISA", ", ".join(device.isa) if device else ""),
         ("toolchain", toolchain_text(result.toolchain) if result.toolchain else ""),
         ("budget", format_budget(result.budget) if result.budget else ""),
+        ("target latency", target_text(result.target_latency) if result.target_latency else ""),
         ("stopped", _stopped(result)),
         ("reused", _reused(result)),
         ("difference", _difference(result)),

@@ -31,6 +31,7 @@ def read_result(value: Mapping[str, Any], name: str) -> RunResult:
         **of_shape(_judged(result)),
         shapes=tuple(map(_judged, result.shapes)),
         tasks=_without_shares_of_a_part(result.tasks),
+        tuned_tasks=result.tuned_tasks or sum(each.trials > each.failed for each in result.tasks),
     )
 
 
@@ -58,12 +59,15 @@ def _of_this_version(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _judged(shape: MeasuredShape) -> MeasuredShape:
-    baselines = tuple(_judged_baseline(each, shape.disturbed or 0.0) for each in shape.baselines)
-    if shape.speedup is None or not baselines:
-        return MeasuredShape(**of_shape(shape) | {"baselines": baselines})
-    first = baselines[0]
-    judged = {"speedup": first.speedup, "why_no_speedup": first.why_no_speedup}
-    return MeasuredShape(**of_shape(shape) | judged | {"baselines": baselines})
+    disturbed = shape.disturbed or 0.0
+    baselines = tuple(_judged_baseline(each, disturbed) for each in shape.baselines)
+    judged: dict[str, Any] = {"baselines": baselines}
+    if shape.speedup is not None and baselines:
+        first = baselines[0]
+        judged |= {"speedup": first.speedup, "why_no_speedup": first.why_no_speedup}
+    if shape.tuned_ms is not None and shape.why_disturbed is None:
+        judged["why_disturbed"] = why_not_measurable(disturbed, shape.tuned_ms) or None
+    return MeasuredShape(**of_shape(shape) | judged)
 
 
 def _judged_baseline(baseline: Baseline, disturbed: float) -> Baseline:

@@ -47,6 +47,7 @@ def tasks(result: RunResult) -> str:
     if not rows:
         return ""
     largest = max(task.network_share or 0.0 for task in rows) or 1.0
+    disturbed = result.why_disturbed is not None
     heads = "".join(
         f'<th scope="col"{f" class={kind!r}" if kind else ""} title="{escape(meaning)}">'
         f"{escape(name)}</th>"
@@ -54,7 +55,7 @@ def tasks(result: RunResult) -> str:
     )
     table = (
         f'<div class="wide"><table class="{SORTABLE}"><thead><tr>{heads}</tr></thead>'
-        f"<tbody>{''.join(_row(task, largest) for task in rows)}</tbody></table></div>"
+        f"<tbody>{''.join(_row(task, largest, disturbed) for task in rows)}</tbody></table></div>"
     )
     return section("Tasks", table, _note(result), kind="long")
 
@@ -68,9 +69,9 @@ def _note(result: RunResult) -> str:
     return note
 
 
-def _row(task: TaskResult, largest: float) -> str:
+def _row(task: TaskResult, largest: float, disturbed: bool) -> str:
     before, tuned = _seconds(task.default_us), _seconds(task.latency_us)
-    gain = before / tuned if before and tuned else None
+    gain = before / tuned if before and tuned and not disturbed else None
     failed = f"<small>{format_count(task.failed)} failed</small>" if task.failed else ""
     share, limit = task.network_share, task.limit_share
     cells = [

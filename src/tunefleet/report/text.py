@@ -33,6 +33,8 @@ from tunefleet.report.words import (
     ratio_text,
     slower_text,
     source_text,
+    target_text,
+    tuned_text,
     verdict,
 )
 
@@ -68,12 +70,17 @@ def summary_table(result: RunResult) -> Table:
     ]
     if result.kernels_ms is not None:
         rows.append(("in kernels", format_latency(result.kernels_ms / 1e3)))
+    if result.target_latency is not None:
+        reached = "green" if result.target_latency.met else "yellow"
+        rows.append(("target latency", Text(target_text(result.target_latency), style=reached)))
     if result.delivered:
         good, text = verdict(result)
         rows.append(("delivered", Text(text, style="green" if good else "yellow")))
     if result.job:
         rows.append(("budget", format_budget(result.budget)))
         rows.append(("trials", _trials_text(result)))
+        if result.tasks:
+            rows.append(("tasks", tuned_text(result)))
         rows += _failure_rows(result)
     if result.wall_s is not None:
         rows.append(("wall time", format_seconds(result.wall_s)))

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tunefleet.core.identity import DeviceIdentity, ToolchainIdentity
-from tunefleet.core.result import RunResult, TaskResult
+from tunefleet.core.job import NOTHING_LEFT, NOTHING_TO_TUNE
+from tunefleet.core.result import RunResult, TargetOutcome, TaskResult
 from tunefleet.core.statistics import Interval
 from tunefleet.core.undisturbed import NOT_MEASURABLE
 from tunefleet.report.units import (
@@ -15,6 +16,9 @@ from tunefleet.report.units import (
     format_bytes,
     format_difference,
     format_interval,
+    format_latency,
+    format_share,
+    format_some,
 )
 
 SHARE_OF_PEAK = "peak"
@@ -62,12 +66,31 @@ def verdict(result: RunResult) -> tuple[bool, str]:
     off = ""
     if difference is not None:
         off = f", differs by {format_difference(difference)} of the {difference_basis(result)}"
+    if plain and result.why_plain == NOTHING_TO_TUNE:
+        return False, f"the network as imported, verified{off}: {NOTHING_TO_TUNE}"
     if plain:
         why = result.why_plain or "tuning gave nothing better"
         return False, f"the network without what the search found: {why}"
+    some = result.tasks and result.tuned_tasks < len(result.tasks)
+    tuned = f" ({tuned_text(result)})" if some else ""
     if result.verified:
-        return True, f"the tuned network, verified against the source framework{off}"
-    return False, f"the tuned network, not verified{off}"
+        return not some, f"the tuned network{tuned}, verified against the source framework{off}"
+    return False, f"the tuned network{tuned}, not verified{off}"
+
+
+def tuned_text(result: RunResult) -> str:
+    """`3 of 34 tasks tuned`."""
+    return f"{result.tuned_tasks} of {format_some(len(result.tasks), 'task')} tuned"
+
+
+def target_text(outcome: TargetOutcome) -> str:
+    """Whether what is delivered reaches the target latency."""
+    text = format_latency(outcome.target_ms / 1e3)
+    if outcome.met is None:
+        return f"{text}: not judged: {outcome.why_not_judged}"
+    if outcome.met:
+        return f"{text}: met"
+    return f"{text}: missed by {format_share(outcome.missed_by)}"
 
 
 def ratio_text(speedup: Interval | None, why: str | None, run: str) -> str:
@@ -85,7 +108,35 @@ def slower_text(result: RunResult) -> str:
     if source is None or source.speedup is None or source.speedup.high >= 1.0:
         return ""
     slower = f"slower than {source.name}: {1 / source.speedup.median:.2f} times its latency"
-    return f"{slower}; a search with a larger --trials or --minutes goes on from its records"
+    return f"{slower}; {_advice(result, source.name)}"
+
+
+def _advice(result: RunResult, framework: str) -> str:
+    """What helps where the source framework is faster."""
+    if result.why_plain == NOTHING_TO_TUNE:
+        return f"{NOTHING_TO_TUNE}: run it in {framework}"
+    if result.stopped == NOTHING_LEFT:
+        return f"every program was tried: run it in {framework}"
+    return "a search with a larger --trials or --minutes goes on from its records"
+
+
+def figure_lines(result: RunResult) -> list[tuple[str, str, str]]:
+    """Each way in which one inference was timed: its name, its figure, and what it is."""
+    ends = [point.latency_ms for point in result.curve if point.latency_ms is not None]
+    figures = [
+        ("latency", result.tuned_ms.median if result.tuned_ms else None,
+         "whole inferences of what is delivered, in turn with the baselines: the figure to quote"),
+        ("kernels", result.kernels_ms,
+         "the sum of its kernels, each run by itself: without the calls between them, and with "
+         "what each reads still in the caches"),
+        ("tasks", result.tasks_ms,
+         "the sum of the tasks' winners, measured longer at the end of the search: with weights "
+         "as cold as in the network, without what belongs to no task"),
+        ("curve", ends[-1] if ends else None,
+         "the sum of the tasks' best trials so far, each measured briefly: it ends lower, as the "
+         "best of many noisy readings"),
+    ]  # fmt: skip
+    return [(name, format_latency(ms / 1e3), what) for name, ms, what in figures if ms]
 
 
 def device_text(device: DeviceIdentity | None) -> str:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tunefleet.core.result import Evaluation, KernelTime, MeasuredShape, of_shape
+from tunefleet.core.home import default_home
+from tunefleet.core.result import Evaluation, KernelTime, MeasuredShape, RunResult, of_shape
 from tunefleet.errors import InputError, TunefleetError, raise_mistake
 from tunefleet.runs.request import check_rounds
 from tunefleet.system.scratch import scratch_folder
@@ -22,7 +25,11 @@ def evaluate_artifact(
     signed_by: Path | str | None = None,
 ) -> Evaluation:
     """Measure a saved artifact on this machine again, at each of its shapes, beside its source
-    framework, if what it was imported from is still there, and untuned TVM."""
+    framework, if what it was imported from is still there, and untuned TVM.
+
+    A figure that its result lacks, since the measurement was disturbed, is filled in: in the
+    artifact, unless it is signed, and in its job in the store of `home`.
+    """
     from tunefleet.artifacts.artifact import check_files
     from tunefleet.artifacts.module import check_runs_here
     from tunefleet.artifacts.opening import open_artifact
@@ -34,7 +41,7 @@ def evaluate_artifact(
     check_files(artifact, artifact.module)
     if artifact.untuned.is_file():
         check_files(artifact, artifact.untuned)
-    return with_pool(_evaluated, artifact, rounds)
+    return fill_in(with_pool(_evaluated, artifact, rounds), artifact, Path(home or default_home()))
 
 
 def _evaluated(artifact: Artifact, rounds: int) -> Evaluation:
@@ -60,6 +67,68 @@ def _evaluated(artifact: Artifact, rounds: int) -> Evaluation:
         ),
         shapes=tuple(shapes) if len(shapes) > 1 else (),
     )
+
+
+def fill_in(evaluation: Evaluation, artifact: Artifact, home: Path) -> Evaluation:
+    """Write the figures where they are missing: to an artifact that is not signed, and to its job
+    in the store of a home. Nothing is written that was measured on another device, without a
+    baseline that was measured before, or disturbed."""
+    from tunefleet.hardware.processor import device_identity
+    from tunefleet.report.result import read_result
+
+    shapes = evaluation.shapes or (evaluation,)
+    written = read_result(artifact.result, str(artifact.manifest))
+    kinds = {each.kind for each in written.baselines}
+    if (
+        not all(shape.is_complete for shape in shapes)
+        or not kinds <= {each.kind for each in evaluation.baselines}
+        or artifact.device.exact != device_identity(artifact.device.key).exact
+    ):
+        return evaluation
+    filled = []
+    if written.lacks_figures and _filled_artifact(artifact, written.measured_again(shapes)):
+        filled.append("report")
+    if written.job is not None and _filled_job(written.job, shapes, home):
+        filled.append("jobs")
+    return replace(evaluation, filled_in=tuple(filled))
+
+
+def _filled_artifact(artifact: Artifact, result: RunResult) -> bool:
+    """False where the artifact is signed, or lies where nothing can be written."""
+    from tunefleet.artifacts.artifact import update_result
+    from tunefleet.artifacts.signature import is_signed
+    from tunefleet.report import render_html
+
+    if is_signed(artifact.manifest):
+        return False
+    here = replace(result, artifact=str(artifact.path), report=str(artifact.report))
+    try:
+        update_result(replace(artifact, result=here.to_dict()), render_html(here))
+    except OSError:
+        return False
+    return True
+
+
+def _filled_job(job_id: str, shapes: Sequence[MeasuredShape], home: Path) -> bool:
+    """False where the store does not know the job, or has its figures."""
+    from tunefleet.core.job import JobState
+    from tunefleet.report.result import read_result
+    from tunefleet.store import open_store, store_path
+
+    if not store_path(home).is_file():
+        return False
+    store = open_store(home)
+    try:
+        done = {job.job_id for job in store.jobs() if job.state is JobState.DONE}
+        if job_id not in done:
+            return False
+        known = read_result(store.summary(job_id) or {}, f"job {job_id}")
+        if not known.lacks_figures:
+            return False
+        store.finish(job_id, JobState.DONE, known.measured_again(shapes).to_dict())
+        return True
+    finally:
+        store.close()
 
 
 def _sources(artifact: Artifact) -> tuple[Sequence[Mapping[str, Any] | None], list[str]]:
@@ -95,8 +164,10 @@ def _measured(
     from tunefleet.compiler.frontends.examples import seeded_inputs
     from tunefleet.compiler.frontends.references import reference_of
     from tunefleet.core.step import Comparison
+    from tunefleet.core.undisturbed import MOST_MOVED
     from tunefleet.stages.measure import SOURCE, TUNED, UNTUNED, figures_of
-    from tunefleet.stages.work import time_networks
+    from tunefleet.stages.profile import drift_since
+    from tunefleet.stages.work import measure_reference, time_networks
 
     signature, source = artifact.network.signatures[index], sources[index]
     contenders: dict[str, str | Mapping[str, Any]] = {}
@@ -105,15 +176,19 @@ def _measured(
     if artifact.untuned.is_file():
         contenders[UNTUNED] = str(artifact.untuned)
     contenders[TUNED] = str(artifact.module)
-    latencies, disturbed = time_networks(
-        list(contenders.values()),
-        entry_name(index),
-        list(seeded_inputs(signature.inputs)),
-        artifact.target.threads,
-        rounds,
-        0.25,
-    )
+    with scratch_folder("reference") as folder:
+        reference = partial(measure_reference, artifact.target, folder)
+        before = reference()
+        latencies, disturbed = time_networks(
+            list(contenders.values()),
+            entry_name(index),
+            list(seeded_inputs(signature.inputs)),
+            artifact.target.threads,
+            rounds,
+            0.25,
+        )
+        moved = abs(drift_since(reference, before, MOST_MOVED))
     named = {name: tuple(of) for name, of in zip(contenders, latencies, strict=True)}
-    comparison = Comparison(named, disturbed)
+    comparison = Comparison(named, disturbed, moved)
     framework = reference_of(source).framework if source is not None else ""
     return figures_of(comparison, framework, map(str, signature.inputs))

@@ -167,7 +167,7 @@ class Scheduler:
             end, reason = JobEnd.FAILED, next(iter(job.lanes.values())).failed
         else:
             # No round is open and the plan opened none: the job has ended.
-            end, reason = JobEnd.DONE, job.plan.ended(now) or "nothing is left to try"
+            end, reason = JobEnd.DONE, job.plan.ended(now) or job.nothing_more
         del self.jobs[job.job_id]
         self.policy.finished(job)
         self.estimates.forget(job.job_id, list(job.lanes), job.request.order)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tunefleet.core.job import NOTHING_LEFT, NOTHING_TO_TUNE
 from tunefleet.core.stage import StageKey, StageKind, WorkKind
 from tunefleet.scheduler.transitions import StageState, Transition, moved
 from tunefleet.scheduler.values import ROLE_OF, JobRequest, Role
@@ -133,6 +134,11 @@ class JobRecord:
         self.ending = ""
         self.open_rounds = 0
         self.lanes = {t: Lane(self, t, i) for t, i in request.plan.lanes().items()}
+
+    @property
+    def nothing_more(self) -> str:
+        """Why its plan opens no round while there is budget left."""
+        return NOTHING_LEFT if self.lanes else NOTHING_TO_TUNE
 
     def stages(self) -> Iterator[Stage]:
         for lane in self.lanes.values():

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,14 @@ from tunefleet.artifacts.network import entry_name
 from tunefleet.core.forms import has_peak_of_floats
 from tunefleet.core.result import Baseline, MeasuredShape
 from tunefleet.core.step import Comparison, Measured, Remark
-from tunefleet.core.undisturbed import NOT_MEASURABLE
+from tunefleet.core.undisturbed import MOST_MOVED, NOT_MEASURABLE
 from tunefleet.errors import InternalError, JobError
 from tunefleet.stages import work
 from tunefleet.stages.check import peak_gflops
 from tunefleet.stages.delivered import delivered_module
 from tunefleet.stages.place import Delivery, StepRequest, Workplace
 from tunefleet.stages.prepared import PreparedNetwork, expectation_of, on_device, prepared_of
+from tunefleet.stages.profile import drift_since, reference_latency
 
 #: Names of the contenders of an evaluation.
 SOURCE, UNTUNED, TUNED = "source", "untuned", "tuned"
@@ -118,6 +120,7 @@ def compare(
     device. What was disturbed is measured once more, and the quieter measurement counts."""
     quietest: Comparison | None = None
     for _ in range(_ATTEMPTS):
+        before = reference_latency(place)
         latencies, disturbed = on_device(
             place,
             "measuring the network failed",
@@ -129,9 +132,11 @@ def compare(
             rounds,
             _ROUND_S,
         )
-        if quietest is None or disturbed < quietest.disturbed:
-            named = {c.name: tuple(of) for c, of in zip(contenders, latencies, strict=True)}
-            quietest = Comparison(named, disturbed)
+        named = {c.name: tuple(of) for c, of in zip(contenders, latencies, strict=True)}
+        moved = abs(drift_since(partial(reference_latency, place), before, MOST_MOVED))
+        comparison = Comparison(named, disturbed, moved)
+        if quietest is None or disturbed < quietest.disturbed or not comparison.why_disturbed:
+            quietest = comparison
         if not quietest.why_disturbed:
             break
     assert quietest is not None
@@ -161,6 +166,7 @@ def figures_of(comparison: Comparison, framework: str, inputs: Iterable[str]) ->
         why_no_speedup=first.why_no_speedup if first else "nothing else was measured",
         baselines=baselines,
         disturbed=comparison.disturbed,
+        why_disturbed=comparison.why_no_latency(TUNED) or None,
     )
 
 

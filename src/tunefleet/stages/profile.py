@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from tunefleet.artifacts.objects import LostObjectError
 from tunefleet.core.settings import MeasureSettings
@@ -40,7 +41,7 @@ def profile(
         attempts += 1
         before = reference_latency(place)
         outcomes = _measure(place, knowledge, built, settings, best, key)
-        drift = _drift_since(place, before, settings.max_drift)
+        drift = drift_since(partial(reference_latency, place), before, settings.max_drift)
         if chosen is None or abs(drift) < abs(chosen[0]):
             chosen = (drift, outcomes)
         if abs(drift) <= settings.max_drift:
@@ -88,12 +89,12 @@ def _measure(
     return outcomes
 
 
-def _drift_since(place: Workplace, before: float | None, allowed: float) -> float:
+def drift_since(read: Callable[[], float | None], before: float | None, allowed: float) -> float:
     """Relative change of the reference kernel. One reading is noisy by itself: a change is
     believed only when a few readings in a row show it."""
     drift = 0.0
     for _ in range(_REFERENCE_READINGS):
-        after = reference_latency(place)
+        after = read()
         if not before or not after:
             return 0.0
         drift = after / before - 1

@@ -17,6 +17,7 @@ from tunefleet.core.result import (
     ResultNetwork,
     RunResult,
     StepTime,
+    judged_target,
     of_shape,
 )
 from tunefleet.core.stage import ProfileResult, StageKind
@@ -145,21 +146,30 @@ def _with_search(
     """The result with what its job searched."""
     store, trials = place.store, place.store.trials(job.job_id)
     rows = task_results(tasks, store, job, result.peak_gflops, result.bandwidths)
+    known = {each.task.task_id for each in tasks if _is_known(each.task.task_id, store, job)}
+    target_s = job.spec.budget.target_latency_s
     steering = remarks(place.models, job.spec, [weighted.task for weighted in tasks])
     searched = replace(
         result,
         job=job.job_id,
         budget=job.spec.budget,
+        target_latency=judged_target(target_s * 1e3, result.measured_shapes) if target_s else None,
         trials=len(trials),
         failures=failures_by_kind(trials),
         failure_texts=failure_texts(trials),
         notes=(*result.notes, *steering),
         tasks=rows,
         reused=sum(1 for row in rows if row.source == "reused"),
-        known=sum(_is_known(weighted.task.task_id, store, job) for weighted in tasks),
+        known=len(known),
+        tuned_tasks=sum(row.trials > row.failed or row.task_id in known for row in rows),
         curve=tuning_curve(store, job),
     )
-    warnings = (*result.warnings, *_troubles(tasks, store, job), *contradictions(searched))
+    warnings = (
+        *result.warnings,
+        *_troubles(tasks, store, job),
+        *untuned(searched, job.spec.settings.search.first_batch),
+        *contradictions(searched),
+    )
     return replace(searched, warnings=warnings)
 
 
@@ -192,7 +202,10 @@ def _time_of(run: StepRun) -> StepTime:
 
 def contradictions(result: RunResult) -> list[str]:
     """A warning where the latency end to end, that of all kernels one by one and that of all tasks
-    in the search lie so far apart that one of them must have been disturbed."""
+    in the search lie so far apart that one of them must have been disturbed. None where the
+    first one is known to be."""
+    if result.why_disturbed:
+        return []
     latencies = {"end to end": result.tuned_ms.median if result.tuned_ms else None}
     if result.outside is None:
         latencies["by its kernels one by one"] = result.kernels_ms
@@ -205,6 +218,18 @@ def contradictions(result: RunResult) -> list[str]:
         return []
     told = ", ".join(f"{ms:.3g} ms {how}" for how, ms in known.items())
     return [f"one inference takes {told}: these do not fit together, measure on a quiet machine"]
+
+
+def untuned(result: RunResult, first_batch: int) -> list[str]:
+    """A warning where the budget ended before every task had its first batch."""
+    missing = len(result.tasks) - result.tuned_tasks
+    if not missing or not result.tuned_tasks:
+        return []
+    least = len(result.tasks) * first_batch
+    return [
+        f"{result.tuned_tasks} of {len(result.tasks)} tasks tuned: no program of the others was "
+        f"measured, and they keep TVM's own schedule; a first batch of each takes {least} trials"
+    ]
 
 
 def _troubles(tasks: Sequence[WeightedTask], store: Store, job: Job) -> list[str]:

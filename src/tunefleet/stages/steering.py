@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tunefleet.core.job import JobSpec
+from tunefleet.core.job import NOTHING_TO_TUNE, JobSpec
 from tunefleet.core.precision import NUMBERS
 from tunefleet.core.task import Task
 from tunefleet.costmodel.card import Card
@@ -28,9 +28,11 @@ def steers(card: Card, spec: JobSpec, task: Task) -> bool:
 
 
 def remarks(models: Registry, spec: JobSpec, tasks: Sequence[Task]) -> tuple[str, ...]:
-    """What the user should know of the pretrained model of a job: that it hides the one which comes
-    with tunefleet, and what it does not steer."""
+    """What the user should know before the search: that there is nothing to tune, that the
+    pretrained model hides the one which comes with tunefleet, and what it does not steer."""
     wanted = spec.settings.search.pretrained
+    if not tasks:
+        return (f"{NOTHING_TO_TUNE}: all of it stays in its source framework",)
     if not wanted:
         return ()
     try:

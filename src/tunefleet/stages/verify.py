@@ -3,6 +3,7 @@ delivered."""
 
 from __future__ import annotations
 
+from tunefleet.core.job import NOTHING_TO_TUNE
 from tunefleet.core.step import Remark, Verified
 from tunefleet.errors import JobError
 from tunefleet.stages.agreement import difference_of
@@ -31,6 +32,8 @@ def run(place: Workplace, request: StepRequest) -> tuple[Verified, tuple[Remark,
     if not difference <= checked.tolerance:
         why = f"the tuned module differs from the source framework by {difference:.1e}"
         return Verified(difference, why), (_told(why),)
+    if not prepared.imported.tasks:
+        return Verified(difference, NOTHING_TO_TUNE), ()
     both = [Contender("plain", prepared.plain), Contender("tuned", tuned)]
     try:
         comparison = compare(both, expectation.inputs[0], place, _ROUNDS)
