@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from html import escape
+
 import pytest
 
 from tunefleet.core.identity import DeviceIdentity, ToolchainIdentity
@@ -136,7 +138,7 @@ def test_each_latency_is_explained_in_a_line() -> None:
         ("curve", "2.90 ms"),
     ]
     page = render_html(result)
-    assert all(what in page for _, _, what in lines)
+    assert all(escape(what) in page for _, _, what in lines)
 
 
 def test_a_device_says_what_is_known_of_it() -> None:

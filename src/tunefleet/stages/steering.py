@@ -32,7 +32,7 @@ def remarks(models: Registry, spec: JobSpec, tasks: Sequence[Task]) -> tuple[str
     pretrained model hides the one which comes with tunefleet, and what it does not steer."""
     wanted = spec.settings.search.pretrained
     if not tasks:
-        return (f"{NOTHING_TO_TUNE}: all of it stays in its source framework",)
+        return (f"{NOTHING_TO_TUNE}: it is delivered as it was imported",)
     if not wanted:
         return ()
     try:
