@@ -31,7 +31,7 @@ def home(tmp_path: Path) -> Path:
     """A home with a job whose end was disturbed."""
     store = open_store(tmp_path)
     store.open_job(make_spec(), job_id=RUN, now=0.0)
-    store.finish(RUN, JobState.DONE, disturbed().to_dict())
+    store.finish(RUN, JobState.SUCCEEDED, disturbed().to_dict())
     store.close()
     return tmp_path
 
