@@ -12,11 +12,11 @@ import typer
 
 from tunefleet.cli import options, output, parsing
 from tunefleet.cli.dataset import arguments, gathering
-from tunefleet.cli.dataset.collecting_view import Watcher
 from tunefleet.cli.outcome import Stopped
 from tunefleet.errors import JobError
 
 if TYPE_CHECKING:
+    from tunefleet.cli.dataset.collecting_view import Watcher
     from tunefleet.runs.collection import Gathered
 
 
@@ -140,6 +140,7 @@ def collect(
 def _watched(
     networks: Sequence[str], targets: Sequence[str], threads: Sequence[int], *, quiet: bool
 ) -> Iterator[Watcher]:
+    from tunefleet.cli.dataset.collecting_view import Watcher
     from tunefleet.cli.overview import short_names
 
     places = [f"{t}/{n}" for t in targets for n in threads]
