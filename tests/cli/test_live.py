@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 from rich.console import Console
 
-from tunefleet.cli.live import LineView, watch
+from tunefleet.cli.live import LineView, TerminalView, watch
 from tunefleet.cli.overview import Overview
 from tunefleet.cli.progress import Progress
 from tunefleet.cli.view import Panel, bar, phase_line, sparkline
@@ -159,6 +159,20 @@ def test_watching_survives_an_error(terminal: bool, quiet: bool, count: int) -> 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert ("\x1b" in file.getvalue()) == (terminal and not quiet)
+
+
+def test_what_ends_the_thread_that_draws_is_raised() -> None:
+    def clock() -> float:
+        if threading.current_thread() is threading.main_thread():
+            return 0.0
+        raise ValueError("no time")
+
+    console = Console(file=io.StringIO(), force_terminal=True, width=80, height=24)
+    view = TerminalView(Overview(["net"]), console, clock)
+    view.start()
+    view.stop()
+    with pytest.raises(ValueError, match="no time"):
+        view.check()
 
 
 def test_a_bar_and_a_sparkline() -> None:

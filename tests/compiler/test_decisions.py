@@ -179,6 +179,14 @@ def test_what_is_no_trace_gives_no_program(trace: str, spaces: dict[str, Any]) -
     assert spaces["conv"].read(trace) is None
 
 
+def test_a_measured_trace_of_no_program_of_the_space_is_left_out(
+    tasks: dict[str, Any], target: Any
+) -> None:
+    from tunefleet.compiler.space.opening import task_space
+
+    assert len(task_space(tasks["mean"].program, target).read(["[[],[]]"])) == 0
+
+
 def test_a_trace_without_its_decisions_gives_no_program(spaces: dict[str, Any]) -> None:
     from tunefleet.core.ids import canonical_json
 

@@ -159,6 +159,7 @@ class TerminalView(View):
     def __init__(self, overview: Overview, console: Console, clock: Clock = time.monotonic) -> None:
         super().__init__(overview, clock)
         self._ended = threading.Event()
+        self._failure: Exception | None = None
         self._live = Live(
             console=console,
             auto_refresh=False,
@@ -183,10 +184,22 @@ class TerminalView(View):
         with self._lock:
             self._live.stop()
 
+    def check(self) -> None:
+        """Raises what ended the thread that draws."""
+        if self._failure is not None:
+            raise self._failure
+
     def _show(self, index: int, event: Event, told: Told | None, now: float) -> None:
         """Seen in the next picture."""
+        self.check()
 
     def _draw(self) -> None:
+        try:
+            self._redraw()
+        except Exception as error:
+            self._failure = error
+
+    def _redraw(self) -> None:
         while True:
             with self._lock:
                 self._live.refresh()
@@ -212,6 +225,7 @@ def watch(networks: Sequence[str], console: Console, *, quiet: bool) -> Iterator
             yield view
         finally:
             view.stop()
+        view.check()
     else:
         lines = LineView(overview, console)
         lines.start()

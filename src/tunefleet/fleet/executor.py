@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 from tunefleet.core.events import Event
 from tunefleet.core.stage import StageKey, StageRun
 from tunefleet.core.step import StepRun
-from tunefleet.errors import DeviceError, InternalError, RetryElsewhereError, StoreBusyError
+from tunefleet.errors import DeviceError, RetryElsewhereError, StoreBusyError, internal
 from tunefleet.scheduler.values import End, Resource
 from tunefleet.stages.place import JobTask, LostInputError, StepRequest
 from tunefleet.stages.runner import StageRunner
@@ -84,6 +84,18 @@ class Executor(Protocol):
         """Abandon what runs; returns when it has ended, or cannot be waited for."""
 
 
+class _AttemptThread(Thread):
+    """Keeps an error that was not reported, for which the shell would wait forever."""
+
+    error: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            super().run()
+        except Exception as error:
+            self.error = error
+
+
 class LocalExecutor:
     """A resource of this machine: one thread per running stage, which works in `pools`.
 
@@ -107,11 +119,11 @@ class LocalExecutor:
         self._runner = runner
         self._store = store
         self._report = report
-        self._running: dict[int, tuple[Thread, CallScope]] = {}
+        self._running: dict[int, tuple[_AttemptThread, CallScope]] = {}
 
     def start(self, assignment: Assignment) -> None:
         scope = CallScope()
-        thread = Thread(
+        thread = _AttemptThread(
             target=self._work,
             args=(assignment, scope),
             name=f"tunefleet-{self.resource.resource_id}",
@@ -126,9 +138,9 @@ class LocalExecutor:
             running[1].cancel()
 
     def responsive(self) -> bool:
-        threads = [thread for thread, _ in list(self._running.values())]
-        if any(thread.ident is not None and not thread.is_alive() for thread in threads):
-            raise InternalError(f"a thread of {self.resource.resource_id} ended without a report")
+        for thread, _ in list(self._running.values()):
+            if thread.error is not None:
+                raise internal(thread.error)
         return not any(pool.stopped() for pool in self._pools)
 
     def close(self) -> None:
@@ -139,7 +151,6 @@ class LocalExecutor:
             thread.join(_PATIENCE_S)
 
     def _work(self, assignment: Assignment, scope: CallScope) -> None:
-        """Whatever happens in a thread is reported: the shell waits for it."""
         try:
             report = self._attempt(assignment, scope)
         except Exception as error:

@@ -24,9 +24,6 @@ _NAMING = frozenset(
     }
 )
 
-#: Errors from reading a trace that TVM did not write, or that is truncated.
-_STRANGE = (AttributeError, IndexError, KeyError, TypeError, ValueError)
-
 #: Constants of a sketch that depend on its shapes and target.
 _OWN = frozenset({"meta_schedule.parallel", "meta_schedule.vectorize"})
 
@@ -40,39 +37,77 @@ class TransferSource:
 
     @classmethod
     def parse(cls, trace: str) -> TransferSource | None:
-        """None if the text is not a trace."""
+        """None if the text is not a trace in TVM's format, or a decision is missing."""
         try:
-            instructions, decisions = json.loads(trace)
-            kinds = [kind for kind, _, _, _ in instructions]
-            end = kinds.index("EnterPostproc") if "EnterPostproc" in kinds else len(kinds)
-            made = {int(i): decision for i, decision in decisions if int(i) < end}
-        except (ValueError, TypeError):
+            parsed = json.loads(trace)
+        except (ValueError, RecursionError):
             return None
-        return cls(tuple(instructions[:end]), made)
+        if not (isinstance(parsed, list) and len(parsed) == 2 and _are_lists(parsed)):
+            return None
+        instructions, decisions = parsed
+        if not (all(map(_is_instruction, instructions)) and all(map(_is_decision, decisions))):
+            return None
+        kinds = [kind for kind, _, _, _ in instructions]
+        end = kinds.index("EnterPostproc") if "EnterPostproc" in kinds else len(kinds)
+        made = {i: decision for i, decision in decisions if i < end}
+        complete = all(
+            _fits(made.get(i), kind, attributes)
+            for i, (kind, _, attributes, _) in enumerate(instructions[:end])
+            if kind.startswith("Sample")
+        )
+        return cls(tuple(instructions[:end]), made) if complete else None
 
 
-def adapted(source: TransferSource, sketch: Sketch) -> Ints | None:
-    """Picks (2, choices) of a sketch with the source's structure (`build_of`); None if the source's
-    decisions are not in TVM's format.
+def _are_lists(values: Sequence[Any]) -> bool:
+    return all(isinstance(value, list) for value in values)
+
+
+def _is_instruction(value: Any) -> bool:
+    """`[kind, inputs, attributes, outputs]`, the outputs by name."""
+    if not (isinstance(value, list) and len(value) == 4 and _are_lists(value[1:])):
+        return False
+    kind, _, attributes, outputs = value
+    if not (isinstance(kind, str) and all(isinstance(out, str) and out for out in outputs)):
+        return False
+    if kind == "Annotate":
+        return bool(attributes) and isinstance(attributes[0], str)
+    return bool(attributes) or kind not in ("SamplePerfectTile", "SampleCategorical")
+
+
+def _is_decision(value: Any) -> bool:
+    """`[index of an instruction, its decision]`."""
+    return isinstance(value, list) and len(value) == 2 and type(value[0]) is int
+
+
+def _fits(decision: Any, kind: str, attributes: Sequence[Any]) -> bool:
+    """Whether a decision is an option of an instruction."""
+    if kind == "SamplePerfectTile":
+        factors = isinstance(decision, list) and all(type(f) is int and f > 0 for f in decision)
+        return factors and attributes[0] == len(decision)
+    if kind == "SampleCategorical":
+        options = attributes[0] if isinstance(attributes[0], list) else []
+        return type(decision) is int and 0 <= decision < len(options)
+    return type(decision) is int
+
+
+def adapted(source: TransferSource, sketch: Sketch) -> Ints:
+    """Picks (2, choices) of a sketch with the source's structure (`build_of`).
 
     The first row keeps the source's inner tile factors, since vectors, registers and caches do not
     grow with the shape. The second also keeps the outermost factors, which are parallelised.
     """
-    try:
-        sampled = [
-            (instruction, source.decisions[i])
-            for i, instruction in enumerate(source.instructions)
-            if instruction[0].startswith("Sample")
+    sampled = [
+        (instruction, source.decisions[i])
+        for i, instruction in enumerate(source.instructions)
+        if instruction[0].startswith("Sample")
+    ]
+    picks = [
+        [
+            _nearest(choice, instruction, decision, keep_outer)
+            for choice, (instruction, decision) in zip(sketch.choices, sampled, strict=True)
         ]
-        picks = [
-            [
-                _nearest(choice, instruction, decision, keep_outer)
-                for choice, (instruction, decision) in zip(sketch.choices, sampled, strict=True)
-            ]
-            for keep_outer in (1.0, 16.0)
-        ]
-    except _STRANGE:
-        return None
+        for keep_outer in (1.0, 16.0)
+    ]
     return sketch.settled(np.array(picks, dtype=np.int64).reshape(2, len(sketch.choices)))
 
 
@@ -93,18 +128,10 @@ def _nearest(choice: Choice, instruction: Any, decision: Any, outermost: float) 
             return max(int(np.searchsorted(options[:, 0], decision, side="right")) - 1, 0)
 
 
-def build_of(instructions: Sequence[Any]) -> list[Any] | None:
+def build_of(instructions: Sequence[Any]) -> list[Any]:
     """The structure shared by sketches of one kind: the instructions that shape loops, with loops
-    by index instead of name, the parts of the tiles and the tiling structure. None if these are not
-    instructions in TVM's format.
+    by index instead of name, the parts of the tiles and the tiling structure.
     """
-    try:
-        return _shaping(instructions)
-    except _STRANGE:
-        return None
-
-
-def _shaping(instructions: Sequence[Any]) -> list[Any]:
     loops: dict[str, int] = {}
     steps = []
     for kind, inputs, attributes, outputs in instructions:

@@ -32,7 +32,7 @@ class DecisionSpace:
     forms: NDArray[np.int64]
     #: The sketches' instructions as canonical JSON, and the structure that transfer sources share.
     _texts: tuple[str, ...]
-    _builds: tuple[list[Any] | None, ...]
+    _builds: tuple[list[Any], ...]
 
     @classmethod
     def of(cls, sketches: Sequence[Sketch]) -> DecisionSpace:
@@ -110,12 +110,12 @@ class DecisionSpace:
         """
         populations = [Population.empty(self.choices)]
         source = TransferSource.parse(trace)
-        build = build_of(source.instructions) if source else None
-        if source is None or build is None:
+        if source is None:
             return populations[0]
+        build = build_of(source.instructions)
         for s, sketch in enumerate(self.sketches):
-            picks = adapted(source, sketch) if build == self._builds[s] else None
-            if picks is not None:
+            if build == self._builds[s]:
+                picks = adapted(source, sketch)
                 populations.append(self.population(s, picks[sketch.keeps(picks)]))
         return Population.concat(populations).distinct()
 

@@ -40,7 +40,10 @@ class TaskSpace:
 
     def _parsed(self, trace: str) -> Population:
         exact = self.decisions.read(trace)
-        return self.decisions.adapt(trace).take(np.arange(0, 1)) if exact is None else exact
+        if exact is not None:
+            return exact
+        adapted = self.decisions.adapt(trace)
+        return adapted.take(np.arange(min(1, len(adapted))))
 
     def encoded(
         self, population: Population, numbers: Array

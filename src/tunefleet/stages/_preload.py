@@ -4,6 +4,7 @@ Nothing here may start a thread: a fork after TVM's thread pool was used hangs.
 """
 
 import gc
+import logging
 import os
 import signal
 
@@ -11,6 +12,9 @@ import signal
 # would complain of it until then; whoever started this process held it back (`_spawn`).
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+# Pebble logs what keeps a worker from starting, as a traceback; its pool reports it in one line.
+logging.getLogger().addHandler(logging.NullHandler())
 
 # Read once, when NumPy is loaded: cost models predict beside builds, and two threads of OpenBLAS
 # that wait for each other on busy cores take several times as long as one.

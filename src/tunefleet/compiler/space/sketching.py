@@ -6,7 +6,6 @@ those from the loops during a replay. Therefore a few random programs are replay
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ import numpy as np
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.programs import REDUCTION, plain
 from tunefleet.core.ids import canonical_json, digest
-from tunefleet.errors import InternalError
+from tunefleet.errors import InternalError, raise_mistake
 from tunefleet.search.choices import Category, Choice, Location, Tile
 from tunefleet.search.sketch import Sketch
 
@@ -135,8 +134,10 @@ def _probes(module: Any, open_trace: Any, sketch: Sketch, count: int, asked: int
     for picks in draws[int(np.argmax(distinct_parts))]:
         decisions = {i: d for i, d in sketch.decisions(picks).items() if i not in located}
         seed = int(rng.integers(2**30, 2**31 - 1))
-        with contextlib.suppress(Exception):  # rejected by TVM
+        try:
             probes.append(_Probe(module, open_trace, decisions, seed, len(probes) < asked))
+        except Exception as error:  # rejected by TVM
+            raise_mistake(error)
     return probes
 
 
@@ -185,8 +186,10 @@ def _parts(schedule: Any, loops: Sequence[Any]) -> tuple[tuple[int, int] | None,
         elif instruction.kind.name == "Split":
             for factor, loop in zip(instruction.inputs[1:], instruction.outputs, strict=True):
                 if factor in sampled:
-                    with contextlib.suppress(Exception):  # the loop no longer exists
+                    try:
                         made[schedule.get(loop).loop_var] = sampled[factor]
+                    except Exception as error:  # the loop no longer exists
+                        raise_mistake(error)
     return tuple(made.get(loop.loop_var) for loop in loops)
 
 
