@@ -18,7 +18,7 @@ from tunefleet.core.importing import DEFAULT_IMPORT
 from tunefleet.core.job import Job, JobSpec, JobState
 from tunefleet.core.settings import MeasureSettings, SearchSettings, TuneSettings
 from tunefleet.core.step import SplitTasks, StepKey, StepKind
-from tunefleet.errors import InputError, JobError, TunefleetError
+from tunefleet.errors import InputError, InternalError, JobError, TunefleetError
 from tunefleet.runs.context import BenchmarkContext
 from tunefleet.runs.driver import fleet_of, source_of
 from tunefleet.runs.request import job_spec
@@ -298,8 +298,8 @@ class _Network:
         self._observer(JobEnded())
 
     def _failed(self, error: Exception) -> Sequence[Live]:
-        """Raises what is no error of the tree, since that is a bug."""
-        if not isinstance(error, TunefleetError):
+        """Raises what is a bug of ours, or no error of the tree."""
+        if isinstance(error, InternalError) or not isinstance(error, TunefleetError):
             raise error
         self.gathered = replace(self.gathered, error=str(error))
         self._observer(Note(f"not collected: {error}", warning=True))

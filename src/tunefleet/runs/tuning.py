@@ -15,7 +15,7 @@ from tunefleet.core.notebook import html_table
 from tunefleet.core.precision import FLOAT32
 from tunefleet.core.result import RunResult
 from tunefleet.core.settings import TuneSettings
-from tunefleet.errors import InputError, JobError, TunefleetError
+from tunefleet.errors import InputError, InternalError, JobError, TunefleetError
 from tunefleet.runs.context import BenchmarkContext, context_of
 from tunefleet.runs.driver import EXPIRED, Course, fleet_of, source_of
 from tunefleet.runs.request import (
@@ -250,7 +250,10 @@ class _Run:
             self._course.close()
 
     def outcome(self) -> Tuned:
-        """Raises what is no error of the tree, since that is a bug."""
-        if self._error is not None and not isinstance(self._error, TunefleetError):
-            raise self._error
-        return Tuned(self._name, self._result, self._error)
+        """Raises what is a bug of ours, or no error of the tree."""
+        error = self._error
+        if isinstance(error, InternalError):
+            raise error
+        if error is not None and not isinstance(error, TunefleetError):
+            raise error
+        return Tuned(self._name, self._result, error)
