@@ -149,6 +149,11 @@ def is_foreign(error: BaseException) -> bool:
     return False
 
 
+def ran_here(error: BaseException) -> bool:
+    """Whether an error passed through code of this package."""
+    return any(map(_is_ours, walk_tb(error.__traceback__)))
+
+
 def _is_ours(frame: tuple[FrameType, int]) -> bool:
     return frame[0].f_code.co_filename.startswith(_PACKAGE)
 

@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import typer
 
 from tunefleet import errors
 from tunefleet.cli.outcome import Invocation, Stopped, guard
+from tunefleet.core.allocation import next_lane
 
 from .conftest import FakeTuning, Invoke
 
@@ -110,6 +112,17 @@ def test_a_traceback_is_shown_when_asked_for() -> None:
 
 def test_control_characters_do_not_reach_the_terminal() -> None:
     assert "\x1b" not in ended(errors.InputError("a\x1b[2Jb\rc"))[1]
+
+
+def test_a_bug_that_ends_a_thread_ends_the_command() -> None:
+    def call(invocation: Invocation) -> None:
+        threading.Thread(target=next_lane, args=(["no lane"],)).start()
+        time.sleep(10)
+
+    started, err = time.monotonic(), io.StringIO()
+    assert guard(call, err) == errors.InternalError.exit_code
+    assert err.getvalue().startswith("internal error: AttributeError")
+    assert time.monotonic() - started < 5
 
 
 def test_success_is_zero_and_silent() -> None:

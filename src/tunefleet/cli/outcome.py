@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import gc
 import os
@@ -9,6 +10,7 @@ import platform
 import signal
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -26,6 +28,7 @@ from tunefleet.errors import (
     TunefleetError,
     is_mistake,
     machine_error,
+    ran_here,
 )
 
 INTERRUPTED = 130
@@ -52,13 +55,15 @@ def guard(call: Callable[[Invocation], object], err: TextIO | None = None) -> in
     """Run a command and return its exit code; errors end as one line on `err` (stderr)."""
     invocation = Invocation()
     err = err if err is not None else sys.stderr
-    with _ends() as ended:
+    with _ends() as ended, _threads() as lost:
         try:
             code = call(invocation)
+            if lost:
+                raise lost[0]
             if code == INTERRUPTED:  # newer versions of typer swallow Ctrl-C and return this
                 print("stopped", file=err)
         except BaseException as error:
-            code = _explained(error, invocation, err)
+            code = _explained(lost[0] if lost else error, invocation, err)
         if code == INTERRUPTED and ended:
             return 128 + ended[0]
     return code if isinstance(code, int) else 0
@@ -83,6 +88,27 @@ def _ends() -> Iterator[list[int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _threads() -> Iterator[list[BaseException]]:
+    """A bug that ends a thread ends the command, as Ctrl-C would; the list gets its error."""
+    lost: list[BaseException] = []
+    before = threading.excepthook
+
+    def ended(thread: threading.ExceptHookArgs) -> None:
+        error = thread.exc_value
+        if error is None or not (ran_here(error) and is_mistake(error)):
+            before(thread)
+        elif not lost:
+            lost.append(error)
+            _thread.interrupt_main()
+
+    threading.excepthook = ended
+    try:
+        yield lost
+    finally:
+        threading.excepthook = before
 
 
 def _explained(error: BaseException, invocation: Invocation, err: TextIO) -> int:

@@ -33,3 +33,8 @@ class SteadyPool(ProcessPool):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         # Nothing of pebble takes the clock as a parameter.
         self._pool_manager.task_manager = _Tasks(self._context.task_queue.task_done)
+
+    def lost(self) -> bool:
+        """Whether a thread of a pool that is in use has ended: its calls would not end."""
+        ended = not all(loop.is_alive() for loop in self._loops)
+        return ended and bool(self.active)

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from pebble import ProcessExpired, ProcessFuture, ProcessPool
+from pebble import ProcessExpired, ProcessFuture
 
 from tunefleet.errors import (
     ForeignError,
@@ -106,8 +106,7 @@ class CallScope:
 
     def add(self, future: ProcessFuture) -> None:
         with self._lock:
-            self._futures.add(future)
-        future.add_done_callback(self._forget)
+            self._futures = {each for each in self._futures if not each.done()} | {future}
         if self.cancelled:
             future.cancel()
 
@@ -117,10 +116,6 @@ class CallScope:
             futures = list(self._futures)
         for future in futures:
             future.cancel()
-
-    def _forget(self, future: ProcessFuture) -> None:
-        with self._lock:
-            self._futures.discard(future)
 
 
 def _guarded(function: Callable[..., T], *args: Any) -> T:
@@ -220,9 +215,9 @@ class WorkerPool:
         self._ending = threading.RLock()
         self._closed = False
         self._pool = self._new_pool()
-        self._pool_of: WeakKeyDictionary[ProcessFuture, ProcessPool] = WeakKeyDictionary()
+        self._pool_of: WeakKeyDictionary[ProcessFuture, SteadyPool] = WeakKeyDictionary()
 
-    def _new_pool(self) -> ProcessPool:
+    def _new_pool(self) -> SteadyPool:
         return SteadyPool(
             max_workers=self.workers,
             initializer=_initialize,
@@ -361,6 +356,8 @@ class WorkerPool:
         while not wait([future], timeout=_LOOK_S).done:
             if not works:
                 return _ALL_DIED
+            if self._pool_of[future].lost():
+                raise InternalError("a thread of a pool of workers has ended")
             # Looked at once more: it may be ending this very call.
             works = self._pool_of[future].active
         return outcome(future)
