@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tunefleet.errors import SetupError
+
 #: What takes seconds to import, or is not there where only tunefleet's pure rooms are worked on.
 ABSENT = (
     "tvm", "tvm_ffi", "torch", "onnx", "onnxruntime", "transformers", "keras", "tensorflow",
@@ -46,8 +48,13 @@ def skipped(report: pytest.CollectReport, path: Path) -> bool:
     Markers choose among tests that are collected, and files whose tests all need the compiler
     import it at their top.
     """
-    error = report.call.excinfo.value.__cause__ if report.call and report.call.excinfo else None
-    if not isinstance(error, ModuleNotFoundError) or error.name not in ABSENT:
+    if not report.call or not report.call.excinfo:
+        return False
+    raised = report.call.excinfo.value
+    # pytest wraps an ImportError in an error of its own; `system.packages.require` raises SetupError.
+    cause = raised.__cause__
+    absent = isinstance(cause, ModuleNotFoundError) and cause.name in ABSENT
+    if not absent and not isinstance(raised, SetupError):
         return False
     marked = [
         line

@@ -1,4 +1,4 @@
-"""How far loops and iterators of a template go with a program's decisions; no compiler."""
+"""How far loops and iterators of a template go with a program's decisions."""
 
 from __future__ import annotations
 
@@ -26,6 +26,9 @@ from tunefleet.compiler.nests.template import (
     Work,
 )
 from tunefleet.features.behaviours import Compute, Run
+
+
+pytestmark = pytest.mark.tvm  # which the modules under test import
 
 
 def index(*terms: tuple[int, int], constant: int = 0) -> Index:

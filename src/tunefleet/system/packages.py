@@ -20,7 +20,7 @@ def require(what: str, modules: Sequence[str], cure: str) -> None:
     """Import `modules`. Raises SetupError, beginning with `what`, where the package of one is not
     installed, with the `cure`, or does not load: most often since another package, such as
     torchvision, is of a version that does not fit it."""
-    missing = [_package(name) for name in modules if not _installed(name)]
+    missing = list(dict.fromkeys(_package(name) for name in modules if not _installed(name)))
     if missing:
         raise SetupError(f"{what} needs {' and '.join(missing)}, not installed here", cure=cure)
     for name in modules:
