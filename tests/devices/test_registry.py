@@ -112,5 +112,5 @@ def test_an_address_is_its_url(url: str) -> None:
     "url", ["board:9090", "rpc://board", "rpc://b:0", "rpc://b:70000", "tracker://b:9190", "rpc://"]
 )
 def test_what_is_no_address_is_told(url: str) -> None:
-    with pytest.raises(ValueError, match=r"rpc://HOST|no port|by a key"):
+    with pytest.raises(ValueError, match=r"rpc://HOST|not a valid port|needs a key"):
         RpcAddress.parse(url)
