@@ -51,7 +51,7 @@ def skipped(report: pytest.CollectReport, path: Path) -> bool:
     if not report.call or not report.call.excinfo:
         return False
     raised = report.call.excinfo.value
-    # pytest wraps an ImportError in an error of its own; `system.packages.require` raises SetupError.
+    # pytest wraps an ImportError; `system.packages.require` raises SetupError.
     cause = raised.__cause__
     absent = isinstance(cause, ModuleNotFoundError) and cause.name in ABSENT
     if not absent and not isinstance(raised, SetupError):

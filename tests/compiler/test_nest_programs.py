@@ -27,7 +27,6 @@ from tunefleet.compiler.nests.template import (
 )
 from tunefleet.features.behaviours import Compute, Run
 
-
 pytestmark = pytest.mark.tvm  # which the modules under test import
 
 
