@@ -76,3 +76,31 @@ def test_the_plain_schedule_keeps_what_every_task_computes(tiny: Any, target: An
             tvm.compile(each, "llvm")["main"](*tensors)
             outputs.append(tensors[-1].numpy())
         np.testing.assert_allclose(outputs[0], outputs[1], rtol=1e-5, atol=1e-5)
+
+
+def test_outputs_are_the_callers_to_write_to(target: Any, tmp_path: Path) -> None:
+    """Constants of a network, large ones and small ones, its inputs, and an output given twice."""
+    from tests.compiler.test_graph import build
+
+    from tunefleet.artifacts.network import LoadedNetwork
+    from tunefleet.compiler.code.executable import compile_network, save_network
+    from tunefleet.compiler.graph.pipeline import prepare
+    from tunefleet.compiler.toolchain import load_tvm
+    from tunefleet.compiler.toolchain.host import to_tvm
+
+    relax = load_tvm().relax
+    small, large = np.arange(3.0, dtype="float32"), np.arange(300.0, dtype="float32")
+
+    def emit(builder: Any, x: Any) -> Any:
+        doubled = builder.emit(relax.op.add(x, x))
+        return relax.Tuple([relax.const(small), relax.const(large), x, doubled, doubled])
+
+    module = prepare(build(emit, (4,)), to_tvm(target))
+    save_network(compile_network(module, target, {}), tmp_path / "module.so")
+    network, x = LoadedNetwork(str(tmp_path / "module.so")), np.ones(4, "float32")
+    expected = [small, large, x, x + x, x + x]
+    for _ in range(2):
+        outputs = network.run([x])
+        for output, right in zip(outputs, expected, strict=True):
+            np.testing.assert_array_equal(output, right)
+            output[...] = -1

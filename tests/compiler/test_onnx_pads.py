@@ -42,3 +42,13 @@ def test_zeros_before_a_pool_are_zeros(size: int, width: int, tmp_path: Path) ->
         np.testing.assert_array_equal(found, wanted)
     module: Any = imported.mod
     assert "R.nn.pad" in str(module["main"])
+
+
+@pytest.mark.parametrize("rule", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize("operator", ["MaxPool", "AveragePool"])
+def test_dilated_pooling_by_a_rule_stays_in_onnx_runtime(operator: str, rule: str) -> None:
+    """ONNX Runtime makes another shape of it than the standard."""
+    form: dict[str, Any] = {"kernel_shape": [2, 2], "dilations": [2, 2], "auto_pad": rule}
+    network = onnx_nodes.model(operator, [onnx_nodes.random(1, 3, 8, 7)], opset=20, **form)
+    with pytest.raises(Exception, match="SAME with dilations"):
+        onnx_nodes.convert(network)

@@ -288,3 +288,31 @@ def test_experts_of_transformers_need_no_import_before(tmp_path: Any) -> None:
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert done.stdout == "(4, 5)\n"
+
+
+def _branch(x: Any) -> Any:
+    import torch
+
+    return torch.cond(x.sum() > 0, lambda x: x * 2, lambda x: x - 1, (x,)) + 1
+
+
+def _loop(x: Any) -> Any:
+    import torch
+
+    start = (torch.tensor(0), x)
+    after = torch._higher_order_ops.while_loop(
+        lambda i, _: i < 3, lambda i, x: (i + 1, x * 2), start
+    )
+    return after[1] + 1
+
+
+@pytest.mark.parametrize("forward", [_branch, _loop])
+def test_branches_and_loops_stay_in_pytorch(forward: Any, tmp_path: Any, target: Any) -> None:
+    import torch
+
+    x = torch.randn(2, 4)
+    path = _saved(tmp_path, forward, x)
+    network = load_network(str(path), ImportRequest(tmp_path))
+    assert network.segments
+    (output,) = _outputs(network, tmp_path, target)
+    np.testing.assert_allclose(forward(torch.tensor(network.example_inputs[0])), output, rtol=1e-5)

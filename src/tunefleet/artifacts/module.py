@@ -13,7 +13,14 @@ from weakref import WeakSet
 import numpy as np
 
 from tunefleet.artifacts.artifact import Artifact, check_files
-from tunefleet.artifacts.network import CPU, entry_name, fields_of, new_machine, open_library
+from tunefleet.artifacts.network import (
+    CPU,
+    entry_name,
+    fields_of,
+    new_machine,
+    open_library,
+    separate,
+)
 from tunefleet.artifacts.runtime import installed_versions, load_runtime, set_threads, with_pool
 from tunefleet.artifacts.segments import register_segments, release_segments
 from tunefleet.artifacts.tensors import aligned, array_of, is_native, numpy_type, tensor_of
@@ -207,9 +214,7 @@ class _Entry:
     def run(self, inputs: Sequence[Any]) -> list[Any]:
         tensors = [self._tensor(place, each) for place, each in enumerate(inputs)]
         outputs = fields_of(self._function(*tensors, *self._weights))
-        # The caller may write to an output, and keep it: it gets none that is an input or a weight.
-        ours = {tensor.data_ptr() for tensor in tensors} | self._places
-        return [tensor_of(array_of(o)) if o.data_ptr() in ours else o for o in outputs]
+        return separate(outputs, {tensor.data_ptr() for tensor in tensors} | self._places)
 
     def _tensor(self, place: int, given: Any) -> Any:
         """An input in the runtime's form, without a copy where kernels can read it as it is."""

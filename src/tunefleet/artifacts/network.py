@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +68,9 @@ class LoadedNetwork:
         self._main = self._machine[entry]
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
-        result = self._main(*map(tensor_of, inputs), *self._weights)
-        return [array_of(field) for field in fields_of(result)]
+        tensors = [*map(tensor_of, inputs), *self._weights]
+        places = {tensor.data_ptr() for tensor in tensors}
+        return [array_of(each) for each in separate(fields_of(self._main(*tensors)), places)]
 
     def bound(self, inputs: Sequence[Array]) -> Callable[[], Any]:
         """One inference per call, inputs already in place."""
@@ -107,3 +108,13 @@ class LoadedNetwork:
 def fields_of(result: Any) -> list[Any]:
     """The tensors that a function returned: one or several."""
     return [result] if hasattr(result, "data_ptr") else list(result)
+
+
+def separate(outputs: Sequence[Any], places: Collection[int]) -> list[Any]:
+    """Outputs that a caller may write to and keep: copies of those that are an input or a weight,
+    which begin at `places`, or an output before."""
+    taken, apart = set(places), list[Any]()
+    for output in outputs:
+        apart.append(tensor_of(array_of(output)) if output.data_ptr() in taken else output)
+        taken.add(output.data_ptr())
+    return apart

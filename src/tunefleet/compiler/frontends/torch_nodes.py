@@ -39,9 +39,10 @@ def shape_of(node: Node) -> list[int]:
 def flops_of(node: Node) -> float:
     """What an operator computes, as torch counts it; one operation for each element of its result
     where torch does not."""
-    values: Any = map_arg((node.args, node.kwargs), lambda operand: operand.meta["val"])
+    # A branch or a body that an operator calls is no value.
+    values: Any = map_arg((node.args, node.kwargs), lambda operand: operand.meta.get("val"))
     args, kwargs = values
-    result = node.meta["val"]
+    result = node.meta.get("val")
     if node.target in (*RECURRENT, *PACKED):
         x, weights = args[0], args[2 if node.target in RECURRENT else 3]
         steps = x.numel() / x.shape[-1]

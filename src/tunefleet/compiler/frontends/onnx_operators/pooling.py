@@ -14,18 +14,21 @@ def _pool(node: Node) -> Any:
         raise NotImplementedError(f"{node.operator} that gives out its positions")
     if node.attrs.get("auto_pad", "NOTSET") not in ("SAME_LOWER", "SAME_UPPER"):
         return NotImplemented
+    if any(dilation != 1 for dilation in node.attrs.get("dilations") or ()):
+        raise NotImplementedError(
+            f"{node.operator} by SAME with dilations, which runtimes differ in"
+        )
     return by_tvm(node, node.operator, node.inputs, _padded(node))
 
 
 def _padded(node: Node) -> dict[str, Any]:
     """The attributes with the padding instead of its rule."""
-    attrs = {k: v for k, v in node.attrs.items() if k not in ("auto_pad", "ceil_mode")}
+    attrs = {k: v for k, v in node.attrs.items() if k not in ("auto_pad", "ceil_mode", "dilations")}
     spatial, kernel = node.shape(0)[2:], attrs["kernel_shape"]
     strides = attrs.get("strides") or [1] * len(spatial)
-    dilations = attrs.get("dilations") or [1] * len(spatial)
     less, more = [], []
-    for extent, taps, stride, dilation in zip(spatial, kernel, strides, dilations, strict=True):
-        reach = (-(-extent // stride) - 1) * stride + (taps - 1) * dilation + 1
+    for extent, taps, stride in zip(spatial, kernel, strides, strict=True):
+        reach = (-(-extent // stride) - 1) * stride + taps
         total = max(reach - extent, 0)
         less.append(total // 2)
         more.append(total - total // 2)
