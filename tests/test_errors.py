@@ -117,3 +117,13 @@ def test_an_internal_error_of_another_process_stays_as_it_is() -> None:
 
 def test_what_is_no_mistake_is_left_to_the_caller() -> None:
     raise_mistake(InputError("no such file"))
+
+
+def test_a_full_disk_is_known_by_the_text_of_a_library_too() -> None:
+    def call() -> None:
+        with foreign():
+            raise RuntimeError(f"cannot write a.o: {os.strerror(errno.ENOSPC)}")
+
+    assert isinstance(judged(raised(call)), DiskFullError)
+    with pytest.raises(DiskFullError):
+        raise_mistake(raised(call))

@@ -193,6 +193,8 @@ def raise_mistake(error: BaseException) -> None:
         raise error
     if is_mistake(error):
         raise internal(error) from error
+    if not isinstance(error, TunefleetError):
+        raise_disk_full(error)
     if isinstance(error, OSError) and not is_foreign(error):
         raise machine_error(error) from error
 
@@ -202,6 +204,8 @@ def judged(error: Exception) -> Exception:
     traceback is, and travels as this. ForeignError is data, MemoryError that of a limit."""
     if isinstance(error, (TunefleetError, ForeignError)):
         return error
+    if _says_full(error, str(error)):
+        return disk_full(error)
     if isinstance(error, MemoryError) or (is_foreign(error) and "bad_alloc" in str(error)):
         return MemoryError(str(error))
     if is_foreign(error):
@@ -223,9 +227,13 @@ def raise_disk_full(error: BaseException, text: str = "") -> None:
     if isinstance(error, DiskFullError):
         raise error
     said = text or str(error)
-    full = isinstance(error, OSError) and error.errno in _NO_SPACE
-    if full or any(os.strerror(number) in said for number in _NO_SPACE):
+    if _says_full(error, said):
         raise disk_full(said) from error
+
+
+def _says_full(error: BaseException, said: str) -> bool:
+    full = isinstance(error, OSError) and error.errno in _NO_SPACE
+    return full or any(os.strerror(number) in said for number in _NO_SPACE)
 
 
 def disk_full(said: object) -> DiskFullError:
@@ -234,8 +242,6 @@ def disk_full(said: object) -> DiskFullError:
 
 def machine_error(error: OSError) -> SetupError:
     """A limit, a permission or a stream that cannot be written to: nothing of ours."""
-    if error.errno in _NO_SPACE:
-        return disk_full(error)
     file = f"{error.filename}: " if error.filename else ""
     return SetupError(f"{file}{error.strerror or error}", cure="free or correct it")
 

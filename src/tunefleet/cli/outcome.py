@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import contextlib
 import gc
 import os
@@ -94,7 +93,8 @@ def _ends() -> Iterator[list[int]]:
 def _threads() -> Iterator[list[BaseException]]:
     """A bug that ends a thread ends the command, as Ctrl-C would; the list gets its error."""
     lost: list[BaseException] = []
-    before = threading.excepthook
+    before, main = threading.excepthook, threading.main_thread().ident
+    assert main is not None
 
     def ended(thread: threading.ExceptHookArgs) -> None:
         error = thread.exc_value
@@ -102,7 +102,7 @@ def _threads() -> Iterator[list[BaseException]]:
             before(thread)
         elif not lost:
             lost.append(error)
-            _thread.interrupt_main()
+            signal.pthread_kill(main, signal.SIGINT)
 
     threading.excepthook = ended
     try:

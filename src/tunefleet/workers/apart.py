@@ -72,11 +72,11 @@ def _call(cwd: str, function: Callable[..., T], args: tuple[Any, ...]) -> T:
     try:
         return function(*args)
     except Exception as error:
-        if isinstance(error, OSError) and not is_mistake(error):
-            raise machine_error(error) from error
         theirs = judged(error)
         if isinstance(theirs, (TunefleetError, MemoryError)):
             raise theirs from error
+        if isinstance(error, OSError) and not is_mistake(error):
+            raise machine_error(error) from error
         # Nobody expected it of a library either.
         if _is_refusal_of_tvm(error):
             said = str(error).strip().splitlines()[-1][:_LONGEST_LINE]
