@@ -130,7 +130,7 @@ def test_a_held_network_tells_why() -> None:
 
 def test_what_is_said_of_a_resource_by_every_network_is_told_once() -> None:
     overview, _ = after(["a", "b"], [(0, RESTS), (1, RESTS)])
-    assert [told.line() for told in overview.notes] == ["warning: gpu0 rests for 30 s: it drifts"]
+    assert [told.line() for told in overview.notes] == ["warning: gpu0: pausing 30 s: it drifts"]
     back = [overview.absorb(index, ResourceBack("gpu0"), 9.0) for index in (0, 1)]
     assert [told is None for told in back] == [False, True]
 
@@ -142,7 +142,7 @@ def test_a_resource_that_rests_again_is_told_again() -> None:
 
 def test_a_resource_that_rests_is_shown_with_the_time_left() -> None:
     lines = shown(*after(["a", "b"], [(0, RESTS)]))
-    assert line_of(lines, "gpu0") == "gpu0  used   0%   rests for 0:30: it drifts"
+    assert line_of(lines, "gpu0") == "gpu0  used   0%   pausing 0:30: it drifts"
 
 
 def test_more_resources_than_there_is_room_for_are_counted() -> None:

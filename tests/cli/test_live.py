@@ -189,7 +189,7 @@ def test_lines_of_several_networks_begin_with_their_name() -> None:
     assert (
         "b.onnx: warning: the reference kernel moved by 4.1 %, a batch is measured again" in lines
     )
-    assert "warning: cpu0 rests for 30 s: the reference kernel moved by 40 %" in lines
+    assert "warning: cpu0: pausing 30 s: the reference kernel moved by 40 %" in lines
     assert "a: done" in lines
 
 

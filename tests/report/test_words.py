@@ -16,7 +16,7 @@ from tunefleet.core.result import (
 )
 from tunefleet.core.statistics import Interval
 from tunefleet.report import render_html
-from tunefleet.report.units import UNKNOWN
+from tunefleet.report.units import TIMES, UNKNOWN
 from tunefleet.report.words import (
     device_text,
     figure_lines,
@@ -150,3 +150,14 @@ def test_a_device_says_what_is_known_of_it() -> None:
 
 def test_a_toolchain_leaves_out_what_is_not_known() -> None:
     assert toolchain_text(ToolchainIdentity("", "0.27.0", "", 0)) == "TVM 0.27.0, measuring rules 0"
+
+
+@pytest.mark.parametrize(
+    ("speedup", "expected"),
+    [
+        (Interval(2.0, 1.9, 2.1), f"2.00{TIMES} (1.90 to 2.10) faster"),
+        (Interval(0.5, 0.4, 0.8), f"2.00{TIMES} (1.25 to 2.50) slower"),
+    ],
+)
+def test_a_ratio_says_faster_or_slower(speedup: Interval, expected: str) -> None:
+    assert expected == ratio_text(speedup, None, "")

@@ -140,7 +140,7 @@ class Board:
             )
         if name in self._overview.resting:
             event, until = self._overview.resting[name]
-            return Text(f"rests for {format_clock(until - self._now)}: {event.reason}", "yellow")
+            return Text(f"pausing {format_clock(until - self._now)}: {event.reason}", "yellow")
         return Text("idle", style="dim")
 
     def _notes(self) -> list[Text]:

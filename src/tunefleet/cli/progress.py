@@ -157,7 +157,7 @@ class Progress:
             case StageAbandoned(key, reason):
                 return Note(f"{key.kind} of {self.task_name(key)} given up: {reason}")
             case ResourceQuarantined(resource_id, reason, seconds):
-                return Note(f"{resource_id} rests for {seconds:.0f} s: {reason}", warning=True)
+                return Note(f"{resource_id}: pausing {seconds:.0f} s: {reason}", warning=True)
             case ResourceBack(resource_id):
                 return Note(f"{resource_id} is tried again")
         return None

@@ -18,6 +18,10 @@ class Interval:
     def scaled(self, factor: float) -> Interval:
         return Interval(self.median * factor, self.low * factor, self.high * factor)
 
+    def inverse(self) -> Interval:
+        """Of the reciprocals."""
+        return Interval(1 / self.median, 1 / self.high, 1 / self.low)
+
     def to_json(self) -> dict[str, float]:
         return asdict(self)
 

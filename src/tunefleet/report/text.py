@@ -100,7 +100,7 @@ def _latency_rows(shape: MeasuredShape, run: str) -> list[tuple[str, str | Text]
         gain = ratio_text(each.speedup, each.why_no_speedup, run)
         latency = format_interval(each.latency_ms, "ms")
         text = Text(", ".join(filter(None, (gain, latency))), style="bold" if index == 0 else "")
-        rows.append((f"beside {each.name}", text))
+        rows.append((f"vs. {each.name}", text))
     return rows
 
 
@@ -128,7 +128,7 @@ def networks_table(networks: Sequence[str], outcomes: Sequence[RunResult | str])
     """A row per network: what came of it, or nothing where its outcome is an error's text."""
     table = Grid("Networks")
     table.add_column("network", no_wrap=True, overflow="ellipsis", min_width=8)
-    for heading in ("beside", "tuned", "speed-up", "trials"):
+    for heading in ("source", "tuned", "speed-up", "trials"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("delivered", no_wrap=True)
     for network, outcome in zip(networks, outcomes, strict=True):

@@ -96,7 +96,9 @@ def target_text(outcome: TargetOutcome) -> str:
 def ratio_text(speedup: Interval | None, why: str | None, run: str) -> str:
     """A ratio with its interval, or why there is none; `run` is the id that `evaluate` takes."""
     if speedup is not None:
-        return f"{format_interval(speedup, TIMES)} as fast"
+        if speedup.median < 1:
+            return f"{format_interval(speedup.inverse(), TIMES)} slower"
+        return f"{format_interval(speedup, TIMES)} faster"
     if not why:
         return ""
     return f"{NOT_MEASURABLE}: {why}; `tunefleet evaluate {run[:8] or 'ID'}` measures again"

@@ -86,5 +86,5 @@ def test_what_holds_a_collection_is_told(quiet: bool) -> None:
             watcher.observer(index)(rests)
         watcher.observer(1)(JobHeld("the disk is full"))
         watcher.observer(0)(Note("as before"))
-    told = ["warning: board rests for 4 s: no answer", "b: warning: paused: the disk is full"]
+    told = ["warning: board: pausing 4 s: no answer", "b: warning: paused: the disk is full"]
     assert out.getvalue().splitlines() == [*told, *([] if quiet else ["a: note: as before"])]
