@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import math
 import mmap
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -57,18 +56,17 @@ class Weights:
         with path.open("rb") as file:
             pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         self._data = np.frombuffer(pages, "uint8", offset=8 + length)
-        try:
-            self.entries = _entries(metadata["entries"], self._header)
-            for name, described in self._header.items():
-                if name != _METADATA:
-                    _check(described, len(self._data), name.isdigit())
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            raise _damaged(path, error) from error
+        self.entries = _entries(path, metadata, self._header)
+        for name, described in self._header.items():
+            if name != _METADATA:
+                wrong = _wrong(described, len(self._data), name.isdigit())
+                if wrong:
+                    raise _damaged(path, wrong)
 
     def of(self, entry: str) -> list[Any]:
         """The tensors that a function takes behind its inputs. Raises InputError."""
         if entry not in self.entries:
-            raise _damaged(self._path, ValueError(f"it has no weights of {entry}"))
+            raise _damaged(self._path, f"it has no weights of {entry}")
         return [self.tensor(number) for number in self.entries[entry]]
 
     def tensor(self, number: int) -> Any:
@@ -80,55 +78,69 @@ class Weights:
         )
 
 
-def _entries(text: str, header: dict[str, Any]) -> dict[str, list[int]]:
-    """The tensors that each function takes, by their numbers. Raises ValueError."""
-    entries = json.loads(text)
+def _entries(path: Path, metadata: dict[str, Any], header: dict[str, Any]) -> dict[str, list[int]]:
+    """The tensors that each function takes, by their numbers. Raises InputError."""
+    entries = _parsed(path, metadata.get("entries"))
     for numbers in entries.values():
+        if not isinstance(numbers, list):
+            raise _damaged(path, "a function has no list of tensors")
         for number in numbers:
             if type(number) is not int or str(number) not in header:
-                raise ValueError(f"it has no tensor {number}")
-    found: dict[str, list[int]] = entries
-    return found
+                raise _damaged(path, f"it has no tensor {number}")
+    return entries
 
 
-def _check(described: dict[str, Any], size: int, is_aligned: bool) -> None:
-    """Whether a tensor lies within `size` bytes, and is as long as its shape says: kernels look no
-    further. Raises ValueError, and LookupError or TypeError for what is no description."""
-    start, end = described["data_offsets"]
-    shape = described["shape"]
-    if any(type(number) is not int or number < 0 for number in (start, end, *shape)):
-        raise ValueError("an offset or an extent is no number")
-    length = math.prod(shape) * np.dtype(_DTYPES[described["dtype"]]).itemsize
+def _wrong(described: Any, size: int, is_aligned: bool) -> str:
+    """Why a tensor does not lie within `size` bytes, or is not as long as its shape says; "" where
+    it does. Kernels look no further."""
+    if not isinstance(described, dict):
+        return "a tensor has no description"
+    offsets, shape = described.get("data_offsets"), described.get("shape")
+    if not isinstance(offsets, list) or len(offsets) != 2 or not isinstance(shape, list):
+        return "a tensor has no offsets or no shape"
+    if any(type(number) is not int or number < 0 for number in (*offsets, *shape)):
+        return "an offset or an extent is no number"
+    dtype = described.get("dtype")
+    if not isinstance(dtype, str) or dtype not in _DTYPES:
+        return f"a tensor has the unknown type {dtype!r}"
+    start, end = offsets
+    length = math.prod(shape) * np.dtype(_DTYPES[dtype]).itemsize
     lies = start <= end <= size and end - start == length
     if not lies or (is_aligned and start % ALIGNMENT):
-        raise ValueError("a tensor does not lie where its shape fits")
+        return "a tensor does not lie where its shape fits"
+    return ""
 
 
-def _damaged(path: Path, error: Exception) -> InputError:
+def _damaged(path: Path, why: object) -> InputError:
     return InputError(
-        f"{path} is no file of weights: {error}", cure="copy the artifact again, or tune again"
+        f"{path} is no file of weights: {why}", cure="copy the artifact again, or tune again"
     )
 
 
 def _header(path: Path) -> tuple[dict[str, Any], int]:
-    """What a file says of its tensors, and the bytes that it takes to say it."""
-    try:
-        with path.open("rb") as file:
-            (length,) = struct.unpack("<Q", file.read(8))
-            if length > path.stat().st_size:
-                raise ValueError("it ends in its header")
-            header = json.loads(file.read(length))
-        header[_METADATA].get("format")
-    except (
-        struct.error,
-        ValueError,
-        LookupError,
-        TypeError,
-        AttributeError,
-        RecursionError,
-    ) as error:
-        raise _damaged(path, error) from error
+    """What a file says of its tensors, and the bytes that it takes to say it. Raises InputError."""
+    with path.open("rb") as file:
+        prefix = file.read(8)
+        length = int.from_bytes(prefix, "little")
+        if len(prefix) < 8 or length > path.stat().st_size:
+            raise _damaged(path, "it ends in its header")
+        header = _parsed(path, file.read(length))
+    if not isinstance(header.get(_METADATA), dict):
+        raise _damaged(path, "it has no metadata")
     return header, length
+
+
+def _parsed(path: Path, text: Any) -> dict[str, Any]:
+    """An object in JSON. Raises InputError."""
+    if not isinstance(text, str | bytes):
+        raise _damaged(path, "its metadata is no text")
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _damaged(path, error) from error
+    if not isinstance(value, dict):
+        raise _damaged(path, "its header is no object")
+    return value
 
 
 def read_weights(path: Path, entry: str) -> list[Any]:
