@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from typing import Any
@@ -116,7 +117,7 @@ def test_what_cannot_be_written_to_its_end_leaves_what_was_there(
 ) -> None:
     def cut_short(batches: object, path: Path) -> int:
         path.write_text("half", encoding="utf-8")
-        raise OSError("the disk is full")
+        raise OSError(errno.ENOSPC, "No space left on device")
 
     out = tmp_path if command == "split" else tmp_path / "train.parquet"
     (tmp_path / "train.parquet").write_text("before")
