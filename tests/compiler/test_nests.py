@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tunefleet.errors import ForeignError
 from tunefleet.features.behaviours import encode
 
 pytestmark = [pytest.mark.tvm, pytest.mark.slow]
@@ -190,7 +191,7 @@ class TestATask:
 
     def test_what_the_compiler_rejects_is_none(self, reduction: Any, monkeypatch: Any) -> None:
         def rejects(*_: Any) -> Any:
-            raise ValueError("no program")
+            raise ForeignError("no program")
 
         monkeypatch.setattr("tunefleet.compiler.nests.encoding.replay", rejects)
         assert reduction.statements(0, drawn(sketches(reduction)[0], 2)) == [None, None]

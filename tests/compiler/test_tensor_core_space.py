@@ -33,6 +33,7 @@ from tunefleet.compiler.space.opening import has_tensorised, task_space  # noqa:
 from tunefleet.compiler.toolchain import load_tvm  # noqa: E402
 from tunefleet.compiler.toolchain.programs import load_program  # noqa: E402
 from tunefleet.core.forms import intrinsic_of  # noqa: E402
+from tunefleet.errors import ForeignError  # noqa: E402
 from tunefleet.features.words import compressed, parse, skeleton  # noqa: E402
 
 tvm = load_tvm()
@@ -59,7 +60,7 @@ def test_limits_say_which_programs_a_gpu_takes(transposed):
 def _taken(program, trace, target=GPU):
     try:
         replay(load_program(program), target, trace)
-    except ValueError:
+    except ForeignError:
         return False
     return True
 
