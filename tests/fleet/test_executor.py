@@ -12,6 +12,8 @@ from tunefleet.errors import InternalError
 from tunefleet.fleet.executor import Assignment, LocalExecutor, Report
 from tunefleet.scheduler.values import End, Resource, Role
 
+pytestmark = pytest.mark.tvm
+
 #: A stage that nothing can run: its executor has no runner.
 ASSIGNMENT = Assignment(StageKey("job", "task", 0, StageKind.SELECT), lease=1, attempt=1)
 HOST = Resource("host", Role.HOST, "host", frozenset({"core 0"}))
