@@ -260,6 +260,14 @@ def test_cancel_stops_what_runs_and_waits_for_its_worker() -> None:
     assert not shell.running
 
 
+def test_a_cancellation_without_a_reason_ends_its_job() -> None:
+    shell = Shell(host(), device())
+    shell.send(job("a", {"x": 1}))
+    shell.send(JobCancelled(1.0, "a", cause=""))
+    shell.finish(shell.only(), End.ABANDONED)
+    assert shell.of(FinishJob) == [FinishJob("a", JobEnd.CANCELLED, "")]
+
+
 def test_pause_lets_finish_and_resume_goes_on() -> None:
     shell = Shell(host(), device())
     shell.send(job("a", {"x": 1}))

@@ -113,7 +113,7 @@ class Shell:
         _, resource_id = self._assigned.pop(assignment.lease)
         self._heard.pop(assignment.lease, None)
         live = self._live.get(key.job_id)
-        end, cause = report.end, "" if error is None else str(error)
+        end, cause = report.end, "" if error is None else str(error) or type(error).__name__
         if end is values.End.AWAY:
             self._away.setdefault(resource_id, now() - report.seconds)
             if not self._any_device():

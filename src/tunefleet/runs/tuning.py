@@ -237,7 +237,7 @@ class _Run:
 
     def _fail(self, error: Exception) -> Sequence[Live]:
         self._error = error
-        self._observer(JobEnded(str(error)))
+        self._observer(JobEnded(str(error) or type(error).__name__))
         return ()
 
     def finish(self) -> None:

@@ -113,7 +113,7 @@ class Scheduler:
 
     def _job_cancelled(self, event: JobCancelled) -> None:
         job = self.jobs.get(event.job_id)
-        if job is None or job.ending:
+        if job is None or job.ending is not None:
             return
         job.ending = event.cause
         for lane in job.lanes.values():
@@ -148,7 +148,7 @@ class Scheduler:
 
     def _open_rounds(self, job: JobRecord, now: float) -> None:
         width = self._width(job)
-        while not job.paused and not job.ending and job.open_rounds < width:
+        while not job.paused and job.ending is None and job.open_rounds < width:
             task_id = None if job.plan.ended(now) else job.plan.next_lane(now)
             if task_id is None:
                 break
@@ -159,9 +159,9 @@ class Scheduler:
         self._finish_if_ended(job, now)
 
     def _finish_if_ended(self, job: JobRecord, now: float) -> None:
-        if job.open_rounds or job.job_id not in self.jobs or (job.paused and not job.ending):
+        if job.open_rounds or job.job_id not in self.jobs or (job.paused and job.ending is None):
             return
-        if job.ending:
+        if job.ending is not None:
             end, reason = JobEnd.CANCELLED, job.ending
         elif all(lane.failed for lane in job.lanes.values()) and job.lanes:
             end, reason = JobEnd.FAILED, next(iter(job.lanes.values())).failed
@@ -218,7 +218,7 @@ class Scheduler:
         job, lane, kind = stage.job, stage.lane, stage.kind
         self.estimates.learn(job.job_id, lane.task_id, kind, event.seconds)
         productive = job.plan.absorb(stage.key, event.result, event.seconds)
-        if lane.failed or job.ending:
+        if lane.failed or job.ending is not None:
             self._close(lane, event.at)
             return
         if not productive:  # nothing to build: the round ends here
@@ -378,7 +378,7 @@ class Scheduler:
             del lanes[lane]
             job = lane.job
             # A skipped lane is offered again when its next stage ends.
-            barred = lane.offered or job.paused or job.ending or not lane.extendable
+            barred = lane.offered or job.paused or job.ending is not None or not lane.extendable
             if not barred and job.open_rounds < self._width(job):
                 lane.offered = True
                 job.plan.closed(lane.task_id)

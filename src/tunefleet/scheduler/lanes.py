@@ -94,7 +94,7 @@ class Lane:
     def close_finished(self) -> int:
         """Drop finished rounds; returns their number. A lane that was given up only waits for its
         workers."""
-        given_up = bool(self.failed or self.job.ending)
+        given_up = bool(self.failed) or self.job.ending is not None
         over = [i for i, stages in self.rounds.items() if _over(stages, given_up)]
         for iteration in over:
             del self.rounds[iteration]
@@ -116,7 +116,7 @@ def _over(stages: list[Stage], given_up: bool) -> bool:
 
 
 class JobRecord:
-    """A job in the scheduler. `ending` is the reason of its cancellation, or ""."""
+    """A job in the scheduler. `ending`: why it was cancelled, which may be empty, or None."""
 
     __slots__ = ("ending", "job_id", "lanes", "lookahead", "open_rounds", "paused", "plan",
                  "pools", "request")  # fmt: skip
@@ -131,7 +131,7 @@ class JobRecord:
             (Role.DEVICE, request.device_kind),
         )
         self.paused = False
-        self.ending = ""
+        self.ending: str | None = None
         self.open_rounds = 0
         self.lanes = {t: Lane(self, t, i) for t, i in request.plan.lanes().items()}
 
