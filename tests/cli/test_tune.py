@@ -72,7 +72,7 @@ def test_every_option_reaches_tune(invoke: Invoke, tuning: FakeTuning, tmp_path:
         "--policy interleaved --look-ahead --host-cores 0,2-3 --device-cores 1 "
         "--shape x=1,8 --shape x=1,16 --dim a=1 --dim b=2 --dim b=3 "
         "--constant sr=16000 --constant flags=1,0.5,true --whole --trust "
-        "--precision int8 --calibrate data.npz --deadline 2 --priority 1"
+        "--precision int8 --calibrate data.npz --inputs x.npz --deadline 2 --priority 1"
     )
     home = str(tmp_path)
     assert invoke("tune", "zoo:tiny_cnn?batch=4", *options.split(), "--home", home).code == 0
@@ -97,6 +97,7 @@ def test_every_option_reaches_tune(invoke: Invoke, tuning: FakeTuning, tmp_path:
         "trust": True,
         "precision": "int8",
         "calibrate": Path("data.npz"),
+        "inputs": [Path("x.npz")],
         "trials": 64,
         "minutes": 3.0,
         "target_latency_ms": 1.5,

@@ -57,6 +57,23 @@ def test_a_transposed_convolution_computes_what_tvms_does(
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["divide", "floor_divide", "mod", "floor_mod"])
+def test_an_integer_divided_by_zero_ends_no_process(name: str) -> None:
+    from tvm import relax
+
+    from tunefleet.compiler.graph.legalize import legalize
+
+    def emit(builder: Any, x: Any) -> Any:
+        divisor = builder.emit(relax.op.minimum(x, relax.const(3, "int32")))
+        return builder.emit(getattr(relax.op, name)(relax.const(7, "int32"), divisor))
+
+    x = np.array([2, 0, -2, 5], "int32")
+    found = run(legalize()(build(emit, (4,), "int32")), x)
+    quotients = {"divide": [3, 7, -3, 2], "floor_divide": [3, 7, -4, 2]}
+    rests = {"mod": [1, 0, 1, 1], "floor_mod": [1, 0, -1, 1]}
+    assert (quotients | rests)[name] == found.tolist()
+
+
 def test_other_layouts_are_left_to_tvms_definition() -> None:
     from tunefleet.compiler.graph.legalize import legalize
 

@@ -28,7 +28,7 @@ from tunefleet.artifacts.segments import FOLDER
 from tunefleet.artifacts.signature import SUFFIX, check_signature
 from tunefleet.artifacts.weights import weights_path
 from tunefleet.core.identity import DeviceIdentity, ToolchainIdentity
-from tunefleet.core.network import NetworkInfo, Signature, TensorSpec
+from tunefleet.core.network import IntegerRange, NetworkInfo, Signature, TensorSpec
 from tunefleet.core.printing import printable
 from tunefleet.core.target import Target
 from tunefleet.errors import InputError, SetupError
@@ -270,6 +270,10 @@ def read_artifact(path: Path, signed_by: Path | None = None) -> Artifact:
                     for inputs, outputs in network.get("others", ())
                 ),
                 constants=tuple((n, tuple(v)) for n, v in network.get("constants", ())),
+                ranges=tuple(
+                    None if within is None else IntegerRange(*map(int, within))
+                    for within in network.get("ranges", ())
+                ),
             ),
             target=Target.from_json(value["target"]),
             device=DeviceIdentity.from_json(value["device"]),
@@ -303,6 +307,7 @@ def _to_json(artifact: Artifact) -> dict[str, Any]:
             "outputs": _listed(network.outputs),
             "others": [[_listed(s.inputs), _listed(s.outputs)] for s in network.others],
             "constants": [[name, list(values)] for name, values in network.constants],
+            "ranges": [within and [within.least, within.most] for within in network.ranges],
         },
         "spec": artifact.spec,
         "spec_digest": artifact.spec_digest,

@@ -167,6 +167,15 @@ Calibrate = Annotated[
         help="Inputs to quantise an ONNX file with: a .npz or .npy file, or a folder of them.",
     ),
 ]
+Inputs = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="FILE",
+        rich_help_panel=sections.NETWORK,
+        help="Inputs to check and measure with: a .npz file of arrays by name; one file for each "
+        "shape where there are several.",
+    ),
+]
 Policy = Annotated[
     str,
     typer.Option(

@@ -43,6 +43,7 @@ def tune(
     trust: options.Trust = False,
     precision: options.Precision = "float32",
     calibrate: options.Calibrate = None,
+    inputs: options.Inputs = None,
     trials: Annotated[
         int | None, _budget("N", "Stop after N trials; 1000 when no budget is given.")
     ] = None,
@@ -189,6 +190,7 @@ def tune(
         "trust": trust,
         "precision": precision,
         "calibrate": calibrate,
+        "inputs": inputs,
     }
     _tune(networks, context, importing | request, json, quiet=quiet)
 

@@ -65,7 +65,8 @@ class Home:
 
     @property
     def modules(self) -> Path:
-        """Exported torch modules that were passed from Python."""
+        """Exported torch modules and inputs that were passed from Python, each in a folder named by
+        its digest."""
         return self.root / "modules"
 
     @property

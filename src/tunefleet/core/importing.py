@@ -10,15 +10,25 @@ from tunefleet.core.shapes import ShapeRequest
 
 
 @dataclass(frozen=True, slots=True)
+class InputFile:
+    """Inputs to check and measure with: a path, and the digest of its content."""
+
+    path: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
 class ImportOptions:
     """`shapes` fixes free dimensions. `whole`: refuse a network if a part of it would stay in its
     source framework. `trust`: run code from the file where reading the file requires that.
-    `precision` of float products: float32 or bf16."""
+    `precision` of float products: float32 or bf16. `inputs` to check and measure with, a file for
+    each of the shapes; where there is none they are drawn."""
 
     shapes: ShapeRequest = field(default_factory=ShapeRequest)
     whole: bool = False
     trust: bool = False
     precision: str = FLOAT32
+    inputs: tuple[InputFile, ...] = ()
 
 
 #: The defaults.
@@ -42,4 +52,6 @@ class NetworkSource:
         asked = [shapes.shapes, shapes.dims, shapes.constants, self.options.whole]
         if self.options.precision != FLOAT32:
             asked.append(self.options.precision)
+        if self.options.inputs:
+            asked.append([file.content for file in self.options.inputs])
         return digest([self.content, asked])

@@ -38,6 +38,14 @@ class TensorSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class IntegerRange:
+    """The smallest and the largest value that an integer input is given where it is drawn."""
+
+    least: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
 class Footprint:
     """Memory use of a network in bytes: all weights, and the peak of live tensors."""
 
@@ -60,7 +68,8 @@ class NetworkInfo:
     `digest` identifies its content: the SHA-256 of the file, or of the zoo specification and the
     zoo's version, and of the chosen shapes. Two jobs are the same job only if it agrees. `inputs`
     and `outputs` belong to the first shape, `others` to the further shapes of the artifact.
-    `constants` are inputs of the source with fixed values.
+    `constants` are inputs of the source with fixed values. `ranges` are those of the inputs, None
+    of one that is no integer; none at all of networks that older versions imported.
     """
 
     name: str
@@ -70,6 +79,7 @@ class NetworkInfo:
     outputs: tuple[TensorSpec, ...]
     others: tuple[Signature, ...] = ()
     constants: Constants = ()
+    ranges: tuple[IntegerRange | None, ...] = ()
 
     @property
     def signatures(self) -> tuple[Signature, ...]:

@@ -86,7 +86,7 @@ def _parts(store: Store, home: Home) -> list[DiskPart]:
     objects = [f for f in unneeded_objects(store, home) if not is_used(f)]
     sources = [
         (home.quantized, "quantised networks", "made by --precision int8"),
-        (home.modules, "exported networks", "torch modules given from Python"),
+        (home.modules, "exported networks", "torch modules and inputs given from Python"),
     ]
     kept = {home.store.name, *(path.name for path in _known(home))}
     rest = [p for p in home.root.iterdir() if p.name not in kept and not _of_store(home, p)]
@@ -130,7 +130,9 @@ def _needed_texts(store: Store, home: Home) -> list[str]:
     """What may name a file of a network that is still needed: jobs that go on, and artifacts,
     which are measured beside their source."""
     running = [job for job in store.jobs() if job.state is JobState.RUNNING]
-    places = [job.spec.source.spec for job in running if job.spec.source is not None]
+    sources = [job.spec.source for job in running if job.spec.source is not None]
+    places = [source.spec for source in sources]
+    places += [file.path for source in sources for file in source.options.inputs]
     for folder in _folders(home.artifacts):
         try:
             places.append((folder / _MANIFEST).read_text(encoding="utf-8"))

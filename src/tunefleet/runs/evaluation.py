@@ -52,7 +52,7 @@ def _evaluated(artifact: Artifact, rounds: int) -> Evaluation:
     set_threads(artifact.target.threads)
     sources, missing = _sources(artifact)
     shapes = [_measured(artifact, i, sources, rounds) for i in range(len(sources))]
-    inputs = seeded_inputs(artifact.network.inputs)
+    inputs = seeded_inputs(artifact.network.inputs, artifact.network.ranges)
     kernels = LoadedNetwork(str(artifact.module)).kernel_times(inputs, 20)
     return Evaluation(
         **of_shape(shapes[0]),
@@ -182,7 +182,7 @@ def _measured(
         latencies, disturbed = time_networks(
             list(contenders.values()),
             entry_name(index),
-            list(seeded_inputs(signature.inputs)),
+            list(seeded_inputs(signature.inputs, artifact.network.ranges)),
             artifact.target.threads,
             rounds,
             0.25,

@@ -20,6 +20,7 @@ from tunefleet.core.step import StepKind
 from tunefleet.errors import StepOrderError
 from tunefleet.runs.context import BenchmarkContext, context_of
 from tunefleet.runs.driver import Course, Then, fleet_of, source_of
+from tunefleet.runs.given_inputs import GivenInputs, input_files
 from tunefleet.runs.request import check_policy, check_rounds, search_request, shape_request
 from tunefleet.runs.watching import default_observer
 
@@ -48,6 +49,7 @@ def from_network(
     trust: bool = False,
     precision: str = FLOAT32,
     calibrate: str | Path | None = None,
+    inputs: GivenInputs | None = None,
 ) -> Session:
     """A new session with a network imported and checked.
 
@@ -68,6 +70,7 @@ def from_network(
             trust=trust,
             precision=precision,
             calibrate=calibrate,
+            inputs=inputs,
         )
     except BaseException:
         session.close()
@@ -138,6 +141,7 @@ class Session:
         trust: bool = False,
         precision: str = FLOAT32,
         calibrate: str | Path | None = None,
+        inputs: GivenInputs | None = None,
     ) -> Self:
         """Import a network, check it against its source framework, split it into tasks.
 
@@ -155,6 +159,10 @@ class Session:
         products in bfloat16, or int8 for an ONNX file or a network of the zoo that is quantised
         first, with the inputs that `calibrate` names: a .npz or .npy file, or a folder of them.
 
+        The network is checked and measured with `inputs`: a .npz file, or a dictionary of arrays,
+        by the names of its inputs; a list of them where it has several shapes. Without them it is
+        checked with those that its file has, or with drawn ones.
+
         A session may go on to another network, whose run is another one: `context.run_id` is that
         of the last.
 
@@ -166,7 +174,9 @@ class Session:
 
         folder = partial(self.context.created, Home(self.context.home).modules)
         file = file_of(network, example_inputs, dynamic, folder)
-        options = ImportOptions(shape_request(shapes, dims, constants), whole, trust)
+        options = ImportOptions(
+            shape_request(shapes, dims, constants), whole, trust, inputs=input_files(inputs, folder)
+        )
         if self._course is not None:
             self._course.close()
             self.context.renew()  # what it committed is of its run

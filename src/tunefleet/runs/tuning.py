@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tunefleet.core.events import JobEnded, Observer, Prepared
+from tunefleet.core.home import Home
 from tunefleet.core.importing import ImportOptions, NetworkSource
 from tunefleet.core.notebook import html_table
 from tunefleet.core.precision import FLOAT32
@@ -18,6 +19,7 @@ from tunefleet.core.settings import TuneSettings
 from tunefleet.errors import InputError, InternalError, JobError, TunefleetError
 from tunefleet.runs.context import BenchmarkContext, context_of
 from tunefleet.runs.driver import EXPIRED, Course, fleet_of, source_of
+from tunefleet.runs.given_inputs import GivenInputs, input_files
 from tunefleet.runs.request import (
     SearchRequest,
     check_policy,
@@ -77,6 +79,7 @@ def tune(
     trust: bool = False,
     precision: str = FLOAT32,
     calibrate: str | Path | None = None,
+    inputs: GivenInputs | None = None,
 ) -> list[Tuned]:
     """Tune several networks at once.
 
@@ -90,7 +93,7 @@ def tune(
     run side by side. `priorities` and `deadlines_s` are by network, higher goes first and seconds
     from now; only the predictive policy brings a network forward for them. A deadline ends the
     search, and the best so far is delivered. `shapes`, `dims` and `constants` fix what all of them
-    leave free; these, `whole`, `trust`, `precision` and `calibrate` are as in
+    leave free; these, `whole`, `trust`, `precision`, `calibrate` and `inputs` are as in
     `Session.from_network`.
 
     `observer(i)` gives what is called with the events of the i-th network
@@ -119,8 +122,11 @@ def tune(
         settings=settings,
         new_job=new_job,
     )
-    options = ImportOptions(shape_request(shapes, dims, constants), whole, trust)
     base = context_of(context)
+    folder = partial(base.created, Home(base.home).modules)
+    options = ImportOptions(
+        shape_request(shapes, dims, constants), whole, trust, inputs=input_files(inputs, folder)
+    )
     find = partial(source_of, options=options, precision=precision, calibrate=calibrate)
     fleet = fleet_of(base, asked.settings)
     runs = []

@@ -22,7 +22,7 @@ from tunefleet.compiler.graph.footprint import footprint
 from tunefleet.compiler.toolchain.quiet import quiet
 from tunefleet.core.ids import digest
 from tunefleet.core.importing import DEFAULT_IMPORT, ImportOptions
-from tunefleet.core.network import SEGMENT_PREFIX, Footprint, NetworkInfo, Signature
+from tunefleet.core.network import SEGMENT_PREFIX, Footprint, IntegerRange, NetworkInfo, Signature
 from tunefleet.core.precision import BF16, FLOAT32, INT8
 from tunefleet.core.result import Outside, OutsideSegment
 from tunefleet.core.shapes import ShapeRequest
@@ -148,7 +148,20 @@ def _info(variants: Sequence[ImportedNetwork]) -> NetworkInfo:
         return first
     whole = digest([first.digest, *(info.digest for info in others)], len(first.digest))
     signatures = tuple(Signature(info.inputs, info.outputs) for info in others)
-    return replace(first, digest=whole, others=signatures)
+    ranges = tuple(
+        map(_narrowest, zip(first.ranges, *(info.ranges for info in others), strict=True))
+    )
+    return replace(first, digest=whole, others=signatures, ranges=ranges)
+
+
+def _narrowest(ranges: Sequence[IntegerRange | None]) -> IntegerRange | None:
+    """The values that an input may have at all shapes: more may be indexed at one than at
+    another."""
+    known = [within for within in ranges if within is not None]
+    if not known:
+        return None
+    least = max(within.least for within in known)
+    return IntegerRange(least, max(least, min(within.most for within in known)))
 
 
 @dataclass(frozen=True, slots=True)

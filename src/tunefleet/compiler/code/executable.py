@@ -36,6 +36,9 @@ Array = NDArray[Any]
 #: The time limit of a comparison of modules, and the minimum number of rounds.
 _LONGEST_S = 40.0
 _FEWEST_ROUNDS = 3
+#: Of a network's turn in a round: so many runs, but not less than so many seconds.
+_ENOUGH_RUNS = 16
+_SHORTEST_TURN_S = 0.1
 #: Minimum scale of an output in comparisons: a saturated sigmoid holds the last digits of numbers
 #: near 1, where frameworks differ by some 1e-7.
 LEAST_SCALE = 1e-3
@@ -141,13 +144,15 @@ def timer_of(run: Callable[[], Any]) -> Timer:
 
 
 def time_interleaved(timers: Sequence[Timer], rounds: int, round_s: float) -> list[list[float]]:
-    """Seconds per inference of several networks, A B A B ..., `round_s` seconds each per round.
+    """Seconds per inference of several networks, A B A B ..., at most `round_s` seconds each per
+    round: the time of `_ENOUGH_RUNS` is enough.
 
     Each round yields one number per network, the median of its fastest quarter: noise on a shared
     machine only adds time.
     """
     estimates = [_estimate(timer) for timer in timers]
-    fitting = int(_LONGEST_S / sum(max(round_s, e) for e in estimates))
+    turns_s = [min(round_s, max(_SHORTEST_TURN_S, _ENOUGH_RUNS * e)) for e in estimates]
+    fitting = int(_LONGEST_S / sum(map(max, turns_s, estimates)))
     rounds = min(rounds, max(_FEWEST_ROUNDS, fitting))
     seconds: list[list[float]] = [[] for _ in timers]
     spent_s = 0.0
@@ -157,8 +162,8 @@ def time_interleaved(timers: Sequence[Timer], rounds: int, round_s: float) -> li
         for index, timer in enumerate(timers):
             if estimates[index] < _LONG_RUN_S:
                 spent_s += sum(timer(1))  # refill the caches after another network
-            repeats = max(1, math.ceil(round_s / estimates[index]))
-            times = sorted(_turn(timer, repeats, _PATIENCE * round_s))
+            repeats = max(1, math.ceil(turns_s[index] / estimates[index]))
+            times = sorted(_turn(timer, repeats, _PATIENCE * turns_s[index]))
             spent_s += sum(times)
             seconds[index].append(float(np.median(times[: max(1, len(times) // 4)])))
     return seconds

@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
+from tunefleet.compiler.frontends.examples import with_examples
 from tunefleet.compiler.frontends.huggingface_ import HuggingFaceFrontend
 from tunefleet.compiler.frontends.imported import (
     Frontend,
@@ -81,13 +83,14 @@ def load_network(
     request = request or ImportRequest(temporary_folder())
     for frontend in FRONTENDS:
         if frontend.accepts(text):
-            imported = frontend.load(text, request)
-            if not request.shapes:
+            imported = with_examples(frontend.load(text, request), request.inputs)
+            if not request.shapes and not request.inputs:
                 return imported
-            # The same file at other shapes is another network.
+            # The same file at other shapes is another network, and with other inputs another check.
             shapes = [str(spec) for spec in imported.info.inputs]
-            told = [imported.info.digest, shapes, imported.info.constants]
-            own = digest(told, len(imported.info.digest))
+            asked: list[Any] = [imported.info.digest, shapes, imported.info.constants]
+            asked += [file.content for file in request.inputs]
+            own = digest(asked, len(imported.info.digest))
             return replace(imported, info=replace(imported.info, digest=own))
     source_path(text)
     raise AssertionError(f"{text}: a suffix without a frontend")
@@ -117,6 +120,8 @@ def load_networks(
             cure="give fewer values, or tune them apart",
         )
     return (
-        load_network(spec, ImportRequest(folder, each, options.whole, options.trust))
+        load_network(
+            spec, ImportRequest(folder, each, options.whole, options.trust, options.inputs)
+        )
         for each in variants
     )

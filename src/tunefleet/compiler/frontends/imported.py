@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from tunefleet.core.importing import InputFile
 from tunefleet.core.network import NetworkInfo
 from tunefleet.core.shapes import ShapeRequest
 from tunefleet.errors import InputError
@@ -77,8 +78,8 @@ class ImportedNetwork:
     `mod` has one function, `main`, with static shapes and the weights bound as constants; it
     returns a tensor or a tuple of tensors, and calls the function of each of `segments`. It is None
     where it has been used up: it holds all weights.
-    `example_inputs` are the same in every process. `notes` are what the user should know,
-    `warnings` what may change what they trust.
+    `example_inputs` are the same in every process; `drawn`: none came with the source. `notes` are
+    what the user should know, `warnings` what may change what they trust.
     """
 
     info: NetworkInfo
@@ -88,6 +89,7 @@ class ImportedNetwork:
     segments: tuple[Segment, ...] = ()
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    drawn: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +97,14 @@ class ImportRequest:
     """How a network is to be imported.
 
     `shapes` has one value for each name. `folder` is where the module will lie: files of segments
-    go below it (`segments.segment_file`). `whole` and `trust` as in `ImportOptions`.
+    go below it (`segments.segment_file`). `whole`, `trust` and `inputs` as in `ImportOptions`.
     """
 
     folder: Path
     shapes: ShapeRequest = field(default_factory=ShapeRequest)
     whole: bool = False
     trust: bool = False
+    inputs: tuple[InputFile, ...] = ()
 
 
 class Frontend(Protocol):

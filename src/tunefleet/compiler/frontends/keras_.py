@@ -6,6 +6,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +51,9 @@ class KerasFrontend:
                 fixed = _inputs(model, request.shapes, what)
                 program = _export(model, fixed.specs, what)
             again = TorchSource("keras_", str(path.absolute()), fixed.specs)
-            return import_exported(program, again, fixed, request, path, self.name)
+            imported = import_exported(program, again, fixed, request, path, self.name)
+            # What it was exported with is no choice of its author.
+            return replace(imported, drawn=True)
 
 
 def program_of(source: TorchSource) -> ExportedProgram:

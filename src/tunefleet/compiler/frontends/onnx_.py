@@ -308,7 +308,7 @@ def _load(path: Path, request: ImportRequest, what: str) -> ImportedNetwork:
     )
     warnings = quantised.warnings if quantised else ()
     return ImportedNetwork(
-        info, tidy(built.mod), reference, inputs, built.segments, notes, warnings
+        info, tidy(built.mod), reference, inputs, built.segments, notes, warnings, drawn=True
     )
 
 

@@ -137,7 +137,7 @@ def import_tflite(
     from tunefleet.compiler.frontends.relax_ import output_specs
 
     info = NetworkInfo(name, source, digest, inputs, output_specs(mod, names.outputs, what))
-    return ImportedNetwork(info, mod, reference(extents), examples, notes=fixed.notes)
+    return ImportedNetwork(info, mod, reference(extents), examples, notes=fixed.notes, drawn=True)
 
 
 def _interpreter(

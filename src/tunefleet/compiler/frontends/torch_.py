@@ -249,6 +249,7 @@ def import_program(
         saved or seeded_inputs(fixed.specs),
         converted.segments,
         (*fixed.notes, *converted.notes),
+        drawn=not saved,
     )
 
 

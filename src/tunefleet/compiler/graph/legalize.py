@@ -26,11 +26,15 @@ def legalize(*, fewer_products: bool = False) -> Any:
         "relax.astype": _cast,
         "relax.cumprod": scans.cumprod,
         "relax.cumsum": scans.cumsum,
+        "relax.divide": partial(_divided, "divide"),
         "relax.equal": partial(_compared, "equal"),
+        "relax.floor_divide": partial(_divided, "floor_divide"),
+        "relax.floor_mod": partial(_divided, "floor_mod"),
         "relax.max": _max,
         "relax.maximum": partial(_of_two, "maximum"),
         "relax.min": _min,
         "relax.minimum": partial(_of_two, "minimum"),
+        "relax.mod": partial(_divided, "mod"),
         "relax.nn.conv2d_transpose": _conv2d_transpose,
         "relax.nn.group_norm": statistics.group_norm,
         "relax.nn.instance_norm": statistics.instance_norm,
@@ -83,6 +87,24 @@ def _compared(name: str, builder: Any, call: Any) -> Any:
     if name == "not_equal" and dtype.startswith("float"):
         return builder.call_te(differing, left, right, primfunc_name_hint=name)
     return tvm.ir.Op.get(f"relax.{name}").get_attr("FLegalize")(builder, call)
+
+
+def _divided(name: str, builder: Any, call: Any) -> Any:
+    """An integer divided by zero is itself: the processor would end the process, also where a
+    candidate is measured with numbers that nobody chose."""
+    left, right = call.args
+    if "int" not in str(left.ty.dtype) or isinstance(right, tvm.ir.GenericConst):
+        return tvm.ir.Op.get(f"relax.{name}").get_attr("FLegalize")(builder, call)
+
+    def compute(left: Any, right: Any) -> Any:
+        def divisor(*place: Any) -> Any:
+            number = right(*place)
+            one = tvm.tirx.const(1, right.dtype)
+            return tvm.tirx.Select(number == 0, one, number)
+
+        return getattr(topi, name)(left, te.compute(right.shape, divisor, name="divisor"))
+
+    return builder.call_te(compute, left, right, primfunc_name_hint=name)
 
 
 def _of_two(name: str, builder: Any, call: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tunefleet.compiler.frontends.array_files import SUFFIXES, named_arrays
 from tunefleet.compiler.frontends.spec import listed, shown
-from tunefleet.errors import InputError, foreign, raise_mistake
-from tunefleet.system.files import ARCHIVE_ERRORS, check_archive, check_regular
+from tunefleet.errors import InputError
+from tunefleet.system.files import check_regular
 
 Array = NDArray[Any]
 SampleInputs = Mapping[str, Array]
 
-_SUFFIXES = (".npy", ".npz")
 _CURE = "give .npy or .npz files of inputs by name, or a folder of them"
 #: Further samples are not read: calibration keeps the outputs of every layer for each.
 MOST_SAMPLES = 512
@@ -40,11 +40,11 @@ class Input:
 def files_of(data: Path) -> list[Path]:
     """The files of `data`: itself, or those in the folder, sorted. Raises InputError."""
     if data.is_dir():
-        files = sorted(path for path in data.iterdir() if path.suffix in _SUFFIXES)
+        files = sorted(path for path in data.iterdir() if path.suffix in SUFFIXES)
         if not files:
             raise InputError(f"{shown(data)} contains no calibration data", cure=_CURE)
         return files
-    if data.suffix not in _SUFFIXES:
+    if data.suffix not in SUFFIXES:
         raise InputError(f"{shown(data)} is not calibration data", cure=_CURE)
     if not data.exists():
         raise InputError(f"{shown(data)} does not exist", cure=_CURE)
@@ -74,7 +74,7 @@ def samples_of(data: Path, inputs: Sequence[Input]) -> list[SampleInputs]:
     """
     samples: list[SampleInputs] = []
     for path in files_of(data):
-        arrays = _named(path, inputs)
+        arrays = named_arrays(path, [each.name for each in inputs], _CURE)
         parts = {each.name: _split(arrays[each.name], each, path) for each in inputs}
         counts = {name: len(part) for name, part in parts.items()}
         if len(set(counts.values())) > 1:
@@ -101,46 +101,6 @@ def _check_ranges(samples: Sequence[SampleInputs], what: str) -> None:
             f"{what} contains only zeros for {listed(floats)}, which have no range",
             cure="calibrate with realistic inputs of the network",
         )
-
-
-def _named(path: Path, inputs: Sequence[Input]) -> dict[str, Array]:
-    arrays = dict(_arrays(path))
-    if path.suffix == ".npy":
-        if len(inputs) > 1:
-            names = listed([each.name for each in inputs])
-            raise InputError(
-                f"{shown(path)} contains one array, but the network takes {names}",
-                cure="give .npz files with all of them by name",
-            )
-        arrays = {inputs[0].name: next(iter(arrays.values()))}
-    missing = [each.name for each in inputs if each.name not in arrays]
-    if missing:
-        raise InputError(
-            f"{shown(path)} lacks {listed(missing)}; it contains "
-            f"{listed(sorted(arrays)) or 'nothing'}",
-            cure="name the inputs as the network does",
-        )
-    return arrays
-
-
-def _arrays(path: Path) -> Iterator[tuple[str, Array]]:
-    check_regular(path)
-    check_archive(path)
-    try:
-        # Opened here: NumPy does not close a file that it cannot read.
-        with path.open("rb") as file:
-            with foreign():
-                loaded = np.load(file, allow_pickle=False)
-            if isinstance(loaded, np.ndarray):
-                yield "", loaded
-                return
-            for name in loaded.files:
-                with foreign():
-                    array = loaded[name]
-                yield name, array
-    except (*ARCHIVE_ERRORS, SyntaxError) as error:  # NumPy reads the header as Python source
-        raise_mistake(error)
-        raise InputError(f"{shown(path)} contains no arrays of numbers", cure=_CURE) from error
 
 
 def _split(array: Array, each: Input, path: Path) -> list[Array]:
