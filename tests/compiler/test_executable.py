@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import pytest
@@ -29,14 +30,15 @@ def _slower(quick_runs: int, quick_s: float, slow_s: float) -> Iterator[float]:
         yield slow_s
 
 
-def test_every_round_has_as_many_runs_as_fill_it() -> None:
+@pytest.mark.parametrize(("run_s", "turn_s"), [(2**-6, _ROUND_S), (2**-7, 2**-3), (2**-10, 0.1)])
+def test_a_turn_has_enough_runs_and_is_no_longer_than_a_round(run_s: float, turn_s: float) -> None:
     from tunefleet.compiler.code.executable import time_interleaved
 
     spent: list[float] = []
-    (rounds,) = time_interleaved([_timer(_slower(0, 0, 2**-10), spent)], _ROUNDS, _ROUND_S)
-    assert rounds == [2**-10] * _ROUNDS
+    (rounds,) = time_interleaved([_timer(_slower(0, 0, run_s), spent)], _ROUNDS, _ROUND_S)
+    assert rounds == [run_s] * _ROUNDS
     # Two to estimate it, and one before each round.
-    assert len(spent) == 2 + _ROUNDS * (1 + _ROUND_S * 2**10)
+    assert len(spent) == 2 + _ROUNDS * (1 + math.ceil(turn_s / run_s))
 
 
 def test_what_takes_hundreds_of_times_as_long_as_estimated_has_fewer_runs() -> None:

@@ -257,11 +257,13 @@ class Comparison:
 @dataclass(frozen=True, slots=True)
 class Measured:
     """End to end at each of the network's shapes, or none where one could not be measured; seconds
-    per inference by kernel at the first."""
+    per inference by kernel at the first. `peak_gflops` and `bandwidths` are those of the check:
+    they stay with the job when the check is made again."""
 
     comparisons: tuple[Comparison, ...]
     kernels: dict[str, float]
     peak_gflops: float | None = None
+    bandwidths: tuple[Bandwidth, ...] = ()
 
 
 StepResult = (

@@ -68,7 +68,10 @@ def run(place: Workplace, request: StepRequest) -> tuple[Measured, tuple[Remark,
     if peak is not None and _exceeds(place, delivery, peak):
         # It was disturbed when it was measured.
         peak = max(peak, peak_gflops(place) or 0.0)
-    return Measured(tuple(comparisons), kernels, peak), tuple(remarks)
+    return (
+        Measured(tuple(comparisons), kernels, peak, expectation.checked.bandwidths),
+        tuple(remarks),
+    )
 
 
 def _compared(

@@ -20,6 +20,7 @@ from tunefleet.core.result import (
     judged_target,
     of_shape,
 )
+from tunefleet.core.roofline import Bandwidth
 from tunefleet.core.stage import ProfileResult, StageKind
 from tunefleet.core.step import (
     Checked,
@@ -64,6 +65,10 @@ class _Committed:
     @property
     def peak_gflops(self) -> float | None:
         return self.measured.peak_gflops if self.measured else self.checked.peak_gflops
+
+    @property
+    def bandwidths(self) -> tuple[Bandwidth, ...]:
+        return self.measured.bandwidths if self.measured else self.checked.bandwidths
 
     @property
     def kernels(self) -> Mapping[str, float]:
@@ -125,7 +130,7 @@ def build_result(place: Workplace, delivery: Delivery) -> RunResult:
         tolerance=checked.tolerance,
         difference_measure=checked.measure,
         peak_gflops=committed.peak_gflops,
-        bandwidths=checked.bandwidths,
+        bandwidths=committed.bandwidths,
         kernels_ms=sum(committed.kernels.values()) * 1e3 or None,
         notes=committed.remarks(warnings=False),
         warnings=(*committed.remarks(warnings=True), *checked.caveats),
