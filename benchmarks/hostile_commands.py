@@ -157,6 +157,7 @@ def _options() -> list[Case]:
         "--shape": ("x", "x=", "=1", "x=-1", "x=1,2,3", "image=9999999999,3,16,16", "x=a"),
         "--dim": ("x", "x=", "batch=0", "batch=-1", "batch=4", "=4"),
         "--constant": ("speed=1", "x=fast", "image", "x=nan"),
+        "--inputs": ("nowhere.npz", "inputs.txt", ""),
         "--json": ("no/such/folder/r.json", "/"),
     }  # fmt: skip
     # A seed is any number; an empty name of nothing may mean the default.
