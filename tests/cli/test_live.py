@@ -271,7 +271,10 @@ def test_quiet_tells_that_a_full_disk_holds_a_network() -> None:
 
 
 def test_a_line_tells_why_a_network_failed() -> None:
-    assert lines_of([JobEnded("it\ndiffers")], 1.0) == ["failed: it differs"]
+    several = [(1, JobEnded("it\ndiffers"))]
+    assert lines_of_all(["a", "b"], several, 1.0) == ["b: failed: it differs"]
+    # Of one network it is the command's last line.
+    assert lines_of([JobEnded("it\ndiffers")], 1.0) == []
 
 
 @pytest.mark.parametrize("terminal", [False, True])

@@ -131,6 +131,8 @@ class LineView(View):
             how = "resumed" if event.resumed else "started"
             self._print(f"{self._prefix(index)}job {event.job_id[:8]} {how}: {job.network}")
         elif isinstance(event, JobEnded):
+            if event.error and len(self.overview.jobs) == 1:
+                return  # it is the command's error
             self._print(f"{self._prefix(index)}{_ending(event)}")
         elif isinstance(event, StageCommitted) and event.run.key.kind is StageKind.UPDATE:
             self._unsaid.setdefault(index)
