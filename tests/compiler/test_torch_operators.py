@@ -434,3 +434,18 @@ def test_an_operator_computes_what_torch_computes(name: str, tmp_path: Any, targ
     for actual, wanted in zip(outputs, expected, strict=True):
         digits = 1e-3 if x.dtype is torch.float16 else 4e-6 if "bicubic" in name else 1e-6
         np.testing.assert_allclose(actual.numpy(), wanted, rtol=digits, atol=digits)
+
+
+def test_functions_that_repeat_their_operand_compile(tmp_path: Any, target: Any) -> None:
+    """With all of its steps in one expression, `erfinv` of five numbers had no end."""
+    from tunefleet.stages.importing import PLAIN, compile_to, import_network
+
+    class Network(torch.nn.Module):  # type: ignore[name-defined]
+        def forward(self, x: Any) -> Any:
+            return torch.erfinv(torch.erfinv(x) / 4)
+
+    program = torch.export.export(Network(), (torch.linspace(-0.9, 0.9, 5),))
+    torch.export.save(program, tmp_path / "network.pt2")
+    imported = import_network(str(tmp_path / "network.pt2"), target, tmp_path)
+    compile_to(tmp_path / PLAIN, imported.module, target, {})
+    assert len(imported.tasks) > 1

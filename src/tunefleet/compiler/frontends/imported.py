@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import tvm
 
 
-#: TVM's passes take a time that grows with the square of the operators: a minute for so many.
+#: An import of so many takes a minute: the limit bounds its time.
 _MOST_OPERATORS = 20_000
 
 

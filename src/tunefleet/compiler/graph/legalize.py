@@ -17,6 +17,9 @@ from tunefleet.compiler.toolchain.programs import FUSABLE
 tvm = load_tvm()
 relax, te, topi = tvm.relax, tvm.te, tvm.topi
 
+#: Tensors that one program concatenates.
+_JOINED_AT_ONCE = 64
+
 
 def legalize(*, fewer_products: bool = False) -> Any:
     """The LegalizeOps pass with definitions of ours; with `fewer_products`, convolutions for which
@@ -24,6 +27,7 @@ def legalize(*, fewer_products: bool = False) -> Any:
     definitions = {
         "relax.argsort": ordering.argsort,
         "relax.astype": _cast,
+        "relax.concat": _concat,
         "relax.cumprod": scans.cumprod,
         "relax.cumsum": scans.cumsum,
         "relax.divide": partial(_divided, "divide"),
@@ -59,6 +63,36 @@ def _cast(builder: Any, call: Any) -> Any:
     if str(x.ty.dtype) != "float32" or dtype not in ("float32", BFLOAT16):
         return tvm.ir.Op.get("relax.astype").get_attr("FLegalize")(builder, call)
     return builder.call_te(_rounded, x, primfunc_name_hint="round") if dtype == BFLOAT16 else x
+
+
+def _concat(builder: Any, call: Any) -> Any:
+    """Many tensors in groups: TVM's definition nests a condition for each of them, and takes a time
+    that grows with their square (0.5 s for 300, a crash for 3,000)."""
+    joined = call.args[0]
+    while len(joined.ty.fields) > _JOINED_AT_ONCE:
+        fields = _fields(builder, joined)
+        starts = range(0, len(fields), _JOINED_AT_ONCE)
+        groups = [relax.Tuple(fields[start : start + _JOINED_AT_ONCE]) for start in starts]
+        parts = [builder.emit(_joined(builder, group, call)) for group in groups]
+        joined = builder.normalize(relax.Tuple(parts))
+    return _joined(builder, joined, call)
+
+
+def _joined(builder: Any, fields: Any, call: Any) -> Any:
+    call = relax.Call(call.op, [fields], call.attrs, call.ty_args)
+    return tvm.ir.Op.get("relax.concat").get_attr("FLegalize")(builder, builder.normalize(call))
+
+
+def _fields(builder: Any, joined: Any) -> list[Any]:
+    """The tensors of a tuple."""
+    while isinstance(joined, relax.Var):
+        binding = builder.lookup_binding(joined)
+        if not isinstance(binding, relax.Tuple | relax.Var):
+            break
+        joined = binding
+    if isinstance(joined, relax.Tuple):
+        return list(joined.fields)
+    return [builder.emit(relax.TupleGetItem(joined, i)) for i in range(len(joined.ty.fields))]
 
 
 def _rounded(x: Any) -> Any:

@@ -10,6 +10,8 @@ from tunefleet.compiler.graph.attention import pad_attention
 from tunefleet.compiler.graph.bfloat16 import in_bfloat16
 from tunefleet.compiler.graph.extremes import with_extremes
 from tunefleet.compiler.graph.forms import with_forms
+from tunefleet.compiler.graph.fusing import limited_fusion
+from tunefleet.compiler.graph.layout import with_channels_last
 from tunefleet.compiler.graph.legalize import legalize
 from tunefleet.compiler.graph.one_dimension import with_images
 from tunefleet.compiler.graph.quantized import integer_programs, prefers_unsigned, with_programs
@@ -19,16 +21,6 @@ from tunefleet.core.precision import BF16, FLOAT32
 
 tvm = load_tvm()
 relax = tvm.relax
-
-#: NHWC keeps the channels of a pixel together: vector loads for 1x1 and depthwise convolutions,
-#: and a packed weight of any blocking.
-_LAYOUT = {
-    "relax.nn.conv2d": ["NHWC", "HWIO"],
-    "relax.nn.conv2d_transpose": ["NHWC", "HWIO"],
-    "relax.nn.conv3d": ["NDHWC", "DHWIO"],
-    # Said, so that it does not take the layout of what it reads: TVM has one definition of it.
-    "relax.nn.conv3d_transpose": ["NCDHW", "IODHW"],
-}
 
 #: LLVM's name of registers for tiles.
 _TILES = "amx-tile"
@@ -47,7 +39,7 @@ def prepare(mod: Any, target: Any, precision: str = FLOAT32) -> Any:
         mod = integer_programs(mod, unsigned=prefers_unsigned(target))
         mod = simplify(mod)
         mod = transform.DecomposeOpsForInference()(mod)
-        mod = transform.ConvertLayout(_LAYOUT)(mod)
+        mod = with_channels_last(mod)
         mod = transform.CanonicalizeBindings()(mod)
         tiles = _has_tiles(target)
         mod = with_programs(pad_attention(simplify(mod)), tiles=tiles)
@@ -71,10 +63,9 @@ def _has_tiles(target: Any) -> bool:
 
 def _fused(mod: Any, legalized: Any) -> Any:
     transform = relax.transform
+    passes = [legalized, transform.AnnotateTIROpPattern(), transform.FoldConstant()]
+    mod = limited_fusion(tvm.transform.Sequential(passes)(mod))
     passes = [
-        legalized,
-        transform.AnnotateTIROpPattern(),
-        transform.FoldConstant(),
         transform.FuseOps(),
         transform.FuseTIR(),
         transform.DeadCodeElimination(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tunefleet.compiler.toolchain import load_tvm
@@ -21,6 +21,31 @@ def bindings_of(function: Any) -> list[Any] | None:
     """All bindings of a function in their order; None where it checks shapes as it runs."""
     bindings = [binding for block in function.body.blocks for binding in block.bindings]
     return None if any(isinstance(each, relax.MatchCast) for each in bindings) else bindings
+
+
+def operands(expr: Any) -> list[Any]:
+    """What an expression reads, in order: variables and constants."""
+    if isinstance(expr, relax.TupleGetItem):
+        return operands(expr.tuple_value)
+    if isinstance(expr, relax.Tuple):
+        return [operand for field in expr.fields for operand in operands(field)]
+    if isinstance(expr, relax.Call):
+        return [operand for arg in expr.args for operand in operands(arg)]
+    return [] if isinstance(expr, tvm.ir.GlobalVar) else [expr]
+
+
+def substituted(expr: Any, new: Mapping[Any, Any]) -> Any:
+    """An expression with the variables of `new` replaced."""
+    if isinstance(expr, relax.Var):
+        return new.get(expr, expr)
+    if isinstance(expr, relax.Tuple):
+        return relax.Tuple([substituted(field, new) for field in expr.fields])
+    if isinstance(expr, relax.TupleGetItem):
+        return relax.TupleGetItem(substituted(expr.tuple_value, new), int(expr.index))
+    if isinstance(expr, relax.Call):
+        args = [substituted(arg, new) for arg in expr.args]
+        return relax.Call(expr.op, args, expr.attrs, expr.ty_args)
+    return expr
 
 
 def rewritten(

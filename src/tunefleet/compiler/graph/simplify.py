@@ -5,6 +5,7 @@ convolutions, operators without layout inference replaced by ones that have it.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,13 @@ import numpy as np
 
 from tunefleet.compiler.graph.constants import constant, value_of
 from tunefleet.compiler.graph.folding import Array, fold, ints, shape_of
-from tunefleet.compiler.graph.rewriting import bindings_of, op_name, rewritten
+from tunefleet.compiler.graph.rewriting import (
+    bindings_of,
+    op_name,
+    operands,
+    rewritten,
+    substituted,
+)
 from tunefleet.compiler.toolchain import load_tvm
 
 tvm = load_tvm()
@@ -94,38 +101,13 @@ class _Rewriter:
         return self._definition.get(expr, expr) if isinstance(expr, relax.Var) else expr
 
     def substitute(self, expr: Any) -> Any:
-        if isinstance(expr, relax.Var):
-            return self._new.get(expr, expr)
-        if isinstance(expr, relax.Tuple):
-            return relax.Tuple([self.substitute(field) for field in expr.fields])
-        if isinstance(expr, relax.TupleGetItem):
-            return relax.TupleGetItem(self.substitute(expr.tuple_value), int(expr.index))
-        if isinstance(expr, relax.Call):
-            args = [self.substitute(a) for a in expr.args]
-            return relax.Call(expr.op, args, expr.attrs, expr.ty_args)
-        return expr
+        return substituted(expr, self._new)
 
 
-def _count_uses(function: Any) -> dict[Any, int]:
-    uses: dict[Any, int] = {}
-
-    def count(expr: Any) -> None:
-        if isinstance(expr, relax.Var):
-            uses[expr] = uses.get(expr, 0) + 1
-        elif isinstance(expr, relax.Tuple):
-            for field in expr.fields:
-                count(field)
-        elif isinstance(expr, relax.TupleGetItem):
-            count(expr.tuple_value)
-        elif isinstance(expr, relax.Call):
-            for arg in expr.args:
-                count(arg)
-
-    for block in function.body.blocks:
-        for binding in block.bindings:
-            count(binding.value)
-    count(function.body.body)
-    return uses
+def _count_uses(function: Any) -> Counter[Any]:
+    values = [binding.value for block in function.body.blocks for binding in block.bindings]
+    read = (x for value in [*values, function.body.body] for x in operands(value))
+    return Counter(x for x in read if isinstance(x, relax.Var))
 
 
 def _batch_norm(rewriter: _Rewriter, call: Any) -> Any:

@@ -118,16 +118,24 @@ def _cumulative_product(node: Node) -> Any:
     return op.flip(product, axis) if backward else product
 
 
-def _extreme(function: Any) -> Rule:
-    """TVM joins the inputs first, which takes equal ranks."""
+def _of_all(function: Any) -> Rule:
+    """TVM joins the inputs first, which takes equal ranks, and ends in a crash for 3,000 of them.
+    Here they are combined by pairs."""
 
     def convert(node: Node) -> Any:
-        extreme = node.inputs[0]
-        for x in node.inputs[1:]:
-            extreme = node.emit(function(extreme, x))
-        return extreme
+        left = list(node.inputs)
+        while len(left) > 1:
+            pairs = zip(left[::2], left[1::2], strict=False)
+            combined = [node.emit(function(*pair)) for pair in pairs]
+            left = combined + left[2 * len(combined) :]
+        return left[0]
 
     return convert
+
+
+def _mean_of_all(node: Node) -> Any:
+    total = _of_all(op.add)(node)
+    return op.divide(total, relax.const(len(node.inputs), node.dtype(0)))
 
 
 def _old_slice(node: Node) -> Any:
@@ -300,8 +308,9 @@ RULES: dict[tuple[str, str], Rule] = {
     ("", "Dropout"): _dropout,
     ("", "EyeLike"): _eye_like,
     ("", "IsInf"): _is_inf,
-    ("", "Max"): _extreme(op.maximum),
-    ("", "Min"): _extreme(op.minimum),
+    ("", "Max"): _of_all(op.maximum),
+    ("", "Mean"): _mean_of_all,
+    ("", "Min"): _of_all(op.minimum),
     ("", "Mod"): _mod,
     ("", "OneHot"): _one_hot,
     ("", "Pow"): _pow,
@@ -312,6 +321,7 @@ RULES: dict[tuple[str, str], Rule] = {
     ("", "SpaceToDepth"): _space_to_depth,
     ("", "Slice"): _old_slice,
     ("", "Split"): _split,
+    ("", "Sum"): _of_all(op.add),
     ("", "TopK"): _top_k,
     ("com.microsoft", "GatherND"): _same,
     ("com.microsoft", "Range"): _range,
