@@ -237,7 +237,8 @@ def _programs() -> list[Case]:
         _program("compiled code in a program", _added(data__aotinductor__model__x_so=b"\x7fELF")),
         *(_program(f"a program that calls {target}", _edited(_calls(target))) for target in (
             "torch.os.system", "torch.ops.load_library", "_operator.attrgetter",
-            "torch.ops.aten.nowhere.default", "math.factorial")),
+            "torch.ops.aten.nowhere.default", "math.factorial",
+            "torch._functorch.predispatch._vmap_increment_nesting")),
         _program("an extent that is code", _edited(
             _extents("__import__('os').system('touch {canary}')"), free=True)),
         _program("an extent of 9**9**9", _edited(_extents("9**9**9**9"), free=True)),

@@ -78,7 +78,8 @@ def test_the_plain_schedule_keeps_what_every_task_computes(tiny: Any, target: An
         np.testing.assert_allclose(outputs[0], outputs[1], rtol=1e-5, atol=1e-5)
 
 
-def test_outputs_are_the_callers_to_write_to(target: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("inside", [False, True])
+def test_outputs_are_the_callers_to_write_to(inside: bool, target: Any, tmp_path: Path) -> None:
     """Constants of a network, large ones and small ones, its inputs, and an output given twice."""
     from tests.compiler.test_graph import build
 
@@ -96,7 +97,7 @@ def test_outputs_are_the_callers_to_write_to(target: Any, tmp_path: Path) -> Non
         return relax.Tuple([relax.const(small), relax.const(large), x, doubled, doubled])
 
     module = prepare(build(emit, (4,)), to_tvm(target))
-    save_network(compile_network(module, target, {}), tmp_path / "module.so")
+    save_network(compile_network(module, target, {}, inside=inside), tmp_path / "module.so")
     network, x = LoadedNetwork(str(tmp_path / "module.so")), np.ones(4, "float32")
     expected = [small, large, x, x + x, x + x]
     for _ in range(2):

@@ -9,6 +9,7 @@ import pytest
 
 from tunefleet.compiler.frontends import ImportRequest, load_network
 from tunefleet.core.shapes import ShapeRequest
+from tunefleet.core.step import IS_RANDOM
 from tunefleet.errors import InputError
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore")]
@@ -306,7 +307,20 @@ def _loop(x: Any) -> Any:
     return after[1] + 1
 
 
-@pytest.mark.parametrize("forward", [_branch, _loop])
+def _folded(x: Any) -> Any:
+    from torch._higher_order_ops.scan import scan
+
+    last, all_sums = scan(lambda sum_, row: (sum_ + row, sum_ * row), x[0], x)
+    return all_sums + last
+
+
+def _mapped(x: Any) -> Any:
+    from torch._higher_order_ops.map import map as mapped
+
+    return mapped(lambda row, first: row * first, x + 1, x[0] * 2)
+
+
+@pytest.mark.parametrize("forward", [_branch, _loop, _folded, _mapped])
 def test_branches_and_loops_stay_in_pytorch(forward: Any, tmp_path: Any, target: Any) -> None:
     import torch
 
@@ -316,3 +330,14 @@ def test_branches_and_loops_stay_in_pytorch(forward: Any, tmp_path: Any, target:
     assert network.segments
     (output,) = _outputs(network, tmp_path, target)
     np.testing.assert_allclose(forward(torch.tensor(network.example_inputs[0])), output, rtol=1e-5)
+
+
+def test_random_numbers_in_a_branch_are_known(tmp_path: Any) -> None:
+    import torch
+
+    def draw(x: Any) -> Any:
+        return torch.cond(x.sum() > 0, lambda x: torch.rand_like(x), lambda x: x - 1, (x,))
+
+    network = load_network(_saved(tmp_path, draw, torch.ones(3)), ImportRequest(tmp_path))
+    (segment,) = network.segments
+    assert IS_RANDOM in segment.reason

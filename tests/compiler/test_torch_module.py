@@ -99,6 +99,15 @@ class _Branching(torch.nn.Module):  # type: ignore[name-defined]
         return x + 1 if x.sum() > 0 else x
 
 
+class _Flexible(torch.nn.Module):  # type: ignore[name-defined]
+    """Its functions of scores are in the program, which torch exports and cannot write."""
+
+    def forward(self, x: Any) -> Any:
+        from torch.nn.attention.flex_attention import flex_attention
+
+        return flex_attention(x, x, x)
+
+
 @pytest.mark.parametrize(
     ("module", "inputs", "dynamic", "said"),
     [
@@ -113,6 +122,7 @@ class _Branching(torch.nn.Module):  # type: ignore[name-defined]
         (_Odd().eval(), (torch.ones(2),), None, "returns str done"),
         (_Fixed().eval(), (torch.ones(3),), {"x": {0: "batch"}}, "specialized it to be a constant"),
         (_Branching().eval(), (torch.ones(2),), None, "torch cannot export it"),
+        (_Flexible().eval(), (torch.ones(1, 1, 4, 4),), None, "save it: .* node flex_attention"),
         (object(), (), None, "a torch module, not object"),
     ],
 )
@@ -122,6 +132,57 @@ def test_what_cannot_be_exported_is_refused(
     with pytest.raises(InputError, match=said) as error:
         saved_module(module, inputs, dynamic, tmp_path)
     assert "\n" not in str(error.value)
+
+
+class _Chosen(torch.nn.Module):  # type: ignore[name-defined]
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: Any) -> Any:
+        return torch.cond(x.sum() > 0, lambda x: x * self.factor, lambda x: x - 1, (x,))
+
+
+def test_modules_that_differ_within_a_branch_have_files_and_segments_of_their_own(
+    tmp_path: Path,
+) -> None:
+    files = [saved_module(_Chosen(f).eval(), (torch.ones(2),), None, tmp_path) for f in (2.0, 3.0)]
+    assert files[0] != files[1]
+    networks = [load_network(file, ImportRequest(tmp_path)) for file in files]
+    names = [segment.name for network in networks for segment in network.segments]
+    assert 2 == len(set(names)) == len(names)
+    given = [np.ones(2, "float32")]
+    assert [2.0, 3.0] == [network.reference(given)[0][0] for network in networks]
+
+
+class _Mapped(torch.nn.Module):  # type: ignore[name-defined]
+    def forward(self, x: Any) -> Any:
+        return torch.vmap(lambda row: row * 2 + row.sum())(x)
+
+
+class _Scanned(torch.nn.Module):  # type: ignore[name-defined]
+    def forward(self, x: Any) -> Any:
+        from torch._higher_order_ops.associative_scan import associative_scan
+
+        return associative_scan(lambda a, b: a * b, x, 0, combine_mode="generic")
+
+
+@pytest.mark.parametrize("module", [_Mapped(), _Scanned()])
+def test_what_vmap_maps_is_written_in_operators(module: Any, tmp_path: Path) -> None:
+    module.eval()
+    network = load_network(saved_module(module, (torch.rand(4, 3),), None, tmp_path))
+    (x,) = network.example_inputs
+    np.testing.assert_allclose(module(torch.tensor(x)), network.reference([x])[0], rtol=1e-6)
+
+
+def test_a_program_with_vmap_in_its_file_is_refused_with_its_cure(tmp_path: Path) -> None:
+    path = tmp_path / "mapped.pt2"
+    program = torch.export.export(_Mapped().eval(), (torch.rand(4, 3),))
+    torch.export.save(program, path)
+    with pytest.raises(InputError, match=r"save what .* run_decompositions\(\{\}\)"):
+        load_network(path)
+    torch.export.save(program.run_decompositions({}), path)
+    assert (4, 3) == load_network(path).info.outputs[0].shape
 
 
 def test_what_was_traced_is_taken_in_whatever_mode_it_says_it_is(tmp_path: Path) -> None:

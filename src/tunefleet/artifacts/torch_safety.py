@@ -27,6 +27,9 @@ from torch.utils._sympy import functions
 from tunefleet.errors import InputError, foreign
 
 _CURE = "export the model again with tensors alone as constants, or --trust who made it"
+#: Where the functions are that torch.export leaves of torch.vmap.
+PREDISPATCH = "torch._functorch.predispatch"
+_CURE_OF_VMAP = "save what the program's run_decompositions({}) returns, or --trust who made it"
 
 #: Places of compiled libraries, and of objects that are nothing but pickle.
 _LIBRARIES = "data/aotinductor/"
@@ -82,7 +85,8 @@ def check_archive(reader: Any, path: Path) -> None:
                 program = json.loads(reader.get_record(name))
             reason = _dangerous(program)
             if reason:
-                raise InputError(f"{path} would run code: {reason}", cure=_CURE)
+                cure = _CURE_OF_VMAP if PREDISPATCH in reason else _CURE
+                raise InputError(f"{path} would run code: {reason}", cure=cure)
 
 
 def _dangerous(program: Any) -> str:

@@ -330,7 +330,7 @@ def compile_to(
     inside: bool = False,
 ) -> Lifted:
     """Compile a prepared module with the given traces into one shared library; its weights, of
-    which there are none beside it where they are `inside`."""
+    which only those that it returns lie beside it where they are `inside`."""
     from tunefleet.compiler.code.executable import compile_network, save_network
 
     with quiet():

@@ -70,7 +70,8 @@ def compile_network(
     """Compile a prepared module; `traces` are by task id, other tasks get the plain schedule.
 
     The task id includes the target, so a trace is never applied on another one. Without `plain`,
-    other tasks keep TVM's loops. `inside` leaves the weights in the module.
+    other tasks keep TVM's loops. `inside` leaves the weights in the module,
+    but for those that it returns.
     """
     tvm_target = to_tvm(target)
     with tvm_target, lowering(target):

@@ -22,7 +22,7 @@ from tunefleet.artifacts.segments import segment_file, segment_name
 from tunefleet.compiler.frontends.examples import NUMPY_DTYPES
 from tunefleet.compiler.frontends.imported import Segment
 from tunefleet.compiler.frontends.torch_graph import allow_any_strides
-from tunefleet.compiler.frontends.torch_nodes import flops_of
+from tunefleet.compiler.frontends.torch_nodes import flops_of, operators_of
 
 #: Deeper than any node: where shapes depend on values, which never come back.
 _LAST = 1 << 30
@@ -94,7 +94,7 @@ def save(
     examples = tuple(_example(node.meta["val"]) for node in part.inputs)
     with torch.no_grad():
         program = torch.export.export(cut, examples, strict=False)
-    content = sha256(cut.code.encode())
+    content = sha256(operators_of(cut).encode())
     content.update(str([(e.shape, e.dtype) for e in examples]).encode())
     for name, tensor in sorted(cut.named_buffers()):
         content.update(name.encode())

@@ -79,12 +79,13 @@ def saved_module(
         program = _export(module, args, kwargs, shapes, what)
         name, names = what, _names(program, shapes)
     _check_outputs(program, what)
+    program = _in_operators(program)
     path = folder / _digest(program, names)[:32] / f"{name}{TORCH_SUFFIX}"
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         with scratch_folder("module", path.parent) as draft, quiet():
             written = Path(draft) / path.name
-            torch.export.save(program, written, extra_files={_DIMS_FILE: json.dumps(names)})
+            _save(program, written, names, what)
             written.rename(path)
     return path
 
@@ -228,6 +229,32 @@ def _export(
         ) from exc
 
 
+def _in_operators(program: ExportedProgram) -> ExportedProgram:
+    """The program without the functions that torch.vmap calls, which are no operators: a file with
+    them is refused."""
+    from tunefleet.artifacts.torch_safety import PREDISPATCH
+
+    functions = {node.target for node in program.graph.nodes if node.op == "call_function"}
+    if not any(getattr(each, "__module__", "") == PREDISPATCH for each in functions):
+        return program
+    with quiet():
+        return program.run_decompositions({})
+
+
+def _save(program: ExportedProgram, path: Path, names: Mapping[str, str], what: str) -> None:
+    import torch
+
+    try:
+        torch.export.save(program, path, extra_files={_DIMS_FILE: json.dumps(names)})
+    except Exception as exc:
+        raise_mistake(exc)
+        raise InputError(
+            f"{what}: torch cannot save it: {gist(exc).partition(' in graph')[0]}",
+            cure="replace the node that it names; flex_attention by "
+            "torch.nn.functional.scaled_dot_product_attention with a mask",
+        ) from exc
+
+
 def _reason(exc: Exception) -> str:
     """The gist of what torch says; of axes that cannot be free, the first one and why."""
     points = [line.strip(" -") for line in str(exc).splitlines() if line.strip().startswith("- ")]
@@ -267,8 +294,11 @@ def _digest(program: ExportedProgram, names: Mapping[str, str]) -> str:
     """Of the operators, the shapes and the weights."""
     import torch
 
+    from tunefleet.compiler.frontends.torch_nodes import operators_of
+
     shapes = [str(n.meta["val"]) for n in program.graph.nodes if n.op == "placeholder"]
-    content = sha256(json.dumps([str(program.graph), shapes, sorted(names.items())]).encode())
+    operators = operators_of(program.graph_module)
+    content = sha256(json.dumps([operators, shapes, sorted(names.items())]).encode())
     content.update(str(program.range_constraints).encode())
     for name, value in sorted({**program.state_dict, **program.constants}.items()):
         content.update(name.encode())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 from torch.utils.flop_counter import flop_registry
 
@@ -34,6 +34,12 @@ def shape_of(node: Node) -> list[int]:
     value = node.meta["val"]
     value = value[0] if isinstance(value, tuple | list) else value
     return [int(extent) for extent in value.shape]
+
+
+def operators_of(module: GraphModule) -> str:
+    """All that a program calls, as text: its own graph and those of its branches and loops."""
+    parts = [(n, part) for n, part in module.named_modules() if isinstance(part, GraphModule)]
+    return "\n".join(f"{name}: {part.graph}" for name, part in parts)
 
 
 def flops_of(node: Node) -> float:

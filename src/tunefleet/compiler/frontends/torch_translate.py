@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
 from tunefleet.artifacts.weights import ALIGNMENT
@@ -114,7 +114,8 @@ class CompileCheck:
         if node.target is operator.getitem:
             return None
         if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
-            return "it is control flow or no operator of torch"
+            reason = "it is control flow or no operator of torch"
+            return f"{reason}, and {IS_RANDOM}" if _calls_random(node) else reason
         if _is_random(node):
             return IS_RANDOM
         values = [operand.meta.get("val") for operand in node.all_input_nodes]
@@ -181,6 +182,17 @@ def _is_rounding(node: Node) -> bool:
     readers = [u for u in narrow.users if u.target is not _METADATA]
     return narrow.all_input_nodes[0].meta["val"].dtype is WIDE and all(
         u.target is CAST and u.meta["val"].dtype is WIDE for u in readers
+    )
+
+
+def _calls_random(node: Node) -> bool:
+    """Whether a branch or the body of a loop draws random numbers."""
+    named = [operand for operand in node.all_input_nodes if operand.op == "get_attr"]
+    owned = [getattr(node.graph.owning_module, str(operand.target), None) for operand in named]
+    called = [n for each in owned if isinstance(each, GraphModule) for n in each.graph.nodes]
+    return any(
+        _is_random(n) if isinstance(n.target, torch._ops.OpOverload) else _calls_random(n)
+        for n in called
     )
 
 

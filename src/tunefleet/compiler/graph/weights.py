@@ -30,7 +30,7 @@ class Lifted:
     """A module whose large constants have become parameters behind its inputs.
 
     `arrays` are the distinct constants, `entries` the numbers of those that each function takes.
-    With `inside` all constants stay in the module, and there are none.
+    With `inside` constants stay in the module, but for those that a function returns.
     """
 
     def __init__(self, mod: Any, *, inside: bool = False) -> None:
@@ -41,7 +41,7 @@ class Lifted:
         self.mod = mod.clone()
         for gvar, function in mod.functions_items():
             if isinstance(function, relax.Function):
-                lifter = _Lifter((lambda _: None) if inside else self.number)
+                lifter = _Lifter(self.number, inside=inside)
                 self.mod.update_func(gvar, lifter.lifted(function))
                 self.entries[str(gvar.name_hint)] = lifter.numbers
 
@@ -123,10 +123,12 @@ def _returned(function: Any) -> list[Any]:
 
 @relax.expr_functor.mutator
 class _Lifter(relax.PyExprMutator):  # type: ignore[misc, name-defined]
-    """`number` says which constant an array is, or None of one that stays inside."""
+    """`number` says which constant an array is, or None of one that stays inside. With `inside`
+    it is asked about constants that are returned only."""
 
-    def __init__(self, number: Callable[[Array], int | None]) -> None:
+    def __init__(self, number: Callable[[Array], int | None], *, inside: bool = False) -> None:
         super().__init__()
+        self._inside = inside
         self.numbers: list[int] = []
         self._number = number
         self._params: dict[int, Any] = {}
@@ -141,7 +143,7 @@ class _Lifter(relax.PyExprMutator):  # type: ignore[misc, name-defined]
     def visit_generic_const_(self, op: Any) -> Any:
         # Whoever runs a module knows its weights, and gives out copies of them.
         is_returned = any(op.same_as(each) for each in self._returned)
-        array = _values(op) if is_returned else _large(op)
+        array = _values(op) if is_returned else None if self._inside else _large(op)
         number = None if array is None else self._number(array)
         if number is None:
             return op
