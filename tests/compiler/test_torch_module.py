@@ -152,7 +152,7 @@ def test_modules_that_differ_within_a_branch_have_files_and_segments_of_their_ow
     names = [segment.name for network in networks for segment in network.segments]
     assert 2 == len(set(names)) == len(names)
     given = [np.ones(2, "float32")]
-    assert [2.0, 3.0] == [network.reference(given)[0][0] for network in networks]
+    assert [network.reference(given)[0][0] for network in networks] == [2.0, 3.0]
 
 
 class _Mapped(torch.nn.Module):  # type: ignore[name-defined]
@@ -182,7 +182,7 @@ def test_a_program_with_vmap_in_its_file_is_refused_with_its_cure(tmp_path: Path
     with pytest.raises(InputError, match=r"save what .* run_decompositions\(\{\}\)"):
         load_network(path)
     torch.export.save(program.run_decompositions({}), path)
-    assert (4, 3) == load_network(path).info.outputs[0].shape
+    assert load_network(path).info.outputs[0].shape == (4, 3)
 
 
 def test_what_was_traced_is_taken_in_whatever_mode_it_says_it_is(tmp_path: Path) -> None:
