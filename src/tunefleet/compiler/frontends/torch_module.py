@@ -238,7 +238,8 @@ def _in_operators(program: ExportedProgram) -> ExportedProgram:
     if not any(getattr(each, "__module__", "") == PREDISPATCH for each in functions):
         return program
     with quiet():
-        return program.run_decompositions({})
+        decomposed: ExportedProgram = program.run_decompositions({})
+        return decomposed
 
 
 def _save(program: ExportedProgram, path: Path, names: Mapping[str, str], what: str) -> None:
