@@ -15,6 +15,7 @@ from tests.compiler import onnx_nodes
 
 from tunefleet.artifacts.segments import _open_onnx
 from tunefleet.compiler.frontends import ImportRequest, load_network
+from tunefleet.errors import InputError
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore")]
 
@@ -52,3 +53,32 @@ def test_dilated_pooling_by_a_rule_stays_in_onnx_runtime(operator: str, rule: st
     network = onnx_nodes.model(operator, [onnx_nodes.random(1, 3, 8, 7)], opset=20, **form)
     with pytest.raises(Exception, match="SAME with dilations"):
         onnx_nodes.convert(network)
+
+
+@pytest.mark.parametrize(
+    ("operator", "inputs", "form"),
+    [
+        (
+            "Conv",
+            [onnx_nodes.random(1, 2, 8, 7), onnx_nodes.random(3, 2, 3, 3)],
+            {"dilations": [2, 2], "constants": [1]},
+        ),
+        ("MaxPool", [onnx_nodes.random(1, 2, 6, 9)], {"strides": [3, 3], "kernel_shape": [2, 2]}),
+    ],
+)
+def test_rules_of_padding_that_onnx_runtime_does_not_run_are_named(
+    operator: str, inputs: list[Any], form: dict[str, Any], tmp_path: Path
+) -> None:
+    network = onnx_nodes.model(operator, inputs, auto_pad="SAME_UPPER", **form)
+    onnx.save(network, tmp_path / "network.onnx")
+    imported = load_network(tmp_path / "network.onnx", ImportRequest(tmp_path))
+    with pytest.raises(InputError, match="pads instead of auto_pad"):
+        imported.reference(imported.example_inputs)
+
+
+@pytest.mark.parametrize("rule", ["SAME_UPPER", "SAME_LOWER"])
+def test_transposed_convolutions_are_padded_by_a_rule_as_onnx_runtime_does(rule: str) -> None:
+    inputs = [onnx_nodes.random(1, 2, 8, 7), onnx_nodes.random(2, 3, 2, 3)]
+    form: dict[str, Any] = {"dilations": [2, 1], "strides": [2, 3], "auto_pad": rule}
+    onnx_nodes.check("ConvTranspose", inputs, constants=[1], **form)
+    onnx_nodes.check("ConvTranspose", inputs, constants=[1], output_padding=[1, 2], **form)

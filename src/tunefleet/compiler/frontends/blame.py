@@ -26,6 +26,17 @@ def said_by_runtime(exc: Exception, path: Path) -> str:
     return text if len(text) <= 120 else text[:117] + "..."
 
 
+def cure_of_run(exc: Exception) -> str:
+    """What to do about a file that ONNX Runtime opens and does not run."""
+    # It makes negative padding of a rule where a pool steps over what it does not read.
+    if "AutoPadType" in str(exc) or "padding values must be non-negative" in str(exc):
+        return "write the padding of this node in numbers: pads instead of auto_pad"
+    return (
+        "give shapes that it was exported for: --shape, --dim, and values that it knows to inputs "
+        "that choose: --constant"
+    )
+
+
 def cure_of_runtime(exc: Exception) -> str:
     """What to do about a file that ONNX Runtime makes no session of."""
     foreign = re.search(r"(\S+):(\w+)\(-?\d+\) is not a registered function/op", str(exc))

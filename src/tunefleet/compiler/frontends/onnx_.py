@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tunefleet.artifacts.segments import WRONG_FUSIONS
-from tunefleet.compiler.frontends.blame import cure_of_runtime, said_by_runtime
+from tunefleet.compiler.frontends.blame import cure_of_run, cure_of_runtime, said_by_runtime
 from tunefleet.compiler.frontends.examples import seeded_inputs
 from tunefleet.compiler.frontends.imported import ImportedNetwork, ImportRequest, check_operators
 from tunefleet.compiler.frontends.spec import (
@@ -160,8 +160,7 @@ class OnnxReference:
             raise InputError(
                 f"{shown(self._path)}: ONNX Runtime cannot run it with {shapes}: "
                 f"{said_by_runtime(exc, self._path)}",
-                cure="give shapes that it was exported for: --shape, --dim, and values that "
-                "it knows to inputs that choose: --constant",
+                cure=cure_of_run(exc),
             ) from exc
         return [as_array(output) for output in outputs]
 
