@@ -138,6 +138,11 @@ def _loop(rounds: int) -> Any:
     return _of(_node("Loop", ["n", "", "x"], body=body), constants=[constant("n", rounds)])
 
 
+def _doubled(times: int) -> Any:
+    names = ["x", *(f"v{i}" for i in range(1, times)), "y"]
+    return _of(*(_node("Add", [a, a], [b]) for a, b in itertools.pairwise(names)))
+
+
 def _chain(count: int) -> Any:
     names = ["x", *(f"v{i}" for i in range(count - 1)), "y"]
     return _of(*(_node("Relu", [a], [b]) for a, b in itertools.pairwise(names)))
@@ -181,6 +186,10 @@ def _graphs() -> list[Case]:
         _case("500 branches, one in another", lambda: _nested(500), codes=ODD),
         _case("60 branches, one in another", lambda: _nested(60), codes=ODD),
         _case("100,000 operators", lambda: _chain(100_000)),
+        _case("19,901 operators", lambda: _chain(19_901), codes=ODD),
+        _case("3,000 inputs of one operator",
+              lambda: _of(_node("Sum", ["x"] * 3000)), codes=ODD),
+        _case("a tensor that is added to itself 60 times", lambda: _doubled(60), codes=ODD),
         _case("a loop of a billion rounds", lambda: _loop(10**9), codes=refused),
         _case("a loop of 2^63 - 1 rounds", lambda: _loop(2**63 - 1), codes=refused),
         _case("a loop of -5 rounds", lambda: _loop(-5), codes=ODD),

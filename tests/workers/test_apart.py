@@ -6,11 +6,16 @@ import ctypes
 import errno
 import os
 import signal
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.errors import InputError, InternalError, JobError, SetupError
+from tunefleet.system.progress import working_on
+from tunefleet.workers import apart
 from tunefleet.workers.apart import call_apart
 
 pytestmark = pytest.mark.tvm
@@ -32,6 +37,33 @@ def _take() -> int:
 
 def _killed() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _grow() -> None:
+    working_on("erfinv y")
+    kept = []
+    while True:
+        kept.append(bytearray(1 << 24))
+
+
+def _grow_in_tvm() -> None:
+    tvm = load_tvm()
+    working_on("erfinv y")
+    kept = []
+    while True:
+        kept.append(tvm.runtime.empty((1 << 22,), "float32"))
+
+
+def _hang() -> None:
+    working_on("Sum total")
+    time.sleep(60)
+
+
+def _go_on() -> str:
+    for step in range(8):
+        working_on(f"step {step}")
+        time.sleep(0.5)
+    return "done"
 
 
 def _refuse() -> None:
@@ -81,6 +113,22 @@ def test_a_crash_is_told_with_its_last_words() -> None:
 def test_a_lack_of_memory_is_told(function: object) -> None:
     with pytest.raises(JobError, match=r"more memory than there is; .* GiB of memory are free"):
         call_apart("it failed", function)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("function", [_grow, _grow_in_tvm])
+def test_memory_is_bounded_by_the_size_of_the_network(
+    function: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(apart, "_BYTES", 1 << 30)
+    with pytest.raises(JobError, match=r"it needs more than 1\.\d GiB of memory at erfinv y"):
+        call_apart("it failed", function, network_bytes=1000)
+
+
+def test_a_step_without_progress_is_given_up_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apart, "_STILL_S", 2.5)
+    with pytest.raises(JobError, match=r"it failed: no progress in 2 s at Sum total"):
+        call_apart("it failed", _hang)
+    assert call_apart("it failed", _go_on) == "done"
 
 
 def test_errors_are_what_they_are_here() -> None:

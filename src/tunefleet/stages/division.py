@@ -38,7 +38,10 @@ class DivisibleNetwork:
         """Compile parts, each into a library of its own, in a process apart; `traces` are by task
         id."""
         what = f"{self.name}: compiling its parts failed"
-        call_apart(what, compile_parts, self.folder, target, dict(traces), list(parts))
+        size = weights_path(self.folder / PLAIN).stat().st_size
+        call_apart(
+            what, compile_parts, self.folder, target, dict(traces), list(parts), network_bytes=size
+        )
 
 
 def divisible_network(

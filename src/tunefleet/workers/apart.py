@@ -23,19 +23,29 @@ from tunefleet.errors import (
     machine_error,
 )
 from tunefleet.system.limits import Limits
+from tunefleet.system.progress import Watch, report_to
 from tunefleet.system.scratch import scratch_folder
 from tunefleet.workers.memory import gib, machine_memory, worker_bytes
 from tunefleet.workers.pool import CallEnd, CallFailure, WorkerConfig, WorkerPool
 
 T = TypeVar("T")
 
-#: Seconds after which a step is given up.
-_TIMEOUT_S = 3600.0
+#: Seconds after which a step is given up: in all, and without progress. What is read and written
+#: between two signs of progress adds to the latter, at the speed of a slow disk.
+_TIMEOUT_S, _STILL_S = 3600.0, 300.0
+_DISK_BYTES_PER_S = 20e6
+#: What a step may take beyond the pages of its network's files: for each byte of these, for each
+#: core (stacks and C's arenas of threads are address space), and in any case. On two cores imports
+#: that compile took 0.8 GiB of address space for MobileNetV2, 1.6 GiB for BERT and for 768 MiB of
+#: weights, 0.2 GiB for 20,000 operators.
+_OF_NETWORK, _OF_CORE_BYTES, _BYTES = 4, 128 << 20, 8 << 30
 #: Processes and threads (frameworks start some for each core), and files open at once.
 _TASKS, _FILES = 4096, 4096
 #: Of a file that is written, beyond those of the network.
 _FILE_BYTES = 16 << 30
 _LONGEST_LINE = 200
+#: What C++ says of an allocation that failed.
+_OUT_OF_MEMORY = "std::bad_alloc"
 
 
 def call_apart(
@@ -47,31 +57,56 @@ def call_apart(
 ) -> T:
     """Call a module-level function in a new worker, which ends with it; paths mean what they mean
     here. Raises its errors of this project's tree, JobError beginning with `what` where the worker
-    died, met a limit or took more than an hour, and InternalError for any other error.
+    died, met a limit, made no progress for five minutes or took more than an hour, and
+    InternalError for any other error.
 
-    The worker may take what memory is free, and map files of `network_bytes`. Its processes, open
-    files and the length of what it writes are limited so that no file can take all the machine has.
+    The worker may take memory by `network_bytes`, never more than is free; what is free where they
+    are 0, as for the zoo. Its processes, open files and the length of what it writes are limited so
+    that no file can take all the machine has.
     """
-    limit = worker_bytes(machine_memory().available, Footprint(network_bytes))
+    free = machine_memory().available
+    bound = min(free, _most_bytes(network_bytes)) if network_bytes else free
+    limit = worker_bytes(bound, Footprint(network_bytes))
     with scratch_folder("apart") as folder:
-        log = Path(folder, "worker.log")
+        log, progress = Path(folder, "worker.log"), Path(folder, "progress")
+        watch, patience_s = Watch(progress), _STILL_S + network_bytes / _DISK_BYTES_PER_S
         further = Limits(tasks=_TASKS, files=_FILES, file_bytes=_FILE_BYTES + 4 * network_bytes)
         config = WorkerConfig(1, limit / 2**30, str(log), tuple(cores), further)
         with WorkerPool(1, config) as pool:
             outcome: T | CallFailure = pool.call(
-                _call, os.getcwd(), function, args, timeout_s=_TIMEOUT_S, lives=1
+                _call,
+                progress,
+                os.getcwd(),
+                function,
+                args,
+                timeout_s=_TIMEOUT_S,
+                lives=1,
+                given_up=lambda: _without_progress(watch, patience_s),
             )
         if isinstance(outcome, CallFailure):
-            raise _failed(what, outcome, _last_line(log))
+            if _is_lack_of_memory(outcome, log):
+                raise _out_of_memory(what, watch.work(), None if bound == free else bound)
+            raise _failed(what, outcome, watch.work(), _last_line(log))
     return outcome
 
 
-def _call(cwd: str, function: Callable[..., T], args: tuple[Any, ...]) -> T:
+def _most_bytes(network_bytes: int) -> int:
+    return _BYTES + (os.cpu_count() or 1) * _OF_CORE_BYTES + _OF_NETWORK * network_bytes
+
+
+def _without_progress(watch: Watch, patience_s: float) -> str | None:
+    return f"no progress in {patience_s:.0f} s" if watch.still_s() > patience_s else None
+
+
+def _call(progress: Path, cwd: str, function: Callable[..., T], args: tuple[Any, ...]) -> T:
     keep_output()
+    report_to(progress)
     os.chdir(cwd)
     try:
         return function(*args)
     except Exception as error:
+        if _OUT_OF_MEMORY in str(error):
+            raise MemoryError from error
         theirs = judged(error)
         if isinstance(theirs, (TunefleetError, MemoryError)):
             raise theirs from error
@@ -90,25 +125,41 @@ def _is_refusal_of_tvm(error: Exception) -> bool:
     return kind.__name__ == "InternalError" and "Check failed" in str(error)
 
 
-def _failed(what: str, failure: CallFailure, last: str) -> JobError:
-    if failure.end is CallEnd.MEMORY or failure.text.endswith("SIGKILL"):
+def _is_lack_of_memory(failure: CallFailure, log: Path) -> bool:
+    killed = failure.end is CallEnd.MEMORY or failure.text.endswith("SIGKILL")
+    return killed or any(words in _said(log) for words in (_OUT_OF_MEMORY, "out of memory"))
+
+
+def _out_of_memory(what: str, work: str, bound: int | None) -> JobError:
+    """`bound`: what its network may take, None where that is all there is."""
+    at = f" at {work}" if work else ""
+    if bound is not None:
         return JobError(
-            f"{what}: it needs more memory than there is",
-            cure=f"{gib(machine_memory().available)} of memory are free: end what else uses it, or "
-            "use a machine or a container with more",
+            f"{what}: it needs more than {gib(bound)} of memory{at}, which no network of its size "
+            "should",
+            cure="leave out or replace what it stopped at, and report the network",
         )
-    said = f" ({last})" if last else ""
     return JobError(
-        f"{what}: {failure.text}{said}",
-        cure="check the network with the framework that wrote it; if it runs there, report it",
+        f"{what}: it needs more memory than there is{at}",
+        cure=f"{gib(machine_memory().available)} of memory are free: end what else uses it, or "
+        "use a machine or a container with more",
     )
+
+
+def _failed(what: str, failure: CallFailure, work: str, last: str) -> JobError:
+    at, said = f" at {work}" if work else "", f" ({last})" if last else ""
+    if failure.end is CallEnd.TIMEOUT:
+        cure = "leave out or replace what it stopped at, and report the network"
+    else:
+        cure = "check the network with the framework that wrote it; if it runs there, report it"
+    return JobError(f"{what}: {failure.text}{at}{said}", cure=cure)
+
+
+def _said(log: Path) -> str:
+    return log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
 
 
 def _last_line(log: Path) -> str:
     """What the worker, or the C++ in it, said last."""
-    lines = (
-        log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        if log.is_file()
-        else []
-    )
+    lines = _said(log).strip().splitlines()
     return lines[-1].strip()[:_LONGEST_LINE] if lines else ""

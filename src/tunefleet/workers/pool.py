@@ -291,10 +291,13 @@ class WorkerPool:
         *args: Any,
         timeout_s: float | None = None,
         lives: int = _LIVES,
+        given_up: Callable[[], str | None] = lambda: None,
     ) -> T | CallFailure:
         """Run one call and wait; errors of this project's tree are raised as they are. It is poison
-        when it has cost so many workers their `lives`."""
-        first: T | CallFailure = self._outcome(self.submit(function, *args, timeout_s=timeout_s))
+        when it has cost so many workers their `lives`. `given_up` is asked every second: with a
+        reason the call is ended."""
+        future = self.submit(function, *args, timeout_s=timeout_s)
+        first: T | CallFailure = self._outcome(future, given_up)
         return self._unless_poison(first, function, args, timeout_s, lives)
 
     def _unless_poison(
@@ -346,7 +349,9 @@ class WorkerPool:
                 future.cancel()
             raise
 
-    def _outcome(self, future: ProcessFuture) -> Any:
+    def _outcome(
+        self, future: ProcessFuture, given_up: Callable[[], str | None] = lambda: None
+    ) -> Any:
         """`outcome`, also of a call that no worker was sent.
 
         A pool that pebble gives up ends the calls it has sent and forgets those that still wait:
@@ -358,6 +363,10 @@ class WorkerPool:
                 return _ALL_DIED
             if self._pool_of[future].lost():
                 raise InternalError("a thread of a pool of workers has ended")
+            reason = given_up()
+            if reason is not None and not future.done():
+                future.cancel()
+                return CallFailure(CallEnd.TIMEOUT, reason)
             # Looked at once more: it may be ending this very call.
             works = self._pool_of[future].active
         return outcome(future)

@@ -16,6 +16,7 @@ from tunefleet.compiler.space.spaces import plainly_scheduled
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.host import to_tvm
 from tunefleet.compiler.toolchain.linking import link
+from tunefleet.compiler.toolchain.passes import reported_passes
 from tunefleet.compiler.toolchain.programs import load_program
 from tunefleet.core.target import CudaTarget, Target
 from tunefleet.core.trial import Built, Failure, FailureKind
@@ -40,8 +41,10 @@ def lowering(target: Target) -> Any:
         "tirx.disable_assert": True,
         "tirx.use_async_copy": target.copies_ahead,
     }
-    left_out = [_WithoutLoopsAsCopies()] if target.copies_ahead else None
-    return tvm.transform.PassContext(opt_level=3, config=config, instruments=left_out)
+    instruments = reported_passes()
+    if target.copies_ahead:
+        instruments.append(_WithoutLoopsAsCopies())
+    return tvm.transform.PassContext(opt_level=3, config=config, instruments=instruments)
 
 
 @tvm.ir.instrument.pass_instrument

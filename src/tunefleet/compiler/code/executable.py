@@ -27,6 +27,7 @@ from tunefleet.compiler.toolchain.host import is_foreign, to_tvm
 from tunefleet.compiler.toolchain.linking import link
 from tunefleet.core.target import CudaTarget, Target
 from tunefleet.core.trial import Timer
+from tunefleet.system.progress import working_on
 
 tvm = load_tvm()
 relax = tvm.relax
@@ -101,6 +102,7 @@ def _apply(mod: Any, target: Target, traces: Mapping[str, str], *, plain: bool) 
         name = str(gvar.name_hint)
         if name not in called or not isinstance(function, tvm.tirx.PrimFunc):
             continue
+        working_on(f"the program {name}")
         trace = traces.get(task_id_of(function, target))
         if trace is not None:
             module = scheduled(normalized(function), target, trace)

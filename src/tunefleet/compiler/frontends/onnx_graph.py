@@ -20,6 +20,7 @@ from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.core.network import UNKNOWN
 from tunefleet.core.step import IS_RANDOM
 from tunefleet.errors import raise_mistake
+from tunefleet.system.progress import working_on
 
 tvm = load_tvm()
 relax = tvm.relax
@@ -119,6 +120,7 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
 
     def convert(self, node: onnx.NodeProto) -> None:
         """Converts a node; raises Refusal where that is not possible or cannot be trusted."""
+        working_on(f"{node.op_type} {node.name}")
         rule = self._rule(node)
         self._check_inputs(node)
         for name in node.input:

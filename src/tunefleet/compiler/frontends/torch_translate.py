@@ -22,6 +22,7 @@ from tunefleet.compiler.graph.legalize import legalize
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.core.step import IS_RANDOM
 from tunefleet.errors import raise_mistake
+from tunefleet.system.progress import working_on
 
 tvm = load_tvm()
 relax = tvm.relax
@@ -70,6 +71,7 @@ class Translator(ExportedProgramImporter):  # type: ignore[misc]  # TVM has no t
     def convert(self, node: Node) -> Any:
         """The Relax of `node`, whose operands are in `env`: an expression, or a list of them for
         an operator with several outputs. Raises whatever TVM raises."""
+        working_on(f"{_name(node)} {node.name}")
         if node.target is operator.getitem:
             source, index = node.args
             return self.env[source][index]

@@ -57,7 +57,7 @@ def limited_fusion(mod: Any) -> Any:
         call, (program, *operands) = binding.value, binding.value.args
         if program not in opaque:
             function = mod[program].with_attr("op_pattern", _OPAQUE)
-            opaque[program] = builder.add_func(function, f"{program.name_hint}_alone")
+            opaque[program] = builder.add_func(function, str(program.name_hint))
         called = relax.Call(call.op, [opaque[program], *operands], call.attrs, call.ty_args)
         return relax.VarBinding(binding.var, builder.normalize(called))
 

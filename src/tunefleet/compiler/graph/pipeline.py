@@ -17,6 +17,7 @@ from tunefleet.compiler.graph.one_dimension import with_images
 from tunefleet.compiler.graph.quantized import integer_programs, prefers_unsigned, with_programs
 from tunefleet.compiler.graph.simplify import simplify
 from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.compiler.toolchain.passes import reported_passes
 from tunefleet.core.precision import BF16, FLOAT32
 
 tvm = load_tvm()
@@ -33,7 +34,7 @@ def prepare(mod: Any, target: Any, precision: str = FLOAT32) -> Any:
     that a schedule may repack are marked layout-free.
     """
     transform = relax.transform
-    with target, tvm.transform.PassContext(opt_level=3):
+    with target, tvm.transform.PassContext(opt_level=3, instruments=reported_passes()):
         mod = transform.CanonicalizeBindings()(mod)
         mod = with_images(mod)
         mod = integer_programs(mod, unsigned=prefers_unsigned(target))

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from tunefleet.compiler.quantize.calibration import SampleInputs
 from tunefleet.core.precision import OutputLoss
+from tunefleet.system.progress import working_on
 
 Array = NDArray[Any]
 
@@ -50,7 +51,12 @@ def _runs(path: Path, samples: Sequence[SampleInputs]) -> Iterator[dict[str, Any
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
-    return (dict(zip(names, session.run(names, dict(s)), strict=True)) for s in samples)
+
+    def outputs(sample: SampleInputs) -> dict[str, Any]:
+        working_on("a sample of the calibration")
+        return dict(zip(names, session.run(names, dict(sample)), strict=True))
+
+    return map(outputs, samples)
 
 
 def losses_of(before: Outputs, after: Outputs) -> tuple[OutputLoss, ...]:

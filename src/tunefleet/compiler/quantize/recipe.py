@@ -19,6 +19,7 @@ from tunefleet.compiler.quantize.losses import Outputs, finite, losses_of, outpu
 from tunefleet.compiler.quantize.smoothing import smooth
 from tunefleet.core.precision import INT8, OutputLoss, Precision
 from tunefleet.errors import InputError, raise_mistake
+from tunefleet.system.progress import working_on
 from tunefleet.system.scratch import scratch_folder
 
 Array = NDArray[Any]
@@ -228,12 +229,14 @@ class _Reader:
         self._samples = iter(self._all[start_index:end_index])
 
     def get_next(self) -> SampleInputs | None:
+        working_on("a sample of the calibration")
         return next(self._samples, None)
 
     def __iter__(self) -> Iterator[SampleInputs]:
         return self._samples
 
     def __next__(self) -> SampleInputs:
+        working_on("a sample of the calibration")
         return next(self._samples)
 
 
