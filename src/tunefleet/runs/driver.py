@@ -89,15 +89,15 @@ def source_of(
 
 
 def _quantised(text: str, context: BenchmarkContext, calibrate: str | Path | None) -> str:
-    from tunefleet.compiler.frontends.spec import in_floats, network_bytes
+    from tunefleet.compiler.frontends.spec import in_floats
     from tunefleet.compiler.quantize import quantized_file
     from tunefleet.workers.apart import call_apart
 
     data = None if calibrate is None else Path(calibrate).resolve()
     folder = context.created(Home(context.home).quantized)
     plain = in_floats(text)
-    what, size = f"quantising {plain}", network_bytes(plain)
-    return str(call_apart(what, quantized_file, plain, data, folder, network_bytes=size))
+    # It keeps the outputs of all layers for each sample: the network's size says nothing of it.
+    return str(call_apart(f"quantising {plain}", quantized_file, plain, data, folder))
 
 
 def preparation_of(context: BenchmarkContext, source: NetworkSource) -> Preparation:

@@ -61,8 +61,8 @@ def call_apart(
     InternalError for any other error.
 
     The worker may take memory by `network_bytes`, never more than is free; what is free where they
-    are 0, as for the zoo. Its processes, open files and the length of what it writes are limited so
-    that no file can take all the machine has.
+    are 0, as for the zoo and for quantising. Its processes, open files and the length of what it
+    writes are limited so that no file can take all the machine has.
     """
     free = machine_memory().available
     bound = min(free, _most_bytes(network_bytes)) if network_bytes else free
