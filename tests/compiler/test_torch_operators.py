@@ -449,3 +449,14 @@ def test_functions_that_repeat_their_operand_compile(tmp_path: Any, target: Any)
     imported = import_network(str(tmp_path / "network.pt2"), target, tmp_path)
     compile_to(tmp_path / PLAIN, imported.module, target, {})
     assert len(imported.tasks) > 1
+
+
+def test_an_operator_that_becomes_thousands_stays_in_pytorch(tmp_path: Any) -> None:
+    class Network(torch.nn.Module):  # type: ignore[name-defined]
+        def forward(self, x: Any) -> Any:
+            return x + x**6000
+
+    program = torch.export.export(Network(), (torch.tensor([-1, 1, 0]),))
+    torch.export.save(program, tmp_path / "network.pt2")
+    (segment,) = load_network(tmp_path / "network.pt2", ImportRequest(tmp_path)).segments
+    assert [node.split()[1] for node in segment.nodes] == ["pow_1"]

@@ -31,6 +31,9 @@ relax = tvm.relax
 _LEGAL = frozenset({"relax.call_tir", "relax.call_pure_packed", "relax.null_value"})
 
 
+#: Maximum operators that one node becomes: TVM writes a power of integers as so many products.
+_MOST_OPERATORS = 5_000
+
 #: It asserts what is known of a tensor, and is never computed.
 _METADATA = torch.ops.aten._assert_tensor_metadata.default
 
@@ -163,7 +166,11 @@ class CompileCheck:
                 builder.emit_func_output(whole)
             for index, output in zip(used, emitted, strict=True):
                 _check(output, _tensors(node)[index])
-            _check_legal(builder.get())
+            mod = builder.get()
+            count = sum(len(block.bindings) for block in mod["main"].body.blocks)
+            if count > _MOST_OPERATORS:
+                raise CannotConvertError(f"TVM writes it as {count:,} operators")
+            _check_legal(mod)
         except CannotConvertError as exc:
             return str(exc)
         except Exception as exc:
