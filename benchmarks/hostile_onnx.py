@@ -186,7 +186,7 @@ def _graphs() -> list[Case]:
         _case("500 branches, one in another", lambda: _nested(500), codes=ODD),
         _case("60 branches, one in another", lambda: _nested(60), codes=ODD),
         _case("100,000 operators", lambda: _chain(100_000)),
-        _case("19,901 operators", lambda: _chain(19_901), codes=ODD),
+        _case("19,901 operators", lambda: _chain(19_901), codes=ODD, most_s=100),
         _case("3,000 inputs of one operator",
               lambda: _of(_node("Sum", ["x"] * 3000)), codes=ODD),
         _case("a tensor that is added to itself 60 times", lambda: _doubled(60), codes=ODD),
