@@ -13,7 +13,7 @@ import numpy as np
 from onnx import TensorProto, helper
 
 import hostile_valid as valid
-from hostile_case import ODD, Case, Place
+from hostile_case import MOST_S, ODD, Case, Place
 from hostile_valid import FLOAT, INT64, constant, graph, model, value
 
 CATEGORY = "ONNX"
@@ -30,6 +30,7 @@ def _case(
     *options: str,
     codes: tuple[int, ...] = (2,),
     quick: bool = False,
+    most_s: float = MOST_S,
 ) -> Case:
     """`build` returns a model, or the bytes of a file."""
 
@@ -38,7 +39,7 @@ def _case(
         content = built if isinstance(built, bytes) else built.SerializeToString()
         return ["tasks", place.write("network.onnx", content), *options]
 
-    return Case(CATEGORY, name, make, codes, quick=quick)
+    return Case(CATEGORY, name, make, codes, quick=quick, most_s=most_s)
 
 
 def _node(kind: str, inputs: Sequence[str] = ("x",), outputs: Sequence[str] = ("y",), **more: Any):  # type: ignore[no-untyped-def]
