@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
 
 import typer
 
@@ -77,11 +79,17 @@ for section, commands in COMMANDS.items():
         app.add_typer(group, rich_help_panel=section)
 
 
+@cache
+def _command() -> Any:
+    """A tenth of a second; a process may run several command lines."""
+    return typer.main.get_command(app)
+
+
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; returns the exit code, prints at most one line of error."""
 
     def call(invocation: Invocation) -> object:
-        command = typer.main.get_command(app)
+        command = _command()
         given = list(arguments) or ["--help"]
         code = command.main(given, prog_name="tunefleet", standalone_mode=False, obj=invocation)
         sys.stdout.flush()
