@@ -20,7 +20,12 @@ SETTINGS = replace(
     SETTINGS,
     search=replace(SETTINGS.search, batch=6, first_batch=4, population=12, generations=1),
     measure=replace(
-        SETTINGS.measure, repeats=3, slow_repeats=2, min_repeat_ms=0.05, final_repeats=10
+        SETTINGS.measure,
+        repeats=3,
+        slow_repeats=2,
+        min_repeat_ms=0.05,
+        final_repeats=10,
+        end_to_end_rounds=3,
     ),
 )
 
