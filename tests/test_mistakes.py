@@ -19,8 +19,7 @@ TUNE = ["tune", "zoo:tiny_cnn", "--trials", "24", "--threads", "1", "--quiet"]
 FUNCTIONS = {
     "graph": ("compiler/graph/pipeline.py", "prepare", "ValueError"),
     "build": ("compiler/code/build.py", "compile_module", "TypeError in json"),
-    "profile": ("devices/measuring.py", "_measured", "ValueError of unpacking"),
-    "update": ("search/guide.py", "learn", "ValueError in numpy"),
+    "profile": ("devices/measuring.py", "_measured", "ValueError in numpy"),
     # Its message is empty.
     "check": ("stages/check.py", "compared", "AssertionError"),
     "thread": ("fleet/executor.py", "_work", "RecursionError"),

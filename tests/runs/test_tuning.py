@@ -173,7 +173,7 @@ def test_a_cancelled_network_says_so_and_the_other_is_delivered(
         NETWORKS[::2],
         context=BenchmarkContext(home=tmp_path, threads=1),
         observer=observer,
-        trials=30,
+        trials=12,
         settings=SETTINGS,
     )
     assert "cancelled by its user" in str(first.error)

@@ -35,7 +35,7 @@ def working_on(what: str) -> None:
         os.pwrite(_file, text.ljust(_MOST_BYTES), 0)
 
 
-class Watch:
+class ProgressWatch:
     """What a process that reports to `path` works on, and since when."""
 
     def __init__(self, path: Path) -> None:

@@ -23,7 +23,7 @@ from tunefleet.errors import (
     machine_error,
 )
 from tunefleet.system.limits import Limits
-from tunefleet.system.progress import Watch, report_to
+from tunefleet.system.progress import ProgressWatch, report_to
 from tunefleet.system.scratch import scratch_folder
 from tunefleet.workers.memory import gib, machine_memory, worker_bytes
 from tunefleet.workers.pool import CallEnd, CallFailure, WorkerConfig, WorkerPool
@@ -69,7 +69,7 @@ def call_apart(
     limit = worker_bytes(bound, Footprint(network_bytes))
     with scratch_folder("apart") as folder:
         log, progress = Path(folder, "worker.log"), Path(folder, "progress")
-        watch, patience_s = Watch(progress), _STILL_S + network_bytes / _DISK_BYTES_PER_S
+        watch, patience_s = ProgressWatch(progress), _STILL_S + network_bytes / _DISK_BYTES_PER_S
         further = Limits(tasks=_TASKS, files=_FILES, file_bytes=_FILE_BYTES + 4 * network_bytes)
         config = WorkerConfig(1, limit / 2**30, str(log), tuple(cores), further)
         with WorkerPool(1, config) as pool:
@@ -94,7 +94,7 @@ def _most_bytes(network_bytes: int) -> int:
     return _BYTES + (os.cpu_count() or 1) * _OF_CORE_BYTES + _OF_NETWORK * network_bytes
 
 
-def _without_progress(watch: Watch, patience_s: float) -> str | None:
+def _without_progress(watch: ProgressWatch, patience_s: float) -> str | None:
     return f"no progress in {patience_s:.0f} s" if watch.still_s() > patience_s else None
 
 
