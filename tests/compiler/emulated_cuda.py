@@ -75,7 +75,7 @@ def _header() -> Path:
     folder = tempfile.mkdtemp(prefix="emulated-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     header = Path(folder, "emulated.h")
-    header.write_text("".join(f'#include "{path}"\n' for path in _HEADERS))
+    header.write_text("".join(f'#include "{path}"\n' for path in _HEADERS), encoding="utf-8")
     command = ["g++", *_FLAGS, "-x", "c++-header", "-o", f"{header}.gch", str(header)]
     subprocess.run(command, check=True, capture_output=True)
     return header
