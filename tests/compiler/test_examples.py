@@ -86,6 +86,29 @@ def test_indices_are_drawn_within_what_they_index(tmp_path: Path) -> None:
             [("Div", ["two", "n"], "m", {}), ("Cast", ["m"], "y", {"to": TensorProto.FLOAT})],
             IntegerRange(1, 9),
         ),
+        # Not only at zero.
+        (
+            [
+                ("Sub", ["n", "two"], "m", {}),
+                ("Div", ["two", "m"], "q", {}),
+                ("Cast", ["q"], "y", {"to": TensorProto.FLOAT}),
+            ],
+            IntegerRange(3, 9),
+        ),
+        # A mask: with other numbers BERT's would be infinite.
+        (
+            [("Sub", ["two", "n"], "m", {}), ("Cast", ["m"], "y", {"to": TensorProto.FLOAT})],
+            IntegerRange(0, 1),
+        ),
+        # What is indexed has a size that depends on values.
+        (
+            [
+                ("NonZero", ["steps"], "places", {}),
+                ("Gather", ["places", "n"], "m", {"axis": 1}),
+                ("Cast", ["m"], "y", {"to": TensorProto.FLOAT}),
+            ],
+            IntegerRange(0, 1),
+        ),
         # In a way that is not followed.
         (
             [("Mul", ["n", "n"], "m", {}), ("Gather", ["table", "m"], "y", {})],

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
     import tvm
     from tvm import relax
 
-#: Zero and one are valid nearly everywhere.
+#: Zero and one are valid nearly everywhere; masks that are computed with are nothing else.
 UNKNOWN_RANGE = IntegerRange(0, 1)
-#: Of integers that are computed with, and nothing else.
+#: Of integers that divide or are divided.
 _NUMBERS = IntegerRange(0, 9)
 #: Of integers up to this many bits a network takes all: images, quantised numbers.
 _DATA_BITS = 16
@@ -69,6 +70,7 @@ class _Use:
     most: int | None = None
     compared: int | None = None
     least: int = 0
+    divides: bool = False
     unknown: bool = False
 
 
@@ -93,12 +95,14 @@ def _range(use: _Use, dtype: np.dtype[Any]) -> IntegerRange:
         found = UNKNOWN_RANGE
     elif use.most is not None:
         found = IntegerRange(0, use.most)
-    elif use.compared is not None:
-        found = IntegerRange(0, max(1, use.compared + 1))
-    elif info.bits <= _DATA_BITS:
+    elif use.compared is not None and use.compared > UNKNOWN_RANGE.most:
+        found = IntegerRange(0, use.compared + 1)
+    elif use.divides:
+        found = _NUMBERS
+    elif info.bits <= _DATA_BITS and use.compared is None:
         found = IntegerRange(info.min, info.max)
     else:
-        found = _NUMBERS
+        found = UNKNOWN_RANGE
     least = max(found.least, use.least, int(info.min))
     return IntegerRange(least, max(least, min(found.most, int(info.max))))
 
@@ -147,7 +151,7 @@ class _Walk:
             return rule(self, call, values)
         if name.startswith("call_") or name in _ADDRESSES:
             return self._unknown(values)
-        return _Mixed(frozenset().union(*map(_indices, values)))
+        return _mixed(values)
 
     def _unknown(self, values: Sequence[_Value]) -> _Mixed:
         indices = frozenset().union(*map(_indices, values))
@@ -155,9 +159,9 @@ class _Walk:
             self.uses[index].unknown = True
         return _Mixed(indices)
 
-    def indexed(self, value: _Value, extent: int) -> None:
-        """The value is an index of an axis with this extent."""
-        if isinstance(value, _Affine) and value.scale > 0:
+    def indexed(self, value: _Value, extent: int | None) -> None:
+        """The value is an index of an axis with this extent, if it is known."""
+        if isinstance(value, _Affine) and extent is not None:
             use = self.uses[value.index]
             # The first and the last input whose index is within.
             least = -(value.offset // value.scale)
@@ -168,13 +172,17 @@ class _Walk:
             self._unknown([value])
 
     def compared(self, value: _Value, constant: np.ndarray) -> None:
-        if isinstance(value, _Affine) and value.scale > 0 and constant.size:
+        if isinstance(value, _Affine) and constant.size and constant.dtype.kind in "iu":
             use = self.uses[value.index]
             most = (int(constant.max()) - value.offset) // value.scale
             use.compared = most if use.compared is None else max(use.compared, most)
 
-    def at_least(self, value: _Value, least: int) -> None:
-        for index in _indices(value):
+    def divided(self, value: _Value, by: _Value) -> None:
+        for index in _indices(value) | _indices(by):
+            self.uses[index].divides = True
+        for index in _indices(by):
+            # The first input at which the divisor is positive.
+            least = -((by.offset - 1) // by.scale) if isinstance(by, _Affine) else 1
             self.uses[index].least = max(self.uses[index].least, least)
 
     def at_most(self, value: _Value, most: int) -> None:
@@ -211,8 +219,14 @@ def _scalar(expr: Any) -> int | None:
     return int(array.reshape(()))
 
 
-def _extents(expr: Any) -> list[int]:
-    return [int(extent) for extent in expr.ty.shape.values]
+def _extents(expr: Any) -> list[int | None]:
+    """Of a tensor; None of one that depends on values, and nothing where no rank is known."""
+    shape = expr.ty.shape
+    if shape is None:
+        return []
+    from tvm import tirx
+
+    return [int(each) if isinstance(each, tirx.IntImm) else None for each in shape.values]
 
 
 def _mixed(values: Sequence[_Value]) -> _Mixed:
@@ -266,7 +280,7 @@ def _compared(walk: _Walk, call: Any, values: Sequence[_Value]) -> _Value:
 
 
 def _divided(walk: _Walk, call: Any, values: Sequence[_Value]) -> _Value:
-    walk.at_least(values[1], 1)
+    walk.divided(values[0], values[1])
     return _mixed(values)
 
 
@@ -277,9 +291,9 @@ def _shifted(walk: _Walk, call: Any, values: Sequence[_Value]) -> _Value:
 
 def _taken(walk: _Walk, call: Any, values: Sequence[_Value]) -> _Value:
     """Operators with an axis: of the first argument, which the second indexes."""
-    extents, axis = _extents(call.args[0]), call.attrs.axis
     if _indices(values[1]):
-        walk.indexed(values[1], extents[0 if axis is None else int(axis)])
+        extents, axis = _extents(call.args[0]), call.attrs.axis
+        walk.indexed(values[1], extents[int(axis or 0)] if extents else None)
     return _mixed(values) if len(values) > 2 else _moved(values[0], values[1])
 
 
@@ -291,15 +305,16 @@ def _moved(data: _Value, index: _Value) -> _Value:
 def _placed(walk: _Walk, call: Any, values: Sequence[_Value]) -> _Value:
     """Operators whose indices have several coordinates."""
     if _indices(values[1]):
-        coordinates = values[1] if isinstance(values[1], tuple) else (values[1],) * 16
-        for value, extent in zip(coordinates, _extents(call.args[0]), strict=False):
+        extents = _extents(call.args[0]) or [None]
+        coordinates = values[1] if isinstance(values[1], tuple) else (values[1],) * len(extents)
+        for value, extent in zip_longest(coordinates, extents[: len(coordinates)]):
             if _indices(value):
                 walk.indexed(value, extent)
     return _mixed(values)
 
 
 def _joined(walk: _Walk, call: Any, values: Sequence[_Value]) -> _Value:
-    """`concat`, `stack`: of one input, and constants beside it."""
+    """`concat`, `stack`: the parts are one input, and constants."""
     joined = values[0] if isinstance(values[0], tuple) else (values[0],)
     parts = {value for value in joined if _indices(value)}
     return parts.pop() if len(parts) == 1 else _mixed(values)
