@@ -1,5 +1,5 @@
-"""No network makes a program that a compiler does not finish with, and no pass of ours takes a time
-that grows with the square of the operators."""
+"""Fusion is limited where programs grow exponentially, and passes over long networks take linear
+time."""
 
 from __future__ import annotations
 
