@@ -1,8 +1,8 @@
 """Branch coverage by room, against the floors of `[tool.tunefleet.coverage]` in pyproject.toml.
 
 A room is a package of src/tunefleet; `tunefleet` are the modules beside them. A floor may be of
-several rooms together: their names with spaces between them. `make test` does the same at its end
-(tests/conftest.py). What worker processes run is not measured: they are ended by
+several rooms together: their names with spaces between them. `make coverage` does the same at its
+end (tests/conftest.py). What worker processes run is not measured: they are ended by
 SIGKILL.
 
     python -m pytest --cov && python checks/coverage_floor.py

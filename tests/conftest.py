@@ -69,7 +69,7 @@ _ROOMS = pytest.StashKey[list[coverage_floor.Room]]()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Before pytest's summary. A part of the tests says nothing of a room."""
+    """With `--cov`, before pytest's summary. A part of the tests says nothing of a room."""
     options = session.config.option
     if options.without_compiler and without_compiler.found():
         raise pytest.UsageError(f"imported: {', '.join(without_compiler.found())}")
@@ -93,6 +93,16 @@ def pytest_terminal_summary(
     if found:
         terminalreporter.section("branch coverage by room")
         terminalreporter.write_line("\n".join([coverage_floor.HEADER, *map(str, found)]))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _workers_with_torch(request: pytest.FixtureRequest) -> None:
+    """Most networks here are PyTorch's: it is imported once, and not by each worker (four seconds)."""
+    if request.config.option.without_compiler or importlib.util.find_spec("torch") is None:
+        return
+    from tunefleet.workers import _spawn
+
+    _spawn.PRELOADED += ["torch", "torch.export._trace", "torch._dynamo"]
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""A part of the import corpus, two minutes of it: networks that others made arrive and compute what
+"""A part of the import corpus, a minute of it: networks that others made arrive and compute what
 they did. All of it: `benchmarks/import_corpus.py`."""
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def test_networks_of_other_packages_arrive(tmp_path):
     # What torch's own exporter refuses is no file that anybody has.
     networks = [row for row in figures["transformers"] if row["outcome"] != "not exported"]
     tests = figures["nodes"]
-    assert len(networks) >= 3
-    assert len(tests) >= 50
+    assert len(networks) >= 2
+    assert len(tests) >= 25
     for row in networks:
         assert row["outcome"] in DELIVERED, row
     counted = [row for row in tests if row["outcome"] != "left out"]

@@ -372,8 +372,8 @@ _CASES = {
         f"volumes between elements, {method}": (
             lambda x, method=method: tuple(
                 torch.nn.functional.grid_sample(x, _PLACES, method, beyond, aligned)
-                for beyond in ("zeros", "border", "reflection")
-                for aligned in (True, False)
+                # Each way with one of the two alignments: LLVM takes seconds for each of them.
+                for beyond, aligned in (("zeros", True), ("border", False), ("reflection", False))
             ),
             torch.randn(2, 3, 4, 5, 3) / 8,
         )
@@ -383,8 +383,7 @@ _CASES = {
         f"two rows of places, {method}": (
             lambda x, method=method: tuple(
                 torch.nn.functional.grid_sample(_TILES, x, method, beyond, aligned)
-                for beyond in ("zeros", "reflection")
-                for aligned in (True, False)
+                for beyond, aligned in (("zeros", True), ("reflection", False))
             ),
             torch.randn(2, 2, 2, 2) / 2,
         )

@@ -28,6 +28,10 @@ _LONGEST_FOLDER = 85
 #: Threads that start workers change it in turn.
 _environment = threading.RLock()
 
+#: Modules that the fork server imports. Whoever knows that most networks are PyTorch's adds it before
+#: the first worker starts: an import takes seconds in each of them.
+PRELOADED = ["tunefleet.stages._preload"]
+
 _thread = threading.local()
 _original = spawn.get_preparation_data
 
@@ -80,7 +84,7 @@ class _Context(ForkServerContext):
 @lru_cache(maxsize=1)
 def worker_context() -> BaseContext:
     """The context all pools share: one fork server with the compiler loaded."""
-    multiprocessing.set_forkserver_preload(["tunefleet.stages._preload"])
+    multiprocessing.set_forkserver_preload(PRELOADED)
     _put_socket_into_scratch()
     _start_tracker()
     return _Context()
