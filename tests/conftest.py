@@ -97,7 +97,7 @@ def pytest_terminal_summary(
 
 @pytest.fixture(scope="session", autouse=True)
 def _workers_with_torch(request: pytest.FixtureRequest) -> None:
-    """Most networks here are PyTorch's: it is imported once, and not by each worker (four seconds)."""
+    """Most networks of tests are PyTorch's: it is imported once, not by each worker."""
     if request.config.option.without_compiler or importlib.util.find_spec("torch") is None:
         return
     from tunefleet.workers import _spawn
