@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib.util
 import os
+import subprocess
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -131,3 +132,17 @@ def machine() -> Iterator[Any]:
         # It is there until all tests have ended; they do not share its one core.
         os.sched_setaffinity(0, cores)
         yield made
+
+
+@pytest.fixture(scope="session")
+def emulated_gpu(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Variables for processes to be started, which then have an emulated GPU."""
+    from tests.emulation.compiling import has_compiler
+    from tests.emulation.environment import emulated_environment
+
+    if not has_compiler():
+        pytest.skip("no g++")
+    try:
+        return emulated_environment(tmp_path_factory.mktemp("emulation"))
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"g++ does not compile the emulated GPU: {error.stderr[-300:]}")

@@ -12,14 +12,6 @@ import pytest
 
 pytestmark = pytest.mark.tvm
 
-from tests.compiler.emulated_cuda import (  # noqa: E402
-    COMMIT,
-    COPY,
-    WAIT,
-    Library,
-    need_compiler,
-    source_of,
-)
 from tests.compiler.gpu_products import (  # noqa: E402
     GPU,
     HALF,
@@ -30,6 +22,8 @@ from tests.compiler.gpu_products import (  # noqa: E402
 )
 from tests.compiler.gpu_tasks import programs_of  # noqa: E402
 from tests.compiler.products import saved_program  # noqa: E402
+from tests.emulation.library import Library, need_compiler, source_of  # noqa: E402
+from tests.emulation.rewriting import COMMIT, COPY, WAIT  # noqa: E402
 
 from tunefleet.compiler.code.replay import replay  # noqa: E402
 from tunefleet.compiler.space.intrinsics import WARP_PRODUCTS  # noqa: E402

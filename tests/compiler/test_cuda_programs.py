@@ -1,5 +1,5 @@
-"""Random programs of the CUDA space, each thread run on the CPU (`emulated_cuda.py` says what that
-shows).
+"""Random programs of the CUDA space, each thread run on the CPU (`tests/emulation/library.py` says
+what that shows).
 
 `TUNEFLEET_PROGRAMS=8 pytest tests/compiler/test_cuda_programs.py` runs so many of every sketch of
 every task; otherwise it is one of some sketches. With `-s` it tells how many that were, and how
@@ -16,14 +16,10 @@ import pytest
 
 pytestmark = pytest.mark.tvm
 
-from tests.compiler.emulated_cuda import (  # noqa: E402
-    COPY,
-    Library,
-    need_compiler,
-    source_of_module,
-)
 from tests.compiler.gpu_products import GPU, product_and_sum, tensor_sketches  # noqa: E402
 from tests.compiler.gpu_tasks import NAMES, programs_of  # noqa: E402
+from tests.emulation.library import Library, need_compiler, source_of_module  # noqa: E402
+from tests.emulation.rewriting import COPY  # noqa: E402
 
 from tunefleet.compiler.code.build import build_default  # noqa: E402
 from tunefleet.compiler.code.replay import replay  # noqa: E402

@@ -61,7 +61,7 @@ def wide(operator: str, hidden: int, batch: int, directions: int = 1) -> list[An
 
 def check(network: Any, inputs: list[Any], gpu: Any, folder: Any, wanted: Any = None) -> Any:
     """The kernels give what ONNX Runtime gives; the network, to be looked at."""
-    from tests.compiler.emulated_network import Emulated, need_compiler
+    from tests.emulation.network import Emulated, need_compiler
 
     need_compiler()
     emulated = Emulated(prepared(network, gpu), gpu, folder)
@@ -164,7 +164,7 @@ def test_many_threads_sort_a_row(shape, axis, count, largest, gpu, tmp_path):
 
 
 def test_what_is_no_number_comes_after_every_number(gpu, tmp_path):
-    from tests.compiler.emulated_network import Emulated, need_compiler
+    from tests.emulation.network import Emulated, need_compiler
 
     need_compiler()
     x = random(1, 70)
@@ -195,7 +195,7 @@ def test_elements_that_are_scattered_to_one_place(reduction, rows, gpu, tmp_path
 )
 def test_what_would_be_wrong_is_seen(old, new, wrong, gpu, tmp_path):
     """Without its barrier, with a state that is read and written, with units that there are not."""
-    from tests.compiler.emulated_network import Emulated, need_compiler
+    from tests.emulation.network import Emulated, need_compiler
 
     need_compiler()
     inputs = wide("RNN", 40, 1)
@@ -252,7 +252,7 @@ NETWORKS: dict[str, Any] = {
 @pytest.mark.parametrize("form", [(96, 3), (1024, 2)])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_kernels_keep_the_limits_of_a_gpu(form, dtype, gpu):
-    from tests.compiler.emulated_cuda import STATIC
+    from tests.emulation.rewriting import STATIC
 
     from tunefleet.compiler.code.build import lowered
     from tunefleet.compiler.code.device_code import device_sources
@@ -274,7 +274,7 @@ def test_kernels_keep_the_limits_of_a_gpu(form, dtype, gpu):
 @pytest.mark.parametrize("most", [32, 64, 128])
 @pytest.mark.parametrize("operator", ["lstm", "bytes", "topk", "cumsum", "scatter", "relu"])
 def test_kernels_keep_a_users_limit_of_threads(operator, most, tmp_path):
-    from tests.compiler.emulated_network import Emulated, need_compiler
+    from tests.emulation.network import Emulated, need_compiler
 
     from tunefleet.compiler.toolchain.host import parse_target
 
@@ -315,7 +315,7 @@ def test_a_network_with_a_recurrent_layer_is_compiled_for_a_gpu(gpu, tmp_path):
 
 def test_programs_of_independent_steps_of_torch(gpu, tmp_path):
     torch = pytest.importorskip("torch")
-    from tests.compiler.emulated_network import Emulated, need_compiler
+    from tests.emulation.network import Emulated, need_compiler
 
     from tunefleet.compiler.frontends import ImportRequest, load_network
     from tunefleet.compiler.graph.pipeline import prepare

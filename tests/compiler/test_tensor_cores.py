@@ -1,5 +1,5 @@
 """Products by tensor cores: compiled to machine code that has their instructions, and the code of
-each thread executed on the CPU (`emulated_cuda.py` says what that shows)."""
+each thread executed on the CPU (`tests/emulation/library.py` says what that shows)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,6 @@ import pytest
 
 pytestmark = pytest.mark.tvm
 
-from tests.compiler.emulated_cuda import (  # noqa: E402
-    Library,
-    need_compiler,
-    results_of,
-    source_of,
-)
 from tests.compiler.gpu_products import (  # noqa: E402
     GPU,
     HALF,
@@ -29,6 +23,12 @@ from tests.compiler.gpu_products import (  # noqa: E402
     traces_by,
 )
 from tests.compiler.products import saved_program  # noqa: E402
+from tests.emulation.library import (  # noqa: E402
+    Library,
+    need_compiler,
+    results_of,
+    source_of,
+)
 
 from tunefleet.compiler.code.build import build_candidate, build_default  # noqa: E402
 from tunefleet.compiler.code.replay import replay  # noqa: E402

@@ -28,8 +28,8 @@ _LONGEST_FOLDER = 85
 #: Threads that start workers change it in turn.
 _environment = threading.RLock()
 
-#: Modules that the fork server imports. A program that knows its networks to be PyTorch's adds torch
-#: before the first worker starts: an import takes seconds in each of them.
+#: Modules that the fork server imports. A program that knows its networks to be PyTorch's adds
+#: torch before the first worker starts: an import takes seconds in each of them.
 PRELOADED = ["tunefleet.stages._preload"]
 
 _thread = threading.local()

@@ -4,7 +4,7 @@
 // must be the same. How a GPU spreads fragments over threads is not looked at.
 #pragma once
 
-#include "emulated_memory.h"
+#include "memory.h"
 
 namespace nvcuda::wmma {
 

@@ -1,5 +1,6 @@
-"""Runs the CUDA source of programs on the CPU, block after block, with all threads of a block in
-turn from one barrier, or one exchange within a warp, to the next.
+"""Runs the CUDA source of programs on the CPU, without a driver: the calls of kernels are made from
+their TIR. Block after block, with all threads of a block in turn from one barrier, or one exchange
+within a warp, to the next.
 
 What it shows: that the threads compute what they should; that no index is out of bounds, of shared
 memory and of a thread's own too, and no vector begins where it may not; that no two threads touch
@@ -25,6 +26,8 @@ from typing import Any
 
 import numpy as np
 
+from tests.emulation.compiling import compile_kernels, has_compiler, make_engine
+from tests.emulation.rewriting import KernelText, emulated, kernels_of
 from tunefleet.compiler.code.build import lowered
 from tunefleet.compiler.code.device_code import device_sources
 from tunefleet.compiler.code.replay import replay
@@ -34,26 +37,8 @@ from tunefleet.compiler.toolchain.programs import load_program
 tvm = load_tvm()
 tirx = tvm.tirx
 
-_HEADERS = [Path(__file__).parent / f"emulated_{name}.h" for name in ("fragments", "copies")]
-_FLAGS = ["-std=c++17", "-O0", "-w", "-fPIC"]
-_KERNEL = re.compile(r'^extern "C" __global__ void .*?(main_kernel\w*)\((.*)\) \{$', re.MULTILINE)
-STATIC = re.compile(r"__shared__ (alignas\(\d+\)) (\w[\w ]*?) (\w+)\[(\d+)\];")
-_DYNAMIC = re.compile(r"extern __shared__ __align__\(\d+\) (\w[\w ]*?) (\w+)\[\];")
-_OWN = re.compile(
-    r"^( *)(?:alignas\(\d+\) )?([\w:]+(?: char)?(?:<.*>)?) (\w+_ptr\w*)\[(\d+)\];", re.M
-)
-_POINTER = re.compile(r"(\w[\w ]*?)\* __restrict__ (\w+)")
 #: What TVM puts behind the name of a buffer.
 _HELD = re.compile(r"_ptr(_\d+)?$")
-#: A copy that runs by itself, groups of these, and waiting for groups.
-COPY = re.compile(
-    r"^__forceinline__ __device__ void (?P<name>\w+)"
-    r"\(void\* dst, int dst_off, void\* src, int src_off(?P<condition>, int predicate)?\) \{\n"
-    r"(?P<body>(?:(?!^\}).)*?cp\.async\.c[ag]\.shared\.global.*?)^\}",
-    re.M | re.S,
-)
-COMMIT = re.compile(r'asm volatile\("cp\.async\.commit_group;"[^;]*\);')
-WAIT = re.compile(r'asm volatile\("cp\.async\.wait_group (\d+);"[^;]*\);')
 #: What results are before they are written.
 UNWRITTEN = 77
 
@@ -61,24 +46,20 @@ UNWRITTEN = 77
 def need_compiler() -> None:
     import pytest
 
-    if shutil.which("g++") is None:
+    if not has_compiler():
         pytest.skip("no g++")
     try:
-        _header()
+        _engine()
     except subprocess.CalledProcessError:
         pytest.skip("g++ knows no half floats")
 
 
 @cache
-def _header() -> Path:
-    """The headers in one, which g++ has read already: most programs are shorter than they."""
+def _engine() -> Path:
     folder = tempfile.mkdtemp(prefix="emulated-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    header = Path(folder, "emulated.h")
-    header.write_text("".join(f'#include "{path}"\n' for path in _HEADERS), encoding="utf-8")
-    command = ["g++", *_FLAGS, "-x", "c++-header", "-o", f"{header}.gch", str(header)]
-    subprocess.run(command, check=True, capture_output=True)
-    return header
+    make_engine(Path(folder))
+    return Path(folder)
 
 
 def source_of(program: str, target: Any, trace: str) -> str:
@@ -126,8 +107,7 @@ class Library:
         ]
         path.write_text("\n".join(texts))
         library = path.with_suffix(".so")
-        command = ["g++", *_FLAGS, "-shared", "-include", str(_header())]
-        subprocess.run([*command, "-o", str(library), str(path)], check=True)
+        compile_kernels(path, library, _engine())
         self._library = ctypes.CDLL(str(library))
 
     def run(self, name: str, arrays: list[Any]) -> Any:
@@ -163,76 +143,66 @@ def _named_apart(module: Any) -> Any:
 def _program(name: str, source: str, module: Any, arguments: list[tuple[list[int], str]]) -> str:
     """C++ with a function `run_NAME` of the pointers of all arguments."""
     body = module["main"].body
-    own = [_in_code(parameter) for parameter in module["main"].params]
-    sizes = _sizes(body)
-    lines: dict[str, str] = {}
-    kernels = iter(_KERNEL.findall(source))
+    own = {_in_code(parameter): n for n, parameter in enumerate(module["main"].params)}
+    sizes, dynamic = _sizes(body), dict[str, int]()
+    kernels = kernels_of(source)
+    if any(kernel.dynamic for kernel in kernels):
+        dynamic = _dynamic(module)
+    lines = [
+        f"emulated::add_memory(given[{n}], {_size(shape, dtype)});"
+        for n, (shape, dtype) in enumerate(arguments)
+    ]
+    left = iter(kernels)
 
-    def called() -> tuple[str, list[str | None]]:
-        """A kernel, and what it is given; None for the number of a step."""
-        kernel, parameters = next(kernels)
-        given: list[str | None] = []
-        for parameter in parameters.split(", "):
-            pointer = _POINTER.fullmatch(parameter)
-            if pointer is None:
-                # Arguments of TVM's own kernels may begin anywhere in their memory.
-                given.append("0" if "elem_offset" in parameter else None)
-                continue
-            kind, buffer = pointer[1], _HELD.sub("", pointer[2])
-            memory = f"{buffer}_of_{kind.replace(' ', '_')}"
-            if buffer in own:
-                number = own.index(buffer)
-                size, begin = str(int(np.prod(arguments[number][0]))), f"given[{number}]"
+    def call(loops: list[str], grid: list[int], block: list[int]) -> str:
+        """A kernel's launch, in these loops."""
+        kernel, outer = next(left), iter(loops)
+        given = [f"{p.kind}{'*' * p.is_pointer} a{n}" for n, p in enumerate(kernel.parameters)]
+        for n, parameter in enumerate(kernel.parameters):
+            buffer = _HELD.sub("", parameter.name)
+            if not parameter.is_pointer:
+                # All numbers that a kernel is given are those of the loops around it, but that
+                # arguments of TVM's own kernels may begin anywhere in their memory.
+                value = "0" if "elem_offset" in parameter.name else next(outer)
+            elif buffer in own:
+                value = f"static_cast<{parameter.kind}*>(given[{own[buffer]}])"
             else:
-                size, begin = f"{sizes[buffer]} / sizeof({kind})", f"between_{buffer}"
-                lines[buffer] = f"void* {begin} = emulated::between({sizes[buffer]});"
-            lines[memory] = f"emulated::Memory<{kind}> {memory}({begin}, {size});"
-            given.append(memory)
-        return kernel, given
-
-    calls = "\n".join(_host(body, called, [], count()))
-    assert next(kernels, None) is None
-    run = f'extern "C" const char* run_{name}(void** given) {{ return emulated::outcome([&] {{'
-    code = _emulated(source, module)
-    return "\n".join([f"namespace of_{name} {{", code, run, *lines.values(), calls, "}); }", "}"])
-
-
-def _emulated(source: str, module: Any) -> str:
-    """The kernels of a source with memory that knows its bounds and who touches it."""
-    code = re.sub(r"^\s*#include.*$", "", source, flags=re.MULTILINE)
-    code = code.replace('extern "C" __global__', "static")
-    code = COPY.sub(_copy, code)
-    code = COMMIT.sub("emulated::commit_copies();", code)
-    code = WAIT.sub(r"emulated::wait_for_copies(\1);", code)
-    code = STATIC.sub(r"static auto \3 = emulated::shared_memory<\2>(\4);", code)
-    if _DYNAMIC.search(code):
-        sizes = _dynamic(module)
-        code = _DYNAMIC.sub(
-            lambda m: (
-                f"static auto {m[2]} = emulated::shared_memory<{m[1]}>"
-                f"({sizes[_HELD.sub('', m[2])]} / sizeof({m[1]}));"
-            ),
-            code,
+                line = f"void* between_{buffer} = emulated::between({sizes[buffer]});"
+                if line not in lines:
+                    lines.append(line)
+                value = f"static_cast<{parameter.kind}*>(between_{buffer})"
+            given[n] += f" = {value};"
+        everything = ", ".join(f"&a{n}" for n in range(len(given)))
+        asked = dynamic.get(_HELD.sub("", kernel.dynamic), 0)
+        return (
+            f"{{ {' '.join(given)} void* all[] = {{{everything}}}; {_described(kernel)} "
+            f"described.run(described, {{{_triple(grid)}, {_triple(block)}, {asked}, all, "
+            "emulated::ALL_DEVICES}); }"
         )
-    code = _OWN.sub(r"\1emulated::Own<\2, \4> \3;", code)
-    code = re.sub(r"\*\((\w+)\*\)\((?=\w+ \+ )", r"emulated::wide<\1>(", code)
-    code = re.sub(r"\(\(volatile [\w ]+\*\)(\w+)\)", r"\1", code)
-    return _POINTER.sub(r"emulated::Memory<\1> \2", code)
+
+    calls = list(_host(body, call, [], count()))
+    assert next(left, None) is None
+    return "\n".join(
+        [
+            f"namespace of_{name} {{",
+            emulated(source),
+            "static void host(void** given) {", *lines, *calls, "}",
+            f'extern "C" const char* run_{name}(void** given) {{',
+            "return emulated::outcome(host, given); }", "}",
+        ]
+    )  # fmt: skip
 
 
-def _copy(match: re.Match[str]) -> str:
-    """A function that copies elements, of the sizes that TVM has written into it."""
-    begins = [re.search(rf"{side}_off(?: \* (\d+))?;", match["body"]) for side in ("dst", "src")]
-    sizes = [each[1] or "1" for each in begins if each]
-    (count,) = re.findall(r'"n"\((\d+)\)', match["body"])
-    given = "dst, dst_off, src, src_off" + (", predicate == 1" if match["condition"] else "")
-    return (
-        "template <class D, class S> void "
-        f"{match['name']}(const emulated::Memory<D>& dst, int dst_off, "
-        f"const emulated::Memory<S>& src, int src_off{match['condition'] or ''}) {{\n"
-        f"  static_assert(sizeof(D) == {sizes[0]} && sizeof(S) == {sizes[1]});\n"
-        f"  emulated::copy<{count}>({given});\n}}"
-    )
+def _described(kernel: KernelText) -> str:
+    return f"static constexpr emulated::Kernel described = {kernel.description};"
+
+
+def _triple(extents: list[int]) -> str:
+    return f"{{{', '.join(map(str, extents))}}}"
+
+
+def _size(shape: list[int], dtype: str) -> int:
+    return int(np.prod(shape)) * np.dtype(dtype).itemsize
 
 
 def _sizes(body: Any) -> dict[str, int]:
@@ -250,8 +220,7 @@ def _in_code(named: Any) -> str:
 
 
 def _bytes(buffer: Any) -> int:
-    extents = [int(extent) for extent in buffer.shape]
-    return int(np.prod(extents)) * np.dtype(str(buffer.dtype)).itemsize
+    return _size([int(extent) for extent in buffer.shape], str(buffer.dtype))
 
 
 def _dynamic(module: Any) -> dict[str, int]:
@@ -290,31 +259,27 @@ def _below(node: Any) -> Iterable[Any]:
     return [part for part in parts if isinstance(part, tirx.Stmt)]
 
 
-def _host(node: Any, called: Any, loops: list[str], numbers: Any) -> Iterator[str]:
+def _host(node: Any, call: Any, loops: list[str], numbers: Any) -> Iterator[str]:
     """The launches of a program's kernels, and the loops over them."""
     if isinstance(node, tvm.s_tir.SBlockRealize):
         node = node.block
     if _binds(node):
         extents: dict[str, int] = {}
         _bound(node, extents)
-        kernel, given = called()
-        # All numbers that a kernel is given are those of the loops around it.
-        outer = iter(loops)
-        passed = ", ".join(next(outer) if each is None else each for each in given)
-        threads = [extents.get(f"threadIdx.{axis}", 1) for axis in "xyz"]
-        yield (
-            f"emulated::launch({extents.get('blockIdx.x', 1)}, {{{', '.join(map(str, threads))}}}, "
-            f"[&] {{ {kernel}({passed}); }});"
+        grid, block = (
+            [extents.get(f"{kind}.{axis}", 1) for axis in "xyz"]
+            for kind in ("blockIdx", "threadIdx")
         )
+        yield call(loops, grid, block)
         return
     if isinstance(node, tirx.For):
         loop = f"loop{next(numbers)}"
         yield f"for (int {loop} = 0; {loop} < {int(node.extent)}; ++{loop}) {{"
-        yield from _host(node.body, called, [*loops, loop], numbers)
+        yield from _host(node.body, call, [*loops, loop], numbers)
         yield "}"
         return
     for below in _below(node):
-        yield from _host(below, called, loops, numbers)
+        yield from _host(below, call, loops, numbers)
 
 
 def _binds(node: Any) -> bool:

@@ -1,5 +1,5 @@
 """Runs a network's CUDA source on the CPU, kernel after kernel, with plain schedules
-(`emulated_cuda.py` says what that shows)."""
+(`library.py` says what that shows)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tests.compiler.emulated_cuda import Library, need_compiler
 
+from tests.emulation.library import Library, need_compiler
 from tunefleet.compiler.graph.forms import direct
 from tunefleet.compiler.graph.tasks import call_counts, normalized
 from tunefleet.compiler.space.spaces import plainly_scheduled

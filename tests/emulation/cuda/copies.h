@@ -3,7 +3,7 @@
 // then nobody may touch where it goes.
 #pragma once
 
-#include "emulated_memory.h"
+#include "memory.h"
 
 namespace emulated {
 
@@ -14,10 +14,7 @@ struct alignas(BYTES) Bytes {
 
 template <int BYTES, class D, class S>
 void copy(const Memory<D>& to, long at, const Memory<S>& from, long first) {
-  using All = Bytes<BYTES>;
-  from.template read<All>(first);
-  to.template begin_copy<All>(at);
-  current->begun.push_back([=] { to.template end_copy<All>(at, from.template read<All>(first)); });
+  begin_copy(to.region, at * long(sizeof(D)), from.region, first * long(sizeof(S)), BYTES);
 }
 
 // Zeros where the condition does not hold: these the thread writes at once.
@@ -27,20 +24,6 @@ void copy(const Memory<D>& to, long at, const Memory<S>& from, long first, bool 
     copy<BYTES>(to, at, from, first);
   else
     to.template write<Bytes<BYTES>>(at, {});
-}
-
-inline void commit_copies() {
-  current->groups.push_back(std::move(current->begun));
-  current->begun.clear();
-}
-
-// Until no more than the last `left` groups are on their way.
-inline void wait_for_copies(size_t left) {
-  auto& groups = current->groups;
-  while (groups.size() > left) {
-    for (auto& end : groups.front()) end();
-    groups.pop_front();
-  }
 }
 
 }  // namespace emulated
