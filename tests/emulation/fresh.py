@@ -1,4 +1,4 @@
-"""Runs functions of `programs.py`, each in a fresh process that has TVM already.
+"""Runs functions of `programs.py` and `calls.py`, each in a fresh process that has TVM already.
 
 A process with an error of CUDA cannot go on, and importing TVM takes seconds.
 """
@@ -12,10 +12,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self
+
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +53,24 @@ class FreshProcesses:
     ) -> None:
         self._server.communicate()
 
-    def run(self, function: str, *arguments: Any, limit_s: float = 60.0) -> Outcome:
+    def run(
+        self,
+        function: str,
+        *arguments: Any,
+        limit_s: float = 60.0,
+        environment: Mapping[str, str] = NOTHING,
+    ) -> Outcome:
+        """`environment` is of this process alone."""
         assert self._server.stdin is not None
         assert self._server.stdout is not None
-        print(json.dumps([function, arguments, limit_s]), file=self._server.stdin, flush=True)
+        asked = json.dumps([function, arguments, limit_s, dict(environment)])
+        print(asked, file=self._server.stdin, flush=True)
         return Outcome(**json.loads(self._server.stdout.readline()))
 
-    def result(self, function: str, *arguments: Any) -> Any:
-        outcome = self.run(function, *arguments)
+    def result(
+        self, function: str, *arguments: Any, environment: Mapping[str, str] = NOTHING
+    ) -> Any:
+        outcome = self.run(function, *arguments, environment=environment)
         assert (outcome.error, outcome.status) == ("", 0)
         return outcome.result
 
@@ -67,25 +79,28 @@ def _serve() -> None:
     # What the functions print goes where errors go.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    from tests.emulation import programs
+    from tests.emulation import calls, programs
 
+    modules = {"calls": calls, "programs": programs}
     for line in sys.stdin:
-        function, arguments, limit_s = json.loads(line)
+        function, arguments, limit_s, environment = json.loads(line)
         receiver, sender = os.pipe()
         child = os.fork()
         if not child:
             os.close(receiver)
-            _answer(programs, function, arguments, sender)
+            os.environ.update(environment)
+            module, _, name = function.partition(".")
+            _answer(getattr(modules[module], name), arguments, sender)
         os.close(sender)
         said, status = _wait(child, receiver, limit_s)
         answer = json.loads(said or '{"result": null, "error": ""}')
         print(json.dumps({**answer, "status": status}), file=answers, flush=True)
 
 
-def _answer(programs: Any, function: str, arguments: list[Any], sender: int) -> None:
+def _answer(function: Callable[..., Any], arguments: list[Any], sender: int) -> None:
     answer = {"result": None, "error": ""}
     try:
-        answer["result"] = getattr(programs, function)(*arguments)
+        answer["result"] = function(*arguments)
     except BaseException as error:
         answer["error"] = f"{type(error).__name__}: {error}"
     os.write(sender, json.dumps(answer).encode())

@@ -41,7 +41,7 @@ def main(engine: str, arguments: Sequence[str]) -> int:
         try:
             compile_kernels(code, Path(made), Path(engine))
         except subprocess.CalledProcessError as error:
-            return _refused(error.stderr)
+            return _refused(error.stderr.replace(f"{folder}/", ""))
     return 0
 
 

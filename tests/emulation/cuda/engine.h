@@ -16,6 +16,11 @@
 #define CUDART_NAN_F NAN
 #define CUDART_NAN double(NAN)
 
+// Of CUDA's compiler, when it compiles for a GPU from sm_80 on.
+#define __CUDACC_VER_MAJOR__ 13
+#define __CUDACC_VER_MINOR__ 0
+#define __CUDA_ARCH__ 800
+
 using uchar = unsigned char;
 using uint = unsigned;
 

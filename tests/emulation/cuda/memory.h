@@ -109,7 +109,9 @@ template <class T, class Kept>
 T plain(const Element<T, Kept>& element) {
   return element;
 }
-template <class T, class = std::enable_if_t<std::is_arithmetic_v<T> || std::is_same_v<T, half>>>
+template <class T>
+constexpr bool IS_NUMBER = std::is_arithmetic_v<T> || std::is_same_v<T, half> || std::is_same_v<T, nv_bfloat16>;
+template <class T, class = std::enable_if_t<IS_NUMBER<T>>>
 T plain(T number) {
   return number;
 }

@@ -1,9 +1,11 @@
 // Numbers of a GPU that C++ has none of: half floats, and vectors.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
+// Floats of two bytes. What is done with one is done with a float, and rounded once.
 struct half {
   uint16_t bits;
   half() = default;
@@ -19,13 +21,65 @@ struct half {
 };
 using __half = half;
 
-inline bool __hgt(half a, half b) { return float(a) > float(b); }
-inline bool __hlt(half a, half b) { return float(a) < float(b); }
-inline half operator+(half a, half b) { return half(float(a) + float(b)); }
-inline half operator*(half a, half b) { return half(float(a) * float(b)); }
+struct nv_bfloat16 {
+  uint16_t bits;
+  nv_bfloat16() = default;
+  nv_bfloat16(float value) {
+    uint32_t all;
+    memcpy(&all, &value, sizeof(all));
+    // To the nearest, of two the even one; what is no number stays none.
+    bool is_nan = value != value;
+    bits = is_nan ? 0x7fff : uint16_t((all + 0x7fff + (all >> 16 & 1)) >> 16);
+  }
+  operator float() const {
+    uint32_t all = uint32_t(bits) << 16;
+    float value;
+    memcpy(&value, &all, sizeof(all));
+    return value;
+  }
+};
+using __nv_bfloat16 = nv_bfloat16;
+
+#define OPERATOR(T, sign) \
+  inline T operator sign(T a, T b) { return T(float(a) sign float(b)); }
+#define COMPARISON(T, sign, name)                                          \
+  inline bool operator sign(T a, T b) { return float(a) sign float(b); }   \
+  inline bool name(T a, T b) { return float(a) sign float(b); }
+#define FUNCTION(T, name, of_floats) \
+  inline T name(T a) { return T(of_floats(float(a))); }
+#define SMALL_FLOAT(T)                                                                   \
+  OPERATOR(T, +) OPERATOR(T, -) OPERATOR(T, *) OPERATOR(T, /)                            \
+  inline T operator-(T a) { return T(-float(a)); }                                       \
+  COMPARISON(T, >, __hgt) COMPARISON(T, <, __hlt) COMPARISON(T, >=, __hge)               \
+  COMPARISON(T, <=, __hle) COMPARISON(T, ==, __heq) COMPARISON(T, !=, __hne)             \
+  inline T __hmax(T a, T b) { return a > b ? a : b; }                                    \
+  inline T __hmin(T a, T b) { return a < b ? a : b; }                                    \
+  inline T __hfma(T a, T b, T c) { return T(fmaf(float(a), float(b), float(c))); }       \
+  inline bool __hisnan(T a) { return float(a) != float(a); }                             \
+  FUNCTION(T, __habs, fabsf) FUNCTION(T, hexp, expf) FUNCTION(T, hexp2, exp2f)           \
+  FUNCTION(T, hlog, logf) FUNCTION(T, hlog2, log2f) FUNCTION(T, hlog10, log10f)          \
+  FUNCTION(T, hsqrt, sqrtf) FUNCTION(T, hrsqrt, 1 / sqrtf) FUNCTION(T, hrcp, 1 /)        \
+  FUNCTION(T, hsin, sinf) FUNCTION(T, hcos, cosf) FUNCTION(T, htanh, tanhf)              \
+  FUNCTION(T, hfloor, floorf) FUNCTION(T, hceil, ceilf) FUNCTION(T, htrunc, truncf)      \
+  FUNCTION(T, hrint, nearbyintf)
+SMALL_FLOAT(half)
+SMALL_FLOAT(nv_bfloat16)
+#undef OPERATOR
+#undef COMPARISON
+#undef FUNCTION
+#undef SMALL_FLOAT
+
 inline float __half2float(half a) { return a; }
 inline half __float2half(float a) { return half(a); }
 inline half __float2half_rn(float a) { return half(a); }
+inline float __bfloat162float(nv_bfloat16 a) { return a; }
+inline nv_bfloat16 __float2bfloat16(float a) { return nv_bfloat16(a); }
+inline nv_bfloat16 __float2bfloat16_rn(float a) { return nv_bfloat16(a); }
+
+inline int __popc(unsigned a) { return __builtin_popcount(a); }
+inline int __popcll(unsigned long long a) { return __builtin_popcountll(a); }
+inline int __clz(int a) { return a ? __builtin_clz(a) : 32; }
+inline int __clzll(long long a) { return a ? __builtin_clzll(a) : 64; }
 
 // Of one type; of three elements, a vector begins wherever an element does.
 #define VECTORS(T, name)                                                                        \
@@ -45,8 +99,19 @@ VECTORS(long long, longlong)
 VECTORS(unsigned long long, ulonglong)
 VECTORS(float, float)
 VECTORS(double, double)
+#undef VECTORS
 
 // TVM's code has the vectors of more of them.
-struct alignas(4) half2 { half x, y; };
+struct alignas(4) half2 {
+  half x, y;
+  half2() = default;
+  half2(half x, half y) : x(x), y(y) {}
+};
 inline half2 make_half2(half x, half y) { return {x, y}; }
 using __half2 = half2;
+struct alignas(4) nv_bfloat162 {
+  nv_bfloat16 x, y;
+  nv_bfloat162() = default;
+  nv_bfloat162(nv_bfloat16 x, nv_bfloat16 y) : x(x), y(y) {}
+};
+using __nv_bfloat162 = nv_bfloat162;

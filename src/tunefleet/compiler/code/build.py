@@ -57,9 +57,8 @@ def lowered(module: Any, target: Target) -> Any:
     """A scheduled module as an unlinked TVM runtime module, with GPU kernels as source.
 
     Raises TVM's own errors for a program that it cannot compile."""
-    # Of the target, too: TVM calls back for machine code without naming it.
-    with (tvm_target := to_tvm(target)), lowering(target):
-        return tvm.tirx.build(module, target=tvm_target)
+    with lowering(target):
+        return tvm.tirx.build(module, target=to_tvm(target))
 
 
 def build_candidate(

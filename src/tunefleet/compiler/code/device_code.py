@@ -3,7 +3,7 @@
 TVM compiles CUDA source only with its CUDA runtime, which needs a driver. Without a driver (on a
 build host), the library contains source, and each process that loads it would compile it again,
 during measurements. Therefore the source is compiled here and replaced by machine code. With a
-driver TVM calls back for machine code, and is given the same.
+driver TVM is kept from compiling it: libraries are the same wherever they are built.
 
 TVM writes the imported modules of a library as one symbol: its length, the import tree, and the
 kind and bytes of each module. The bytes of a CUDA module are the code format, the signatures of the
@@ -30,9 +30,10 @@ _SOURCE, _MACHINE_CODE = b"cuda", b"cubin"
 
 
 @tvm.register_global_func("tvm_callback_cuda_compile", override=True)  # type: ignore[untyped-decorator]
-def _compiled(source: str) -> bytes:
-    """TVM's own compiles by NVRTC, from a package that few have, and with approximate functions."""
-    return compile_cubin(str(source), str(tvm.target.Target.current().attrs["arch"]))
+def _left_as_source(source: str) -> bytes:
+    """What TVM takes for machine code. Its own callback compiles by NVRTC, from a package that few
+    have, and with approximate functions."""
+    return str(source).encode()
 
 
 def device_sources(module: Any) -> list[str]:
@@ -53,24 +54,28 @@ def packed_imports(module: Any, target: CudaTarget, folder: str) -> str:
     _run([tool, "-O", "binary", f"--only-section={_SECTION}", str(path), str(section)])
     data = section.read_bytes()
     for source in device_sources(module):
-        if _text(source.encode()) in data:
-            data = _replaced(data, source.encode(), compile_cubin(source, target.arch))
+        cubin = compile_cubin(source, target.arch)
+        data = _replaced(data, source.encode(), cubin)
     section.write_bytes(data)
     _run([tool, f"--update-section={_SECTION}={section}", str(path)])
     return str(path)
 
 
 def _replaced(data: bytes, source: bytes, cubin: bytes) -> bytes:
-    """The packed modules `data` with one module's source replaced."""
+    """The packed modules `data` with one module's source replaced. Code in another format was
+    already compiled by TVM."""
     old = _text(source)
+    if old not in data:
+        return data
     begin, end = data.index(old), data.index(old) + len(old)
     # The module's bytes start with the format, after the kind and the length.
-    head = data.rfind(_text(_SOURCE), 0, begin)
+    formats = {data.rfind(_text(each), 0, begin): each for each in (_SOURCE, _MACHINE_CODE)}
+    head = max(formats)
     length = int.from_bytes(data[head - 8 : head], "little")
     if head < 8 or not head < end <= head + length or data.count(old) != 1:
         raise InternalError("TVM's format of packed CUDA modules is not the expected one")
     whole = data[head : head + length]
-    signatures = whole[len(_text(_SOURCE)) : begin - head]
+    signatures = whole[len(_text(formats[head])) : begin - head]
     made = _text(_MACHINE_CODE) + signatures + _text(cubin) + whole[end - head :]
     packed = data[8 : head - 8] + _text(made) + data[head + length :]
     return _text(packed)
