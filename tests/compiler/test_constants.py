@@ -169,7 +169,7 @@ def test_shapes_of_a_network_hold_equal_weights_once(target: Any) -> None:
 def test_random_numbers_are_made_once_for_all_shapes() -> None:
     from tunefleet.devices import runners
 
-    first, second = (runners._random_tensor(shape, "float32") for shape in ((64, 3), (3, 64)))
+    first, second = (runners.random_tensor(shape, "float32") for shape in ((64, 3), (3, 64)))
     assert first.data_ptr() != second.data_ptr()
     np.testing.assert_array_equal(first.numpy().ravel(), second.numpy().ravel())
     assert np.abs(first.numpy()).max() > 1

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-import ctypes
 import os
 from pathlib import Path
 
 import pytest
 
+from tunefleet.core.gpu import Gpu
 from tunefleet.errors import InputError
 
 pytestmark = pytest.mark.tvm
@@ -165,9 +165,12 @@ def test_code_for_another_architecture_is_refused_here() -> None:
         check_runs_here(target)
 
 
-class FakeGpu:
-    exist = True
-    compute_version = "8.6"
+#: A description like that of a driver.
+GPU = Gpu(
+    number=0, uuid="GPU-0", name="a GPU", capability=(8, 6), memory_bytes=2**30, multiprocessors=2,
+    clock_khz=1000, memory_clock_khz=1000, l2_bytes=2**20, shared_memory_bytes=48 * 2**10,
+    threads_per_block=1024, registers_per_block=65536, warp_size=32, driver="13.0",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -179,7 +182,7 @@ def test_code_for_another_gpu_is_refused(
     from tunefleet.compiler.toolchain import gpu
     from tunefleet.compiler.toolchain.host import check_runs_here, parse_target
 
-    monkeypatch.setattr(gpu, "_device", FakeGpu)
+    monkeypatch.setattr(gpu, "gpus", lambda: (GPU,))
     assert str(parse_target("cuda")).startswith("cuda -arch=sm_86 ")
     if not refused:
         check_runs_here(parse_target(f"cuda/{arch}"))
@@ -192,7 +195,7 @@ def test_without_a_gpu_its_targets_are_refused(monkeypatch: pytest.MonkeyPatch) 
     from tunefleet.compiler.toolchain import gpu
     from tunefleet.compiler.toolchain.host import check_runs_here, parse_target
 
-    monkeypatch.setattr(gpu, "_device", lambda: None)
+    monkeypatch.setattr(gpu, "gpus", tuple)
     for refuse in (
         lambda: parse_target("cuda"),
         lambda: check_runs_here(parse_target("cuda/sm_80")),
@@ -212,22 +215,22 @@ def test_the_device_identity_is_stable() -> None:
 def test_the_toolchain_of_a_gpu_has_the_version_of_its_compiler(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from tunefleet.compiler.toolchain import gpu, host, toolchain_identity
+    from tunefleet.compiler.toolchain import host, toolchain_identity
     from tunefleet.core.target import CpuTarget, CudaTarget
 
     cpu = CpuTarget("generic", 1)
     assert host.toolchain_of(cpu) == toolchain_identity()
     monkeypatch.setattr(host, "nvcc_version", lambda: "13.0.88")
-    monkeypatch.setattr(gpu, "driver_version", lambda: "12.8")
+    monkeypatch.setattr(host, "driver_version", lambda: "12.8")
     found = host.toolchain_of(CudaTarget("sm_80", cpu))
     assert (found.cuda, found.driver) == ("13.0.88", "12.8")
 
 
-def test_a_machine_without_a_driver_has_no_version_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tunefleet.compiler.toolchain import gpu
+def test_a_machine_without_a_driver_has_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tunefleet.hardware import gpu
 
-    def missing(name: str) -> None:
-        raise OSError(name)
-
-    monkeypatch.setattr(ctypes, "CDLL", missing)
+    monkeypatch.setattr(gpu, "_driver", lambda: None)
     assert gpu.driver_version() == ""
+    assert gpu.gpus() == ()
+    with pytest.raises(InputError, match="this machine has no GPU cuda:1; there are: none"):
+        gpu.gpu_device("cuda:1")

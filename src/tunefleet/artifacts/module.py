@@ -14,7 +14,6 @@ import numpy as np
 
 from tunefleet.artifacts.artifact import Artifact, check_files
 from tunefleet.artifacts.network import (
-    CPU,
     entry_name,
     fields_of,
     new_machine,
@@ -23,7 +22,7 @@ from tunefleet.artifacts.network import (
 )
 from tunefleet.artifacts.runtime import installed_versions, load_runtime, set_threads, with_pool
 from tunefleet.artifacts.segments import register_segments, release_segments
-from tunefleet.artifacts.tensors import aligned, array_of, is_native, numpy_type, tensor_of
+from tunefleet.artifacts.tensors import CPU, aligned, array_of, is_native, numpy_type, tensor_of
 from tunefleet.artifacts.weights import ALIGNMENT, Weights, weights_path
 from tunefleet.core.network import Signature
 from tunefleet.core.numbers import count

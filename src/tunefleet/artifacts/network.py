@@ -11,7 +11,7 @@ import numpy as np
 
 from tunefleet.artifacts.runtime import load_runtime
 from tunefleet.artifacts.segments import register_segments
-from tunefleet.artifacts.tensors import Array, array_of, tensor_of
+from tunefleet.artifacts.tensors import CPU, GPU, Array, array_of, on_cpu, tensor_of
 from tunefleet.artifacts.weights import read_weights, weights_path
 from tunefleet.errors import InputError, raise_mistake
 from tunefleet.system.files import check_runs_code
@@ -19,8 +19,8 @@ from tunefleet.system.files import check_runs_code
 #: What timing the kernels of a network may take in all.
 _LONGEST_S = 40.0
 _LEAST_REPEATS = 3
-#: DLPack's number of a CPU, and TVM's of an allocator that keeps what it frees for the next call.
-CPU, POOLED = 1, 2
+#: TVM's number of an allocator that keeps what it frees for the next call.
+POOLED = 2
 
 
 def entry_name(index: int) -> str:
@@ -47,35 +47,53 @@ def open_library(path: str | Path) -> Any:
         ) from error
 
 
-def new_machine(library: Any) -> Any:
-    """A virtual machine for a library: it runs one function at a time."""
+def new_machine(library: Any, gpu: int | None = None) -> Any:
+    """A virtual machine for a library, on a GPU where one is named: it runs one function at a
+    time."""
     machine = library["vm_load_executable"]()
-    machine["vm_initialization"](CPU, 0, POOLED)
+    device = () if gpu is None else (GPU, gpu, POOLED)
+    machine["vm_initialization"](*device, CPU, 0, POOLED)
     return machine
 
 
 class LoadedNetwork:
-    """A module on this machine's CPU, at one of the shapes that it takes (`entry_name`), for one
-    caller at a time.
+    """A module on this machine's CPU or a GPU of it, at one of the shapes that it takes
+    (`entry_name`), for one caller at a time.
 
-    Set the threads (runtime.set_threads) before.
+    Set the threads (runtime.set_threads) before, and load TVM's CUDA runtime for a GPU.
     """
 
-    def __init__(self, path: str | Path, entry: str = "main") -> None:
+    def __init__(self, path: str | Path, entry: str = "main", gpu: int | None = None) -> None:
         register_segments(Path(path).parent)
-        self._machine = new_machine(open_library(path))
-        self._weights = read_weights(weights_path(path), entry)
+        self._gpu = gpu
+        self._machine = new_machine(open_library(path), gpu)
+        weights = read_weights(weights_path(path), entry)
+        self._weights = weights if gpu is None else [tensor_of(array_of(w), gpu) for w in weights]
         self._main = self._machine[entry]
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
-        tensors = [*map(tensor_of, inputs), *self._weights]
+        tensors = [*(tensor_of(each, self._gpu) for each in inputs), *self._weights]
         places = {tensor.data_ptr() for tensor in tensors}
         return [array_of(each) for each in separate(fields_of(self._main(*tensors)), places)]
 
     def bound(self, inputs: Sequence[Array]) -> Callable[[], Any]:
-        """One inference per call, inputs already in place."""
-        tensors = [*map(tensor_of, inputs), *self._weights]
-        return lambda: self._main(*tensors)
+        """One inference per call, inputs already in place; the call ends when the GPU has."""
+        tensors = [*(tensor_of(each, self._gpu) for each in inputs), *self._weights]
+        if self._gpu is None:
+            return lambda: self._main(*tensors)
+        wait = self._wait
+
+        def run() -> Any:
+            outputs = self._main(*tensors)
+            wait()
+            return outputs
+
+        return run
+
+    def _wait(self) -> None:
+        """Until the GPU has done everything."""
+        runtime = load_runtime()
+        runtime.get_global_func("runtime.Device_StreamSync")(runtime.device("cuda", self._gpu), 0)
 
     def kernel_times(self, inputs: Sequence[Array], repeats: int) -> dict[str, float]:
         """Seconds per inference spent in each kernel, by the kernel's name: median of repeats, of
@@ -88,6 +106,8 @@ class LoadedNetwork:
             if before:
                 starts.append(time.perf_counter())
             else:
+                if self._gpu is not None:
+                    self._wait()
                 spent = time.perf_counter() - starts.pop()
                 if not name.startswith("vm.builtin"):
                     runs[-1][name] = runs[-1].get(name, 0.0) + spent
@@ -115,6 +135,12 @@ def separate(outputs: Sequence[Any], places: Collection[int]) -> list[Any]:
     which begin at `places`, or an output before."""
     taken, apart = set(places), list[Any]()
     for output in outputs:
-        apart.append(tensor_of(array_of(output)) if output.data_ptr() in taken else output)
+        is_apart = output.data_ptr() not in taken
+        apart.append(output if is_apart else _copied(output))
         taken.add(output.data_ptr())
     return apart
+
+
+def _copied(tensor: Any) -> Any:
+    gpu = None if on_cpu(tensor) else tensor.device.index
+    return tensor_of(array_of(tensor), gpu)

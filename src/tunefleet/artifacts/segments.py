@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tunefleet.artifacts.runtime import load_runtime, threads_here
-from tunefleet.artifacts.tensors import Array, array_of, tensor_of
+from tunefleet.artifacts.tensors import Array, array_of, on_cpu, tensor_of
 from tunefleet.core.ids import digest
 from tunefleet.core.network import SEGMENT_PREFIX
 from tunefleet.system.packages import require
@@ -68,7 +68,8 @@ def release_segments(names: Sequence[str]) -> None:
 
 
 class _Segment:
-    """Runs one segment on the tensors that the module hands over, without copying them."""
+    """Runs one segment on the tensors that the module hands over: on the CPU without copying them,
+    of a GPU with copies of them and of the outputs."""
 
     def __init__(self, opener: Callable[[Path, int], RunSegment]) -> None:
         self.path = Path()
@@ -87,7 +88,8 @@ class _Segment:
             if self._run is None:
                 self._run = self._opener(self.path, threads_here())
         outputs = self._run([array_of(tensor) for tensor in tensors])
-        results = [tensor_of(np.asarray(output)) for output in outputs]
+        gpu = next((tensor.device.index for tensor in tensors if not on_cpu(tensor)), None)
+        results = [tensor_of(np.asarray(output), gpu) for output in outputs]
         return results[0] if len(results) == 1 else results
 
 

@@ -14,6 +14,9 @@ from tunefleet.errors import SetupError
 
 Array = NDArray[Any]
 
+#: DLPack's numbers of kinds of devices.
+CPU, GPU = 1, 2
+
 
 def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """An array without values that begins where kernels read whole vectors."""
@@ -23,8 +26,11 @@ def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     return memory[begin : begin + size].view(dtype).reshape(shape)
 
 
-def tensor_of(array: Array) -> Any:
-    """A tensor with the values of an array, in memory of its own."""
+def tensor_of(array: Array, gpu: int | None = None) -> Any:
+    """A tensor with the values of an array, in memory of its own: the CPU's, or that of the GPU
+    with this number."""
+    if gpu is not None:
+        return _gpu_tensor(array, gpu)
     if is_native(array.dtype):
         copied = aligned(array.shape, array.dtype)
         np.copyto(copied, array)
@@ -38,9 +44,32 @@ def tensor_of(array: Array) -> Any:
     return tensor
 
 
+def _gpu_tensor(array: Array, gpu: int) -> Any:
+    runtime, contiguous = load_runtime(), np.ascontiguousarray(array)
+    allocate = runtime.get_global_func("runtime.TVMTensorAllocWithScope")
+    place = runtime.device("cuda", gpu)
+    tensor = allocate(runtime.Shape(array.shape), array.dtype.name, place, None)
+    if contiguous.nbytes:
+        copy = runtime.get_global_func("runtime.TVMTensorCopyFromBytes")
+        copy(tensor, contiguous.ctypes.data_as(ctypes.c_void_p), contiguous.nbytes)
+    return tensor
+
+
+def on_cpu(tensor: Any) -> bool:
+    """Whether a tensor is in the memory of the CPU."""
+    return bool(tensor.device.dlpack_device_type() == CPU)
+
+
 def array_of(tensor: Any) -> Array:
-    """The values of a tensor on the CPU, in its own memory where NumPy has its type."""
+    """The values of a tensor: of one on the CPU in its own memory where NumPy has its type, of one
+    on a GPU a copy."""
     dtype = numpy_type(str(tensor.dtype))
+    if not on_cpu(tensor):
+        copied = aligned(tuple(tensor.shape), dtype)
+        if copied.nbytes:
+            copy = load_runtime().get_global_func("runtime.TVMTensorCopyToBytes")
+            copy(tensor, copied.ctypes.data_as(ctypes.c_void_p), copied.nbytes)
+        return copied
     if is_native(dtype):
         return np.from_dlpack(tensor)
     size = int(np.prod(tensor.shape, dtype=np.int64)) * dtype.itemsize

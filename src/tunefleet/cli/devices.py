@@ -82,8 +82,9 @@ def devices(
 ) -> None:
     """List the devices, whether they answer and who uses them."""
     from tunefleet.devices.health import healths_of
+    from tunefleet.hardware.gpu import gpu_devices
 
-    listed = [_local(), *_registry(home).all()]
+    listed = [_local(), *gpu_devices(), *_registry(home).all()]
     states = healths_of([device.spec for device in listed])
     rows = [
         {
@@ -121,7 +122,8 @@ def _show(rows: list[dict[str, Any]]) -> None:
             state += f", {health['free']} of {health['servers']} free"
         if health["detail"]:
             state += f" ({health['detail']})"
-        what = f"{identity['name']}, {identity['cores']} cores, {identity['memory_gib']} GiB"
+        units = "multiprocessors" if "gpu" in row else "cores"
+        what = f"{identity['name']}, {identity['cores']} {units}, {identity['memory_gib']} GiB"
         table.add_row(row["name"], row["address"], state, ping, row["machine"], what)
     output.console().print(table)
 

@@ -7,12 +7,14 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from tunefleet.core.gpu import CUDA, Gpu
 from tunefleet.core.identity import DeviceIdentity
 
 _ADDRESS = re.compile(
     r"(?P<scheme>rpc|tracker)://"
     r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})(?:/(?P<key>[^\s/]+))?/?"
 )
+_GPU = re.compile(rf"{CUDA}:[0-9]{{1,3}}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _MOST_PORT = 65535
 
@@ -24,6 +26,7 @@ class DeviceKind(StrEnum):
     """The kind of processor that runs the programs."""
 
     CPU = "cpu"
+    CUDA = CUDA
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,8 @@ class RpcAddress:
 
 @dataclass(frozen=True, slots=True)
 class DeviceSpec:
-    """How to open a device: its kind, and its server (None: this machine).
+    """How to open a device: its kind, its server (None: this machine), and the number of the GPU
+    there.
 
     `identity` is the identity that the server must have; None accepts any server.
     """
@@ -73,19 +77,34 @@ class DeviceSpec:
     kind: DeviceKind = DeviceKind.CPU
     rpc: RpcAddress | None = None
     identity: DeviceIdentity | None = None
+    number: int = 0
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this machine has the device."""
+        return self.rpc is None
+
+    @property
+    def gpu(self) -> int | None:
+        """The number of the GPU; None for a processor."""
+        return self.number if self.kind is DeviceKind.CUDA else None
 
     @property
     def url(self) -> str:
-        return self.rpc.url if self.rpc else LOCAL
+        gpu = "" if self.gpu is None else f"{CUDA}:{self.gpu}"
+        if self.rpc is None:
+            return gpu or LOCAL
+        return f"{self.rpc.url}#{gpu}" if gpu else self.rpc.url
 
     def to_json(self) -> dict[str, Any]:
         """The registered form, without `identity`: the description holds that."""
-        return {"kind": self.kind.value, "rpc": asdict(self.rpc) if self.rpc else None}
+        number = {} if self.gpu is None else {"number": self.number}
+        return {"kind": self.kind.value, "rpc": asdict(self.rpc) if self.rpc else None, **number}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> DeviceSpec:
-        rpc = value["rpc"]
-        return cls(DeviceKind(value["kind"]), RpcAddress(**rpc) if rpc else None)
+        rpc, number = value["rpc"], int(value.get("number", 0))
+        return cls(DeviceKind(value["kind"]), RpcAddress(**rpc) if rpc else None, None, number)
 
 
 THIS_MACHINE = DeviceSpec()
@@ -96,12 +115,13 @@ class DeviceDescription:
     """What a device reports about itself.
 
     `machine` is the kernel's name of the processor architecture (`x86_64`, `aarch64`), `cores` are
-    the kernel's numbers of the cores that programs may use.
+    the kernel's numbers of the cores that programs may use. Of a GPU, both are those of its host.
     """
 
     identity: DeviceIdentity
     machine: str
     cores: tuple[int, ...]
+    gpu: Gpu | None = None
 
     def __post_init__(self) -> None:
         if not self.cores:
@@ -112,12 +132,14 @@ class DeviceDescription:
             "identity": self.identity.to_json(),
             "machine": self.machine,
             "cores": list(self.cores),
+            **({} if self.gpu is None else {"gpu": self.gpu.to_json()}),
         }
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> DeviceDescription:
         identity = DeviceIdentity.from_json(value["identity"])
-        return cls(identity, str(value["machine"]), tuple(int(c) for c in value["cores"]))
+        gpu = Gpu.from_json(value["gpu"]) if "gpu" in value else None
+        return cls(identity, str(value["machine"]), tuple(int(c) for c in value["cores"]), gpu)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +161,7 @@ class RegisteredDevice:
     added_at: float
 
     def __post_init__(self) -> None:
-        if not is_device_name(self.name):
+        if not (is_device_name(self.name) or is_gpu_name(self.name)):
             raise ValueError(f"{self.name!r} is not a valid device name")
 
     def slots(self, count: int) -> tuple[DeviceSlot, ...]:
@@ -171,3 +193,15 @@ class RegisteredDevice:
 def is_device_name(text: str) -> bool:
     """Whether a text is a valid device name: letters, digits, dots, dashes; not `local`."""
     return _NAME.fullmatch(text) is not None and text != LOCAL
+
+
+def is_gpu_name(text: str) -> bool:
+    """Whether a text names a GPU of this machine: `cuda:0`."""
+    return _GPU.fullmatch(text) is not None
+
+
+def gpu_of_this_machine(gpu: Gpu, host: DeviceDescription) -> RegisteredDevice:
+    """A GPU as a device that nobody has to register. `host` is this machine's description."""
+    spec = DeviceSpec(DeviceKind.CUDA, identity=gpu.identity, number=gpu.number)
+    description = DeviceDescription(gpu.identity, host.machine, host.cores, gpu)
+    return RegisteredDevice(gpu.address, spec, description, 0.0)

@@ -62,7 +62,8 @@ class DeviceIdentity:
         return cls(**{**value, "isa": tuple(value["isa"]), "caches": caches})
 
     def __str__(self) -> str:
-        return f"{self.name}, {self.cores} cores"
+        units = "cores" if self.kind == "cpu" else "multiprocessors"
+        return f"{self.name}, {self.cores} {units}"
 
 
 @dataclass(frozen=True, slots=True)

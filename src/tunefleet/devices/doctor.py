@@ -12,11 +12,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tunefleet.artifacts.cuda import load_cuda
 from tunefleet.artifacts.runtime import FFI_VERSION, TVM_VERSION, installed_versions, set_threads
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.host import check_runs_here, native_target
+from tunefleet.compiler.toolchain.nvcc import nvcc_version
 from tunefleet.core.layout import LayoutChoice
 from tunefleet.errors import TunefleetError
+from tunefleet.hardware.gpu import gpus
 from tunefleet.hardware.processor import X86_FEATURES, cpu_info, device_identity
 from tunefleet.system.files import check_runs_code
 from tunefleet.system.scratch import scratch_folder
@@ -165,6 +168,15 @@ def _peak(threads: int) -> CheckJson:
     return _fine(f"{reached:.0f} GFLOP/s float32, measured")
 
 
+def _gpus() -> CheckJson:
+    found = gpus()
+    if not found:
+        return _fine("none; `tunefleet` needs none")
+    value = "; ".join(f"{gpu.address}: {gpu.name}, {gpu.arch}" for gpu in found)
+    load_cuda()
+    return _fine(f"{value}; driver for CUDA {found[0].driver}, nvcc {nvcc_version()}")
+
+
 def _noise(threads: int) -> CheckJson:
     from tunefleet.devices.cpu import LocalCpu
 
@@ -210,6 +222,7 @@ def _checks(choice: LayoutChoice) -> dict[str, Callable[[], CheckJson]]:
         "threads": partial(_threads, choice.threads),
         "memory": _memory,
         "scratch disk": _scratch,
+        "gpu": _gpus,
         "load": _load,
         "peak": partial(_peak, choice.threads),
         "noise": partial(_noise, choice.threads),

@@ -17,6 +17,7 @@ from tunefleet.core.printing import quoted
 from tunefleet.devices import tracker
 from tunefleet.devices.tracker import knock, received
 from tunefleet.errors import RetryElsewhereError
+from tunefleet.hardware.gpu import gpus
 
 #: The first word of a conversation with a server (tvm/rpc/base.py).
 _SERVER = 0xFF271
@@ -58,6 +59,8 @@ class Health:
 def health_of(spec: DeviceSpec) -> Health:
     """Ask a device; takes some five seconds at most."""
     if spec.rpc is None:
+        if spec.gpu is not None and spec.gpu >= len(gpus()):
+            return Health(DeviceState.UNREACHABLE, None, f"this machine has no GPU {spec.url}")
         return Health(DeviceState.FREE, 0.0, free=1)
     started = time.perf_counter()
     try:
@@ -100,6 +103,8 @@ def check_all_there(specs: Sequence[DeviceSpec]) -> None:
 
 def _raise_first_away(specs: Sequence[DeviceSpec], healths: Sequence[Health]) -> None:
     for spec, health in zip(specs, healths, strict=True):
+        if spec.rpc is None and health.state is DeviceState.UNREACHABLE:
+            raise RetryElsewhereError(health.detail, cure="tunefleet devices")
         if spec.rpc is not None and health.state is DeviceState.UNREACHABLE:
             raise unreachable(spec.rpc, health.detail, without_server=health.servers == 0)
 

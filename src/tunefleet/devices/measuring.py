@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -73,6 +73,14 @@ class MeasuringDevice(ABC):
     @abstractmethod
     def _in_turn(self, candidates: Sequence[Built]) -> list[Any]:
         """Arguments of programs that never run at once."""
+
+    def _reference(self, target: Target, directory: str) -> Built:
+        """The reference kernel, compiled into `directory`."""
+        return reference.reference_kernel(target, directory)
+
+    def _peaks(self, target: Target, directory: str) -> Iterable[tuple[float, Built]]:
+        """Kernels for the peak, each with its floating-point operations."""
+        return reference.peak_kernels(target, directory)
 
     @abstractmethod
     def _blame(self, error: Exception) -> Failure | None:
@@ -180,7 +188,7 @@ class MeasuringDevice(ABC):
         def measured() -> float:
             key = (target, directory)
             if key not in self._references:
-                self._references[key] = reference.reference_kernel(target, directory)
+                self._references[key] = self._reference(target, directory)
             if key not in self._reference_runs:
                 runs = _clocked(self._runs(self._references[key], NO_WEIGHTS, _OWN_LIMIT_S))
                 runs(number=1, repeat=reference.REPEATS, preprocess="")
@@ -194,7 +202,7 @@ class MeasuringDevice(ABC):
     def peak(self, target: Target, directory: str) -> float:
         def measured() -> float:
             best = 0.0
-            for flops, built in reference.peak_kernels(target, directory):
+            for flops, built in self._peaks(target, directory):
                 run = _clocked(self._runs(built, NO_WEIGHTS, _OWN_LIMIT_S))
                 seconds = _moved(run(number=1, repeat=150, preprocess=""))
                 best = max(best, flops / min(s for s in seconds if s) / 1e9)

@@ -25,6 +25,10 @@ def open_device(
     is waited for, `away_s` for how much of that one which takes no connection. Nothing is connected
     before the first call. Raises ValueError for a server without a number of threads.
     """
+    if spec.rpc is None and spec.gpu is not None:
+        from tunefleet.devices.cuda import LocalCuda
+
+        return LocalCuda(spec.gpu, threads)
     if spec.rpc is None:
         from tunefleet.devices.cpu import LocalCpu
 

@@ -30,7 +30,7 @@ _LEAST_READ = 8 * 2**20
 
 def reference_kernel(target: Target, directory: str) -> Built:
     """A blocked float32 matmul on every thread of the target."""
-    return _built(_matmul(), target, "reference", directory)
+    return built_kernel(_matmul(), target, "reference", directory)
 
 
 def peak_kernels(target: Target, directory: str) -> Iterator[tuple[float, Built]]:
@@ -39,7 +39,7 @@ def peak_kernels(target: Target, directory: str) -> Iterator[tuple[float, Built]
         tiles = target.threads * _PEAK_TILES_PER_THREAD
         module = _tile_products(tiles, rows, columns)
         flops = 2.0 * tiles * rows * columns * _PEAK_DEPTH
-        yield flops, _built(module, target, f"peak-{rows}x{columns}", directory)
+        yield flops, built_kernel(module, target, f"peak-{rows}x{columns}", directory)
 
 
 def reading_kernel(target: Target, directory: str, size: int) -> tuple[int, Built]:
@@ -50,10 +50,13 @@ def reading_kernel(target: Target, directory: str, size: int) -> tuple[int, Buil
     steps = max(1, size // target.threads // step)
     times = max(1, _LEAST_READ // (steps * step))
     module = _sums(target.threads, times, steps)
-    return target.threads * times * steps * step, _built(module, target, f"read-{size}", directory)
+    return target.threads * times * steps * step, built_kernel(
+        module, target, f"read-{size}", directory
+    )
 
 
-def _built(module: Any, target: Target, name: str, directory: str) -> Built:
+def built_kernel(module: Any, target: Target, name: str, directory: str) -> Built:
+    """A kernel of ours, compiled. Raises SetupError."""
     built = compile_module(module, target, name, directory)
     if isinstance(built, Failure):
         raise SetupError(f"cannot compile the {name} kernel: {built.text}", cure="tunefleet doctor")

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from tunefleet.core.device import LOCAL, RegisteredDevice, is_device_name
+from tunefleet.core.gpu import CUDA
 from tunefleet.errors import InputError
+from tunefleet.hardware.gpu import gpu_device, gpu_devices
 from tunefleet.system.files import check_regular
 
 SCHEMA = "tunefleet.devices/1"
@@ -49,12 +51,16 @@ class DeviceRegistry:
         return sorted(devices, key=lambda device: device.name)
 
     def chosen(self, names: Sequence[str], kind: str = "") -> tuple[RegisteredDevice, ...]:
-        """The devices of these names, and all of a kind: `cpu`, or the name of their hardware.
+        """The devices of these names, and all of a kind: `cpu`, `cuda`, or the name of their
+        hardware. GPUs of this machine are named `cuda:0`, or by their UUID.
 
         Raises InputError for a name that nobody gave, a kind that none is of, and devices that are
         not alike: records of one would be taken for those of another.
         """
         devices = {device.name: device for device in self.all()}
+        if kind:
+            devices |= {device.name: device for device in gpu_devices()}
+        names = [_of_gpu(name, devices) if name.startswith(CUDA) else name for name in names]
         for name in names:
             if name not in devices:
                 raise _unknown(name, devices)
@@ -110,6 +116,16 @@ class DeviceRegistry:
             os.replace(draft, self._path)
         finally:
             draft.unlink(missing_ok=True)
+
+
+def _of_gpu(name: str, devices: dict[str, RegisteredDevice]) -> str:
+    """The name of a device that a user may mean by `name`: a registered one, or a GPU of this
+    machine, which is added to `devices`. Raises InputError."""
+    if name in devices:
+        return name
+    found = gpu_device(name if ":" in name else f"{name}:0")
+    devices[found.name] = found
+    return found.name
 
 
 def _kinds(device: RegisteredDevice) -> tuple[str, str]:

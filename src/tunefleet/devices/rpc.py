@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tunefleet.artifacts.network import CPU, POOLED
-from tunefleet.artifacts.tensors import numpy_type
+from tunefleet.artifacts.network import POOLED
+from tunefleet.artifacts.tensors import CPU, numpy_type
 from tunefleet.artifacts.weights import read_weights, weights_path
 from tunefleet.compiler.code.build import is_memory, one_line
 from tunefleet.compiler.graph.winograd import fitting
@@ -21,7 +21,7 @@ from tunefleet.core.identity import DeviceIdentity
 from tunefleet.core.task import TaskWeights
 from tunefleet.core.trial import Built, Failure, FailureKind, Timer
 from tunefleet.devices._base import Array, Network, Program, Runs
-from tunefleet.devices.cpu import CHECK_RUNS, LONG_RUN_S
+from tunefleet.devices.local import CHECK_RUNS, LONG_RUN_S
 from tunefleet.devices.measuring import MeasuringDevice, clocked
 from tunefleet.devices.rpc_session import NoAnswerError, RpcSession
 from tunefleet.devices.runners import copies_of, placed

@@ -36,7 +36,7 @@ def runner(built: Built, arguments: Sequence[Any] = ()) -> Any:
     """run(number, repeat, preprocess) -> seconds per run of each repeat, on random numbers unless
     there are `arguments`."""
     library = tvm.runtime.load_module(built.path)
-    arguments = arguments or [_random_tensor(shape, dtype) for shape, dtype in built.args]
+    arguments = arguments or [random_tensor(shape, dtype) for shape, dtype in built.args]
 
     def run(*, number: int, repeat: int, preprocess: str) -> list[float]:
         evaluator = library.time_evaluator(
@@ -99,7 +99,7 @@ def _rotation(built: Built, weights: Sequence[int], copies: int) -> list[list[An
     whole = 1 << (copies * step - 1).bit_length()
     memory = {i: _memory(built.args[i][1], whole) for i in weights}
     shared = [
-        None if i in begins else _random_tensor(shape, dtype)
+        None if i in begins else random_tensor(shape, dtype)
         for i, (shape, dtype) in enumerate(built.args)
     ]
     return [
@@ -141,15 +141,16 @@ def random_array(shape: tuple[int, ...], dtype: str, seed: int) -> Any:
     return generator.integers(0, 2, shape, dtype=np.uint8).astype(dtype)
 
 
-def in_turn(candidates: Sequence[Built]) -> list[list[Any]]:
+def in_turn(candidates: Sequence[Built], device: Any = None) -> list[list[Any]]:
     """Arguments of programs that never run at once: the first arguments of all are in one piece of
-    memory, and so are the second ones, ..., each in its own shape."""
+    memory, and so are the second ones, ..., each in its own shape. `device` is TVM's; None for the
+    processor."""
     largest: dict[tuple[int, str], int] = {}
     for built in candidates:
         for index, (shape, dtype) in enumerate(built.args):
             key = (index, dtype)
             largest[key] = max(largest.get(key, 0), math.prod(shape))
-    pieces = {key: _random_tensor((size,), key[1]) for key, size in largest.items()}
+    pieces = {key: random_tensor((size,), key[1], device) for key, size in largest.items()}
     return [
         [
             pieces[index, dtype]._create_view(shape, dtype)
@@ -164,9 +165,9 @@ def in_turn(candidates: Sequence[Built]) -> list[list[Any]]:
 _numbers: dict[str, Any] = {}
 
 
-def _random_tensor(shape: tuple[int, ...], dtype: str) -> Any:
+def random_tensor(shape: tuple[int, ...], dtype: str, device: Any = None) -> Any:
     """A tensor of its own, with numbers that are the same for every tensor of a type."""
     size = math.prod(shape)
     if dtype not in _numbers or _numbers[dtype].size < size:
         _numbers[dtype] = random_array((size,), dtype, 0)
-    return tvm.runtime.tensor(_numbers[dtype][:size].reshape(shape))
+    return tvm.runtime.tensor(_numbers[dtype][:size].reshape(shape), device)

@@ -96,7 +96,7 @@ class LocalFleet:
     def machine(self) -> Machine:
         if self._machine is None:
             self.check()
-            remotes = len(self.slots)
+            remotes = [slot.spec for slot in self.slots]
             self._machine = Machine(self._target, self._settings, self._layout, remotes)
             self._machine.warm_up()
         return self._machine
@@ -104,7 +104,7 @@ class LocalFleet:
     def check(self) -> None:
         """Before anything is begun. Raises RetryElsewhereError where all devices are away, and
         SetupError where this machine could load no library from the home."""
-        if not self.slots:
+        if all(slot.spec.is_here for slot in self.slots):
             check_runs_code(self._home.root, "give a --home on another disk")
 
     @property

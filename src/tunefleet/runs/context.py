@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tunefleet.core.device import LOCAL, RegisteredDevice
+from tunefleet.core.gpu import CUDA
 from tunefleet.core.home import Home, default_home
 from tunefleet.core.identity import DeviceIdentity
 from tunefleet.core.layout import MachineLayout
@@ -24,10 +25,11 @@ _SCHEMA = "tunefleet-context/2"
 class BenchmarkContext:
     """One run: target, device and home. What became of it is in the store of its home.
 
-    `target` is "cpu" (this machine) or a target text; `arch` names the processor to generate code
+    `target` is "cpu" (this machine), "cuda" (its GPU) or a target text; `arch` names the processor to generate code
     for instead. `device` names devices of `tunefleet devices` and `device_kind` all of a kind
-    (`cpu`, or the name of their hardware): they are measured on, all at once, instead of this
-    machine, and have to be alike; `local` is this machine. `device_key` is the user's name for the
+    (`cpu`, `cuda`, or the name of their hardware): they are measured on, all at once, instead of this
+    machine's processor, and have to be alike; `cuda:0` is this machine's first GPU (as "cuda" for a
+    target means it), `local` its processor. `device_key` is the user's name for the
     device: records measured under another key are not reused as they are. `host_cores` and
     `device_cores` say where this machine builds and where it measures (`tunefleet doctor` explains
     the default). `run_id` has 32 characters.
@@ -65,6 +67,8 @@ class BenchmarkContext:
         if self._devices is None:
             self._devices = ()
             names = [name for name in self.device_names if name != LOCAL]
+            if not (self.device_names or self.device_kind) and self._is_for_gpu():
+                names = [CUDA]
             if names or self.device_kind:
                 from tunefleet.devices.registry import DeviceRegistry
 
@@ -77,6 +81,12 @@ class BenchmarkContext:
                 registry = DeviceRegistry(Home(self.home).devices)
                 self._devices = registry.chosen(names, self.device_kind)
         return self._devices
+
+    def _is_for_gpu(self) -> bool:
+        """Whether the target means a GPU, and this machine has one."""
+        from tunefleet.hardware.gpu import gpus
+
+        return self.target_text.partition(" ")[0].partition("/")[0] == CUDA and bool(gpus())
 
     @property
     def device(self) -> DeviceIdentity:

@@ -79,7 +79,7 @@ def run(place: Workplace, request: StepRequest) -> tuple[Checked, tuple[Remark, 
 def compared(prepared: PreparedNetwork, examples: Sequence[Arrays], place: Workplace) -> Agreement:
     """How the plain module and the source framework agree; raises JobError where they do not."""
     imported, name = prepared.imported, prepared.info.name
-    if place.remote is not None and imported.segments:
+    if not place.is_here and imported.segments:
         raise JobError(
             f"{name}: {imported.segments[0].framework} runs a part of it, and is not there",
             cure="`tunefleet tasks` lists which part; tune it for this machine",
@@ -88,7 +88,7 @@ def compared(prepared: PreparedNetwork, examples: Sequence[Arrays], place: Workp
     place.grant(imported.footprint)
 
     def reference(index: int, inputs: Arrays, **how: bool) -> list[NDArray[Any]]:
-        what, threads = f"{name}: the source framework failed", place.machine.threads
+        what, threads = f"{name}: the source framework failed", place.framework_threads
         source = {**prepared.references[index], **how}
         return beside_device(place, what, work.run_reference, source, list(inputs), threads)
 

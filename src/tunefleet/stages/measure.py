@@ -86,7 +86,7 @@ def _compared(
     """What is delivered beside the baselines; alone where these cannot be measured, and None
     where nothing can: what was saved stays."""
     contenders = []
-    if place.remote is None:  # elsewhere there is no source framework
+    if place.is_here:  # elsewhere there is no source framework
         contenders.append(Contender(SOURCE, prepared.references[variant]))
     if prepared.untuned is not None:
         contenders.append(Contender(UNTUNED, prepared.untuned))
@@ -131,7 +131,7 @@ def compare(
             [str(c.runs) if isinstance(c.runs, Path) else c.runs for c in contenders],
             entry_name(variant),
             list(inputs),
-            place.machine.target.threads,
+            place.framework_threads,
             rounds,
             _ROUND_S,
         )

@@ -60,12 +60,14 @@ class DeviceWorker:
         Raises RetryElsewhereError where the device does not answer, DeviceError where it cannot be
         used.
         """
-        if self.spec.rpc is None:
+        if self.spec == THIS_MACHINE:
             return self.pool.call(function, *args, timeout_s=timeout_s)
         from tunefleet.devices import call_limit_s
         from tunefleet.stages import work
 
         place = (self.spec, self.threads, self.away_s, function, args)
+        if self.spec.is_here:
+            return self.pool.call(work.on_device, *place, timeout_s=timeout_s)
         limit_s = call_limit_s(self.spec, timeout_s)
         outcome: T | CallFailure = self.pool.call(
             work.on_device, *place, timeout_s=limit_s, lives=1
@@ -81,8 +83,8 @@ class DeviceWorker:
 
 @dataclass(frozen=True, slots=True)
 class Workplace:
-    """A store, the workers of a machine, and a home. `remote` is where it measures, its own
-    processor without. `progress` and `tell` reach whoever watches a job."""
+    """A store, the workers of a machine, and a home. `remote` is where it measures (a server's
+    device, a GPU of this machine), its own processor without. `progress` and `tell` reach whoever watches a job."""
 
     store: Store
     machine: Machine
@@ -94,6 +96,18 @@ class Workplace:
     @property
     def device(self) -> DeviceWorker:
         return self.remote or DeviceWorker(self.machine.device, self.machine.threads)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the device is one of this machine: source frameworks can be measured beside."""
+        return self.device.spec.is_here
+
+    @property
+    def framework_threads(self) -> int:
+        """The threads of source frameworks on this machine's processor: those of the target, and
+        beside a GPU all cores."""
+        machine = self.machine
+        return machine.threads if self.remote is None else len(machine.layout.device_cores)
 
     def grant(self, footprint: Footprint) -> None:
         """Let this machine's device take what a network of this footprint needs."""

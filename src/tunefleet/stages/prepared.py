@@ -133,8 +133,9 @@ def beside_device(place: Workplace, what: str, function: Callable[..., T], *args
 def _called(place: Workplace, what: str, cure: str, call: Callable[[], T | CallFailure]) -> T:
     outcome = call()
     ended = isinstance(outcome, CallFailure) and outcome.end in (CallEnd.MEMORY, CallEnd.CRASH)
-    if ended and place.remote is None:
-        place.machine.grant_all()
+    if ended and place.is_here:
+        if place.remote is None:
+            place.machine.grant_all()
         outcome = call()
     if isinstance(outcome, CallFailure):
         memory = machine_memory()

@@ -3,12 +3,15 @@ measures."""
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
+from tunefleet.core.device import DeviceSpec
 from tunefleet.core.layout import MachineLayout
 from tunefleet.core.network import Footprint
 from tunefleet.core.settings import TuneSettings
@@ -29,10 +32,14 @@ class Machine:
     """
 
     def __init__(
-        self, target: Target, settings: TuneSettings, layout: MachineLayout, remotes: int = 0
+        self,
+        target: Target,
+        settings: TuneSettings,
+        layout: MachineLayout,
+        remotes: Sequence[DeviceSpec] = (),
     ) -> None:
-        """`remotes` counts the devices elsewhere that are measured on instead of this machine's.
-        Raises SetupError where what is built could not be loaded."""
+        """`remotes` are measured on instead of this machine's processor: devices elsewhere, or GPUs
+        of this machine. Raises SetupError where what is built could not be loaded."""
         self.target = target
         self.layout = layout
         #: Of what runs a network on this machine.
@@ -41,9 +48,9 @@ class Machine:
             opening.callback(os.sched_setaffinity, 0, os.sched_getaffinity(0))
             os.sched_setaffinity(0, layout.host_cores)
             self.scratch = Path(opening.enter_context(scratch_folder("machine")))
-            if not remotes:
+            if all(spec.is_here for spec in remotes):
                 check_runs_code(self.scratch.parent, "set TMPDIR to a folder on another disk")
-            self._start(settings, remotes, opening)
+            self._start(settings, len(remotes), opening)
             self._open = opening.pop_all()
 
     def _start(self, settings: TuneSettings, remotes: int, opening: ExitStack) -> None:
@@ -64,8 +71,9 @@ class Machine:
         self.lead = pool(1, host)
         self.host = pool(layout.builders, host)
         self.device = pool(1, device)
-        # They only send what runs elsewhere; whole networks too.
-        sending = replace(device, memory_gib=_every_gib())
+        # They only send what runs elsewhere, whole networks too; a GPU's driver maps as much as all
+        # memory that there is.
+        sending = replace(device, memory_gib=math.inf)
         self.remotes = tuple(pool(1, sending) for _ in range(remotes))
 
     def __enter__(self) -> Machine:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import logging
+import math
 import multiprocessing
 import os
 import resource
@@ -75,7 +76,8 @@ _ALL_DIED = CallFailure(CallEnd.CRASH, "every worker died")
 
 @dataclass(frozen=True, slots=True)
 class WorkerConfig:
-    """`threads`: what kernels in the worker use; `cores`: where it may run (empty: anywhere);
+    """`threads`: what kernels in the worker use; `memory_gib`: without a limit where it is infinite;
+    `cores`: where it may run (empty: anywhere);
     `further`: what else it may not take without limit."""
 
     threads: int
@@ -155,7 +157,8 @@ def _make_ready(config: WorkerConfig, registry: str) -> None:
     _write_to_log(config.log_path)
     if config.cores:
         os.sched_setaffinity(0, config.cores)
-    limit_process(replace(config.further, memory_bytes=int(config.memory_gib * 2**30)))
+    memory = None if math.isinf(config.memory_gib) else int(config.memory_gib * 2**30)
+    limit_process(replace(config.further, memory_bytes=memory))
     # XGBoost with more threads than free cores takes 10 times as long.
     os.environ["OMP_NUM_THREADS"] = "1"
     # PyTorch makes a folder of its own where programs are exported: it goes with the pool's log.

@@ -15,6 +15,7 @@ from tunefleet.core.identity import ToolchainIdentity
 from tunefleet.core.numbers import count
 from tunefleet.core.target import LIMITS, CpuTarget, CudaTarget, Target
 from tunefleet.errors import InputError
+from tunefleet.hardware.gpu import driver_version
 from tunefleet.hardware.processor import X86_FEATURES, cpu_info
 
 #: Supported architectures: LLVM aborts the process for an unknown one.
@@ -288,7 +289,7 @@ def toolchain_of(target: Target) -> ToolchainIdentity:
     own = toolchain_identity()
     if not isinstance(target, CudaTarget):
         return own
-    return replace(own, cuda=nvcc_version(), driver=gpu.driver_version())
+    return replace(own, cuda=nvcc_version(), driver=driver_version())
 
 
 def processors(triple: str = "") -> frozenset[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.compiler.toolchain.gpu import check_runs_on
 from tunefleet.compiler.toolchain.host import (
     codegen_features,
     instructions,
@@ -13,7 +14,8 @@ from tunefleet.compiler.toolchain.host import (
     with_whole_vectors,
 )
 from tunefleet.core.device import DeviceDescription
-from tunefleet.core.target import CpuTarget, Target
+from tunefleet.core.gpu import CUDA, Gpu
+from tunefleet.core.target import SHARED_MEMORY_BYTES, CpuTarget, CudaTarget, Target
 from tunefleet.errors import InputError
 from tunefleet.hardware.processor import X86_FEATURES, device_identity
 
@@ -33,6 +35,8 @@ def device_target(text: str, description: DeviceDescription, threads: int | None
     `threads` are all of its cores where nobody says how many. Raises InputError for a target that
     does not run there.
     """
+    if description.gpu is not None:
+        return _gpu_target(text, description, description.gpu)
     threads = threads or len(description.cores)
     if threads > len(description.cores):
         raise InputError(
@@ -46,9 +50,30 @@ def device_target(text: str, description: DeviceDescription, threads: int | None
     return target
 
 
+def _gpu_target(text: str, description: DeviceDescription, gpu: Gpu) -> Target:
+    """One thread launches kernels."""
+    if text in ("native", "cpu", CUDA):
+        return CudaTarget(
+            gpu.arch,
+            _own_target(description, 1),
+            shared_memory_bytes=min(gpu.shared_memory_bytes, SHARED_MEMORY_BYTES),
+            threads_per_block=gpu.threads_per_block,
+            registers_per_block=gpu.registers_per_block,
+            warp_size=gpu.warp_size,
+        )
+    target = parse_target(text, 1)
+    if not isinstance(target, CudaTarget):
+        raise InputError(
+            f"target '{target}' is for a processor, and {gpu.name} is a GPU",
+            cure="leave --target out",
+        )
+    check_runs_on(target, gpu)
+    return target
+
+
 def _own_target(description: DeviceDescription, threads: int) -> CpuTarget:
     identity, here = description.identity, device_identity()
-    if (identity.name, identity.isa) == (here.name, here.isa):
+    if description.gpu is not None or (identity.name, identity.isa) == (here.name, here.isa):
         return native_target(threads)
     isa = set(identity.isa)
     if description.machine == "x86_64":
