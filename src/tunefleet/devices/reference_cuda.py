@@ -16,7 +16,7 @@ tvm = load_tvm()
 #: Threads of a block, and numbers that each of them computes by independent sums: enough to hide
 #: the latency of a multiply-add with one block per multiprocessor.
 _THREADS, _CHAINS = 1024, 8
-#: Multiply-adds that a multiprocessor does in a cycle (compute capability 7.0 and later: 64 or 128).
+#: Multiply-adds that a multiprocessor does in a cycle, at most (compute capability 7.0 and later).
 _PER_CYCLE = 128
 #: How long the reference kernel takes about, and a kernel for the peak.
 _REFERENCE_S, _PEAK_S = 1e-4, 2e-3
@@ -30,7 +30,7 @@ def main(factors: T.Buffer(({chains},), "float32"), out: T.Buffer(({size},), "fl
                 b = T.axis.spatial({blocks}, block)
                 t = T.axis.spatial({threads}, thread)
                 T.reads(factors[0:{chains}])
-                T.writes(out[b * {per_block} + t * {chains} : b * {per_block} + t * {chains} + {chains}])
+                T.writes(out[{first} : {first} + {chains}])
                 x = T.sblock_alloc_buffer(({chains},), scope="local")
                 for c in T.unroll({chains}):
                     x[c] = factors[c]
@@ -38,7 +38,7 @@ def main(factors: T.Buffer(({chains},), "float32"), out: T.Buffer(({size},), "fl
                     for c in T.unroll({chains}):
                         x[c] = x[c] * factors[c] + factors[c]
                 for c in T.unroll({chains}):
-                    out[b * {per_block} + t * {chains} + c] = x[c]
+                    out[{first} + c] = x[c]
 """
 
 
@@ -62,7 +62,7 @@ def _chains(gpu: Gpu, seconds: float) -> tuple[float, Any]:
         chains=_CHAINS,
         blocks=blocks,
         threads=_THREADS,
-        per_block=per_block,
+        first=f"b * {per_block} + t * {_CHAINS}",
         size=blocks * per_block,
         steps=steps,
     )

@@ -25,11 +25,11 @@ _SCHEMA = "tunefleet-context/2"
 class BenchmarkContext:
     """One run: target, device and home. What became of it is in the store of its home.
 
-    `target` is "cpu" (this machine), "cuda" (its GPU) or a target text; `arch` names the processor to generate code
-    for instead. `device` names devices of `tunefleet devices` and `device_kind` all of a kind
-    (`cpu`, `cuda`, or the name of their hardware): they are measured on, all at once, instead of this
-    machine's processor, and have to be alike; `cuda:0` is this machine's first GPU (as "cuda" for a
-    target means it), `local` its processor. `device_key` is the user's name for the
+    `target` is "cpu" (this machine), "cuda" (its GPU) or a target text; `arch` names the processor
+    to generate code for instead. `device` names devices of `tunefleet devices` and `device_kind`
+    all of a kind (`cpu`, `cuda`, or the name of their hardware): they are measured on, all at once,
+    instead of this machine's processor, and have to be alike; `cuda:0` is this machine's first GPU
+    (as "cuda" for a target means it), `local` its processor. `device_key` is the user's name for the
     device: records measured under another key are not reused as they are. `host_cores` and
     `device_cores` say where this machine builds and where it measures (`tunefleet doctor` explains
     the default). `run_id` has 32 characters.

@@ -84,7 +84,8 @@ class DeviceWorker:
 @dataclass(frozen=True, slots=True)
 class Workplace:
     """A store, the workers of a machine, and a home. `remote` is where it measures (a server's
-    device, a GPU of this machine), its own processor without. `progress` and `tell` reach whoever watches a job."""
+    device, a GPU of this machine), its own processor without. `progress` and `tell` reach whoever
+    watches a job."""
 
     store: Store
     machine: Machine

@@ -76,9 +76,9 @@ _ALL_DIED = CallFailure(CallEnd.CRASH, "every worker died")
 
 @dataclass(frozen=True, slots=True)
 class WorkerConfig:
-    """`threads`: what kernels in the worker use; `memory_gib`: without a limit where it is infinite;
-    `cores`: where it may run (empty: anywhere);
-    `further`: what else it may not take without limit."""
+    """`threads`: what kernels in the worker use; `memory_gib`: without a limit where it is
+    infinite; `cores`: where it may run (empty: anywhere); `further`: what else it may not take
+    without limit."""
 
     threads: int
     memory_gib: float
