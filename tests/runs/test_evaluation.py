@@ -20,6 +20,7 @@ from tunefleet.runs.evaluation import fill_in
 from tunefleet.store import open_store
 
 RUN = "a" * 32
+HERE = device_identity()
 
 
 def evaluation(shape: MeasuredShape) -> Evaluation:
@@ -45,7 +46,7 @@ def an_artifact(home: Path) -> Artifact:
     path = home / "artifacts" / RUN
     path.mkdir(parents=True)
     artifact = Artifact(
-        path, spec.network, spec.target, device_identity(), spec.toolchain, disturbed().to_dict()
+        path, spec.network, spec.target, HERE, spec.toolchain, disturbed().to_dict()
     )
     return update_result(artifact, render_html(disturbed()))
 
@@ -65,7 +66,7 @@ def in_jobs(home: Path) -> float | None:
 def test_a_quiet_evaluation_is_in_the_report_and_in_jobs(home: Path) -> None:
     artifact = an_artifact(home)
     assert "not measurable now" in artifact.report.read_text()
-    assert fill_in(evaluation(measured(3.0)), artifact, home).filled_in == ("report", "jobs")
+    assert fill_in(evaluation(measured(3.0)), artifact, HERE, home).filled_in == ("report", "jobs")
     assert (in_artifact(artifact), in_jobs(home)) == (2.0, 2.0)
     assert "not measurable now" not in artifact.report.read_text()
 
@@ -75,20 +76,20 @@ def test_a_signed_artifact_is_not_touched(home: Path) -> None:
     artifact.manifest.with_name("artifact.json.sig").write_text("signed")
     assert is_signed(artifact.manifest)
     before = {path: path.read_bytes() for path in artifact.path.iterdir()}
-    assert fill_in(evaluation(measured(3.0)), artifact, home).filled_in == ("jobs",)
+    assert fill_in(evaluation(measured(3.0)), artifact, HERE, home).filled_in == ("jobs",)
     assert before == {path: path.read_bytes() for path in artifact.path.iterdir()}
     assert in_jobs(home) == 2.0
 
 
 def test_a_disturbed_evaluation_fills_nothing_in(home: Path) -> None:
     artifact = an_artifact(home)
-    assert fill_in(evaluation(measured(3.0, BUSY)), artifact, home).filled_in == ()
+    assert fill_in(evaluation(measured(3.0, BUSY)), artifact, HERE, home).filled_in == ()
     assert (in_artifact(artifact), in_jobs(home)) == (None, None)
 
 
 def test_a_figure_that_is_there_is_left(home: Path) -> None:
     artifact = an_artifact(home)
-    fill_in(evaluation(measured(3.0)), artifact, home)
+    fill_in(evaluation(measured(3.0)), artifact, HERE, home)
     written = json.loads(artifact.manifest.read_text())["result"]
-    again = fill_in(evaluation(measured(5.0)), replace(artifact, result=written), home)
+    again = fill_in(evaluation(measured(5.0)), replace(artifact, result=written), HERE, home)
     assert again.filled_in == ()

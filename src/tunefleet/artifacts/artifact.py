@@ -24,13 +24,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tunefleet.artifacts.cuda import INSTALL_CUDART
 from tunefleet.artifacts.segments import FOLDER
 from tunefleet.artifacts.signature import SUFFIX, check_signature
 from tunefleet.artifacts.weights import weights_path
 from tunefleet.core.identity import DeviceIdentity, ToolchainIdentity
 from tunefleet.core.network import IntegerRange, NetworkInfo, Signature, TensorSpec
 from tunefleet.core.printing import printable
-from tunefleet.core.target import Target
+from tunefleet.core.target import CudaTarget, Target
 from tunefleet.errors import InputError, SetupError
 from tunefleet.system.files import check_regular
 from tunefleet.system.scratch import scratch_folder
@@ -215,11 +216,10 @@ def _readme(artifact: Artifact) -> str:
     inputs = ", ".join(f'np.zeros({list(t.shape)}, "{t.dtype}")' for t in artifact.network.inputs)
     return f"""# {printable(" ".join(artifact.network.name.split()))}
 
-Tuned by tunefleet for {artifact.device.name}, {artifact.target.threads} threads.
-It runs on processors with the same instructions; `artifact.json` names them.
+{_runs_on(artifact)}
 
     pip install "tunefleet-{artifact.toolchain.tunefleet}-py3-none-any.whl[runtime]"
-
+{_more(artifact)}
 ```python
 import numpy as np
 import tunefleet
@@ -232,6 +232,22 @@ with tunefleet.load("{artifact.path.name}") as module:
 `report.html` shows how fast it is and what was verified, `records.jsonl` the schedule of each task.
 Loading it runs its code: take it from people whom you trust.
 """
+
+
+def _runs_on(artifact: Artifact) -> str:
+    if isinstance(artifact.target, CudaTarget):
+        return (
+            f"Tuned by tunefleet for {artifact.device.name}. It runs on GPUs of this architecture "
+            f"({artifact.target.arch}), with a driver for CUDA 13; no toolkit is needed."
+        )
+    return (
+        f"Tuned by tunefleet for {artifact.device.name}, {artifact.target.threads} threads.\n"
+        "It runs on processors with the same instructions; `artifact.json` names them."
+    )
+
+
+def _more(artifact: Artifact) -> str:
+    return f"    {INSTALL_CUDART}\n" if isinstance(artifact.target, CudaTarget) else ""
 
 
 def read_artifact(path: Path, signed_by: Path | None = None) -> Artifact:

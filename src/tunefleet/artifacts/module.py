@@ -10,23 +10,20 @@ from types import TracebackType
 from typing import Any, NoReturn
 from weakref import WeakSet
 
-import numpy as np
-
 from tunefleet.artifacts.artifact import Artifact, check_files
-from tunefleet.artifacts.network import (
-    entry_name,
-    fields_of,
-    new_machine,
-    open_library,
-    separate,
-)
-from tunefleet.artifacts.runtime import installed_versions, load_runtime, set_threads, with_pool
+from tunefleet.artifacts.cuda import load_cuda
+from tunefleet.artifacts.machines import ModuleMachine
+from tunefleet.artifacts.network import open_library
+from tunefleet.artifacts.runtime import installed_versions, set_threads, with_pool
 from tunefleet.artifacts.segments import register_segments, release_segments
-from tunefleet.artifacts.tensors import CPU, aligned, array_of, is_native, numpy_type, tensor_of
-from tunefleet.artifacts.weights import ALIGNMENT, Weights, weights_path
+from tunefleet.artifacts.tensors import array_of
+from tunefleet.artifacts.weights import Weights, weights_path
+from tunefleet.core.gpu import CUDA
 from tunefleet.core.network import Signature
 from tunefleet.core.numbers import count
+from tunefleet.core.target import CudaTarget
 from tunefleet.errors import InputError, SetupError
+from tunefleet.hardware.gpu import check_runs_on, gpu_device
 from tunefleet.hardware.processor import TILES, cpu_info, takes_tiles
 
 #: Threads that kernels may have anywhere, and four for each core of a machine that has more.
@@ -36,16 +33,23 @@ _LEAST_OF_MOST = 64
 class TunedModule:
     """A delivered module in memory: called with arrays, it returns the network's outputs.
 
-    Inputs are NumPy arrays or what else speaks DLPack on the CPU (tensors of PyTorch or JAX);
+    Inputs are NumPy arrays or what else has DLPack on the CPU (tensors of PyTorch or JAX);
     shapes and types must be those of one of `signatures`. Contiguous ones that begin at a multiple
     of 64 bytes, as PyTorch's do, are read where they are, others copied. Outputs are NumPy arrays,
     or torch tensors where the first input was one, in memory of their own.
 
     It may be called from any number of threads: as many calls run at once as the cores suffice for.
+
+    A network that was tuned for a GPU runs on `gpu`, its number. Tensors of PyTorch and others on
+    that GPU are read where they are, on torch's current stream, and so are the outputs then; NumPy
+    arrays and tensors on the CPU are copied, and so are the outputs. One call runs at once.
     """
 
-    def __init__(self, artifact: Artifact, threads: int | None = None) -> None:
-        check_runs_here(artifact)
+    def __init__(self, artifact: Artifact, threads: int | None = None, gpu: int = 0) -> None:
+        self._gpu = gpu if isinstance(artifact.target, CudaTarget) else None
+        check_runs_here(artifact, gpu)
+        if self._gpu is not None:
+            load_cuda()
         check_files(artifact, artifact.module)
         self.path = artifact.path
         self.name = artifact.network.name
@@ -72,7 +76,10 @@ class TunedModule:
         if given and _is_torch(given[0]):
             import torch
 
-            return [torch.utils.dlpack.from_dlpack(output) for output in outputs]
+            tensors = [torch.utils.dlpack.from_dlpack(output) for output in outputs]
+            return tensors if given[0].is_cuda else [tensor.cpu() for tensor in tensors]
+        if given and not hasattr(given[0], "__array__") and self._gpu is not None:
+            return outputs  # of the GPU, as the inputs
         return [array_of(output) for output in outputs]
 
     def _outputs(self, index: int, inputs: Sequence[Any]) -> list[Any]:
@@ -83,7 +90,7 @@ class TunedModule:
             raise self._closed()
         machine = idle.get()
         try:
-            machine = machine or _Machine(library, weights, self.signatures)
+            machine = machine or ModuleMachine(library, weights, self.signatures, self._gpu)
             return machine.run(index, inputs)
         finally:
             idle.put(machine)
@@ -116,10 +123,11 @@ class TunedModule:
     def _closed(self) -> InputError:
         return InputError(f"{self.name} was closed", cure="load it again")
 
-    def _new_idle(self) -> SimpleQueue[_Machine | None]:
+    def _new_idle(self) -> SimpleQueue[ModuleMachine | None]:
         """A place for each call that may run at once."""
-        idle: SimpleQueue[_Machine | None] = SimpleQueue()
-        for _ in range(max(1, len(cpu_info().granted) // self.threads)):
+        idle: SimpleQueue[ModuleMachine | None] = SimpleQueue()
+        several = 1 if self._gpu is not None else len(cpu_info().granted) // self.threads
+        for _ in range(max(1, several)):
             idle.put(None)  # made when it is first needed
         return idle
 
@@ -178,70 +186,6 @@ def _as_sequence(name: str, inputs: Any) -> Sequence[Any]:
     return tuple(inputs)
 
 
-class _Machine:
-    """Runs a module's functions, one call at a time."""
-
-    def __init__(
-        self, library: Any, weights: Weights | None, signatures: Sequence[Signature]
-    ) -> None:
-        self._machine = new_machine(library)
-        self._weights = weights
-        self._signatures = signatures
-        self._entries: dict[int, _Entry] = {}
-
-    def run(self, index: int, inputs: Sequence[Any]) -> list[Any]:
-        if index not in self._entries:
-            name = entry_name(index)
-            weights = self._weights.of(name) if self._weights else []
-            entry = _Entry(self._machine[name], weights, self._signatures[index])
-            self._entries[index] = entry
-        return self._entries[index].run(inputs)
-
-
-class _Entry:
-    """One function of a machine, with the memory for its inputs."""
-
-    def __init__(self, function: Any, weights: list[Any], signature: Signature) -> None:
-        self._function = function
-        self._weights = weights
-        self._places = {weight.data_ptr() for weight in weights}
-        self._from_dlpack = load_runtime().from_dlpack
-        self._names = [spec.name for spec in signature.inputs]
-        self._types = [(spec.shape, numpy_type(spec.dtype)) for spec in signature.inputs]
-        self._copies: list[Any] = [None] * len(self._types)
-
-    def run(self, inputs: Sequence[Any]) -> list[Any]:
-        tensors = [self._tensor(place, each) for place, each in enumerate(inputs)]
-        outputs = fields_of(self._function(*tensors, *self._weights))
-        return separate(outputs, {tensor.data_ptr() for tensor in tensors} | self._places)
-
-    def _tensor(self, place: int, given: Any) -> Any:
-        """An input in the runtime's form, without a copy where kernels can read it as it is."""
-        shape, dtype = self._types[place]
-        if not is_native(dtype):
-            return tensor_of(np.asarray(given))
-        is_array = isinstance(given, np.ndarray)
-        if not is_array or (given.flags.c_contiguous and given.flags.writeable):
-            try:
-                tensor = self._from_dlpack(given)
-            except (BufferError, RuntimeError, TypeError) as error:
-                raise InputError(
-                    f"input {self._names[place]} cannot be read: {error}", cure="give a NumPy array"
-                ) from error
-            if not is_array and tensor.device.dlpack_device_type() != CPU:
-                raise InputError(
-                    f"input {self._names[place]} is on {tensor.device}", cure="move it to the CPU"
-                )
-            if not tensor.data_ptr() % ALIGNMENT and tensor.is_contiguous():
-                return tensor
-        if self._copies[place] is None:
-            memory = aligned(shape, dtype)
-            self._copies[place] = memory, self._from_dlpack(memory)
-        memory, tensor = self._copies[place]
-        np.copyto(memory, given if is_array else np.from_dlpack(given))
-        return tensor
-
-
 def _types_of(signature: Signature) -> tuple[tuple[tuple[int, ...], str], ...]:
     return tuple((spec.shape, spec.dtype) for spec in signature.inputs)
 
@@ -276,9 +220,13 @@ def _refused(name: str, signatures: Sequence[Signature], inputs: Sequence[Any]) 
     return InputError(f"input {wanted[wrong].name} is {got}", cure=cure)
 
 
-def check_runs_here(artifact: Artifact) -> None:
-    """Raises InputError when an artifact's code cannot run on this machine, SetupError when not in
-    this installation."""
+def check_runs_here(artifact: Artifact, gpu: int = 0) -> None:
+    """Raises InputError when an artifact's code cannot run on this machine, or on the GPU of this
+    number where it is for one; SetupError when not in this installation."""
+    if isinstance(artifact.target, CudaTarget):
+        there = gpu_device(f"{CUDA}:{gpu}").description.gpu
+        assert there is not None
+        check_runs_on(artifact.target, there)
     if artifact.toolchain.tvm != installed_versions()["apache-tvm"]:
         raise SetupError(
             f"{artifact.path} was compiled by TVM {artifact.toolchain.tvm}, "

@@ -91,9 +91,8 @@ class LoadedNetwork:
         return run
 
     def _wait(self) -> None:
-        """Until the GPU has done everything."""
-        runtime = load_runtime()
-        runtime.get_global_func("runtime.Device_StreamSync")(runtime.device("cuda", self._gpu), 0)
+        if self._gpu is not None:
+            wait_for(self._gpu)
 
     def kernel_times(self, inputs: Sequence[Array], repeats: int) -> dict[str, float]:
         """Seconds per inference spent in each kernel, by the kernel's name: median of repeats, of
@@ -106,8 +105,7 @@ class LoadedNetwork:
             if before:
                 starts.append(time.perf_counter())
             else:
-                if self._gpu is not None:
-                    self._wait()
+                self._wait()
                 spent = time.perf_counter() - starts.pop()
                 if not name.startswith("vm.builtin"):
                     runs[-1][name] = runs[-1].get(name, 0.0) + spent
@@ -123,6 +121,12 @@ class LoadedNetwork:
             run()
         names = sorted(set().union(*runs[1:]))
         return {n: float(np.median([r.get(n, 0.0) for r in runs[1:]])) for n in names}
+
+
+def wait_for(gpu: int, stream: int = 0) -> None:
+    """Until a GPU has done everything on a stream; 0 is the default one."""
+    runtime = load_runtime()
+    runtime.get_global_func("runtime.Device_StreamSync")(runtime.device("cuda", gpu), stream)
 
 
 def fields_of(result: Any) -> list[Any]:

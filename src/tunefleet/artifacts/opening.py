@@ -37,18 +37,20 @@ def load(
     path_or_id: str | Path,
     *,
     threads: int | None = None,
+    gpu: int = 0,
     home: Path | str | None = None,
     signed_by: Path | str | None = None,
 ) -> TunedModule:
     """Load a tuned network to call it: `load("artifact")(image)`.
 
     `path_or_id` is the directory of an artifact or a run id below `home`; `threads` those of its
-    kernels, by default as many as it was tuned with. Its files are compared with what was verified
+    kernels, by default as many as it was tuned with; `gpu` the number of the GPU for a network that
+    was tuned for one. Its files are compared with what was verified
     before any is opened; with a public key `signed_by`, the artifact must be signed by its owner.
     Loading runs the artifact's code. Raises InputError when its files were
     changed or its code cannot run on this machine, SetupError when not in this installation.
     """
-    return TunedModule(open_artifact(path_or_id, home, signed_by), threads)
+    return TunedModule(open_artifact(path_or_id, home, signed_by), threads, gpu)
 
 
 def run_artifact(

@@ -9,6 +9,7 @@ from typing import Any
 
 from tunefleet.core.gpu import CUDA, Gpu
 from tunefleet.core.identity import DeviceIdentity
+from tunefleet.core.target import CudaTarget, Target
 
 _ADDRESS = re.compile(
     r"(?P<scheme>rpc|tracker)://"
@@ -108,6 +109,11 @@ class DeviceSpec:
 
 
 THIS_MACHINE = DeviceSpec()
+
+
+def here_for(target: Target) -> DeviceSpec:
+    """The device of this machine that runs code for a target: its processor, or its first GPU."""
+    return DeviceSpec(DeviceKind.CUDA) if isinstance(target, CudaTarget) else THIS_MACHINE
 
 
 @dataclass(frozen=True, slots=True)

@@ -258,12 +258,14 @@ class Comparison:
 class Measured:
     """End to end at each of the network's shapes, or none where one could not be measured; seconds
     per inference by kernel at the first. `peak_gflops` and `bandwidths` are those of the check:
-    they stay with the job when the check is made again."""
+    they stay with the job when the check is made again. `source_on_cpu`: beside a GPU the source
+    framework was measured on the CPU."""
 
     comparisons: tuple[Comparison, ...]
     kernels: dict[str, float]
     peak_gflops: float | None = None
     bandwidths: tuple[Bandwidth, ...] = ()
+    source_on_cpu: bool = False
 
 
 StepResult = (

@@ -10,6 +10,7 @@ from typing import Any
 from tunefleet.core.device import RegisteredDevice, gpu_of_this_machine
 from tunefleet.core.gpu import CUDA, Gpu
 from tunefleet.core.printing import printable
+from tunefleet.core.target import CudaTarget
 from tunefleet.errors import InputError, SetupError
 from tunefleet.hardware.processor import describe_machine
 
@@ -70,6 +71,19 @@ def gpu_device(name: str) -> RegisteredDevice:
         if not there
         else "name one of them; CUDA_VISIBLE_DEVICES hides others",
     )
+
+
+def check_runs_on(target: CudaTarget, gpu: Gpu) -> None:
+    """Raises InputError if a GPU does not run code for `target`.
+
+    Machine code runs on GPUs of the same major compute capability and an equal or higher minor one.
+    """
+    (major, minor), own = gpu.capability, target.capability
+    if major != own[0] or minor < own[1]:
+        raise InputError(
+            f"target '{target}' is not for {gpu.name}, which is {gpu.arch}",
+            cure=f"use --target cuda/{gpu.arch}",
+        )
 
 
 def driver_version() -> str:

@@ -29,8 +29,8 @@ class BenchmarkContext:
     to generate code for instead. `device` names devices of `tunefleet devices` and `device_kind`
     all of a kind (`cpu`, `cuda`, or the name of their hardware): they are measured on, all at once,
     instead of this machine's processor, and have to be alike; `cuda:0` is this machine's first GPU
-    (as "cuda" for a target means it), `local` its processor. `device_key` is the user's name for the
-    device: records measured under another key are not reused as they are. `host_cores` and
+    (as "cuda" for a target means it), `local` its processor. `device_key` is the user's name
+    for the device: records measured under another key are not reused as they are. `host_cores` and
     `device_cores` say where this machine builds and where it measures (`tunefleet doctor` explains
     the default). `run_id` has 32 characters.
     """

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tunefleet.core.device import here_for
 from tunefleet.core.home import default_home
 from tunefleet.core.result import Evaluation, KernelTime, MeasuredShape, RunResult, of_shape
 from tunefleet.errors import InputError, TunefleetError, raise_mistake
@@ -16,6 +17,7 @@ from tunefleet.system.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from tunefleet.artifacts.artifact import Artifact
+    from tunefleet.core.identity import DeviceIdentity
 
 
 def evaluate_artifact(
@@ -34,6 +36,7 @@ def evaluate_artifact(
     from tunefleet.artifacts.module import check_runs_here
     from tunefleet.artifacts.opening import open_artifact
     from tunefleet.artifacts.runtime import with_pool
+    from tunefleet.stages import work
 
     check_rounds(rounds)
     artifact = open_artifact(path_or_id, home, signed_by)
@@ -41,20 +44,21 @@ def evaluate_artifact(
     check_files(artifact, artifact.module)
     if artifact.untuned.is_file():
         check_files(artifact, artifact.untuned)
-    return fill_in(with_pool(_evaluated, artifact, rounds), artifact, Path(home or default_home()))
+    place = here_for(artifact.target), artifact.target.threads, None
+    evaluation, identity = with_pool(work.on_device, *place, _evaluated, (artifact, rounds))
+    return fill_in(evaluation, artifact, identity, Path(home or default_home()))
 
 
-def _evaluated(artifact: Artifact, rounds: int) -> Evaluation:
-    from tunefleet.artifacts.network import LoadedNetwork
-    from tunefleet.artifacts.runtime import set_threads
+def _evaluated(artifact: Artifact, rounds: int) -> tuple[Evaluation, DeviceIdentity]:
+    """The figures, and the device that they are of."""
     from tunefleet.compiler.frontends.examples import seeded_inputs
+    from tunefleet.stages.work import describe_device, kernel_times
 
-    set_threads(artifact.target.threads)
     sources, missing = _sources(artifact)
     shapes = [_measured(artifact, i, sources, rounds) for i in range(len(sources))]
     inputs = seeded_inputs(artifact.network.inputs, artifact.network.ranges)
-    kernels = LoadedNetwork(str(artifact.module)).kernel_times(inputs, 20)
-    return Evaluation(
+    kernels = kernel_times(str(artifact.module), list(inputs), 20)
+    evaluation = Evaluation(
         **of_shape(shapes[0]),
         artifact=str(artifact.path),
         network=artifact.network.name,
@@ -67,13 +71,15 @@ def _evaluated(artifact: Artifact, rounds: int) -> Evaluation:
         ),
         shapes=tuple(shapes) if len(shapes) > 1 else (),
     )
+    return evaluation, describe_device().identity
 
 
-def fill_in(evaluation: Evaluation, artifact: Artifact, home: Path) -> Evaluation:
+def fill_in(
+    evaluation: Evaluation, artifact: Artifact, device: DeviceIdentity, home: Path
+) -> Evaluation:
     """Write the figures where they are missing: to an artifact that is not signed, and to its job
-    in the store of a home. Nothing is written that was measured on another device, without a
+    in the store of a home. Nothing is written that was measured on another `device`, without a
     baseline that was measured before, or disturbed."""
-    from tunefleet.hardware.processor import device_identity
     from tunefleet.report.result import read_result
 
     shapes = evaluation.shapes or (evaluation,)
@@ -82,7 +88,7 @@ def fill_in(evaluation: Evaluation, artifact: Artifact, home: Path) -> Evaluatio
     if (
         not all(shape.is_complete for shape in shapes)
         or not kinds <= {each.kind for each in evaluation.baselines}
-        or artifact.device.exact != device_identity(artifact.device.key).exact
+        or artifact.device.exact != replace(device, key=artifact.device.key).exact
     ):
         return evaluation
     filled = []

@@ -68,10 +68,22 @@ def run(place: Workplace, request: StepRequest) -> tuple[Measured, tuple[Remark,
     if peak is not None and _exceeds(place, delivery, peak):
         # It was disturbed when it was measured.
         peak = max(peak, peak_gflops(place) or 0.0)
-    return (
-        Measured(tuple(comparisons), kernels, peak, expectation.checked.bandwidths),
-        tuple(remarks),
+    on_cpu = _source_on_cpu(place, prepared)
+    if on_cpu:
+        framework = prepared.imported.framework
+        remarks.append(Remark(f"{framework} was measured on the CPU: it has no CUDA here"))
+    measured = Measured(
+        tuple(comparisons), kernels, peak, expectation.checked.bandwidths, source_on_cpu=on_cpu
     )
+    return measured, tuple(remarks)
+
+
+def _source_on_cpu(place: Workplace, prepared: PreparedNetwork) -> bool:
+    """Whether the source framework is measured on the CPU beside a GPU."""
+    if not place.is_here or place.device.spec.gpu is None:
+        return False
+    what, source = "asking the source framework failed", prepared.references[0]
+    return not on_device(place, what, work.framework_on_gpu, source)
 
 
 def _compared(

@@ -80,8 +80,11 @@ class _Committed:
         if self.measured is None or not self.measured.comparisons:
             return []
         pairs = zip(self.measured.comparisons, self.imported.info.signatures, strict=True)
+        framework = self.imported.framework
+        if self.measured.source_on_cpu:
+            framework += " on the CPU"
         return [
-            figures_of(comparison, self.imported.framework, map(str, signature.inputs))
+            figures_of(comparison, framework, map(str, signature.inputs))
             for comparison, signature in pairs
         ]
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tunefleet.compiler.code import build, executable
-from tunefleet.compiler.frontends.references import reference_of
+from tunefleet.compiler.frontends.references import reference_of, runs_on_gpu
 from tunefleet.compiler.space.opening import task_space
 from tunefleet.compiler.toolchain import programs
 from tunefleet.core.device import DeviceDescription, DeviceSpec
@@ -160,10 +160,11 @@ def time_networks(
 ) -> tuple[list[list[float]], float]:
     """Latencies of modules (by path) and, on this machine's processor, source frameworks in turn,
     and the share of the processor that other processes took, 0 where it is not this machine's."""
+    gpu = _place.get()[0].gpu
     timers = [
         _device().network(c, entry).timer(inputs)
         if isinstance(c, str)
-        else executable.timer_of(reference_of(c).bound(inputs, threads))
+        else executable.timer_of(reference_of(c, gpu).bound(inputs, threads))
         for c in contenders
     ]
     with disturbance.watched() as watch:
@@ -172,6 +173,12 @@ def time_networks(
     give_back()  # what source frameworks opened is as large as the network
     elsewhere = _place.get()[0].rpc is not None
     return latencies, 0.0 if elsewhere else watch.share
+
+
+def framework_on_gpu(source: Mapping[str, Any]) -> bool:
+    """Whether the source framework is measured on the device, which is a GPU."""
+    gpu = _place.get()[0].gpu
+    return gpu is not None and runs_on_gpu(source, gpu)
 
 
 def run_network(path: str, entry: str, inputs: list[Any]) -> list[Any]:

@@ -19,6 +19,16 @@ _OPENERS: dict[str, Callable[[Mapping[str, Any]], Reference]] = {
 }
 
 
-def reference_of(value: Mapping[str, Any]) -> Reference:
-    """The reference that described itself so (`Reference.describe`)."""
-    return _OPENERS[value["kind"]](value)
+def reference_of(value: Mapping[str, Any], gpu: int | None = None) -> Reference:
+    """The reference that described itself so (`Reference.describe`), on the GPU of this number
+    where the framework runs there."""
+    reference = _OPENERS[value["kind"]](value)
+    if gpu is not None and isinstance(reference, TorchReference):
+        reference.move_to_gpu(gpu)
+    return reference
+
+
+def runs_on_gpu(value: Mapping[str, Any], gpu: int) -> bool:
+    """Whether that reference runs on a GPU."""
+    reference = _OPENERS[value["kind"]](value)
+    return isinstance(reference, TorchReference) and reference.move_to_gpu(gpu)

@@ -143,6 +143,16 @@ class TorchReference:
     def __init__(self, open_program: Callable[[], ExportedProgram]) -> None:
         self._open_program = open_program
         self._opened: tuple[Any, ExportedProgram, list[tuple[Any, Any]]] | None = None
+        self._device = "cpu"
+
+    def move_to_gpu(self, number: int) -> bool:
+        """Run on a GPU from now on; False, and nothing moves, where torch has no CUDA."""
+        import torch
+
+        if not torch.cuda.is_available():
+            return False
+        self._device, self._opened = f"cuda:{number}", None
+        return True
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_opened": None}
@@ -169,29 +179,36 @@ class TorchReference:
                         buffer.copy_(value)
         finally:
             torch.set_num_threads(before)
-        return [output.contiguous().numpy() for output in copies]
+        return [output.contiguous().cpu().numpy() for output in copies]
 
     def bound(self, inputs: Sequence[np.ndarray], threads: int) -> Callable[[], object]:
         import torch
 
         module, args, kwargs, _ = self._prepared(inputs)
         torch.set_num_threads(threads)
+        waits = self._device != "cpu"
 
         def run() -> object:
             with torch.no_grad():
-                return module(*args, **kwargs)
+                outputs = module(*args, **kwargs)
+            if waits:
+                torch.cuda.synchronize(self._device)
+            return outputs
 
         return run
 
     def _prepared(self, inputs: Sequence[np.ndarray]) -> tuple[Any, Any, Any, Any]:
         """The module, its arguments, and its buffers with their values before any call."""
         import torch
+        from torch.export.passes import move_to_device_pass
 
         from tunefleet.compiler.frontends.torch_shapes import arguments
 
-        tensors = [torch.from_numpy(np.array(array)) for array in inputs]
+        tensors = [torch.from_numpy(np.array(array)).to(self._device) for array in inputs]
         if self._opened is None:
             program = self._open_program()
+            if self._device != "cpu":
+                program = move_to_device_pass(program, self._device)
             module = program.module()
             saved = [(buffer, buffer.clone()) for buffer in module.buffers()]
             self._opened = module, program, saved

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from tunefleet.core.gpu import Gpu
 from tunefleet.core.target import CudaTarget
 from tunefleet.errors import InputError
-from tunefleet.hardware.gpu import gpus
+from tunefleet.hardware.gpu import check_runs_on, gpus
 
 
 def architecture_here() -> str:
@@ -29,16 +28,3 @@ def check_present(target: CudaTarget) -> None:
             cure="use a device with one, or --target native",
         )
     check_runs_on(target, found[0])
-
-
-def check_runs_on(target: CudaTarget, gpu: Gpu) -> None:
-    """Raises InputError if a GPU does not run code for `target`.
-
-    Machine code runs on GPUs of the same major compute capability and an equal or higher minor one.
-    """
-    (major, minor), own = gpu.capability, target.capability
-    if major != own[0] or minor < own[1]:
-        raise InputError(
-            f"target '{target}' is not for {gpu.name}, which is {gpu.arch}",
-            cure=f"use --target cuda/{gpu.arch}",
-        )

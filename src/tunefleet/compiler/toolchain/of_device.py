@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tunefleet.compiler.toolchain import load_tvm
-from tunefleet.compiler.toolchain.gpu import check_runs_on
 from tunefleet.compiler.toolchain.host import (
     codegen_features,
     instructions,
@@ -17,6 +16,7 @@ from tunefleet.core.device import DeviceDescription
 from tunefleet.core.gpu import CUDA, Gpu
 from tunefleet.core.target import SHARED_MEMORY_BYTES, CpuTarget, CudaTarget, Target
 from tunefleet.errors import InputError
+from tunefleet.hardware.gpu import check_runs_on
 from tunefleet.hardware.processor import X86_FEATURES, device_identity
 
 #: LLVM's processors by what they have, the one that has most first.
