@@ -14,8 +14,9 @@ import pytest
 from tests.devices import programs
 from tunefleet.core.device import DeviceSpec
 from tunefleet.core.settings import MeasureSettings
+from tunefleet.core.target import Target
 from tunefleet.core.task import TaskWeights
-from tunefleet.core.trial import Failure, FailureKind, Measurement
+from tunefleet.core.trial import Built, Failure, FailureKind, Measurement
 from tunefleet.stages import work
 from tunefleet.workers.pool import CallEnd, CallFailure, WorkerConfig, WorkerPool
 
@@ -42,6 +43,14 @@ class DeviceConformance:
 
     Devices are opened and used as the stages do it: in a worker, which a bad program may end.
     """
+
+    @staticmethod
+    def target() -> Target | None:
+        """What programs are compiled for; None for this machine's processor."""
+        return None
+
+    def product(self, folder: Path, factor: float = 1.0) -> Built:
+        return programs.matmul(folder, factor, self.target())
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -75,7 +84,7 @@ class DeviceConformance:
     ) -> None:
         from tunefleet.devices.cpu import LocalCpu
 
-        built, here = programs.matmul(folder), LocalCpu(1)
+        built, here = self.product(folder), LocalCpu(1)
 
         def ratio() -> float:
             expected = here.measure(built, SETTINGS, None)
@@ -87,7 +96,7 @@ class DeviceConformance:
         assert _agree(ratio)
 
     def test_cold_weights_are_measured(self, call: Callable[..., Any], folder: Path) -> None:
-        built = programs.matmul(folder)
+        built = self.product(folder)
         measured = call(work.profile_candidate, built, SETTINGS, None, TaskWeights((1,), 8 * 2**20))
         assert isinstance(measured, Measurement)
 
@@ -96,7 +105,7 @@ class DeviceConformance:
     ) -> None:
         from tunefleet.artifacts.network import LoadedNetwork
 
-        path, inputs = programs.network(folder)
+        path, inputs = programs.network(folder, self.target())
         expected = LoadedNetwork(path).run(inputs)
         given = call(work.run_network, path, "main", inputs)
         assert len(given) == len(expected) == 2
@@ -105,23 +114,23 @@ class DeviceConformance:
             np.testing.assert_array_equal(ours, theirs)
 
     def test_networks_are_timed_in_turn(self, call: Callable[..., Any], folder: Path) -> None:
-        path, inputs = programs.network(folder)
+        path, inputs = programs.network(folder, self.target())
         rounds, share = call(work.time_networks, [path, path], "main", inputs, 1, 3, 0.01)
         assert [len(of) for of in rounds] == [3, 3]
         assert all(0 < second < 1 for of in rounds for second in of)
         assert 0 <= share <= 1
 
     def test_the_hopeless_is_cut_short(self, call: Callable[..., Any], folder: Path) -> None:
-        measured = call(work.profile_candidate, programs.matmul(folder), SETTINGS, 1e-6)
+        measured = call(work.profile_candidate, self.product(folder), SETTINGS, 1e-6)
         assert len(measured.latencies_s) == SETTINGS.slow_repeats
 
     def test_caches_are_flushed_where_asked(self, call: Callable[..., Any], folder: Path) -> None:
         flushing = replace(SETTINGS, flush_cache=True)
-        measured = call(work.profile_candidate, programs.matmul(folder), flushing, None)
+        measured = call(work.profile_candidate, self.product(folder), flushing, None)
         assert isinstance(measured, Measurement)
 
     def test_finalists_take_turns(self, call: Callable[..., Any], folder: Path) -> None:
-        built = [programs.matmul(folder), programs.no_library(folder), programs.matmul(folder)]
+        built = [self.product(folder), programs.no_library(folder), self.product(folder)]
 
         def ratio() -> float:
             first, bad, second = call(work.profile_interleaved, built, SETTINGS)
@@ -150,18 +159,18 @@ class DeviceConformance:
         self._still_works(call, folder)
 
     def test_equal_programs_agree(self, call: Callable[..., Any], folder: Path) -> None:
-        check = call(work.check_output, programs.matmul(folder), programs.matmul(folder), 1)
+        check = call(work.check_output, self.product(folder), self.product(folder), 1)
         assert check.difference == ""
         assert 0 < check.default_s < 1
 
     def test_a_wrong_program_differs(self, call: Callable[..., Any], folder: Path) -> None:
-        check = call(work.check_output, programs.matmul(folder), programs.matmul(folder, 1.5), 1)
+        check = call(work.check_output, self.product(folder), self.product(folder, 1.5), 1)
         assert "differ by" in check.difference
 
     def test_the_reference_kernel_is_steady(self, call: Callable[..., Any], folder: Path) -> None:
         from tunefleet.compiler.toolchain.host import native_target
 
-        target = native_target(1)
+        target = self.target() or native_target(1)
 
         def ratio() -> float:
             first, second = (call(work.measure_reference, target, str(folder)) for _ in range(2))
@@ -180,7 +189,7 @@ class DeviceConformance:
         return settings.timeout_s
 
     def _still_works(self, call: Callable[..., Any], folder: Path) -> None:
-        measured = call(work.profile_candidate, programs.matmul(folder), SETTINGS, None)
+        measured = call(work.profile_candidate, self.product(folder), SETTINGS, None)
         assert isinstance(measured, Measurement)
 
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from tunefleet.core.device import DeviceDescription, DeviceSpec, RegisteredDevice, RpcAddress
 from tunefleet.core.home import Home
+from tunefleet.core.target import Target
 from tunefleet.core.trial import Built
 from tunefleet.devices import reference
 from tunefleet.devices.registry import DeviceRegistry
@@ -41,23 +42,37 @@ def absent(home: Path) -> str:
     return spec.url
 
 
-def matmul(folder: Path, factor: float = 1.0) -> Built:
-    """About a millisecond; with a factor that is not 1 the result is another."""
+def matmul(folder: Path, factor: float = 1.0, target: Target | None = None) -> Built:
+    """About a millisecond on this machine, a small one on a GPU; with a factor that is not 1 the
+    result is another."""
     from tunefleet.compiler.code.build import compile_module
+    from tunefleet.compiler.space.spaces import plainly_scheduled
     from tunefleet.compiler.toolchain import load_tvm
     from tunefleet.compiler.toolchain.host import native_target
 
-    if factor == 1.0:
-        built = reference.reference_kernel(native_target(1), str(folder))
-    else:
-        te, n = load_tvm().te, 384
-        a, b = te.placeholder((n, n), name="a"), te.placeholder((n, n), name="b")
-        k = te.reduce_axis((0, n), name="k")
-        c = te.compute((n, n), lambda i, j: te.sum(a[i, k] * b[k, j] * factor, axis=k), name="c")
-        module = load_tvm().s_tir.Schedule(te.create_prim_func([a, b, c])).mod
-        made = compile_module(module, native_target(1), "wrong", str(folder))
-        assert isinstance(made, Built)
-        built = made
+    if factor == 1.0 and target is None:
+        return reference.reference_kernel(native_target(1), str(folder))
+    te, n = load_tvm().te, 384 if target is None else 32
+    a, b = te.placeholder((n, n), name="a"), te.placeholder((n, n), name="b")
+    k = te.reduce_axis((0, n), name="k")
+    c = te.compute((n, n), lambda i, j: te.sum(a[i, k] * b[k, j] * factor, axis=k), name="c")
+    module = load_tvm().s_tir.Schedule(te.create_prim_func([a, b, c])).mod
+    if target is not None:
+        module = plainly_scheduled(module, target)
+    made = compile_module(module, target or native_target(1), "product", str(folder))
+    assert isinstance(made, Built)
+    return made
+
+
+def of_script(folder: Path, name: str, text: str, target: Target) -> Built:
+    """A program of TVM's script: the function `main`."""
+    from tunefleet.compiler.code.build import compile_module
+    from tunefleet.compiler.toolchain import load_tvm
+
+    tvm = load_tvm()
+    function = tvm.script.from_source(text, {"T": tvm.script.tirx})
+    built = compile_module(tvm.IRModule({"main": function}), target, name, str(folder))
+    assert isinstance(built, Built), built
     return built
 
 
@@ -69,7 +84,7 @@ def of_c(folder: Path, name: str, body: str) -> Built:
     return Built(name, str(library), _ARGS, 0.0)
 
 
-def network(folder: Path) -> tuple[str, list[Any]]:
+def network(folder: Path, target: Target | None = None) -> tuple[str, list[Any]]:
     """The path of a compiled network with weights and two outputs, and inputs of it."""
     from tunefleet.compiler.code.executable import compile_network, save_network
     from tunefleet.compiler.toolchain import load_tvm
@@ -88,7 +103,7 @@ def network(folder: Path) -> tuple[str, list[Any]]:
         builder.emit_func_output(outputs)
     module = relax.transform.LegalizeOps()(builder.get())
     path = folder / "network.so"
-    save_network(compile_network(module, native_target(1), {}), path)
+    save_network(compile_network(module, target or native_target(1), {}), path)
     return str(path), [generator.random(shape, "float32")]
 
 
