@@ -99,7 +99,8 @@ def pytest_terminal_summary(
 @pytest.fixture(scope="session", autouse=True)
 def _workers_with_torch(request: pytest.FixtureRequest) -> None:
     """Most networks of tests are PyTorch's: it is imported once, not by each worker."""
-    if request.config.option.without_compiler or importlib.util.find_spec("torch") is None:
+    needed = ("torch", "tunefleet.workers")
+    if request.config.option.without_compiler or None in map(importlib.util.find_spec, needed):
         return
     from tunefleet.workers import _spawn
 
