@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 WHICH := -c "import ssl, sys; print(sys.base_prefix, sys.version)"
 
-.PHONY: env demo wheel test coverage quick check bench-quick arm-board clean
+.PHONY: env demo wheel test coverage quick check bench-quick arm-board gpu-wheels clean
 
 env: $(STAMP)
 
@@ -59,6 +59,11 @@ bench-quick: env
 BOARD ?= build/arm-board
 arm-board: env
 	PYTHON=$(BIN)/python benchmarks/arm_board.sh make $(BOARD)
+
+# What benchmarks/cuda_search.py needs on a machine with a GPU and no network.
+GPU_WHEELS ?= build/gpu-wheels
+gpu-wheels: env
+	PYTHON=$(BIN)/python benchmarks/cuda_wheels.sh $(GPU_WHEELS)
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

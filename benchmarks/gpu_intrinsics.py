@@ -64,7 +64,7 @@ def compiled(intrinsic: Any, shape: Sequence[int], count: int) -> dict[str, Any]
 
     target: Any = parse_target(TARGET)
     program = program_of(shape, intrinsic)
-    traces = _traces(program, target, intrinsic, count)
+    traces = traces_of(program, target, intrinsic, count)
     rejected = refused = 0
     errors = []
     began = time.perf_counter()
@@ -94,7 +94,7 @@ def compiled(intrinsic: Any, shape: Sequence[int], count: int) -> dict[str, Any]
     }
 
 
-def _traces(program: str, target: Any, intrinsic: Any, count: int) -> list[str]:
+def traces_of(program: str, target: Any, intrinsic: Any, count: int) -> list[str]:
     """Random programs by one intrinsic; none where the shape wastes too much of it."""
     from tunefleet.compiler.space.opening import sketches_of
     from tunefleet.core.forms import intrinsic_of

@@ -63,10 +63,21 @@ _SHARES = (0.05, 0.1, 0.2, 0.5)
 _STOCKS = {SHIPPED: "shipped", "stock": "alike"}
 
 
+class _TimeIsOver(Exception):
+    """Ends a search of MetaSchedule, which counts trials only."""
+
+
 def stock(
-    network: str, seed: int, trials: int, space: Callable[[], Any] = lambda: "post-order-apply"
+    network: str,
+    seed: int,
+    trials: int,
+    space: Callable[[], Any] = lambda: "post-order-apply",
+    *,
+    target: Any = None,
+    limit_s: float | None = None,
 ) -> dict[str, Any]:
-    """MetaSchedule's search; `space` makes the space generator of a task."""
+    """MetaSchedule's search, for this processor or another `target` of tunefleet's; `space` makes
+    the space generator of a task. After `limit_s` it ends with its next measurements."""
     import importlib
 
     from tvm.s_tir import meta_schedule as ms
@@ -74,10 +85,11 @@ def stock(
     from tunefleet.compiler.toolchain.host import native_target, to_tvm
     from tunefleet.compiler.toolchain.programs import load_program, trace_text
 
-    # The schedule rules of processors with VNNI ask for these by name.
-    importlib.import_module("tvm.s_tir.tensor_intrin.x86")
-
-    tasks, target = tasks_of(network), to_tvm(native_target())
+    if target is None:
+        # The schedule rules of processors with VNNI ask for these by name.
+        importlib.import_module("tvm.s_tir.tensor_intrin.x86")
+    target = target or native_target()
+    tasks, target = tasks_of(network, target), to_tvm(target)
     contexts = [
         ms.TuneContext(
             load_program(w.task.program), target=target, space_generator=space(),
@@ -87,16 +99,19 @@ def stock(
         for i, w in enumerate(tasks)
     ]  # fmt: skip
     with tempfile.TemporaryDirectory() as work_dir:
-        watch = _Watch(ms)
+        watch = _Watch(ms, limit_s)
         started = time.perf_counter()
-        database = ms.tune_tasks(
-            tasks=contexts, task_weights=[float(w.weight) for w in tasks], work_dir=work_dir,
-            max_trials_global=trials, max_trials_per_task=trials, num_trials_per_iter=PER_TASK,
-            measure_callbacks=[*ms.measure_callback.MeasureCallback.create("default"),
-                               watch.callback(started)],
-        )  # fmt: skip
+        try:
+            ms.tune_tasks(
+                tasks=contexts, task_weights=[float(w.weight) for w in tasks], work_dir=work_dir,
+                max_trials_global=trials, max_trials_per_task=trials, num_trials_per_iter=PER_TASK,
+                measure_callbacks=[*ms.measure_callback.MeasureCallback.create("default"),
+                                   watch.callback(started)],
+            )  # fmt: skip
+        except Exception:
+            if not watch.is_over:
+                raise
         wall_s = time.perf_counter() - started
-        del database
     best: dict[str, tuple[float, str]] = {}
     for _, task_id, latency_s, trace in watch.seen:
         if latency_s < best.get(task_id, (float("inf"), ""))[0]:
@@ -112,8 +127,10 @@ def stock(
 class _Watch:
     """When stock measured what: MetaSchedule itself keeps no times."""
 
-    def __init__(self, ms: Any) -> None:
+    def __init__(self, ms: Any, limit_s: float | None = None) -> None:
         self._ms = ms
+        self._limit_s = limit_s
+        self.is_over = False
         self.seen: list[tuple[float, str, float, Any]] = []
         self.count = 0
 
@@ -134,6 +151,9 @@ class _Watch:
                         seconds = [float(s) for s in result.run_secs]
                         mean = sum(seconds) / len(seconds)
                         watch.seen.append((now, name, mean, candidate.sch.trace))
+                if watch._limit_s is not None and now > watch._limit_s:
+                    watch.is_over = True
+                    raise _TimeIsOver
 
         return Callback()
 

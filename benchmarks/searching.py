@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tunefleet.core.job import Job
     from tunefleet.core.settings import TuneSettings
     from tunefleet.core.stage import StageRun
+    from tunefleet.core.target import Target
     from tunefleet.core.trial import Trial
     from tunefleet.store import Store
 
@@ -53,14 +54,15 @@ if spec is not None:
 """
 
 
-def tasks_of(network: str) -> list[Any]:
+def tasks_of(network: str, target: Target | None = None) -> list[Any]:
+    """Of a network on this processor, or for another target."""
     from tunefleet.compiler.toolchain import load_tvm
     from tunefleet.compiler.toolchain.host import native_target
 
     load_tvm()
     from tunefleet.stages.importing import import_network
 
-    return import_network(network, native_target()).tasks
+    return import_network(network, target or native_target()).tasks
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 _SOURCES = Path(__file__).parent / "cuda"
 _HEADERS = ("fragments.h", "copies.h")
 _ENGINE, _DRIVER, _RUNTIME = "libemulated.so", "libcuda.so.1", "libcudart.so.13"
+_MANAGEMENT = "libnvidia-ml.so.1"
 _HEADER = "emulated.h"
 _ALL = ["-std=c++17", "-fPIC", "-w"]
 #: Programs are compiled more often than they run for long.
@@ -34,6 +35,7 @@ def make_engine(folder: Path) -> None:
 def make_driver(folder: Path) -> None:
     """The driver and its runtime, in a folder with `make_engine`'s."""
     _library(folder, _DRIVER, "driver.cpp", [_ENGINE])
+    _library(folder, _MANAGEMENT, "nvml.cpp", [])
     versions = folder / "versions.map"
     versions.write_text(f"{_RUNTIME} {{ global: cuda*; local: *; }};\n", "utf-8")
     _library(

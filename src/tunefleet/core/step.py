@@ -224,11 +224,13 @@ class Published:
 class Comparison:
     """Latencies in seconds by contender, of each round in turn. `disturbed` is the share of the
     cores' time that other processes took meanwhile, or that a container's limit withheld; `moved`
-    the relative change of the reference kernel over the measurement."""
+    the relative change of the reference kernel over the measurement; `held_down` what held a GPU's
+    clocks down at its end."""
 
     rounds: dict[str, tuple[float, ...]]
     disturbed: float
     moved: float = 0.0
+    held_down: str = ""
 
     def latency(self, name: str) -> Interval:
         return interval(self.rounds[name])
@@ -240,11 +242,16 @@ class Comparison:
 
     def why_no_latency(self, name: str) -> str:
         """Why the latency of a contender is not to be judged, or ""."""
-        return why_not_measurable(self.disturbed, self.latency(name), self.moved)
+        return self._why(self.latency(name))
 
     def why_no_ratio(self, slow: str, fast: str) -> str:
         """Why there is no ratio of the two, or ""."""
-        return why_not_measurable(self.disturbed, self.ratio(slow, fast), self.moved)
+        return self._why(self.ratio(slow, fast))
+
+    def _why(self, figure: Interval) -> str:
+        if self.held_down:
+            return f"the GPU's clocks were held down by {self.held_down}"
+        return why_not_measurable(self.disturbed, figure, self.moved)
 
     @property
     def why_disturbed(self) -> str:

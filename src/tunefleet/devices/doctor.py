@@ -19,6 +19,7 @@ from tunefleet.compiler.toolchain.host import check_runs_here, native_target
 from tunefleet.compiler.toolchain.nvcc import nvcc_version
 from tunefleet.core.layout import LayoutChoice
 from tunefleet.errors import TunefleetError
+from tunefleet.hardware import nvml
 from tunefleet.hardware.gpu import gpus
 from tunefleet.hardware.processor import X86_FEATURES, cpu_info, device_identity
 from tunefleet.system.files import check_runs_code
@@ -174,7 +175,15 @@ def _gpus() -> CheckJson:
         return _fine("none; `tunefleet` needs none")
     value = "; ".join(f"{gpu.address}: {gpu.name}, {gpu.arch}" for gpu in found)
     load_cuda()
-    return _fine(f"{value}; driver for CUDA {found[0].driver}, nvcc {nvcc_version()}")
+    value += f"; driver for CUDA {found[0].driver}, nvcc {nvcc_version()}"
+    for gpu in found:
+        others, down = nvml.others_on(gpu), nvml.held_down(gpu)
+        if others:
+            said = f"{others} other processes" if others > 1 else "another process"
+            return _warning(value, f"{said} on {gpu.address}: measurements will be disturbed")
+        if down:
+            return _warning(value, f"{down} holds the clocks of {gpu.address} down")
+    return _fine(value)
 
 
 def _noise(threads: int) -> CheckJson:

@@ -173,7 +173,7 @@ def _measured(
     from tunefleet.core.undisturbed import MOST_MOVED
     from tunefleet.stages.measure import SOURCE, TUNED, UNTUNED, figures_of
     from tunefleet.stages.profile import drift_since
-    from tunefleet.stages.work import measure_reference, time_networks
+    from tunefleet.stages.work import held_down, measure_reference, time_networks
 
     signature, source = artifact.network.signatures[index], sources[index]
     contenders: dict[str, str | Mapping[str, Any]] = {}
@@ -195,6 +195,6 @@ def _measured(
         )
         moved = abs(drift_since(reference, before, MOST_MOVED))
     named = {name: tuple(of) for name, of in zip(contenders, latencies, strict=True)}
-    comparison = Comparison(named, disturbed, moved)
+    comparison = Comparison(named, disturbed, moved, held_down())
     framework = reference_of(source).framework if source is not None else ""
     return figures_of(comparison, framework, map(str, signature.inputs))

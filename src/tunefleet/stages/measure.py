@@ -149,7 +149,8 @@ def compare(
         )
         named = {c.name: tuple(of) for c, of in zip(contenders, latencies, strict=True)}
         moved = abs(drift_since(partial(reference_latency, place), before, MOST_MOVED))
-        comparison = Comparison(named, disturbed, moved)
+        held_down = on_device(place, "asking the device failed", work.held_down)
+        comparison = Comparison(named, disturbed, moved, held_down)
         if quietest is None or disturbed < quietest.disturbed or not comparison.why_disturbed:
             quietest = comparison
         if not quietest.why_disturbed:

@@ -23,6 +23,7 @@ from tunefleet.core.task import TaskWeights
 from tunefleet.core.trial import Built, Failure, Measurement
 from tunefleet.devices import NO_WEIGHTS, Check, Device, held_device, links, reference, sequence
 from tunefleet.features import unpack
+from tunefleet.hardware import nvml
 from tunefleet.search.guide import Guide, Pretrained
 from tunefleet.search.selection import SelectRequest, select
 from tunefleet.workers import disturbance
@@ -173,6 +174,13 @@ def time_networks(
     give_back()  # what source frameworks opened is as large as the network
     elsewhere = _place.get()[0].rpc is not None
     return latencies, 0.0 if elsewhere else watch.share
+
+
+def held_down() -> str:
+    """What holds the clocks of the device down, which is a GPU of this machine; else ""."""
+    spec = _place.get()[0]
+    gpu = _device().describe().gpu if spec.is_here and spec.gpu is not None else None
+    return nvml.held_down(gpu) if gpu is not None else ""
 
 
 def framework_on_gpu(source: Mapping[str, Any]) -> bool:

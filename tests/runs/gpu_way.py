@@ -1,0 +1,78 @@
+"""A network's way to a loaded artifact on a GPU, as a program that `test_gpu.py` runs with an
+emulated driver. Writes what it saw as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def main(home: Path) -> dict[str, Any]:
+    import tunefleet
+    from tests.fleet.jobs import SETTINGS
+    from tunefleet.compiler.frontends.examples import seeded_inputs
+
+    context = tunefleet.BenchmarkContext("cuda", home=home)
+    with tunefleet.Session(context) as session:
+        session.from_network("zoo:tiny_cnn").autotune(trials=12, settings=SETTINGS)
+        session.build().save().evaluate(rounds=3)
+        result = session.result()
+    signature = tunefleet.load(result.run, home=home).signatures[0]
+    (given,) = seeded_inputs(signature.inputs)
+    with tunefleet.load(result.run, home=home, gpu=0) as module:
+        expected = module(given)
+        again = on_the_gpu(module, given)
+        free = [memory_after(module, given, calls) for calls in (20, 200)]
+    return {
+        "kind": result.device.kind if result.device else "",
+        "device": result.device.name if result.device else "",
+        "target": result.target,
+        "trials": result.trials,
+        "failures": dict(result.failures),
+        "verified": result.verified,
+        "delivered": result.delivered,
+        "baselines": [baseline.name for baseline in result.baselines],
+        "tuned_ms": result.tuned_ms.median if result.tuned_ms else None,
+        "finite": bool(np.isfinite(expected).all()),
+        "same_from_gpu": again,
+        "taken_by_180_calls": free[0] - free[1],
+        "evaluated": tunefleet.evaluate_artifact(result.run, home=home).network,
+    }
+
+
+def on_the_gpu(module: Any, given: Any) -> bool:
+    """Whether tensors that are on the GPU give the same there, without NumPy between."""
+    from tunefleet.artifacts.tensors import array_of, on_cpu, tensor_of
+
+    class Tensor:
+        """What has DLPack and no NumPy."""
+
+        def __init__(self, tensor: Any) -> None:
+            self.tensor, self.shape, self.dtype = tensor, tuple(given.shape), given.dtype
+
+        def __dlpack__(self, **how: Any) -> Any:
+            return self.tensor.__dlpack__(**how)
+
+        def __dlpack_device__(self) -> Any:
+            return self.tensor.__dlpack_device__()
+
+    output = module(Tensor(tensor_of(given, 0)))
+    return not on_cpu(output) and bool(np.array_equal(array_of(output), module(given)))
+
+
+def memory_after(module: Any, given: Any, calls: int) -> int:
+    """Bytes of the GPU that are free."""
+    from tunefleet.compiler.toolchain import load_tvm
+
+    for _ in range(calls):
+        module(given)
+    return int(load_tvm().cuda(0).available_global_memory)
+
+
+if __name__ == "__main__":
+    home = Path(sys.argv[1])
+    (home / "seen.json").write_text(json.dumps(main(home)), encoding="utf-8")

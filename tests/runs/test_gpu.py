@@ -1,0 +1,92 @@
+"""From a network to a loaded artifact on a GPU: TVM's own CUDA runtime, on an emulated driver."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+pytestmark = [pytest.mark.tvm, pytest.mark.frameworks, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def seen(emulated_gpu: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Any:
+    home = tmp_path_factory.mktemp("home")
+    ended = run(emulated_gpu, sys.executable, "-m", "tests.runs.gpu_way", str(home))
+    assert ended.returncode == 0, ended.stdout + ended.stderr[-4000:]
+    return json.loads((home / "seen.json").read_text())
+
+
+def run(environment: dict[str, str], *command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True
+    )
+
+
+def test_a_network_is_tuned_and_verified(seen: Any) -> None:
+    assert (seen["kind"], seen["device"]) == ("cuda", "emulated GPU")
+    assert seen["target"].startswith("cuda -arch=sm_80 ")
+    assert seen["trials"] == 12
+    assert seen["failures"] == {}
+    assert seen["verified"]
+    assert seen["delivered"] == "tuned"
+
+
+def test_it_is_measured_beside_its_framework_which_has_no_gpu_here(seen: Any) -> None:
+    assert seen["baselines"] == ["PyTorch on the CPU"]
+    assert seen["tuned_ms"] > 0
+    assert seen["evaluated"] == "tiny_cnn"
+
+
+def test_what_was_saved_takes_arrays_and_tensors_on_the_gpu(seen: Any) -> None:
+    assert seen["finite"]
+    assert seen["same_from_gpu"]
+    assert seen["taken_by_180_calls"] == 0
+
+
+def test_the_devices_and_the_doctor_name_it(emulated_gpu: dict[str, str], tmp_path: Path) -> None:
+    listed = run(
+        emulated_gpu, sys.executable, "-m", "tunefleet", "devices", "--json", "-",
+        "--home", str(tmp_path),
+    )  # fmt: skip
+    local, gpu = json.loads(listed.stdout)
+    assert (local["name"], gpu["name"]) == ("local", "cuda:0")
+    assert gpu["identity"]["name"] == "emulated GPU"
+    assert gpu["gpu"]["multiprocessors"] == 1
+
+
+def test_a_gpu_that_is_not_there_is_refused_in_a_line(
+    emulated_gpu: dict[str, str], tmp_path: Path
+) -> None:
+    ended = run(
+        emulated_gpu, sys.executable, "-m", "tunefleet", "tune", "zoo:tiny_cnn",
+        "--device", "cuda:1", "--home", str(tmp_path), "--quiet",
+    )  # fmt: skip
+    assert ended.returncode == 2
+    assert "this machine has no GPU cuda:1; there are: cuda:0 (emulated GPU)" in ended.stderr
+
+
+def test_code_for_a_processor_does_not_run_on_it(
+    emulated_gpu: dict[str, str], tmp_path: Path
+) -> None:
+    ended = run(
+        emulated_gpu, sys.executable, "-m", "tunefleet", "tune", "zoo:tiny_cnn", "--target",
+        "haswell", "--device", "cuda:0", "--home", str(tmp_path), "--quiet",
+    )  # fmt: skip
+    assert ended.returncode == 2
+    assert "is for a processor, and emulated GPU is a GPU" in ended.stderr
+
+
+def test_what_disturbs_it_is_warned_of(emulated_gpu: dict[str, str]) -> None:
+    for said, more in (
+        ("2 other processes on cuda:0", {"EMULATED_GPU_OTHERS": "2"}),
+        ("its temperature holds the clocks of cuda:0 down", {"EMULATED_GPU_HELD_DOWN": "0x20"}),
+    ):
+        ended = run(emulated_gpu | more, sys.executable, "-m", "tests.runs.gpu_doctor")
+        assert said in ended.stdout, ended.stderr
