@@ -203,10 +203,11 @@ class Compiled:
 @dataclass(frozen=True, slots=True)
 class Verified:
     """What is delivered: the tuned module, or the plain one and why. `difference` is that of the
-    tuned module from the source framework."""
+    tuned module from the source framework. `graphs`: its kernels are launched as a CUDA graph."""
 
     difference: float
     why_plain: str = ""
+    graphs: bool = False
 
     @property
     def delivered(self) -> str:

@@ -153,12 +153,12 @@ def _disagreement(
     )
 
 
-def running(name: str, path: Path, place: Workplace) -> RunSignature:
-    """Runs a module of a network on the device."""
+def running(name: str, path: Path, place: Workplace, calls: int = 1) -> RunSignature:
+    """Runs a module of a network on the device; the outputs are those of the last of `calls`."""
 
     def run(index: int, inputs: Arrays) -> list[NDArray[Any]]:
         what, entry = f"{name}: the compiled module failed", entry_name(index)
-        return on_device(place, what, work.run_network, str(path), entry, list(inputs))
+        return on_device(place, what, work.run_network, str(path), entry, list(inputs), calls)
 
     return run
 

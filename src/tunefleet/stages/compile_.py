@@ -10,14 +10,14 @@ from pathlib import Path
 from tunefleet.artifacts.segments import FOLDER
 from tunefleet.artifacts.weights import weights_path
 from tunefleet.core.step import Compiled, Remark
-from tunefleet.core.target import Target
+from tunefleet.core.target import CudaTarget, Target
 from tunefleet.errors import InternalError
 from tunefleet.stages.importing import compile_to
 from tunefleet.stages.place import Delivery, StepRequest, Workplace
 from tunefleet.stages.prepared import prepared_of
 from tunefleet.workers.apart import call_apart
 
-_FOLDER, MODULE = "module", "tuned.so"
+_FOLDER, MODULE, GRAPHS = "module", "tuned.so", "graphs.so"
 
 
 def run(place: Workplace, request: StepRequest) -> tuple[Compiled, tuple[Remark, ...]]:
@@ -54,10 +54,13 @@ def run(place: Workplace, request: StepRequest) -> tuple[Compiled, tuple[Remark,
 def compile_program(
     program: Path, plain: Path, path: Path, target: Target, traces: Mapping[str, str]
 ) -> None:
-    """Compile a program that an import wrote with the given traces, into a library."""
+    """Compile a program that an import wrote with the given traces, into a library; for a GPU into
+    one with CUDA graphs as well, and the verify step takes the faster one."""
     from tunefleet.compiler.graph.weights import load_program
 
-    compile_to(path, load_program(program, weights_path(plain)), target, traces)
+    module = load_program(program, weights_path(plain))
+    graphs = path.with_name(GRAPHS) if isinstance(target, CudaTarget) else None
+    compile_to(path, module, target, traces, graphs=graphs)
 
 
 def _traces(place: Workplace, delivery: Delivery, task_ids: list[str]) -> dict[str, str]:

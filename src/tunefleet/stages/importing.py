@@ -328,12 +328,16 @@ def compile_to(
     *,
     plain: bool = True,
     inside: bool = False,
+    graphs: Path | None = None,
 ) -> Lifted:
     """Compile a prepared module with the given traces into one shared library; its weights, of
-    which only those that it returns lie beside it where they are `inside`."""
-    from tunefleet.compiler.code.executable import compile_network, save_network
+    which only those that it returns lie beside it where they are `inside`. `graphs` is for another
+    one whose kernels a GPU launches together."""
+    from tunefleet.compiler.code.executable import compile_network, save_network, with_graphs
 
     with quiet():
         network = compile_network(module, target, traces, plain=plain, inside=inside)
         save_network(network, path)
+        if graphs is not None:
+            save_network(with_graphs(network), graphs, weights_of=path)
     return network.weights

@@ -25,7 +25,7 @@ from tunefleet.errors import InternalError, SetupError, raise_disk_full, raise_m
 tvm = load_tvm()
 
 
-def lowering(target: Target) -> Any:
+def lowering(target: Target, *, graphs: bool = False) -> Any:
     """The pass context for lowering both candidates and delivered networks.
 
     It disables TVM's common subexpression elimination: LLVM does the same, and TVM's takes a
@@ -35,8 +35,11 @@ def lowering(target: Target) -> Any:
 
     TVM emits waits for asynchronous copies wherever a schedule prefetches, but emits the copies
     themselves only if enabled. Its DMA lowering for Hexagon is disabled: CUDA has no such call.
+
+    `graphs` has a network record its kernels as CUDA graphs.
     """
     config = {
+        "relax.backend.use_cuda_graph": graphs,
         "tirx.disable_cse_tir": True,
         "tirx.disable_assert": True,
         "tirx.use_async_copy": target.copies_ahead,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +75,7 @@ def compile_network(
     other tasks keep TVM's loops. `inside` leaves the weights in the module,
     but for those that it returns.
     """
-    tvm_target = to_tvm(target)
-    with tvm_target, lowering(target):
+    with to_tvm(target), lowering(target):
         applied = _apply(mod, target, traces, plain=plain)
         folded = tvm.transform.Sequential(
             [
@@ -84,13 +84,26 @@ def compile_network(
                 relax.transform.DeadCodeElimination(),
             ]
         )(applied)
-        pipeline = relax.backend.cpu_generic.pipeline
-        lower = tvm.transform.Sequential(
-            pipeline.dataflow_lower_passes(tvm_target) + pipeline.finalize_passes(tvm_target)
-        )
         lifted = Lifted(folded, inside=inside)
-        executable = relax.build(lifted.mod, target=tvm_target, relax_pipeline=lower)
-        return CompiledNetwork(executable, lifted, target)
+        return CompiledNetwork(_executable(lifted, target), lifted, target)
+
+
+def with_graphs(network: CompiledNetwork) -> CompiledNetwork:
+    """A network for a GPU once more, whose kernels are launched together: the first call at a
+    shape records them as a CUDA graph."""
+    target = network.target
+    with to_tvm(target), lowering(target, graphs=True):
+        return replace(network, executable=_executable(network.weights, target))
+
+
+def _executable(lifted: Lifted, target: Target) -> Any:
+    """Code and byte code; the pass context decides on graphs."""
+    tvm_target = to_tvm(target)
+    backend = relax.backend.cuda if isinstance(target, CudaTarget) else relax.backend.cpu_generic
+    passes = backend.pipeline.dataflow_lower_passes(tvm_target)
+    passes += backend.pipeline.finalize_passes(tvm_target)
+    lower = tvm.transform.Sequential(passes)
+    return relax.build(lifted.mod, target=tvm_target, relax_pipeline=lower)
 
 
 def _apply(mod: Any, target: Target, traces: Mapping[str, str], *, plain: bool) -> Any:
@@ -117,8 +130,11 @@ def _apply(mod: Any, target: Target, traces: Mapping[str, str], *, plain: bool) 
     return with_transformed_weights(replaced, programs)
 
 
-def save_network(network: CompiledNetwork, path: str | Path) -> None:
-    """Write the code as one shared library, and the weights next to it.
+def save_network(
+    network: CompiledNetwork, path: str | Path, weights_of: Path | None = None
+) -> None:
+    """Write the code as one shared library, and the weights next to it; those of another module of
+    the same network are linked.
 
     Raises SetupError if the target's compiler or linker is missing, CudaError for a kernel that
     nvcc rejects.
@@ -131,7 +147,10 @@ def save_network(network: CompiledNetwork, path: str | Path) -> None:
     if is_foreign(target):
         options["fcompile"] = lambda library, objects, **_: link(objects, library, target)
     network.executable.export_library(str(path), **options)
-    write_weights(weights_path(path), network.weights)
+    if weights_of is None:
+        write_weights(weights_path(path), network.weights)
+    else:
+        os.link(weights_path(weights_of), weights_path(path))
 
 
 def run_compiled(network: CompiledNetwork, inputs: Sequence[Array]) -> list[Array]:
