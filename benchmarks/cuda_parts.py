@@ -98,7 +98,9 @@ def _executed(tasks: Sequence[tuple[str, str, Sequence[str]]]) -> Iterator[dict[
     target = target_here()
     with tempfile.TemporaryDirectory() as folder, _pools(folder) as (hosts, device):
         for name, program, traces in tasks:
-            jobs = [(work.build_default, (program, target, "default", folder))]
+            jobs: list[tuple[Any, ...]] = [
+                (work.build_default, (program, target, "default", folder))
+            ]
             jobs += [
                 (work.build_checked, (program, target, f"p{n}", trace, folder))
                 for n, trace in enumerate(traces)
@@ -154,7 +156,7 @@ def products(scale: Scale, home: Path) -> dict[str, Any]:
 
     import tunefleet
 
-    rows = []
+    rows: list[dict[str, Any]] = []
     for rows_, columns, depth in scale.products:
         layer = torch.nn.Linear(depth, columns).eval()
         given = (torch.randn(rows_, depth),)
@@ -183,14 +185,15 @@ def _torch_kernel_us(layer: Any, given: Any) -> float | None:
     times = []
     with torch.no_grad():
         for _ in range(12):
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            event: Any = torch.cuda.Event
+            begin, end = (event(enable_timing=True) for _ in range(2))
             begin.record()
             for _ in range(100):
                 layer(*inputs)
             end.record()
             torch.cuda.synchronize()
             times.append(begin.elapsed_time(end) * 10)
-    return statistics.median(times[2:])
+    return float(statistics.median(times[2:]))
 
 
 def records(scale: Scale, home: Path) -> dict[str, Any]:
@@ -233,7 +236,6 @@ def _tuned(
         "artifact": result.artifact,
         "trials": result.trials,
         "failures": dict(result.failures),
-        "search_s": result.curve[-1].seconds if result.curve else None,
         "wall_s": time.time() - began,
         "stages_s": dict(result.wall),
         "verified": result.verified,

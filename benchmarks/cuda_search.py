@@ -142,13 +142,16 @@ def main(options: argparse.Namespace) -> int:
 
 def _checks(name: str, summary: dict[str, Any]) -> list[common.Check]:
     made = []
+    sides: tuple[tuple[str, common.Kind], ...] = (
+        ("stock", "condition"), ("eager", "condition"), ("compile", "aim"),
+    )  # fmt: skip
     if "wrong" in summary:
         made.append(
             common.at_most(
                 f"{name}: wrong programs", summary["wrong"], 0, "condition", any_size=True
             )
         )
-    for side, kind in (("stock", "condition"), ("eager", "condition"), ("compile", "aim")):
+    for side, kind in sides:
         if summary.get(side):
             made.append(common.at_most(f"{name}: time over {side}'s", summary[side], 1.0, kind))
     if "of_cublas" in summary:

@@ -82,10 +82,11 @@ class TestLocalCuda(DeviceConformance):
     def test_a_network_gives_what_it_gives_here(
         self, call: Callable[..., Any], folder: Path
     ) -> None:
+        from tunefleet.artifacts.tensors import array_of
         from tunefleet.artifacts.weights import read_weights, weights_path
 
         path, inputs = programs.network(folder, target())
-        (weight,) = (np.asarray(w) for w in read_weights(weights_path(path), "main"))
+        (weight,) = (array_of(w) for w in read_weights(weights_path(path), "main"))
         product, largest = call(work.run_network, path, "main", inputs)
         np.testing.assert_allclose(product, inputs[0] @ weight, rtol=1e-5)
         np.testing.assert_array_equal(largest, (inputs[0] @ weight).argmax(1))
