@@ -294,7 +294,9 @@ def test_registers_that_the_kernel_does_not_give_are_said(
     monkeypatch.setattr(module, "cpu_info", lambda: cpu)
     monkeypatch.setattr(module, "takes_tiles", lambda: gives)
     toolchain = SimpleNamespace(tvm=installed_versions()["apache-tvm"])
-    artifact: Any = SimpleNamespace(path="x", toolchain=toolchain, instructions=("amx_tile",))
+    artifact: Any = SimpleNamespace(
+        path="x", toolchain=toolchain, instructions=("amx_tile",), target=None
+    )
     if gives:
         module.check_runs_here(artifact)
     else:

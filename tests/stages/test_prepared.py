@@ -30,6 +30,7 @@ class _Place:
     """A workplace whose device is this machine's."""
 
     remote = None
+    is_here = True
 
     def __init__(self, *outcomes: Any) -> None:
         self.device = _Device(*outcomes)
@@ -121,7 +122,7 @@ def test_a_network_of_which_a_part_stays_here_is_not_tuned_elsewhere(
 
 def _place(remote: Any) -> Any:
     """A workplace that is asked for nothing but where it measures."""
-    return SimpleNamespace(remote=remote)
+    return SimpleNamespace(remote=remote, is_here=remote is None)
 
 
 def test_a_footprint_has_the_weights_once_and_what_lives_at_once(tiny: Any) -> None:
