@@ -3,6 +3,7 @@ loads. It needs nothing but the standard library: the emulated nvcc imports it."
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -57,7 +58,9 @@ def _library(
     with tempfile.TemporaryDirectory(dir=folder) as new:
         path = Path(new) / name
         given = ["-shared", f"-Wl,-soname,{name}", "-o", str(path), str(_SOURCES / source)]
-        _compile([*_ALL, "-O2", *given, *_linked(folder, below), "-ldl", "-pthread", *more])
+        # The rest does not run for long.
+        level = "-O2" if name == _ENGINE else "-O0"
+        _compile([*_ALL, level, *given, *_linked(folder, below), "-ldl", "-pthread", *more])
         os.replace(path, folder / name)
 
 
@@ -68,6 +71,12 @@ def _linked(folder: Path, libraries: Sequence[str]) -> list[str]:
 
 def _compile(arguments: Sequence[str]) -> None:
     subprocess.run(["g++", *arguments], check=True, capture_output=True, text=True)
+
+
+def digest() -> str:
+    """Of all that is compiled, and of how."""
+    files = [Path(__file__), *sorted(_SOURCES.iterdir())]
+    return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def has_compiler() -> bool:

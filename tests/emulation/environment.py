@@ -4,7 +4,11 @@
     subprocess.run(command, env={**os.environ, **environment})
 
 TVM's own CUDA runtime then loads the emulated driver, and nvcc is the emulated one.
-`EMULATED_GPU_MEMORY` in the environment is the bytes of a card, 64 MiB without it.
+In their environment may be besides:
+
+    EMULATED_GPU_MEMORY     bytes of a card; 64 MiB without it
+    EMULATED_GPU_HELD_DOWN  bits of what holds its clocks down, as NVML has them
+    EMULATED_GPU_OTHERS     how many other processes use it
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ import os
 import sys
 from pathlib import Path
 
-from tests.emulation.compiling import make_driver, make_engine
+from tests.emulation.compiling import digest, make_driver, make_engine
 
 _ROOT = Path(__file__).parents[2]
 
@@ -21,11 +25,12 @@ _ROOT = Path(__file__).parents[2]
 def emulated_environment(folder: Path, cards: int = 1) -> dict[str, str]:
     """The variables for a process with so many cards, which is to be started.
 
-    What they name is compiled into `folder` by the first call: some seconds. Raises
-    subprocess.CalledProcessError where g++ cannot.
+    What they name is compiled into `folder` by the first call, and where it has changed: some
+    seconds. Raises subprocess.CalledProcessError where g++ cannot.
     """
-    nvcc = folder / "bin" / "nvcc"
-    if not nvcc.exists():
+    folder = folder.absolute()
+    nvcc, stamp = folder / "bin" / "nvcc", folder / "digest"
+    if not stamp.exists() or stamp.read_text(encoding="utf-8") != digest():
         folder.mkdir(parents=True, exist_ok=True)
         make_engine(folder)
         make_driver(folder)
@@ -36,6 +41,7 @@ def emulated_environment(folder: Path, cards: int = 1) -> dict[str, str]:
             encoding="utf-8",
         )
         nvcc.chmod(0o755)
+        stamp.write_text(digest(), encoding="utf-8")
     return {
         "PATH": _before("PATH", nvcc.parent),
         "LD_LIBRARY_PATH": _before("LD_LIBRARY_PATH", folder),

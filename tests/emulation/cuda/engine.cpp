@@ -85,6 +85,15 @@ uint64_t epoch_of(uint64_t access) { return access >> 12; }
 uint64_t thread_of(uint64_t access) { return access >> 2 & 1023; }
 uint64_t number() { return current - threads.data(); }
 
+// What the current thread writes of itself, and the least that is written in this launch and block.
+uint64_t mark, launch_floor, block_floor;
+
+void go_on_with(Thread& thread) {
+  current = &thread;
+  threadIdx = thread.index;
+  mark = epoch << 12 | number() << 2;
+}
+
 // Each block has shared memory of its own.
 bool now(uint64_t access, bool is_shared) {
   return epoch_of(access) >= (is_shared ? block_begin : launch_begin);
@@ -110,13 +119,14 @@ void check(const Region& region, long begin, long bytes, long alignment) {
 }
 
 void expect_copied(const Region& region, long cell) {
-  expect(!region.copied || !now(region.copied[cell], true),
+  expect(!region.copied || region.copied[cell] < block_floor,
          "an element that is touched before the copy to it was waited for");
 }
 
-Touched& writable(const Region& region, long cell) {
+Touched& writable(const Region& region, long cell, uint64_t floor) {
   Touched& here = region.touched[cell];
   expect_copied(region, cell);
+  if ((here.written < floor || here.written == mark) && (here.read < floor || here.read == mark)) return here;
   expect(!unordered(here.written, region.copied), "an element that two threads write");
   expect(!unordered(here.read, region.copied), "an element that is written while another thread reads it");
   return here;
@@ -205,8 +215,7 @@ void run_in_turns() {
     for (int i = 0; i < count; ++i) {
       Thread& t = threads[i];
       if (t.state != State::RUNS) continue;
-      current = &t;
-      threadIdx = t.index;
+      go_on_with(t);
       resume(fibers[i]);
       if (wrong.empty()) continue;
       for (Fiber& each : fibers) each.started = false;
@@ -230,14 +239,14 @@ void run_in_turns() {
 
 void run_one_by_one() {
   for (Thread& t : threads) {
-    current = &t;
-    threadIdx = t.index;
+    go_on_with(t);
     body(body_given);
   }
 }
 
 void begin_block() {
   block_begin = ++epoch;
+  block_floor = block_begin << 12;
   // Numbers that no block before has left.
   memset(shared_begin, UNWRITTEN, static_bytes + dynamic_bytes);
   for (Thread& t : threads) {
@@ -280,9 +289,15 @@ void fail(const char* what) {
 
 const char* reading(const Region& region, long begin, long bytes, long alignment) {
   check(region, begin, bytes, alignment);
+  uint64_t floor = region.copied ? block_floor : launch_floor;
   for (long cell = begin >> region.shift; cell <= (begin + bytes - 1) >> region.shift; ++cell) {
     expect_copied(region, cell);
     Touched& here = region.touched[cell];
+    // Nobody else has touched it: so it is most often.
+    if ((here.written < floor || here.written == mark) && (here.read < floor || here.read == mark)) {
+      here.read = mark;
+      continue;
+    }
     expect(!unordered(here.written, region.copied), "an element that is read while another thread writes it");
     note(here.read, region.copied);
   }
@@ -291,8 +306,14 @@ const char* reading(const Region& region, long begin, long bytes, long alignment
 
 char* writing(const Region& region, long begin, long bytes, long alignment) {
   check(region, begin, bytes, alignment);
-  for (long cell = begin >> region.shift; cell <= (begin + bytes - 1) >> region.shift; ++cell)
-    note(writable(region, cell).written, region.copied);
+  uint64_t floor = region.copied ? block_floor : launch_floor;
+  for (long cell = begin >> region.shift; cell <= (begin + bytes - 1) >> region.shift; ++cell) {
+    Touched& here = writable(region, cell, floor);
+    if (here.written < floor || here.written == mark)
+      here.written = mark;
+    else
+      note(here.written, region.copied);
+  }
   return region.data + begin;
 }
 
@@ -300,7 +321,7 @@ void begin_copy(const Region& to, long at, const Region& from, long first, long 
   reading(from, first, bytes, bytes);
   check(to, at, bytes, bytes);
   for (long cell = at >> to.shift; cell <= (at + bytes - 1) >> to.shift; ++cell) {
-    writable(to, cell);
+    writable(to, cell, block_floor);
     note(to.copied[cell], true);
   }
   current->begun.push_back({to, from, at, first, bytes});
@@ -388,6 +409,7 @@ void run_blocks(const Kernel& kernel, const Launch& launch, void (*thread)(void*
   for (size_t i = 0; i < threads.size(); ++i)
     threads[i].index = {int(i % block.x), int(i / block.x % block.y), int(i / block.x / block.y)};
   launch_begin = ++epoch;
+  launch_floor = launch_begin << 12;
   for (int z = 0; z < grid.z; ++z)
     for (int y = 0; y < grid.y; ++y)
       for (int x = 0; x < grid.x; ++x) {
