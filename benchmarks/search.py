@@ -85,10 +85,10 @@ def stock(
     from tunefleet.compiler.toolchain.host import native_target, to_tvm
     from tunefleet.compiler.toolchain.programs import load_program, trace_text
 
-    if target is None:
-        # The schedule rules of processors with VNNI ask for these by name.
-        importlib.import_module("tvm.s_tir.tensor_intrin.x86")
     target = target or native_target()
+    # The schedule rules of processors with VNNI, and of GPUs with tensor cores, ask for these.
+    kind = "x86" if target.kind == "llvm" else "cuda"
+    importlib.import_module(f"tvm.s_tir.tensor_intrin.{kind}")
     tasks, target = tasks_of(network, target), to_tvm(target)
     contexts = [
         ms.TuneContext(

@@ -110,11 +110,29 @@ def emulated(source: str) -> str:
     code = COMMIT.sub("emulated::commit_copies();", code)
     code = WAIT.sub(r"emulated::wait_for_copies(\1);", code)
     code = _DYNAMIC.sub(r"auto \2 = emulated::dynamic_memory<\1>();", code)
-    code = STATIC.sub(r"auto \3 = emulated::shared_memory<\2>(\4);", code)
+    code = _with_shared_memory(code)
     code = _OWN.sub(r"\1emulated::Own<\2, \4> \3;", code)
     code = re.sub(r"\*\((\w+)\*\)\((?=\w+ \+ )", r"emulated::wide<\1>(", code)
     code = re.sub(r"\(\(volatile [\w ]+\*\)(\w+)\)", r"\1", code)
     return _SIGNATURE.sub(_signature, code)
+
+
+def _with_shared_memory(code: str) -> str:
+    """A kernel's shared memory has its place whatever loop it is declared in."""
+    before: list[str] = []
+
+    def placed(match: re.Match[str]) -> str:
+        if match["name"]:
+            before.clear()
+            return match[0]
+        declared = STATIC.fullmatch(match[0])
+        assert declared is not None
+        _, kind, name, count = declared.groups()
+        begin = f"emulated::shared_bytes({', '.join([*before, '0'])})"
+        before.append(f"sizeof({kind}) * {count}")
+        return f"auto {name} = emulated::shared_memory<{kind}>({begin}, {count});"
+
+    return re.sub(f"{_SIGNATURE.pattern}|{STATIC.pattern}", placed, code, flags=re.MULTILINE)
 
 
 def _signature(match: re.Match[str]) -> str:

@@ -44,8 +44,6 @@ struct Thread {
   unsigned present = 0;
   // What its warp was called for: the same for all of its threads.
   uint64_t trail = 0;
-  // Bytes of shared memory that it has named so far.
-  long shared = 0;
   // Copies that it has begun: those of no group yet, and groups, the oldest first.
   std::vector<Copy> begun;
   std::vector<std::vector<Copy>> groups;
@@ -251,7 +249,7 @@ void begin_block() {
   memset(shared_begin, UNWRITTEN, static_bytes + dynamic_bytes);
   for (Thread& t : threads) {
     t.state = State::RUNS;
-    t.trail = t.shared = 0;
+    t.trail = 0;
     t.begun.clear();
     t.groups.clear();
   }
@@ -358,10 +356,8 @@ Region of_shared(long begin, long bytes, int element) {
 }
 }  // namespace
 
-Region shared_region(long bytes, int element) {
-  long begin = (current->shared + 63) / 64 * 64;
-  current->shared = begin + bytes;
-  if (current->shared > static_bytes) fail("more shared memory than is known of the kernel");
+Region shared_region(long begin, long bytes, int element) {
+  if (begin + bytes > static_bytes) fail("more shared memory than is known of the kernel");
   return of_shared(begin, bytes, element);
 }
 

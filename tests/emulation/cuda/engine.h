@@ -74,8 +74,8 @@ void begin_copy(const Region& to, long at, const Region& from, long first, long 
 void commit_copies();
 void wait_for_copies(size_t left);
 
-// The next static array of the shared memory of a block, and what a launch asked for besides.
-Region shared_region(long bytes, int element);
+// A static array of the shared memory of a block, from a byte on, and what a launch asked for besides.
+Region shared_region(long begin, long bytes, int element);
 Region dynamic_region(int element);
 
 void barrier(int line);

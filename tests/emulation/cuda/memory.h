@@ -91,8 +91,8 @@ struct Own {
 
 // Shared memory of a kernel.
 template <class T>
-Memory<T> shared_memory(long size) {
-  return shared_region(size * sizeof(T), sizeof(T));
+Memory<T> shared_memory(long begin, long size) {
+  return shared_region(begin, size * sizeof(T), sizeof(T));
 }
 template <class T>
 Memory<T> dynamic_memory() {
