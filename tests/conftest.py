@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import importlib.util
 import os
-import subprocess
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -143,7 +142,4 @@ def emulated_gpu(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
     if not has_compiler():
         pytest.skip("no g++")
-    try:
-        return emulated_environment(tmp_path_factory.mktemp("emulation"))
-    except subprocess.CalledProcessError as error:
-        pytest.skip(f"g++ does not compile the emulated GPU: {error.stderr[-300:]}")
+    return emulated_environment(tmp_path_factory.mktemp("emulation"))

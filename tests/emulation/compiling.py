@@ -23,10 +23,7 @@ _OF_KERNELS = [*_ALL, "-O1", "-fno-gnu-unique"]
 
 def make_engine(folder: Path) -> None:
     """What kernels are compiled with: the headers in one, which g++ has read already since most
-    programs are shorter than they, and the library with the rest.
-
-    Raises subprocess.CalledProcessError where g++ does not know half floats.
-    """
+    programs are shorter than they, and the library with the rest."""
     header = folder / _HEADER
     header.write_text("".join(f'#include "{_SOURCES / name}"\n' for name in _HEADERS), "utf-8")
     _compile([*_OF_KERNELS, "-x", "c++-header", "-o", f"{header}.gch", str(header)])
@@ -70,6 +67,7 @@ def _linked(folder: Path, libraries: Sequence[str]) -> list[str]:
 
 
 def _compile(arguments: Sequence[str]) -> None:
+    """Raises subprocess.CalledProcessError with what g++ says."""
     subprocess.run(["g++", *arguments], check=True, capture_output=True, text=True)
 
 

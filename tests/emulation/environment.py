@@ -26,7 +26,7 @@ def emulated_environment(folder: Path, cards: int = 1) -> dict[str, str]:
     """The variables for a process with so many cards, which is to be started.
 
     What they name is compiled into `folder` by the first call, and where it has changed: some
-    seconds. Raises subprocess.CalledProcessError where g++ cannot.
+    seconds.
     """
     folder = folder.absolute()
     nvcc, stamp = folder / "bin" / "nvcc", folder / "digest"

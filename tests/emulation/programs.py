@@ -85,6 +85,25 @@ def product_error(rows: int, columns: int, depth: int) -> float:
     return float(np.abs(arguments[-1].numpy() - expected).max())
 
 
+def small_float_error(dtype: str) -> float:
+    """Of products and quotients of 16-bit floats on the GPU, each rounded, from NumPy's."""
+    x, y = (te.placeholder((64,), "float32", name) for name in "xy")
+
+    def element(i: Any) -> Any:
+        a, b = x[i].astype(dtype), y[i].astype(dtype)
+        return (a * b / (b * b)).astype("float32")
+
+    function = te.create_prim_func([x, y, te.compute((64,), element, "z")])
+    function = function.with_attr("global_symbol", "main")
+    module = _loaded(plainly_scheduled(tvm.IRModule({"main": function}), TARGET))
+    draw = np.random.default_rng(0)
+    arrays = [draw.standard_normal(64).astype("float32") for _ in range(3)]
+    tensors = [on_gpu(array) for array in arrays]
+    module["main"](*tensors)
+    a, b = (array.astype(np.dtype(dtype)) for array in arrays[:2])
+    return float(np.abs(tensors[-1].numpy() - (a * b / (b * b)).astype("float32")).max())
+
+
 def timed_product() -> list[float]:
     """Seconds by events on the stream."""
     module, arguments, _ = _product(8, 8, 8)

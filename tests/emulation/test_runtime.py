@@ -51,6 +51,13 @@ def test_a_product_is_numpys(processes: FreshProcesses) -> None:
     assert processes.result("programs.product_error", 33, 30, 40) < 1e-5
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_floats_of_16_bits_are_rounded_once_by_each_operation(
+    dtype: str, processes: FreshProcesses
+) -> None:
+    assert processes.result("programs.small_float_error", dtype) == 0.0
+
+
 def test_time_is_taken_by_events(processes: FreshProcesses) -> None:
     seconds = processes.result("programs.timed_product")
     assert len(seconds) == 3

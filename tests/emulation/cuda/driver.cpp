@@ -172,7 +172,10 @@ Code initialized() {
   make_ready();
   // A process that forks after CUDA was used has no CUDA.
   if (is_forked) return NOT_INITIALIZED;
-  return cards.empty() ? NO_DEVICE : SUCCESS;
+  if (cards.empty()) return NO_DEVICE;
+  // Every call of the runtime does what cuInit does.
+  is_initialized = true;
+  return SUCCESS;
 }
 
 // What a call for a stream of the process begins with.
@@ -628,9 +631,7 @@ static_assert(sizeof(LaunchConfig) == 56 && offsetof(LaunchConfig, stream) == 32
 
 CALL cuInit(unsigned flags) {
   Guard guard(lock);
-  Code code = flags ? INVALID_VALUE : initialized();
-  is_initialized |= code == SUCCESS;
-  return code;
+  return flags ? INVALID_VALUE : initialized();
 }
 
 CALL cuDriverGetVersion(int* version) {
@@ -650,8 +651,7 @@ CALL cuDeviceGet(int* device, int number) {
 }
 
 CALL cuDeviceGetName(char* name, int size, int device) {
-  // TVM asks for it without cuInit, behind the runtime, which has called that.
-  if (Code code = check_device(device)) return code;
+  EXPECT_INITIALIZED(device);
   snprintf(name, size, "%s", NAME);
   return SUCCESS;
 }

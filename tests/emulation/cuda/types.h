@@ -5,18 +5,38 @@
 #include <cstdint>
 #include <cstring>
 
-// Floats of two bytes. What is done with one is done with a float, and rounded once.
+inline uint32_t bits_of(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+inline float float_of(uint32_t bits) {
+  float value;
+  memcpy(&value, &bits, sizeof(bits));
+  return value;
+}
+
+// Floats of two bytes. What is done with one is done with a float, and rounded once: to the nearest,
+// of two the even one. g++ has a type of its own (_Float16) from version 12 on alone.
 struct half {
   uint16_t bits;
   half() = default;
   half(float value) {
-    _Float16 number = static_cast<_Float16>(value);
-    memcpy(&bits, &number, sizeof(bits));
+    uint32_t all = bits_of(value), sign = all >> 16 & 0x8000, size = all & 0x7fffffff;
+    if (size > 0x7f800000)
+      bits = 0x7fff;
+    else if (size >= 0x477ff000)  // rounded, it is more than the largest
+      bits = sign | 0x7c00;
+    else if (size >= 0x38800000)
+      bits = sign | (size - 0x38000000 + 0xfff + (size >> 13 & 1)) >> 13;
+    else  // of a fixed number of digits: the addition rounds them
+      bits = sign | uint16_t(bits_of(float_of(size) + 0.5f) - 0x3f000000);
   }
   operator float() const {
-    _Float16 number;
-    memcpy(&number, &bits, sizeof(bits));
-    return static_cast<float>(number);
+    uint32_t sign = uint32_t(bits & 0x8000) << 16, size = uint32_t(bits & 0x7fff) << 13;
+    if (size >= 0x0f800000) return float_of(sign | (size + 0x70000000));
+    // 2^112: what the exponents begin at.
+    return float_of(sign | bits_of(float_of(size) * 0x1p112f));
   }
 };
 using __half = half;
@@ -25,18 +45,10 @@ struct nv_bfloat16 {
   uint16_t bits;
   nv_bfloat16() = default;
   nv_bfloat16(float value) {
-    uint32_t all;
-    memcpy(&all, &value, sizeof(all));
-    // To the nearest, of two the even one; what is no number stays none.
-    bool is_nan = value != value;
-    bits = is_nan ? 0x7fff : uint16_t((all + 0x7fff + (all >> 16 & 1)) >> 16);
+    uint32_t all = bits_of(value);
+    bits = value != value ? 0x7fff : uint16_t((all + 0x7fff + (all >> 16 & 1)) >> 16);
   }
-  operator float() const {
-    uint32_t all = uint32_t(bits) << 16;
-    float value;
-    memcpy(&value, &all, sizeof(all));
-    return value;
-  }
+  operator float() const { return float_of(uint32_t(bits) << 16); }
 };
 using __nv_bfloat16 = nv_bfloat16;
 
