@@ -69,7 +69,7 @@ def test_a_candidate_for_a_gpu_is_built_to_machine_code(conv_task: Any, tmp_path
 
     need_nvcc()
     if load_tvm().cuda(0).exist:
-        pytest.skip("where a GPU is, TVM compiles")
+        pytest.skip("where a GPU is, TVM's own loader is in use")
     built = candidate(conv_task.program, parse_target("cuda/sm_80"), tmp_path)
     assert isinstance(built, Built)
     (module,) = packed_modules(built.path)

@@ -85,6 +85,13 @@ def product_error(rows: int, columns: int, depth: int) -> float:
     return float(np.abs(arguments[-1].numpy() - expected).max())
 
 
+def library_has_source() -> bool:
+    """Whether a library that was built where a driver is still has to be compiled."""
+    with tempfile.TemporaryDirectory() as folder:
+        built, *_ = _built_product(8, 8, 8, folder)
+        return b"__global__" in Path(built.path).read_bytes()
+
+
 def small_float_error(dtype: str) -> float:
     """Of products and quotients of 16-bit floats on the GPU, each rounded, from NumPy's."""
     x, y = (te.placeholder((64,), "float32", name) for name in "xy")

@@ -53,6 +53,8 @@ def test_code_for_other_cards_is_not_loaded(
         ("if (threadIdx.x % 8 == 0) *(float4*)(x + threadIdx.x) = make_float4(0, 0, 0, 0);", 0, 0),
         ("x[threadIdx.x] = 1; x[63] = x[(threadIdx.x + 1) % 32];", 0, ILLEGAL_ADDRESS),
         ("if (threadIdx.x < 16) __syncthreads();", 0, ILLEGAL_ADDRESS),
+        ("for (int i = 0; i < 3; ++i) { __shared__ alignas(64) float kept[32]; "
+         "kept[threadIdx.x] = i; x[threadIdx.x] = kept[threadIdx.x]; }", 0, 0),
         ("__syncthreads(); x[threadIdx.x] = 1; __syncthreads(); x[32 + threadIdx.x] = "
          "x[(threadIdx.x + 1) % 32];", 0, 0),
     ],

@@ -51,6 +51,12 @@ def test_a_product_is_numpys(processes: FreshProcesses) -> None:
     assert processes.result("programs.product_error", 33, 30, 40) < 1e-5
 
 
+def test_a_library_that_is_built_beside_a_gpu_holds_machine_code(
+    processes: FreshProcesses,
+) -> None:
+    assert processes.result("programs.library_has_source") is False
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_floats_of_16_bits_are_rounded_once_by_each_operation(
     dtype: str, processes: FreshProcesses
