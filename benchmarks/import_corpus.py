@@ -48,7 +48,7 @@ MISSING = ("ImportError", "ModuleNotFoundError")
 #: Of a corpus: the least share that must be whole. The rest must be delivered.
 WHOLE = {"wheels": 0.85, "torchvision": 0.97, "timm": 0.97, "transformers": 0.97}
 #: Networks of a corpus, spread over it, that show the path: what needs no download.
-QUICK = {"transformers": 4, "nodes": 30}
+QUICK = {"transformers": 2, "nodes": 30}
 #: Of ONNX's tests of deterministic operators of numbers: the least share that must pass.
 PASS = 0.90
 

@@ -30,7 +30,7 @@ def test_networks_of_other_packages_arrive(tmp_path):
     # What torch's own exporter refuses is no file that anybody has.
     networks = [row for row in figures["transformers"] if row["outcome"] != "not exported"]
     tests = figures["nodes"]
-    assert len(networks) >= 2
+    assert len(networks) >= 1
     assert len(tests) >= 25
     for row in networks:
         assert row["outcome"] in DELIVERED, row
