@@ -73,7 +73,19 @@ def run(place: Workplace, request: StepRequest) -> tuple[Checked, tuple[Remark, 
         outcome.measure,
         bandwidths=bandwidths(place),
     )
-    return checked, tuple(Remark(caveat, warning=True) for caveat in caveats)
+    told = [*caveats, *_crowded(place)]
+    return checked, tuple(Remark(caveat, warning=True) for caveat in told)
+
+
+def _crowded(place: Workplace) -> tuple[str, ...]:
+    """That other processes use the GPU."""
+    if place.device.spec.gpu is None:
+        return ()
+    others = on_device(place, "asking the device failed", work.others_on_gpu)
+    if not others:
+        return ()
+    said = f"{others} other processes use" if others > 1 else "another process uses"
+    return (f"{said} {place.device.spec.url}: measurements will be disturbed",)
 
 
 def compared(prepared: PreparedNetwork, examples: Sequence[Arrays], place: Workplace) -> Agreement:

@@ -14,6 +14,7 @@ from tunefleet.compiler.frontends.references import reference_of, runs_on_gpu
 from tunefleet.compiler.space.opening import task_space
 from tunefleet.compiler.toolchain import programs
 from tunefleet.core.device import DeviceDescription, DeviceSpec
+from tunefleet.core.gpu import Gpu
 from tunefleet.core.placement import Connection
 from tunefleet.core.roofline import Bandwidth, without_dips
 from tunefleet.core.settings import MeasureSettings
@@ -178,9 +179,19 @@ def time_networks(
 
 def held_down() -> str:
     """What holds the clocks of the device down, which is a GPU of this machine; else ""."""
-    spec = _place.get()[0]
-    gpu = _device().describe().gpu if spec.is_here and spec.gpu is not None else None
+    gpu = _gpu_here()
     return nvml.held_down(gpu) if gpu is not None else ""
+
+
+def others_on_gpu() -> int:
+    """How many other processes use the device, where that is a GPU of this machine."""
+    gpu = _gpu_here()
+    return nvml.others_on(gpu) if gpu is not None else 0
+
+
+def _gpu_here() -> Gpu | None:
+    spec = _place.get()[0]
+    return _device().describe().gpu if spec.is_here and spec.gpu is not None else None
 
 
 def framework_on_gpu(source: Mapping[str, Any]) -> bool:
