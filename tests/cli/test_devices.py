@@ -45,7 +45,7 @@ def test_what_is_no_address_ends_in_one_line(capsys: pytest.CaptureFixture[str])
 
 @pytest.mark.parametrize("host", ["::1", "fe80::1", "::", "board.lab"])
 def test_any_address_has_a_name_by_default(host: str) -> None:
-    assert is_device_name(_default_name(RpcAddress(host, 9090)))
+    assert is_device_name(_default_name(DeviceSpec(rpc=RpcAddress(host, 9090))))
 
 
 def test_an_empty_name_is_not_taken_for_none(capsys: pytest.CaptureFixture[str]) -> None:

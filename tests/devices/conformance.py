@@ -146,7 +146,7 @@ class DeviceConformance:
 
     def test_a_crash_costs_the_program_alone(self, call: Callable[..., Any], folder: Path) -> None:
         failed = call(work.profile_candidate, programs.crashing(folder), SETTINGS, None)
-        assert _ended(failed, CallEnd.CRASH, FailureKind.RUN_CRASH)
+        assert ended(failed, CallEnd.CRASH, FailureKind.RUN_CRASH)
         assert "SIGSEGV" in failed.text
         self._still_works(call, folder)
 
@@ -155,7 +155,7 @@ class DeviceConformance:
         failed = call(
             work.profile_candidate, built, SETTINGS, None, timeout_s=self.limit_s(SETTINGS)
         )
-        assert _ended(failed, CallEnd.TIMEOUT, FailureKind.RUN_TIMEOUT)
+        assert ended(failed, CallEnd.TIMEOUT, FailureKind.RUN_TIMEOUT)
         self._still_works(call, folder)
 
     def test_equal_programs_agree(self, call: Callable[..., Any], folder: Path) -> None:
@@ -193,7 +193,7 @@ class DeviceConformance:
         assert isinstance(measured, Measurement)
 
 
-def _ended(outcome: object, end: CallEnd, kind: FailureKind) -> bool:
+def ended(outcome: object, end: CallEnd, kind: FailureKind) -> bool:
     """By the worker's end or by what the device told."""
     if isinstance(outcome, CallFailure):
         return outcome.end is end

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 
 from tests.devices import programs
-from tests.devices.conformance import SETTINGS, DeviceConformance
-from tunefleet.core.device import DeviceKind, DeviceSpec
+from tests.devices.conformance import SETTINGS, DeviceConformance, ended
+from tunefleet.core.device import DeviceKind, DeviceSpec, RpcAddress
+from tunefleet.core.settings import MeasureSettings
 from tunefleet.core.target import Target
 from tunefleet.core.trial import Built, Failure, FailureKind, Measurement
+from tunefleet.devices import call_limit_s, open_device
 from tunefleet.hardware.gpu import gpus
 from tunefleet.stages import work
-from tunefleet.workers.pool import CallEnd, CallFailure
+from tunefleet.workers.pool import CallEnd
 
 #: Threads write far behind the memory of the result, as no schedule does.
 _BEYOND = """
@@ -96,17 +98,16 @@ class TestLocalCuda(DeviceConformance):
     ) -> None:
         built = programs.of_script(folder, "beyond", _BEYOND.format(far=1 << 28), target())
         failed = call(work.profile_candidate, built, SETTINGS, None)
-        assert isinstance(failed, CallFailure)
-        assert failed.end is CallEnd.CRASH
+        assert ended(failed, CallEnd.CRASH, FailureKind.RUN_CRASH)
         self._still_works(call, folder)
 
     def test_a_kernel_that_hangs_costs_the_program_alone(
         self, call: Callable[..., Any], folder: Path
     ) -> None:
         built = programs.of_script(folder, "endless", _ENDLESS, target())
-        failed = call(work.profile_candidate, built, SETTINGS, None, timeout_s=SETTINGS.timeout_s)
-        assert isinstance(failed, CallFailure)
-        assert failed.end is CallEnd.TIMEOUT
+        limit_s = self.limit_s(SETTINGS)
+        failed = call(work.profile_candidate, built, SETTINGS, None, timeout_s=limit_s)
+        assert ended(failed, CallEnd.TIMEOUT, FailureKind.RUN_TIMEOUT)
         self._still_works(call, folder)
 
     def test_what_does_not_fit_into_its_memory_is_told_as_that(
@@ -120,12 +121,14 @@ class TestLocalCuda(DeviceConformance):
         assert failed.kind is FailureKind.RUN_MEMORY
         self._still_works(call, folder)
 
-    def test_a_number_that_no_gpu_has_is_told(self, pool: Any) -> None:
+    def test_a_number_that_no_gpu_has_is_told(
+        self, call: Callable[..., Any], spec: DeviceSpec
+    ) -> None:
         from tunefleet.errors import DeviceError
 
-        place = (DeviceSpec(DeviceKind.CUDA, number=99), 1, None, work.describe_device, ())
-        with pytest.raises(DeviceError, match="no GPU cuda:99"):
-            pool.call(work.on_device, *place, timeout_s=60, lives=1)
+        call(work.reset_device)  # a server has one session at a time
+        with pytest.raises(DeviceError, match="has no GPU cuda:99"):
+            open_device(replace(spec, number=99), 1).describe()
 
     def test_weights_that_the_cache_does_not_hold_are_read_cold(
         self, call: Callable[..., Any], folder: Path
@@ -135,3 +138,25 @@ class TestLocalCuda(DeviceConformance):
         cold = TaskWeights((1,), 2 * gpus()[0].l2_bytes)
         measured = call(work.profile_candidate, self.product(folder), SETTINGS, None, cold)
         assert isinstance(measured, Measurement)
+
+
+class TestRpcCuda(TestLocalCuda):
+    """The same GPU behind TVM's own server."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def spec(cls) -> Iterator[DeviceSpec]:
+        with programs.served() as server:
+            yield DeviceSpec(DeviceKind.CUDA, RpcAddress("127.0.0.1", server.port))
+
+    @staticmethod
+    def limit_s(settings: MeasureSettings) -> float:
+        return call_limit_s(DeviceSpec(rpc=RpcAddress("there", 1)), settings.timeout_s)
+
+    def test_it_describes_this_machine(self, call: Callable[..., Any]) -> None:
+        (gpu, *_) = gpus()
+        description = call(work.describe_device)
+        assert description.identity == gpu.identity
+        assert replace(description.gpu, uuid=gpu.uuid, driver=gpu.driver, memory_clock_khz=0) == (
+            replace(gpu, memory_clock_khz=0)
+        )

@@ -13,7 +13,7 @@ from tunefleet.cli.help import Commands
 from tunefleet.errors import InputError
 
 if TYPE_CHECKING:
-    from tunefleet.core.device import RpcAddress
+    from tunefleet.core.device import DeviceSpec
     from tunefleet.devices.registry import DeviceRegistry
 
 #: For which a device that is added is waited for: somebody sits there.
@@ -31,7 +31,8 @@ def add(
         str,
         typer.Argument(
             metavar="ADDRESS",
-            help="rpc://HOST:PORT of a server, or tracker://HOST:PORT/KEY.",
+            help="rpc://HOST:PORT of a server, or tracker://HOST:PORT/KEY; with #cuda:0 behind it, "
+            "a GPU of that server.",
             show_default=False,
         ),
     ],
@@ -44,13 +45,14 @@ def add(
     traceback: options.Traceback = False,
 ) -> None:
     """Ask a device what it is, and name it. A tracker's key names all of its servers."""
-    from tunefleet.core.device import DeviceSpec, RegisteredDevice
+    from tunefleet.core.device import RegisteredDevice
     from tunefleet.devices.registry import check_name
     from tunefleet.runs.asking import ask_apart
 
-    address = _address(url)
-    chosen = check_name(_default_name(address) if name is None else name)
-    spec = DeviceSpec(rpc=address)
+    spec = _spec(url)
+    assert spec.rpc is not None
+    address = spec.rpc
+    chosen = check_name(_default_name(spec) if name is None else name)
     found = ask_apart(spec, name=name or "", patience_s=_PATIENCE_S)
     description = found.description
     added = RegisteredDevice(chosen, spec, description, time.time())
@@ -128,21 +130,24 @@ def _show(rows: list[dict[str, Any]]) -> None:
     output.console().print(table)
 
 
-def _address(url: str) -> RpcAddress:
-    from tunefleet.core.device import RpcAddress
+def _spec(url: str) -> DeviceSpec:
+    from tunefleet.core.device import DeviceSpec
 
     try:
-        return RpcAddress.parse(url)
+        return DeviceSpec.parse(url)
     except ValueError as error:
         raise InputError(
             f"'{url}' is no address of a device: {error}", cure="write it like rpc://board:9090"
         ) from error
 
 
-def _default_name(address: RpcAddress) -> str:
+def _default_name(spec: DeviceSpec) -> str:
+    address = spec.rpc
+    assert address is not None
     # A name begins with a letter or a digit, an address of IPv6 may with a colon.
     own = f"{address.host.replace(':', '-')}-{address.port}".lstrip("-")
-    return address.key if address.tracker else own
+    name = address.key if address.tracker else own
+    return name if spec.gpu is None else f"{name}-{spec.kind}{spec.gpu}"
 
 
 def _registry(home: Path | None) -> DeviceRegistry:

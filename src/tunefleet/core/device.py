@@ -90,6 +90,18 @@ class DeviceSpec:
         """The number of the GPU; None for a processor."""
         return self.number if self.kind is DeviceKind.CUDA else None
 
+    @classmethod
+    def parse(cls, url: str) -> DeviceSpec:
+        """The device at a URL, `rpc://HOST:PORT` or `tracker://HOST:PORT/KEY`: the server's
+        processor, or with `#cuda:0` behind it a GPU of it. Raises ValueError with the reason."""
+        address, separator, gpu = url.partition("#")
+        if not separator:
+            return cls(rpc=RpcAddress.parse(url))
+        if not is_gpu_name(gpu):
+            raise ValueError(f"'{gpu}' is no GPU: write {CUDA}:0")
+        number = int(gpu.removeprefix(f"{CUDA}:"))
+        return cls(DeviceKind.CUDA, RpcAddress.parse(address), number=number)
+
     @property
     def url(self) -> str:
         gpu = "" if self.gpu is None else f"{CUDA}:{self.gpu}"

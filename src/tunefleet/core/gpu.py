@@ -15,7 +15,8 @@ CUDA = "cuda"
 class Gpu:
     """An NVIDIA GPU, or a slice of one (MIG) with the multiprocessors and the memory of the slice.
 
-    `number` is the driver's among the GPUs that the process sees, `uuid` the same in every process.
+    `number` is the driver's among the GPUs that the process sees, `uuid` the same in every process;
+    of a GPU elsewhere it is "", and so is `driver`.
     Sizes are in bytes, clocks in kHz at their nominal maximum. `driver` is the CUDA version of the
     driver, such as `13.0`.
     """

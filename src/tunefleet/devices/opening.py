@@ -45,6 +45,7 @@ def open_device(
         patience_s=patience_s,
         away_s=patience_s if away_s is None else away_s,
         identity=spec.identity,
+        gpu=spec.gpu,
     )
 
 

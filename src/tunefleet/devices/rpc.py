@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
 
 from tunefleet.artifacts.network import POOLED
-from tunefleet.artifacts.tensors import CPU, numpy_type
+from tunefleet.artifacts.tensors import CPU, GPU, numpy_type
 from tunefleet.artifacts.weights import read_weights, weights_path
 from tunefleet.compiler.code.build import is_memory, one_line
 from tunefleet.compiler.graph.winograd import fitting
@@ -18,11 +18,14 @@ from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.programs import nbytes
 from tunefleet.core.device import DeviceDescription, RpcAddress
 from tunefleet.core.identity import DeviceIdentity
+from tunefleet.core.target import Target
 from tunefleet.core.task import TaskWeights
 from tunefleet.core.trial import Built, Failure, FailureKind, Timer
+from tunefleet.devices import reference_cuda
 from tunefleet.devices._base import Array, Network, Program, Runs
 from tunefleet.devices.local import CHECK_RUNS, LONG_RUN_S
 from tunefleet.devices.measuring import MeasuringDevice, clocked
+from tunefleet.devices.rpc_gpu import RemoteGpuProgram, RemoteGpuRuns, remote_gpu
 from tunefleet.devices.rpc_session import NoAnswerError, RpcSession
 from tunefleet.devices.runners import copies_of, placed
 from tunefleet.errors import (
@@ -64,14 +67,17 @@ class RpcDevice(MeasuringDevice):
         patience_s: float = PATIENCE_S,
         away_s: float = PATIENCE_S,
         identity: DeviceIdentity | None = None,
+        gpu: int | None = None,
     ) -> None:
         """`name` is the user's, for a machine that does not tell its own; `identity` what every
-        server has to be that answers, anything without."""
+        server has to be that answers, anything without. `gpu` is the number of the server's GPU
+        that runs programs, None for its processor."""
         super().__init__()
+        self._gpu = gpu
         self._identity = identity
         self._address = address
         self._threads = threads
-        self._name = name or (identity.name if identity else "")
+        self._name = name or (identity.name if identity and gpu is None else "")
         self._patience_s, self._away_s = patience_s, away_s
         self._session: RpcSession | None = None
 
@@ -95,9 +101,12 @@ class RpcDevice(MeasuringDevice):
             raise DeviceError(
                 f"{self._address.url} does not say what it is: {error}", cure="name it: --name NAME"
             ) from error
-        return DeviceDescription(identity, machine, cores)
+        host = DeviceDescription(identity, machine, cores)
+        return host if self._gpu is None else remote_gpu(session, self._gpu, host)
 
     def load(self, built: Built, limit_s: float) -> Program:
+        if self._gpu is not None:
+            return RemoteGpuProgram(self._open(), built, limit_s)
         return _RemoteProgram(self._open(), built, limit_s)
 
     def network(self, path: str, entry: str) -> Network:
@@ -133,6 +142,7 @@ class RpcDevice(MeasuringDevice):
                     self._away_s,
                     self.transfers,
                     after,
+                    self._gpu,
                 )
                 self._check(session)
             except (TunefleetError, NoAnswerError):
@@ -166,7 +176,22 @@ class RpcDevice(MeasuringDevice):
     def _runs(
         self, built: Built, weights: TaskWeights, limit_s: float, arguments: Sequence[Any] = ()
     ) -> Runs:
+        if self._gpu is not None:
+            l2_bytes = dict(self.describe().identity.caches)["L2"]
+            return RemoteGpuRuns(self._open(), built, weights, limit_s, arguments, l2_bytes)
         return _RemoteRuns(self._open(), built, weights, limit_s, arguments)
+
+    def _reference(self, target: Target, directory: str) -> Built:
+        gpu = self.describe().gpu
+        if gpu is None:
+            return super()._reference(target, directory)
+        return reference_cuda.reference_kernel(target, gpu, directory)
+
+    def _peaks(self, target: Target, directory: str) -> Iterable[tuple[float, Built]]:
+        gpu = self.describe().gpu
+        if gpu is None:
+            return super()._peaks(target, directory)
+        return reference_cuda.peak_kernels(target, gpu, directory)
 
     def _in_turn(self, candidates: Sequence[Built]) -> list[Any]:
         """The first arguments of all in one piece of memory, and so on, each in its own shape."""
@@ -192,6 +217,8 @@ class RpcDevice(MeasuringDevice):
             return None
         try:
             if not isinstance(error, NoAnswerError) and session.lives():
+                if not self._gpu_works(session):
+                    return Failure(FailureKind.RUN_CRASH, one_line(error))
                 kind = FailureKind.RUN_MEMORY if is_memory(error) else FailureKind.RUN_ERROR
                 return Failure(kind, one_line(error))
         except NoAnswerError as silence:
@@ -213,6 +240,20 @@ class RpcDevice(MeasuringDevice):
         if reason[0] == "SIGALRM":
             return Failure(FailureKind.RUN_TIMEOUT, "stopped on the device after its time limit")
         return Failure(FailureKind.RUN_CRASH, f"session died: {reason[0]}")
+
+    def _gpu_works(self, session: RpcSession) -> bool:
+        """Whether the context of the server's GPU lives; with a dead one the session ends."""
+        if self._gpu is None:
+            return True
+        try:
+            session.wait()
+        except NoAnswerError:
+            raise
+        except Exception as error:
+            raise_mistake(error)
+            self.reset()
+            return False
+        return True
 
     def _silent(self) -> RetryElsewhereError:
         return RetryElsewhereError(
@@ -236,7 +277,8 @@ class _RemoteNetwork:
     def _load(self, session: RpcSession, path: str) -> Any:
         module, _ = session.load(path, entry=False)
         machine = session.watched(module["vm_load_executable"], NETWORK_LIMIT_S)
-        session.call(machine["vm_initialization"], CPU, 0, POOLED)
+        gpu = () if session.gpu is None else (GPU, session.gpu, POOLED)
+        session.call(machine["vm_initialization"], *gpu, CPU, 0, POOLED)
         weights = read_weights(weights_path(path), self._entry)
         return machine, [session.send(weight.numpy()) for weight in weights]
 

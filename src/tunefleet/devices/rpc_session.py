@@ -97,7 +97,8 @@ class RpcSession:
     """A session of one server, whose process there runs programs on `threads` threads.
 
     `server` is where it runs: one that a tracker lends where `address` is that of a tracker, and
-    rather that of the session `after`. Raises RetryElsewhereError where no server answers in
+    rather that of the session `after`. `device` is where programs have their tensors: the server's
+    processor, or its GPU of the number `gpu`. Raises RetryElsewhereError where no server answers in
     `patience_s`, or takes a connection in `away_s`.
     """
 
@@ -112,6 +113,7 @@ class RpcSession:
         away_s: float,
         transfers: Transfers,
         after: RpcSession | None = None,
+        gpu: int | None = None,
     ) -> None:
         self._transfers = transfers
         self._line = _Line()
@@ -120,7 +122,9 @@ class RpcSession:
         self._patterns: dict[str, Any] = {}
         self._kept: tuple[Hashable, Any] = (None, None)
         self._seconds: Any = None
-        self.device = self._session.cpu()
+        self._host = self._session.cpu()
+        self.gpu = gpu
+        self.device = self._host if gpu is None else self._session.cuda(gpu)
         place = self.call(lambda: self._session.get_function(_WORK_PATH)("session"))
         self._folder = posixpath.dirname(str(place))
         self.machine = self._machine_of_server()
@@ -147,7 +151,7 @@ class RpcSession:
 
     def close(self) -> None:
         """Let go of the server, which serves nobody else while anything holds the session."""
-        self.probe = self.device = self._session = self._seconds = None
+        self.probe = self.device = self._host = self._session = self._seconds = None
         self._kept = (None, None)
         self._patterns.clear()
         gc.collect()  # programs that an error's traceback holds
@@ -185,10 +189,15 @@ class RpcSession:
         return value
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> Any:
-        return self.call(lambda: tvm.runtime.empty(shape, dtype, self.device))
+        return self._empty(shape, dtype, self.device)
+
+    def _empty(self, shape: tuple[int, ...], dtype: str, device: Any) -> Any:
+        return self.call(lambda: tvm.runtime.empty(shape, dtype, device))
 
     def random(self, shape: tuple[int, ...], dtype: str) -> Any:
-        """A tensor there with random numbers, which were sent once per type."""
+        """A tensor there with random numbers, which were sent once per type; to a GPU each time."""
+        if self.gpu is not None:
+            return self.send(random_array(shape, dtype, 0))
         tensor = self.empty(shape, dtype)
         self.fill(tensor, dtype)
         return tensor
@@ -201,6 +210,15 @@ class RpcSession:
         tensor = self.empty(array.shape, str(array.dtype))
         self.put(array, tensor)
         return tensor
+
+    def _send_to_host(self, array: Any) -> Any:
+        tensor = self._empty(array.shape, str(array.dtype), self._host)
+        self.put(array, tensor)
+        return tensor
+
+    def wait(self) -> None:
+        """Until the GPU has done everything; raises what it says of what it did."""
+        self.call(self.device.sync)
 
     def put(self, array: Any, tensor: Any) -> None:
         """Copy an array into a tensor there, of its shape and type."""
@@ -216,7 +234,7 @@ class RpcSession:
     ) -> list[float]:
         """Seconds per run of each repeat. `rotation`: memory, begins, step, copies of weights."""
         if self._seconds is None or repeat > self._seconds.shape[0]:
-            self._seconds = self.empty((max(repeat, _SECONDS),), "float64")
+            self._seconds = self._empty((max(repeat, _SECONDS),), "float64", self._host)
         own = self._seconds
         ask = ("time", address, number, repeat, float(limit_s), IDLE_S, own, *rotation, *args)
         self._ask(*ask, limit_s=limit_s + _GRACE_S)
@@ -231,7 +249,7 @@ class RpcSession:
 
     def read(self, path: str) -> str:
         """A file there as text; "" where it cannot be read."""
-        buffer = self.empty((_FILE_BYTES,), "uint8")
+        buffer = self._empty((_FILE_BYTES,), "uint8", self._host)
         size = self._asked("read", path, buffer)
         if size <= 0:
             return ""
@@ -242,7 +260,7 @@ class RpcSession:
 
     def kernel_machine(self) -> str:
         """The architecture as its kernel names it."""
-        buffer = self.send(np.zeros(64, np.uint8))
+        buffer = self._send_to_host(np.zeros(64, np.uint8))
         self._ask("machine", buffer)
         return bytes(self.call(buffer.numpy)).split(b"\0", 1)[0].decode(errors="replace")
 
@@ -261,7 +279,7 @@ class RpcSession:
         if dtype not in self._patterns:
             count = RANDOM_BYTES // nbytes((1,), dtype)
             numbers = np.ascontiguousarray(random_array((count,), dtype, 0))
-            self._patterns[dtype] = self.send(numbers.view(np.uint8))
+            self._patterns[dtype] = self._send_to_host(numbers.view(np.uint8))
         return self._patterns[dtype]
 
     def _set_threads(self, threads: int) -> None:

@@ -55,7 +55,7 @@ def _gpu_target(text: str, description: DeviceDescription, gpu: Gpu) -> Target:
     if text in ("native", "cpu", CUDA):
         return CudaTarget(
             gpu.arch,
-            _own_target(description, 1),
+            native_target(1) if gpu.uuid else _any_target(description),
             shared_memory_bytes=min(gpu.shared_memory_bytes, SHARED_MEMORY_BYTES),
             threads_per_block=gpu.threads_per_block,
             registers_per_block=gpu.registers_per_block,
@@ -71,9 +71,15 @@ def _gpu_target(text: str, description: DeviceDescription, gpu: Gpu) -> Target:
     return target
 
 
+def _any_target(description: DeviceDescription) -> CpuTarget:
+    """The host of a GPU elsewhere: it launches kernels, and nobody asked what else it can do."""
+    mcpu = _X86_LEVELS[-1] if description.machine == "x86_64" else "generic"
+    return CpuTarget(mcpu, 1, mtriple=_triple(description))
+
+
 def _own_target(description: DeviceDescription, threads: int) -> CpuTarget:
     identity, here = description.identity, device_identity()
-    if description.gpu is not None or (identity.name, identity.isa) == (here.name, here.isa):
+    if (identity.name, identity.isa) == (here.name, here.isa):
         return native_target(threads)
     isa = set(identity.isa)
     if description.machine == "x86_64":
