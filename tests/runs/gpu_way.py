@@ -11,14 +11,16 @@ from typing import Any
 import numpy as np
 
 
-def main(home: Path) -> dict[str, Any]:
+def main(home: Path, precision: str) -> dict[str, Any]:
     import tunefleet
     from tests.fleet.jobs import SETTINGS
     from tunefleet.compiler.frontends.examples import seeded_inputs
+    from tunefleet.store import open_store
 
     context = tunefleet.BenchmarkContext("cuda", home=home)
     with tunefleet.Session(context) as session:
-        session.from_network("zoo:tiny_cnn").autotune(trials=12, settings=SETTINGS)
+        network = session.from_network("zoo:tiny_cnn", precision=precision)
+        network.autotune(trials=12, settings=SETTINGS)
         session.build().save().evaluate(rounds=3)
         result = session.result()
     signature = tunefleet.load(result.run, home=home).signatures[0]
@@ -27,13 +29,20 @@ def main(home: Path) -> dict[str, Any]:
         expected = module(given)
         again = on_the_gpu(module, given)
         free = [memory_after(module, given, calls) for calls in (20, 200)]
+    store = open_store(home)
+    tasks = [weighted.task for weighted in store.tasks(store.jobs()[0].job_id)]
+    store.close()
     return {
         "kind": result.device.kind if result.device else "",
         "device": result.device.name if result.device else "",
+        "network": result.network.name,
+        "precisions": {task.name: task.precision for task in tasks},
         "target": result.target,
         "trials": result.trials,
         "failures": dict(result.failures),
         "verified": result.verified,
+        "difference": result.difference.tuned,
+        "tolerance": result.tolerance,
         "delivered": result.delivered,
         "baselines": [baseline.name for baseline in result.baselines],
         "tuned_ms": result.tuned_ms.median if result.tuned_ms else None,
@@ -75,4 +84,4 @@ def memory_after(module: Any, given: Any, calls: int) -> int:
 
 if __name__ == "__main__":
     home = Path(sys.argv[1])
-    (home / "seen.json").write_text(json.dumps(main(home)), encoding="utf-8")
+    (home / "seen.json").write_text(json.dumps(main(home, sys.argv[2])), encoding="utf-8")

@@ -17,8 +17,12 @@ pytestmark = [pytest.mark.tvm, pytest.mark.frameworks, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def seen(emulated_gpu: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Any:
-    home = tmp_path_factory.mktemp("home")
-    ended = run(emulated_gpu, sys.executable, "-m", "tests.runs.gpu_way", str(home))
+    return on_its_way(emulated_gpu, tmp_path_factory.mktemp("home"), "float32")
+
+
+def on_its_way(environment: dict[str, str], home: Path, precision: str) -> Any:
+    """What `gpu_way.py` saw of a network."""
+    ended = run(environment, sys.executable, "-m", "tests.runs.gpu_way", str(home), precision)
     assert ended.returncode == 0, ended.stdout + ended.stderr[-4000:]
     return json.loads((home / "seen.json").read_text())
 
@@ -48,6 +52,18 @@ def test_what_was_saved_takes_arrays_and_tensors_on_the_gpu(seen: Any) -> None:
     assert seen["finite"]
     assert seen["same_from_gpu"]
     assert seen["taken_by_180_calls"] == 0
+
+
+def test_a_network_in_float16_is_tuned_and_verified(
+    emulated_gpu: dict[str, str], tmp_path: Path
+) -> None:
+    seen = on_its_way(emulated_gpu, tmp_path, "fp16")
+    assert (seen["network"], seen["trials"]) == ("tiny_cnn-fp16", 12)
+    assert seen["failures"] == {}
+    assert seen["precisions"]["matmul+add"] == "float16"
+    assert seen["verified"]
+    assert seen["delivered"] == "tuned"
+    assert 1e-6 < seen["difference"] <= seen["tolerance"]
 
 
 def test_the_devices_and_the_doctor_name_it(emulated_gpu: dict[str, str], tmp_path: Path) -> None:

@@ -25,25 +25,36 @@ def test_pytorch_takes_weights_moved_by_their_last_bit_where_sums_are_rounded() 
     assert otherwise_of("tflite", dict, quantised=True) is None
 
 
-def _cure(outcome: Any, float_type: str = "float32", **how: bool) -> str:
+def _error(outcome: Any, precision: str = "float32", **how: bool) -> Any:
     from tunefleet.stages import check
 
-    return check._disagreement("net", outcome, float_type, **how).cure
+    return check._disagreement("net", outcome, precision, **how)
+
+
+def _cure(outcome: Any, precision: str = "float32", **how: bool) -> str:
+    return _error(outcome, precision, **how).cure
 
 
 @pytest.mark.parametrize(
-    ("float_type", "cure"), [("bfloat16", "--precision"), ("float32", "report")]
+    ("precision", "cure"),
+    [("bf16", "leave out --precision"), ("fp16", "--precision bf16"), ("float32", "report")],
 )
-def test_a_network_that_needs_more_digits_is_no_wrong_import(float_type: str, cure: str) -> None:
+def test_a_network_that_needs_more_digits_is_no_wrong_import(precision: str, cure: str) -> None:
     outcome = Agreement((), ([np.ones(3, "float32")],), 0.5, 1e-3)
-    assert cure in _cure(outcome, float_type)
+    assert cure in _cure(outcome, precision)
+
+
+def test_numbers_that_float16_does_not_have_are_no_wrong_import() -> None:
+    outcome = Agreement((), ([np.ones(3, "float32")],), np.inf, 1e-3)
+    assert "larger than 65504" in str(_error(outcome, "fp16"))
+    assert "--precision bf16" in _cure(outcome, "fp16")
 
 
 def test_a_network_that_makes_nan_is_not_said_to_be_imported_wrongly() -> None:
     numbers = Agreement((), ([np.ones(3, "float32")],), 0.5, 1e-3)
     unknown = Agreement((), ([np.array([np.nan, 1], "float32")],), np.inf, 1e-3)
     assert "import is wrong" in _cure(numbers)
-    for cure in (_cure(unknown), _cure(unknown, "bfloat16"), _cure(numbers, signs=True)):
+    for cure in (_cure(unknown), _cure(unknown, "bf16"), _cure(numbers, signs=True)):
         assert "import is wrong" not in cure
         assert "example inputs" in cure
 

@@ -153,10 +153,10 @@ Trust = Annotated[
 Precision = Annotated[
     str,
     typer.Option(
-        metavar="float32|bf16|int8",
+        metavar="float32|fp16|bf16|int8",
         rich_help_panel=sections.NETWORK,
-        help="float32 is a network as it is; bf16 computes products in bfloat16; int8 quantises "
-        "ONNX files and networks of the zoo.",
+        help="float32 is a network as it is; fp16 (GPUs) and bf16 compute products in 16-bit "
+        "floats; int8 quantises ONNX files and networks of the zoo.",
     ),
 ]
 Calibrate = Annotated[

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-FLOAT16, FLOAT32, FLOAT64, BF16, INT8 = "float16", "float32", "float64", "bf16", "int8"
-#: The user's choices. float32 leaves the network unchanged. bf16 rounds the operands of products by
-#: weights to bfloat16 and accumulates in float32.
-PRECISIONS = (FLOAT32, BF16, INT8)
+FLOAT16, FLOAT32, FLOAT64, INT8 = "float16", "float32", "float64", "int8"
+FP16, BF16 = "fp16", "bf16"
+#: The user's choices. float32 leaves the network unchanged. fp16 and bf16 round the operands of
+#: products and accumulate in float32.
+PRECISIONS = (FLOAT32, FP16, BF16, INT8)
+#: Those choices by the type to which they round.
+FLOATS = {FP16: FLOAT16, BF16: "bfloat16"}
 
 #: Display name of each precision.
 NUMBERS = {INT8: "8-bit integers", BF16: "bfloat16"}

@@ -29,6 +29,8 @@ from tunefleet.devices.runners import random_array
 from tunefleet.errors import DeviceError, TunefleetError, raise_mistake
 
 _TOLERANCE = 1e-4
+#: Types of outputs whose last bit is more than that.
+_NARROW = (stored(BFLOAT16), "float16")
 #: Seconds that a check or a kernel of ours may take.
 _OWN_LIMIT_S = 60.0
 #: How often a program is tried that is not known to be at fault.
@@ -269,11 +271,12 @@ def _moved(seconds: list[float]) -> tuple[float, ...]:
 
 
 def difference(expected: Array, actual: Array) -> str:
-    """What two outputs differ by, or "". Of bfloat16 they are bits: sums in another order may fall
-    to the next number."""
-    if expected.dtype == stored(BFLOAT16):
+    """What two outputs differ by, or "". In 16 bits (of bfloat16 they are its bits) sums in another
+    order may fall to the next number."""
+    if str(expected.dtype) in _NARROW:
         near = np.abs(_ordered(expected) - _ordered(actual)) <= 1
-        expected, actual = floats_of(expected), floats_of(np.where(near, expected, actual))
+        expected, actual = _wide(expected), _wide(actual)
+        actual = np.where(near, expected, actual)
     if expected.dtype.kind != "f":
         return "" if np.array_equal(expected, actual) else "integer outputs differ"
     finite = np.isfinite(expected)
@@ -285,8 +288,14 @@ def difference(expected: Array, actual: Array) -> str:
     return "" if worst <= _TOLERANCE else f"outputs differ by {worst:.1e} of the largest output"
 
 
-def _ordered(bits: Array) -> Array:
-    """Numbers of bfloat16 as integers in their order; 0 and -0 are one."""
+def _wide(array: Array) -> Array:
+    """16-bit floats as float32."""
+    return floats_of(array) if array.dtype == stored(BFLOAT16) else array.astype(np.float32)
+
+
+def _ordered(array: Array) -> Array:
+    """16-bit floats as integers in their order; 0 and -0 are one."""
+    bits = array.view(np.uint16)
     sign, rest = bits >> 15, (bits & 0x7FFF).astype(np.int32)
     ordered: Array = np.where(sign, -rest, rest)
     return ordered

@@ -13,7 +13,7 @@ from tunefleet.core.home import Home
 from tunefleet.core.importing import ImportOptions, NetworkSource
 from tunefleet.core.job import Job, JobSpec, JobState
 from tunefleet.core.phases import Forecast, least_budget
-from tunefleet.core.precision import BF16, FLOAT32, INT8
+from tunefleet.core.precision import FLOAT32, FLOATS, INT8
 from tunefleet.core.result import RunResult
 from tunefleet.core.settings import TuneSettings
 from tunefleet.core.step import (
@@ -28,7 +28,6 @@ from tunefleet.core.step import (
     StepResult,
     StepRun,
 )
-from tunefleet.core.target import CudaTarget
 from tunefleet.core.task import WeightedTask
 from tunefleet.errors import InputError, JobError, StepOrderError, TunefleetError
 from tunefleet.runs.context import BenchmarkContext
@@ -59,6 +58,7 @@ def source_of(
     made first, in a process of its own. Raises InputError for a network that is not there or cannot
     be had so, SetupError where the quantiser is not installed."""
     from tunefleet.compiler.frontends.spec import (
+        check_precision,
         in_floats,
         is_zoo,
         network_digest,
@@ -77,11 +77,10 @@ def source_of(
     of_products = ""
     if wanted == INT8:
         text = _quantised(text, context, calibrate)
-    elif wanted == BF16:
-        if isinstance(context.target, CudaTarget):
-            raise InputError(f"{BF16} is for CPUs so far", cure="leave out --precision")
-        text, of_products = in_floats(text), f"-{BF16}"
-        options = replace(options, precision=BF16)
+    elif wanted in FLOATS:
+        check_precision(wanted, context.target)
+        text, of_products = in_floats(text), f"-{wanted}"
+        options = replace(options, precision=wanted)
     # Found again from another folder, to be measured beside its artifact.
     place = text if is_zoo(text) else str(Path(text).resolve())
     name = network_name(text) + of_products

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,13 @@ from numpy.typing import NDArray
 
 from tunefleet.artifacts.arrays import load_arrays, save_arrays
 from tunefleet.artifacts.network import entry_name
+from tunefleet.core.precision import BF16, FLOAT32, FLOATS, FP16
 from tunefleet.core.roofline import Bandwidth, levels_to_read
 from tunefleet.core.step import Checked, DifferenceMeasure, Remark, StepKind
 from tunefleet.errors import JobError
 from tunefleet.hardware.processor import device_identity
 from tunefleet.stages import work
 from tunefleet.stages.agreement import (
-    COARSE,
     MOST_TOLERANCE,
     TOLERANCE,
     Agreement,
@@ -39,6 +40,8 @@ from tunefleet.workers.memory import check_fits, machine_memory
 from tunefleet.workers.pool import CallFailure
 
 _FILE = "compared.npz"
+#: The largest number of float16.
+_LARGEST = 65504
 #: What becomes of NaN inside of a network may differ: docs/operators.md.
 _NUMBERS = (
     "export it as .pt2 with example inputs at which it gives numbers; if it should give numbers at "
@@ -57,7 +60,7 @@ def run(place: Workplace, request: StepRequest) -> tuple[Checked, tuple[Remark, 
         object_of(place, owner, prepared.imported.examples, StepKind.IMPORT),
         len(prepared.info.signatures),
     )
-    outcome = compared(prepared, examples, place)
+    outcome = compared(prepared, examples, place, request.preparation.source.options.precision)
     objects = place.objects(owner)
     with objects.draft() as draft:
         save_arrays(Path(draft, _FILE), [*outcome.inputs, *outcome.expected])
@@ -88,8 +91,14 @@ def _crowded(place: Workplace) -> tuple[str, ...]:
     return (f"{said} {place.device.spec.url}: measurements will be disturbed",)
 
 
-def compared(prepared: PreparedNetwork, examples: Sequence[Arrays], place: Workplace) -> Agreement:
-    """How the plain module and the source framework agree; raises JobError where they do not."""
+def compared(
+    prepared: PreparedNetwork,
+    examples: Sequence[Arrays],
+    place: Workplace,
+    precision: str = FLOAT32,
+) -> Agreement:
+    """How the plain module, whose products of floats are in a precision, and the source framework
+    agree; raises JobError where they do not."""
     imported, name = prepared.imported, prepared.info.name
     if not place.is_here and imported.segments:
         raise JobError(
@@ -107,6 +116,9 @@ def compared(prepared: PreparedNetwork, examples: Sequence[Arrays], place: Workp
     module = running(name, prepared.plain, place)
     kind = prepared.references[0]["kind"]
     otherwise = otherwise_of(kind, reference, quantised=imported.quantised)
+    if precision in FLOATS:
+        # It rounds less: how it differs from itself says nothing.
+        otherwise = None
     outcome = agreement(
         examples, imported.float_type, reference, module, otherwise, quantised=imported.quantised
     )
@@ -120,7 +132,7 @@ def compared(prepared: PreparedNetwork, examples: Sequence[Arrays], place: Workp
         unsigned = without_signs(examples)
         expected = [reference(i, each) for i, each in enumerate(unsigned)]
         holds = difference_of(expected, module, unsigned) <= TOLERANCE
-        raise _disagreement(name, outcome, imported.float_type, signs=holds)
+        raise _disagreement(name, outcome, precision, signs=holds)
     return outcome
 
 
@@ -130,7 +142,7 @@ def _by_number(outcome: Agreement) -> bool:
 
 
 def _disagreement(
-    name: str, outcome: Agreement, float_type: str, *, signs: bool = False
+    name: str, outcome: Agreement, precision: str, *, signs: bool = False
 ) -> JobError:
     """`signs`: at the same inputs without their signs both agree."""
     how_far = f"by {outcome.difference:.1e} of the largest output"
@@ -140,12 +152,8 @@ def _disagreement(
             "the example inputs, and the imported network has it in other places",
             cure=_NUMBERS,
         )
-    if float_type == COARSE:
-        return JobError(
-            f"{name}: with its products in bfloat16 the network differs from its source framework "
-            + how_far,
-            cure="leave out --precision: it needs more digits",
-        )
+    if precision in FLOATS:
+        return _too_coarse(name, outcome, precision, how_far)
     if signs:
         return JobError(
             f"{name}: the imported network differs from its source framework {how_far} where "
@@ -162,6 +170,24 @@ def _disagreement(
     return JobError(
         f"{name}: the imported network differs from its source framework {how_far}",
         cure="report the network; its import is wrong and tuning it would be too",
+    )
+
+
+def _too_coarse(name: str, outcome: Agreement, precision: str, how_far: str) -> JobError:
+    if precision == BF16:
+        cure = "leave out --precision: it needs more digits"
+    else:
+        cure = f"use --precision {BF16}, or leave it out"
+    if precision == FP16 and math.isinf(outcome.difference):
+        return JobError(
+            f"{name}: numbers that its products read are larger than {_LARGEST}, the largest of "
+            f"{FLOATS[FP16]}: outputs are not finite that its source framework has as numbers",
+            cure=cure,
+        )
+    return JobError(
+        f"{name}: with its products in {FLOATS[precision]} the network differs from its source "
+        f"framework {how_far}",
+        cure=cure,
     )
 
 

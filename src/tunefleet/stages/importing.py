@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tunefleet.compiler.frontends import (
     ImportedNetwork,
     ImportRequest,
+    check_precision,
     in_floats,
     load_network,
     load_networks,
@@ -23,7 +24,7 @@ from tunefleet.compiler.toolchain.quiet import quiet
 from tunefleet.core.ids import digest
 from tunefleet.core.importing import DEFAULT_IMPORT, ImportOptions
 from tunefleet.core.network import SEGMENT_PREFIX, Footprint, IntegerRange, NetworkInfo, Signature
-from tunefleet.core.precision import BF16, FLOAT32, INT8
+from tunefleet.core.precision import FLOAT32, FLOATS, INT8
 from tunefleet.core.result import Outside, OutsideSegment
 from tunefleet.core.shapes import ShapeRequest
 from tunefleet.core.step import Imported, Remark, SegmentInfo, SplitTasks
@@ -114,17 +115,19 @@ def import_network(
     from tunefleet.compiler.graph.tasks import extract_tasks
     from tunefleet.compiler.graph.variants import merged
     from tunefleet.compiler.graph.weights import SharedConstants
-    from tunefleet.compiler.toolchain.bfloat16 import BFLOAT16
     from tunefleet.compiler.toolchain.host import to_tvm
 
     place = folder or temporary_folder()
     precision = wanted_precision(spec, options.precision)
+    if precision in FLOATS:
+        check_precision(precision, target)
+        spec = in_floats(spec)
     check_fits(network_name(spec), Footprint(network_bytes(spec)), machine_memory())
     variants: list[ImportedNetwork] = []
     modules: list[Any] = []
     several, constants = len(options.shapes.variants()) > 1, SharedConstants()
-    for each in load_networks(in_floats(spec) if precision == BF16 else spec, place, options):
-        float_type = BFLOAT16 if precision == BF16 else coarsest_type(each.mod)
+    for each in load_networks(spec, place, options):
+        float_type = coarsest_type(each.mod, FLOATS.get(precision, FLOAT32))
         with quiet():
             module = prepare(each.mod, to_tvm(target), precision)
         modules.append(constants.shared(module) if several else module)
@@ -136,8 +139,8 @@ def import_network(
         tasks = extract_tasks(module, target)
     give_back()
     info = _info(variants)
-    if precision == BF16:
-        info = replace(info, name=f"{info.name}-{BF16}")
+    if precision in FLOATS:
+        info = replace(info, name=f"{info.name}-{precision}")
     size = footprint(module)
     return TaskedNetwork(info, tuple(variants), module, tasks, size, float_type, precision)
 
@@ -241,10 +244,12 @@ def _on_precision(tasked: TaskedNetwork, target: Target) -> tuple[str, ...]:
     from tunefleet.compiler.graph.tasks import multiplies_bytes
     from tunefleet.compiler.space.intrinsics import remark_on
 
-    if tasked.precision == BF16:
-        made = ("products by weights are computed in bfloat16 and summed in float32",)
-        return made + remark_on(target.cpu, BF16)
-    if isinstance(target, CudaTarget) or not any(map(multiplies_bytes, tasked.tasks)):
+    gpu = isinstance(target, CudaTarget)
+    if tasked.precision in FLOATS:
+        which = "products" if gpu else "products by weights"
+        made = f"{which} are computed in {FLOATS[tasked.precision]} and summed in {FLOAT32}"
+        return (made,) if gpu else (made, *remark_on(target.cpu, tasked.precision))
+    if gpu or not any(map(multiplies_bytes, tasked.tasks)):
         return ()
     return remark_on(target.cpu, INT8)
 

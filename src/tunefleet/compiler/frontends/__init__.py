@@ -25,6 +25,7 @@ from tunefleet.compiler.frontends.imported import (
 from tunefleet.compiler.frontends.keras_ import KerasFrontend
 from tunefleet.compiler.frontends.onnx_ import OnnxFrontend
 from tunefleet.compiler.frontends.spec import (
+    check_precision,
     in_floats,
     network_bytes,
     network_digest,
@@ -49,6 +50,7 @@ __all__ = [
     "ImportedNetwork",
     "Reference",
     "Segment",
+    "check_precision",
     "in_floats",
     "load_network",
     "load_networks",

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from tunefleet.core.precision import FLOAT32, PRECISIONS
+from tunefleet.core.precision import BF16, FLOAT16, FLOAT32, FLOATS, FP16, PRECISIONS
 from tunefleet.core.printing import quoted
+from tunefleet.core.target import TENSOR_CORES, CudaTarget, Target
 from tunefleet.errors import InputError
 from tunefleet.system.files import check_archive, check_regular
 from tunefleet.system.parsing import parsed
@@ -71,6 +72,22 @@ def wanted_precision(spec: str, precision: str) -> str:
         )
     named = zoo_spec(spec).precision if is_zoo(spec) else FLOAT32
     return precision if named == FLOAT32 else named
+
+
+def check_precision(precision: str, target: Target) -> None:
+    """Raises InputError for a choice of `FLOATS` that a target does not have."""
+    if not isinstance(target, CudaTarget):
+        if precision == FP16:
+            raise InputError(f"{FP16} is for GPUs", cure=f"use {BF16}")
+        return
+    least = TENSOR_CORES.get(FLOATS[precision])
+    if least is None or target.capability < least:
+        others = target.capability >= TENSOR_CORES[FLOAT16]
+        raise InputError(
+            f"{precision} needs a GPU whose tensor cores multiply {FLOATS[precision]}, which "
+            f"{target.arch} has not",
+            cure=f"use {FP16}" if others else "leave out --precision",
+        )
 
 
 def in_floats(spec: str) -> str:

@@ -151,6 +151,8 @@ class TorchReference:
 
         if not torch.cuda.is_available():
             return False
+        # Its convolutions would round to TF32, as float32 programs of ours do not.
+        torch.backends.cudnn.allow_tf32 = False
         self._device, self._opened = f"cuda:{number}", None
         return True
 

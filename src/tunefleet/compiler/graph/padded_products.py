@@ -42,11 +42,13 @@ _MORE_ROWS = 3
 @dataclass(frozen=True, slots=True)
 class Terms:
     """What a product sums: numbers of both sides (as they are where `dtype` is empty) made those of
-    the sums. Tensor instructions take so many terms at once."""
+    the sums. Tensor instructions take so many terms at once. `by_rows`: they take rows of one axis;
+    a GPU's programs divide all rows together (`space/matrices.py`)."""
 
     dtype: str
     sums: str
     at_once: int
+    by_rows: bool = True
 
     def product(self, left: Any, right: Any) -> Any:
         left, right = (widened(each, self.dtype, self.sums) for each in (left, right))
@@ -54,6 +56,8 @@ class Terms:
 
 
 OF_BYTES, OF_BFLOAT16 = Terms("", "int32", 4), Terms(BFLOAT16, "float32", 2)
+#: Two 16-bit floats are the least that a GPU copies to shared memory by itself.
+OF_HALVES = Terms("", "float32", 2, by_rows=False)
 
 
 def padded_weight(values: NDArray[Any], terms: Terms = OF_BYTES) -> NDArray[Any]:
@@ -95,9 +99,12 @@ def _cropped(sums: Any, shape: Sequence[int]) -> Any:
 
 
 def matmul(data: Any, weight: Any, columns: int, terms: Terms = OF_BYTES) -> Any:
+    """`weight` of all rows, or of each matrix of the data its own."""
     *asked, own = ints(data.shape)
-    depth, lanes = ints(weight.shape)
-    outer = [*asked[:-1], *(padded_rows(rows) for rows in asked[-1:])]
+    *batch, depth, lanes = ints(weight.shape)
+    outer = list(asked)
+    if terms.by_rows:
+        outer[-1:] = map(padded_rows, asked[-1:])
     after = [more - has for more, has in zip([*outer, depth], [*asked, own], strict=True)]
     if any(after):
         data = topi.nn.pad(data, [0] * len(after), after, tvm.tirx.const(0, data.dtype), "pad_temp")
@@ -105,7 +112,8 @@ def matmul(data: Any, weight: Any, columns: int, terms: Terms = OF_BYTES) -> Any
 
     def cell(*index: Any) -> Any:
         *rows, column = index
-        return te.sum(terms.product(data[(*rows, k)], weight[k, column]), axis=k)
+        own_weight = weight[(*rows[: len(batch)], k, column)]
+        return te.sum(terms.product(data[(*rows, k)], own_weight), axis=k)
 
     return _cropped(te.compute((*outer, lanes), cell, name="matmul"), (*asked, columns))
 
@@ -139,7 +147,7 @@ def convolution(
     if tiles and (pixels := pixels_of(shapes, (height, width), widths, attrs)):
         sums = _of_pixels(pixels, data, weight, border, terms)
         return _cropped(sums, (batch, height, width, columns))
-    computed = padded_rows(width) if groups == 1 else width
+    computed = padded_rows(width) if groups == 1 and terms.by_rows else width
     more = (computed - width) * strides[1]
     padded = data
     if any(widths) or more:

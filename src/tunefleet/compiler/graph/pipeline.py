@@ -7,18 +7,18 @@ from typing import Any
 
 from tunefleet.compiler.graph import winograd
 from tunefleet.compiler.graph.attention import pad_attention
-from tunefleet.compiler.graph.bfloat16 import in_bfloat16
 from tunefleet.compiler.graph.extremes import with_extremes
 from tunefleet.compiler.graph.forms import with_forms
 from tunefleet.compiler.graph.fusing import limited_fusion
 from tunefleet.compiler.graph.layout import with_channels_last
 from tunefleet.compiler.graph.legalize import legalize
+from tunefleet.compiler.graph.narrow_products import with_narrow_products
 from tunefleet.compiler.graph.one_dimension import with_images
 from tunefleet.compiler.graph.quantized import integer_programs, prefers_unsigned, with_programs
 from tunefleet.compiler.graph.simplify import simplify
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.passes import reported_passes
-from tunefleet.core.precision import BF16, FLOAT32
+from tunefleet.core.precision import FLOAT32, FLOATS
 
 tvm = load_tvm()
 relax = tvm.relax
@@ -30,8 +30,8 @@ _TILES = "amx-tile"
 def prepare(mod: Any, target: Any, precision: str = FLOAT32) -> Any:
     """Relax with weights as constants -> Relax calling fused PrimFuncs, ready for extraction.
 
-    `target` is a TVM target. `precision` is that of products of floats, float32 or bf16. Weights
-    that a schedule may repack are marked layout-free.
+    `target` is a TVM target. `precision` is that of products of floats, float32 or one of
+    `FLOATS`. Weights that a schedule may repack are marked layout-free.
     """
     transform = relax.transform
     with target, tvm.transform.PassContext(opt_level=3, instruments=reported_passes()):
@@ -46,8 +46,8 @@ def prepare(mod: Any, target: Any, precision: str = FLOAT32) -> Any:
         mod = with_programs(pad_attention(simplify(mod)), tiles=tiles)
         if _is_cpu(target):
             mod = with_extremes(mod)
-        if precision == BF16:
-            mod = in_bfloat16(mod, tiles=tiles)
+        if precision in FLOATS:
+            mod = with_narrow_products(mod, precision, gpu=not _is_cpu(target), tiles=tiles)
         prepared = _fused(mod, legalize())
         if any(winograd.pays(call) for call in _convolutions(mod)):
             prepared = with_forms(prepared, _fused(mod, legalize(fewer_products=True)))

@@ -23,9 +23,10 @@ _EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bflo
 _COARSEST = ("bfloat16", "float16", "float32")
 
 
-def coarsest_type(mod: Any) -> str:
-    """The float type of fewest digits that a Relax module computes in: a type's name."""
-    types: set[str] = set()
+def coarsest_type(mod: Any, rounded_to: str = "float32") -> str:
+    """The float type of fewest digits that a Relax module computes in, whose products are rounded
+    to a type: a type's name."""
+    types = {rounded_to}
 
     def visit(node: Any) -> None:
         ty = node.ty if isinstance(node, relax.Expr) else None

@@ -20,6 +20,7 @@ from tunefleet.compiler.space.intrinsics._functions import Argument, coded, desc
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.programs import nbytes
 from tunefleet.core.forms import INTRINSIC_PREFIX
+from tunefleet.core.target import TENSOR_CORES
 
 tvm = load_tvm()
 tirx = tvm.tirx
@@ -39,7 +40,7 @@ _REGISTER_BYTES = 4
 @dataclass(frozen=True, slots=True)
 class WarpProduct:
     """C[rows, columns] += A[rows, depth] * B[depth, columns], or B[columns, depth] where weights
-    are `transposed`. `capability`: the least compute capability of a GPU that has it."""
+    are `transposed`."""
 
     rows: int
     columns: int
@@ -47,7 +48,11 @@ class WarpProduct:
     data: str
     accumulator: str
     transposed: bool
-    capability: tuple[int, int]
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        """The least compute capability of a GPU that has it."""
+        return TENSOR_CORES[self.data]
 
     @property
     def weight(self) -> str:
@@ -220,19 +225,18 @@ def _number(buffer: Any, shape: tuple[int, ...]) -> Any:
 
 
 _SHAPES = ((16, 16, 16), (32, 8, 16), (8, 32, 16))
-_FLOATS, _BYTES = (7, 0), (7, 2)
 
 
 def _intrinsics() -> Iterator[WarpProduct]:
     for shape in _SHAPES:
         for sums in ("float32", "float16"):
             for transposed in (False, True):
-                yield WarpProduct(*shape, "float16", sums, transposed, _FLOATS)
+                yield WarpProduct(*shape, "float16", sums, transposed)
     for rows, columns, depth in _SHAPES:
         for transposed in (False, True):
             # Fragments start at rows and at contiguous steps: 8-byte alignment is not enough.
             if (depth if transposed else columns) >= ALIGNED:
-                yield WarpProduct(rows, columns, depth, "int8", "int32", transposed, _BYTES)
+                yield WarpProduct(rows, columns, depth, "int8", "int32", transposed)
 
 
 INTRINSICS = tuple(_intrinsics())

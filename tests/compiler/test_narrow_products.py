@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 from tests.fleet.jobs import SETTINGS  # noqa: E402
 
 from tunefleet import BenchmarkContext, Session  # noqa: E402
-from tunefleet.compiler.graph.bfloat16 import in_bfloat16  # noqa: E402
+from tunefleet.compiler.graph.narrow_products import with_narrow_products  # noqa: E402
 from tunefleet.compiler.toolchain import load_tvm  # noqa: E402
 from tunefleet.compiler.toolchain.bfloat16 import rounded, rounded_array  # noqa: E402
 from tunefleet.compiler.toolchain.host import native_target  # noqa: E402
@@ -30,6 +30,11 @@ from tunefleet.stages.importing import import_network  # noqa: E402
 tvm = load_tvm()
 relax, te = tvm.relax, tvm.te
 ArgInfo = tvm.s_tir.meta_schedule.arg_info.ArgInfo
+
+
+def in_bfloat16(mod: object) -> object:
+    """For a processor."""
+    return with_narrow_products(mod, BF16, gpu=False, tiles=False)
 
 
 def _numbers() -> np.ndarray:
@@ -85,7 +90,7 @@ def test_a_convolution_sums_products_of_what_was_rounded() -> None:
     generator = np.random.default_rng(0)
     weight = generator.standard_normal((3, 3, 5, 9)).astype("float32")
     x = generator.standard_normal((1, 6, 6, 5)).astype("float32")
-    made = in_bfloat16(_network(weight), tiles=False)
+    made = in_bfloat16(_network(weight))
     near = [
         (rounded_array(a).astype(np.uint32) << 16).view(np.float32).reshape(a.shape)
         for a in (weight, x)
@@ -107,7 +112,7 @@ def test_outputs_that_products_read_too_are_not_rounded() -> None:
             result = builder.emit_output(relax.Tuple([first, second]))
         builder.emit_func_output(result)
     x = np.random.default_rng(0).standard_normal((4, 16)).astype("float32")
-    made = in_bfloat16(builder.get(), tiles=False)
+    made = in_bfloat16(builder.get())
     built = relax.build(relax.transform.LegalizeOps()(made), "llvm")
     found = relax.VirtualMachine(built, tvm.cpu())["main"](tvm.runtime.tensor(x))
     near = (rounded_array(x).astype(np.uint32) << 16).view(np.float32)
@@ -129,21 +134,21 @@ def test_normalised_sums_that_are_handed_on_are_not_rounded() -> None:
             result = builder.emit_output(relax.op.add(product, normalised))
         builder.emit_func_output(result)
     x = np.random.default_rng(0).standard_normal((4, 16)).astype("float32")
-    made = in_bfloat16(builder.get(), tiles=False)
+    made = in_bfloat16(builder.get())
     expected = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-5)
     np.testing.assert_allclose(_run(made, x), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_enough_columns_are_in_bfloat16() -> None:
     weight = np.ones((3, 3, 5, 8), "float32")
-    assert "uint16" in str(in_bfloat16(_network(weight), tiles=False))
+    assert "uint16" in str(in_bfloat16(_network(weight)))
 
 
 @pytest.mark.parametrize(("columns", "groups"), [(4, 1), (16, 2)])
 def test_few_columns_and_groups_stay_in_float32(columns: int, groups: int) -> None:
     weight = np.ones((3, 3, 5, columns), "float32")
     with pytest.raises(InputError, match="nothing of this network would be in bf16"):
-        in_bfloat16(_network(weight, groups=groups), tiles=False)
+        in_bfloat16(_network(weight, groups=groups))
 
 
 def test_the_same_network_in_another_precision_is_another(tmp_path: Path) -> None:
