@@ -24,18 +24,36 @@ from tunefleet.compiler.toolchain import load_tvm  # noqa: E402
 from tunefleet.compiler.toolchain.host import parse_target  # noqa: E402
 from tunefleet.compiler.toolchain.programs import load_program  # noqa: E402
 from tunefleet.core.importing import ImportOptions  # noqa: E402
-from tunefleet.core.precision import BF16, FLOAT16, FLOAT32, FP16  # noqa: E402
+from tunefleet.core.precision import BF16, FLOAT16, FP16  # noqa: E402
 from tunefleet.devices.measuring import difference  # noqa: E402
 from tunefleet.errors import InputError, JobError  # noqa: E402
 from tunefleet.runs.driver import source_of  # noqa: E402
+from tunefleet.stages.agreement import agreement  # noqa: E402
+from tunefleet.stages.check import _disagreement  # noqa: E402
 from tunefleet.stages.importing import TaskedNetwork, import_network  # noqa: E402
 
 tvm = load_tvm()
 relax = tvm.relax
 ArgInfo = tvm.s_tir.meta_schedule.arg_info.ArgInfo
 
-NETWORKS = ("zoo:tiny_cnn", "zoo:bert_tiny?size=32")
 _PRODUCTS = ("conv2d", "matmul")
+
+
+class Attention(torch.nn.Module):  # type: ignore[name-defined]
+    """A layer of BERT, with few channels: 16 tokens of 32, two heads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = torch.nn.Linear(32, 96)
+        self.outside = torch.nn.Linear(32, 32)
+        self.norm = torch.nn.LayerNorm(32)
+        self.last = torch.nn.Linear(32, 16)
+
+    def forward(self, x: Any) -> Any:
+        heads = [each.reshape(1, 16, 2, 16).transpose(1, 2) for each in self.inside(x).chunk(3, 2)]
+        attended = torch.nn.functional.scaled_dot_product_attention(*heads)
+        x = self.norm(x + self.outside(attended.transpose(1, 2).reshape(1, 16, 32)))
+        return self.last(x) + x.mean()
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +61,23 @@ def gpu() -> Any:
     return parse_target("cuda/sm_80")
 
 
-@pytest.fixture(scope="module", params=NETWORKS)
+def _imported(module: Any, shape: tuple[int, ...], gpu: Any, folder: Path) -> TaskedNetwork:
+    path = folder / "network.pt2"
+    torch.export.save(torch.export.export(module.eval(), (torch.randn(shape),)), path)
+    return import_network(str(path), gpu, options=ImportOptions(precision=FP16))
+
+
+@pytest.fixture(scope="module")
+def attention(tmp_path_factory: pytest.TempPathFactory, gpu: Any) -> TaskedNetwork:
+    torch.manual_seed(0)
+    return _imported(Attention(), (1, 16, 32), gpu, tmp_path_factory.mktemp("attention"))
+
+
+@pytest.fixture(scope="module", params=["convolutions", "attention"])
 def imported(request: pytest.FixtureRequest, gpu: Any) -> TaskedNetwork:
-    return import_network(request.param, gpu, options=ImportOptions(precision=FP16))
+    if request.param == "attention":
+        return request.getfixturevalue("attention")
+    return import_network("zoo:tiny_cnn?precision=fp16", gpu)
 
 
 def _types(program: str) -> list[str]:
@@ -61,7 +93,7 @@ def _products(imported: TaskedNetwork) -> list[Any]:
 
 def test_products_read_float16(imported: TaskedNetwork) -> None:
     assert imported.info.name.endswith("-fp16")
-    assert (FP16, FLOAT16) == (imported.precision, imported.float_type)
+    assert (imported.precision, imported.float_type) == (FP16, FLOAT16)
     products = _products(imported)
     assert len(products) >= 4
     for task in products:
@@ -77,11 +109,10 @@ def test_all_else_is_in_float32(imported: TaskedNetwork) -> None:
             assert FLOAT16 not in _types(task.program)[0]
 
 
-def test_attention_is_in_float16_too(gpu: Any) -> None:
+def test_attention_is_in_float16_too(attention: TaskedNetwork) -> None:
     """Its products have no weights."""
-    imported = import_network(NETWORKS[1], gpu, options=ImportOptions(precision=FP16))
-    batched = [t for t in _products(imported) if t.shapes.count("1x2x32x") >= 2]
-    assert len(batched) >= 2
+    batched = [task for task in _products(attention) if task.shapes.startswith("2x16x16 2x16x16")]
+    assert sum(task.precision == FLOAT16 for task in batched) == 1  # both products are one program
 
 
 def test_tensor_cores_multiply_them(imported: TaskedNetwork, gpu: Any) -> None:
@@ -112,14 +143,17 @@ def test_a_gpu_computes_what_the_source_framework_does(
     ],
 )
 def test_what_a_target_does_not_have_is_refused(
-    target: str, precision: str, error: str, cure: str, tmp_path: Path
+    target: str, precision: str, error: str, cure: str
 ) -> None:
-    context = BenchmarkContext(target, home=tmp_path, threads=1)
-    with pytest.raises(InputError, match=error) as before:
-        source_of("zoo:tiny_cnn", ImportOptions(), context, precision)
-    assert cure in before.value.cure
-    with pytest.raises(InputError, match=error):
-        import_network(f"zoo:tiny_cnn?precision={precision}", context.target)
+    with pytest.raises(InputError, match=error) as found:
+        import_network(f"zoo:tiny_cnn?precision={precision}", parse_target(target))
+    assert cure in found.value.cure
+
+
+def test_it_is_refused_before_a_network_is_looked_for(tmp_path: Path) -> None:
+    context = BenchmarkContext(home=tmp_path, threads=1)
+    with pytest.raises(InputError, match="fp16 is for GPUs"):
+        source_of("missing.onnx", ImportOptions(), context, FP16)
 
 
 def _product(weight: np.ndarray) -> Any:
@@ -134,9 +168,37 @@ def _product(weight: np.ndarray) -> Any:
 
 def test_weights_that_float16_does_not_have_end_the_import() -> None:
     weight = np.full((16, 16), 7e4, "float32")
-    with pytest.raises(JobError, match="reach 7e\\+04, more than .* float16, 65504") as error:
+    with pytest.raises(JobError, match="float16 no more than 65504") as error:
         with_narrow_products(_product(weight), FP16, gpu=True, tiles=False)
     assert "bf16" in error.value.cure
+
+
+class Large(torch.nn.Module):  # type: ignore[name-defined]
+    """Reads larger numbers than float16 has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(16, 16), torch.nn.Linear(16, 16)
+
+    def forward(self, x: Any) -> Any:
+        return self.second(self.first(x).abs() * 1e6 + 1e6)
+
+
+def test_numbers_that_float16_does_not_have_end_the_check(gpu: Any, tmp_path: Path) -> None:
+    need_compiler()
+    imported = _imported(Large(), (4, 16), gpu, tmp_path)
+    (variant,) = imported.variants
+    emulated = Emulated(imported.module, gpu, tmp_path)
+    outcome = agreement(
+        [variant.example_inputs],
+        imported.float_type,
+        lambda _, inputs: variant.reference(inputs, 1),
+        lambda _, inputs: emulated(*inputs),
+    )
+    assert not outcome.holds
+    error = _disagreement("net", outcome, FP16)
+    assert "exceeds 65504, the largest number of float16" in str(error)
+    assert "bf16" in error.cure
 
 
 @pytest.mark.parametrize(("moved", "said"), [(0, ""), (1, ""), (2, "of the largest")])

@@ -179,7 +179,8 @@ def _program(name: str, source: str, module: Any, arguments: list[tuple[list[int
     assert next(left, None) is None
     return "\n".join(
         [
-            f"namespace of_{name} {{",
+            # TVM's code has those of half floats in the namespace, which would hide all others.
+            f"namespace of_{name} {{ using ::min; using ::max;",
             emulated(source),
             "static void host(void** given) {", *lines, *calls, "}",
             f'extern "C" const char* run_{name}(void** given) {{',

@@ -46,7 +46,7 @@ def test_a_network_that_needs_more_digits_is_no_wrong_import(precision: str, cur
 
 def test_numbers_that_float16_does_not_have_are_no_wrong_import() -> None:
     outcome = Agreement((), ([np.ones(3, "float32")],), np.inf, 1e-3)
-    assert "larger than 65504" in str(_error(outcome, "fp16"))
+    assert "exceeds 65504" in str(_error(outcome, "fp16"))
     assert "--precision bf16" in _cure(outcome, "fp16")
 
 

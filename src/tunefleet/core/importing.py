@@ -21,8 +21,8 @@ class InputFile:
 class ImportOptions:
     """`shapes` fixes free dimensions. `whole`: refuse a network if a part of it would stay in its
     source framework. `trust`: run code from the file where reading the file requires that.
-    `precision` of float products: float32 or one of `FLOATS`. `inputs` to check and measure with, a file for
-    each of the shapes; where there is none they are drawn."""
+    `precision` of float products: float32 or one of `FLOATS`. `inputs` to check and measure with, a
+    file for each of the shapes; where there is none they are drawn."""
 
     shapes: ShapeRequest = field(default_factory=ShapeRequest)
     whole: bool = False

@@ -12,6 +12,7 @@ FP16, BF16 = "fp16", "bf16"
 PRECISIONS = (FLOAT32, FP16, BF16, INT8)
 #: Those choices by the type to which they round.
 FLOATS = {FP16: FLOAT16, BF16: "bfloat16"}
+LARGEST_FLOAT16 = 65504
 
 #: Display name of each precision.
 NUMBERS = {INT8: "8-bit integers", BF16: "bfloat16"}

@@ -157,7 +157,8 @@ class Session:
         would stay in its source framework. `trust`: run code that its file may hold, where reading
         it needs that (docs/security.md). `precision` is float32 for a network as it is, fp16 or
         bf16 for products of such numbers, or int8 for an ONNX file or a network of the zoo that is
-        quantised first, with the inputs that `calibrate` names: a .npz or .npy file, or a folder of them.
+        quantised first, with the inputs that `calibrate` names: a .npz or .npy file, or a folder of
+        them.
 
         The network is checked and measured with `inputs`: a .npz file, or a dictionary of arrays,
         by the names of its inputs; a list of them where it has several shapes. Without them it is

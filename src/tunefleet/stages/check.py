@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tunefleet.artifacts.arrays import load_arrays, save_arrays
 from tunefleet.artifacts.network import entry_name
-from tunefleet.core.precision import BF16, FLOAT32, FLOATS, FP16
+from tunefleet.core.precision import BF16, FLOAT16, FLOAT32, FLOATS, FP16, LARGEST_FLOAT16
 from tunefleet.core.roofline import Bandwidth, levels_to_read
 from tunefleet.core.step import Checked, DifferenceMeasure, Remark, StepKind
 from tunefleet.errors import JobError
@@ -40,8 +40,6 @@ from tunefleet.workers.memory import check_fits, machine_memory
 from tunefleet.workers.pool import CallFailure
 
 _FILE = "compared.npz"
-#: The largest number of float16.
-_LARGEST = 65504
 #: What becomes of NaN inside of a network may differ: docs/operators.md.
 _NUMBERS = (
     "export it as .pt2 with example inputs at which it gives numbers; if it should give numbers at "
@@ -180,8 +178,8 @@ def _too_coarse(name: str, outcome: Agreement, precision: str, how_far: str) -> 
         cure = f"use --precision {BF16}, or leave it out"
     if precision == FP16 and math.isinf(outcome.difference):
         return JobError(
-            f"{name}: numbers that its products read are larger than {_LARGEST}, the largest of "
-            f"{FLOATS[FP16]}: outputs are not finite that its source framework has as numbers",
+            f"{name}: what its products read exceeds {LARGEST_FLOAT16}, the largest number of "
+            f"{FLOAT16}: outputs that are numbers in its source framework are none",
             cure=cure,
         )
     return JobError(

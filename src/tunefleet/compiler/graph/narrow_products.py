@@ -34,7 +34,7 @@ from tunefleet.compiler.graph.padded_products import (
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.bfloat16 import BFLOAT16, rounded, rounded_array, stored, widened
 from tunefleet.compiler.toolchain.programs import FUSABLE
-from tunefleet.core.precision import BF16, FLOAT16, FLOAT32, FP16
+from tunefleet.core.precision import BF16, FLOAT16, FLOAT32, FP16, LARGEST_FLOAT16
 from tunefleet.errors import InputError, JobError
 
 tvm = load_tvm()
@@ -48,8 +48,8 @@ _NORMALISATION = tvm.ir.Op.get("relax.nn.layer_norm")
 
 @dataclass(frozen=True, slots=True)
 class _Narrow:
-    """Which products read what. `dtype`: the type of buffers that hold their numbers. `activations`:
-    also products without constant weights."""
+    """Which products read what. `dtype`: the type of buffers that hold their numbers.
+    `activations`: also products without constant weights."""
 
     precision: str
     dtype: str
@@ -78,18 +78,23 @@ class _Narrow:
         return widened(value, self.terms.dtype, FLOAT32)
 
     def array(self, values: NDArray[np.float32]) -> NDArray[Any]:
-        """`rounded` for an array. Raises JobError for numbers that are too large."""
+        """`rounded` for an array."""
         if self.dtype == stored(BFLOAT16):
             return rounded_array(values)
-        with np.errstate(over="ignore"):
-            made = values.astype(self.dtype)
-        if (np.isinf(made) & np.isfinite(values)).any():
+        return values.astype(self.dtype)
+
+    def check_weights(self, call: Any) -> None:
+        """Raises JobError where the constant weights of a product are too large."""
+        values = value_of(call.args[1])
+        if self.precision != FP16 or values is None:
+            return
+        largest = float(np.abs(values).max(initial=0.0, where=np.isfinite(values)))
+        if largest > LARGEST_FLOAT16:
             raise JobError(
-                f"this network's weights reach {np.abs(values).max():.3g}, more than the largest "
-                f"number of {self.dtype}, {np.finfo(self.dtype).max:.0f}",
+                f"this network's weights reach {largest:.3g}, and {FLOAT16} no more than "
+                f"{LARGEST_FLOAT16}",
                 cure=f"choose {BF16}, or leave out --precision",
             )
-        return made
 
 
 #: By the user's choice, on a processor and on a GPU.
@@ -104,7 +109,10 @@ def with_narrow_products(mod: Any, precision: str, *, gpu: bool, tiles: bool) ->
     Raises InputError where there are none, JobError for weights that are too large.
     """
     narrow = (_ON_GPU if gpu else _ON_CPU)[precision]
-    if not any(map(narrow.is_made, _calls(mod["main"]))):
+    products = [call for call in _calls(mod["main"]) if narrow.is_made(call)]
+    for call in products:
+        narrow.check_weights(call)
+    if not products:
         which = "" if narrow.activations else "by weights "
         raise InputError(
             f"nothing of this network would be in {precision}: no product is {which}in {FLOAT32}, "
