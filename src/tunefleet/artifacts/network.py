@@ -21,6 +21,8 @@ _LONGEST_S = 40.0
 _LEAST_REPEATS = 3
 #: TVM's number of an allocator that keeps what it frees for the next call.
 POOLED = 2
+#: What the byte code of a module with CUDA graphs calls.
+_GRAPH = "vm.builtin.cuda_graph.run_or_capture"
 
 
 def entry_name(index: int) -> str:
@@ -66,7 +68,10 @@ class LoadedNetwork:
     def __init__(self, path: str | Path, entry: str = "main", gpu: int | None = None) -> None:
         register_segments(Path(path).parent)
         self._gpu = gpu
-        self._machine = new_machine(open_library(path), gpu)
+        library = open_library(path)
+        #: Kernels that are launched as a CUDA graph are not called one by one.
+        self._is_graph = gpu is not None and _GRAPH in str(library["stats"]())
+        self._machine = new_machine(library, gpu)
         weights = read_weights(weights_path(path), entry)
         self._weights = weights if gpu is None else [tensor_of(array_of(w), gpu) for w in weights]
         self._main = self._machine[entry]
@@ -96,7 +101,9 @@ class LoadedNetwork:
 
     def kernel_times(self, inputs: Sequence[Array], repeats: int) -> dict[str, float]:
         """Seconds per inference spent in each kernel, by the kernel's name: median of repeats, of
-        fewer where these would take long."""
+        fewer where these would take long. Empty where a CUDA graph launches them."""
+        if self._is_graph:
+            return {}
         run = self.bound(inputs)
         runs: list[dict[str, float]] = []
         starts: list[float] = []

@@ -17,7 +17,8 @@ from tunefleet.core.undisturbed import MOST_MOVED, NOT_MEASURABLE
 from tunefleet.errors import InternalError, JobError
 from tunefleet.stages import work
 from tunefleet.stages.check import peak_gflops
-from tunefleet.stages.delivered import delivered_module
+from tunefleet.stages.compile_ import GRAPHS
+from tunefleet.stages.delivered import delivered_module, tuned_module
 from tunefleet.stages.place import Delivery, StepRequest, Workplace
 from tunefleet.stages.prepared import PreparedNetwork, expectation_of, on_device, prepared_of
 from tunefleet.stages.profile import drift_since, reference_latency
@@ -61,7 +62,9 @@ def run(place: Workplace, request: StepRequest) -> tuple[Measured, tuple[Remark,
     remarks += [Remark(f"{NOT_MEASURABLE}: {reason}", warning=True) for reason in reasons]
     kernels: dict[str, float] = {}
     try:
-        kernels = kernel_times(module, expectation.inputs[0], place)
+        # Of the same module without CUDA graphs, which launch all kernels at once.
+        singly = tuned_module(place, request) if module.name == GRAPHS else module
+        kernels = kernel_times(singly, expectation.inputs[0], place)
     except JobError as error:
         remarks.append(Remark(str(error), warning=True))
     peak = expectation.checked.peak_gflops

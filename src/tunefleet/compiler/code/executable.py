@@ -85,25 +85,31 @@ def compile_network(
             ]
         )(applied)
         lifted = Lifted(folded, inside=inside)
-        return CompiledNetwork(_executable(lifted, target), lifted, target)
+        return CompiledNetwork(_executable(lifted.mod, target), lifted, target)
 
 
 def with_graphs(network: CompiledNetwork) -> CompiledNetwork:
     """A network for a GPU once more, whose kernels are launched together: the first call at a
-    shape records them as a CUDA graph."""
-    target = network.target
+    shape records them as a CUDA graph. Each machine is to be called with the same weights."""
+    target, lifted = network.target, network.weights
+    mod = lifted.mod.clone()
+    for gvar, function in lifted.mod.functions_items():
+        if isinstance(function, relax.Function):
+            # Kernels that read what lies behind the inputs are recorded too.
+            inputs = len(function.params) - len(lifted.entries[str(gvar.name_hint)])
+            mod.update_func(gvar, function.with_attr("num_input", inputs))
     with to_tvm(target), lowering(target, graphs=True):
-        return replace(network, executable=_executable(network.weights, target))
+        return replace(network, executable=_executable(mod, target))
 
 
-def _executable(lifted: Lifted, target: Target) -> Any:
+def _executable(mod: Any, target: Target) -> Any:
     """Code and byte code; the pass context decides on graphs."""
     tvm_target = to_tvm(target)
     backend = relax.backend.cuda if isinstance(target, CudaTarget) else relax.backend.cpu_generic
     passes = backend.pipeline.dataflow_lower_passes(tvm_target)
     passes += backend.pipeline.finalize_passes(tvm_target)
     lower = tvm.transform.Sequential(passes)
-    return relax.build(lifted.mod, target=tvm_target, relax_pipeline=lower)
+    return relax.build(mod, target=tvm_target, relax_pipeline=lower)
 
 
 def _apply(mod: Any, target: Target, traces: Mapping[str, str], *, plain: bool) -> Any:
