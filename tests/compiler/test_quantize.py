@@ -177,7 +177,7 @@ def test_a_precision_is_named_or_asked_for() -> None:
     assert wanted_precision("zoo:tiny_cnn", FLOAT32) == FLOAT32
     assert wanted_precision("zoo:tiny_cnn", INT8) == INT8
     assert wanted_precision("zoo:tiny_cnn?precision=int8", FLOAT32) == INT8
-    with pytest.raises(InputError, match="float32, bf16 or int8"):
+    with pytest.raises(InputError, match="float32, fp16, bf16 or int8"):
         wanted_precision("net.onnx", "int9")
 
 
