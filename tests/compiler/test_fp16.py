@@ -14,18 +14,23 @@ pytestmark = pytest.mark.tvm
 
 torch = pytest.importorskip("torch")
 
+from tests.compiler.gpu_products import traces_by  # noqa: E402
+from tests.emulation.library import Library  # noqa: E402
 from tests.emulation.network import Emulated, need_compiler  # noqa: E402
 
 from tunefleet import BenchmarkContext  # noqa: E402
 from tunefleet.compiler.code.executable import worst_difference  # noqa: E402
+from tunefleet.compiler.code.replay import replay  # noqa: E402
 from tunefleet.compiler.graph.narrow_products import with_narrow_products  # noqa: E402
 from tunefleet.compiler.space.opening import has_tensorised  # noqa: E402
+from tunefleet.compiler.space.spaces import plainly_scheduled  # noqa: E402
 from tunefleet.compiler.toolchain import load_tvm  # noqa: E402
 from tunefleet.compiler.toolchain.host import parse_target  # noqa: E402
 from tunefleet.compiler.toolchain.programs import load_program  # noqa: E402
 from tunefleet.core.importing import ImportOptions  # noqa: E402
 from tunefleet.core.precision import BF16, FLOAT16, FP16  # noqa: E402
 from tunefleet.devices.measuring import difference  # noqa: E402
+from tunefleet.devices.runners import random_array  # noqa: E402
 from tunefleet.errors import InputError, JobError  # noqa: E402
 from tunefleet.runs.driver import source_of  # noqa: E402
 from tunefleet.stages.agreement import agreement  # noqa: E402
@@ -115,11 +120,35 @@ def test_attention_is_in_float16_too(attention: TaskedNetwork) -> None:
     assert sum(task.precision == FLOAT16 for task in batched) == 1  # both products are one program
 
 
+def _of_several_rows(imported: TaskedNetwork) -> list[Any]:
+    results = {t: t.shapes.split(" -> ")[1].split("x")[:-1] for t in _products(imported)}
+    return [task for task, rows in results.items() if set(rows) != {"1"}]
+
+
 def test_tensor_cores_multiply_them(imported: TaskedNetwork, gpu: Any) -> None:
-    for task in _products(imported):
-        rows = task.shapes.split(" -> ")[1].split("x")[:-1]
-        if set(rows) != {"1"}:
-            assert has_tensorised(task.program, gpu), task.shapes
+    for task in _of_several_rows(imported):
+        assert has_tensorised(task.program, gpu), task.shapes
+
+
+def test_tensor_cores_compute_what_a_task_does(
+    imported: TaskedNetwork, gpu: Any, tmp_path: Path
+) -> None:
+    need_compiler()
+    for number, task in enumerate(_of_several_rows(imported)):
+        program = load_program(task.program)
+        traces = traces_by(task.program, "", 1)
+        modules = {f"p{i}": replay(program, gpu, trace).mod for i, trace in enumerate(traces)}
+        modules["plain"] = plainly_scheduled(program, gpu)
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        library = Library(modules, gpu, folder)
+        infos = list(ArgInfo.from_prim_func(program["main"]))[:-1]
+        shapes = [(tuple(int(d) for d in info.shape), str(info.dtype)) for info in infos]
+        arrays = [random_array(*shape, seed=i) for i, shape in enumerate(shapes)]
+        expected = library.run("plain", arrays)
+        assert traces
+        for name in modules:
+            assert difference(expected, library.run(name, arrays)) == "", task.shapes
 
 
 def test_a_gpu_computes_what_the_source_framework_does(

@@ -12,15 +12,17 @@ import numpy as np
 
 
 def main(home: Path, precision: str) -> dict[str, Any]:
+    return whole_way(home) if precision == "float32" else until_saved(home, precision)
+
+
+def whole_way(home: Path) -> dict[str, Any]:
     import tunefleet
     from tests.fleet.jobs import SETTINGS
     from tunefleet.compiler.frontends.examples import seeded_inputs
-    from tunefleet.store import open_store
 
     context = tunefleet.BenchmarkContext("cuda", home=home)
     with tunefleet.Session(context) as session:
-        network = session.from_network("zoo:tiny_cnn", precision=precision)
-        network.autotune(trials=12, settings=SETTINGS)
+        session.from_network("zoo:tiny_cnn").autotune(trials=12, settings=SETTINGS)
         session.build().save().evaluate(rounds=3)
         result = session.result()
     signature = tunefleet.load(result.run, home=home).signatures[0]
@@ -29,20 +31,13 @@ def main(home: Path, precision: str) -> dict[str, Any]:
         expected = module(given)
         again = on_the_gpu(module, given)
         free = [memory_after(module, given, calls) for calls in (20, 200)]
-    store = open_store(home)
-    tasks = [weighted.task for weighted in store.tasks(store.jobs()[0].job_id)]
-    store.close()
     return {
         "kind": result.device.kind if result.device else "",
         "device": result.device.name if result.device else "",
-        "network": result.network.name,
-        "precisions": {task.name: task.precision for task in tasks},
         "target": result.target,
         "trials": result.trials,
         "failures": dict(result.failures),
         "verified": result.verified,
-        "difference": result.difference.tuned,
-        "tolerance": result.tolerance,
         "delivered": result.delivered,
         "baselines": [baseline.name for baseline in result.baselines],
         "tuned_ms": result.tuned_ms.median if result.tuned_ms else None,
@@ -50,6 +45,29 @@ def main(home: Path, precision: str) -> dict[str, Any]:
         "same_from_gpu": again,
         "taken_by_180_calls": free[0] - free[1],
         "evaluated": tunefleet.evaluate_artifact(result.run, home=home).network,
+    }
+
+
+def until_saved(home: Path, precision: str) -> dict[str, Any]:
+    import tunefleet
+    from tests.fleet.jobs import SETTINGS
+    from tunefleet.store import open_store
+
+    context = tunefleet.BenchmarkContext("cuda", home=home)
+    with tunefleet.Session(context) as session:
+        network = session.from_network("zoo:tiny_cnn", precision=precision)
+        result = network.autotune(trials=4, settings=SETTINGS).build().save().result()
+    store = open_store(home)
+    tasks = [weighted.task for weighted in store.tasks(store.jobs()[0].job_id)]
+    store.close()
+    return {
+        "network": result.network.name,
+        "trials": result.trials,
+        "failures": dict(result.failures),
+        "verified": result.verified,
+        "difference": result.difference.tuned,
+        "tolerance": result.tolerance,
+        "precisions": {task.name: task.precision for task in tasks},
     }
 
 
