@@ -62,7 +62,7 @@ arm-board: env
 
 # What benchmarks/cuda_search.py needs on a machine with a GPU and no network.
 GPU_WHEELS ?= build/gpu-wheels
-gpu-wheels: env
+gpu-wheels: wheel
 	PYTHON=$(BIN)/python benchmarks/cuda_wheels.sh $(GPU_WHEELS)
 
 clean:

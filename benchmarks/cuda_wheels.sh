@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Lays ready what tunefleet needs on a machine that has PyTorch with CUDA, NumPy and pytest but no
-# network: wheels for a Python (3.12) in a folder, large ones in parts of 24 MiB.
+# network: wheels for a Python (3.12) in a folder, large ones in parts of 24 MiB, and tunefleet's own
+# from `make wheel`.
 #
 #     benchmarks/cuda_wheels.sh FOLDER [3.12]
 set -euo pipefail
@@ -16,6 +17,7 @@ packages=(
 platforms=(manylinux_2_28_x86_64 manylinux_2_27_x86_64 manylinux_2_17_x86_64 manylinux2014_x86_64 manylinux_2_5_x86_64 manylinux1_x86_64)
 "$python" -m pip download --quiet --no-deps --only-binary=:all: --implementation cp \
   --python-version "$version" "${platforms[@]/#/--platform=}" -d "$folder" "${packages[@]}"
+cp "$(dirname "$0")"/../dist/tunefleet-*.whl "$folder"
 cd "$folder"
 sha256sum ./*.whl > SHA256SUMS
 for wheel in *.whl; do
