@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import os
 import re
@@ -135,9 +136,9 @@ def _pools(folder: str) -> Iterator[tuple[Any, Any]]:
 
 def network(scale: Scale, home: Path, name: str, precision: str) -> dict[str, Any]:
     """A search beside stock's at equal time, and all modules and PyTorch in turn."""
+    stock, part, name = dict[str, Any](), name, scale.networks[name]
     ours = _tuned(name, precision, home, minutes=scale.minutes, trials=scale.trials)
-    stock = dict[str, Any]()
-    if scale.stock and precision == "float32":
+    if part in scale.stock and precision == "float32":
         stock = _stock(name, minutes=scale.minutes, trials=None if scale.minutes else scale.trials)
     return _compared(name, precision, ours, stock)
 
@@ -248,13 +249,11 @@ def _stock(name: str, *, minutes: float | None, trials: int | None) -> dict[str,
     """MetaSchedule's own search of the same tasks with its rules for CUDA; its best traces."""
     from search import stock
 
-    return stock(
-        name,
-        1,
-        trials or 10**6,
-        target=target_here(),
-        limit_s=None if minutes is None else 60 * minutes,
-    )
+    if importlib.util.find_spec("cuda") is None:
+        # Without its package for NVRTC TVM alone compiles nothing.
+        os.environ["TVM_CUDA_COMPILE_MODE"] = "nvcc"
+    limit_s = None if minutes is None else 60 * minutes
+    return stock(name, 1, trials or 10**6, target=target_here(), limit_s=limit_s)
 
 
 def _compared(
@@ -277,6 +276,9 @@ def _compared(
         source = tasked.variants[0].reference.describe()
         call = (in_turn, (modules, source, inputs, precision == "fp16"))
         rounds: Any = device.call(_on_gpu, *call, timeout_s=_CALL_S, lives=1)
+    measured = len({task for _, task, _ in stock.get("points", ())})
+    if stock and not measured:
+        raise RuntimeError("stock measured nothing")
     if not isinstance(rounds, Mapping):
         raise RuntimeError(f"{name}: {rounds}")
     medians = {side: statistics.median(of) * 1e3 for side, of in rounds.items()}
@@ -284,7 +286,8 @@ def _compared(
     summary = {side: round(mine / ms, 3) for side, ms in medians.items() if side != "tunefleet"}
     return {
         "network": name, "precision": precision, "rounds_s": dict(rounds), "median_ms": medians,
-        "tunefleet": ours, "stock": {k: v for k, v in stock.items() if k in ("wall_s", "trials")},
+        "tunefleet": ours,
+        "stock": {k: stock[k] for k in ("wall_s", "trials") if stock} | {"tasks": measured},
         "summary": {"median_ms": {s: round(ms, 4) for s, ms in medians.items()}, **summary},
     }  # fmt: skip
 
