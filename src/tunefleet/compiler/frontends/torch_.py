@@ -202,7 +202,6 @@ class TorchReference:
     def _prepared(self, inputs: Sequence[np.ndarray]) -> tuple[Any, Any, Any, Any]:
         """The module, its arguments, and its buffers with their values before any call."""
         import torch
-        from torch.export.passes import move_to_device_pass
 
         from tunefleet.compiler.frontends.torch_shapes import arguments
 
@@ -210,6 +209,8 @@ class TorchReference:
         if self._opened is None:
             program = self._open_program()
             if self._device != "cpu":
+                from torch.export.passes import move_to_device_pass
+
                 program = move_to_device_pass(program, self._device)
             module = program.module()
             saved = [(buffer, buffer.clone()) for buffer in module.buffers()]
