@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -234,3 +235,19 @@ def test_a_machine_without_a_driver_has_no_gpu(monkeypatch: pytest.MonkeyPatch) 
     assert gpu.gpus() == ()
     with pytest.raises(InputError, match="this machine has no GPU cuda:1; there are: none"):
         gpu.gpu_device("cuda:1")
+
+
+def test_a_gpu_is_named_by_its_number_or_the_beginning_of_its_uuid(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from tunefleet.hardware import gpu
+
+    two = (replace(GPU, uuid="GPU-aa01"), replace(GPU, number=1, uuid="GPU-aa02"))
+    monkeypatch.setattr(gpu, "gpus", lambda: two)
+    for name in ("cuda:1", "cuda:GPU-aa02", "cuda:gpu-AA02"):
+        assert gpu.gpu_device(name).name == "cuda:1"
+    with pytest.raises(InputError, match="cuda:GPU-aa is more than one GPU: cuda:0"):
+        gpu.gpu_device("cuda:GPU-aa")
+    for name in ("cuda:2", "cuda:", "cuda:aa01"):
+        with pytest.raises(InputError, match="this machine has no GPU"):
+            gpu.gpu_device(name)

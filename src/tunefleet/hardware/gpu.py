@@ -58,19 +58,24 @@ def gpu_device(name: str) -> RegisteredDevice:
     (`cuda:GPU-8f1e...`, or the first letters of one). Raises InputError."""
     there = gpu_devices()
     wanted = name.removeprefix(f"{CUDA}:").lower()
-    for device in there:
-        gpu = device.description.gpu
-        if gpu is not None and (
-            wanted == str(gpu.number) or (len(wanted) > 3 and gpu.uuid.lower().startswith(wanted))
-        ):
-            return device
+    found = [device for device in there if _is_meant(wanted, device.description.gpu)]
+    if len(found) == 1:
+        return found[0]
     shown = ", ".join(f"{device.name} ({device.description.identity.name})" for device in there)
     raise InputError(
-        f"this machine has no GPU {name}; there are: {shown or 'none'}",
+        f"{name} is more than one GPU: {shown}"
+        if found
+        else f"this machine has no GPU {name}; there are: {shown or 'none'}",
         cure="`tunefleet doctor` says what of a GPU is found"
         if not there
         else "name one of them; CUDA_VISIBLE_DEVICES hides others",
     )
+
+
+def _is_meant(wanted: str, gpu: Gpu | None) -> bool:
+    if gpu is None or wanted.isdecimal():
+        return gpu is not None and wanted == str(gpu.number)
+    return bool(wanted) and gpu.uuid.lower().startswith(wanted)
 
 
 def check_runs_on(target: CudaTarget, gpu: Gpu) -> None:
