@@ -44,7 +44,10 @@ def whole_way(home: Path) -> dict[str, Any]:
         "finite": bool(np.isfinite(expected).all()),
         "same_from_gpu": again,
         "taken_by_180_calls": free[0] - free[1],
-        "evaluated": tunefleet.evaluate_artifact(result.run, home=home).network,
+        "evaluated": [
+            baseline.name
+            for baseline in tunefleet.evaluate_artifact(result.run, home=home).baselines
+        ],
     }
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tunefleet.core.device import here_for
 from tunefleet.core.home import default_home
 from tunefleet.core.result import Evaluation, KernelTime, MeasuredShape, RunResult, of_shape
+from tunefleet.core.target import CudaTarget
 from tunefleet.errors import InputError, TunefleetError, raise_mistake
 from tunefleet.runs.request import check_rounds
 from tunefleet.system.scratch import scratch_folder
@@ -171,11 +172,18 @@ def _measured(
     from tunefleet.compiler.frontends.references import reference_of
     from tunefleet.core.step import Comparison
     from tunefleet.core.undisturbed import MOST_MOVED
-    from tunefleet.stages.measure import SOURCE, TUNED, UNTUNED, figures_of
+    from tunefleet.hardware.processor import cpu_info
+    from tunefleet.stages.measure import ON_CPU, SOURCE, TUNED, UNTUNED, figures_of
     from tunefleet.stages.profile import drift_since
-    from tunefleet.stages.work import held_down, measure_reference, time_networks
+    from tunefleet.stages.work import (
+        framework_on_gpu,
+        held_down,
+        measure_reference,
+        time_networks,
+    )
 
     signature, source = artifact.network.signatures[index], sources[index]
+    on_gpu = isinstance(artifact.target, CudaTarget)
     contenders: dict[str, str | Mapping[str, Any]] = {}
     if source is not None:
         contenders[SOURCE] = source
@@ -189,7 +197,7 @@ def _measured(
             list(contenders.values()),
             entry_name(index),
             list(seeded_inputs(signature.inputs, artifact.network.ranges)),
-            artifact.target.threads,
+            len(cpu_info().granted) if on_gpu else artifact.target.threads,
             rounds,
             0.25,
         )
@@ -197,4 +205,6 @@ def _measured(
     named = {name: tuple(of) for name, of in zip(contenders, latencies, strict=True)}
     comparison = Comparison(named, disturbed, moved, held_down())
     framework = reference_of(source).framework if source is not None else ""
+    if on_gpu and source is not None and not framework_on_gpu(source):
+        framework += ON_CPU
     return figures_of(comparison, framework, map(str, signature.inputs))

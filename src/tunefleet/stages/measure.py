@@ -25,6 +25,8 @@ from tunefleet.stages.profile import drift_since, reference_latency
 
 #: Names of the contenders of an evaluation.
 SOURCE, UNTUNED, TUNED = "source", "untuned", "tuned"
+#: Behind the name of a source framework that is measured beside a GPU.
+ON_CPU = " on the CPU"
 
 _ROUND_S = 0.25
 #: How often a disturbed measurement is made, as that of candidates.

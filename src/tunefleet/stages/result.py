@@ -35,7 +35,7 @@ from tunefleet.core.task import WeightedTask
 from tunefleet.core.trial import Failure, Trial
 from tunefleet.errors import InternalError
 from tunefleet.stages.importing import outside
-from tunefleet.stages.measure import figures_of
+from tunefleet.stages.measure import ON_CPU, figures_of
 from tunefleet.stages.place import Delivery, Workplace
 from tunefleet.stages.steering import remarks
 from tunefleet.stages.task_results import task_results
@@ -82,7 +82,7 @@ class _Committed:
         pairs = zip(self.measured.comparisons, self.imported.info.signatures, strict=True)
         framework = self.imported.framework
         if self.measured.source_on_cpu:
-            framework += " on the CPU"
+            framework += ON_CPU
         return [
             figures_of(comparison, framework, map(str, signature.inputs))
             for comparison, signature in pairs
