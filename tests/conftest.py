@@ -114,6 +114,14 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 
 
 @pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A network in ONNX that takes little time to import and to tune."""
+    from tests.networks import write_small
+
+    return write_small(tmp_path_factory.mktemp("network") / "small.onnx")
+
+
+@pytest.fixture(scope="session")
 def tiny() -> Any:
     from tunefleet.compiler.toolchain.host import native_target
     from tunefleet.stages.importing import import_network

@@ -15,6 +15,7 @@ import pytest
 
 from tests.cli.conftest import invoke  # noqa: F401 (a fixture)
 from tests.dataset.lines import TVM_LINES
+from tests.networks import write_small
 from tests.snippets import PAGES, ROOT, Block, blocks, commands
 from tunefleet.cli.outcome import USAGE_ERROR
 
@@ -119,8 +120,8 @@ def test_later_blocks_use_the_names_of_earlier_ones_and_a_reader_s_files(tmp_pat
 
 def run_python(found: list[Block], folder: Path) -> subprocess.CompletedProcess[str]:
     """Blocks in their order, in one interpreter that starts where a reader's files are. Searches
-    are shorter than a reader's."""
-    found = [replace(block, text=block.text.replace("trials=64", "trials=4")) for block in found]
+    and measurements are shorter than a reader's."""
+    found = [replace(block, text=_shortened(block.text)) for block in found]
     _reader_files(folder)
     if any(_ARTIFACT in block.text for block in found):
         _make_artifact(folder)
@@ -136,6 +137,10 @@ def run_python(found: list[Block], folder: Path) -> subprocess.CompletedProcess[
         [sys.executable, script], cwd=folder, env=environment, capture_output=True, text=True,
         timeout=900, check=False,
     )  # fmt: skip
+
+
+def _shortened(text: str) -> str:
+    return text.replace("trials=64", "trials=4").replace(".evaluate()", ".evaluate(rounds=2)")
 
 
 def _make_artifact(folder: Path) -> None:
@@ -154,33 +159,12 @@ def _reader_files(folder: Path) -> None:
 
     numbers = np.random.default_rng(0)
     for channels, name in ((8, "model"), (4, "a"), (6, "b")):
-        _write_network(folder / f"{name}.onnx", channels)
+        write_small(folder / f"{name}.onnx", channels)
     x = numbers.standard_normal((1, 3, 16, 16), np.float32)
     np.save(folder / "x.npy", x)
     np.savez(folder / "data.npz", x=x)
     with gzip.open(folder / "resnet50.json.gz", "wt", encoding="utf-8") as log:
         log.writelines(f"{line}\n" for line in TVM_LINES)
-
-
-def _write_network(path: Path, channels: int) -> None:
-    import numpy as np
-    import onnx
-    from onnx import TensorProto, helper, numpy_helper
-
-    weights = np.random.default_rng(1).standard_normal((channels, 3, 3, 3), np.float32)
-    graph = helper.make_graph(
-        [
-            helper.make_node("Conv", ["x", "w"], ["features"], pads=[1, 1, 1, 1]),
-            helper.make_node("Relu", ["features"], ["y"]),
-        ],
-        "small",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 16, 16])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, channels, 16, 16])],
-        [numpy_helper.from_array(weights, "w")],
-    )
-    opset = helper.make_opsetid("", 17)
-    network = helper.make_model(graph, opset_imports=[opset], ir_version=8)
-    onnx.save(network, str(path))
 
 
 def test_marks_and_lines_of_blocks_are_found(tmp_path: Path) -> None:

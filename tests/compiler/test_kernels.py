@@ -273,16 +273,16 @@ def test_kernels_keep_the_limits_of_a_gpu(form, dtype, gpu):
 
 @pytest.mark.parametrize("most", [32, 64, 128])
 @pytest.mark.parametrize("operator", ["lstm", "bytes", "topk", "cumsum", "scatter", "relu"])
-def test_kernels_keep_a_users_limit_of_threads(operator, most, tmp_path):
-    from tests.emulation.network import Emulated, need_compiler
+def test_kernels_keep_a_users_limit_of_threads(operator, most):
+    from tests.emulation.library import source_of_module
+    from tests.emulation.network import scheduled
 
     from tunefleet.compiler.toolchain.host import parse_target
 
-    need_compiler()
     target = parse_target(f"cuda/sm_80 -max_threads_per_block={most}")
     network, _, _ = NETWORKS[operator](target)
-    emulated = Emulated(prepared(network, target), target, tmp_path)
-    texts = "".join(emulated.sources.values())
+    modules = scheduled(prepared(network, target), target).values()
+    texts = "".join(source_of_module(module, target) for module in modules)
     assert max(int(n) for n in re.findall(r"__launch_bounds__\((\d+)", texts)) <= most
 
 

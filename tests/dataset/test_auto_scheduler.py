@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tunefleet.dataset import codecs, parquet
@@ -126,6 +126,8 @@ def test_the_short_cut_gives_what_the_parser_gives(
     assert bad[0] == bad[1]
 
 
+# Each example starts a process that parses.
+@settings(max_examples=min(25, settings.default.max_examples))
 @given(written=st.lists(records(), max_size=5), suffix=st.sampled_from(["", ".gz", ".zst"]))
 def test_what_is_written_is_what_was_read(
     written: list[object], suffix: str, tmp_path_factory: pytest.TempPathFactory

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tunefleet.dataset import codecs, parquet
@@ -98,6 +98,8 @@ def tuning_records(draw: st.DrawFn) -> list[Any]:
     return [draw(st.integers(0, 1)), [trace, run_s, draw(VALUES), draw(VALUES)]]
 
 
+# Each example starts a process that parses.
+@settings(max_examples=min(25, settings.default.max_examples))
 @given(records=st.lists(tuning_records(), max_size=4))
 def test_what_is_written_is_what_was_read(
     records: list[Any], tmp_path_factory: pytest.TempPathFactory

@@ -18,25 +18,28 @@ from tunefleet.compiler.toolchain import load_tvm
 tvm = load_tvm()
 relax = tvm.relax
 
-__all__ = ["Emulated", "need_compiler"]
+__all__ = ["Emulated", "need_compiler", "scheduled"]
+
+
+def scheduled(mod: Any, target: Any) -> dict[str, Any]:
+    """The programs of a prepared network by name, as their plain schedules make them."""
+    return {
+        str(variable.name_hint): plainly_scheduled(normalized(direct(function)), target)
+        for variable, function in mod.functions_items()
+        if str(variable.name_hint) in call_counts(mod)
+    }
 
 
 class Emulated:
-    """A prepared network for a GPU. `sources` are the CUDA sources of its programs by name, and
-    `change` what is made of each before it runs. Called with arrays, it gives the outputs, or
-    raises an AssertionError that says what a thread did wrong."""
+    """A prepared network for a GPU. `change` is what is made of each CUDA source before it runs.
+    Called with arrays, it gives the outputs, or raises an AssertionError that says what a thread
+    did wrong."""
 
     def __init__(
         self, mod: Any, target: Any, folder: Path, change: Callable[[str], str] = str
     ) -> None:
         self._main = mod["main"]
-        modules = {
-            str(variable.name_hint): plainly_scheduled(normalized(direct(function)), target)
-            for variable, function in mod.functions_items()
-            if str(variable.name_hint) in call_counts(mod)
-        }
-        self._library = Library(modules, target, folder, change)
-        self.sources = self._library.sources
+        self._library = Library(scheduled(mod, target), target, folder, change)
 
     def __call__(self, *inputs: Any) -> list[Any]:
         known = dict(zip(self._main.params, map(np.ascontiguousarray, inputs), strict=True))

@@ -103,8 +103,8 @@ def search(
     return [endings[job.job_id].reason for job in jobs]
 
 
-def main(home: str, trials: str) -> None:
-    """Run or resume two jobs in a process of its own, to be killed by a test."""
+def main(home: str, trials: str, *names: str) -> None:
+    """Run or resume a job of each network in a process of its own, to be killed by a test."""
     from tunefleet.compiler.toolchain.host import native_target
     from tunefleet.core.events import StageCommitted
     from tunefleet.stages.importing import import_network
@@ -113,7 +113,7 @@ def main(home: str, trials: str) -> None:
 
     target = native_target(1)
     store = open_store(Path(home))
-    networks = [import_network(name, target) for name in ("zoo:tiny_cnn", "zoo:tiny_cnn?size=24")]
+    networks = [import_network(name, target) for name in names]
     jobs = [open_job(store, network, int(trials)) for network in networks]
 
     def tell(event: object) -> None:

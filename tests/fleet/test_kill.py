@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.networks import write_small
 from tunefleet.store import open_store
 
 pytestmark = pytest.mark.tvm
@@ -18,13 +19,16 @@ KILLS = 3
 
 
 def start(home: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.fleet.jobs", str(home), str(TRIALS)]
+    networks = [home / f"{name}.onnx" for name in "ab"]
+    command = [sys.executable, "-m", "tests.fleet.jobs", str(home), str(TRIALS), *networks]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
 @pytest.mark.slow
 def test_killed_jobs_end_with_exactly_their_trials(tmp_path: Path) -> None:
     generator = random.Random(7)
+    for channels, name in ((8, "a"), (4, "b")):
+        write_small(tmp_path / f"{name}.onnx", channels)
     for _ in range(KILLS):
         with start(tmp_path) as process:
             assert process.stdout is not None
