@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.networks import write_small
+from tunefleet import BenchmarkContext, Session
+
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
-from mistakes_bugs import BUGS, SOURCE, faults_of, run, with_bug
+from mistakes_bugs import BUGS, faults_of, run, with_bug
 
 pytestmark = pytest.mark.tvm
 
-TUNE = ["tune", "zoo:tiny_cnn", "--trials", "24", "--threads", "1", "--quiet"]
+TUNE = ["tune", "small.onnx", "--trials", "8", "--threads", "1", "--quiet"]
 
 #: Of commands, stages, threads and workers; any place: `benchmarks/mistakes.py`.
 FUNCTIONS = {
@@ -42,15 +45,17 @@ def ends_as_ours(file: str, function: str, bug: str, command: list[str], folder:
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_bug_of_any_kind_is_told_as_ours(name: str, tmp_path: Path) -> None:
     file, function, bug = FUNCTIONS[name]
+    write_small(tmp_path / "small.onnx")
     ends_as_ours(file, function, bug, TUNE, tmp_path)
     assert not list(tmp_path.glob("home/artifacts/*"))
 
 
 @pytest.mark.slow
 def test_a_bug_in_the_search_of_a_home_with_records_is_no_end_of_it(tmp_path: Path) -> None:
-    few = [*TUNE, "--trials", "8"]
-    assert run(SOURCE.parent, tmp_path / "home", few, 240).code == 0
-    again = [*few, "--seed", "7"]
+    write_small(tmp_path / "small.onnx")
+    with Session(BenchmarkContext(threads=1, home=tmp_path / "home")) as session:
+        session.from_network(tmp_path / "small.onnx").autotune(trials=8)
+    again = [*TUNE, "--seed", "7"]
     ends_as_ours("search/selection.py", "select", "ValueError of unpacking", again, tmp_path)
 
 

@@ -25,7 +25,7 @@ from tunefleet.store import open_store
 
 pytestmark = pytest.mark.tvm
 
-TRIALS = 16
+TRIALS = 12
 
 
 @contextlib.contextmanager
@@ -46,12 +46,12 @@ def registered(home: Path, count: int) -> Iterator[list[programs.Server]]:
         yield servers
 
 
-def test_two_devices_take_the_batches_of_one_job(tmp_path: Path) -> None:
+def test_two_devices_take_the_batches_of_one_job(small: Path, tmp_path: Path) -> None:
     events: list[Any] = []
     with registered(tmp_path, 2):
         context = BenchmarkContext(home=tmp_path, device_kind="cpu", threads=1)
         (outcome,) = tune(
-            ["zoo:tiny_cnn"],
+            [small],
             context=context,
             observer=lambda index: events.append,
             trials=TRIALS,
@@ -76,7 +76,7 @@ def test_two_devices_take_the_batches_of_one_job(tmp_path: Path) -> None:
         assert session.run(*_inputs(session))[0].shape
 
 
-def test_the_servers_of_a_tracker_take_the_batches_of_one_job(tmp_path: Path) -> None:
+def test_the_servers_of_a_tracker_take_the_batches_of_one_job(small: Path, tmp_path: Path) -> None:
     events: list[Any] = []
     with contextlib.ExitStack() as stack:
         tracker = stack.enter_context(programs.served(what="rpc_tracker"))
@@ -90,7 +90,7 @@ def test_the_servers_of_a_tracker_take_the_batches_of_one_job(tmp_path: Path) ->
         with Session(
             BenchmarkContext(home=tmp_path, device="lab", threads=1), observer=events.append
         ) as session:
-            session.from_network("zoo:tiny_cnn").autotune(trials=TRIALS, settings=SETTINGS)
+            session.from_network(small).autotune(trials=TRIALS, settings=SETTINGS)
             assert session.result().trials == TRIALS
             assert session.result().failures == {}
     started = [e for e in events if isinstance(e, StageStarted)]
@@ -106,7 +106,7 @@ def _inputs(session: Session) -> list[Any]:
     return list(seeded_inputs(artifact.network.inputs))
 
 
-def test_a_server_that_is_killed_in_the_middle_costs_no_trial(tmp_path: Path) -> None:
+def test_a_server_that_is_killed_in_the_middle_costs_no_trial(small: Path, tmp_path: Path) -> None:
     events: list[Any] = []
     with registered(tmp_path, 1) as (server,):
         killed: list[threading.Thread] = []
@@ -121,7 +121,7 @@ def test_a_server_that_is_killed_in_the_middle_costs_no_trial(tmp_path: Path) ->
                 again.start()
 
         (outcome,) = tune(
-            ["zoo:tiny_cnn"],
+            [small],
             context=BenchmarkContext(home=tmp_path, device="board-0", threads=1),
             observer=lambda index: observe,
             trials=TRIALS,
@@ -136,7 +136,7 @@ def test_a_server_that_is_killed_in_the_middle_costs_no_trial(tmp_path: Path) ->
 
 
 def test_a_device_that_stays_away_ends_the_job_which_can_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tunefleet.fleet import shell
 
@@ -149,7 +149,7 @@ def test_a_device_that_stays_away_ends_the_job_which_can_go_on(
 
         def tuned(trials: int, watch: Any) -> Any:
             (outcome,) = tune(
-                ["zoo:tiny_cnn"],
+                [small],
                 context=BenchmarkContext(home=tmp_path, device="board-0", threads=1),
                 observer=lambda index: watch,
                 trials=trials,

@@ -43,12 +43,14 @@ def session(home: Path) -> Session:
     return Session(BenchmarkContext("cpu", threads=1, home=home))
 
 
-def begun(home: Path) -> Session:
-    return session(home).from_network("zoo:tiny_cnn").autotune(trials=2, settings=SETTINGS)
+def begun(home: Path, network: Path) -> Session:
+    return session(home).from_network(network).autotune(trials=2, settings=SETTINGS)
 
 
-def test_a_job_that_goes_on_does_nothing_again(tmp_path: Path, ran: list[StepKind]) -> None:
-    with begun(tmp_path) as first:
+def test_a_job_that_goes_on_does_nothing_again(
+    tmp_path: Path, small: Path, ran: list[StepKind]
+) -> None:
+    with begun(tmp_path, small) as first:
         job = first.build().result().job
     assert ran == [
         StepKind.IMPORT,
@@ -60,43 +62,45 @@ def test_a_job_that_goes_on_does_nothing_again(tmp_path: Path, ran: list[StepKin
     ]
     assert {path.name for path in (tmp_path / "objects").iterdir()} >= {job}
     ran.clear()
-    with begun(tmp_path) as second:
+    with begun(tmp_path, small) as second:
         result = second.build().save().evaluate(rounds=2).result()
     assert (result.job, result.resumed) == (job, True)
     assert ran == [StepKind.PUBLISH, StepKind.MEASURE]
     assert list((tmp_path / "objects").iterdir()) == []
 
 
-def test_what_is_gone_is_made_again(tmp_path: Path, ran: list[StepKind]) -> None:
-    with begun(tmp_path) as first:
+def test_what_is_gone_is_made_again(tmp_path: Path, small: Path, ran: list[StepKind]) -> None:
+    with begun(tmp_path, small) as first:
         first.build()
     shutil.rmtree(tmp_path / "objects")
     ran.clear()
-    with begun(tmp_path) as second:
+    with begun(tmp_path, small) as second:
         path = Path(str(second.build().save().result().artifact))
     assert (path / "module.so").is_file()
     assert ran[:2] == [StepKind.IMPORT, StepKind.CHECK]
     assert [kind for kind in ran if kind is StepKind.COMPILE] == [StepKind.COMPILE]
 
 
-def test_a_session_without_a_job_leaves_nothing(tmp_path: Path, ran: list[StepKind]) -> None:
+def test_a_session_without_a_job_leaves_nothing(
+    tmp_path: Path, small: Path, ran: list[StepKind]
+) -> None:
     with session(tmp_path) as one:
-        one.from_network("zoo:tiny_cnn")
+        one.from_network(small)
         assert list((tmp_path / "objects").iterdir())
     assert list((tmp_path / "objects").iterdir()) == []
     with session(tmp_path) as another:
-        another.from_network("zoo:tiny_cnn")
+        another.from_network(small)
     assert ran == [StepKind.IMPORT, StepKind.CHECK] * 2
 
 
 def test_what_a_session_built_without_a_search_is_not_removed_by_another(
-    tmp_path: Path, ran: list[StepKind]
+    tmp_path: Path, small: Path, ran: list[StepKind]
 ) -> None:
     with session(tmp_path) as one:
-        one.from_network("zoo:tiny_cnn").build()
+        one.from_network(small).build()
         before = sorted(path.name for path in (tmp_path / "objects").glob("*/*"))
         with session(tmp_path) as another:
-            another.from_network("zoo:tiny_cnn")
+            another.from_network(small)
         assert before == sorted(path.name for path in (tmp_path / "objects").glob("*/*"))
         assert (Path(str(one.save().result().artifact)) / "module.so").is_file()
     assert ran[-1] == StepKind.PUBLISH
@@ -105,7 +109,7 @@ def test_what_a_session_built_without_a_search_is_not_removed_by_another(
 
 @pytest.mark.parametrize("precisions", [("float32", "bf16"), ("float32",)])
 def test_the_user_is_told_which_tasks_the_pretrained_model_does_not_steer(
-    precisions: tuple[str, ...], tmp_path: Path
+    precisions: tuple[str, ...], small: Path, tmp_path: Path
 ) -> None:
     shipped = registry_of(None).get(SHIPPED_MODEL)
     learned = tuple(each for each in shipped.card.learned if each.precision in precisions)
@@ -115,7 +119,7 @@ def test_the_user_is_told_which_tasks_the_pretrained_model_does_not_steer(
     context = BenchmarkContext("cpu", threads=1, home=tmp_path)
     settings = replace(SETTINGS, search=replace(SETTINGS.search, pretrained="own"))
     with Session(context, observer=events.append) as one:
-        one.from_network("zoo:tiny_cnn?precision=bf16").autotune(trials=1, settings=settings)
+        one.from_network(small, precision="bf16").autotune(trials=1, settings=settings)
         notes = one.result().notes
     remarks = [text for text in notes if "pretrained" in text]
     if "bf16" in precisions:

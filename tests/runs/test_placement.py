@@ -114,7 +114,7 @@ def test_a_network_that_no_device_runs_alone_is_divided(
     assert totals_table(report).row_count > 0
 
 
-def test_a_device_that_goes_is_told_within_seconds(tmp_path: Path) -> None:
+def test_a_device_that_goes_is_told_within_seconds(small: Path, tmp_path: Path) -> None:
     killed: list[float] = []
     with registered(tmp_path, 1) as (server,):
 
@@ -130,7 +130,7 @@ def test_a_device_that_goes_is_told_within_seconds(tmp_path: Path) -> None:
         from tunefleet.runs.placement import Placing
 
         with pytest.raises(RetryElsewhereError, match="is not there: connection refused"):
-            Placing("zoo:tiny_cnn", contexts, tell=kill)
+            Placing(str(small), contexts, tell=kill)
     (at,) = killed
     assert time.monotonic() - at < 15
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.fleet.jobs import SETTINGS
+from tests.networks import write_small
 from tunefleet import BenchmarkContext, tune
 from tunefleet.core.events import JobEnded, JobOpened, PhaseStarted, StageStarted
 from tunefleet.core.home import Home
@@ -24,29 +25,38 @@ from tunefleet.store import open_store
 
 pytestmark = pytest.mark.tvm
 
-NETWORKS = ["zoo:tiny_cnn", "nowhere.onnx", "zoo:tiny_cnn?size=24"]
+NETWORKS = ["zoo:tiny_cnn"]
+TRIALS = 12
 
 
 @pytest.fixture(scope="module")
-def tuned(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def networks(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Three, of which one does not exist."""
+    folder = tmp_path_factory.mktemp("networks")
+    one, other = (write_small(folder / f"{n}.onnx", n) for n in (8, 4))
+    return [str(one), "nowhere.onnx", str(other)]
+
+
+@pytest.fixture(scope="module")
+def tuned(networks: list[str], tmp_path_factory: pytest.TempPathFactory) -> Any:
     """(outcomes, events by network, home) of three networks of which one does not exist."""
     home = tmp_path_factory.mktemp("home")
-    events: list[list[Any]] = [[] for _ in NETWORKS]
+    events: list[list[Any]] = [[] for _ in networks]
     context = BenchmarkContext(home=home, host_cores=(0,), device_cores=(1,))
     outcomes = tune(
-        NETWORKS,
+        networks,
         context=context,
         observer=lambda index: events[index].append,
-        trials=20,
+        trials=TRIALS,
         settings=SETTINGS,
     )
     return outcomes, events, home
 
 
-def test_every_network_has_its_outcome(tuned: Any) -> None:
+def test_every_network_has_its_outcome(tuned: Any, networks: list[str]) -> None:
     outcomes, _, _ = tuned
-    assert [o.network for o in outcomes] == NETWORKS
-    assert [o.result and o.result.trials for o in outcomes] == [20, None, 20]
+    assert [o.network for o in outcomes] == networks
+    assert [o.result and o.result.trials for o in outcomes] == [TRIALS, None, TRIALS]
     assert isinstance(outcomes[1].error, InputError)
 
 
@@ -81,7 +91,7 @@ def test_stages_of_both_jobs_ran_side_by_side(tuned: Any) -> None:
 
 
 def test_what_was_delivered_and_not_told_is_told_by_the_same_command(
-    tuned: Any, tmp_path: Path
+    tuned: Any, networks: list[str], tmp_path: Path
 ) -> None:
     outcomes, _, home = tuned
     again = tmp_path / "home"
@@ -98,7 +108,7 @@ def test_what_was_delivered_and_not_told_is_told_by_the_same_command(
             raise KeyboardInterrupt
 
     def tune_again() -> list[Tuned]:
-        return tune(NETWORKS[::2], context=context, tell=tell, trials=20, settings=SETTINGS)
+        return tune(networks[::2], context=context, tell=tell, trials=TRIALS, settings=SETTINGS)
 
     def ends() -> set[JobState]:
         with closing(open_store(again)) as store:
@@ -117,9 +127,20 @@ def test_what_was_delivered_and_not_told_is_told_by_the_same_command(
         assert [getattr(after.result, key) for key in same] == [
             getattr(before.result, key) for key in same
         ]
-    repeated = tune(NETWORKS[:1], context=context, trials=20, settings=SETTINGS)
-    assert repeated[0].result is not None
-    assert repeated[0].result.job != outcomes[0].result.job  # a command of its own
+    opened: list[str] = []
+
+    def observer(index: int) -> Any:
+        def watch(event: Any) -> None:
+            if isinstance(event, JobOpened):
+                opened.append(event.job_id)
+                raise KeyboardInterrupt
+
+        return watch
+
+    with pytest.raises(KeyboardInterrupt):
+        tune(networks[:1], context=context, observer=observer, trials=TRIALS, settings=SETTINGS)
+    [job] = opened
+    assert job != outcomes[0].result.job  # a command of its own
 
 
 def test_a_network_given_twice_is_refused() -> None:
@@ -133,11 +154,11 @@ def test_a_network_given_twice_is_refused() -> None:
         ("zoo:tiny_cnn", {}, "tune takes a list of paths and names, not str"),
         (None, {}, "tune takes a list of paths and names, not NoneType"),
         ([print], {}, "from_network takes torch modules"),
-        (NETWORKS[:1], {"policy": "fair"}, "'fair' is not a policy"),
-        (NETWORKS[:1], {"trials": 1.5}, "trials is 1.5, not a whole number"),
-        (NETWORKS[:1], {"context": "cpu"}, "a context is a BenchmarkContext, not str"),
-        (NETWORKS[:1], {"priorities": {"tiny": 1}}, "tiny is none of the networks"),
-        (NETWORKS[:1], {"shapes": {"image": 3.5}}, "image is 3.5, not a whole number"),
+        (NETWORKS, {"policy": "fair"}, "'fair' is not a policy"),
+        (NETWORKS, {"trials": 1.5}, "trials is 1.5, not a whole number"),
+        (NETWORKS, {"context": "cpu"}, "a context is a BenchmarkContext, not str"),
+        (NETWORKS, {"priorities": {"tiny": 1}}, "tiny is none of the networks"),
+        (NETWORKS, {"shapes": {"image": 3.5}}, "image is 3.5, not a whole number"),
     ],
 )
 def test_arguments_of_other_kinds_are_refused(
@@ -152,7 +173,7 @@ def test_arguments_of_other_kinds_are_refused(
 
 @pytest.mark.parametrize("moment", ["search", "delivery"])
 def test_a_cancelled_network_says_so_and_the_other_is_delivered(
-    tmp_path: Path, moment: str
+    networks: list[str], tmp_path: Path, moment: str
 ) -> None:
     jobs: list[str] = []
 
@@ -170,10 +191,10 @@ def test_a_cancelled_network_says_so_and_the_other_is_delivered(
         return watch
 
     first, second = tune(
-        NETWORKS[::2],
+        networks[::2],
         context=BenchmarkContext(home=tmp_path, threads=1),
         observer=observer,
-        trials=12,
+        trials=6,
         settings=SETTINGS,
     )
     assert "cancelled by its user" in str(first.error)
@@ -208,11 +229,13 @@ def test_a_job_of_another_process_is_refused_before_any_worker_starts(
     assert list(Home(tmp_path).objects.iterdir()) == []
 
 
-def test_a_job_whose_deadline_passed_before_its_search_has_expired(tmp_path: Path) -> None:
+def test_a_job_whose_deadline_passed_before_its_search_has_expired(
+    small: Path, tmp_path: Path
+) -> None:
     [outcome] = tune(
-        NETWORKS[:1],
+        [str(small)],
         context=BenchmarkContext(home=tmp_path, threads=1),
-        deadlines_s={NETWORKS[0]: 0.01},
+        deadlines_s={str(small): 0.01},
         trials=4,
         settings=SETTINGS,
     )
