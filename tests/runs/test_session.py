@@ -49,7 +49,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tuned(home: Path) -> Iterator[Session]:
     context = BenchmarkContext("cpu", threads=1, home=home)
     with Session(context) as session:
-        session.from_network("zoo:tiny_cnn").autotune(trials=20, settings=SETTINGS)
+        session.from_network("zoo:tiny_cnn").autotune(trials=12, settings=SETTINGS)
         session.build().save().evaluate(rounds=3)
         context.save()
         yield session
@@ -67,7 +67,7 @@ def test_the_result_holds_what_is_promised(tuned: Session) -> None:
                  "baselines", "tuned_ms", "verified", "artifact"):  # fmt: skip
         assert getattr(result, name) is not None, name
     assert (result.speedup is None) == bool(result.why_no_speedup)
-    assert result.trials == 20
+    assert result.trials == 12
     assert result.tuned_ms is not None
     assert result.tuned_ms.low <= result.tuned_ms.median <= result.tuned_ms.high
     assert read_result(json.loads(json.dumps(result.to_dict())), "result") == result
@@ -101,23 +101,24 @@ def test_it_runs_what_it_saved_and_says_what_it_knows(tuned: Session) -> None:
     assert tuned.peak_gflops > 0
 
 
-def test_a_network_that_is_not_there_leaves_no_session_open(tmp_path: Path) -> None:
+def test_a_network_that_is_not_there_leaves_no_session_open(small: Path, tmp_path: Path) -> None:
     from tunefleet.runs.session import from_network
 
     with pytest.raises(InputError, match="nowhere"):
         from_network(tmp_path / "nowhere.onnx", context=BenchmarkContext(home=tmp_path, threads=1))
-    with from_network("zoo:tiny_cnn", context=BenchmarkContext(home=tmp_path, threads=1)) as ours:
+    with from_network(small, context=BenchmarkContext(home=tmp_path, threads=1)) as ours:
         for early in (ours.run, ours.save, ours.evaluate):
             with pytest.raises(StepOrderError, match="needs build first"):
                 early()
 
 
 def test_a_session_that_cannot_tell_its_result_ends_its_workers_all_the_same(
+    small: Path,
     tmp_path: Path,
 ) -> None:
     cores, workers = os.sched_getaffinity(0), set(multiprocessing.active_children())
     context = BenchmarkContext(home=tmp_path, threads=1)
-    session = Session(context).from_network("zoo:tiny_cnn")
+    session = Session(context).from_network(small)
     assert set(multiprocessing.active_children()) > workers
     Home(tmp_path).store.unlink()
     with pytest.raises(TunefleetError, match="was removed while it was in use"):
@@ -127,12 +128,12 @@ def test_a_session_that_cannot_tell_its_result_ends_its_workers_all_the_same(
     session.close()
 
 
-def test_a_new_job_takes_the_place_of_one_that_was_interrupted(tmp_path: Path) -> None:
+def test_a_new_job_takes_the_place_of_one_that_was_interrupted(small: Path, tmp_path: Path) -> None:
     with Session(BenchmarkContext(home=tmp_path, threads=1)) as session:
-        session.from_network("zoo:tiny_cnn").autotune(trials=2, settings=SETTINGS)
+        session.from_network(small).autotune(trials=2, settings=SETTINGS)
         first = session.result().job
     with Session(BenchmarkContext(home=tmp_path, threads=1)) as session:
-        session.from_network("zoo:tiny_cnn").autotune(trials=2, settings=SETTINGS, new_job=True)
+        session.from_network(small).autotune(trials=2, settings=SETTINGS, new_job=True)
         assert session.result().job != first
         with pytest.raises(StepOrderError, match="run needs save first"):
             session.build().run()
@@ -213,10 +214,12 @@ def test_the_artifact_can_be_measured_again(tuned: Session) -> None:
     assert value.kernels
 
 
-def test_a_job_that_was_interrupted_after_its_artifact_was_saved_has_one(tmp_path: Path) -> None:
+def test_a_job_that_was_interrupted_after_its_artifact_was_saved_has_one(
+    small: Path, tmp_path: Path
+) -> None:
     def begun() -> Session:
         session = Session(BenchmarkContext("cpu", threads=1, home=tmp_path))
-        return session.from_network("zoo:tiny_cnn").autotune(trials=2, settings=SETTINGS)
+        return session.from_network(small).autotune(trials=2, settings=SETTINGS)
 
     with begun() as first:
         job = first.build().save().result().job
@@ -280,10 +283,10 @@ def test_a_session_goes_on_to_another_network_with_nothing_of_the_one_before(
             session.build()
 
 
-def test_a_session_may_search_again(tmp_path: Path) -> None:
+def test_a_session_may_search_again(small: Path, tmp_path: Path) -> None:
     jobs = []
     with Session(BenchmarkContext("cpu", threads=1, home=tmp_path)) as session:
-        session.from_network("zoo:tiny_cnn").autotune(trials=2, settings=SETTINGS).build()
+        session.from_network(small).autotune(trials=2, settings=SETTINGS).build()
         jobs.append(session.result().job)
         for trials, new_job in ((2, False), (3, False), (3, True)):
             session.autotune(trials=trials, settings=SETTINGS, new_job=new_job)
@@ -416,7 +419,7 @@ def test_a_lock_is_seen_while_it_is_held(tmp_path: Path) -> None:
     assert not is_locked(tmp_path, "x")
 
 
-def test_a_job_is_paused_and_cancelled_while_it_is_delivered(tmp_path: Path) -> None:
+def test_a_job_is_paused_and_cancelled_while_it_is_delivered(small: Path, tmp_path: Path) -> None:
     told: list[Any] = []
 
     def observe(event: Any) -> None:
@@ -434,7 +437,7 @@ def test_a_job_is_paused_and_cancelled_while_it_is_delivered(tmp_path: Path) -> 
         Session(BenchmarkContext(home=tmp_path, threads=1), observe) as session,
         pytest.raises(JobError, match="cancelled by its user"),
     ):
-        session.from_network("zoo:tiny_cnn").autotune(trials=9, settings=SETTINGS).build()
+        session.from_network(small).autotune(trials=9, settings=SETTINGS).build()
     assert any(isinstance(event, JobContinued) for event in told)
     store = open_store(tmp_path)
     assert [job.state for job in store.jobs()] == [JobState.CANCELLED]

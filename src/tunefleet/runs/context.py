@@ -86,7 +86,8 @@ class BenchmarkContext:
         """Whether the target means a GPU, and this machine has one."""
         from tunefleet.hardware.gpu import gpus
 
-        return self.target_text.partition(" ")[0].partition("/")[0] == CUDA and bool(gpus())
+        # What is no text is refused when the target is parsed.
+        return str(self.target_text).split(" ")[0].split("/")[0] == CUDA and bool(gpus())
 
     @property
     def device(self) -> DeviceIdentity:

@@ -108,6 +108,9 @@ def preparation_of(context: BenchmarkContext, source: NetworkSource) -> Preparat
 
 def fleet_of(context: BenchmarkContext, settings: TuneSettings) -> LocalFleet:
     """What runs the stages and steps of a context's networks."""
+    from tunefleet.workers.pool import start_server
+
+    start_server()  # both processes need seconds to load the compiler
     from tunefleet.fleet.local import LocalFleet
 
     layout, devices = context.layout, context.devices

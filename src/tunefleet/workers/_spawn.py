@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from multiprocessing import forkserver, popen_forkserver, resource_tracker, spawn
 from multiprocessing.context import BaseContext, ForkServerContext, ForkServerProcess
@@ -55,14 +55,26 @@ class _Process(ForkServerProcess):
     def _Popen(process_obj: Any) -> Any:
         _thread.starts_worker = True
         try:
-            with _held_back(signal.SIGINT), _safe_path():  # until `_preload` ignores it
-                forkserver.ensure_running()
+            _ensure_server()
             return popen_forkserver.Popen(process_obj)
         except KeyboardInterrupt:
             _end_server()
             raise
         finally:
             _thread.starts_worker = False
+
+
+def start_server() -> None:
+    """Start the fork server before the first worker is wanted: it loads the compiler while this
+    process does something else. Where it cannot be started, the first pool says so."""
+    worker_context()
+    with suppress(OSError):
+        _ensure_server()
+
+
+def _ensure_server() -> None:
+    with _held_back(signal.SIGINT), _safe_path():  # until `_preload` ignores it
+        forkserver.ensure_running()
 
 
 def _end_server() -> None:

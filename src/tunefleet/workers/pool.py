@@ -37,7 +37,7 @@ from tunefleet.errors import (
 )
 from tunefleet.system.limits import NO_LIMITS, Limits, limit_process
 from tunefleet.system.scratch import scratch_folder
-from tunefleet.workers._spawn import worker_context
+from tunefleet.workers._spawn import start_server, worker_context
 from tunefleet.workers._steady import SteadyPool
 
 T = TypeVar("T")
@@ -429,4 +429,12 @@ def _exit_text(code: int) -> str:
         return f"exit code {code}"
 
 
-__all__ = ["CallEnd", "CallFailure", "CallScope", "WorkerConfig", "WorkerPool", "outcome"]
+__all__ = [
+    "CallEnd",
+    "CallFailure",
+    "CallScope",
+    "WorkerConfig",
+    "WorkerPool",
+    "outcome",
+    "start_server",
+]
