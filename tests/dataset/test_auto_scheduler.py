@@ -127,7 +127,7 @@ def test_the_short_cut_gives_what_the_parser_gives(
 
 
 # Each example starts a process that parses.
-@settings(max_examples=min(25, settings.default.max_examples))
+@settings(max_examples=min(25, settings().max_examples))
 @given(written=st.lists(records(), max_size=5), suffix=st.sampled_from(["", ".gz", ".zst"]))
 def test_what_is_written_is_what_was_read(
     written: list[object], suffix: str, tmp_path_factory: pytest.TempPathFactory

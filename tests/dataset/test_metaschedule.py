@@ -99,7 +99,7 @@ def tuning_records(draw: st.DrawFn) -> list[Any]:
 
 
 # Each example starts a process that parses.
-@settings(max_examples=min(25, settings.default.max_examples))
+@settings(max_examples=min(25, settings().max_examples))
 @given(records=st.lists(tuning_records(), max_size=4))
 def test_what_is_written_is_what_was_read(
     records: list[Any], tmp_path_factory: pytest.TempPathFactory

@@ -19,7 +19,7 @@ KILLS = 3
 
 
 def start(home: Path) -> subprocess.Popen[str]:
-    networks = [home / f"{name}.onnx" for name in "ab"]
+    networks = [str(home / f"{name}.onnx") for name in "ab"]
     command = [sys.executable, "-m", "tests.fleet.jobs", str(home), str(TRIALS), *networks]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
