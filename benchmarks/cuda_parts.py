@@ -248,12 +248,22 @@ def _tuned(
 def _stock(name: str, *, minutes: float | None, trials: int | None) -> dict[str, Any]:
     """MetaSchedule's own search of the same tasks with its rules for CUDA; its best traces."""
     from search import stock
+    from searching import STUB
 
     if importlib.util.find_spec("cuda") is None:
         # Without its package for NVRTC TVM alone compiles nothing.
         os.environ["TVM_CUDA_COMPILE_MODE"] = "nvcc"
     limit_s = None if minutes is None else 60 * minutes
-    return stock(name, 1, trials or 10**6, target=target_here(), limit_s=limit_s)
+    with tempfile.TemporaryDirectory() as folder:
+        # What it starts imports TVM without half a minute of tensor intrinsics, which would be its
+        # whole time limit of a build.
+        Path(folder, "sitecustomize.py").write_text(STUB, encoding="utf-8")
+        others = os.environ.get("PYTHONPATH", "")
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [folder, others]))
+        try:
+            return stock(name, 1, trials or 10**6, target=target_here(), limit_s=limit_s)
+        finally:
+            os.environ["PYTHONPATH"] = others
 
 
 def _compared(
