@@ -288,7 +288,7 @@ def _compared(
         rounds: Any = device.call(_on_gpu, *call, timeout_s=_CALL_S, lives=1)
     measured = len({task for _, task, _ in stock.get("points", ())})
     if stock and not measured:
-        raise RuntimeError("stock measured nothing")
+        raise RuntimeError(f"stock measured nothing: {stock['error']}")
     if not isinstance(rounds, Mapping):
         raise RuntimeError(f"{name}: {rounds}")
     medians = {side: statistics.median(of) * 1e3 for side, of in rounds.items()}

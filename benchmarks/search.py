@@ -119,6 +119,7 @@ def stock(
     return {
         "wall_s": wall_s,
         "trials": watch.count,
+        "error": watch.error,
         "points": [[s, task_id, latency_s] for s, task_id, latency_s, _ in watch.seen],
         "best": {task_id: trace for task_id, (_, trace) in best.items()},
     }
@@ -131,6 +132,8 @@ class _Watch:
         self._ms = ms
         self._limit_s = limit_s
         self.is_over = False
+        #: Of the last program that failed.
+        self.error = ""
         self.seen: list[tuple[float, str, float, Any]] = []
         self.count = 0
 
@@ -147,6 +150,8 @@ class _Watch:
                 name = str(scheduler.tasks_[index].ctx.task_name)
                 for candidate, result in zip(candidates, results, strict=True):
                     watch.count += 1
+                    if result.error_msg:
+                        watch.error = str(result.error_msg)[-1000:]
                     if result.run_secs:
                         seconds = [float(s) for s in result.run_secs]
                         mean = sum(seconds) / len(seconds)
