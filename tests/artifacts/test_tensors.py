@@ -4,8 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tunefleet.artifacts.tensors import aligned, array_of, numpy_type, tensor_of
-from tunefleet.artifacts.weights import ALIGNMENT
+from tunefleet.artifacts.tensors import ALIGNMENT, aligned, array_of, numpy_type, tensor_of
 
 pytestmark = pytest.mark.tvm
 
@@ -18,6 +17,12 @@ def test_a_tensor_has_the_values_of_its_array(name: str, shape: tuple[int, ...])
     found = array_of(tensor_of(array))
     assert (found.shape, found.dtype) == (array.shape, array.dtype)
     np.testing.assert_array_equal(found.astype("float64"), array.astype("float64"))
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float32"])
+def test_values_are_in_the_memory_of_their_tensor(name: str) -> None:
+    tensor = tensor_of(np.zeros((2, 3), numpy_type(name)))
+    assert array_of(tensor).ctypes.data == tensor.data_ptr()
 
 
 @pytest.mark.parametrize("shape", [(3, 5), (), (0, 3)])

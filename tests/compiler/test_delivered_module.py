@@ -56,6 +56,31 @@ def test_weights_are_aligned_for_vector_instructions(two_sizes: Any) -> None:
     assert all(np.from_dlpack(t).ctypes.data % 64 == 0 for t in tensors)
 
 
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+def test_weights_in_16_bits_come_back_from_their_file(name: str, tmp_path: Path) -> None:
+    from safetensors import safe_open
+
+    from tunefleet.artifacts.tensors import array_of, numpy_type
+    from tunefleet.artifacts.weights import read_weights
+    from tunefleet.compiler.graph.constants import constant
+    from tunefleet.compiler.graph.weights import Lifted, write_weights
+    from tunefleet.compiler.toolchain import load_tvm
+
+    relax = load_tvm().relax
+    values = np.random.default_rng(0).standard_normal((16, 16)).astype(numpy_type(name))
+    builder = relax.BlockBuilder()
+    data = relax.Var("x", relax.TensorType((16, 16), name))
+    with builder.function("main", [data]):
+        builder.emit_func_output(builder.emit(relax.op.add(data, constant(values))))
+    path = tmp_path / "weights.safetensors"
+    write_weights(path, Lifted(builder.get()))
+    with safe_open(path, "np") as file:
+        assert {"float16": "F16", "bfloat16": "BF16"}[name] == file.get_slice("0").get_dtype()
+    (tensor,) = read_weights(path, "main")
+    found = array_of(tensor)
+    assert (str(tensor.dtype), found.tobytes()) == (name, values.tobytes())
+
+
 def test_the_plain_schedule_keeps_what_every_task_computes(tiny: Any, target: Any) -> None:
     import tvm
 

@@ -11,6 +11,7 @@ import numpy as np
 from tunefleet.artifacts.network import entry_name, fields_of, new_machine, separate, wait_for
 from tunefleet.artifacts.runtime import load_runtime
 from tunefleet.artifacts.tensors import (
+    ALIGNMENT,
     CPU,
     GPU,
     aligned,
@@ -19,7 +20,7 @@ from tunefleet.artifacts.tensors import (
     numpy_type,
     tensor_of,
 )
-from tunefleet.artifacts.weights import ALIGNMENT, Weights
+from tunefleet.artifacts.weights import Weights
 from tunefleet.core.network import Signature
 from tunefleet.errors import InputError
 

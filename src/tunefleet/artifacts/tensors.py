@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tunefleet.artifacts.runtime import load_runtime
-from tunefleet.artifacts.weights import ALIGNMENT
 from tunefleet.errors import SetupError
 
 Array = NDArray[Any]
 
+#: Kernels read whole vectors.
+ALIGNMENT = 64
 #: DLPack's numbers of kinds of devices.
 CPU, GPU = 1, 2
 
@@ -31,17 +32,30 @@ def tensor_of(array: Array, gpu: int | None = None) -> Any:
     with this number."""
     if gpu is not None:
         return _gpu_tensor(array, gpu)
-    if is_native(array.dtype):
-        copied = aligned(array.shape, array.dtype)
-        np.copyto(copied, array)
-        return load_runtime().from_dlpack(copied)
-    # Types of ml_dtypes, which NumPy does not hand over.
+    copied = aligned(array.shape, array.dtype)
+    np.copyto(copied, array)
+    return from_array(copied)
+
+
+def from_array(array: Array, alignment: int = 0) -> Any:
+    """A tensor in the memory of an array, which nobody may write to from then on. Raises ValueError
+    where that does not begin at a multiple of `alignment`."""
     runtime = load_runtime()
-    allocate = runtime.get_global_func("runtime.TVMTensorAllocWithScope")
-    tensor = allocate(runtime.Shape(array.shape), array.dtype.name, runtime.device("cpu"), None)
-    contiguous = np.ascontiguousarray(array)
-    ctypes.memmove(tensor.data_ptr(), contiguous.ctypes.data, contiguous.nbytes)
-    return tensor
+    given = array if is_native(array.dtype) else array.view(_bits(array.dtype))
+    tensor = runtime.from_dlpack(given, require_alignment=alignment)
+    return tensor if given is array else _viewed(tensor, array.dtype.name)
+
+
+def _bits(dtype: np.dtype[Any]) -> str:
+    """The type of as many bits, which NumPy hands over as it does not those of ml_dtypes."""
+    return f"uint{8 * dtype.itemsize}"
+
+
+def _viewed(tensor: Any, dtype: str) -> Any:
+    """A tensor's memory as numbers of another type."""
+    runtime = load_runtime()
+    view = runtime.get_global_func("runtime.TVMTensorCreateView")
+    return view(tensor, runtime.Shape(tensor.shape), dtype, 0)
 
 
 def _gpu_tensor(array: Array, gpu: int) -> Any:
@@ -61,8 +75,7 @@ def on_cpu(tensor: Any) -> bool:
 
 
 def array_of(tensor: Any) -> Array:
-    """The values of a tensor: of one on the CPU in its own memory where NumPy has its type, of one
-    on a GPU a copy."""
+    """The values of a tensor: of one on the CPU in its own memory, of one on a GPU a copy."""
     dtype = numpy_type(str(tensor.dtype))
     if not on_cpu(tensor):
         copied = aligned(tuple(tensor.shape), dtype)
@@ -72,9 +85,8 @@ def array_of(tensor: Any) -> Array:
         return copied
     if is_native(dtype):
         return np.from_dlpack(tensor)
-    size = int(np.prod(tensor.shape, dtype=np.int64)) * dtype.itemsize
-    values = (ctypes.c_uint8 * size).from_address(tensor.data_ptr())
-    return np.array(values).view(dtype).reshape(tuple(tensor.shape))
+    bits: Array = np.from_dlpack(_viewed(tensor, _bits(dtype)))
+    return bits.view(dtype)
 
 
 def is_native(dtype: np.dtype[Any]) -> bool:

@@ -15,18 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from tunefleet.artifacts.runtime import load_runtime
+from tunefleet.artifacts.tensors import ALIGNMENT, from_array, numpy_type
 from tunefleet.errors import InputError
 
 WEIGHTS_SUFFIX = ".safetensors"
 FORMAT = "tunefleet-weights/1"
-#: Kernels read whole vectors.
-ALIGNMENT = 64
 _METADATA = "__metadata__"
 
 #: NumPy's names of types, and those of the format.
 TYPE_NAMES = {
     "bool": "BOOL",
+    "bfloat16": "BF16",
     **{f"float{bits}": f"F{bits}" for bits in (16, 32, 64)},
     **{f"int{bits}": f"I{bits}" for bits in (8, 16, 32, 64)},
     **{f"uint{bits}": f"U{bits}" for bits in (8, 16, 32, 64)},
@@ -72,10 +71,8 @@ class Weights:
     def tensor(self, number: int) -> Any:
         described = self._header[str(number)]
         start, end = described["data_offsets"]
-        array = self._data[start:end].view(_DTYPES[described["dtype"]])
-        return load_runtime().from_dlpack(
-            array.reshape(described["shape"]), require_alignment=ALIGNMENT
-        )
+        array = self._data[start:end].view(numpy_type(_DTYPES[described["dtype"]]))
+        return from_array(array.reshape(described["shape"]), ALIGNMENT)
 
 
 def _entries(path: Path, metadata: dict[str, Any], header: dict[str, Any]) -> dict[str, list[int]]:
@@ -104,7 +101,7 @@ def _wrong(described: Any, size: int, is_aligned: bool) -> str:
     if not isinstance(dtype, str) or dtype not in _DTYPES:
         return f"a tensor has the unknown type {dtype!r}"
     start, end = offsets
-    length = math.prod(shape) * np.dtype(_DTYPES[dtype]).itemsize
+    length = math.prod(shape) * numpy_type(_DTYPES[dtype]).itemsize
     lies = start <= end <= size and end - start == length
     if not lies or (is_aligned and start % ALIGNMENT):
         return "a tensor does not lie where its shape fits"

@@ -16,7 +16,7 @@ WARP_SIZE = 32
 #: The minimum compute capability for `cp.async`.
 _COPIES_AHEAD = (8, 0)
 #: The minimum compute capability for products by tensor cores, by the type of their factors.
-TENSOR_CORES = {"float16": (7, 0), "int8": (7, 2)}
+TENSOR_CORES = {"float16": (7, 0), "int8": (7, 2), "bfloat16": (8, 0)}
 
 
 class Target(ABC):

@@ -30,7 +30,7 @@ from tunefleet.errors import DeviceError, TunefleetError, raise_mistake
 
 _TOLERANCE = 1e-4
 #: Types of outputs whose last bit is more than that.
-_NARROW = (stored(BFLOAT16), "float16")
+_NARROW = (stored(BFLOAT16), BFLOAT16, "float16")
 #: Seconds that a check or a kernel of ours may take.
 _OWN_LIMIT_S = 60.0
 #: How often a program is tried that is not known to be at fault.

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefleet.artifacts.tensors import aligned
-from tunefleet.artifacts.weights import ALIGNMENT
+from tunefleet.artifacts.tensors import ALIGNMENT, aligned
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.bfloat16 import BFLOAT16, rounded_array, stored
 from tunefleet.compiler.toolchain.programs import nbytes

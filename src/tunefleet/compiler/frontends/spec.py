@@ -80,8 +80,7 @@ def check_precision(precision: str, target: Target) -> None:
         if precision == FP16:
             raise InputError(f"{FP16} is for GPUs", cure=f"use {BF16}")
         return
-    least = TENSOR_CORES.get(FLOATS[precision])
-    if least is None or target.capability < least:
+    if target.capability < TENSOR_CORES[FLOATS[precision]]:
         others = target.capability >= TENSOR_CORES[FLOAT16]
         raise InputError(
             f"{precision} needs a GPU whose tensor cores multiply {FLOATS[precision]}, which "

@@ -11,7 +11,7 @@ import torch
 from torch.fx import GraphModule, Node
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
-from tunefleet.artifacts.weights import ALIGNMENT
+from tunefleet.artifacts.tensors import ALIGNMENT
 from tunefleet.compiler.frontends.blame import gist
 from tunefleet.compiler.frontends.examples import NUMPY_DTYPES
 from tunefleet.compiler.frontends.torch_bfloat16 import CAST, NARROW, WIDE

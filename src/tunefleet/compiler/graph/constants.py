@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefleet.artifacts.tensors import array_of
-from tunefleet.artifacts.weights import ALIGNMENT
+from tunefleet.artifacts.tensors import ALIGNMENT, array_of, from_array
 from tunefleet.compiler.toolchain import load_tvm
 
 tvm = load_tvm()
@@ -29,7 +28,7 @@ def tensor_of(array: Array) -> Any:
     aligned = array.ctypes.data % ALIGNMENT == 0
     if array.nbytes < _LEAST_BYTES or not aligned or not array.flags.writeable:
         return tvm.runtime.tensor(array)
-    return tvm.runtime.from_dlpack(array)
+    return from_array(array)
 
 
 def constant(array: Array) -> Any:

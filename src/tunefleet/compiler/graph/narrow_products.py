@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tunefleet.artifacts.tensors import numpy_type
 from tunefleet.compiler.graph.constants import constant, value_of
 from tunefleet.compiler.graph.folding import ints
 from tunefleet.compiler.graph.padded_products import (
@@ -34,7 +35,7 @@ from tunefleet.compiler.graph.padded_products import (
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.bfloat16 import BFLOAT16, rounded, rounded_array, stored, widened
 from tunefleet.compiler.toolchain.programs import FUSABLE
-from tunefleet.core.precision import BF16, FLOAT16, FLOAT32, FP16, LARGEST_FLOAT16
+from tunefleet.core.precision import BF16, FLOAT16, FLOAT32, FLOATS, FP16, LARGEST_FLOAT16
 from tunefleet.errors import InputError, JobError
 
 tvm = load_tvm()
@@ -81,7 +82,7 @@ class _Narrow:
         """`rounded` for an array."""
         if self.dtype == stored(BFLOAT16):
             return rounded_array(values)
-        return values.astype(self.dtype)
+        return values.astype(numpy_type(self.dtype))
 
     def check_weights(self, call: Any) -> None:
         """Raises JobError where the constant weights of a product are too large."""
@@ -99,7 +100,9 @@ class _Narrow:
 
 #: By the user's choice, on a processor and on a GPU.
 _ON_CPU = {BF16: _Narrow(BF16, stored(BFLOAT16), OF_BFLOAT16, activations=False)}
-_ON_GPU = {FP16: _Narrow(FP16, FLOAT16, OF_HALVES, activations=True)}
+_ON_GPU = {
+    each: _Narrow(each, dtype, OF_HALVES, activations=True) for each, dtype in FLOATS.items()
+}
 
 
 def with_narrow_products(mod: Any, precision: str, *, gpu: bool, tiles: bool) -> Any:

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from tunefleet.artifacts.tensors import array_of
-from tunefleet.artifacts.weights import ALIGNMENT, FORMAT, TYPE_NAMES, Weights
+from tunefleet.artifacts.tensors import ALIGNMENT, array_of
+from tunefleet.artifacts.weights import FORMAT, TYPE_NAMES, Weights
 from tunefleet.compiler.graph.rewriting import bindings_of
 from tunefleet.compiler.toolchain import load_tvm
 

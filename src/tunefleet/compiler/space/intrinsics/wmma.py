@@ -33,7 +33,7 @@ FETCH_SCOPE, RESULT_SCOPE = "shared", "shared.dyn"
 #: The alignment in bytes of a fragment, and of its rows in shared memory.
 ALIGNED = 16
 
-_SHORT = {"float16": "f16", "float32": "f32", "int8": "s8", "int32": "s32"}
+_SHORT = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "int8": "s8", "int32": "s32"}
 _REGISTER_BYTES = 4
 
 
@@ -227,11 +227,15 @@ def _number(buffer: Any, shape: tuple[int, ...]) -> Any:
 _SHAPES = ((16, 16, 16), (32, 8, 16), (8, 32, 16))
 
 
+#: Types of products and of their sums.
+_OF_FLOATS = (("float16", "float32"), ("float16", "float16"), ("bfloat16", "float32"))
+
+
 def _intrinsics() -> Iterator[WarpProduct]:
     for shape in _SHAPES:
-        for sums in ("float32", "float16"):
+        for types in _OF_FLOATS:
             for transposed in (False, True):
-                yield WarpProduct(*shape, "float16", sums, transposed)
+                yield WarpProduct(*shape, *types, transposed)
     for rows, columns, depth in _SHAPES:
         for transposed in (False, True):
             # Fragments start at rows and at contiguous steps: 8-byte alignment is not enough.

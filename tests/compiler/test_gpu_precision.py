@@ -1,4 +1,4 @@
-"""Products in float16 for GPUs: what their tasks read and by what they are multiplied, and what a
+"""Products in 16 bits for GPUs: what their tasks read and by what they are multiplied, and what a
 network computes so, each thread run on the CPU (`tests/emulation/library.py` says what that
 shows)."""
 
@@ -19,6 +19,7 @@ from tests.emulation.library import Library  # noqa: E402
 from tests.emulation.network import Emulated, need_compiler  # noqa: E402
 
 from tunefleet import BenchmarkContext  # noqa: E402
+from tunefleet.artifacts.tensors import numpy_type  # noqa: E402
 from tunefleet.compiler.code.executable import worst_difference  # noqa: E402
 from tunefleet.compiler.code.replay import replay  # noqa: E402
 from tunefleet.compiler.graph.narrow_products import with_narrow_products  # noqa: E402
@@ -28,7 +29,7 @@ from tunefleet.compiler.toolchain import load_tvm  # noqa: E402
 from tunefleet.compiler.toolchain.host import parse_target  # noqa: E402
 from tunefleet.compiler.toolchain.programs import load_program  # noqa: E402
 from tunefleet.core.importing import ImportOptions  # noqa: E402
-from tunefleet.core.precision import BF16, FLOAT16, FP16  # noqa: E402
+from tunefleet.core.precision import BF16, FLOAT16, FLOATS, FP16  # noqa: E402
 from tunefleet.devices.measuring import difference  # noqa: E402
 from tunefleet.devices.runners import random_array  # noqa: E402
 from tunefleet.errors import InputError, JobError  # noqa: E402
@@ -66,23 +67,31 @@ def gpu() -> Any:
     return parse_target("cuda/sm_80")
 
 
-def _imported(module: Any, shape: tuple[int, ...], gpu: Any, folder: Path) -> TaskedNetwork:
+def _imported(
+    module: Any, shape: tuple[int, ...], gpu: Any, folder: Path, precision: str = FP16
+) -> TaskedNetwork:
     path = folder / "network.pt2"
     torch.export.save(torch.export.export(module.eval(), (torch.randn(shape),)), path)
-    return import_network(str(path), gpu, options=ImportOptions(precision=FP16))
+    return import_network(str(path), gpu, options=ImportOptions(precision=precision))
+
+
+@pytest.fixture(scope="module", params=FLOATS)
+def precision(request: pytest.FixtureRequest) -> Any:
+    return request.param
 
 
 @pytest.fixture(scope="module")
-def attention(tmp_path_factory: pytest.TempPathFactory, gpu: Any) -> TaskedNetwork:
+def attention(precision: str, tmp_path_factory: pytest.TempPathFactory, gpu: Any) -> TaskedNetwork:
     torch.manual_seed(0)
-    return _imported(Attention(), (1, 16, 32), gpu, tmp_path_factory.mktemp("attention"))
+    folder = tmp_path_factory.mktemp("attention")
+    return _imported(Attention(), (1, 16, 32), gpu, folder, precision)
 
 
 @pytest.fixture(scope="module", params=["convolutions", "attention"])
-def imported(request: pytest.FixtureRequest, gpu: Any) -> TaskedNetwork:
+def imported(request: pytest.FixtureRequest, precision: str, gpu: Any) -> Any:
     if request.param == "attention":
         return request.getfixturevalue("attention")
-    return import_network("zoo:tiny_cnn?precision=fp16", gpu)
+    return import_network(f"zoo:tiny_cnn?precision={precision}", gpu)
 
 
 def _types(program: str) -> list[str]:
@@ -96,28 +105,29 @@ def _products(imported: TaskedNetwork) -> list[Any]:
     return [t for t in tasks if t.operator in _PRODUCTS and " 3x3x1x" not in t.shapes]
 
 
-def test_products_read_float16(imported: TaskedNetwork) -> None:
-    assert imported.info.name.endswith("-fp16")
-    assert (imported.precision, imported.float_type) == (FP16, FLOAT16)
+def test_products_read_16_bits(imported: TaskedNetwork, precision: str) -> None:
+    dtype = FLOATS[precision]
+    assert imported.info.name.endswith(f"-{precision}")
+    assert (imported.precision, imported.float_type) == (precision, dtype)
     products = _products(imported)
     assert len(products) >= 4
     for task in products:
-        assert _types(task.program)[:2] == [FLOAT16, FLOAT16], task.name
-        assert task.precision == FLOAT16
+        assert _types(task.program)[:2] == [dtype, dtype], task.name
+        assert task.precision == {FP16: FLOAT16, BF16: BF16}[precision]
 
 
 def test_all_else_is_in_float32(imported: TaskedNetwork) -> None:
     for tensor in (*imported.info.inputs, *imported.info.outputs):
-        assert FLOAT16 not in str(tensor)
+        assert "float32" in str(tensor)
     for task in (weighted.task for weighted in imported.tasks):
         if task.operator in ("softmax", "layer_norm", "mean"):
-            assert FLOAT16 not in _types(task.program)[0]
+            assert _types(task.program)[0] == "float32"
 
 
-def test_attention_is_in_float16_too(attention: TaskedNetwork) -> None:
-    """Its products have no weights."""
-    batched = [task for task in _products(attention) if task.shapes.startswith("2x16x16 2x16x16")]
-    assert sum(task.precision == FLOAT16 for task in batched) == 1  # both products are one program
+def test_attention_is_in_16_bits_too(attention: TaskedNetwork, precision: str) -> None:
+    """Its products have no weights; both are one program."""
+    (product,) = (t for t in _products(attention) if t.shapes.startswith("2x16x16 2x16x16"))
+    assert _types(product.program)[:2] == [FLOATS[precision]] * 2
 
 
 def _of_several_rows(imported: TaskedNetwork) -> list[Any]:
@@ -152,14 +162,14 @@ def test_tensor_cores_compute_what_a_task_does(
 
 
 def test_a_gpu_computes_what_the_source_framework_does(
-    imported: TaskedNetwork, gpu: Any, tmp_path: Path
+    imported: TaskedNetwork, precision: str, gpu: Any, tmp_path: Path
 ) -> None:
     need_compiler()
     (variant,) = imported.variants
     inputs = variant.example_inputs
     expected = variant.reference(inputs, 1)
     found = Emulated(imported.module, gpu, tmp_path)(*inputs)
-    assert 1e-6 < worst_difference(expected, found) < 5e-3
+    assert 1e-6 < worst_difference(expected, found) < {FP16: 5e-3, BF16: 4e-2}[precision]
 
 
 @pytest.mark.parametrize(
@@ -231,8 +241,8 @@ def test_numbers_that_float16_does_not_have_end_the_check(gpu: Any, tmp_path: Pa
 
 
 @pytest.mark.parametrize(("moved", "said"), [(0, ""), (1, ""), (2, "of the largest")])
-def test_results_may_fall_to_the_next_number(moved: int, said: str) -> None:
-    expected = np.array([1.0, -3.0, 0.5, 1e-3, 0.0], FLOAT16)
+def test_results_may_fall_to_the_next_number(moved: int, said: str, precision: str) -> None:
+    expected = np.array([1.0, -3.0, 0.5, 1e-3, 0.0], numpy_type(FLOATS[precision]))
     bits = expected.view(np.uint16) + np.array([0, moved, 0, 0, 0], np.uint16)
-    found = difference(expected, bits.view(FLOAT16))
+    found = difference(expected, bits.view(expected.dtype))
     assert (said in found) if said else not found
