@@ -341,3 +341,17 @@ def test_random_numbers_in_a_branch_are_known(tmp_path: Any) -> None:
     network = load_network(_saved(tmp_path, draw, torch.ones(3)), ImportRequest(tmp_path))
     (segment,) = network.segments
     assert IS_RANDOM in segment.reason
+
+
+def test_pytorch_on_a_gpu_computes_float32_as_float32(monkeypatch: Any) -> None:
+    """Its convolutions would round to TF32."""
+    import torch
+
+    from tunefleet.compiler.frontends.torch_ import TorchReference
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    reference = TorchReference(lambda: pytest.fail("opened"))
+    assert reference.move_to_gpu(0)
+    assert not torch.backends.cudnn.allow_tf32
+    assert not torch.backends.cuda.matmul.allow_tf32
