@@ -112,14 +112,14 @@ def test_both_kinds_of_programs_stand_side_by_side():
     assert 0 < len(tensor_sketches(space)) < len(space.sketches)
     assert has_tensorised(program, GPU)
     named = {intrinsic_of(json.dumps(s.instructions)) for s in space.sketches} - {""}
-    assert {i.name for i in WARP_PRODUCTS if i.name.startswith("wmma_sync") and
-            not i.transposed and i.accumulator == "float32"} == named  # fmt: skip
+    assert {i.name for i in WARP_PRODUCTS if (i.data, i.accumulator, i.transposed) ==
+            (HALF.data, HALF.accumulator, False)} == named  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("arch", "data"),
     [("sm_61", set()), ("sm_70", {"float16"}), ("sm_75", {"float16", "int8"}),
-     ("sm_120", {"float16", "int8"})],
+     ("sm_80", {"float16", "int8", "bfloat16"}), ("sm_120", {"float16", "int8", "bfloat16"})],
 )  # fmt: skip
 def test_a_gpu_has_what_its_architecture_has(arch, data):
     target = gpu(arch)
