@@ -202,17 +202,17 @@ def records(scale: Scale, home: Path) -> dict[str, Any]:
     out = home / "cuda-tensor.parquet"
     name = scale.networks["bert"]
     command = [
-        sys.executable, "-m", "tunefleet", "dataset", "collect", f"{name}?precision=int8",
+        sys.executable, "-m", "tunefleet", "dataset", "collect", "--networks", f"{name}?precision=int8",
         "--tensorised", "--device", "cuda:0", "--programs-per-task", str(scale.records // 10 or 1),
         "--home", str(home), "-o", str(out), "--force", "--quiet",
     ]  # fmt: skip
     ended = subprocess.run(command, capture_output=True, text=True)
-    count = 0
-    if out.exists():
-        import pyarrow.parquet as parquet
+    if ended.returncode:
+        raise RuntimeError(f"nothing was collected: {ended.stderr[-2000:]}")
+    import pyarrow.parquet as parquet
 
-        count = parquet.read_metadata(out).num_rows
-    return {"records": count, "said": ended.stderr[-2000:], "summary": {"records": count}}
+    count = parquet.read_metadata(out).num_rows
+    return {"records": count, "summary": {"records": count}}
 
 
 def _tuned(
