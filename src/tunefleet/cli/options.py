@@ -230,8 +230,8 @@ Devices = Annotated[
         "--device",
         metavar="NAME",
         rich_help_panel=sections.PLACE,
-        help="Measure on this device of `tunefleet devices` instead of this machine; given again: "
-        "on all of them at once. `local` is this machine.",
+        help="Measure on this device of `tunefleet devices` instead of this machine's processor: "
+        "`cuda:0` is its first GPU. Given again: on all of them at once. `local` is the processor.",
     ),
 ]
 DeviceKind = Annotated[
@@ -239,7 +239,7 @@ DeviceKind = Annotated[
     typer.Option(
         metavar="KIND",
         rich_help_panel=sections.PLACE,
-        help="Measure on all devices of a kind: cpu, or the name of their hardware.",
+        help="Measure on all devices of a kind: cpu, cuda, or the name of their hardware.",
     ),
 ]
 DeviceKey = Annotated[
