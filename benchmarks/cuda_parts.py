@@ -203,7 +203,8 @@ def records(scale: Scale, home: Path) -> dict[str, Any]:
     name = scale.networks["bert"]
     command = [
         sys.executable, "-m", "tunefleet", "dataset", "collect",
-        "--networks", f"{name}?precision=int8", "--tensorised", "--device", "cuda:0", "--programs-per-task", str(scale.records // 10 or 1),
+        "--networks", f"{name}?precision=int8", "--tensorised", "--device", "cuda:0",
+        "--programs-per-task", str(scale.records // 10 or 1),
         "--home", str(home), "-o", str(out), "--force", "--quiet",
     ]  # fmt: skip
     ended = subprocess.run(command, capture_output=True, text=True)
