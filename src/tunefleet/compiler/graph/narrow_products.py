@@ -225,8 +225,10 @@ class _Rounded(relax.PyExprMutator):  # type: ignore[misc, name-defined]
 
     def _te_rounded(self, x: Any) -> Any:
         narrow = self._narrow
-        return te.compute(x.shape, lambda *i: narrow.rounded(x(*i)), name=f"to_{narrow.precision}")
+        name = f"to_{FLOATS[narrow.precision]}"
+        return te.compute(x.shape, lambda *i: narrow.rounded(x(*i)), name=name)
 
     def _te_widened(self, x: Any) -> Any:
         narrow = self._narrow
-        return te.compute(x.shape, lambda *i: narrow.widened(x(*i)), name=f"of_{narrow.precision}")
+        name = f"of_{FLOATS[narrow.precision]}"
+        return te.compute(x.shape, lambda *i: narrow.widened(x(*i)), name=name)
