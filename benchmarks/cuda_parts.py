@@ -251,7 +251,7 @@ def _stock(name: str, *, minutes: float | None, trials: int | None) -> dict[str,
     from search import stock
     from searching import STUB
 
-    if importlib.util.find_spec("cuda") is None:
+    if not all(map(importlib.util.find_spec, ("cuda", "cuda.bindings"))):
         # Without its package for NVRTC TVM alone compiles nothing.
         os.environ["TVM_CUDA_COMPILE_MODE"] = "nvcc"
     limit_s = None if minutes is None else 60 * minutes
