@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib.metadata
 import math
 import os
 import re
@@ -251,7 +251,7 @@ def _stock(name: str, *, minutes: float | None, trials: int | None) -> dict[str,
     from search import stock
     from searching import STUB
 
-    if not all(map(importlib.util.find_spec, ("cuda", "cuda.bindings"))):
+    if not any(each.name == "cuda-bindings" for each in importlib.metadata.distributions()):
         # Without its package for NVRTC TVM alone compiles nothing.
         os.environ["TVM_CUDA_COMPILE_MODE"] = "nvcc"
     limit_s = None if minutes is None else 60 * minutes
