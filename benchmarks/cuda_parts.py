@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tunefleet.core.device import DeviceKind, DeviceSpec
-from tunefleet.core.target import Target
+from tunefleet.core.target import CudaTarget
 
 if TYPE_CHECKING:
     from cuda_search import Scale
@@ -33,10 +33,12 @@ _ROUNDS, _ROUND_S = 12, 0.2
 _CALL_S = 600.0
 
 
-def target_here() -> Target:
+def target_here() -> CudaTarget:
     from tunefleet.runs.context import BenchmarkContext
 
-    return BenchmarkContext("cuda").target
+    target = BenchmarkContext("cuda").target
+    assert isinstance(target, CudaTarget)
+    return target
 
 
 def conformance(scale: Scale, home: Path) -> dict[str, Any]:
@@ -54,21 +56,21 @@ def conformance(scale: Scale, home: Path) -> dict[str, Any]:
             "suite": counted,
             "programs": len(rows),
             "not_built": sum(row["outcome"] == "not built" for row in rows),
-            "wrong": len(wrong) + counted.get("failed", 0) + counted.get("error", 0),
+            "wrong": len(wrong) + max(counted.get("failed", 0), int(ended.returncode != 0)),
         },
     }
 
 
 def _wmma_rows(scale: Scale) -> Iterator[dict[str, Any]]:
     from gpu_intrinsics import program_of, traces_of
-    from tunefleet.compiler.space.intrinsics import WARP_PRODUCTS
+    from tunefleet.compiler.space.intrinsics import warp_products_of
 
-    chosen = WARP_PRODUCTS[:2] if scale.emulated else WARP_PRODUCTS
-    tasks = []
-    for intrinsic in chosen:
+    target, tasks = target_here(), []
+    products = warp_products_of(target)
+    for intrinsic in products[:: len(products) // 2] if scale.emulated else products:
         for shape in _PRODUCTS[: 1 if scale.emulated else 2]:
             program = program_of(shape, intrinsic)
-            tasks.append((intrinsic.name, program, traces_of(program, target_here(), intrinsic, 2)))
+            tasks.append((intrinsic.name, program, traces_of(program, target, intrinsic, 2)))
     yield from _executed(tasks)
 
 
@@ -91,7 +93,7 @@ def _space_rows(scale: Scale) -> Iterator[dict[str, Any]]:
 
 
 def _executed(tasks: Sequence[tuple[str, str, Sequence[str]]]) -> Iterator[dict[str, Any]]:
-    """Each program beside the task's plain one, on the GPU, with random numbers."""
+    """Compares each program with the task's plain one, on the GPU, on random numbers."""
     from tunefleet.core.trial import Built
     from tunefleet.devices import Check
     from tunefleet.stages import work
@@ -135,7 +137,7 @@ def _pools(folder: str) -> Iterator[tuple[Any, Any]]:
 
 
 def network(scale: Scale, home: Path, name: str, precision: str) -> dict[str, Any]:
-    """A search beside stock's at equal time, and all modules and PyTorch in turn."""
+    """A search and stock's at equal time; then all modules and PyTorch, alternating."""
     stock, part, name = dict[str, Any](), name, scale.networks[name]
     ours = _tuned(name, precision, home, minutes=scale.minutes, trials=scale.trials)
     if part in scale.stock and precision == "float32":
@@ -152,7 +154,7 @@ def equal_trials(scale: Scale, home: Path) -> dict[str, Any]:
 
 
 def products(scale: Scale, home: Path) -> dict[str, Any]:
-    """Single products in float16 beside PyTorch's, each a network of one layer."""
+    """Single products in float16 against PyTorch's, each a network of one layer."""
     import torch
 
     import tunefleet

@@ -1,4 +1,4 @@
-"""tunefleet on an NVIDIA GPU beside PyTorch and stock MetaSchedule, in parts of a few minutes.
+"""tunefleet on an NVIDIA GPU against PyTorch and stock MetaSchedule, in parts of a few minutes.
 
     python benchmarks/cuda_search.py --results docs/results/cuda --home gpu-home
 
@@ -8,9 +8,9 @@ this order, and begins none that would not end within `--minutes`; `--parts` nam
     conformance     what every device does; random programs of every WMMA product and of the space
                     run on the GPU and compared with the task's own loops
     resnet18, mobilenet_v2, bert
-                    two minutes of search; beside it stock's at equal time, PyTorch eager and
+                    two minutes of search, as many of stock's, PyTorch eager and
                     torch.compile; with `-fp16` float16 products, PyTorch in float16
-    products-fp16   single products: 512x512x512 and those of BERT, beside PyTorch's cuBLAS
+    products-fp16   single products: 512x512x512 and those of BERT, against PyTorch's cuBLAS
     equal-trials    ResNet-18, as many trials for both sides
     records         1,500 programs by tensor cores, for cost models
 

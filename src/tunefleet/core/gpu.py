@@ -47,6 +47,11 @@ class Gpu:
         return f"{CUDA}:{self.number}"
 
     @property
+    def flush_bytes(self) -> int:
+        """How much is written to empty the L2 cache."""
+        return 2 * self.l2_bytes
+
+    @property
     def identity(self) -> DeviceIdentity:
         """Without number and UUID: equal GPUs share records."""
         return DeviceIdentity(

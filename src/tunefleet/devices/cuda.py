@@ -33,8 +33,6 @@ tvm = load_tvm()
 
 #: The function of TVM's runtime that is called before a repeat to empty the L2 cache.
 _FLUSH = "tunefleet.flush_gpu"
-#: How many times the L2 cache is written to empty it.
-_FLUSHED_TIMES = 2
 #: Before a program is measured it runs until two readings agree, or for so long: an idle GPU lowers
 #: its clocks.
 _WARM_UP_S = 0.05
@@ -131,10 +129,9 @@ def _found(number: int) -> Gpu:
 @lru_cache
 def _flush(gpu: Gpu) -> str:
     """The name of a function that writes more than the L2 cache holds."""
-    size = _FLUSHED_TIMES * gpu.l2_bytes
     device = tvm.cuda(gpu.number)
-    full = tvm.runtime.tensor(np.zeros(size, np.uint8), device)
-    other = tvm.runtime.empty((size,), "uint8", device)
+    full = tvm.runtime.tensor(np.zeros(gpu.flush_bytes, np.uint8), device)
+    other = tvm.runtime.empty((gpu.flush_bytes,), "uint8", device)
 
     def flush(*arguments: Any) -> None:
         full.copyto(other)

@@ -17,6 +17,7 @@ from tunefleet.compiler.graph.winograd import fitting
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.programs import nbytes
 from tunefleet.core.device import DeviceDescription, RpcAddress
+from tunefleet.core.gpu import Gpu
 from tunefleet.core.identity import DeviceIdentity
 from tunefleet.core.target import Target
 from tunefleet.core.task import TaskWeights
@@ -80,6 +81,7 @@ class RpcDevice(MeasuringDevice):
         self._name = name or (identity.name if identity and gpu is None else "")
         self._patience_s, self._away_s = patience_s, away_s
         self._session: RpcSession | None = None
+        self._known_gpu: Gpu | None = None
 
     def describe(self) -> DeviceDescription:
         try:
@@ -176,19 +178,19 @@ class RpcDevice(MeasuringDevice):
     def _runs(
         self, built: Built, weights: TaskWeights, limit_s: float, arguments: Sequence[Any] = ()
     ) -> Runs:
-        if self._gpu is not None:
-            l2_bytes = dict(self.describe().identity.caches)["L2"]
-            return RemoteGpuRuns(self._open(), built, weights, limit_s, arguments, l2_bytes)
+        gpu = self._described_gpu()
+        if gpu is not None:
+            return RemoteGpuRuns(self._open(), built, weights, limit_s, arguments, gpu)
         return _RemoteRuns(self._open(), built, weights, limit_s, arguments)
 
     def _reference(self, target: Target, directory: str) -> Built:
-        gpu = self.describe().gpu
+        gpu = self._described_gpu()
         if gpu is None:
             return super()._reference(target, directory)
         return reference_cuda.reference_kernel(target, gpu, directory)
 
     def _peaks(self, target: Target, directory: str) -> Iterable[tuple[float, Built]]:
-        gpu = self.describe().gpu
+        gpu = self._described_gpu()
         if gpu is None:
             return super()._peaks(target, directory)
         return reference_cuda.peak_kernels(target, gpu, directory)
@@ -240,6 +242,12 @@ class RpcDevice(MeasuringDevice):
         if reason[0] == "SIGALRM":
             return Failure(FailureKind.RUN_TIMEOUT, "stopped on the device after its time limit")
         return Failure(FailureKind.RUN_CRASH, f"session died: {reason[0]}")
+
+    def _described_gpu(self) -> Gpu | None:
+        """The server's GPU, which is asked once; None for a processor."""
+        if self._gpu is not None and self._known_gpu is None:
+            self._known_gpu = self.describe().gpu
+        return self._known_gpu
 
     def _gpu_works(self, session: RpcSession) -> bool:
         """Whether the context of the server's GPU lives; with a dead one the session ends."""

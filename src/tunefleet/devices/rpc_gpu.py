@@ -20,8 +20,6 @@ from tunefleet.devices.local import CHECK_RUNS, LONG_RUN_S
 from tunefleet.devices.rpc_session import RpcSession
 from tunefleet.errors import DeviceError
 
-#: How many times the L2 cache is written to empty it.
-_FLUSHED_TIMES = 2
 #: What every NVIDIA GPU since Volta has, which TVM's runtime does not tell.
 _REGISTERS_PER_BLOCK = 65536
 
@@ -72,13 +70,13 @@ class RemoteGpuRuns:
         weights: TaskWeights,
         limit_s: float,
         arguments: Sequence[Any],
-        l2_bytes: int,
+        gpu: Gpu,
     ) -> None:
         self._session = session
         self._limit_s = limit_s
-        self._l2_bytes = l2_bytes
+        self._flush_bytes = gpu.flush_bytes
         self._module, _ = session.load(built.path, entry=False)
-        self._is_cold = bool(weights.arguments) and weights.between > l2_bytes
+        self._is_cold = bool(weights.arguments) and weights.between > gpu.l2_bytes
         self._arguments = list(arguments) or session.kept(
             tuple(built.args), lambda: [session.random(*types) for types in built.args]
         )
@@ -86,9 +84,7 @@ class RemoteGpuRuns:
     def __call__(self, *, number: int, repeat: int, preprocess: str) -> list[float]:
         if not (self._is_cold or preprocess):
             return self._timed(number, repeat)
-        full, other = (
-            self._session.empty((_FLUSHED_TIMES * self._l2_bytes,), "uint8") for _ in range(2)
-        )
+        full, other = (self._session.empty((self._flush_bytes,), "uint8") for _ in range(2))
         seconds = []
         for _ in range(repeat):
             self._session.call(full.copyto, other)

@@ -80,7 +80,7 @@ def run(place: Workplace, request: StepRequest) -> tuple[Checked, tuple[Remark, 
 
 def _crowded(place: Workplace) -> tuple[str, ...]:
     """That other processes use the GPU."""
-    if place.device.spec.gpu is None:
+    if place.gpu_here is None:
         return ()
     others = on_device(place, "asking the device failed", work.others_on_gpu)
     if not others:
@@ -108,8 +108,8 @@ def compared(
 
     def reference(index: int, inputs: Arrays, **how: bool) -> list[NDArray[Any]]:
         what, threads = f"{name}: the source framework failed", place.framework_threads
-        source = {**prepared.references[index], **how}
-        return beside_device(place, what, work.run_reference, source, list(inputs), threads)
+        source, gpu = {**prepared.references[index], **how}, place.gpu_here
+        return beside_device(place, what, work.run_reference, source, list(inputs), threads, gpu)
 
     module = running(name, prepared.plain, place)
     kind = prepared.references[0]["kind"]

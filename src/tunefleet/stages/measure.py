@@ -85,7 +85,7 @@ def run(place: Workplace, request: StepRequest) -> tuple[Measured, tuple[Remark,
 
 def _source_on_cpu(place: Workplace, prepared: PreparedNetwork) -> bool:
     """Whether the source framework is measured on the CPU beside a GPU."""
-    if not place.is_here or place.device.spec.gpu is None:
+    if place.gpu_here is None:
         return False
     what, source = "asking the source framework failed", prepared.references[0]
     return not on_device(place, what, work.framework_on_gpu, source)

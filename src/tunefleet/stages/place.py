@@ -104,6 +104,11 @@ class Workplace:
         return self.device.spec.is_here
 
     @property
+    def gpu_here(self) -> int | None:
+        """The number of the GPU of this machine that is the device; None for any other."""
+        return self.device.spec.gpu if self.is_here else None
+
+    @property
     def framework_threads(self) -> int:
         """The threads of source frameworks on this machine's processor: those of the target, and
         beside a GPU all cores."""

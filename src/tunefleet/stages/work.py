@@ -208,9 +208,12 @@ def run_network(path: str, entry: str, inputs: list[Any], calls: int = 1) -> lis
     return outputs
 
 
-def run_reference(source: Mapping[str, Any], inputs: list[Any], threads: int) -> list[Any]:
-    """What the source framework makes of inputs; `source` as `references.reference_of` takes it."""
-    outputs = reference_of(source)(inputs, threads)
+def run_reference(
+    source: Mapping[str, Any], inputs: list[Any], threads: int, gpu: int | None = None
+) -> list[Any]:
+    """What the source framework makes of inputs, on a GPU where it can; `source` as
+    `references.reference_of` takes it."""
+    outputs = reference_of(source, gpu)(inputs, threads)
     give_back()
     return outputs
 
