@@ -298,6 +298,7 @@ def _compared(
     mine = medians["tunefleet"]
     summary = {side: round(mine / ms, 3) for side, ms in medians.items() if side != "tunefleet"}
     return {
+        "not_measured": ["ONNX Runtime's CUDA provider: its wheel does not travel"],
         "network": name, "precision": precision, "rounds_s": dict(rounds), "median_ms": medians,
         "tunefleet": ours,
         "stock": {k: stock[k] for k in ("wall_s", "trials") if stock} | {"tasks": measured},
