@@ -90,6 +90,7 @@ def searched(
     from tunefleet.compiler.toolchain.host import native_target
     from tunefleet.core.job import JobSpec
     from tunefleet.core.network import NetworkInfo
+    from tunefleet.fleet.live import search_of
     from tunefleet.fleet.local import LocalFleet
     from tunefleet.hardware.processor import device_identity, machine_layout
 
@@ -104,7 +105,7 @@ def searched(
         fleet.store.put_tasks(job.job_id, tasks)
         started, began = time.perf_counter(), time.time()
         shell = fleet.shell()
-        shell.submit(fleet.search(job, lambda event: None))
+        shell.submit(search_of(fleet.store, job, lambda event: None))
         shell.run()
         yield Searched(fleet.store, job, time.perf_counter() - started, began)
         fleet.close()

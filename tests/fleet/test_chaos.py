@@ -17,7 +17,8 @@ import pytest
 from tests.fleet.jobs import APART, SETTINGS, home_of, open_job
 from tunefleet.core.stage import StageKind
 from tunefleet.core.trial import Failure
-from tunefleet.fleet.local import Wanted, search_of, shell_on
+from tunefleet.fleet.live import search_of
+from tunefleet.fleet.local import shell_on
 from tunefleet.scheduler.values import JobEnd
 from tunefleet.store import MemoryStore
 from tunefleet.workers.machine import Machine
@@ -66,7 +67,7 @@ def test_the_end_is_that_of_an_undisturbed_run(tiny: Any, seed: int) -> None:
     job = open_job(store, tiny, trials, replace(SETTINGS, transfer=False))
     with Machine(job.spec.target, SETTINGS, APART) as machine:
         shell = shell_on(machine, store, home_of(machine), "predictive", LEASE_S)
-        shell.submit(search_of(store, job, lambda event: None, Wanted()))
+        shell.submit(search_of(store, job, lambda event: None))
         with faults(machine, seed) as done:
             ending = shell.run()[job.job_id]
     assert len(done) >= 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ import numpy as np
 import pytest
 
 from tunefleet.core.budget import Budget
+from tunefleet.core.job import JobTerms
 from tunefleet.core.settings import MeasureSettings, TuneSettings
 from tunefleet.errors import InputError
-from tunefleet.runs.request import search_request, shape_request, wanted_of
+from tunefleet.runs.request import search_request, shape_request, terms_of
 
 
 def test_a_search_without_a_budget_has_1000_trials() -> None:
@@ -100,15 +102,17 @@ def test_what_is_no_number_is_no_shape(given: Any) -> None:
 
 def test_priorities_and_deadlines_are_those_of_networks_that_are_given() -> None:
     names = ["a.onnx", "b.onnx"]
-    assert wanted_of(names, None, None) == [(0, None), (0, None)]
-    given = wanted_of(names, {Path("b.onnx"): 1}, {"a.onnx": 60})  # type: ignore[dict-item]
-    assert given == [(0, 60.0), (1, None)]
+    assert terms_of(names, None, None) == [JobTerms(), JobTerms()]
+    began = time.time()
+    first, second = terms_of(names, {Path("b.onnx"): 1}, {"a.onnx": 60})  # type: ignore[dict-item]
+    assert began + 60 <= (first.deadline or 0) <= time.time() + 60
+    assert (first.priority, second) == (0, JobTerms(priority=1))
     with pytest.raises(InputError, match="c is none of the networks"):
-        wanted_of(names, {"c": 1}, None)
+        terms_of(names, {"c": 1}, None)
     for value in ("x", 1.5, 10**6):
         with pytest.raises(InputError, match=r"the priority of a\.onnx"):
-            wanted_of(names, {"a.onnx": value}, None)  # type: ignore[dict-item]
+            terms_of(names, {"a.onnx": value}, None)  # type: ignore[dict-item]
     with pytest.raises(InputError, match="such as priorities="):
-        wanted_of(names, [1], None)  # type: ignore[arg-type]
+        terms_of(names, [1], None)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"the deadline of a\.onnx is nan"):
-        wanted_of(names, None, {"a.onnx": float("nan")})
+        terms_of(names, None, {"a.onnx": float("nan")})

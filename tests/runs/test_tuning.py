@@ -211,13 +211,13 @@ def test_a_job_of_another_process_is_refused_before_any_worker_starts(
 ) -> None:
     from tunefleet.core.importing import ImportOptions
     from tunefleet.fleet import local
-    from tunefleet.runs.driver import source_of
     from tunefleet.runs.request import job_spec, search_request
+    from tunefleet.runs.sources import source_of
 
     context = BenchmarkContext(home=tmp_path)
     asked = search_request(4)
     source = source_of("zoo:tiny_cnn", ImportOptions(), context)
-    fingerprint = job_spec(context, source, asked.budget, asked.settings).fingerprint
+    fingerprint = job_spec(context, source, asked).fingerprint
     locks = context.created(Home(tmp_path).locks)
     monkeypatch.setattr(local, "Machine", None)
     with (locks / f"{fingerprint}.lock").open("w") as lock:

@@ -1,4 +1,4 @@
-"""A job: tuning one network for one target under a budget."""
+"""A job: one request that a store holds, such as tuning a network for a target under a budget."""
 
 from __future__ import annotations
 
@@ -30,9 +30,45 @@ class JobState(StrEnum):
     EXPIRED = "expired"
 
 
+class JobKind(StrEnum):
+    """What a job is to bring: a tuned network, a module of what is known, or records."""
+
+    TUNE = "tune"
+    BUILD = "build"
+    COLLECT = "collect"
+
+
+@dataclass(frozen=True, slots=True)
+class JobTerms:
+    """On which terms a job is done; the same request with other terms is the same job.
+
+    `owner` is the user's name. Of a higher `priority` more is done. A search ends with its
+    `deadline` (seconds since the epoch); before, the predictive policy brings it forward.
+    `look_ahead` lets an idle host select and build a task's next batch before the current one is
+    measured; None leaves that to the policy. `devices` names those that are measured on, and
+    `device_kind` all of a kind; none where that is this machine.
+    """
+
+    owner: str = ""
+    priority: int = 0
+    deadline: float | None = None
+    look_ahead: bool | None = None
+    devices: tuple[str, ...] = ()
+    device_kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Collecting:
+    """What a collection measures: only tasks with tensor instructions where `tensorised`. Its
+    budget counts the trials of each task."""
+
+    tensorised: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """What was asked for. `fingerprint` says when the same command means the same job.
+    """What was asked for, and on which terms. `fingerprint` says when the same command means the
+    same job.
 
     `network` is what is known without an import; `source` is None in jobs of earlier versions.
     """
@@ -44,6 +80,9 @@ class JobSpec:
     budget: Budget
     settings: TuneSettings
     source: NetworkSource | None = None
+    kind: JobKind = JobKind.TUNE
+    terms: JobTerms = JobTerms()
+    collecting: Collecting | None = None
 
     @property
     def preparation(self) -> Preparation:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -16,16 +17,21 @@ from tunefleet.core.events import (
     StageCommitted,
     StageStarted,
 )
-from tunefleet.core.job import Job
+from tunefleet.core.identity import Tier
+from tunefleet.core.job import Job, JobKind
 from tunefleet.core.phases import PHASE_OF, TUNE
 from tunefleet.core.stage import StageRun, WorkKind
-from tunefleet.core.step import StepKind, StepRun
+from tunefleet.core.step import StepKey, StepKind, StepRun
 from tunefleet.core.task import Task
+from tunefleet.fleet.clock import now
 from tunefleet.fleet.executor import Assignment, Report
+from tunefleet.scheduler.collection_plan import CollectionPlan
 from tunefleet.scheduler.plan import StepPlan
 from tunefleet.scheduler.tuning_plan import LaneProgress, TuningPlan
 from tunefleet.scheduler.values import JobEnd, JobRequest, StartStage
 from tunefleet.stages.place import JobTask, StepRequest
+from tunefleet.stages.records import known_records
+from tunefleet.store import Store
 
 #: Steps go before searches: someone waits for what they bring.
 _PRIORITY = 8
@@ -132,6 +138,7 @@ class Steps:
 
     To the scheduler they are one round of a lane. `done` are those that are committed, `again`
     those of them that are wanted once more. `watcher` is the id under which the shell knows them.
+    `told` are the steps whose remarks the observer has heard.
     """
 
     watcher: str
@@ -141,6 +148,7 @@ class Steps:
     then: Callable[[Ending], Sequence[Live]] = _nothing_more
     obeys: str = ""
     again: frozenset[StepKind] = frozenset()
+    told: set[StepKey] = field(default_factory=set)
     request: JobRequest = field(init=False)
 
     def __post_init__(self) -> None:
@@ -154,15 +162,8 @@ class Steps:
             lookahead=False,
         )
 
-    @property
-    def over(self) -> bool:
-        """Whether nothing is left to do."""
-        return all(r.kind in self.done and r.kind not in self.again for r in self.requests)
-
     def submitted(self) -> None:
-        for kind, run in self.done.items():
-            if kind not in self.again:
-                self._remark(run)
+        pass
 
     def assignment(self, start: StartStage, at: float) -> Assignment:
         kind = start.key.kind
@@ -175,7 +176,9 @@ class Steps:
 
     def reported(self, report: Report, at: float, cause: str) -> None:
         if isinstance(report.run, StepRun):
-            self._remark(report.run)
+            self.told.add(report.run.key)
+            for remark in report.run.remarks:
+                self.observer(Note(remark.text, remark.warning))
 
     def gave_up(self, task_id: str, reason: str) -> None:
         pass
@@ -186,9 +189,54 @@ class Steps:
     def ended(self, ending: Ending) -> Sequence[Live]:
         return self.then(ending)
 
-    def _remark(self, run: StepRun) -> None:
-        for remark in run.remarks:
-            self.observer(Note(remark.text, remark.warning))
+
+def search_of(
+    store: Store,
+    job: Job,
+    observer: Observer,
+    then: Callable[[Ending], Sequence[Live]] = _nothing_more,
+) -> Search:
+    """The search of a job, with everything that earlier processes committed of it."""
+    spec, tasks, at = job.spec, store.tasks(job.job_id), now()
+    deadline = spec.terms.deadline
+    due = None if deadline is None else at + deadline - time.time()
+    committed = store.stages(job.job_id)
+    plan: TuningPlan
+    if spec.kind is JobKind.COLLECT:
+        plan = CollectionPlan(
+            tasks,
+            spec.settings.search,
+            spec.budget.trials or 0,
+            committed=committed,
+            elapsed_s=job.elapsed_s,
+            now=at,
+        )
+    else:
+        known: dict[str, float | None] = {}
+        for weighted in tasks:
+            records = known_records(store, JobTask(job, weighted.task), Tier.EXACT, 1)
+            if records:
+                known[weighted.task.task_id] = records[0].measurement.latency_s
+        plan = TuningPlan(
+            tasks,
+            spec.budget,
+            spec.settings.search,
+            known=known,
+            committed=committed,
+            elapsed_s=job.elapsed_s,
+            now=at,
+            first_model=bool(known),
+            deadline=due,
+        )
+    request = JobRequest(
+        job.job_id,
+        plan,
+        user=spec.terms.owner,
+        priority=spec.terms.priority,
+        deadline=due,
+        lookahead=spec.terms.look_ahead,
+    )
+    return Search(job, plan, {w.task.task_id: w.task for w in tasks}, observer, request, then)
 
 
 def _lane_event(lane: LaneProgress) -> LaneUpdated:

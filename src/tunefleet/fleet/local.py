@@ -3,57 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from tunefleet.artifacts.objects import Objects
 from tunefleet.core.device import DeviceSlot, RegisteredDevice
-from tunefleet.core.events import Observer
 from tunefleet.core.home import Home
-from tunefleet.core.identity import Tier
-from tunefleet.core.job import Job, JobState
 from tunefleet.core.layout import MachineLayout
 from tunefleet.core.settings import TuneSettings
 from tunefleet.core.target import Target
 from tunefleet.devices.health import check_any_there
 from tunefleet.fleet.controls import ControlRequest, Controls, controls_of
 from tunefleet.fleet.executor import LocalExecutor
-from tunefleet.fleet.live import Ending, Live, Search
-from tunefleet.fleet.shell import LEASE_S, Shell, now
+from tunefleet.fleet.shell import LEASE_S, Shell
 from tunefleet.scheduler.core import Scheduler
 from tunefleet.scheduler.policies import POLICIES, Sequential
-from tunefleet.scheduler.tuning_plan import TuningPlan
-from tunefleet.scheduler.values import JobEnd, JobRequest, Resource, Role
-from tunefleet.stages.place import DeviceWorker, JobTask, Workplace, objects_of
-from tunefleet.stages.records import known_records
+from tunefleet.scheduler.values import Resource, Role
+from tunefleet.stages.place import DeviceWorker, Workplace, objects_of
 from tunefleet.stages.runner import StageRunner
 from tunefleet.store import Store, open_store
 from tunefleet.system.files import check_runs_code
 from tunefleet.workers.machine import Machine
 from tunefleet.workers.pool import WorkerPool
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """How a job is to be scheduled. Of a higher `priority` more is done. The search of a job ends
-    with its deadline, `deadline_s` from when this is made; before, the predictive policy brings it
-    forward. `lookahead` lets an idle host select and build a task's next batch before the current
-    one is measured; None leaves that to the policy."""
-
-    priority: int = 0
-    deadline_s: float | None = None
-    lookahead: bool | None = None
-    made_at: float = field(default_factory=now)
-
-    @property
-    def deadline(self) -> float | None:
-        """The deadline by the shell's clock."""
-        return None if self.deadline_s is None else self.made_at + self.deadline_s
-
-    @property
-    def is_late(self) -> bool:
-        """Whether the deadline has passed."""
-        return self.deadline is not None and now() >= self.deadline
 
 
 class LocalFleet:
@@ -136,34 +107,6 @@ class LocalFleet:
             self.machine, self.store, self._home, policy, lease_s, requested, self.slots
         )
 
-    def search(
-        self,
-        job: Job,
-        observer: Observer,
-        wanted: Wanted | None = None,
-        then: Callable[[Ending], Sequence[Live]] = lambda ending: (),
-    ) -> Search:
-        """The search of a job, with everything that earlier processes committed of it."""
-
-        def ended(ending: Ending) -> Sequence[Live]:
-            if ending.end is JobEnd.CANCELLED:
-                self.cancelled(job, ending.reason)
-            return then(ending)
-
-        return search_of(self.store, job, observer, wanted or Wanted(), ended)
-
-    def cancelled(self, job: Job, reason: str) -> None:
-        """Close a job as its user wanted; its records stay."""
-        self._close(job, JobState.CANCELLED, reason)
-
-    def expired(self, job: Job, reason: str) -> None:
-        """Close a job whose deadline passed before it had anything to deliver."""
-        self._close(job, JobState.EXPIRED, reason)
-
-    def _close(self, job: Job, state: JobState, reason: str) -> None:
-        self.store.finish(job.job_id, state, {"stopped": reason})
-        self.controls.ask(job.job_id, ControlRequest.RUN)
-
     def close(self) -> None:
         if self._machine is not None:
             self._machine.close()
@@ -209,38 +152,3 @@ def shell_on(
         remote = DeviceWorker(pool, machine.target.threads, slot.spec)
         join(device, (pool,), StageRunner(replace(at, remote=remote)))
     return shell
-
-
-def search_of(
-    store: Store,
-    job: Job,
-    observer: Observer,
-    wanted: Wanted,
-    then: Callable[[Ending], Sequence[Live]] = lambda ending: (),
-) -> Search:
-    tasks = store.tasks(job.job_id)
-    known: dict[str, float | None] = {}
-    for weighted in tasks:
-        records = known_records(store, JobTask(job, weighted.task), Tier.EXACT, 1)
-        if records:
-            known[weighted.task.task_id] = records[0].measurement.latency_s
-    plan = TuningPlan(
-        tasks,
-        job.spec.budget,
-        job.spec.settings.search,
-        known=known,
-        committed=store.stages(job.job_id),
-        elapsed_s=job.elapsed_s,
-        now=now(),
-        first_model=bool(known),
-        deadline=wanted.deadline,
-    )
-    request = JobRequest(
-        job.job_id,
-        plan,
-        priority=wanted.priority,
-        deadline=wanted.deadline,
-        lookahead=wanted.lookahead,
-    )
-    by_id = {w.task.task_id: w.task for w in tasks}
-    return Search(job, plan, by_id, observer, request, then)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import heapq
 import queue
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from tunefleet.core.events import (
     Event,
@@ -17,6 +16,7 @@ from tunefleet.core.events import (
 )
 from tunefleet.core.stage import ProfileResult, StageKey, StageRun
 from tunefleet.core.step import StepRun
+from tunefleet.fleet.clock import now
 from tunefleet.fleet.controls import ControlRequest
 from tunefleet.fleet.executor import Assignment, Executor, Report
 from tunefleet.fleet.live import Ending, Live
@@ -83,10 +83,21 @@ class Shell:
         self._executors[executor.resource.resource_id] = executor
         self._handle(values.ResourceJoined(now(), executor.resource))
 
-    def run(self) -> dict[str, Ending]:
-        """Run until all that was submitted has ended, and what that brought; returns how."""
+    def run(self, waiting: Iterable[Live] = (), at_once: int = 1) -> dict[str, Ending]:
+        """Run until all that was submitted has ended, and what that brought; returns how.
+
+        What is `waiting` is submitted while fewer than `at_once` are there.
+        """
+        coming = iter(waiting)
         try:
-            while self._take() or self._live:
+            while True:
+                while len(self._live) < at_once and self._inbox.empty():
+                    live = next(coming, None)
+                    if live is None:
+                        break
+                    self._submitted(live)
+                if not (self._take() or self._live):
+                    break
                 self._look_after()
         finally:
             for executor in self._executors.values():
@@ -102,10 +113,13 @@ class Shell:
         if isinstance(item, Report):
             self._reported(item)
         else:
-            self._live[item.request.job_id] = item
-            item.submitted()
-            self._handle(values.JobSubmitted(now(), item.request))
+            self._submitted(item)
         return True
+
+    def _submitted(self, live: Live) -> None:
+        self._live[live.request.job_id] = live
+        live.submitted()
+        self._handle(values.JobSubmitted(now(), live.request))
 
     def _reported(self, report: Report) -> None:
         assignment, run, error = report.assignment, report.run, report.error
@@ -232,8 +246,3 @@ class Shell:
 def _drift(run: StageRun | StepRun) -> float:
     """How far the device's reference kernel moved over a profile stage."""
     return run.result.drift if isinstance(run.result, ProfileResult) else 0.0
-
-
-def now() -> float:
-    """The clock of the shell."""
-    return time.monotonic()

@@ -17,7 +17,7 @@ from typing import Any
 from tunefleet.artifacts.objects import is_used
 from tunefleet.core.home import Home
 from tunefleet.core.job import JobState
-from tunefleet.runs.driver import sweep_objects, unneeded_objects
+from tunefleet.runs.on_the_way import sweep_objects, unneeded_objects
 from tunefleet.store import Store, open_store
 from tunefleet.system.scratch import left_behind
 

@@ -23,7 +23,7 @@ from tunefleet.core.trial import ranking_latency
 from tunefleet.devices.health import check_all_there
 from tunefleet.errors import InputError, JobError
 from tunefleet.runs.context import BenchmarkContext
-from tunefleet.runs.driver import source_of
+from tunefleet.runs.sources import source_of
 from tunefleet.runs.timing import (
     AWAY_S,
     DeviceTimings,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tunefleet.core.budget import Budget
+from tunefleet.core.ids import digest
 from tunefleet.core.importing import NetworkSource
-from tunefleet.core.job import JobSpec
+from tunefleet.core.job import Collecting, JobKind, JobSpec, JobTerms
 from tunefleet.core.network import NetworkInfo
 from tunefleet.core.numbers import count, duration, number, positive, whole
 from tunefleet.core.settings import SearchSettings, TuneSettings
@@ -33,6 +35,8 @@ class SearchRequest:
     budget: Budget
     settings: TuneSettings
     new_job: bool = False
+    terms: JobTerms = field(default_factory=JobTerms)
+    collecting: Collecting | None = None
 
 
 def search_request(
@@ -45,6 +49,7 @@ def search_request(
     transfer_learning: bool | None = None,
     settings: TuneSettings | None = None,
     new_job: bool = False,
+    look_ahead: bool | None = None,
 ) -> SearchRequest:
     """`trials` counts all tasks of a network together; 1,000 where no budget is given.
 
@@ -76,7 +81,7 @@ def search_request(
             chosen = replace(chosen, transfer=transfer_learning)
     except ValueError as error:
         raise InputError(str(error), cure="such as trials=1000, minutes=15") from error
-    return SearchRequest(budget, chosen, new_job)
+    return SearchRequest(budget, chosen, new_job, JobTerms(look_ahead=look_ahead))
 
 
 def check_policy(policy: str) -> None:
@@ -94,12 +99,13 @@ def check_rounds(rounds: int) -> None:
         raise InputError(str(error), cure="such as rounds=12") from error
 
 
-def wanted_of(
+def terms_of(
     names: Sequence[str],
     priorities: Mapping[str, int] | None,
     deadlines_s: Mapping[str, float] | None,
-) -> list[tuple[int, float | None]]:
-    """Priority and deadline of each network, by its name. Raises InputError."""
+    look_ahead: bool | None = None,
+) -> list[JobTerms]:
+    """Those of each network, by its name; deadlines are in seconds from now. Raises InputError."""
     try:
         higher = {str(n): whole(f"the priority of {n}", v) for n, v in (priorities or {}).items()}
         due = {str(n): duration(f"the deadline of {n}", v) for n, v in (deadlines_s or {}).items()}
@@ -112,26 +118,42 @@ def wanted_of(
     except (ValueError, AttributeError) as error:
         cure = "such as priorities={'a.onnx': 1}, deadlines_s={'a.onnx': 3600}"
         raise InputError(str(error), cure=cure) from error
-    return [(higher.get(name, 0), due.get(name)) for name in names]
+    at = time.time()
+    return [
+        JobTerms(
+            priority=higher.get(name, 0),
+            deadline=at + due[name] if name in due else None,
+            look_ahead=look_ahead,
+        )
+        for name in names
+    ]
 
 
-def job_spec(
-    context: BenchmarkContext, source: NetworkSource, budget: Budget, settings: TuneSettings
-) -> JobSpec:
+def job_spec(context: BenchmarkContext, source: NetworkSource, request: SearchRequest) -> JobSpec:
     """A job of a network on the target of a context, measured by its devices.
 
-    Raises InputError for a cost model that is not in the registry.
+    A collection is another job than tuning the same network, whatever its settings. Raises
+    InputError for a cost model that is not in the registry.
     """
     from tunefleet.compiler.toolchain.host import toolchain_of
+    from tunefleet.system.user import user_name
 
+    content, collecting, settings = source.identity, request.collecting, request.settings
+    if collecting is not None:
+        parts = [source.content, request.budget.trials, *["tensorised"] * collecting.tensorised]
+        content = digest(["collection", *parts])
+    named, kind = context.device_names, context.device_kind
     return JobSpec(
-        network=NetworkInfo(source.name, source.spec, source.identity, (), ()),
+        network=NetworkInfo(source.name, source.spec, content, (), ()),
         target=context.target,
         device=context.device,
         toolchain=toolchain_of(context.target),
-        budget=budget,
+        budget=request.budget,
         settings=replace(settings, search=_steered(settings.search, context.home)),
         source=source,
+        kind=JobKind.TUNE if collecting is None else JobKind.COLLECT,
+        terms=replace(request.terms, owner=user_name(), devices=named, device_kind=kind),
+        collecting=collecting,
     )
 
 

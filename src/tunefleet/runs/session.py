@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -16,12 +16,13 @@ from tunefleet.core.notebook import html_table
 from tunefleet.core.precision import FLOAT32
 from tunefleet.core.result import RunResult
 from tunefleet.core.settings import TuneSettings
-from tunefleet.core.step import StepKind
+from tunefleet.core.step import PREPARATION, StepKind
 from tunefleet.errors import StepOrderError
 from tunefleet.runs.context import BenchmarkContext, context_of
-from tunefleet.runs.driver import Course, Then, fleet_of, source_of
+from tunefleet.runs.driver import Course, fleet_of
 from tunefleet.runs.given_inputs import GivenInputs, input_files
 from tunefleet.runs.request import check_policy, check_rounds, search_request, shape_request
+from tunefleet.runs.sources import source_of
 from tunefleet.runs.watching import default_observer
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     from tunefleet.artifacts.artifact import Artifact
     from tunefleet.artifacts.module import TunedModule
-    from tunefleet.fleet.live import Live
     from tunefleet.fleet.local import LocalFleet
 
 __all__ = ["BenchmarkContext", "Session", "from_network"]
@@ -187,7 +187,7 @@ class Session:
         self._name = source.name
         observer = self._given_observer or default_observer(source.name)
         self._course = Course(self._place(), self.context, source, observer)
-        self._run(self._course.preparing)
+        self._run(PREPARATION[-1])
         return self
 
     def autotune(
@@ -222,8 +222,6 @@ class Session:
         the job was cancelled or could not go on.
         """
         course = self._need("autotune", "from_network", self._prepared)
-        from tunefleet.fleet.local import Wanted
-
         check_policy(policy)
         asked = search_request(
             trials,
@@ -234,13 +232,12 @@ class Session:
             transfer_learning=transfer_learning,
             settings=settings,
             new_job=new_job,
+            look_ahead=look_ahead,
         )
         if course.job is not None:
             self._forget_built()
         course.open_job(asked)
-        wanted = Wanted(lookahead=look_ahead)
-        self._run(lambda then: course.searching(wanted, then), policy)
-        self._run(course.choosing)
+        self._run(StepKind.SELECT_WINNERS, policy=policy)
         return self
 
     def build(self) -> Self:
@@ -249,9 +246,8 @@ class Session:
         Without `autotune` before, the records are those that earlier jobs verified on this
         device. Raises StepOrderError before `from_network`, JobError where compiling fails.
         """
-        course = self._need("build", "from_network", self._prepared)
-        steps = (StepKind.COMPILE, StepKind.VERIFY)
-        self._run(lambda then: course.delivering(then, steps))
+        self._need("build", "from_network", self._prepared)
+        self._run(StepKind.VERIFY)
         self._built = True
         return self
 
@@ -259,9 +255,8 @@ class Session:
         """Publish the artifact directory `home/artifacts/RUN_ID`.
 
         Raises StepOrderError before `build`, SetupError where it cannot be written."""
-        course = self._need("save", "build", self._built)
-        steps = (StepKind.COMPILE, StepKind.VERIFY, StepKind.PUBLISH)
-        self._run(lambda then: course.delivering(then, steps))
+        self._need("save", "build", self._built)
+        self._run(StepKind.PUBLISH)
         self._saved = True
         return self
 
@@ -274,12 +269,11 @@ class Session:
         course = self._need("evaluate", "build", self._built)
         if rounds is not None:
             check_rounds(rounds)
-        saved = (StepKind.PUBLISH,) if self._saved else ()
-        steps = (StepKind.COMPILE, StepKind.VERIFY, *saved, StepKind.MEASURE)
+        unsaved = frozenset[StepKind]() if self._saved else frozenset({StepKind.PUBLISH})
         again = frozenset({StepKind.MEASURE})
-        self._run(lambda then: course.delivering(then, steps, rounds=rounds, again=again))
+        self._run(StepKind.MEASURE, without=unsaved, again=again, rounds=rounds)
         self._result = course.told()
-        course.finish(self._result)
+        course.finish(self._result.to_dict())
         return self
 
     def run(self, *inputs: Any) -> Any:
@@ -373,17 +367,23 @@ class Session:
             raise StepOrderError(f"{step} needs {missing} first", cure=f"call {missing}() before")
         return self._course
 
-    def _run(self, part: Callable[[Then], Sequence[Live]], policy: str = "predictive") -> None:
-        """Run a part of the way to its end; raises what ended it before."""
-        assert self._course is not None
-        lives = part(lambda ending: ())
-        if not lives:
-            return
-        shell = self._place().shell(policy)
-        for live in lives:
-            shell.submit(live)
-        for ending in shell.run().values():
-            self._course.check_ended(ending)
+    def _run(
+        self,
+        upto: StepKind,
+        *,
+        policy: str = "predictive",
+        without: frozenset[StepKind] = frozenset(),
+        again: frozenset[StepKind] = frozenset(),
+        rounds: int | None = None,
+    ) -> None:
+        """Go on to a step; raises what ended it before."""
+        course = self._course
+        assert course is not None
+        lives = course.advance(upto, without=without, again=again, rounds=rounds)
+        if lives:
+            self._place().shell(policy).run(lives)
+        if course.error is not None:
+            raise course.error
 
     def _place(self) -> LocalFleet:
         if self._fleet is None:

@@ -4,35 +4,35 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tunefleet.core.events import JobEnded, Observer, Prepared
+from tunefleet.core.events import JobEnded, Observer
 from tunefleet.core.home import Home
 from tunefleet.core.importing import ImportOptions, NetworkSource
 from tunefleet.core.notebook import html_table
 from tunefleet.core.precision import FLOAT32
 from tunefleet.core.result import RunResult
 from tunefleet.core.settings import TuneSettings
-from tunefleet.errors import InputError, InternalError, JobError, TunefleetError
+from tunefleet.errors import InputError, InternalError, TunefleetError
 from tunefleet.runs.context import BenchmarkContext, context_of
-from tunefleet.runs.driver import EXPIRED, Course, fleet_of, source_of
+from tunefleet.runs.driver import Course, fleet_of
 from tunefleet.runs.given_inputs import GivenInputs, input_files
 from tunefleet.runs.request import (
     SearchRequest,
     check_policy,
     search_request,
     shape_request,
-    wanted_of,
+    terms_of,
 )
+from tunefleet.runs.sources import source_of
 from tunefleet.runs.watching import default_observer
-from tunefleet.scheduler.values import JobEnd
 
 if TYPE_CHECKING:
-    from tunefleet.fleet.live import Ending, Live
-    from tunefleet.fleet.local import LocalFleet, Wanted
+    from tunefleet.fleet.live import Live
+    from tunefleet.fleet.local import LocalFleet
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +104,12 @@ def tune(
     Raises InputError where the call itself is wrong, such as a network that is given twice. What
     goes wrong with one network is the `error` of its outcome.
     """
-    from tunefleet.fleet.local import Wanted
-
     names = _names(networks)
     doubles = sorted({name for name in names if names.count(name) > 1})
     if doubles:
         raise InputError(f"{doubles[0]} is given twice", cure="name each network once")
     check_policy(policy)
-    wishes = wanted_of(names, priorities, deadlines_s)
+    terms = terms_of(names, priorities, deadlines_s, look_ahead)
     asked = search_request(
         trials,
         minutes=minutes,
@@ -131,19 +129,16 @@ def tune(
     fleet = fleet_of(base, asked.settings)
     runs = []
     for index, name in enumerate(names):
-        wanted = Wanted(*wishes[index], look_ahead)
         run_context = base.another() if len(names) > 1 else base
         watch = observer(index) if observer is not None else default_observer(name)
-        runs.append(_Run(name, fleet, run_context, watch, asked, find, wanted))
+        request = replace(asked, terms=terms[index])
+        runs.append(_Run(name, fleet, run_context, watch, request, find))
     try:
         fleet.check()
         # A job that another process has is refused here, before any worker starts.
         lives = [live for run in runs for live in run.begin()]
         if lives:
-            shell = fleet.shell(policy)
-            for live in lives:
-                shell.submit(live)
-            shell.run()
+            fleet.shell(policy).run(lives, len(lives))
         outcomes = [run.outcome() for run in runs]
         tell(outcomes)
         for run in runs:
@@ -169,7 +164,7 @@ def _names(networks: Any) -> list[str]:
 
 
 class _Run:
-    """One network on its way: each part is submitted when the one before has ended."""
+    """One of the networks: its way, or why it did not begin."""
 
     def __init__(
         self,
@@ -179,7 +174,6 @@ class _Run:
         observer: Observer,
         request: SearchRequest,
         find: Callable[..., NetworkSource],
-        wanted: Wanted,
     ) -> None:
         self._name = name
         self._fleet = fleet
@@ -187,69 +181,25 @@ class _Run:
         self._observer = observer
         self._request = request
         self._find = find
-        self._wanted = wanted
         self._course: Course | None = None
-        self._result: RunResult | None = None
-        self._error: Exception | None = None
+        self._error: TunefleetError | None = None
 
     def begin(self) -> Sequence[Live]:
+        """What is to be submitted."""
         try:
             source = self._find(self._name, context=self._context)
             self._course = Course(self._fleet, self._context, source, self._observer)
             self._course.open_job(self._request)
-            return self._course.preparing(self._prepared)
         except TunefleetError as error:
-            return self._fail(error)
-
-    def _prepared(self, ending: Ending) -> Sequence[Live]:
-        course = self._course
-        assert course is not None
-        if ending.end is not JobEnd.DONE:
-            if ending.end is not JobEnd.CANCELLED:
-                course.unprepared(str(ending.error or ending.reason))
-            return self._ended_before(ending)
-        if self._wanted.is_late:
-            return self._expire(course)
-        self._observer(Prepared(course.checked.peak_gflops))
-        return course.searching(self._wanted, self._searched)
-
-    def _searched(self, ending: Ending) -> Sequence[Live]:
-        assert self._course is not None
-        if ending.end is not JobEnd.DONE:
-            return self._ended_before(ending)
-        if self._wanted.is_late and not self._course.has_trials:
-            return self._expire(self._course)
-        return self._course.delivering(self._delivered)
-
-    def _expire(self, course: Course) -> Sequence[Live]:
-        course.expired()
-        return self._fail(JobError(f"{self._name}: {EXPIRED}", cure="give it a later deadline"))
-
-    def _delivered(self, ending: Ending) -> Sequence[Live]:
-        assert self._course is not None
-        if ending.end is not JobEnd.DONE:
-            return self._ended_before(ending)
-        self._result = self._course.told()
-        self._observer(JobEnded())
-        return ()
-
-    def _ended_before(self, ending: Ending) -> Sequence[Live]:
-        assert self._course is not None
-        if ending.end is JobEnd.CANCELLED and ending.error is None:
-            self._course.cancelled(ending.reason)
-        return self._fail(
-            ending.error or JobError(f"{self._name}: {ending.reason}", cure="tune it again")
-        )
-
-    def _fail(self, error: Exception) -> Sequence[Live]:
-        self._error = error
-        self._observer(JobEnded(str(error) or type(error).__name__))
-        return ()
+            self._error = error
+            self._observer(JobEnded(str(error) or type(error).__name__))
+            return ()
+        return self._course.advance()
 
     def finish(self) -> None:
         """What came of it is told."""
-        if self._course is not None and self._result is not None:
-            self._course.finish(self._result)
+        if self._course is not None and self._course.outcome is not None:
+            self._course.finish(self._course.outcome.to_dict())
 
     def close(self) -> None:
         if self._course is not None:
@@ -257,9 +207,10 @@ class _Run:
 
     def outcome(self) -> Tuned:
         """Raises what is a bug of ours, or no error of the tree."""
-        error = self._error
+        course = self._course
+        error = self._error or (course.error if course is not None else None)
         if isinstance(error, InternalError):
             raise error
         if error is not None and not isinstance(error, TunefleetError):
             raise error
-        return Tuned(self._name, self._result, error)
+        return Tuned(self._name, course.outcome if course is not None else None, error)

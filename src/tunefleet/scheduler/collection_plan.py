@@ -48,6 +48,8 @@ class CollectionPlan(TuningPlan):
 
     def ended(self, now: float) -> str:
         self._now = now
+        if not self.progress:
+            return "its tasks are those of other networks, or not wanted"
         missing = any(self._missing(lane) > 0 for lane in self.progress.values())
         return "" if missing else "every task has its trials"
 

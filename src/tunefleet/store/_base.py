@@ -50,7 +50,8 @@ class BestRecord:
 
 class Store(Protocol):
     def open_job(self, spec: JobSpec, *, job_id: str, now: float) -> Job:
-        """The running job with this spec's fingerprint (the latest), or a new one `job_id`."""
+        """The running job with this spec's fingerprint (the latest), which is on the terms of this
+        spec from now on, or a new one `job_id`."""
 
     def jobs(self) -> list[Job]:
         """Every job, newest first."""

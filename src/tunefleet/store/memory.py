@@ -75,6 +75,7 @@ class MemoryStore:
             for entry in reversed(self._entries.values()):
                 same = entry.job.spec.fingerprint == spec.fingerprint
                 if same and entry.job.state is JobState.RUNNING:
+                    entry.job = replace(entry.job, spec=spec)
                     return entry.job
             if job_id in self._entries:
                 raise rules.taken(job_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,11 @@ class SqlStore:
                 .limit(1)
             ).one_or_none()
             if running is not None:
-                return codec.job_of(running)
+                job = replace(codec.job_of(running), spec=spec)  # as it is asked for now
+                value = codec.job_row(spec, job.job_id, now)["spec"]
+                same = jobs.c.job_id == job.job_id
+                connection.execute(update(jobs).where(same).values(spec=value))
+                return job
             if _has_job(connection, job_id):
                 raise rules.taken(job_id)
             connection.execute(insert(jobs).values(codec.job_row(spec, job_id, now)))
