@@ -55,6 +55,10 @@ class StoreBusyError(RetryElsewhereError):
     """Another process holds the store or the job: no other device helps, only waiting."""
 
 
+class LeaseLostError(RetryElsewhereError):
+    """The lease under which the work was done is over: what it made is not kept."""
+
+
 class DeviceError(TunefleetError):
     """Quarantine the device: its measurements cannot be trusted."""
 

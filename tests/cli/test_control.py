@@ -1,16 +1,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.store.values import make_spec
-from tunefleet.core.home import Home
+from tunefleet.core.coordination import ControlRequest
 from tunefleet.core.job import JobState
-from tunefleet.fleet.controls import ControlRequest, controls_of
-from tunefleet.fleet.locks import job_lock
+from tunefleet.fleet.leases import Leases
 from tunefleet.store import open_store
 
 from .conftest import Invoke
@@ -29,14 +28,19 @@ def home(tmp_path: Path) -> Path:
 @contextmanager
 def working_on(home: Path) -> Iterator[None]:
     """As if a process worked on the job."""
-    locks = Home(home).locks
-    locks.mkdir(exist_ok=True)
-    with job_lock(locks, make_spec("net").fingerprint):
+    store = open_store(home)
+    with Leases(store.coordination).job(make_spec("net").fingerprint):
         yield
+    store.close()
+
+
+def wanted(home: Path) -> ControlRequest:
+    with closing(open_store(home)) as store:
+        return store.coordination.wanted(JOB)
 
 
 @pytest.mark.parametrize(
-    ("verb", "wanted"),
+    ("verb", "expected"),
     [
         ("pause", ControlRequest.PAUSE),
         ("cancel", ControlRequest.CANCEL),
@@ -44,14 +48,15 @@ def working_on(home: Path) -> Iterator[None]:
     ],
 )
 def test_a_running_job_is_told_what_is_wanted(
-    invoke: Invoke, home: Path, verb: str, wanted: ControlRequest
+    invoke: Invoke, home: Path, verb: str, expected: ControlRequest
 ) -> None:
-    controls_of(home).ask(JOB, ControlRequest.PAUSE)
+    with closing(open_store(home)) as store:
+        store.coordination.ask(JOB, ControlRequest.PAUSE)
     with working_on(home):
         ended = invoke(verb, "c0ffee", "--home", str(home))
     assert (ended.code, ended.err) == (0, "")
     assert "job c0ffee00 (net)" in ended.out
-    assert controls_of(home).of(JOB) is wanted
+    assert wanted(home) is expected
 
 
 @pytest.mark.parametrize("name", ["c0", "abcdef", JOB + "0"])
@@ -75,4 +80,4 @@ def test_a_job_that_no_process_works_on_is_cancelled_at_once(invoke: Invoke, hom
     store = open_store(home)
     assert [job.state for job in store.jobs()] == [JobState.CANCELLED]
     store.close()
-    assert controls_of(home).of(JOB) is ControlRequest.RUN
+    assert wanted(home) is ControlRequest.RUN

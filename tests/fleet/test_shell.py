@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from tests.scheduler.mock import device, host
 from tests.scheduler.test_tuning_plan import Mock, plan_of
 from tests.store.values import make_spec
+from tunefleet.core.coordination import ControlRequest
 from tunefleet.core.events import (
     JobContinued,
     JobHeld,
@@ -34,7 +34,6 @@ from tunefleet.core.step import (
     StepRun,
 )
 from tunefleet.errors import JobError
-from tunefleet.fleet.controls import ControlRequest, Controls
 from tunefleet.fleet.executor import Assignment, Report
 from tunefleet.fleet.live import Ending, Live, Search, Steps
 from tunefleet.fleet.shell import Shell
@@ -298,12 +297,3 @@ def test_a_drifting_device_is_quarantined_and_says_so(monkeypatch: pytest.Monkey
     assert told
     assert told[0].resource_id == "device"
     assert "reference kernel" in told[0].reason
-
-
-def test_requests_outlive_the_process_that_has_them(tmp_path: Path) -> None:
-    Controls(tmp_path / "new").ask("a", ControlRequest.PAUSE)
-    later = Controls(tmp_path / "new")
-    assert later.of("a") is ControlRequest.PAUSE
-    assert later.of("b") is ControlRequest.RUN
-    later.ask("a", ControlRequest.RUN)
-    assert later.of("a") is ControlRequest.RUN

@@ -1,15 +1,16 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.store.values import commit_measured, make_spec, make_task
-from tunefleet.core.home import Home
+from tunefleet.core.coordination import ControlRequest
 from tunefleet.core.job import JobState
 from tunefleet.errors import InputError
-from tunefleet.fleet.controls import ControlRequest, controls_of
-from tunefleet.fleet.locks import job_lock
+from tunefleet.fleet.leases import Leases
 from tunefleet.runs.jobs import (
     INTERRUPTED,
     STATES,
@@ -34,8 +35,15 @@ def home(tmp_path: Path) -> Path:
         store.put_tasks(job, [make_task()])
         commit_measured(store, {job: 1e-3}, job_id=job)
     store.close()
-    Home(tmp_path).locks.mkdir()
     return tmp_path
+
+
+@contextmanager
+def working_on(home: Path, name: str) -> Iterator[None]:
+    """As if a process worked on a job."""
+    fingerprint = make_spec(name).fingerprint
+    with closing(open_store(home)) as store, Leases(store.coordination).job(fingerprint):
+        yield
 
 
 @pytest.mark.parametrize(
@@ -75,7 +83,7 @@ def test_jobs_are_listed_by_state_and_newest_first(home: Path) -> None:
         {"tuned_ms": {"median": 1.5, "low": 1.5, "high": 1.5}, "run": FIRST},
     )
     store.close()
-    with job_lock(Home(home).locks, make_spec("net1").fingerprint):
+    with working_on(home, "net1"):
         assert [(j["job"], j["state"]) for j in list_jobs(home)] == [
             (SECOND, "running"),
             (FIRST, "succeeded"),
@@ -88,15 +96,13 @@ def test_jobs_are_listed_by_state_and_newest_first(home: Path) -> None:
 
 
 def test_a_removed_job_is_gone_with_its_records(home: Path) -> None:
-    controls_of(home).ask(FIRST, PAUSE)
     assert [job.job_id for job in remove_jobs(home, [FIRST[:8], FIRST])] == [FIRST]
     assert [job["job"] for job in list_jobs(home)] == [SECOND]
-    assert controls_of(home).of(FIRST) is RUN
 
 
 def test_a_running_job_is_not_removed_and_none_beside_it(home: Path) -> None:
     with (
-        job_lock(Home(home).locks, make_spec("net1").fingerprint),
+        working_on(home, "net1"),
         pytest.raises(InputError, match="is running"),
     ):
         remove_jobs(home, [FIRST, SECOND])
@@ -107,7 +113,7 @@ def test_only_a_job_that_no_process_works_on_is_cancelled_here(home: Path) -> No
     store = open_store(home)
     second, first = store.jobs()
     store.close()
-    with job_lock(Home(home).locks, first.spec.fingerprint):
+    with working_on(home, first.spec.network.name):
         assert not cancel_interrupted(home, first)
     assert cancel_interrupted(home, second)
     assert {j["job"]: j["state"] for j in list_jobs(home)} == {

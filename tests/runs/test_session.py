@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import html
 import json
@@ -12,7 +11,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from threading import Timer
 from typing import Any
 
 import numpy as np
@@ -20,6 +18,7 @@ import pytest
 
 from tests.fleet.jobs import SETTINGS
 from tunefleet import BenchmarkContext, Session, evaluate_artifact, list_tasks, run_artifact
+from tunefleet.core.coordination import ControlRequest
 from tunefleet.core.events import Event, JobContinued, JobHeld, JobOpened, Note, PhaseStarted
 from tunefleet.core.home import Home
 from tunefleet.core.job import JobState
@@ -28,10 +27,8 @@ from tunefleet.errors import (
     InputError,
     JobError,
     StepOrderError,
-    StoreBusyError,
     TunefleetError,
 )
-from tunefleet.fleet.controls import ControlRequest, Controls
 from tunefleet.hardware.processor import cpu_info
 from tunefleet.report.result import read_result
 from tunefleet.store import open_store
@@ -375,56 +372,12 @@ def test_tasks_can_be_listed_without_tuning() -> None:
     assert sum(t["share"] for t in listing["tasks"]) == pytest.approx(1.0)
 
 
-def test_a_job_is_tuned_by_one_process_at_a_time(tmp_path: Path) -> None:
-    from tunefleet.fleet.locks import job_lock
-
-    with (
-        job_lock(tmp_path, "x"),
-        pytest.raises(InputError, match="two of the networks are the same"),
-        job_lock(tmp_path, "x"),
-    ):
-        pass
-    (lock,) = tmp_path.iterdir()
-    with lock.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        file.write("1")
-        file.flush()
-        with (
-            pytest.raises(StoreBusyError, match="being tuned by process 1"),
-            job_lock(tmp_path, "x"),
-        ):
-            pass
-
-
-def test_a_look_at_a_lock_keeps_nobody_from_it(tmp_path: Path) -> None:
-    """One who lists jobs holds a shared lock for a moment."""
-    from tunefleet.fleet.locks import job_lock
-
-    with (tmp_path / "x.lock").open("a+") as file:
-        fcntl.flock(file, fcntl.LOCK_SH)
-        end = Timer(0.03, fcntl.flock, (file, fcntl.LOCK_UN))
-        end.start()
-        with job_lock(tmp_path, "x"):
-            pass
-        end.join()
-
-
-def test_a_lock_is_seen_while_it_is_held(tmp_path: Path) -> None:
-    from tunefleet.fleet.locks import is_locked, job_lock
-
-    assert not is_locked(tmp_path, "x")
-    with job_lock(tmp_path, "x"):
-        assert is_locked(tmp_path, "x")
-        assert not is_locked(tmp_path, "y")
-    assert not is_locked(tmp_path, "x")
-
-
 def test_a_job_is_paused_and_cancelled_while_it_is_delivered(small: Path, tmp_path: Path) -> None:
     told: list[Any] = []
 
     def observe(event: Any) -> None:
         told.append(event)
-        controls = Controls(tmp_path / "control")
+        controls = store.coordination
         job_id = next((e.job_id for e in told if isinstance(e, JobOpened)), "")
         if isinstance(event, PhaseStarted) and event.name == "verify winners":
             controls.ask(job_id, ControlRequest.PAUSE)
@@ -433,13 +386,13 @@ def test_a_job_is_paused_and_cancelled_while_it_is_delivered(small: Path, tmp_pa
         elif isinstance(event, PhaseStarted) and event.name == "compile":
             controls.ask(job_id, ControlRequest.CANCEL)
 
+    store = open_store(tmp_path)
     with (
         Session(BenchmarkContext(home=tmp_path, threads=1), observe) as session,
         pytest.raises(JobError, match="cancelled by its user"),
     ):
         session.from_network(small).autotune(trials=9, settings=SETTINGS).build()
     assert any(isinstance(event, JobContinued) for event in told)
-    store = open_store(tmp_path)
     assert [job.state for job in store.jobs()] == [JobState.CANCELLED]
     store.close()
 

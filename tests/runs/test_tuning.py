@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import shutil
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,16 @@ import pytest
 from tests.fleet.jobs import SETTINGS
 from tests.networks import write_small
 from tunefleet import BenchmarkContext, tune
+from tunefleet.core.coordination import ControlRequest
 from tunefleet.core.events import JobEnded, JobOpened, PhaseStarted, StageStarted
 from tunefleet.core.home import Home
 from tunefleet.core.job import JobState
 from tunefleet.errors import InputError, StoreBusyError
-from tunefleet.fleet.controls import ControlRequest, Controls
+from tunefleet.fleet.leases import Leases, this_process
 from tunefleet.runs.jobs import list_jobs
 from tunefleet.runs.tuning import Tuned
 from tunefleet.store import open_store
+from tunefleet.system.processes import started_at
 
 pytestmark = pytest.mark.tvm
 
@@ -186,7 +188,8 @@ def test_a_cancelled_network_says_so_and_the_other_is_delivered(
             searched = isinstance(event, StageStarted) and moment == "search"
             delivered = isinstance(event, PhaseStarted) and event.name == "verify winners"
             if searched or delivered:
-                Controls(tmp_path / "control").ask(jobs[0], ControlRequest.CANCEL)
+                with closing(open_store(tmp_path)) as store:
+                    store.coordination.ask(jobs[0], ControlRequest.CANCEL)
 
         return watch
 
@@ -218,12 +221,12 @@ def test_a_job_of_another_process_is_refused_before_any_worker_starts(
     asked = search_request(4)
     source = source_of("zoo:tiny_cnn", ImportOptions(), context)
     fingerprint = job_spec(context, source, asked).fingerprint
-    locks = context.created(Home(tmp_path).locks)
     monkeypatch.setattr(local, "Machine", None)
-    with (locks / f"{fingerprint}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        print(1, file=lock, flush=True)
+    store = open_store(context.created(tmp_path))
+    other = replace(this_process(), pid=1, started=started_at(1))
+    with Leases(store.coordination, process=other).job(fingerprint):
         (outcome,) = tune(["zoo:tiny_cnn"], context=context, trials=4)
+    store.close()
     assert isinstance(outcome.error, StoreBusyError)
     assert "being tuned by process 1" in str(outcome.error)
     assert list(Home(tmp_path).objects.iterdir()) == []

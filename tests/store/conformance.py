@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tunefleet.core.coordination import Claim, ControlRequest, Lease
 from tunefleet.core.job import JobState
 from tunefleet.core.stage import (
     SelectResult,
@@ -17,12 +18,14 @@ from tunefleet.core.step import StepKind
 from tunefleet.errors import InputError, InternalError
 
 from . import values as v
+from .conformance_coordination import HOLDER, Fencing, Leases, Requests
 from .conformance_jobs import Jobs, Tasks
 from .conformance_results import BestRecords, Records, Winners, record_ids
 from .conformance_stages import Commits, Reading, Windows
 from .conformance_steps import StepLog, step
 
 KEY = StageKey("job", "t", 0, StageKind.SELECT)
+CLAIM = Claim("a", frozenset({"core 0"}), HOLDER)
 OF_JOB: dict[str, Any] = {
     "put_tasks": lambda s: s.put_tasks("job", []),
     "tasks": lambda s: s.tasks("job"),
@@ -34,6 +37,7 @@ OF_JOB: dict[str, Any] = {
     "finish": lambda s: s.finish("job", JobState.SUCCEEDED, {}),
     "summary": lambda s: s.summary("job"),
     "remove_job": lambda s: s.remove_job("job"),
+    "ask": lambda s: s.coordination.ask("job", ControlRequest.PAUSE),
 }
 OF_TASK: dict[str, Any] = {
     "commit": lambda s: s.commit(StageRun(KEY, SelectResult(()), 0.0, 1.0)),
@@ -51,6 +55,11 @@ OF_STORE: dict[str, Any] = {
     "forget_steps": lambda s: s.forget_steps("o"),
     "records": record_ids,
     "best": lambda s: s.best("t", v.DEVICE, v.TOOLCHAIN),
+    "acquire": lambda s: s.coordination.acquire(CLAIM, 1.0),
+    "renew": lambda s: s.coordination.renew(Lease(CLAIM, 1), 1.0),
+    "release": lambda s: s.coordination.release("a"),
+    "claims": lambda s: s.coordination.claims(),
+    "wanted": lambda s: s.coordination.wanted("job"),
 }
 
 
@@ -83,6 +92,18 @@ class Errors:
 
 
 class StoreConformance(
-    Jobs, Tasks, Commits, Reading, Windows, StepLog, Records, BestRecords, Winners, Errors
+    Jobs,
+    Tasks,
+    Commits,
+    Reading,
+    Windows,
+    StepLog,
+    Records,
+    BestRecords,
+    Winners,
+    Leases,
+    Fencing,
+    Requests,
+    Errors,
 ):
     """Every sentence of the contract. The groups are not collected by themselves."""

@@ -8,7 +8,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -21,11 +22,14 @@ pytestmark = pytest.mark.slow
 BATCH = 6
 
 
+def committer(path: Path, first: int, count: int) -> AbstractContextManager[subprocess.Popen[str]]:
+    return process_of("committer.py", str(path), str(first), str(count))
+
+
 @contextmanager
-def committer(path: Path, first: int, count: int) -> Iterator[subprocess.Popen[str]]:
-    """A process of `committer.py` that waits for its start."""
-    script = Path(__file__).with_name("committer.py")
-    command = [sys.executable, str(script), str(path), str(first), str(count)]
+def process_of(script: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A process of a script beside this file that waits for its start."""
+    command = [sys.executable, str(Path(__file__).with_name(script)), *arguments]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -96,3 +100,23 @@ def test_what_was_acknowledged_survives_a_kill(path: Path) -> None:
         assert set(acknowledged) <= set(found)
         # One commit may have been finished and not yet told.
         assert len(found) <= len(acknowledged) + round_ + 1
+
+
+def test_two_processes_never_have_a_unit_at_once(path: Path) -> None:
+    count = 40
+    with (
+        process_of("claimer.py", str(path), "a", str(count)) as one,
+        process_of("claimer.py", str(path), "b", str(count)) as two,
+    ):
+        start(one)
+        start(two)
+        outputs = [process.communicate(timeout=60)[0].splitlines() for process in (one, two)]
+    leases = sorted(
+        (int(began), int(ended), int(epoch))
+        for lines in outputs
+        for epoch, began, ended in map(str.split, lines)
+    )
+    assert len(leases) == 2 * count
+    for before, after in pairwise(leases):
+        assert before[1] <= after[0]
+        assert before[2] < after[2]

@@ -11,8 +11,8 @@ from tunefleet.cli import options, output
 from tunefleet.errors import InputError
 
 if TYPE_CHECKING:
+    from tunefleet.core.coordination import ControlRequest
     from tunefleet.core.job import Job
-    from tunefleet.fleet.controls import ControlRequest
 
 _ENDED = {
     "succeeded": "succeeded",
@@ -38,7 +38,7 @@ def pause(
     traceback: options.Traceback = False,
 ) -> None:
     """Pause a job: what runs finishes, nothing more starts."""
-    from tunefleet.fleet.controls import ControlRequest
+    from tunefleet.core.coordination import ControlRequest
 
     paused = _ask(_find(job, home), home, ControlRequest.PAUSE)
     _tell(json, paused, "paused", f"is paused; tunefleet resume {paused.job_id[:8]} continues it")
@@ -51,7 +51,7 @@ def resume(
     traceback: options.Traceback = False,
 ) -> None:
     """Continue a paused job."""
-    from tunefleet.fleet.controls import ControlRequest
+    from tunefleet.core.coordination import ControlRequest
 
     found = _ask(_find(job, home), home, ControlRequest.RUN)
     _tell(json, found, "running", "goes on")
@@ -64,7 +64,7 @@ def cancel(
     traceback: options.Traceback = False,
 ) -> None:
     """End a job now and keep its records."""
-    from tunefleet.fleet.controls import ControlRequest
+    from tunefleet.core.coordination import ControlRequest
 
     found = _find(job, home)
     from tunefleet.runs.jobs import CANCELLING, cancel_interrupted
@@ -107,9 +107,13 @@ def _find(name: str, home: Path | None) -> Job:
 
 
 def _ask(job: Job, home: Path | None, request: ControlRequest) -> Job:
-    from tunefleet.fleet.controls import controls_of
+    from tunefleet.store import open_store
 
-    controls_of(_place(home)).ask(job.job_id, request)
+    store = open_store(_place(home))
+    try:
+        store.coordination.ask(job.job_id, request)
+    finally:
+        store.close()
     return job
 
 

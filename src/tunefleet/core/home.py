@@ -44,16 +44,6 @@ class Home:
         return self.root / "runs"
 
     @property
-    def locks(self) -> Path:
-        """A lock file for each job in progress."""
-        return self.root / "locks"
-
-    @property
-    def control(self) -> Path:
-        """Control requests of users for running jobs."""
-        return self.root / "control"
-
-    @property
     def cost_models(self) -> Path:
         """Versions of cost models."""
         return self.root / "costmodels"

@@ -7,14 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from tunefleet.artifacts.objects import Objects
+from tunefleet.core.coordination import ControlRequest
 from tunefleet.core.device import DeviceSlot, RegisteredDevice
 from tunefleet.core.home import Home
 from tunefleet.core.layout import MachineLayout
 from tunefleet.core.settings import TuneSettings
 from tunefleet.core.target import Target
 from tunefleet.devices.health import check_any_there
-from tunefleet.fleet.controls import ControlRequest, Controls, controls_of
 from tunefleet.fleet.executor import LocalExecutor
+from tunefleet.fleet.leases import Leases
 from tunefleet.fleet.shell import LEASE_S, Shell
 from tunefleet.scheduler.core import Scheduler
 from tunefleet.scheduler.policies import POLICIES, Sequential
@@ -48,6 +49,7 @@ class LocalFleet:
         self._home = Home(home)
         self._machine: Machine | None = None
         self._store: Store | None = None
+        self._leases: Leases | None = None
 
     @property
     def slots(self) -> tuple[DeviceSlot, ...]:
@@ -97,12 +99,14 @@ class LocalFleet:
         return self._home
 
     @property
-    def controls(self) -> Controls:
-        return controls_of(self._home.root)
+    def leases(self) -> Leases:
+        if self._leases is None:
+            self._leases = Leases(self.store.coordination)
+        return self._leases
 
     def shell(self, policy: str = "predictive", lease_s: float = LEASE_S) -> Shell:
         """A shell with this machine's host and the devices, to submit to and to run."""
-        requested = self.controls.of
+        requested = self.store.coordination.wanted
         return shell_on(
             self.machine, self.store, self._home, policy, lease_s, requested, self.slots
         )
@@ -111,6 +115,9 @@ class LocalFleet:
         if self._machine is not None:
             self._machine.close()
             self._machine = None
+        if self._leases is not None:
+            self._leases.close()
+            self._leases = None
         if self._store is not None:
             self._store.close()
             self._store = None

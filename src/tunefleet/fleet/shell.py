@@ -6,6 +6,7 @@ import heapq
 import queue
 from collections.abc import Callable, Iterable, Sequence
 
+from tunefleet.core.coordination import ControlRequest
 from tunefleet.core.events import (
     Event,
     JobContinued,
@@ -17,7 +18,6 @@ from tunefleet.core.events import (
 from tunefleet.core.stage import ProfileResult, StageKey, StageRun
 from tunefleet.core.step import StepRun
 from tunefleet.fleet.clock import now
-from tunefleet.fleet.controls import ControlRequest
 from tunefleet.fleet.executor import Assignment, Executor, Report
 from tunefleet.fleet.live import Ending, Live
 from tunefleet.scheduler import values

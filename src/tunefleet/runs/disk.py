@@ -101,9 +101,7 @@ def _parts(store: Store, home: Home) -> list[DiskPart]:
             for folder, name, about in sources
         ),
         DiskPart("bug reports", "what to send with a report", _size([home.bugs])),
-        DiskPart(
-            "other", "locks, requests, named devices", _size([home.locks, home.control, *rest])
-        ),
+        DiskPart("other", "named devices, files of others", _size(rest)),
         _temporary(home),
     ]
 
@@ -116,8 +114,6 @@ def _known(home: Home) -> list[Path]:
         home.quantized,
         home.modules,
         home.bugs,
-        home.locks,
-        home.control,
     ]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from tunefleet.core.budget import Budget
+from tunefleet.core.coordination import ControlRequest
 from tunefleet.core.events import JobEnded, JobOpened, Note, Observer, Prepared
 from tunefleet.core.home import Home
 from tunefleet.core.importing import NetworkSource
@@ -137,11 +138,8 @@ class Course:
 
     def lock(self, spec: JobSpec) -> None:
         """Nobody else works on such a job until another one is opened, or `close`."""
-        from tunefleet.fleet.locks import job_lock
-
-        locks = self._context.created(Home(self._context.home).locks)
         self._locked.close()
-        self._locked.enter_context(job_lock(locks, spec.fingerprint))
+        self._locked.enter_context(self._fleet.leases.job(spec.fingerprint))
 
     def open_job(self, request: SearchRequest) -> Job:
         """Enter the job of this network into the store, or find it there, and lock it until
@@ -243,11 +241,9 @@ class Course:
 
     def _close_job(self, state: JobState, reason: str) -> None:
         """Its records stay."""
-        from tunefleet.fleet.controls import ControlRequest
-
         if self.job is not None:
             self._fleet.store.finish(self.job.job_id, state, {"stopped": reason})
-            self._fleet.controls.ask(self.job.job_id, ControlRequest.RUN)
+            self._fleet.store.coordination.ask(self.job.job_id, ControlRequest.RUN)
 
     def _progress(self) -> Progress:
         store, job = self._fleet.store, self.job

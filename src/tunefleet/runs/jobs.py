@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tunefleet.core.coordination import ControlRequest
 from tunefleet.core.home import Home
 from tunefleet.core.job import Job, JobState
 from tunefleet.core.result import RunResult
 from tunefleet.core.step import StepKey, StepKind
 from tunefleet.errors import InputError
-from tunefleet.fleet.controls import ControlRequest, Controls, controls_of
-from tunefleet.fleet.locks import is_locked, job_lock
+from tunefleet.fleet.leases import Leases, jobs_held
 from tunefleet.runs.timeline import find_job
 from tunefleet.store import Store, open_store
 
@@ -60,11 +60,12 @@ def list_jobs(
     listed: list[dict[str, Any]] = []
     store = open_store(home)
     try:
+        held = jobs_held(store.coordination)
         for job in store.jobs():
             if limit is not None and len(listed) >= limit:
                 break
             summary = _summary(store, job)
-            status = _status(home, store, job, summary)
+            status = _status(store, job, job.spec.fingerprint in held, summary)
             if not states or status.state in states:
                 listed.append(_described(store, job, status, summary))
     finally:
@@ -81,8 +82,9 @@ def remove_jobs(home: Path, names: Sequence[str]) -> list[Job]:
     store = open_store(home)
     try:
         jobs = list({job.job_id: job for job in (find_job(store, name) for name in names)}.values())
+        held = jobs_held(store.coordination)
         for job in jobs:
-            if is_locked(root.locks, job.spec.fingerprint) and job.state is JobState.RUNNING:
+            if job.spec.fingerprint in held and job.state is JobState.RUNNING:
                 raise InputError(
                     f"job {job.job_id[:8]} ({job.spec.network.name}) is running",
                     cure=f"end it before: tunefleet cancel {job.job_id[:8]}",
@@ -96,15 +98,13 @@ def remove_jobs(home: Path, names: Sequence[str]) -> list[Job]:
 
 def cancel_interrupted(home: Path, job: Job) -> bool:
     """Close a job that no process works on; False where one does, which has to be asked."""
-    root = Home(home)
-    if is_locked(root.locks, job.spec.fingerprint):
-        return False
-    root.locks.mkdir(parents=True, exist_ok=True)
     store = open_store(home)
     try:
-        with job_lock(root.locks, job.spec.fingerprint):
+        if job.spec.fingerprint in jobs_held(store.coordination):
+            return False
+        with Leases(store.coordination).job(job.spec.fingerprint):
             store.finish(job.job_id, JobState.CANCELLED, {"stopped": "cancelled by its user"})
-            Controls(root.control).ask(job.job_id, ControlRequest.RUN)
+            store.coordination.ask(job.job_id, ControlRequest.RUN)
     finally:
         store.close()
     return True
@@ -123,10 +123,9 @@ def trials_of(home: Path, names: Sequence[str]) -> int:
 def _remove(store: Store, root: Home, job: Job) -> None:
     from tunefleet.artifacts.objects import remove_unused
 
-    root.locks.mkdir(parents=True, exist_ok=True)
-    with job_lock(root.locks, job.spec.fingerprint):  # nobody takes it up meanwhile
+    # Nobody takes it up meanwhile.
+    with Leases(store.coordination).job(job.spec.fingerprint):
         store.remove_job(job.job_id)
-        Controls(root.control).ask(job.job_id, ControlRequest.RUN)
         remove_unused(root.objects / job.job_id)
 
 
@@ -135,12 +134,12 @@ def _summary(store: Store, job: Job) -> dict[str, Any]:
     return summary if isinstance(summary, dict) else {}
 
 
-def _status(home: Path, store: Store, job: Job, summary: dict[str, Any]) -> JobStatus:
+def _status(store: Store, job: Job, held: bool, summary: dict[str, Any]) -> JobStatus:
     running = job.state is JobState.RUNNING
     return status_of(
         job.state,
-        worked_on=running and is_locked(Home(home).locks, job.spec.fingerprint),
-        wanted=controls_of(home).of(job.job_id) if running else ControlRequest.RUN,
+        worked_on=running and held,
+        wanted=store.coordination.wanted(job.job_id) if running else ControlRequest.RUN,
         delivered=running and store.step(StepKey(job.job_id, StepKind.MEASURE)) is not None,
         stopped=str(summary.get("stopped") or ""),
     )

@@ -1,7 +1,17 @@
 """Durable state: the Store contract, the SQL store and an in-memory fake."""
 
 from tunefleet.store._base import BestRecord, Record, Store
+from tunefleet.store._coordination import Coordination
 from tunefleet.store.memory import MemoryStore
 from tunefleet.store.sql import SqlStore, open_store, store_path
 
-__all__ = ["BestRecord", "MemoryStore", "Record", "SqlStore", "Store", "open_store", "store_path"]
+__all__ = [
+    "BestRecord",
+    "Coordination",
+    "MemoryStore",
+    "Record",
+    "SqlStore",
+    "Store",
+    "open_store",
+    "store_path",
+]

@@ -17,12 +17,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from tunefleet.core.coordination import Lease
 from tunefleet.core.identity import DeviceIdentity, Tier, ToolchainIdentity
 from tunefleet.core.job import Job, JobSpec, JobState
 from tunefleet.core.stage import StageKey, StageRun, StageSpan, UpdateResult
 from tunefleet.core.step import StepKey, StepRun
 from tunefleet.core.task import WeightedTask
 from tunefleet.core.trial import Candidate, Failure, Measurement, Trial
+from tunefleet.store._coordination import Coordination
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,10 @@ class BestRecord:
 
 
 class Store(Protocol):
+    @property
+    def coordination(self) -> Coordination:
+        """Leases, and what users ask of jobs."""
+
     def open_job(self, spec: JobSpec, *, job_id: str, now: float) -> Job:
         """The running job with this spec's fingerprint (the latest), which is on the terms of this
         spec from now on, or a new one `job_id`."""
@@ -63,8 +69,17 @@ class Store(Protocol):
     def tasks(self, job_id: str) -> list[WeightedTask]:
         """The tasks of a job in the order they were put; empty before `put_tasks`."""
 
-    def commit(self, run: StageRun, *, elapsed_s: float = 0.0, again: bool = False) -> bool:
-        """Write a finished stage and all that follows from it in one transaction.
+    def commit(
+        self,
+        run: StageRun,
+        *,
+        elapsed_s: float = 0.0,
+        again: bool = False,
+        leases: Sequence[Lease] = (),
+    ) -> bool:
+        """Write a finished stage and all that follows from it in one transaction. Raises
+        LeaseLostError where one of the `leases` that it was made under is over, and leaves no
+        trace.
 
         `again`: a build whose libraries were lost was made once more; its result takes the place of
         the one that is committed, and what failed this time becomes a trial as well.
@@ -83,9 +98,12 @@ class Store(Protocol):
         """Every committed stage of a job in the order of commit, update models left out
         (`UpdateResult.model` is empty) and candidates without features."""
 
-    def commit_step(self, run: StepRun, *, again: bool = False) -> bool:
-        """Write a finished step. The first commit of a key wins and a later one returns False,
-        unless it was made `again` on purpose: then it takes the place of the first."""
+    def commit_step(
+        self, run: StepRun, *, again: bool = False, leases: Sequence[Lease] = ()
+    ) -> bool:
+        """Write a finished step, under leases as `commit`. The first commit of a key wins and a
+        later one returns False, unless it was made `again` on purpose: then it takes the place of
+        the first."""
 
     def step(self, key: StepKey) -> StepRun | None:
         """A committed step, or None."""

@@ -10,6 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 import msgspec
 from sqlalchemy import Row
 
+from tunefleet.core.coordination import Claim, ControlRequest
 from tunefleet.core.ids import digest
 from tunefleet.core.job import Job, JobSpec, JobState
 from tunefleet.core.stage import (
@@ -33,6 +34,7 @@ from tunefleet.core.step import (
 from tunefleet.core.target import Target
 from tunefleet.core.task import Task, WeightedTask
 from tunefleet.core.trial import Candidate, Failure, FailureKind, Measurement, Trial
+from tunefleet.store._coordination import Entry
 from tunefleet.store.database import UnreadableError
 from tunefleet.store.rules import RESULT_TYPES
 from tunefleet.store.schema import candidates, jobs, stages, steps, trials, winners
@@ -292,3 +294,26 @@ def step_of(row: Row[Any]) -> StepRun:
 def _step_result(kind: str, text: str) -> StepResult:
     result: StepResult = msgspec.json.decode(text, type=RESULT_OF[StepKind(kind)])
     return result
+
+
+def claim_row(claim: Claim, boot: str, now: float) -> dict[str, Any]:
+    """Of a claim that waits."""
+    return {
+        "claim_id": claim.claim_id,
+        "boot": boot,
+        "granted": 0,
+        "since": now,
+        "expires_at": now,
+        "claim": {**msgspec.to_builtins(claim), "units": sorted(claim.units)},
+    }
+
+
+@_reading
+def claim_of(row: Row[Any]) -> Entry:
+    claim = msgspec.convert(row.claim, Claim)
+    return Entry(row.seq, claim, bool(row.granted), row.since, row.expires_at)
+
+
+@_reading
+def request_of(value: str) -> ControlRequest:
+    return ControlRequest(value)

@@ -96,9 +96,21 @@ class Database:
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """One transaction, alone: it waits for other writers before its first read."""
+        with self._alone("FULL") as connection:
+            yield connection
+
+    @contextmanager
+    def coordinating(self) -> Iterator[Connection]:
+        """As `writing`, for what means nothing after a power failure: it does not wait for the
+        disk."""
+        with self._alone("NORMAL") as connection:
+            yield connection
+
+    @contextmanager
+    def _alone(self, synchronous: str) -> Iterator[Connection]:
         with (
             self._errors(),
-            self._connect().execution_options(tunefleet_writer=True) as connection,
+            self._connect().execution_options(tunefleet_writer=synchronous) as connection,
             connection.begin(),
         ):
             yield connection
@@ -150,7 +162,6 @@ class Database:
 
     def _prepare(self, connection: sqlite3.Connection, _record: Any) -> None:
         connection.execute("PRAGMA foreign_keys=ON")
-        connection.execute("PRAGMA synchronous=FULL")
         self._connections.append(connection)
 
     def _check_files(self) -> None:
@@ -234,5 +245,9 @@ def url_of(url_or_path: str | Path) -> URL:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    writer = connection.get_execution_options().get("tunefleet_writer", False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writer else "BEGIN")
+    synchronous = connection.get_execution_options().get("tunefleet_writer")
+    if synchronous is None:
+        connection.exec_driver_sql("BEGIN")
+        return
+    connection.exec_driver_sql(f"PRAGMA synchronous={synchronous}")
+    connection.exec_driver_sql("BEGIN IMMEDIATE")

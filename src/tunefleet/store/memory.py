@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from threading import RLock
 from typing import Any
 
+from tunefleet.core.coordination import Lease
 from tunefleet.core.identity import DeviceIdentity, Tier, ToolchainIdentity
 from tunefleet.core.job import Job, JobSpec, JobState
 from tunefleet.core.stage import (
@@ -27,6 +28,7 @@ from tunefleet.core.trial import Candidate, Failure, FailureKind, Measurement, T
 from tunefleet.errors import InternalError
 from tunefleet.store import rules
 from tunefleet.store._base import BestRecord, Record
+from tunefleet.store.memory_coordination import MemoryCoordination
 
 
 @dataclass
@@ -69,6 +71,7 @@ class MemoryStore:
         self._spans: list[StageSpan] = []
         self._steps: dict[StepKey, StepRun] = {}
         self._closed = False
+        self.coordination = MemoryCoordination(self._verb, self._entry)
 
     def open_job(self, spec: JobSpec, *, job_id: str, now: float) -> Job:
         with self._verb():
@@ -104,9 +107,18 @@ class MemoryStore:
         with self._verb():
             return [self._shared(weighted) for weighted in self._entry(job_id).tasks]
 
-    def commit(self, run: StageRun, *, elapsed_s: float = 0.0, again: bool = False) -> bool:
+    def commit(
+        self,
+        run: StageRun,
+        *,
+        elapsed_s: float = 0.0,
+        again: bool = False,
+        leases: Sequence[Lease] = (),
+    ) -> bool:
         rules.check_result(run)
         with self._verb():
+            for lease in leases:
+                self.coordination.check_current(lease)
             entry = self._entry(run.key.job_id, run.key.task_id)
             if run.key in entry.runs and not again:
                 return False
@@ -129,9 +141,13 @@ class MemoryStore:
         with self._verb():
             return [_without_bulk(run) for run in self._entry(job_id).runs.values()]
 
-    def commit_step(self, run: StepRun, *, again: bool = False) -> bool:
+    def commit_step(
+        self, run: StepRun, *, again: bool = False, leases: Sequence[Lease] = ()
+    ) -> bool:
         rules.check_step(run)
         with self._verb():
+            for lease in leases:
+                self.coordination.check_current(lease)
             if run.key in self._steps and not again:
                 return False
             self._steps.pop(run.key, None)
@@ -285,6 +301,7 @@ class MemoryStore:
         with self._verb():
             entry = self._entry(job_id)
             del self._entries[job_id]
+            self.coordination.forget(job_id)
             self._trials = [trial for trial in self._trials if trial[0] is not entry]
             self._spans = [span for span in self._spans if span.key.job_id != job_id]
             self.forget_steps(job_id)

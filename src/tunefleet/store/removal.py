@@ -11,6 +11,7 @@ from tunefleet.store.schema import (
     job_tasks,
     jobs,
     models,
+    requests,
     selections,
     stages,
     steps,
@@ -35,6 +36,7 @@ def remove_job(connection: Connection, job_id: str) -> None:
     connection.execute(delete(stages).where(stages.c.job_id == job_id))
     connection.execute(delete(steps).where(steps.c.owner == job_id))
     connection.execute(delete(job_tasks).where(job_tasks.c.job_id == job_id))
+    connection.execute(delete(requests).where(requests.c.job_id == job_id))
     connection.execute(delete(jobs).where(jobs.c.job_id == job_id))
     used = [
         exists().where(table.c.candidate == candidates.c.key)

@@ -275,3 +275,34 @@ best = Table(
     Column("job_id", PlainText, nullable=False),
     ForeignKeyConstraint(["job_id", "task_id"], ["winners.job_id", "winners.task_id"]),
 )
+
+#: Claims of units. `seq` never comes again: it is the epoch of a lease. Times are of the boot clock
+#: in the boot of that id. `claim` is the whole of it, `claim_units` is what it is found by.
+claims = Table(
+    "claims",
+    metadata,
+    Column("seq", Whole, primary_key=True),
+    Column("claim_id", PlainText, nullable=False, unique=True),
+    Column("boot", PlainText, nullable=False),
+    Column("granted", Whole, nullable=False),
+    Column("since", Number, nullable=False),
+    Column("expires_at", Number, nullable=False),
+    Column("claim", Json, nullable=False),
+    sqlite_autoincrement=True,
+)
+
+claim_units = Table(
+    "claim_units",
+    metadata,
+    Column("unit", PlainText, primary_key=True),
+    Column("claim", ForeignKey("claims.seq"), primary_key=True),
+    Index(None, "claim"),
+)
+
+#: What users ask of jobs; of those that are to run there is no row.
+requests = Table(
+    "requests",
+    metadata,
+    Column("job_id", ForeignKey("jobs.job_id"), primary_key=True),
+    Column("request", PlainText, nullable=False),
+)

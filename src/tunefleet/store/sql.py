@@ -17,6 +17,7 @@ from sqlalchemy import (
     update,
 )
 
+from tunefleet.core.coordination import Lease
 from tunefleet.core.home import Home
 from tunefleet.core.identity import DeviceIdentity, Tier, ToolchainIdentity
 from tunefleet.core.job import Job, JobSpec, JobState
@@ -41,6 +42,7 @@ from tunefleet.store.schema import (
     winners,
 )
 from tunefleet.store.schema import tasks as task_table
+from tunefleet.store.sql_coordination import SqlCoordination, check_current
 
 
 def store_path(home: Path) -> Path:
@@ -64,6 +66,7 @@ class SqlStore:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.coordination = SqlCoordination(database)
 
     @classmethod
     def open(cls, url_or_path: str | Path, *, busy_timeout_s: float = 30.0) -> SqlStore:
@@ -130,9 +133,18 @@ class SqlStore:
             )
             return [codec.task_of(row) for row in rows]
 
-    def commit(self, run: StageRun, *, elapsed_s: float = 0.0, again: bool = False) -> bool:
+    def commit(
+        self,
+        run: StageRun,
+        *,
+        elapsed_s: float = 0.0,
+        again: bool = False,
+        leases: Sequence[Lease] = (),
+    ) -> bool:
         rules.check_result(run)
         with self._database.writing() as connection:
+            for lease in leases:
+                check_current(connection, lease)
             _require_task(connection, run.key.job_id, run.key.task_id)
             committed = commits.committed(connection, run.key)
             if committed is not None and not again:
@@ -140,10 +152,14 @@ class SqlStore:
             commits.write_run(connection, run, elapsed_s, committed)
         return True
 
-    def commit_step(self, run: StepRun, *, again: bool = False) -> bool:
+    def commit_step(
+        self, run: StepRun, *, again: bool = False, leases: Sequence[Lease] = ()
+    ) -> bool:
         rules.check_step(run)
         own = (steps.c.owner == run.key.owner, steps.c.kind == run.key.kind.value)
         with self._database.writing() as connection:
+            for lease in leases:
+                check_current(connection, lease)
             if connection.scalar(select(steps.c.seq).where(*own)) is not None:
                 if not again:
                     return False

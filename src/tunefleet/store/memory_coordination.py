@@ -1,0 +1,88 @@
+"""Coordination within one process."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+
+from tunefleet.core.coordination import Claim, ClaimStatus, ControlRequest, Lease, Queued
+from tunefleet.store._coordination import Entry, ahead_of, is_forgotten, lost
+
+
+class MemoryCoordination:
+    """A `Coordination` of a MemoryStore: `verb` makes what is done within it one transaction,
+    `require_job` raises InputError where there is no such job."""
+
+    def __init__(
+        self,
+        verb: Callable[[], AbstractContextManager[None]],
+        require_job: Callable[[str], object],
+    ) -> None:
+        self._verb = verb
+        self._require_job = require_job
+        self._epochs = itertools.count(1)
+        self._entries: dict[str, Entry] = {}
+        self._requests: dict[str, ControlRequest] = {}
+
+    def acquire(self, claim: Claim, ttl_s: float) -> Lease | Queued:
+        with self._verb():
+            now = time.monotonic()
+            own = self._entries.get(claim.claim_id)
+            if own is None or (not own.granted and is_forgotten(own, now)):
+                own = Entry(next(self._epochs), claim, False, now, now)
+            own = replace(own, expires_at=now + ttl_s)
+            excluded = self._excluded(claim)
+            ahead = [] if own.granted else ahead_of(own, excluded, now)
+            if not ahead and not own.granted:
+                for other in excluded:
+                    if other.granted:
+                        del self._entries[other.claim.claim_id]
+                own = replace(own, granted=True, since=now)
+            self._entries = {
+                name: e for name, e in self._entries.items() if not is_forgotten(e, now)
+            }
+            self._entries[claim.claim_id] = own
+            return Queued(tuple(e.status(now) for e in ahead)) if ahead else own.lease
+
+    def renew(self, lease: Lease, ttl_s: float) -> bool:
+        with self._verb():
+            self.check_current(lease)
+            now = time.monotonic()
+            own = replace(self._entries[lease.claim.claim_id], expires_at=now + ttl_s)
+            self._entries[lease.claim.claim_id] = own
+            return any(other.expires_at > now for other in self._excluded(lease.claim))
+
+    def release(self, claim_id: str) -> None:
+        with self._verb():
+            self._entries.pop(claim_id, None)
+
+    def claims(self) -> list[ClaimStatus]:
+        with self._verb():
+            now = time.monotonic()
+            alive = [e for e in self._entries.values() if e.expires_at > now]
+            return [e.status(now) for e in sorted(alive, key=lambda e: e.epoch)]
+
+    def ask(self, job_id: str, request: ControlRequest) -> None:
+        with self._verb():
+            self._require_job(job_id)
+            self._requests[job_id] = request
+
+    def wanted(self, job_id: str) -> ControlRequest:
+        with self._verb():
+            return self._requests.get(job_id, ControlRequest.RUN)
+
+    def check_current(self, lease: Lease) -> None:
+        """Raises LeaseLostError; within a verb."""
+        own = self._entries.get(lease.claim.claim_id)
+        if own is None or not own.granted or own.epoch != lease.epoch:
+            raise lost(lease.claim)
+
+    def forget(self, job_id: str) -> None:
+        """What was asked of a job that is removed; within a verb."""
+        self._requests.pop(job_id, None)
+
+    def _excluded(self, claim: Claim) -> list[Entry]:
+        return [e for e in self._entries.values() if claim.excludes(e.claim)]

@@ -1,0 +1,162 @@
+"""Who has a job or a core, among processes that share a store."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tunefleet.core.coordination import Queued
+from tunefleet.core.device import DeviceKind, DeviceSlot, DeviceSpec, RpcAddress
+from tunefleet.core.events import JobContinued, JobHeld
+from tunefleet.errors import InputError, LeaseLostError, StoreBusyError
+from tunefleet.fleet import leases as module
+from tunefleet.fleet.leases import Leases, device_units, jobs_held, machine_units, this_process
+from tunefleet.store import MemoryStore
+from tunefleet.system.processes import started_at
+
+
+@contextmanager
+def other_process() -> Iterator[subprocess.Popen[bytes]]:
+    """A process of this machine that sleeps."""
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def leases_of(store: MemoryStore, process: subprocess.Popen[bytes]) -> Leases:
+    """As if another process leased."""
+    other = replace(this_process(), pid=process.pid, started=started_at(process.pid))
+    return Leases(store.coordination, process=other)
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+def test_a_job_is_tuned_by_one_process_at_a_time(store: MemoryStore) -> None:
+    mine = Leases(store.coordination)
+    with mine.job("x"), pytest.raises(InputError, match="two of the networks"), mine.job("x"):
+        pass
+    with other_process() as process:
+        busy = f"being tuned by process {process.pid};"
+        with leases_of(store, process).job("x"):
+            with pytest.raises(StoreBusyError, match=busy), mine.job("x"):
+                pass
+            with mine.job("y"):
+                pass
+    with mine.job("x"):
+        pass
+
+
+def test_a_job_is_seen_while_a_process_that_lives_has_it(store: MemoryStore) -> None:
+    assert jobs_held(store.coordination) == frozenset()
+    with other_process() as process, leases_of(store, process).job("x"):
+        assert jobs_held(store.coordination) == {"x"}
+        process.kill()
+        process.wait()
+        assert jobs_held(store.coordination) == frozenset()
+
+
+def test_the_job_of_a_process_that_was_killed_is_free_at_once(store: MemoryStore) -> None:
+    with other_process() as process, leases_of(store, process).job("x"):
+        process.kill()
+        # Its number is there until it is waited for.
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        with Leases(store.coordination).job("x"):
+            pass
+
+
+def test_a_stage_waits_for_units_and_says_why(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_TOLD_S", 0.0)
+    told: list[Any] = []
+    with other_process() as process:
+        first = leases_of(store, process)
+        units = machine_units(["core0", "core1"])
+        theirs = first.claim(units, job_id="3f2a" * 8, purpose="profile of conv2d", expected_s=40.0)
+        first.acquire(theirs, told.append, lambda: None)
+        mine = Leases(store.coordination)
+        own = mine.claim(machine_units(["core1"]))
+
+        def end() -> None:
+            while not told:
+                pass
+            first.release(theirs)
+
+        ending = threading.Thread(target=end)
+        ending.start()
+        with mine.held(own, told.append) as lease:
+            mine.check(lease)
+        ending.join()
+    [held, continued] = told
+    assert isinstance(held, JobHeld)
+    assert held.reason.startswith("cores 0-1 are used by job 3f2a3f2a of ")
+    assert held.reason.endswith(" (profile of conv2d), for about 40 s")
+    assert continued == JobContinued()
+    with pytest.raises(LeaseLostError):
+        mine.check(lease)
+
+
+def test_who_gives_up_waiting_is_in_nobodys_way(store: MemoryStore) -> None:
+    class GivenUpError(Exception):
+        pass
+
+    def give_up() -> None:
+        raise GivenUpError
+
+    with other_process() as process:
+        first, mine = leases_of(store, process), Leases(store.coordination)
+        theirs = first.claim(["core0"])
+        first.acquire(theirs, lambda event: None, lambda: None)
+        own = mine.claim(["core0"])
+        with pytest.raises(GivenUpError):
+            mine.acquire(own, lambda event: None, give_up)
+        mine.release(own)
+        assert [status.claim for status in store.coordination.claims()] == [theirs]
+
+
+def test_what_is_held_is_renewed(store: MemoryStore) -> None:
+    mine = Leases(store.coordination, ttl_s=0.3)
+    with mine.job("x"):
+        threading.Event().wait(0.9)
+        assert jobs_held(store.coordination) == {"x"}
+
+
+def test_closing_ends_all(store: MemoryStore) -> None:
+    mine = Leases(store.coordination)
+    mine.acquire(mine.claim(["core0"]), lambda event: None, lambda: None)
+    mine.close()
+    assert store.coordination.claims() == []
+
+
+def test_a_gpu_is_of_its_machine_and_a_board_of_nobody() -> None:
+    board = DeviceSlot("board-1", DeviceSpec(rpc=RpcAddress("there", 9090)))
+    gpu = DeviceSlot("gpu-0", DeviceSpec(DeviceKind.CUDA))
+    assert device_units(board) == {"device board-1"}
+    assert device_units(gpu) == machine_units(["device gpu-0"])
+    assert device_units(gpu) != {"device gpu-0"}
+
+
+def test_the_wait_for_several_adds_up(store: MemoryStore) -> None:
+    mine = Leases(store.coordination)
+    for _ in range(2):
+        claim = mine.claim(["device board-1"], job_id="j", expected_s=30.0)
+        answer = store.coordination.acquire(claim, 60.0)
+    assert isinstance(answer, Queued)
+    third = store.coordination.acquire(mine.claim(["device board-1"]), 60.0)
+    assert isinstance(third, Queued)
+    text = module.waiting_for(third)
+    assert text.startswith("device board-1 is used by job j of ")
+    assert text.endswith(", for about 60 s; 1 more before this one")
