@@ -29,22 +29,22 @@ MODES = ("alone", "apart", "again", "shared")
 
 def programs(machine: Any, count: int) -> list[Any]:
     """Built programs of random schedules, as many of each task as it takes to get `count`."""
+    from tunefleet.compiler.toolchain.host import native_target
     from tunefleet.core.settings import SearchSettings
     from tunefleet.search.selection import SelectRequest
     from tunefleet.stages import work
     from tunefleet.stages.importing import import_network
 
-    tasks = [w.task for name in NETWORKS for w in import_network(name, machine.target).tasks]
+    target = native_target(1)
+    tasks = [w.task for name in NETWORKS for w in import_network(name, target).tasks]
     tasks = sorted({t.task_id: t for t in tasks}.values(), key=lambda t: -t.flops)[: 2 * count]
     each = -(-3 * count // (2 * len(tasks)))
     settings = SearchSettings(population=24, generations=0)
     wanted = []
     for task in tasks:
-        request = SelectRequest(
-            task.program, machine.target, settings, each, 1, (), frozenset(), ()
-        )
+        request = SelectRequest(task.program, target, settings, each, 1, (), frozenset(), ())
         chosen = machine.lead.call(work.run_select, request, None, "random", b"").candidates
-        wanted += [(task.program, machine.target, c.candidate_id, c.trace, str(machine.scratch))
+        wanted += [(task.program, target, c.candidate_id, c.trace, str(machine.scratch))
                    for c in chosen]  # fmt: skip
     from tunefleet.core.trial import Built
 
@@ -92,8 +92,6 @@ def measured(machine: Any, built: list[Any]) -> list[tuple[float, ...]]:
 
 
 def main(options: argparse.Namespace) -> int:
-    from tunefleet.compiler.toolchain.host import native_target
-    from tunefleet.core.settings import TuneSettings
     from tunefleet.core.statistics import median
     from tunefleet.core.trial import ranking_latency
     from tunefleet.hardware.processor import machine_layout
@@ -102,11 +100,10 @@ def main(options: argparse.Namespace) -> int:
 
     started = time.time()
     count, rounds = (6, 2) if options.quick else (options.programs, options.rounds)
-    target, settings = native_target(1), TuneSettings()
     host, device = options.host_core, options.device_core
     layout = machine_layout(1, (host,), (device,)).layout
     repeats: dict[str, list[list[tuple[float, ...]]]] = {mode: [] for mode in MODES}
-    with Machine(target, settings, layout) as machine, tempfile.TemporaryDirectory() as logs:
+    with Machine(layout) as machine, tempfile.TemporaryDirectory() as logs:
         chosen = programs(machine, count)
         built, wanted = [b for b, _ in chosen], [w for _, w in chosen]
         print(f"{len(built)} programs, {rounds} rounds")

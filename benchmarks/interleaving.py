@@ -53,7 +53,7 @@ class Bench:
     def fleet(self, home: str) -> Any:
         from tunefleet.fleet.local import LocalFleet
 
-        fleet = LocalFleet(self.target, self.settings, self.layout, Path(home))
+        fleet = LocalFleet(self.layout, Path(home))
         fleet.machine.host.call(abs, 1)  # the workers' start is not the policy's
         fleet.machine.lead.call(abs, 1)
         fleet.machine.device.call(abs, 1)

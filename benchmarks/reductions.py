@@ -25,7 +25,6 @@ NETWORKS = ("zoo:squeezenet", "zoo:efficientnet_b0", "zoo:mobilenet_v3_large")
 
 def main(options: argparse.Namespace) -> int:
     from tunefleet.compiler.toolchain.host import native_target
-    from tunefleet.core.settings import TuneSettings
     from tunefleet.hardware.processor import machine_layout
     from tunefleet.workers.machine import Machine
 
@@ -33,7 +32,7 @@ def main(options: argparse.Namespace) -> int:
     count = 4 if options.quick else options.programs
     rows: dict[str, dict[str, Any]] = {}
     target = native_target()
-    with Machine(target, TuneSettings(), machine_layout().layout) as machine:
+    with Machine(machine_layout().layout) as machine:
         for network in NETWORKS[:1] if options.quick else NETWORKS:
             for w in tasks_of(network):
                 if w.task.name.split("+")[0] in REDUCTIONS and w.task.task_id not in rows:

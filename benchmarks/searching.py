@@ -100,7 +100,7 @@ def searched(
         budget, settings,
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as empty:
-        fleet = LocalFleet(target, settings, machine_layout().layout, home or Path(empty))
+        fleet = LocalFleet(machine_layout().layout, home or Path(empty))
         job = fleet.store.open_job(spec, job_id=uuid.uuid4().hex, now=time.time())
         fleet.store.put_tasks(job.job_id, tasks)
         started, began = time.perf_counter(), time.time()
@@ -211,7 +211,7 @@ def remeasured(network: str, winners: dict[str, dict[str, str]]) -> dict[str, di
     alone = ProcessPoolExecutor(
         1, multiprocessing.get_context("spawn"), initializer=keep_tvm_as_it_is
     )
-    with Machine(target, settings, machine_layout().layout) as machine, alone:
+    with Machine(machine_layout().layout) as machine, alone:
         built: dict[str, list[tuple[str, Built]]] = defaultdict(list)
         for w in tasks_of(network):
             task_id = w.task.task_id

@@ -163,13 +163,15 @@ def _device() -> Any:
     return device_identity()
 
 
-def measured(machine: Any, settings: Any, task: Any, traces: list[str]) -> dict[str, float]:
+def measured(
+    machine: Any, target: Any, settings: Any, task: Any, traces: list[str]
+) -> dict[str, float]:
     """Seconds of each program, by its trace."""
     from tunefleet.core.trial import Built, Measurement
     from tunefleet.stages import work
 
     calls = [
-        (task.program, machine.target, f"p{i}", trace, str(machine.scratch))
+        (task.program, target, f"p{i}", trace, str(machine.scratch))
         for i, trace in enumerate(traces)
     ]
     built = [b for b in machine.host.map(work.build_candidate, calls, 60.0) if isinstance(b, Built)]
@@ -191,7 +193,7 @@ def main(options: argparse.Namespace) -> int:
     target, settings = native_target(), TuneSettings()
     orders = Orders(best_records(options.records), target)
     shares: dict[tuple[str, str, int], list[float]] = defaultdict(list)
-    with Machine(target, settings, machine_layout().layout) as machine:
+    with Machine(machine_layout().layout) as machine:
         for network in options.networks[: 1 if options.quick else None]:
             tasks = [w.task for w in tasks_of(network)][: 2 if options.quick else None]
             for task in tasks:
@@ -199,7 +201,7 @@ def main(options: argparse.Namespace) -> int:
                 if len(programs["shapes"]) < max(COUNTS) or len(programs["searched"]) < max(COUNTS):
                     continue  # a space too small, or without transfer_sources: nothing to choose
                 traces = sorted({t for chosen in programs.values() for t in chosen})
-                latency = measured(machine, settings, task, traces)
+                latency = measured(machine, target, settings, task, traces)
                 best = min(latency.values())
                 for order, chosen in programs.items():
                     for count in COUNTS:

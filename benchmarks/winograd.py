@@ -26,7 +26,6 @@ _FORMS = ("direct", "winograd")
 
 def main(options: argparse.Namespace) -> int:
     from tunefleet.compiler.toolchain.host import native_target
-    from tunefleet.core.settings import TuneSettings
     from tunefleet.hardware.processor import machine_layout
     from tunefleet.stages import work
     from tunefleet.stages.weights import weights_of
@@ -36,7 +35,7 @@ def main(options: argparse.Namespace) -> int:
     count = 4 if options.quick else options.programs
     rows: dict[str, dict[str, Any]] = {}
     target = native_target(options.threads)
-    with Machine(target, TuneSettings(), machine_layout(options.threads).layout) as machine:
+    with Machine(machine_layout(options.threads).layout) as machine:
         measured = machine.device.call(work.peak_gflops, target, str(machine.scratch))
         peak = measured if isinstance(measured, float) else float("nan")
         for network in NETWORKS[:1] if options.quick else NETWORKS:
@@ -44,7 +43,7 @@ def main(options: argparse.Namespace) -> int:
             weights = weights_of(tasks, machine.host, 60)
             for w in tasks:
                 if w.task.operator == "conv2d" and w.task.task_id not in rows:
-                    row = _row(machine, w.task, weights[w.task.task_id], count)
+                    row = _row(machine, target, w.task, weights[w.task.task_id], count)
                     if row:
                         limit = 1e-3 * w.task.flops / peak
                         row |= {"direct at the peak, us": limit,
@@ -59,14 +58,14 @@ def main(options: argparse.Namespace) -> int:
     return common.finish("winograd", started, {"rows": found, "peak": peak}, [], options.json)
 
 
-def _row(machine: Any, task: Any, weights: Any, count: int) -> dict[str, Any] | None:
+def _row(machine: Any, target: Any, task: Any, weights: Any, count: int) -> dict[str, Any] | None:
     from tunefleet.compiler.space.opening import sketches_of
     from tunefleet.core.settings import TuneSettings
     from tunefleet.core.trial import Built, Measurement
     from tunefleet.search.decisions import DecisionSpace
     from tunefleet.stages import work
 
-    space = DecisionSpace.of(sketches_of(task.program, machine.target))
+    space = DecisionSpace.of(sketches_of(task.program, target))
     if not space.forms.any():
         return None
     population = space.sample(10 * count, np.random.default_rng(0)).distinct()
@@ -76,8 +75,7 @@ def _row(machine: Any, task: Any, weights: Any, count: int) -> dict[str, Any] | 
     with tempfile.TemporaryDirectory() as folder:
         traces = space.traces(population.take(np.concatenate(of_form)))
         programs = [
-            (task.program, machine.target, f"w-{i}", trace, folder)
-            for i, trace in enumerate(traces)
+            (task.program, target, f"w-{i}", trace, folder) for i, trace in enumerate(traces)
         ]
         made = machine.host.map(work.build_candidate, programs, 60)
         built = [

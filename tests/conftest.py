@@ -131,12 +131,11 @@ def tiny() -> Any:
 
 @pytest.fixture(scope="session")
 def machine() -> Iterator[Any]:
-    from tests.fleet.jobs import SETTINGS, SHARED
-    from tunefleet.compiler.toolchain.host import native_target
+    from tests.fleet.jobs import SHARED
     from tunefleet.workers.machine import Machine
 
     cores = os.sched_getaffinity(0)
-    with Machine(native_target(1), SETTINGS, SHARED) as made:
+    with Machine(SHARED) as made:
         # It is there until all tests have ended; they do not share its one core.
         os.sched_setaffinity(0, cores)
         yield made

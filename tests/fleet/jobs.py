@@ -122,7 +122,7 @@ def main(home: str, trials: str, *names: str) -> None:
             print(event.run.key.kind, event.trials_done, flush=True)
 
     print("ready", flush=True)
-    with Machine(target, SETTINGS, APART) as machine:
+    with Machine(APART) as machine:
         print(search(store, machine, *jobs, observer=tell, home=Home(Path(home))), flush=True)
 
 

@@ -65,7 +65,7 @@ def test_the_end_is_that_of_an_undisturbed_run(tiny: Any, seed: int) -> None:
     trials = int(os.environ.get("TUNEFLEET_CHAOS_TRIALS", TRIALS))
     store = MemoryStore()
     job = open_job(store, tiny, trials, replace(SETTINGS, transfer=False))
-    with Machine(job.spec.target, SETTINGS, APART) as machine:
+    with Machine(APART) as machine:
         shell = shell_on(machine, store, home_of(machine), "predictive", LEASE_S)
         shell.submit(search_of(store, job, lambda event: None))
         with faults(machine, seed) as done:

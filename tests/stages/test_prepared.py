@@ -35,6 +35,7 @@ class _Place:
     def __init__(self, *outcomes: Any) -> None:
         self.device = _Device(*outcomes)
         self.machine = self
+        self.pool = self.device
         self.granted = 0
 
     def grant_all(self) -> None:

@@ -123,7 +123,6 @@ class Asked:
 
     def __init__(self, home: Path) -> None:
         self.calls: list[Any] = []
-        self.target = v.make_spec().target
         self.lead = SimpleNamespace(call=self.call)
         self.scratch = home
 

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tunefleet.compiler.toolchain.host import native_target
 from tunefleet.core.layout import MachineLayout
-from tunefleet.core.settings import TuneSettings
 from tunefleet.errors import SetupError
 from tunefleet.workers import pool
 from tunefleet.workers.machine import Machine
@@ -27,10 +25,9 @@ def test_a_machine_whose_workers_cannot_start_leaves_the_thread_as_it_was(
     one = (min(cores),)
     unit = frozenset({"core"})
     layout = MachineLayout(one, one, unit, unit)
-    target = native_target(1)
     # No lower limit instead: the process of the tests may have more files open than that.
     monkeypatch.setattr(pool, "_LEAST_FILES", sys.maxsize)
     with pytest.raises(SetupError, match="a pool of workers needs"):
-        Machine(target, TuneSettings(), layout)
+        Machine(layout)
     assert cores == os.sched_getaffinity(0)
     assert list(tmp_path.iterdir()) == []

@@ -11,8 +11,6 @@ from tunefleet.core.coordination import ControlRequest
 from tunefleet.core.device import DeviceSlot, RegisteredDevice
 from tunefleet.core.home import Home
 from tunefleet.core.layout import MachineLayout
-from tunefleet.core.settings import TuneSettings
-from tunefleet.core.target import Target
 from tunefleet.devices.health import check_any_there
 from tunefleet.fleet.executor import LocalExecutor
 from tunefleet.fleet.leases import Leases
@@ -33,18 +31,14 @@ class LocalFleet:
 
     def __init__(
         self,
-        target: Target,
-        settings: TuneSettings,
         layout: MachineLayout,
         home: Path,
         devices: Sequence[RegisteredDevice] = (),
     ) -> None:
         """`devices`, all of one kind, are measured on instead of this machine: all servers of each
         that there are when the first work begins."""
-        self._target = target
         self._devices = tuple(devices)
         self._slots: tuple[DeviceSlot, ...] | None = None
-        self._settings = settings
         self._layout = layout
         self._home = Home(home)
         self._machine: Machine | None = None
@@ -70,7 +64,7 @@ class LocalFleet:
         if self._machine is None:
             self.check()
             remotes = [slot.spec for slot in self.slots]
-            self._machine = Machine(self._target, self._settings, self._layout, remotes)
+            self._machine = Machine(self._layout, remotes)
             self._machine.warm_up()
         return self._machine
 
@@ -156,6 +150,6 @@ def shell_on(
     for slot, pool in zip(slots, machine.remotes, strict=True):
         units = frozenset({f"device {slot.name}"})
         device = Resource(slot.name, Role.DEVICE, "device", units)
-        remote = DeviceWorker(pool, machine.target.threads, slot.spec)
+        remote = DeviceWorker(pool, 1, slot.spec)
         join(device, (pool,), StageRunner(replace(at, remote=remote)))
     return shell

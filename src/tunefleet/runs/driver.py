@@ -67,7 +67,7 @@ def fleet_of(context: BenchmarkContext, settings: TuneSettings) -> LocalFleet:
     from tunefleet.fleet.local import LocalFleet
 
     layout, devices = context.layout, context.devices
-    return LocalFleet(context.target, settings, layout, context.home, devices)
+    return LocalFleet(layout, context.home, devices)
 
 
 class Course:

@@ -9,7 +9,7 @@ from tunefleet.core.stage import BuildResult, SelectResult, StageKey, StageKind
 from tunefleet.core.trial import Built, Failure, FailureKind
 from tunefleet.stages import work
 from tunefleet.stages.failures import failure_of
-from tunefleet.stages.place import JobTask, Workplace
+from tunefleet.stages.place import JobTask, StageContext
 from tunefleet.stages.records import committed
 from tunefleet.workers.pool import CallEnd
 
@@ -21,7 +21,7 @@ _FAILURES = {
 }
 
 
-def build(place: Workplace, lane: JobTask, key: StageKey) -> BuildResult:
+def build(place: StageContext, lane: JobTask, key: StageKey) -> BuildResult:
     """Libraries of the candidates that the round selected, kept by the names of their content."""
     selected = committed(place.store, key, StageKind.SELECT, SelectResult)
     settings = lane.job.spec.settings.build
@@ -30,10 +30,10 @@ def build(place: Workplace, lane: JobTask, key: StageKey) -> BuildResult:
     failed: list[tuple[str, Failure]] = []
     with objects.draft() as draft:
         arguments = [
-            (lane.task.program, place.machine.target, c.candidate_id, c.trace, draft)
+            (lane.task.program, place.target, c.candidate_id, c.trace, draft)
             for c in selected.candidates
         ]
-        outcomes = place.machine.host.map(
+        outcomes = place.machine.builders(settings).map(
             work.build_candidate,
             arguments,
             settings.timeout_s,

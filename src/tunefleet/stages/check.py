@@ -28,7 +28,7 @@ from tunefleet.stages.agreement import (
     otherwise_of,
     without_signs,
 )
-from tunefleet.stages.place import StepRequest, Workplace
+from tunefleet.stages.place import StageContext, StepRequest
 from tunefleet.stages.prepared import (
     PreparedNetwork,
     beside_device,
@@ -47,7 +47,7 @@ _NUMBERS = (
 )
 
 
-def run(place: Workplace, request: StepRequest) -> tuple[Checked, tuple[Remark, ...]]:
+def run(place: StageContext, request: StepRequest) -> tuple[Checked, tuple[Remark, ...]]:
     """Compare the plain module with the source framework, on the device.
 
     Raises JobError when they disagree, whatever tuning made of it would be wrong too, and before
@@ -78,7 +78,7 @@ def run(place: Workplace, request: StepRequest) -> tuple[Checked, tuple[Remark, 
     return checked, tuple(Remark(caveat, warning=True) for caveat in told)
 
 
-def _crowded(place: Workplace) -> tuple[str, ...]:
+def _crowded(place: StageContext) -> tuple[str, ...]:
     """That other processes use the GPU."""
     if place.gpu_here is None:
         return ()
@@ -92,7 +92,7 @@ def _crowded(place: Workplace) -> tuple[str, ...]:
 def compared(
     prepared: PreparedNetwork,
     examples: Sequence[Arrays],
-    place: Workplace,
+    place: StageContext,
     precision: str = FLOAT32,
 ) -> Agreement:
     """How the plain module, whose products of floats are in a precision, and the source framework
@@ -189,7 +189,7 @@ def _too_coarse(name: str, outcome: Agreement, precision: str, how_far: str) -> 
     )
 
 
-def running(name: str, path: Path, place: Workplace, calls: int = 1) -> RunSignature:
+def running(name: str, path: Path, place: StageContext, calls: int = 1) -> RunSignature:
     """Runs a module of a network on the device; the outputs are those of the last of `calls`."""
 
     def run(index: int, inputs: Arrays) -> list[NDArray[Any]]:
@@ -199,21 +199,21 @@ def running(name: str, path: Path, place: Workplace, calls: int = 1) -> RunSigna
     return run
 
 
-def peak_gflops(place: Workplace) -> float | None:
+def peak_gflops(place: StageContext) -> float | None:
     """float32 GFLOP/s that the device's threads reach at best, measured; None where that failed."""
-    machine, where = place.machine, str(place.machine.scratch)
-    outcome = place.device.call(work.peak_gflops, machine.target, where, timeout_s=60)
+    where = str(place.machine.scratch)
+    outcome = place.device.call(work.peak_gflops, place.target, where, timeout_s=60)
     return None if isinstance(outcome, CallFailure) else outcome
 
 
-def bandwidths(place: Workplace) -> tuple[Bandwidth, ...]:
+def bandwidths(place: StageContext) -> tuple[Bandwidth, ...]:
     """How fast this machine's threads read from each level of its memory, measured; nothing of a
     device elsewhere, to which as many bytes would have to be sent."""
     if place.remote is not None:
         return ()
-    machine, where = place.machine, str(place.machine.scratch)
-    levels = levels_to_read(device_identity().caches, machine.threads)
-    outcome = place.device.call(work.bandwidths, machine.target, where, levels, timeout_s=60)
+    where = str(place.machine.scratch)
+    levels = levels_to_read(device_identity().caches, place.device.threads)
+    outcome = place.device.call(work.bandwidths, place.target, where, levels, timeout_s=60)
     return () if isinstance(outcome, CallFailure) else outcome
 
 

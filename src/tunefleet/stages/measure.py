@@ -19,7 +19,7 @@ from tunefleet.stages import work
 from tunefleet.stages.check import peak_gflops
 from tunefleet.stages.compile_ import GRAPHS
 from tunefleet.stages.delivered import delivered_module, tuned_module
-from tunefleet.stages.place import Delivery, StepRequest, Workplace
+from tunefleet.stages.place import Delivery, StageContext, StepRequest
 from tunefleet.stages.prepared import PreparedNetwork, expectation_of, on_device, prepared_of
 from tunefleet.stages.profile import drift_since, reference_latency
 
@@ -41,7 +41,7 @@ class Contender:
     runs: Path | Mapping[str, Any]
 
 
-def run(place: Workplace, request: StepRequest) -> tuple[Measured, tuple[Remark, ...]]:
+def run(place: StageContext, request: StepRequest) -> tuple[Measured, tuple[Remark, ...]]:
     """The measure step: the source framework, untuned TVM where that can be waited for, and what
     is delivered, at each of the network's shapes; then its kernels one by one."""
     delivery = request.delivery
@@ -83,7 +83,7 @@ def run(place: Workplace, request: StepRequest) -> tuple[Measured, tuple[Remark,
     return measured, tuple(remarks)
 
 
-def _source_on_cpu(place: Workplace, prepared: PreparedNetwork) -> bool:
+def _source_on_cpu(place: StageContext, prepared: PreparedNetwork) -> bool:
     """Whether the source framework is measured on the CPU beside a GPU."""
     if place.gpu_here is None:
         return False
@@ -95,7 +95,7 @@ def _compared(
     prepared: PreparedNetwork,
     module: Path,
     inputs: Sequence[Any],
-    place: Workplace,
+    place: StageContext,
     rounds: int,
     variant: int,
     remarks: list[Remark],
@@ -116,7 +116,7 @@ def _compared(
     return None
 
 
-def _exceeds(place: Workplace, delivery: Delivery, peak: float) -> bool:
+def _exceeds(place: StageContext, delivery: Delivery, peak: float) -> bool:
     """Whether a kernel of the job is faster than the peak that was measured."""
     if delivery.job is None:
         return False
@@ -132,7 +132,7 @@ def _exceeds(place: Workplace, delivery: Delivery, peak: float) -> bool:
 def compare(
     contenders: Sequence[Contender],
     inputs: Sequence[Any],
-    place: Workplace,
+    place: StageContext,
     rounds: int,
     variant: int = 0,
 ) -> Comparison:
@@ -164,7 +164,7 @@ def compare(
     return quietest
 
 
-def kernel_times(path: Path, inputs: Sequence[Any], place: Workplace) -> dict[str, float]:
+def kernel_times(path: Path, inputs: Sequence[Any], place: StageContext) -> dict[str, float]:
     """Seconds per inference by kernel, at the first of the network's shapes."""
     what = "timing the kernels one by one failed"
     return on_device(place, what, work.kernel_times, str(path), list(inputs), 20)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,9 +14,10 @@ from tunefleet.core.events import Event
 from tunefleet.core.home import Home
 from tunefleet.core.job import Job
 from tunefleet.core.network import Footprint
-from tunefleet.core.settings import TuneSettings
+from tunefleet.core.settings import MeasureSettings, TuneSettings
 from tunefleet.core.stage import StageKey, WorkKind
 from tunefleet.core.step import Preparation, StepKey, StepKind
+from tunefleet.core.target import Target
 from tunefleet.core.task import Task
 from tunefleet.costmodel.registry import Registry, registry_of
 from tunefleet.errors import RetryElsewhereError
@@ -47,12 +48,14 @@ def _untold(job_id: str, event: Event) -> None:
 class DeviceWorker:
     """The worker that measures, and the device on which it does: with `threads` of it, as every
     program of the target has. One that takes no connection is waited for for `away_s`, None for as
-    long as one that another session has."""
+    long as one that another session has. `memory_gib` is what a program may take on this machine's
+    processor; None leaves the worker what it may take."""
 
     pool: WorkerPool
     threads: int
     spec: DeviceSpec = THIS_MACHINE
     away_s: float | None = None
+    memory_gib: float | None = None
 
     def call(self, function: Callable[..., T], *args: Any, timeout_s: float) -> T | CallFailure:
         """Call a function of `work` in the worker, with that device as its device.
@@ -61,6 +64,7 @@ class DeviceWorker:
         used.
         """
         if self.spec == THIS_MACHINE:
+            self.pool.fit(self.threads, self.memory_gib)
             return self.pool.call(function, *args, timeout_s=timeout_s)
         from tunefleet.devices import call_limit_s
         from tunefleet.stages import work
@@ -95,8 +99,47 @@ class Workplace:
     remote: DeviceWorker | None = None
 
     @property
+    def pool(self) -> WorkerPool:
+        """The worker that measures."""
+        return self.machine.device if self.remote is None else self.remote.pool
+
+    @property
+    def models(self) -> Registry:
+        return registry_of(self.home.root)
+
+    def objects(self, owner: str) -> Objects:
+        """The objects of a preparation or a run."""
+        return objects_of(self.home, owner)
+
+    def for_target(self, target: Target) -> StageContext:
+        """As a stage or step of a job uses it, whose code is for a target."""
+        return StageContext(
+            self.store,
+            self.machine,
+            self.home,
+            self.progress,
+            self.tell,
+            self.remote,
+            target=target,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StageContext(Workplace):
+    """A workplace for one stage or step: `target` is that of its job."""
+
+    target: Target = field(kw_only=True)
+
+    @property
     def device(self) -> DeviceWorker:
-        return self.remote or DeviceWorker(self.machine.device, self.machine.threads)
+        if self.remote is not None:
+            return replace(self.remote, threads=self.target.threads)
+        threads = min(self.target.threads, len(self.machine.layout.device_cores))
+        return DeviceWorker(self.machine.device, threads)
+
+    def measuring(self, settings: MeasureSettings) -> DeviceWorker:
+        """The device for programs one by one, with the memory that a job lets them take."""
+        return replace(self.device, memory_gib=self.machine.at_most(settings.memory_gib))
 
     @property
     def is_here(self) -> bool:
@@ -112,21 +155,13 @@ class Workplace:
     def framework_threads(self) -> int:
         """The threads of source frameworks on this machine's processor: those of the target, and
         beside a GPU all cores."""
-        machine = self.machine
-        return machine.threads if self.remote is None else len(machine.layout.device_cores)
+        cores = len(self.machine.layout.device_cores)
+        return self.device.threads if self.remote is None else cores
 
     def grant(self, footprint: Footprint) -> None:
         """Let this machine's device take what a network of this footprint needs."""
         if self.remote is None:
             self.machine.grant(footprint)
-
-    @property
-    def models(self) -> Registry:
-        return registry_of(self.home.root)
-
-    def objects(self, owner: str) -> Objects:
-        """The objects of a preparation or a run."""
-        return objects_of(self.home, owner)
 
 
 def objects_of(home: Home, owner: str) -> Objects:

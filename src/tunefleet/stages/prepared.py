@@ -14,7 +14,7 @@ from tunefleet.core.network import NetworkInfo
 from tunefleet.core.step import Checked, Imported, Preparation, StepKey, StepKind, StepResult
 from tunefleet.errors import InternalError, JobError
 from tunefleet.stages.importing import PLAIN, PROGRAM, UNTUNED
-from tunefleet.stages.place import LostInputError, Workplace
+from tunefleet.stages.place import LostInputError, StageContext, Workplace
 from tunefleet.workers.memory import gib, machine_memory
 from tunefleet.workers.pool import CallEnd, CallFailure
 
@@ -109,7 +109,7 @@ def expectation_of(
     return Expectation(checked, path, len(prepared.info.signatures))
 
 
-def on_device(place: Workplace, what: str, function: Callable[..., T], *args: Any) -> T:
+def on_device(place: StageContext, what: str, function: Callable[..., T], *args: Any) -> T:
     """Call a function of `work` that runs a whole network on the device; once more, in a fresh
     worker with all of the machine's memory, where that of this machine's device died or met its
     limit. Raises JobError beginning with `what`.
@@ -120,17 +120,17 @@ def on_device(place: Workplace, what: str, function: Callable[..., T], *args: An
     )
 
 
-def beside_device(place: Workplace, what: str, function: Callable[..., T], *args: Any) -> T:
+def beside_device(place: StageContext, what: str, function: Callable[..., T], *args: Any) -> T:
     """The same of a network in its source framework: on this machine, in the device's worker,
     wherever the device is."""
     pool, cure = (
-        place.device.pool,
+        place.pool,
         "see whether it runs there with its example inputs, or give others",
     )
     return _called(place, what, cure, lambda: pool.call(function, *args, timeout_s=_LIMIT_S))
 
 
-def _called(place: Workplace, what: str, cure: str, call: Callable[[], T | CallFailure]) -> T:
+def _called(place: StageContext, what: str, cure: str, call: Callable[[], T | CallFailure]) -> T:
     outcome = call()
     ended = isinstance(outcome, CallFailure) and outcome.end in (CallEnd.MEMORY, CallEnd.CRASH)
     if ended and place.is_here:

@@ -12,7 +12,7 @@ from tunefleet.core.stage import BuildResult, Profiled, ProfileResult, StageKey,
 from tunefleet.core.trial import Built, Failure, FailureKind, Measurement
 from tunefleet.stages import work
 from tunefleet.stages.failures import failure_of
-from tunefleet.stages.place import JobTask, LostInputError, Workplace
+from tunefleet.stages.place import JobTask, LostInputError, StageContext
 from tunefleet.stages.records import Knowledge, committed
 from tunefleet.workers.pool import CallEnd, CallFailure
 
@@ -27,7 +27,7 @@ _FAILURES = {
 
 
 def profile(
-    place: Workplace, knowledge: Knowledge, lane: JobTask, key: StageKey
+    place: StageContext, knowledge: Knowledge, lane: JobTask, key: StageKey
 ) -> tuple[ProfileResult, str]:
     """Measure a batch; measure it again when the reference kernel says it was disturbed."""
     built = _libraries(place, key)
@@ -63,7 +63,7 @@ def profile(
 
 
 def _measure(
-    place: Workplace,
+    place: StageContext,
     knowledge: Knowledge,
     built: Sequence[Built],
     settings: MeasureSettings,
@@ -73,8 +73,9 @@ def _measure(
     """One after the other: what is known of the best cuts the hopeless ones short."""
     weights = knowledge.weights(key.job_id, settings.timeout_s)[key.task_id]
     outcomes: list[Measurement | CallFailure | Failure] = []
+    device = place.measuring(settings)
     for candidate in built:
-        outcome = place.device.call(
+        outcome = device.call(
             work.profile_candidate,
             candidate,
             settings,
@@ -103,14 +104,14 @@ def drift_since(read: Callable[[], float | None], before: float | None, allowed:
     return drift
 
 
-def reference_latency(place: Workplace) -> float | None:
+def reference_latency(place: StageContext) -> float | None:
     outcome = place.device.call(
-        work.measure_reference, place.machine.target, str(place.machine.scratch), timeout_s=60
+        work.measure_reference, place.target, str(place.machine.scratch), timeout_s=60
     )
     return None if isinstance(outcome, CallFailure) else outcome
 
 
-def _libraries(place: Workplace, key: StageKey) -> list[Built]:
+def _libraries(place: StageContext, key: StageKey) -> list[Built]:
     """What the round built, where it lies here."""
     objects = place.objects(key.job_id)
     built = committed(place.store, key, StageKind.BUILD, BuildResult).built
@@ -120,7 +121,7 @@ def _libraries(place: Workplace, key: StageKey) -> list[Built]:
         raise LostInputError(StageKind.BUILD, error.what) from error
 
 
-def discard(place: Workplace, key: StageKey) -> None:
+def discard(place: StageContext, key: StageKey) -> None:
     """The libraries of a round are not needed once it is measured."""
     run = place.store.stage(replace(key, kind=StageKind.BUILD))
     if run is not None and isinstance(run.result, BuildResult):

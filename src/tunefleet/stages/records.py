@@ -77,7 +77,7 @@ class Knowledge:
 
     def _weights_of(self, job_id: str, timeout_s: float) -> dict[str, TaskWeights]:
         # In the device's worker, which is idle: the host's may be building another task's batch.
-        return weights_of(self._place.store.tasks(job_id), self._place.device.pool, timeout_s)
+        return weights_of(self._place.store.tasks(job_id), self._place.pool, timeout_s)
 
     def _model_of(self, model_id: str) -> tuple[Card, Pretrained]:
         entry = self._place.models.get(model_id)

@@ -1,7 +1,7 @@
 """Runs one stage or one step: inputs from the store by its key, work in the pools, a result to
 commit.
 
-Any of any job can be run by any runner whose machine has the target; between two of them nothing
+Any of any job can be run by any runner; between two of them nothing
 is remembered here but what the store and the objects can give back.
 """
 
@@ -25,13 +25,13 @@ from tunefleet.stages import (
     verify,
     winners,
 )
-from tunefleet.stages.place import JobTask, StepRequest, Workplace
+from tunefleet.stages.place import JobTask, StageContext, StepRequest, Workplace
 from tunefleet.stages.records import Knowledge
 
 Made = tuple[StepResult, tuple[Remark, ...]]
 
 #: What every kind of step does. Each reads what it needs by the request alone.
-STEPS: dict[StepKind, Callable[[Workplace, StepRequest], Made]] = {
+STEPS: dict[StepKind, Callable[[StageContext, StepRequest], Made]] = {
     StepKind.SPLIT: importing.run_split,
     StepKind.IMPORT: importing.run,
     StepKind.CHECK: check.run,
@@ -52,7 +52,7 @@ class StageRunner:
     def run(self, lane: JobTask, key: StageKey, batch: int) -> StageRun:
         """Run a stage to its result; the caller commits it. `batch` is used by select only."""
         started_at, clock = time.time(), time.perf_counter()
-        place, knowledge, note = self.place, self._knowledge, ""
+        place, knowledge, note = self.place.for_target(lane.job.spec.target), self._knowledge, ""
         result: StageResult
         if key.kind is StageKind.SELECT:
             result, note = select.select(place, knowledge, lane, key, batch)
@@ -68,6 +68,7 @@ class StageRunner:
     def run_step(self, request: StepRequest) -> StepRun:
         """Run a step to its result; the caller commits it."""
         started_at, clock = time.time(), time.perf_counter()
-        result, remarks = STEPS[request.kind](self.place, request)
+        place = self.place.for_target(request.preparation.target)
+        result, remarks = STEPS[request.kind](place, request)
         seconds = time.perf_counter() - clock
         return StepRun(request.key, result, started_at, seconds, remarks)

@@ -10,7 +10,7 @@ from tunefleet.core.stage import SelectResult, StageKey
 from tunefleet.features.devices import Place
 from tunefleet.search.selection import SelectRequest
 from tunefleet.stages import similarity, work
-from tunefleet.stages.place import JobTask, Workplace
+from tunefleet.stages.place import JobTask, StageContext
 from tunefleet.stages.records import Knowledge
 from tunefleet.workers.pool import CallFailure
 
@@ -23,7 +23,7 @@ _SOURCE_TRIALS = 16
 
 
 def select(
-    place: Workplace, knowledge: Knowledge, lane: JobTask, key: StageKey, batch: int
+    place: StageContext, knowledge: Knowledge, lane: JobTask, key: StageKey, batch: int
 ) -> tuple[SelectResult, str]:
     """At most `batch` candidates of a task, and a remark on the stage."""
     settings = lane.job.spec.settings.search
@@ -40,7 +40,7 @@ def select(
     ordered = sorted(known.items(), key=lambda item: item[1][1])
     request = SelectRequest(
         program=lane.task.program,
-        target=place.machine.target,
+        target=place.target,
         settings=settings,
         batch=batch,
         seed=seed_of(settings.seed, key.task_id, key.iteration),
@@ -52,7 +52,7 @@ def select(
         transfer_sources=_transfer_sources(place, lane) if starts else (),
         operator=lane.task.operator,
         flops=lane.task.flops,
-        device=Place.of_job(place.machine.target, lane.job.spec.device).numbers(),
+        device=Place.of_job(place.target, lane.job.spec.device).numbers(),
     )
     outcome = place.machine.lead.call(
         work.run_select,
@@ -72,7 +72,7 @@ def _elsewhere(knowledge: Knowledge, lane: JobTask) -> tuple[str, ...]:
     return tuple(r.candidate.trace for r in knowledge.known(lane, Tier.COMPATIBLE, _ELSEWHERE))
 
 
-def _transfer_sources(place: Workplace, lane: JobTask) -> tuple[str, ...]:
+def _transfer_sources(place: StageContext, lane: JobTask) -> tuple[str, ...]:
     """The fastest traces of the tasks most like it that have been tuned."""
     spec, task = lane.job.spec, lane.task
     if not spec.settings.transfer:
@@ -84,7 +84,7 @@ def _transfer_sources(place: Workplace, lane: JobTask) -> tuple[str, ...]:
     return tuple(c.trace for c in similarity.nearest(task, others, _SOURCES))
 
 
-def _in_flight(place: Workplace, key: StageKey) -> set[str]:
+def _in_flight(place: StageContext, key: StageKey) -> set[str]:
     """Candidates of the round before: with look-ahead they may not be measured yet."""
     before = place.store.stage(replace(key, iteration=key.iteration - 1))
     if before is None or not isinstance(before.result, SelectResult):

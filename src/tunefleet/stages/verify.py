@@ -12,14 +12,14 @@ from tunefleet.stages.agreement import difference_of
 from tunefleet.stages.check import running
 from tunefleet.stages.delivered import tuned_module
 from tunefleet.stages.measure import Contender, compare
-from tunefleet.stages.place import StepRequest, Workplace
+from tunefleet.stages.place import StageContext, StepRequest
 from tunefleet.stages.prepared import expectation_of, prepared_of
 
 #: Rounds of the comparison that decides what is delivered.
 _ROUNDS = 3
 
 
-def run(place: Workplace, request: StepRequest) -> tuple[Verified, tuple[Remark, ...]]:
+def run(place: StageContext, request: StepRequest) -> tuple[Verified, tuple[Remark, ...]]:
     """Compare the tuned module with the source framework, and its latency with the plain one's."""
     prepared = prepared_of(place, request.preparation)
     expectation = expectation_of(place, request.preparation, prepared)
@@ -52,7 +52,7 @@ def run(place: Workplace, request: StepRequest) -> tuple[Verified, tuple[Remark,
     return Verified(difference, graphs=graphs), ()
 
 
-def _same(place: Workplace, request: StepRequest, recorded: Path) -> bool:
+def _same(place: StageContext, request: StepRequest, recorded: Path) -> bool:
     """Whether the module with CUDA graphs computes what it should, also when it is called again."""
     prepared = prepared_of(place, request.preparation)
     expectation = expectation_of(place, request.preparation, prepared)

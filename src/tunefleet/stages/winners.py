@@ -17,7 +17,7 @@ from tunefleet.core.task import TaskWeights, WeightedTask
 from tunefleet.core.trial import Built, Failure, FailureKind, Measurement, Trial
 from tunefleet.errors import InternalError
 from tunefleet.stages import work
-from tunefleet.stages.place import JobTask, StepRequest, Workplace
+from tunefleet.stages.place import JobTask, StageContext, StepRequest
 from tunefleet.stages.prepared import object_of, result_of
 from tunefleet.stages.records import known_records
 from tunefleet.stages.weights import weights_of
@@ -33,7 +33,7 @@ _ONE_RUN_TELLS_S = 5e-3
 _CHECK_TIMEOUT_S = 120.0
 
 
-def run_build(place: Workplace, request: StepRequest) -> tuple[Finalists, tuple[Remark, ...]]:
+def run_build(place: StageContext, request: StepRequest) -> tuple[Finalists, tuple[Remark, ...]]:
     """Build the finalists of every task that has no winner yet, with the host's workers."""
     job = _job(request)
     decided = place.store.winners(job.job_id)
@@ -43,8 +43,9 @@ def run_build(place: Workplace, request: StepRequest) -> tuple[Finalists, tuple[
     objects = place.objects(request.key.owner)
     with objects.draft() as draft:
         jobs = list(_jobs(place, finalists, draft))
-        timeout = job.spec.settings.build.timeout_s * 2
-        results = iter(place.machine.host.map(work.call, jobs, timeout))
+        settings = job.spec.settings.build
+        builders = place.machine.builders(settings)
+        results = iter(builders.map(work.call, jobs, settings.timeout_s * 2))
         built = []
         for weighted, trials in finalists:
             name = weighted.task.name
@@ -66,7 +67,7 @@ def run_build(place: Workplace, request: StepRequest) -> tuple[Finalists, tuple[
     return Finalists(tuple(built)), tuple(remarks)
 
 
-def run_select(place: Workplace, request: StepRequest) -> tuple[Winners, tuple[Remark, ...]]:
+def run_select(place: StageContext, request: StepRequest) -> tuple[Winners, tuple[Remark, ...]]:
     """Measure what was built on the device, and take the best that computes the same. May be
     repeated after a crash: tasks that have a winner keep it."""
     job = _job(request)
@@ -74,7 +75,7 @@ def run_select(place: Workplace, request: StepRequest) -> tuple[Winners, tuple[R
     finalists = result_of(place, request.key.owner, StepKind.BUILD_FINALISTS, Finalists)
     tasks = {w.task.task_id: w for w in store.tasks(job.job_id)}
     timeout = job.spec.settings.build.timeout_s
-    weights = weights_of(list(tasks.values()), place.device.pool, timeout)
+    weights = weights_of(list(tasks.values()), place.pool, timeout)
     done = store.winners(job.job_id)
     remarks: list[Remark] = []
     for index, (task_id, built, default) in enumerate(finalists.of_tasks):
@@ -116,7 +117,7 @@ def _job(request: StepRequest) -> Job:
 
 
 def finalists_of(
-    place: Workplace, job: Job, weighted: WeightedTask, *, every: bool = False
+    place: StageContext, job: Job, weighted: WeightedTask, *, every: bool = False
 ) -> list[Trial]:
     """The fastest trials of this job and of earlier ones that are close to the best, or `every`
     measured one."""
@@ -136,10 +137,10 @@ def finalists_of(
 
 
 def _jobs(
-    place: Workplace, finalists: Sequence[tuple[WeightedTask, Sequence[Trial]]], draft: str
+    place: StageContext, finalists: Sequence[tuple[WeightedTask, Sequence[Trial]]], draft: str
 ) -> list[tuple[Any, ...]]:
     """The calls that build a task's plain schedule and each finalist in both forms."""
-    target = place.machine.target
+    target = place.target
     jobs: list[tuple[Any, ...]] = []
     for weighted, trials in finalists:
         program = weighted.task.program
@@ -159,14 +160,14 @@ def _kept(outcome: Any, what: str, objects: Objects, remarks: list[Remark]) -> B
     return None
 
 
-def _placed(place: Workplace, request: StepRequest, built: Built) -> Built:
+def _placed(place: StageContext, request: StepRequest, built: Built) -> Built:
     """Where the library lies here."""
     path = object_of(place, request.key.owner, built.path, StepKind.BUILD_FINALISTS)
     return replace(built, path=str(path))
 
 
 def _decide(
-    place: Workplace, job: Job, contest: _Contest, finalists: int, remarks: list[Remark]
+    place: StageContext, job: Job, contest: _Contest, finalists: int, remarks: list[Remark]
 ) -> None:
     entries, weights = contest.entries, contest.weights
     latencies = _measured(place, job, [p for _, p, _ in entries], weights, remarks)
@@ -179,7 +180,7 @@ def _decide(
         latency = latencies[index]
         if latency is None or contest.default is None:
             continue
-        check = place.device.call(
+        check = place.measuring(job.spec.settings.measure).call(
             work.check_output, contest.default, checked, 1, timeout_s=_CHECK_TIMEOUT_S
         )
         if isinstance(check, CallFailure):
@@ -205,13 +206,13 @@ def _decide(
 
 
 def _measured(
-    place: Workplace, job: Job, built: list[Built], weights: TaskWeights, remarks: list[Remark]
+    place: StageContext, job: Job, built: list[Built], weights: TaskWeights, remarks: list[Remark]
 ) -> list[float | None]:
     """Latencies of programs measured long and in turn; None for one that failed."""
     if not built:
         return []
     settings = job.spec.settings.measure
-    outcome = place.device.call(
+    outcome = place.measuring(settings).call(
         work.profile_interleaved,
         built,
         settings,

@@ -14,8 +14,7 @@ from types import TracebackType
 from tunefleet.core.device import DeviceSpec
 from tunefleet.core.layout import MachineLayout
 from tunefleet.core.network import Footprint
-from tunefleet.core.settings import TuneSettings
-from tunefleet.core.target import Target
+from tunefleet.core.settings import BuildSettings, MeasureSettings, TuneSettings
 from tunefleet.system.files import check_runs_code
 from tunefleet.system.scratch import scratch_folder
 from tunefleet.workers.memory import machine_memory, worker_bytes
@@ -26,55 +25,56 @@ _SMALL_GIB = 1.0
 
 
 class Machine:
-    """Pools of warm workers. `scratch` holds libraries on their way from build to profile.
+    """Pools of warm workers, for jobs of any target. `scratch` holds libraries on their way from
+    build to profile.
 
     The thread that makes it stays off the device's cores until `close`, with all it starts.
     """
 
-    def __init__(
-        self,
-        target: Target,
-        settings: TuneSettings,
-        layout: MachineLayout,
-        remotes: Sequence[DeviceSpec] = (),
-    ) -> None:
+    def __init__(self, layout: MachineLayout, remotes: Sequence[DeviceSpec] = ()) -> None:
         """`remotes` are measured on instead of this machine's processor: devices elsewhere, or GPUs
         of this machine. Raises SetupError where what is built could not be loaded."""
-        self.target = target
         self.layout = layout
-        #: Of what runs a network on this machine.
-        self.threads = min(target.threads, len(layout.device_cores))
+        # A program that takes more than there is would end other processes than its worker.
+        self._most_gib = machine_memory().total / 2**30
         with ExitStack() as opening:
             opening.callback(os.sched_setaffinity, 0, os.sched_getaffinity(0))
             os.sched_setaffinity(0, layout.host_cores)
             self.scratch = Path(opening.enter_context(scratch_folder("machine")))
             if all(spec.is_here for spec in remotes):
                 check_runs_code(self.scratch.parent, "set TMPDIR to a folder on another disk")
-            self._start(settings, len(remotes), opening)
+            self._start(len(remotes), opening)
             self._open = opening.pop_all()
 
-    def _start(self, settings: TuneSettings, remotes: int, opening: ExitStack) -> None:
-        layout = self.layout
+    def _start(self, remotes: int, opening: ExitStack) -> None:
+        layout, settings = self.layout, TuneSettings()
 
         def pool(workers: int, config: WorkerConfig) -> WorkerPool:
             return opening.enter_context(WorkerPool(workers, config))
 
         log = str(self.scratch / "workers.log")
-        # A program that takes more than there is would end other processes than its worker.
-        most = machine_memory().total / 2**30
-        building, self._measuring_gib = (
-            min(each.memory_gib, most) for each in (settings.build, settings.measure)
+        building, measuring = map(
+            self.at_most, (settings.build.memory_gib, settings.measure.memory_gib)
         )
         host = WorkerConfig(1, building, log, layout.host_cores)
-        device = WorkerConfig(self.threads, self._measuring_gib, log, layout.device_cores)
+        device = WorkerConfig(len(layout.device_units), measuring, log, layout.device_cores)
         #: Selects and updates: its caches of tune contexts stay warm in one process.
-        self.lead = pool(1, host)
+        self.lead = pool(1, replace(host, memory_gib=self._most_gib))
         self.host = pool(layout.builders, host)
         self.device = pool(1, device)
         # They only send what runs elsewhere, whole networks too; a GPU's driver maps as much as all
         # memory that there is.
         sending = replace(device, memory_gib=math.inf)
         self.remotes = tuple(pool(1, sending) for _ in range(remotes))
+
+    def at_most(self, gib: float) -> float:
+        """So much memory, or all of this machine's where that is less."""
+        return min(gib, self._most_gib)
+
+    def builders(self, settings: BuildSettings) -> WorkerPool:
+        """The workers that build, with the memory that a job lets each of them take."""
+        self.host.fit(1, self.at_most(settings.memory_gib))
+        return self.host
 
     def __enter__(self) -> Machine:
         return self
@@ -96,7 +96,8 @@ class Machine:
     def grant(self, footprint: Footprint) -> None:
         """Let the device's worker take what a network of this footprint needs: a fresh worker,
         unless it may already."""
-        gib = worker_bytes(int(self._measuring_gib * 2**30), footprint) / 2**30
+        alone = self.at_most(MeasureSettings().memory_gib)
+        gib = worker_bytes(int(alone * 2**30), footprint) / 2**30
         if gib > self.device.config.memory_gib + _SMALL_GIB:
             self._let_take(gib)
 

@@ -248,6 +248,15 @@ class WorkerPool:
                 self._end()
                 self._pool = self._new_pool()
 
+    def fit(self, threads: int, memory_gib: float | None = None) -> None:
+        """Let workers use so many threads and take so much memory (None: as much as before): fresh
+        ones, unless they do already."""
+        memory_gib = self.config.memory_gib if memory_gib is None else memory_gib
+        config = replace(self.config, threads=threads, memory_gib=memory_gib)
+        if config != self.config:
+            self.config = config
+            self.restart()
+
     def stopped(self) -> list[int]:
         """Process ids of workers that something has stopped (SIGSTOP, a debugger)."""
         return [pid for pid in self._pids() if _process_state(pid) in ("T", "t")]
