@@ -88,6 +88,7 @@ def test_removing_needs_a_yes_where_nobody_can_be_asked(
         ("1,000 trials", {"trials": 1000}),
         ("5:00", {"seconds": 300.0}),
         ("64 or 5:00", {"trials": 64, "seconds": 300.0}),
+        ("64 per task or 5:00 of device", {"trials_per_task": 64, "device_seconds": 300.0}),
         ("64 trials, ≤ 2.00 ms", {"trials": 64, "target_latency_s": 2e-3}),
     ],
 )

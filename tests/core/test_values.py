@@ -127,6 +127,16 @@ def test_threads_are_part_of_a_target() -> None:
         (Budget(trials=10), {"trials": 10, "seconds": 0, "latency_s": None}, "all 10 trials"),
         (Budget(seconds=60), {"trials": 0, "seconds": 60, "latency_s": None}, "1 minutes"),
         (
+            Budget(device_seconds=90),
+            {"trials": 9, "seconds": 200, "latency_s": None, "device_s": 90.0},
+            "the 1.5 minutes of its device are over",
+        ),
+        (
+            Budget(device_seconds=90),
+            {"trials": 9, "seconds": 200, "latency_s": None, "device_s": 89.0},
+            "",
+        ),
+        (
             Budget(trials=10, target_latency_s=1e-3),
             {"trials": 1, "seconds": 1, "latency_s": 9e-4},
             "target latency",
@@ -140,7 +150,17 @@ def test_budget_ends_with_the_first_limit(
     assert bool(reason) == bool(budget.spent(**spent))
 
 
-@pytest.mark.parametrize("values", [{}, {"trials": 0}, {"seconds": -1.0}])
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"target_latency_s": 1e-3},
+        {"trials": 0},
+        {"trials_per_task": 0},
+        {"seconds": -1.0},
+        {"device_seconds": 0.0},
+    ],
+)
 def test_budget_needs_a_positive_limit(values: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"budget|positive"):
         Budget(**values)

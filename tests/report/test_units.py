@@ -67,6 +67,8 @@ def test_a_small_share_is_not_zero() -> None:
 def test_a_budget_in_words() -> None:
     budget = Budget(1500, 600.0, 3.9e-3)
     assert units.format_budget(budget) == "1,500 trials or 10 min 00 s or until 3.90 ms"
+    of_tasks = Budget(trials_per_task=64, device_seconds=600.0)
+    assert units.format_budget(of_tasks) == "64 trials per task or 10 min 00 s of device"
     assert units.format_budget(None) == units.UNKNOWN
 
 

@@ -19,6 +19,8 @@ from tunefleet.runs.request import search_request, shape_request, terms_of
 def test_a_search_without_a_budget_has_1000_trials() -> None:
     assert search_request().budget == Budget(trials=1000)
     assert search_request(minutes=2).budget == Budget(seconds=120.0)
+    assert search_request(trials_per_task=8).budget == Budget(trials_per_task=8)
+    assert search_request(device_minutes=0.5).budget == Budget(device_seconds=30.0)
     assert search_request(8, target_latency_ms=1.5).budget == Budget(8, target_latency_s=1.5e-3)
 
 
@@ -58,6 +60,8 @@ def test_what_is_no_shape_is_refused_with_an_example(given: Any) -> None:
         ({"trials": "4"}, "trials is '4', not a whole number"),
         ({"trials": 0}, "trials is 0, not a positive number"),
         ({"minutes": float("nan")}, "minutes is nan, not a finite number"),
+        ({"trials_per_task": 0}, "trials_per_task is 0, not a positive number"),
+        ({"device_minutes": 0}, "device_minutes is 0, not a positive number"),
         ({"minutes": "1"}, "minutes is '1', not a number"),
         ({"minutes": 1e300}, "more than a year"),
         ({"trials": 4, "target_latency_ms": 0}, "target_latency_ms is 0, not a positive number"),

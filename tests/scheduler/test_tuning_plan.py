@@ -127,6 +127,40 @@ def test_a_job_ends_when_its_spaces_are_exhausted() -> None:
     assert mock.plan.trials == 20
 
 
+@given(
+    lanes=st.integers(1, 4),
+    per_task=st.integers(1, 20),
+    lookahead=st.booleans(),
+    stop_after=st.integers(0, 40),
+)
+def test_each_task_gets_exactly_its_trials_also_when_resumed(
+    lanes: int, per_task: int, lookahead: bool, stop_after: int
+) -> None:
+    tasks = [weighted(f"t{i}") for i in range(lanes)]
+    budget = Budget(trials_per_task=per_task)
+
+    def plan(committed: list[StageRun]) -> TuningPlan:
+        return TuningPlan(tasks, budget, SEARCH, known={}, committed=committed)
+
+    mock = Mock(plan([]))
+    request = JobRequest("j", mock.plan, lookahead=lookahead)
+    mock.drive(Scheduler(POLICIES["predictive"]()), request, stop_after)
+    mock.plan = plan(mock.runs)
+    request = JobRequest("j", mock.plan, lookahead=lookahead)
+    reason = mock.drive(Scheduler(POLICIES["predictive"]()), request)
+    assert [per_task] * lanes == [lane.trials for lane in mock.plan.progress.values()]
+    assert f"each task has its {per_task} trials" == reason
+
+
+def test_what_the_device_has_measured_counts() -> None:
+    budget = Budget(device_seconds=3)
+    mock = Mock(TuningPlan([weighted("a"), weighted("b")], budget, SEARCH, known={}))
+    reason = mock.drive(Scheduler(POLICIES["sequential"]()), JobRequest("j", mock.plan))
+    assert reason == "the 0.05 minutes of its device are over"
+    profiles = [run for run in mock.runs if run.key.kind is StageKind.PROFILE]
+    assert 3 <= len(profiles) <= 4  # each of a second, and one that had begun
+
+
 def test_the_first_model_comes_before_any_selection() -> None:
     mock = Mock(plan_of(first_model=True))
     mock.drive(Scheduler(POLICIES["predictive"]()), JobRequest("j", mock.plan), stop_after=2)

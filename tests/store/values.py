@@ -145,6 +145,8 @@ specs = st.builds(
         trials=st.integers(1, 10**6),
         seconds=st.none() | positive,
         target_latency_s=st.none() | positive,
+        trials_per_task=st.none() | st.integers(1, 10**6),
+        device_seconds=st.none() | positive,
     ),
     settings=st.builds(
         TuneSettings,

@@ -50,6 +50,13 @@ def tune(
     minutes: Annotated[
         float | None, _budget("M", "Stop after M minutes of tuning.", parsing.minutes)
     ] = None,
+    trials_per_task: Annotated[
+        int | None, _budget("N", "Stop when each task has N trials.")
+    ] = None,
+    device_minutes: Annotated[
+        float | None,
+        _budget("M", "Stop after M minutes of measuring on the device.", parsing.minutes),
+    ] = None,
     target_latency_ms: Annotated[
         float | None, _budget("L", "Stop when the estimated latency is at most L ms.")
     ] = None,
@@ -172,6 +179,8 @@ def tune(
         "trials": trials,
         "minutes": minutes,
         "target_latency_ms": target_latency_ms,
+        "trials_per_task": trials_per_task,
+        "device_minutes": device_minutes,
         "settings": settings,
         "new_job": new_job,
         "priorities": parsing.by_network("priority", priority, networks, int),

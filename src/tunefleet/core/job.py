@@ -101,7 +101,7 @@ class JobSpec:
                 str(self.target),
                 self.device.exact,
                 self.toolchain.exact,
-                [self.budget.trials, self.budget.seconds, self.budget.target_latency_s],
+                self.budget.parts,
                 self.settings.to_json(),
             ]
         )

@@ -65,6 +65,10 @@ def budget_text(budget: Mapping[str, Any]) -> str:
         parts.append(format_count(budget["trials"]))
     if budget.get("seconds") is not None:
         parts.append(format_clock(budget["seconds"]))
+    if budget.get("trials_per_task") is not None:
+        parts.append(f"{format_count(budget['trials_per_task'])} per task")
+    if budget.get("device_seconds") is not None:
+        parts.append(f"{format_clock(budget['device_seconds'])} of device")
     text = " or ".join(parts)
     if len(parts) == 1 and budget.get("trials") is not None:
         text += " trials"

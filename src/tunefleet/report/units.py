@@ -132,6 +132,10 @@ def format_budget(budget: Budget | None) -> str:
         parts.append(f"{format_count(budget.trials)} trials")
     if budget.seconds:
         parts.append(format_seconds(budget.seconds))
+    if budget.trials_per_task:
+        parts.append(f"{format_some(budget.trials_per_task, 'trial')} per task")
+    if budget.device_seconds:
+        parts.append(f"{format_seconds(budget.device_seconds)} of device")
     if budget.target_latency_s:
         parts.append(f"until {format_latency(budget.target_latency_s)}")
     return " or ".join(parts) or UNKNOWN

@@ -168,6 +168,8 @@ def _described(
             "trials": budget.trials,
             "seconds": budget.seconds,
             "target_latency_s": budget.target_latency_s,
+            "trials_per_task": budget.trials_per_task,
+            "device_seconds": budget.device_seconds,
         },
         "trials": store.trial_count(job.job_id),
         "latency_ms": result.tuned_ms.median if result.tuned_ms else None,

@@ -44,6 +44,8 @@ def search_request(
     *,
     minutes: float | None = None,
     target_latency_ms: float | None = None,
+    trials_per_task: int | None = None,
+    device_minutes: float | None = None,
     profile_timeout_s: float | None = None,
     batch_size: int | None = None,
     transfer_learning: bool | None = None,
@@ -52,11 +54,12 @@ def search_request(
     look_ahead: bool | None = None,
 ) -> SearchRequest:
     """`trials` counts all tasks of a network together; 1,000 where no budget is given.
+    `device_minutes` counts what its profile stages take.
 
     `profile_timeout_s`, `batch_size` and `transfer_learning` are the parameters of the thesis's
     section 3.2; where given they go before `settings`.
     """
-    if trials is None and minutes is None:
+    if trials is None and minutes is None and trials_per_task is None and device_minutes is None:
         trials = _DEFAULT_TRIALS
     try:
         budget = Budget(
@@ -66,6 +69,10 @@ def search_request(
                 None
                 if target_latency_ms is None
                 else positive("target_latency_ms", target_latency_ms) / 1e3
+            ),
+            trials_per_task=trials_per_task,
+            device_seconds=(
+                None if device_minutes is None else duration("device_minutes", device_minutes) * 60
             ),
         )
         chosen = TuneSettings() if settings is None else settings

@@ -196,6 +196,8 @@ class Session:
         *,
         minutes: float | None = None,
         target_latency_ms: float | None = None,
+        trials_per_task: int | None = None,
+        device_minutes: float | None = None,
         profile_timeout_s: float | None = None,
         batch_size: int | None = None,
         transfer_learning: bool | None = None,
@@ -206,11 +208,13 @@ class Session:
     ) -> Self:
         """Search until the budget ends, then choose and verify each task's winner.
 
-        The budget is `trials` (of all tasks together), `minutes` of tuning, and `target_latency_ms`
-        of one inference: whichever is reached first ends the search. Without any it is 1,000
-        trials. `profile_timeout_s` is the most seconds that one candidate may run, `batch_size` how
-        many are measured in a round of a task, `transfer_learning=False` leaves out the records of
-        other tasks; where given they go before `settings`, which has every other parameter.
+        The budget is `trials` (of all tasks together), `trials_per_task`, `minutes` of tuning,
+        `device_minutes` of measuring candidates, and `target_latency_ms` of one inference:
+        whichever is reached first ends the search. Without any it is 1,000 trials.
+
+        `profile_timeout_s` is the most seconds that one candidate may run, `batch_size` how many
+        are measured in a round of a task, `transfer_learning=False` leaves out the records of other
+        tasks; where given they go before `settings`, which has every other parameter.
 
         A job of the same network, target, device, budget and settings that was interrupted is
         continued; `new_job` starts afresh. `policy` (sequential, synchronous, interleaved,
@@ -227,6 +231,8 @@ class Session:
             trials,
             minutes=minutes,
             target_latency_ms=target_latency_ms,
+            trials_per_task=trials_per_task,
+            device_minutes=device_minutes,
             profile_timeout_s=profile_timeout_s,
             batch_size=batch_size,
             transfer_learning=transfer_learning,

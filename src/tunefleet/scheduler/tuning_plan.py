@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from tunefleet.core.allocation import LaneState, first_batch, next_lane
 from tunefleet.core.budget import Budget
@@ -39,6 +40,8 @@ class LaneProgress:
         #: Best latency after each finished round, and the total seconds of all stages.
         self._history: list[float | None] = []
         self._seconds = 0.0
+        #: Of these the seconds of profile stages.
+        self.device_s = 0.0
         #: iteration -> finished stages of an open round.
         self.rounds: dict[int, set[WorkKind]] = {}
         self.next_iteration = 0
@@ -105,6 +108,7 @@ class LaneProgress:
             unbuilt |= failed
             self._count(iteration, len(failed), [])
         elif isinstance(result, ProfileResult):
+            self.device_s += seconds
             latencies = [profiled.measurement.latency_s for profiled in result.measured]
             self._count(iteration, len(result.failed), latencies)
             self._expected.pop(iteration, None)
@@ -186,7 +190,7 @@ class TuningPlan:
         self._now = now
         if self._learns_first:
             return None
-        states = [lane.state for lane in self.progress.values()]
+        states = [self._state(lane) for lane in self.progress.values()]
         chosen = next_lane(states, self._busy)
         if chosen is None:
             return None
@@ -209,11 +213,17 @@ class TuningPlan:
         self._now = now
         if self._deadline is not None and now >= self._deadline:
             return "its deadline is reached"
-        latency_s = self.estimated_latency_s()
         # Trials in flight count as spent: no round is opened for a budget that they use up.
-        return self._budget.spent(
-            trials=self.trials + self._expected, seconds=self.elapsed_s(now), latency_s=latency_s
+        spent = self._budget.spent(
+            trials=self.trials + self._expected,
+            seconds=self.elapsed_s(now),
+            latency_s=self.estimated_latency_s(),
+            device_s=self.device_s,
         )
+        lanes = [lane for lane in self.progress.values() if not lane.exhausted]
+        if not spent and lanes and all(map(self._has_its_trials, lanes)):
+            return f"each task has its {self._budget.trials_per_task} trials"
+        return spent
 
     def rounds_left(self, task_id: str) -> float:
         lanes = [lane for lane in self.progress.values() if not lane.exhausted]
@@ -224,13 +234,24 @@ class TuningPlan:
         if self._budget.seconds is not None:
             left_s = self._budget.seconds - self.elapsed_s(self._now)
             limits.append(max(0.0, left_s) / self._round_s())
-        return min(limits) / max(1, len(lanes))
+        if self._budget.device_seconds is not None and self.device_s:
+            left_s = self._budget.device_seconds - self.device_s
+            limits.append(max(0.0, left_s) * self._rounds() / self.device_s)
+        if self._budget.trials_per_task is not None:
+            trials = sum(self._left(lane) or 0 for lane in lanes)
+            limits.append(trials / self._search.batch)
+        return min(limits, default=0.0) / max(1, len(lanes))
 
     # What others ask
 
     @property
     def trials(self) -> int:
         return sum(lane.trials for lane in self.progress.values())
+
+    @property
+    def device_s(self) -> float:
+        """Seconds that the job's profile stages took."""
+        return sum(lane.device_s for lane in self.progress.values())
 
     def elapsed_s(self, now: float) -> float:
         """Wall-clock seconds of the job, including those of earlier processes."""
@@ -254,11 +275,28 @@ class TuningPlan:
     def _expected(self) -> int:
         return sum(lane.expected for lane in self.progress.values())
 
+    def _state(self, lane: LaneProgress) -> LaneState:
+        """To a lane that has all of its trials no further round goes."""
+        state = lane.state
+        return replace(state, exhausted=True) if self._has_its_trials(lane) else state
+
+    def _left(self, lane: LaneProgress) -> int | None:
+        """How many trials a lane may still plan, None where that is not limited."""
+        per_task = self._budget.trials_per_task
+        return None if per_task is None else max(0, per_task - lane.trials - lane.expected)
+
+    def _has_its_trials(self, lane: LaneProgress) -> bool:
+        return self._left(lane) == 0
+
+    def _rounds(self) -> int:
+        """How many rounds were finished."""
+        return sum(len(lane.state.history) for lane in self.progress.values())
+
     def _round_s(self) -> float:
         """Mean duration of a finished round in seconds."""
-        states = [lane.state for lane in self.progress.values()]
-        rounds = sum(len(state.history) for state in states)
-        return sum(s.seconds for s in states) / rounds if rounds else _UNKNOWN_ROUND_S
+        rounds = self._rounds()
+        seconds = sum(lane.state.seconds for lane in self.progress.values())
+        return seconds / rounds if rounds else _UNKNOWN_ROUND_S
 
     def _batch(self, chosen: LaneState, states: list[LaneState]) -> int:
         left = None
@@ -267,4 +305,5 @@ class TuningPlan:
         size = self._search.batch
         if not chosen.history:
             size = first_batch(chosen, states, self._search, left, self._busy)
-        return size if left is None else max(1, min(size, left))
+        limits = (size, left, self._left(self.progress[chosen.task_id]))
+        return max(1, min(limit for limit in limits if limit is not None))
